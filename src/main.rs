@@ -1,0 +1,3 @@
+//! The process: parse, run, exit code.
+
+fn main() {}
