@@ -1,1 +1,3 @@
-//! Rate limiting as a service.
+//! Rate limiting as a service: may this request pass?
+
+pub mod clock;

@@ -1,0 +1,240 @@
+//! Time: points ([`Timestamp`]), lengths ([`Span`]) and where they come from ([`Clock`]).
+//!
+//! Everything inside counts whole microseconds, so that decisions are exact and the same in Rust
+//! and in Lua. This is one of the few files that may read the machine's clocks; the rest of the
+//! house is handed a [`Timestamp`], and tests move a [`ManualClock`].
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+const MICROS_PER_MILLI: u64 = 1_000;
+const MICROS_PER_SECOND: u64 = 1_000_000;
+
+/// A point in time: whole microseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The Unix epoch.
+    pub const EPOCH: Self = Self(0);
+
+    /// The point `micros` microseconds after the Unix epoch.
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// The point `millis` milliseconds after the Unix epoch.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis.saturating_mul(MICROS_PER_MILLI))
+    }
+
+    /// Microseconds since the Unix epoch.
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// Whole milliseconds since the Unix epoch, rounded down.
+    pub const fn as_millis(self) -> u64 {
+        self.0 / MICROS_PER_MILLI
+    }
+
+    /// The time from `earlier` to here; zero if `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The point at which a store whose clock shows `self` decides, given the latest time that it
+    /// has `seen`.
+    ///
+    /// A clock that stepped back by up to `window` is held at what was seen, so that no quota is
+    /// minted. One that stepped back further is followed, so that nobody is blocked for longer
+    /// than a window: that costs at most one extra refill.
+    #[must_use]
+    pub fn hold(self, seen: Self, window: Span) -> Self {
+        if seen.since(self) <= window { self.max(seen) } else { self }
+    }
+}
+
+impl Add<Span> for Timestamp {
+    type Output = Self;
+
+    /// Saturates: the end of time is far away.
+    fn add(self, span: Span) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+}
+
+/// A length of time: whole microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(u64);
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// `micros` microseconds.
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// `millis` milliseconds.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis.saturating_mul(MICROS_PER_MILLI))
+    }
+
+    /// `seconds` seconds.
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(seconds.saturating_mul(MICROS_PER_SECOND))
+    }
+
+    /// The length in microseconds.
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// The length in whole milliseconds, rounded down.
+    pub const fn as_millis(self) -> u64 {
+        self.0 / MICROS_PER_MILLI
+    }
+
+    /// The length in whole seconds, rounded up.
+    pub const fn as_secs_ceil(self) -> u64 {
+        self.0.div_ceil(MICROS_PER_SECOND)
+    }
+}
+
+impl Sub for Span {
+    type Output = Self;
+
+    /// Saturates at zero.
+    fn sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl From<Span> for Duration {
+    fn from(span: Span) -> Self {
+        Duration::from_micros(span.0)
+    }
+}
+
+impl fmt::Display for Span {
+    /// Shows the length in the unit that reads best: `60s`, `250ms`, `1.000001s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", Duration::from(*self))
+    }
+}
+
+/// Where the time comes from.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    /// The machine's clock.
+    System(SystemClock),
+    /// A clock that tests move.
+    Manual(ManualClock),
+}
+
+impl Clock {
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Self::System(clock) => clock.now(),
+            Self::Manual(clock) => clock.now(),
+        }
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::System(SystemClock::new())
+    }
+}
+
+/// The machine's monotonic clock, anchored to wall time once: it never steps back.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    anchor: Timestamp,
+    started: Instant,
+}
+
+impl SystemClock {
+    /// Anchors the monotonic clock to the wall time of this moment.
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
+    pub fn new() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { anchor: Timestamp(micros(wall)), started: Instant::now() }
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        self.anchor + Span(micros(self.started.elapsed()))
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A clock that stands still until it is moved. Clones share the time.
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<AtomicU64>);
+
+impl ManualClock {
+    /// A clock that shows `now`.
+    pub fn new(now: Timestamp) -> Self {
+        Self(Arc::new(AtomicU64::new(now.0)))
+    }
+
+    /// The time that the clock shows.
+    pub fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::SeqCst))
+    }
+
+    /// Moves the clock, forward or back.
+    pub fn set(&self, now: Timestamp) {
+        self.0.store(now.0, Ordering::SeqCst);
+    }
+}
+
+/// Whole microseconds of `duration`; saturates after half a million years.
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_step_back_is_held_and_a_jump_is_followed() {
+        let window = Span::from_secs(60);
+        let seen = Timestamp::from_millis(200_000);
+        let at = |seconds: u64| Timestamp::from_millis(seconds * 1000);
+        assert_eq!(at(201).hold(seen, window), at(201));
+        assert_eq!(at(199).hold(seen, window), seen);
+        assert_eq!(at(140).hold(seen, window), seen);
+        assert_eq!(at(139).hold(seen, window), at(139));
+    }
+
+    #[test]
+    fn seconds_are_rounded_up() {
+        assert_eq!(Span::ZERO.as_secs_ceil(), 0);
+        assert_eq!(Span::from_micros(1).as_secs_ceil(), 1);
+        assert_eq!(Span::from_secs(60).as_secs_ceil(), 60);
+        assert_eq!(Span::from_micros(60_000_001).as_secs_ceil(), 61);
+    }
+
+    #[test]
+    fn the_system_clock_goes_forward() {
+        let clock = SystemClock::new();
+        let first = clock.now();
+        assert!(first > Timestamp::from_millis(1_700_000_000_000));
+        assert!(clock.now() >= first);
+    }
+}
