@@ -1,3 +1,4 @@
 //! Rate limiting as a service: may this request pass?
 
+pub mod algorithm;
 pub mod clock;

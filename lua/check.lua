@@ -1,0 +1,66 @@
+-- Decides every hit, then commits only if all allow: a denied request takes nothing anywhere.
+--
+-- KEYS     the keys of the first hit, then those of the second, ...
+-- ARGV[1]  nonce        text, unique for each call; echoed, and the suffix of log entries
+-- ARGV[2]  seen         µs: the latest time of this server that the service has seen, or 0
+-- ARGV[3]  take         1 to take the cost, 0 to look (dry run)
+-- then for each hit
+--      +1  algorithm    text, as in `algorithms`
+--      +2  keys         how many KEYS belong to the hit
+--      +3  first_index  fixed window: index of the window of the hit's first key; else 0
+--      +4  units        limit: units per window
+--      +5  window       limit: µs
+--      +6  cost         units
+--
+-- Reply: { nonce, time in µs }, then for each hit outcome (0 allowed, 1 denied, 2 impossible),
+-- current_count, remaining, retry_after in µs, reset_after in µs, ttl in µs.
+-- Without any hit: the keys were of another window than the time's; nothing was written.
+
+local FIELDS = 6
+local REPLY_FIELDS = {
+  'outcome', 'current_count', 'remaining', 'retry_after', 'reset_after', 'ttl',
+}
+
+local function parse(base, first_key)
+  local keys = {}
+  for i = 1, tonumber(ARGV[base + 2]) do keys[i] = KEYS[first_key + i - 1] end
+  return {
+    algorithm = algorithms[ARGV[base + 1]],
+    keys = keys,
+    first_index = tonumber(ARGV[base + 3]),
+    units = tonumber(ARGV[base + 4]),
+    window = tonumber(ARGV[base + 5]),
+    cost = tonumber(ARGV[base + 6]),
+  }
+end
+
+local nonce, seen, take = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
+local time = clock()
+local hits, all_allow, first_key = {}, true, 1
+
+for base = 3, #ARGV - FIELDS, FIELDS do
+  local hit = parse(base, first_key)
+  first_key = first_key + #hit.keys
+  hit.now = hold(time, seen, hit.window)
+  hit.state = hit.algorithm.load(hit, hit.now)
+  if not hit.state then return { nonce, time } end
+  hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, hit.cost)
+  all_allow = all_allow and hit.decision.outcome == ALLOWED
+  hits[#hits + 1] = hit
+end
+
+local reply = { nonce, time }
+for _, hit in ipairs(hits) do
+  local decision = hit.decision
+  if take and hit.cost > 0 and (all_allow or decision.outcome ~= ALLOWED) then
+    hit.algorithm.commit(hit.state, hit, hit.now, hit.cost, decision, nonce)
+  elseif hit.cost > 0 then
+    -- Nothing is taken: the outcome stands, the numbers are those of the state as it stays.
+    decision = hit.algorithm.decide(hit.state, hit, hit.now, 0)
+    decision.outcome, decision.retry_after = hit.decision.outcome, hit.decision.retry_after
+  end
+  for _, field in ipairs(REPLY_FIELDS) do
+    reply[#reply + 1] = decision[field]
+  end
+end
+return reply

@@ -1,0 +1,55 @@
+-- Fixed window: a counter for each window of wall time, aligned to the Unix epoch.
+--
+-- Twin of src/algorithm/fixed_window.rs. Key: STRING, the count, one key for each window:
+-- hit.keys[1] belongs to the window with index hit.first_index, the next key to the next window.
+
+-- Counted although it is denied: one more attempt at a window that is full.
+local function is_attempt(available, cost)
+  return available == 0 and cost == 1
+end
+
+-- The state in Redis, or nil if the window of `now` is not among the declared keys.
+local function load(hit, now)
+  local index = (now - now % hit.window) / hit.window
+  local key = hit.keys[index - hit.first_index + 1]
+  if not key then return nil end
+  local value = redis.pcall('GET', key)
+  local count = type(value) == 'string' and value:match('^%d+$') and tonumber(value)
+  if not count or count > 9007199254740000 then
+    return { key = key, live = false, count = 0, ttl = hit.window }
+  end
+  local ttl_ms = redis.call('PTTL', key)
+  local endless = ttl_ms < 0
+  local ttl = endless and hit.window or ttl_ms * 1000
+  return { key = key, live = true, endless = endless, count = count, ttl = ttl }
+end
+
+local function decide(state, limit, now, cost)
+  local window = limit.window
+  local available = math.max(limit.units - state.count, 0)
+  local until_end = window - now % window
+
+  local allowed = cost <= available
+  local counted = (allowed or is_attempt(available, cost)) and cost or 0
+  return {
+    outcome = allowed and ALLOWED or cost > limit.units and IMPOSSIBLE or DENIED,
+    current_count = state.count + counted,
+    remaining = allowed and available - cost or available,
+    retry_after = until_end,
+    reset_after = until_end,
+    ttl = math.max(state.ttl, 1),
+  }
+end
+
+local function commit(state, limit, now, cost, decision)
+  local counted = decision.current_count - state.count
+  if counted == 0 then return end
+  if state.live then
+    redis.call('INCRBY', state.key, integer(counted))
+    if state.endless then redis.call('PEXPIRE', state.key, integer(limit.window / 1000)) end
+  else
+    redis.call('SET', state.key, integer(counted), 'PX', integer(limit.window / 1000))
+  end
+end
+
+algorithms.fixed_window = { load = load, decide = decide, commit = commit }

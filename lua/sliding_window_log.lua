@@ -1,0 +1,80 @@
+-- Sliding window log: the exact log of the last window.
+--
+-- Twin of src/algorithm/sliding_window_log.rs. Key: ZSET, an entry for each unit: member
+-- `{ms}-{suffix}`, score ms. The suffix comes from the service: unique for each script call.
+
+-- ZADD takes its members on Lua's stack, which is short.
+local MEMBERS_PER_CALL = 1000
+
+-- The live range of scores, and how many entries are in it.
+local function load(hit, now)
+  local key, now_ms = hit.keys[1], floor_millis(now)
+  local first, last = '(' .. integer(now_ms - hit.window / 1000), integer(now_ms)
+  local count = redis.pcall('ZCOUNT', key, first, last)
+  local foreign = type(count) ~= 'number'
+  return {
+    key = key, first = first, last = last, foreign = foreign, count = foreign and 0 or count,
+  }
+end
+
+-- Score of the live entry at `position`, from 0 for the oldest.
+local function score_at(state, position)
+  local entry = redis.call('ZRANGEBYSCORE', state.key, state.first, state.last,
+    'WITHSCORES', 'LIMIT', integer(position), 1)
+  return tonumber(entry[2])
+end
+
+local function decide(state, limit, now, cost)
+  local window_ms = limit.window / 1000
+  local count = state.count
+  local available = math.max(limit.units - count, 0)
+  local function leaves_after(at_ms) return (at_ms + window_ms) * 1000 - now end
+
+  local allowed = cost <= available
+  local taken = allowed and cost or 0
+  local impossible = cost > limit.units
+  local retry_after, reset_after = 0, 0
+  if not allowed and not impossible then
+    retry_after = leaves_after(score_at(state, count + cost - limit.units - 1))
+  end
+  if taken > 0 then
+    reset_after = leaves_after(floor_millis(now))
+  elseif count > 0 then
+    reset_after = leaves_after(score_at(state, count - 1))
+  end
+  return {
+    outcome = allowed and ALLOWED or impossible and IMPOSSIBLE or DENIED,
+    current_count = count,
+    remaining = available - taken,
+    retry_after = retry_after,
+    reset_after = reset_after,
+    ttl = limit.window,
+  }
+end
+
+-- Writes `units` entries at `at_ms`.
+local function write(key, at_ms, units, suffix)
+  local score, members = integer(at_ms), {}
+  for unit = 1, units do
+    members[#members + 1] = score
+    members[#members + 1] = score .. '-' .. suffix .. '.' .. integer(unit)
+    if #members == 2 * MEMBERS_PER_CALL or unit == units then
+      redis.call('ZADD', key, unpack(members))
+      members = {}
+    end
+  end
+end
+
+local function commit(state, limit, now, cost, decision, suffix)
+  if state.foreign then
+    redis.call('DEL', state.key)
+  else
+    redis.call('ZREMRANGEBYSCORE', state.key, '-inf', state.first:sub(2))
+  end
+  if decision.outcome == ALLOWED and cost > 0 then
+    write(state.key, floor_millis(now), cost, suffix)
+  end
+  redis.call('PEXPIRE', state.key, integer(2 * limit.window / 1000))
+end
+
+algorithms.sliding_window_log = { load = load, decide = decide, commit = commit }

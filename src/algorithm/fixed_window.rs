@@ -1,0 +1,86 @@
+//! Fixed window: a counter for each window of wall time, aligned to the Unix epoch.
+//!
+//! Once a window is full, further attempts of cost 1 go on counting, as in the seed system; an
+//! attempt that does not fit takes nothing. Two windows meet at a boundary: up to twice the limit
+//! can pass around it. That is the price of one small number per id.
+
+use super::{Cost, Decision, Limit, LimitError, Outcome, window_index};
+use crate::clock::{Span, Timestamp};
+
+/// `rlaas:rate_limit:alice:28333335`: each window has a key of its own.
+pub(super) const KEYED_BY_WINDOW: bool = true;
+
+/// The count of one window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    index: u64,
+    count: u64,
+    /// One window after the first hit, in whole milliseconds like the expiry of a Redis key.
+    expires_at: Timestamp,
+}
+
+impl State {
+    pub(super) fn expires_at(&self) -> Timestamp {
+        self.expires_at
+    }
+}
+
+/// Every limit will do.
+#[expect(clippy::unnecessary_wraps, reason = "all algorithms answer in the same form")]
+pub(super) fn accepts(_limit: &Limit) -> Result<(), LimitError> {
+    Ok(())
+}
+
+/// `current_count` is the count after this request, `ttl` the time to live of the counter.
+pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
+    let window = limit.window().as_micros();
+    let index = window_index(now, limit.window());
+    let live = state.index == index;
+    let count = if live { state.count } else { 0 };
+    let ttl = if live { state.expires_at.since(floor_millis(now)) } else { limit.window() };
+    let available = limit.units().saturating_sub(count);
+    let until_end = Span::from_micros(window - now.as_micros() % window);
+
+    let allowed = cost.units() <= available;
+    let counted = if allowed || is_attempt(available, cost) { cost.units() } else { 0 };
+    Decision {
+        outcome: if allowed {
+            Outcome::Allowed
+        } else if cost.units() > limit.units() {
+            Outcome::Impossible
+        } else {
+            Outcome::Denied { retry_after: until_end }
+        },
+        current_count: count.saturating_add(counted),
+        remaining: if allowed { available - cost.units() } else { available },
+        reset_after: until_end,
+        ttl: ttl.max(Span::from_micros(1)),
+    }
+}
+
+/// Counts what was decided.
+pub(super) fn commit(
+    state: &mut State,
+    limit: &Limit,
+    now: Timestamp,
+    _cost: Cost,
+    decision: &Decision,
+) {
+    let index = window_index(now, limit.window());
+    if state.index != index {
+        if decision.current_count == 0 {
+            return;
+        }
+        *state = State { index, count: 0, expires_at: floor_millis(now) + limit.window() };
+    }
+    state.count = decision.current_count;
+}
+
+/// Counted although it is denied: one more attempt at a window that is full.
+fn is_attempt(available: u64, cost: Cost) -> bool {
+    available == 0 && cost == Cost::ONE
+}
+
+fn floor_millis(now: Timestamp) -> Timestamp {
+    Timestamp::from_millis(now.as_millis())
+}

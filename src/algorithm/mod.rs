@@ -1,0 +1,168 @@
+//! The algorithms: pure arithmetic on a state, a limit, a time and a cost.
+//!
+//! Each algorithm is two small steps, the same in Rust and in Lua:
+//!
+//! - *decide*: state, limit, now, cost → [`Decision`]; changes nothing;
+//! - *commit*: the state after that decision. It is called for what is taken, and for a denial that
+//!   leaves a trace (a full fixed window counts attempts, a log lives on).
+//!
+//! The Rust form is the specification and the memory store's engine. Its Lua twin in `lua/` has the
+//! same file name, function names, local names and order.
+//!
+//! This room knows nothing of stores, requests or protocols. It neither waits nor reads a clock.
+
+mod decision;
+mod limit;
+
+pub use decision::{Decision, Outcome};
+pub use limit::{Cost, Limit, LimitError};
+
+use crate::clock::{Span, Timestamp};
+
+/// Declares every algorithm once: module, variant, canonical name, other accepted names. A missing
+/// Lua twin does not compile.
+macro_rules! registry {
+    ($($module:ident $variant:ident $name:literal [$($alias:literal),*];)*) => {
+        $(mod $module;)*
+
+        /// Which algorithm decides.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Algorithm {
+            $(#[doc = concat!("`", $name, "`")] $variant,)*
+        }
+
+        impl Algorithm {
+            /// Every algorithm.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The canonical name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// The algorithm with this canonical or other accepted name; `_` and `-` are alike.
+            pub fn from_name(name: &str) -> Option<Self> {
+                match name.replace('_', "-").as_str() {
+                    $($name $(| $alias)* => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+
+            /// Name of the Lua twin in a script.
+            pub const fn lua_name(self) -> &'static str {
+                match self { $(Self::$variant => stringify!($module),)* }
+            }
+
+            /// Text of the Lua twin.
+            pub const fn lua(self) -> &'static str {
+                match self {
+                    $(Self::$variant => {
+                        include_str!(concat!("../../lua/", stringify!($module), ".lua"))
+                    })*
+                }
+            }
+
+            /// Does the Redis key end with the index of the window?
+            pub const fn keyed_by_window(self) -> bool {
+                match self { $(Self::$variant => $module::KEYED_BY_WINDOW,)* }
+            }
+
+            /// Checks what this algorithm asks of a limit beyond what every limit keeps.
+            ///
+            /// # Errors
+            ///
+            /// [`LimitError`] with the bound.
+            pub fn accepts(self, limit: &Limit) -> Result<(), LimitError> {
+                match self { $(Self::$variant => $module::accepts(limit),)* }
+            }
+
+            /// Decides what `cost` at `now` meets in `state`; changes nothing. A state of another
+            /// algorithm counts as none.
+            pub fn decide(self, state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
+                match (self, state) {
+                    $(
+                        (Self::$variant, State::$variant(state)) => {
+                            $module::decide(state, limit, now, cost)
+                        }
+                        (Self::$variant, _) => {
+                            $module::decide(&$module::State::default(), limit, now, cost)
+                        }
+                    )*
+                }
+            }
+
+            /// Makes `state` what it is after `decision`, which [`Algorithm::decide`] has just made
+            /// with the same arguments.
+            pub fn commit(
+                self,
+                state: &mut State,
+                limit: &Limit,
+                now: Timestamp,
+                cost: Cost,
+                decision: &Decision,
+            ) {
+                match self {
+                    $(Self::$variant => {
+                        if !matches!(state, State::$variant(_)) {
+                            *state = State::$variant($module::State::default());
+                        }
+                        if let State::$variant(state) = state {
+                            $module::commit(state, limit, now, cost, decision);
+                        }
+                    })*
+                }
+            }
+        }
+
+        /// What an algorithm remembers of one key.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub enum State {
+            /// Nothing yet.
+            #[default]
+            None,
+            $(
+                #[doc = concat!("The state of `", $name, "`.")]
+                $variant($module::State),
+            )*
+        }
+
+        impl State {
+            /// From when on the state makes no difference to any decision.
+            pub fn expires_at(&self) -> Timestamp {
+                match self {
+                    Self::None => Timestamp::EPOCH,
+                    $(Self::$variant(state) => state.expires_at(),)*
+                }
+            }
+        }
+    };
+}
+
+registry! {
+    fixed_window       FixedWindow      "fixed-window"       ["fixed-window-algo", "fixed"];
+    sliding_window_log SlidingWindowLog "sliding-window-log" ["sliding-window-algo"];
+}
+
+/// Index of the window that `now` is in: windows are aligned to the Unix epoch.
+pub fn window_index(now: Timestamp, window: Span) -> u64 {
+    now.as_micros() / window.as_micros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_algorithm_is_found_by_its_name_in_both_spellings() {
+        for algorithm in Algorithm::ALL {
+            assert_eq!(Algorithm::from_name(algorithm.name()), Some(*algorithm));
+            assert_eq!(Algorithm::from_name(algorithm.lua_name()), Some(*algorithm));
+        }
+        assert_eq!(Algorithm::from_name("unknown"), None);
+    }
+
+    #[test]
+    fn a_state_is_small() {
+        assert!(size_of::<State>() <= 56, "{} bytes", size_of::<State>());
+    }
+}

@@ -1,0 +1,132 @@
+//! Sliding window log: the exact log of the last window. The default.
+//!
+//! Never more than the limit in *any* span of one window. It remembers every unit for one window,
+//! in whole milliseconds: exact, and the dearest in memory.
+
+use std::collections::VecDeque;
+
+use super::{Cost, Decision, Limit, LimitError, Outcome};
+use crate::clock::{Span, Timestamp};
+
+pub(super) const KEYED_BY_WINDOW: bool = false;
+
+/// The most entries that are kept for one id: about 10 MB in Redis.
+const MAX_ENTRIES: u64 = 100_000;
+
+/// The log, oldest entries first. Units of the same millisecond share a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    runs: VecDeque<Run>,
+    /// Entries that have been dropped from the front.
+    dropped: u64,
+    expires_at: Timestamp,
+}
+
+/// Entries of one millisecond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    at_ms: u64,
+    /// Entries up to here, those of this run included, counted from the start of the log.
+    upto: u64,
+}
+
+impl State {
+    pub(super) fn expires_at(&self) -> Timestamp {
+        self.expires_at
+    }
+
+    /// Runs after `millis` start at this index.
+    fn after(&self, millis: u64) -> usize {
+        self.runs.partition_point(|run| run.at_ms <= millis)
+    }
+
+    /// Entries in the runs before index `end`.
+    fn upto(&self, end: usize) -> u64 {
+        end.checked_sub(1).map_or(self.dropped, |last| self.runs[last].upto)
+    }
+}
+
+/// One entry a unit has to be kept.
+pub(super) fn accepts(limit: &Limit) -> Result<(), LimitError> {
+    if limit.units() <= MAX_ENTRIES {
+        return Ok(());
+    }
+    Err(LimitError::TooManyEntries { algorithm: "sliding-window-log", max: MAX_ENTRIES })
+}
+
+/// `current_count` is the number of entries before this request, `ttl` always the window.
+///
+/// Entries at or before `now - window` are gone, those after `now` are from a clock that has
+/// jumped back since, and do not count.
+pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
+    let window_ms = limit.window().as_millis();
+    let (first, end) = live(state, limit, now);
+    let gone = state.upto(first);
+    let count = state.upto(end) - gone;
+    let available = limit.units().saturating_sub(count);
+    let leaves_after = |at_ms: u64| Timestamp::from_millis(at_ms + window_ms).since(now);
+
+    let allowed = cost.units() <= available;
+    let taken = if allowed { cost.units() } else { 0 };
+    Decision {
+        outcome: if allowed {
+            Outcome::Allowed
+        } else if cost.units() > limit.units() {
+            Outcome::Impossible
+        } else {
+            let surplus = count + cost.units() - limit.units();
+            let last_to_leave = state.runs.partition_point(|run| run.upto < gone + surplus);
+            Outcome::Denied { retry_after: leaves_after(state.runs[last_to_leave].at_ms) }
+        },
+        current_count: count,
+        remaining: available - taken,
+        reset_after: if taken > 0 {
+            leaves_after(now.as_millis())
+        } else if count > 0 {
+            leaves_after(state.runs[end - 1].at_ms)
+        } else {
+            Span::ZERO
+        },
+        ttl: limit.window(),
+    }
+}
+
+/// Writes an entry for each unit taken. The log lives on for two windows, after a denial too.
+pub(super) fn commit(
+    state: &mut State,
+    limit: &Limit,
+    now: Timestamp,
+    cost: Cost,
+    decision: &Decision,
+) {
+    let (first, _) = live(state, limit, now);
+    state.dropped = state.upto(first);
+    state.runs.drain(..first);
+    if decision.is_allowed() && cost != Cost::NONE {
+        write(state, now.as_millis(), cost.units());
+    }
+    let window = limit.window();
+    state.expires_at = Timestamp::from_millis(now.as_millis()) + window + window;
+}
+
+/// The runs that count at `now`, as a range of indices.
+fn live(state: &State, limit: &Limit, now: Timestamp) -> (usize, usize) {
+    let gone_ms = now.as_millis().checked_sub(limit.window().as_millis());
+    let first = gone_ms.map_or(0, |gone_ms| state.after(gone_ms));
+    (first, state.after(now.as_millis()))
+}
+
+/// Adds `units` entries at `at_ms`, which is nearly always the end of the log.
+fn write(state: &mut State, at_ms: u64, units: u64) {
+    let end = state.after(at_ms);
+    let joins_last = end.checked_sub(1).is_some_and(|last| state.runs[last].at_ms == at_ms);
+    let start = if joins_last {
+        end - 1
+    } else {
+        state.runs.insert(end, Run { at_ms, upto: state.upto(end) });
+        end
+    };
+    for run in state.runs.range_mut(start..) {
+        run.upto += units;
+    }
+}
