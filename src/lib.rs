@@ -2,3 +2,4 @@
 
 pub mod algorithm;
 pub mod clock;
+pub mod rules;

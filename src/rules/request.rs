@@ -1,0 +1,141 @@
+//! What a caller asks, within its bounds.
+
+use std::collections::HashMap;
+
+use thiserror::Error;
+
+use crate::algorithm::Cost;
+
+/// A valid request: what it holds is within the bounds below.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    user_id: &'a str,
+    resource: &'a str,
+    attributes: &'a HashMap<String, String>,
+    cost: Cost,
+    dry_run: bool,
+}
+
+/// What a caller sent, not checked yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Draft<'a> {
+    /// Who asks.
+    pub user_id: &'a str,
+    /// What is asked for.
+    pub resource: &'a str,
+    /// Anything else that rules look at.
+    pub attributes: &'a HashMap<String, String>,
+    /// Units to take; absent is 1.
+    pub cost: Option<u64>,
+    /// Decide and take nothing.
+    pub dry_run: bool,
+}
+
+impl<'a> Request<'a> {
+    /// Most bytes in a user id; it has at least one.
+    pub const MAX_USER_ID: usize = 1024;
+    /// Most bytes in a resource.
+    pub const MAX_RESOURCE: usize = 1024;
+    /// Most attributes.
+    pub const MAX_ATTRIBUTES: usize = 32;
+    /// Most bytes in an attribute's name; it has at least one.
+    pub const MAX_ATTRIBUTE_NAME: usize = 64;
+    /// Most bytes in an attribute's value.
+    pub const MAX_ATTRIBUTE_VALUE: usize = 1024;
+
+    /// Checks a draft against the bounds.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest`] for the first field that is out of bounds.
+    pub fn new(draft: Draft<'a>) -> Result<Self, InvalidRequest> {
+        if !(1..=Self::MAX_USER_ID).contains(&draft.user_id.len()) {
+            return Err(InvalidRequest::UserId);
+        }
+        if draft.resource.len() > Self::MAX_RESOURCE {
+            return Err(InvalidRequest::Resource);
+        }
+        if draft.attributes.len() > Self::MAX_ATTRIBUTES {
+            return Err(InvalidRequest::Attributes);
+        }
+        for (name, value) in draft.attributes {
+            if !(1..=Self::MAX_ATTRIBUTE_NAME).contains(&name.len()) {
+                return Err(InvalidRequest::AttributeName);
+            }
+            if value.len() > Self::MAX_ATTRIBUTE_VALUE {
+                return Err(InvalidRequest::AttributeValue);
+            }
+        }
+        let cost = match draft.cost {
+            None => Cost::ONE,
+            Some(units) => Cost::new(u32::try_from(units).map_err(|_| InvalidRequest::Cost)?),
+        };
+        Ok(Self {
+            user_id: draft.user_id,
+            resource: draft.resource,
+            attributes: draft.attributes,
+            cost,
+            dry_run: draft.dry_run,
+        })
+    }
+
+    /// Who asks: 1 to 1024 bytes.
+    pub const fn user_id(&self) -> &'a str {
+        self.user_id
+    }
+
+    /// What is asked for: up to 1024 bytes.
+    pub const fn resource(&self) -> &'a str {
+        self.resource
+    }
+
+    /// Anything else that rules look at.
+    pub const fn attributes(&self) -> &'a HashMap<String, String> {
+        self.attributes
+    }
+
+    /// Units to take.
+    pub const fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    /// Decide and take nothing?
+    pub const fn dry_run(&self) -> bool {
+        self.dry_run
+    }
+}
+
+/// Which field is out of bounds, and what is valid. Never the value.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum InvalidRequest {
+    /// Empty or too long.
+    #[error("user_id: valid is 1 to {} bytes", Request::MAX_USER_ID)]
+    UserId,
+    /// Too long.
+    #[error("resource: valid is up to {} bytes", Request::MAX_RESOURCE)]
+    Resource,
+    /// Too many.
+    #[error("attributes: valid is up to {} of them", Request::MAX_ATTRIBUTES)]
+    Attributes,
+    /// Empty or too long.
+    #[error("attributes: valid is a name of 1 to {} bytes", Request::MAX_ATTRIBUTE_NAME)]
+    AttributeName,
+    /// Too long.
+    #[error("attributes: valid is a value of up to {} bytes", Request::MAX_ATTRIBUTE_VALUE)]
+    AttributeValue,
+    /// Too large.
+    #[error("cost: valid is 0 to {}", u32::MAX)]
+    Cost,
+}
+
+impl InvalidRequest {
+    /// The field that is out of bounds.
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::UserId => "user_id",
+            Self::Resource => "resource",
+            Self::Attributes | Self::AttributeName | Self::AttributeValue => "attributes",
+            Self::Cost => "cost",
+        }
+    }
+}
