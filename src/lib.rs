@@ -3,3 +3,4 @@
 pub mod algorithm;
 pub mod clock;
 pub mod rules;
+pub mod telemetry;

@@ -1,0 +1,235 @@
+//! Every metric, declared once.
+//!
+//! Labels are rule names and enums only: no label ever holds a user, a key or an address.
+
+use std::time::Instant;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::metrics::{MetricType, TypedMetric};
+use prometheus_client::registry::Registry;
+
+/// Upper bounds in seconds: from 10 µs, where a decision in memory is, to 1 s.
+const BUCKETS: [f64; 16] = [
+    0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025,
+    0.05, 0.1, 0.25, 0.5, 1.0,
+];
+
+/// The metrics of one server.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// Decisions by rule, algorithm, outcome and source.
+    pub decisions: Family<DecisionLabels, Counter>,
+    /// Seconds from request to verdict, by API.
+    pub check_duration: Family<ApiLabels, Timing>,
+    /// Seconds that the store took, by operation.
+    pub store_duration: Family<OperationLabels, Timing>,
+    /// Failures of the store, by kind.
+    pub store_errors: Family<KindLabels, Counter>,
+    /// Requests that passed because the store did not answer, by rule.
+    pub fail_open: Family<RuleLabels, Counter>,
+    /// Requests that were rejected as invalid, by the field that was.
+    pub rejected: Family<ReasonLabels, Counter>,
+    /// Store calls whose fate is unknown: sent, and never answered.
+    pub ambiguous: Counter,
+    /// Keys in the memory store.
+    pub memory_keys: Gauge,
+    /// Live keys that the memory store dropped because it was full.
+    pub memory_evictions: Counter,
+    /// Revision of the configuration in force.
+    pub config_revision: Gauge,
+}
+
+/// A histogram of how long something takes, in seconds.
+#[derive(Clone, Debug)]
+pub struct Timing(Histogram);
+
+/// What is being timed.
+#[derive(Debug)]
+#[must_use = "nothing is noted before it stops"]
+pub struct Timer {
+    started: Instant,
+    histogram: Histogram,
+}
+
+impl Timing {
+    /// Starts to time something.
+    #[expect(clippy::disallowed_methods, reason = "how long a call took is seen, never acted on")]
+    pub fn start(&self) -> Timer {
+        Timer { started: Instant::now(), histogram: self.0.clone() }
+    }
+}
+
+impl Timer {
+    /// Notes the time since the start. What is dropped before is not noted.
+    pub fn stop(self) {
+        self.histogram.observe(self.started.elapsed().as_secs_f64());
+    }
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self(Histogram::new(BUCKETS))
+    }
+}
+
+impl TypedMetric for Timing {
+    const TYPE: MetricType = MetricType::Histogram;
+}
+
+impl EncodeMetric for Timing {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.0.encode(encoder)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+}
+
+/// Labels of a decision.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct DecisionLabels {
+    /// Name of the rule.
+    pub rule: String,
+    /// Canonical name of its algorithm.
+    pub algorithm: &'static str,
+    /// `allowed` or `denied`.
+    pub outcome: &'static str,
+    /// Where the answer came from.
+    pub source: &'static str,
+}
+
+/// Label of an API.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ApiLabels {
+    /// Which API.
+    pub api: &'static str,
+}
+
+/// Label of a store operation.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct OperationLabels {
+    /// Which operation.
+    pub operation: &'static str,
+}
+
+/// Label of a kind of failure.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct KindLabels {
+    /// Which kind.
+    pub kind: &'static str,
+}
+
+/// Label of a rule.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct RuleLabels {
+    /// Name of the rule.
+    pub rule: String,
+}
+
+/// Label of a reason.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ReasonLabels {
+    /// Which reason.
+    pub reason: &'static str,
+}
+
+impl Metrics {
+    /// Registers every metric, all at zero.
+    pub fn new() -> Self {
+        let mut registry = Registry::default();
+        let metrics = Self {
+            decisions: Family::default(),
+            check_duration: Family::default(),
+            store_duration: Family::default(),
+            store_errors: Family::default(),
+            fail_open: Family::default(),
+            rejected: Family::default(),
+            ambiguous: Counter::default(),
+            memory_keys: Gauge::default(),
+            memory_evictions: Counter::default(),
+            config_revision: Gauge::default(),
+            registry: Registry::default(),
+        };
+        // The client adds `_total` to counters.
+        let r = &mut registry;
+        r.register("rlaas_decisions", "Decisions", metrics.decisions.clone());
+        r.register(
+            "rlaas_check_duration_seconds",
+            "Seconds from request to verdict",
+            metrics.check_duration.clone(),
+        );
+        r.register(
+            "rlaas_store_duration_seconds",
+            "Seconds that the store took",
+            metrics.store_duration.clone(),
+        );
+        r.register("rlaas_store_errors", "Failures of the store", metrics.store_errors.clone());
+        r.register(
+            "rate_limiter_fail_open",
+            "Requests that passed because the store did not answer",
+            metrics.fail_open.clone(),
+        );
+        r.register("rlaas_rejected", "Requests rejected as invalid", metrics.rejected.clone());
+        r.register(
+            "rlaas_ambiguous",
+            "Store calls that were sent and never answered",
+            metrics.ambiguous.clone(),
+        );
+        r.register("rlaas_memory_keys", "Keys in the memory store", metrics.memory_keys.clone());
+        r.register(
+            "rlaas_memory_evictions",
+            "Live keys dropped because the memory store was full",
+            metrics.memory_evictions.clone(),
+        );
+        r.register(
+            "rlaas_config_revision",
+            "Revision of the configuration in force",
+            metrics.config_revision.clone(),
+        );
+        r.register(
+            "rlaas_build",
+            "What is running",
+            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+        );
+        Self { registry, ..metrics }
+    }
+
+    /// All metrics in the `OpenMetrics` text format.
+    ///
+    /// # Panics
+    ///
+    /// Never: writing to a string does not fail.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("writing to a string does not fail");
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_and_info_get_the_documented_names() {
+        let metrics = Metrics::new();
+        metrics.memory_evictions.inc();
+        let text = metrics.render();
+        assert!(text.contains("\nrlaas_memory_evictions_total 1\n"), "{text}");
+        assert!(text.contains("\nrlaas_build_info{version="), "{text}");
+    }
+}
