@@ -3,4 +3,5 @@
 pub mod algorithm;
 pub mod clock;
 pub mod rules;
+pub mod store;
 pub mod telemetry;

@@ -1,0 +1,171 @@
+//! The embedded store: states in sharded tables.
+//!
+//! A request locks the shards of its keys in order, decides every hit, and commits only if all
+//! allow. Nothing waits and nothing fails.
+
+mod shard;
+
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hashbrown::DefaultHashBuilder;
+use smallvec::SmallVec;
+
+use self::shard::Shard;
+use super::{Decisions, Hit, Intent};
+use crate::algorithm::{Cost, Decision};
+use crate::clock::{Clock, Timestamp};
+use crate::telemetry::metrics::Metrics;
+
+/// Slots that a request sweeps on its way, in each shard that it locks.
+const SWEPT_PER_REQUEST: usize = 2;
+/// Slots that are swept in the background under one lock: a few microseconds.
+const SWEPT_PER_LOCK: usize = 256;
+/// Time between two steps of the background sweep.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(20);
+/// Most shards, and the fewest keys in each where there are several.
+const MAX_SHARDS: usize = 256;
+const MIN_KEYS_PER_SHARD: usize = 1024;
+
+/// How much the memory store may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemorySettings {
+    /// Most keys, at least 1.
+    pub max_keys: u32,
+}
+
+impl Default for MemorySettings {
+    fn default() -> Self {
+        Self { max_keys: 1_000_000 }
+    }
+}
+
+/// State in this process.
+#[derive(Debug)]
+pub struct MemoryStore {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: DefaultHashBuilder,
+    clock: Clock,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new(settings: MemorySettings, clock: Clock, metrics: &Arc<Metrics>) -> Self {
+        let max_keys = settings.max_keys.max(1) as usize;
+        let shards = (max_keys / MIN_KEYS_PER_SHARD).clamp(1, MAX_SHARDS);
+        let hasher = DefaultHashBuilder::default();
+        let shard =
+            |_| Mutex::new(Shard::new(max_keys / shards, hasher.clone(), Arc::clone(metrics)));
+        Self { shards: (0..shards).map(shard).collect(), hasher, clock }
+    }
+
+    /// Decides every hit and takes the units only if all allow. See [`super::Store::check`].
+    pub fn check(&self, hits: &[Hit<'_>], intent: Intent) -> Decisions {
+        let places: SmallVec<[Place; 2]> = hits.iter().map(|hit| self.place(hit)).collect();
+        let mut shards = self.lock(&places);
+        let time = self.clock.now();
+        for (_, shard) in &mut shards {
+            shard.see(time);
+        }
+
+        let mut decisions = Decisions::with_capacity(hits.len());
+        for (hit, place) in hits.iter().zip(&places) {
+            decisions.push(decide(of(&mut shards, place), place, hit, time, hit.cost));
+        }
+        let all_allow = decisions.iter().all(Decision::is_allowed);
+
+        for ((hit, place), decision) in hits.iter().zip(&places).zip(&mut decisions) {
+            let shard = of(&mut shards, place);
+            let takes = intent == Intent::Take && (all_allow || !decision.is_allowed());
+            if takes && hit.cost != Cost::NONE {
+                commit(shard, place, hit, time, decision);
+            } else if hit.cost != Cost::NONE {
+                let outcome = decision.outcome;
+                *decision = decide(shard, place, hit, time, Cost::NONE);
+                decision.outcome = outcome;
+            }
+        }
+        for (_, shard) in &mut shards {
+            shard.sweep(SWEPT_PER_REQUEST, time);
+        }
+        decisions
+    }
+
+    /// Keys that are held, expired ones that are not swept yet included.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    /// Is there no key at all?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Sweeps in the background, a few slots at a time, for ever.
+    pub async fn tend(&self) {
+        let mut interval = tokio::time::interval(SWEEP_INTERVAL);
+        for shard in self.shards.iter().cycle() {
+            interval.tick().await;
+            let steps = lock(shard).len().div_ceil(SWEPT_PER_LOCK);
+            for _ in 0..steps {
+                lock(shard).sweep(SWEPT_PER_LOCK, self.clock.now());
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn place(&self, hit: &Hit<'_>) -> Place {
+        let hash = self.hasher.hash_one(hit.key.as_str());
+        // A shard's table takes the low bits and the very top ones.
+        let shard = (hash >> 32) as usize % self.shards.len();
+        Place { hash, shard }
+    }
+
+    /// Locks the shards of all places in ascending order: no two requests wait for each other.
+    fn lock(&self, places: &[Place]) -> SmallVec<[(usize, MutexGuard<'_, Shard>); 2]> {
+        let mut wanted: SmallVec<[usize; 2]> = places.iter().map(|place| place.shard).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted.into_iter().map(|shard| (shard, lock(&self.shards[shard]))).collect()
+    }
+}
+
+/// Where the state of a hit is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    hash: u64,
+    shard: usize,
+}
+
+fn decide(shard: &Shard, place: &Place, hit: &Hit<'_>, time: Timestamp, cost: Cost) -> Decision {
+    let now = time.hold(shard.seen(), hit.limit.window());
+    let state = shard.state(place.hash, hit.key.as_str(), time);
+    hit.algorithm.decide(state, hit.limit, now, cost)
+}
+
+fn commit(shard: &mut Shard, place: &Place, hit: &Hit<'_>, time: Timestamp, decision: &Decision) {
+    let now = time.hold(shard.seen(), hit.limit.window());
+    let key = hit.key.as_str();
+    // A denial that finds no state leaves none: nobody's room is taken by what never passed.
+    if !decision.is_allowed() && !shard.holds(place.hash, key) {
+        return;
+    }
+    shard.update(place.hash, key, time, |state| {
+        hit.algorithm.commit(state, hit.limit, now, hit.cost, decision);
+        decision.remaining == 0
+    });
+}
+
+fn of<'a>(shards: &'a mut [(usize, MutexGuard<'_, Shard>)], place: &Place) -> &'a mut Shard {
+    let (_, shard) = shards
+        .iter_mut()
+        .find(|(index, _)| *index == place.shard)
+        .expect("the shard of every place is locked");
+    shard
+}
+
+/// A panic elsewhere does not end this store: a shard is consistent between calls.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}

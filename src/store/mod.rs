@@ -1,0 +1,150 @@
+//! Stores: where state lives. Each decides all hits of a request in one atomic step.
+//!
+//! A store knows mechanism only: it decides, or says why it could not ([`StoreError`]). What a
+//! failure means is the rule's policy, one room up.
+
+mod memory;
+mod redis;
+
+pub use memory::{MemorySettings, MemoryStore};
+pub use redis::{KeyPrefix, RedisSettings, RedisStore, RedisUrl, SettingError};
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use thiserror::Error;
+use tokio::sync::watch;
+
+use crate::algorithm::{Algorithm, Cost, Decision, Limit};
+use crate::rules::Key;
+
+/// One key + rule + cost, ready for a store.
+#[derive(Clone, Copy, Debug)]
+pub struct Hit<'a> {
+    /// Names the state.
+    pub key: &'a Key,
+    /// Decides.
+    pub algorithm: Algorithm,
+    /// How many per window.
+    pub limit: &'a Limit,
+    /// Units to take.
+    pub cost: Cost,
+}
+
+/// What is to be done with a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Take the units if every hit allows.
+    Take,
+    /// Take nothing: a dry run.
+    Look,
+}
+
+/// One decision for each hit, in order.
+pub type Decisions = SmallVec<[Decision; 2]>;
+
+/// Where state lives.
+#[derive(Debug)]
+pub enum Store {
+    /// In this process.
+    Memory(MemoryStore),
+    /// In Redis.
+    Redis(Box<RedisStore>),
+}
+
+impl Store {
+    /// Decides every hit in one atomic step and takes the units only if all allow.
+    ///
+    /// Where nothing is taken, the outcome of a hit is that of its cost, and the numbers are those
+    /// of the state as it stays.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if Redis does not decide; memory always does.
+    pub async fn check(&self, hits: &[Hit<'_>], intent: Intent) -> Result<Decisions, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(store.check(hits, intent)),
+            Self::Redis(store) => store.check(hits, intent).await,
+        }
+    }
+
+    /// Does the work in the background, for ever: expiry in memory, connections to Redis.
+    pub async fn tend(&self) {
+        match self {
+            Self::Memory(store) => store.tend().await,
+            Self::Redis(store) => store.tend().await,
+        }
+    }
+
+    /// Whether the store answers, now and later.
+    pub fn health(&self) -> watch::Receiver<Health> {
+        match self {
+            Self::Memory(_) => watch::channel(Health::Up).1,
+            Self::Redis(store) => store.health(),
+        }
+    }
+
+    /// `memory` or `redis`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Memory(_) => "memory",
+            Self::Redis(_) => "redis",
+        }
+    }
+}
+
+/// Whether a store answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It has not answered yet.
+    Unknown,
+    /// It answers.
+    Up,
+    /// It does not answer.
+    Down,
+}
+
+/// Why a store did not decide.
+#[derive(Clone, Debug, Error)]
+pub enum StoreError {
+    /// There is no connection; nothing was sent.
+    #[error("no connection to redis (store.redis.url)")]
+    Unreachable,
+    /// No answer in time; what was sent may have been executed.
+    #[error("redis did not answer within {0:?} (store.redis.timeout)")]
+    Timeout(Duration),
+    /// The connection broke after sending; what was sent may have been executed.
+    #[error("the connection to redis was lost before the answer came")]
+    Lost,
+    /// Redis answered with an error and decided nothing.
+    #[error("redis refused with {code}")]
+    Refused {
+        /// Redis' own code, such as `LOADING` or `OOM`.
+        code: String,
+    },
+    /// The answer does not fit the question.
+    #[error("redis sent an answer that does not fit the question")]
+    Garbled,
+    /// The clock of Redis left the window of the named keys before they got there, repeatedly.
+    #[error("the clock of redis kept leaving the window of the named keys")]
+    WindowMissed,
+}
+
+impl StoreError {
+    /// The kind as a metric label.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Timeout(_) => "timeout",
+            Self::Lost => "lost",
+            Self::Refused { .. } => "refused",
+            Self::Garbled => "garbled",
+            Self::WindowMissed => "window_missed",
+        }
+    }
+
+    /// May what was sent have been executed all the same?
+    pub const fn is_ambiguous(&self) -> bool {
+        matches!(self, Self::Timeout(_) | Self::Lost | Self::Garbled)
+    }
+}
