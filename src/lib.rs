@@ -2,6 +2,7 @@
 
 pub mod algorithm;
 pub mod clock;
+pub mod limiter;
 pub mod rules;
 pub mod store;
 pub mod telemetry;
