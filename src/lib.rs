@@ -1,6 +1,7 @@
 //! Rate limiting as a service: may this request pass?
 
 pub mod algorithm;
+pub mod api;
 pub mod clock;
 pub mod limiter;
 pub mod rules;

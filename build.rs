@@ -1,0 +1,16 @@
+//! Protos to code and descriptor set; nothing else, and no protoc.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use protox::Compiler;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let mut compiler = Compiler::new(["proto"])?;
+    compiler.include_imports(true).include_source_info(true).open_file("ratelimit.proto")?;
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("ratelimit.bin"), compiler.encode_file_descriptor_set())?;
+    tonic_prost_build::configure().compile_fds(compiler.file_descriptor_set())?;
+    Ok(())
+}

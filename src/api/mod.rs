@@ -1,0 +1,49 @@
+//! Protocols: thin adapters over [`Limiter::check`]. Bytes to request, verdict to response.
+//!
+//! Wire types live here alone. No adapter knows which store decides.
+
+pub mod http;
+mod status;
+pub mod v1;
+
+use std::sync::Arc;
+
+use tonic::service::{Routes, RoutesBuilder};
+
+use self::proto::rate_limit_service_server::RateLimitServiceServer;
+use crate::limiter::Limiter;
+use crate::telemetry::metrics::Metrics;
+
+/// Messages and services of `proto/ratelimit.proto`.
+#[expect(missing_docs, clippy::pedantic, reason = "generated; documented in the proto")]
+pub mod proto {
+    tonic::include_proto!("ratelimit.v1");
+}
+
+/// Full name of the service, as health and reflection know it.
+pub const SERVICE: &str = "ratelimit.v1.RateLimitService";
+
+/// Largest message that is read, in bytes: a request at all its bounds fits.
+const MAX_MESSAGE: usize = 64 * 1024;
+
+const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ratelimit.bin"));
+
+/// The gRPC services: rate limiting, and reflection v1 and v1alpha.
+///
+/// # Panics
+///
+/// Never: the descriptors are made at build time.
+pub fn routes(limiter: &Arc<Limiter>, metrics: &Arc<Metrics>) -> Routes {
+    let service = v1::Service::new(Arc::clone(limiter), Arc::clone(metrics));
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let mut routes = RoutesBuilder::default();
+    routes
+        .add_service(RateLimitServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE))
+        .add_service(reflection().build_v1().expect("the descriptors are made at build time"))
+        .add_service(reflection().build_v1alpha().expect("the descriptors are made at build time"));
+    routes.routes()
+}

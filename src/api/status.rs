@@ -1,0 +1,21 @@
+//! Errors to statuses, in this one place. Callers read less than logs do: no address, no key and
+//! no text of the store.
+
+use tonic::Status;
+
+use crate::limiter::CheckError;
+use crate::rules::InvalidRequest;
+
+impl From<InvalidRequest> for Status {
+    fn from(error: InvalidRequest) -> Self {
+        Status::invalid_argument(error.to_string())
+    }
+}
+
+impl From<CheckError> for Status {
+    fn from(error: CheckError) -> Self {
+        match error {
+            CheckError::StoreUnavailable(_) => Status::unavailable("store unavailable"),
+        }
+    }
+}

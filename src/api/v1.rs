@@ -1,0 +1,161 @@
+//! `ratelimit.v1`: the service's own protocol.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use super::proto::rate_limit_service_server::RateLimitService;
+use super::proto::{
+    self, CheckRequest, CheckResponse, GetConfigRequest, GetConfigResponse, check_response,
+};
+use crate::algorithm::{Algorithm, Outcome};
+use crate::clock::Span;
+use crate::limiter::{Limiter, RuleDecision, Source, Verdict};
+use crate::rules::{self, InvalidRequest, OnStoreFailure, Rule};
+use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
+
+/// `ratelimit.v1.RateLimitService`.
+#[derive(Debug)]
+pub struct Service {
+    limiter: Arc<Limiter>,
+    metrics: Arc<Metrics>,
+}
+
+impl Service {
+    /// Answers by what `limiter` decides.
+    pub fn new(limiter: Arc<Limiter>, metrics: Arc<Metrics>) -> Self {
+        Self { limiter, metrics }
+    }
+
+    async fn decide(&self, request: &CheckRequest) -> Result<CheckResponse, Status> {
+        let request = parse(request).inspect_err(|error| {
+            self.metrics.rejected.get_or_create(&ReasonLabels { reason: error.field() }).inc();
+        })?;
+        let verdict = self.limiter.check(&request).await?;
+        Ok(respond(&verdict))
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimitService for Service {
+    async fn check(
+        &self,
+        request: Request<CheckRequest>,
+    ) -> Result<Response<CheckResponse>, Status> {
+        let timer = self.metrics.check_duration.get_or_create(&ApiLabels { api: "grpc" }).start();
+        let response = self.decide(request.get_ref()).await;
+        timer.stop();
+        response.map(Response::new)
+    }
+
+    async fn get_config(
+        &self,
+        _request: Request<GetConfigRequest>,
+    ) -> Result<Response<GetConfigResponse>, Status> {
+        let snapshot = self.limiter.snapshot();
+        let default_rule = show(&snapshot.rules.default);
+        Ok(Response::new(GetConfigResponse {
+            rules: vec![default_rule.clone()],
+            default_rule: Some(default_rule),
+            revision: snapshot.revision,
+            store: self.limiter.store().name().to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }))
+    }
+}
+
+fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, InvalidRequest> {
+    rules::Request::new(rules::Draft {
+        user_id: &request.user_id,
+        resource: &request.resource,
+        attributes: &request.attributes,
+        cost: request.cost,
+        dry_run: request.dry_run,
+    })
+}
+
+fn respond(verdict: &Verdict) -> CheckResponse {
+    let decided = describe(&verdict.deciding);
+    CheckResponse {
+        allowed: verdict.is_allowed(),
+        current_count: decided.current_count,
+        ttl: decided.ttl,
+        limit: decided.limit,
+        remaining: decided.remaining,
+        retry_after: decided.retry_after,
+        reset_after: decided.reset_after,
+        rule: decided.rule.clone(),
+        algorithm: decided.algorithm,
+        source: source(verdict.deciding.source).into(),
+        delay: decided.delay,
+        reason: decided.reason,
+        decisions: vec![decided],
+    }
+}
+
+fn describe(decided: &RuleDecision) -> proto::RuleDecision {
+    let decision = &decided.decision;
+    let retry_after = match decision.outcome {
+        Outcome::Denied { retry_after } => Some(duration(retry_after)),
+        Outcome::Allowed | Outcome::Impossible => None,
+    };
+    proto::RuleDecision {
+        rule: decided.rule.clone(),
+        algorithm: algorithm(decided.algorithm).into(),
+        allowed: decision.is_allowed(),
+        current_count: int64(decision.current_count),
+        ttl: int64(decision.ttl.as_secs_ceil()),
+        limit: int64(decided.limit.units()),
+        remaining: int64(decision.remaining),
+        retry_after,
+        reset_after: Some(duration(decision.reset_after)),
+        delay: None,
+        reason: reason(decided).into(),
+        shadow: false,
+    }
+}
+
+fn show(rule: &Rule) -> proto::Rule {
+    proto::Rule {
+        name: rule.name.clone(),
+        algorithm: algorithm(rule.algorithm).into(),
+        max_requests: int64(rule.limit.units()),
+        window: Some(duration(rule.limit.window())),
+        fail_open: rule.on_store_failure == OnStoreFailure::Allow,
+    }
+}
+
+fn algorithm(algorithm: Algorithm) -> proto::Algorithm {
+    match algorithm {
+        Algorithm::FixedWindow => proto::Algorithm::FixedWindow,
+        Algorithm::SlidingWindowLog => proto::Algorithm::SlidingWindowLog,
+    }
+}
+
+fn source(source: Source) -> check_response::Source {
+    match source {
+        Source::Store => check_response::Source::Store,
+        Source::FailOpen => check_response::Source::FailOpen,
+    }
+}
+
+fn reason(decided: &RuleDecision) -> check_response::Reason {
+    match (decided.source, decided.decision.outcome) {
+        (Source::FailOpen, _) => check_response::Reason::StoreUnavailable,
+        (_, Outcome::Allowed) => check_response::Reason::WithinLimit,
+        (_, Outcome::Denied { .. }) => check_response::Reason::OverLimit,
+        (_, Outcome::Impossible) => check_response::Reason::CostAboveLimit,
+    }
+}
+
+fn duration(span: Span) -> prost_types::Duration {
+    let micros = span.as_micros();
+    prost_types::Duration {
+        seconds: int64(micros / 1_000_000),
+        nanos: i32::try_from(micros % 1_000_000 * 1_000).expect("less than a second"),
+    }
+}
+
+fn int64(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
