@@ -5,5 +5,6 @@ pub mod api;
 pub mod clock;
 pub mod limiter;
 pub mod rules;
+pub mod server;
 pub mod store;
 pub mod telemetry;

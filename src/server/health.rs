@@ -1,0 +1,90 @@
+//! Health: liveness, readiness and the plain truth about the store.
+//!
+//! | service | SERVING |
+//! | --- | --- |
+//! | `""` | from the moment the server accepts until it drains |
+//! | `ratelimit.v1.RateLimitService` | once the store has answered (or no rule fails closed); not while draining; with `health.require-store`, not while the store is away |
+//! | `store` | while the store answers |
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
+
+use crate::api::SERVICE;
+use crate::limiter::Limiter;
+use crate::store::Health;
+
+const LIVENESS: &str = "";
+const STORE: &str = "store";
+
+/// What the health service reports.
+#[derive(Clone, Debug)]
+pub(super) struct HealthReports {
+    reporter: HealthReporter,
+    ready: Arc<watch::Sender<bool>>,
+}
+
+impl HealthReports {
+    /// The reports, all `NOT_SERVING`, and the service that tells them.
+    pub(super) fn new() -> (Self, HealthServer<HealthService>) {
+        let reporter = HealthReporter::new();
+        let service = HealthServer::new(HealthService::from_health_reporter(reporter.clone()));
+        (Self { reporter, ready: Arc::new(watch::Sender::new(false)) }, service)
+    }
+
+    /// Whether the server is ready, now and later.
+    pub(super) fn ready(&self) -> watch::Receiver<bool> {
+        self.ready.subscribe()
+    }
+
+    /// Reports that the server lives, and follows the store for as long as the task lives.
+    pub(super) async fn start(&self, limiter: &Arc<Limiter>, require_store: bool) -> JoinSet<()> {
+        self.report(LIVENESS, true).await;
+        let (reports, limiter) = (self.clone(), Arc::clone(limiter));
+        let mut following = JoinSet::new();
+        following.spawn(async move { reports.follow(&limiter, require_store).await });
+        following
+    }
+
+    /// Reports that the server drains. Nothing else reports from here on.
+    pub(super) async fn drain(&self) {
+        self.ready.send_replace(false);
+        for service in [SERVICE, STORE, LIVENESS] {
+            self.report(service, false).await;
+        }
+    }
+
+    /// Ends open Watch calls: a server that drains would wait for them.
+    pub(super) async fn end_watches(&self) {
+        let mut reporter = self.reporter.clone();
+        for service in [SERVICE, STORE, LIVENESS] {
+            reporter.clear_service_status(service).await;
+        }
+    }
+
+    async fn follow(&self, limiter: &Limiter, require_store: bool) {
+        let mut health = limiter.store().health();
+        let mut has_answered = false;
+        loop {
+            let up = *health.borrow_and_update() == Health::Up;
+            has_answered |= up;
+            let decides = has_answered || limiter.decides_without_store();
+            let ready = decides && (up || !require_store);
+            self.ready.send_replace(ready);
+            self.report(STORE, up).await;
+            self.report(SERVICE, ready).await;
+            if health.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn report(&self, service: &str, serving: bool) {
+        let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+        self.reporter.set_service_status(service, status).await;
+    }
+}
