@@ -3,6 +3,7 @@
 pub mod algorithm;
 pub mod api;
 pub mod clock;
+pub mod config;
 pub mod limiter;
 pub mod rules;
 pub mod server;

@@ -1,0 +1,170 @@
+//! Reads the layered values, section by section, and collects every problem on the way.
+
+use std::cell::RefCell;
+
+use figment::Figment;
+use figment::value::{Dict, Tag, Value};
+
+use super::problem::{Problem, Problems};
+use super::sources::{ROOT, Spellings};
+use super::values::{Invalid, Read};
+
+/// A key is suggested for an unknown one from this Jaro-Winkler similarity on.
+const NEAR: f64 = 0.75;
+
+/// One value in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effective {
+    /// The whole key, such as `server.listen`.
+    pub key: String,
+    /// The value, secrets masked.
+    pub value: String,
+    /// Where it comes from.
+    pub origin: String,
+}
+
+/// All values of all sources.
+#[derive(Debug)]
+pub(super) struct Tree {
+    figment: Figment,
+    root: Dict,
+    spellings: Spellings,
+    problems: RefCell<Vec<Problem>>,
+    effective: RefCell<Vec<Effective>>,
+}
+
+impl Tree {
+    pub(super) fn new(figment: Figment, spellings: Spellings, problems: Vec<Problem>) -> Self {
+        let root = figment.find_value(ROOT).ok().and_then(Value::into_dict).unwrap_or_default();
+        let problems = RefCell::new(problems);
+        Self { figment, root, spellings, problems, effective: RefCell::default() }
+    }
+
+    pub(super) fn root(&self) -> Section<'_> {
+        Section { tree: self, path: String::new(), dict: Some(&self.root), known: Vec::new() }
+    }
+
+    /// What was read, or everything that is wrong.
+    pub(super) fn finish(self) -> Result<Vec<Effective>, Problems> {
+        let problems = self.problems.into_inner();
+        if problems.is_empty() { Ok(self.effective.into_inner()) } else { Err(Problems(problems)) }
+    }
+
+    fn origin(&self, tag: Tag) -> String {
+        let name = self.figment.get_metadata(tag).map(|metadata| metadata.name.to_string());
+        name.unwrap_or_else(|| "default".to_owned())
+    }
+
+    /// How a canonical key is spelled where it comes from.
+    fn spelling(&self, origin: &str, path: &str) -> String {
+        let place = (origin.to_owned(), path.to_owned());
+        self.spellings.get(&place).cloned().unwrap_or(place.1)
+    }
+
+    fn refuse(&self, tag: Tag, path: &str, Invalid(valid): Invalid) {
+        let origin = self.origin(tag);
+        let key = self.spelling(&origin, path);
+        self.problems.borrow_mut().push(Problem::Invalid {
+            origin,
+            key,
+            valid: valid.into_owned(),
+        });
+    }
+}
+
+/// The values below one key.
+#[derive(Debug)]
+pub(super) struct Section<'a> {
+    tree: &'a Tree,
+    /// The canonical key of the section, empty for the root.
+    path: String,
+    dict: Option<&'a Dict>,
+    /// The keys that were asked for.
+    known: Vec<&'static str>,
+}
+
+impl<'a> Section<'a> {
+    /// The section below `key`, empty if there is none.
+    pub(super) fn section(&mut self, key: &'static str) -> Section<'a> {
+        self.known.push(key);
+        let path = self.join(key);
+        let dict = match self.dict.and_then(|dict| dict.get(key)) {
+            Some(Value::Dict(_, dict)) => Some(dict),
+            Some(Value::Empty(..)) | None => None,
+            Some(other) => {
+                let invalid = Invalid::new("valid is a section with keys of its own");
+                self.tree.refuse(other.tag(), &path, invalid);
+                None
+            }
+        };
+        Section { tree: self.tree, path, dict, known: Vec::new() }
+    }
+
+    /// The value of `key`, or of `default`, which must be valid.
+    pub(super) fn read<T>(
+        &mut self,
+        key: &'static str,
+        default: &str,
+        read: impl Fn(&Value) -> Read<T>,
+    ) -> T {
+        self.known.push(key);
+        let path = self.join(key);
+        let given = self.dict.and_then(|dict| dict.get(key));
+        let result = given.map(|value| (value.tag(), read(value)));
+        let (origin, (setting, value)) = match result {
+            Some((tag, Ok(setting))) => (self.tree.origin(tag), setting),
+            Some((tag, Err(invalid))) => {
+                self.tree.refuse(tag, &path, invalid);
+                (String::new(), Self::default_of(default, read))
+            }
+            None => ("default".to_owned(), Self::default_of(default, read)),
+        };
+        self.tree.effective.borrow_mut().push(Effective { key: path, value, origin });
+        setting
+    }
+
+    /// Refuses the value of `key` for a reason that only other values tell.
+    pub(super) fn refuse(&self, key: &str, invalid: impl Into<Invalid>) {
+        let tag = self.dict.and_then(|dict| dict.get(key)).map_or(Tag::Default, Value::tag);
+        self.tree.refuse(tag, &self.join(key), invalid.into());
+    }
+
+    /// Refuses the keys that nobody asked for.
+    pub(super) fn close(self) {
+        for (key, value) in self.dict.into_iter().flatten() {
+            if self.known.contains(&key.as_str()) {
+                continue;
+            }
+            let origin = self.tree.origin(tag_of(value));
+            let key = self.tree.spelling(&origin, &self.join(key));
+            let suggestion = self.nearest(&key).map(|known| self.join(known));
+            let unknown = Problem::UnknownKey { origin, key, suggestion };
+            self.tree.problems.borrow_mut().push(unknown);
+        }
+    }
+
+    fn nearest(&self, key: &str) -> Option<&'static str> {
+        let last = key.rsplit('.').next().unwrap_or(key);
+        let near = self.known.iter().map(|known| (strsim::jaro_winkler(known, last), *known));
+        let nearest = near.max_by(|(one, _), (other, _)| one.total_cmp(other));
+        nearest.filter(|(similarity, _)| *similarity >= NEAR).map(|(_, known)| known)
+    }
+
+    fn default_of<T>(default: &str, read: impl Fn(&Value) -> Read<T>) -> (T, String) {
+        read(&Value::from(default)).unwrap_or_else(|Invalid(valid)| {
+            unreachable!("the default {default:?} is not valid: {valid}")
+        })
+    }
+
+    fn join(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+}
+
+/// The tag of the first value below: a dictionary itself has that of the last source that merged.
+fn tag_of(value: &Value) -> Tag {
+    match value {
+        Value::Dict(_, dict) => dict.values().next().map_or(value.tag(), tag_of),
+        value => value.tag(),
+    }
+}

@@ -1,0 +1,187 @@
+//! Where values come from, layered by figment: files in order < environment < command line.
+//!
+//! Each source is brought to canonical keys before it is layered (`_` and `-` are alike, and some
+//! keys have other names), so that one spelling overrides another. How a key was spelled is kept
+//! for messages.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use figment::value::{Dict, Map, Value};
+use figment::{Figment, Metadata, Profile, Provider};
+
+use super::problem::{Problem, Problems};
+use super::section::Tree;
+
+/// What every environment variable of ours starts with.
+const PREFIX: &str = "RLAAS_";
+/// Everything is layered below one key, so that it can be taken out whole.
+pub(super) const ROOT: &str = "root";
+
+/// Where values come from.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// YAML files; later ones win.
+    pub files: Vec<PathBuf>,
+    /// Environment variables. Only those that start with `RLAAS_`, and `REDIS_URL`, are looked at.
+    pub environment: Vec<(String, String)>,
+    /// Keys and values from the command line.
+    pub arguments: Vec<(String, String)>,
+}
+
+impl Sources {
+    /// `files`, and the environment of this process.
+    pub fn with_environment(files: Vec<PathBuf>, arguments: Vec<(String, String)>) -> Self {
+        // What is not UTF-8 is not ours.
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        Self { files, environment: std::env::vars_os().filter_map(text).collect(), arguments }
+    }
+
+    /// Reads and layers all sources.
+    pub(super) fn read(&self) -> Result<Tree, Problems> {
+        let mut layers = Layers::default();
+        for file in &self.files {
+            layers.add_file(file);
+        }
+        let redis_url = self.environment.iter().filter(|(name, _)| name == "REDIS_URL");
+        for (name, value) in redis_url {
+            let origin = format!("environment variable {name}");
+            layers.add(origin.clone(), nest("store.backend", "redis".into()));
+            layers.add(origin, nest("store.redis.url", value.as_str().into()));
+        }
+        for (name, value) in &self.environment {
+            if let Some(key) = key_of(name) {
+                layers.add(format!("environment variable {name}"), nest(&key, scalar(value)));
+            }
+        }
+        for (key, value) in &self.arguments {
+            layers.add("command line".to_owned(), nest(key, scalar(value)));
+        }
+        layers.finish()
+    }
+}
+
+/// The key that an environment variable names, if it is one of ours.
+fn key_of(variable: &str) -> Option<String> {
+    let name = variable.strip_prefix(PREFIX)?;
+    // Kubernetes sets these in every pod beside a service that is called rlaas.
+    let from_kubernetes =
+        name == "PORT" || name.starts_with("PORT_") || name.starts_with("SERVICE_");
+    (!from_kubernetes).then(|| name.to_ascii_lowercase().replace("__", ".").replace('_', "-"))
+}
+
+/// A value as figment reads it from text: numbers, booleans, `[lists]`.
+fn scalar(text: &str) -> Value {
+    text.parse().unwrap_or_else(|infallible| match infallible {})
+}
+
+/// `a.b.c` and a value as nested dictionaries.
+fn nest(key: &str, value: Value) -> Dict {
+    match key.split_once('.') {
+        Some((first, rest)) => Dict::from([(first.to_owned(), nest(rest, value).into())]),
+        None => Dict::from([(key.to_owned(), value)]),
+    }
+}
+
+#[derive(Default)]
+struct Layers {
+    figment: Figment,
+    spellings: Spellings,
+    problems: Vec<Problem>,
+}
+
+/// How keys were spelled, by origin and canonical key.
+pub(super) type Spellings = BTreeMap<(String, String), String>;
+
+impl Layers {
+    fn add_file(&mut self, file: &Path) {
+        let text = match std::fs::read_to_string(file) {
+            Ok(text) => text,
+            Err(error) => {
+                let reason = error.to_string();
+                return self.problems.push(Problem::Unreadable { file: file.to_owned(), reason });
+            }
+        };
+        let origin = file.display().to_string();
+        match serde_saphyr::from_str::<Option<Dict>>(&text) {
+            Ok(dict) => self.add(origin, dict.unwrap_or_default()),
+            Err(error) => {
+                let reason = error.without_snippet().to_string();
+                self.problems.push(Problem::Syntax { origin, reason });
+            }
+        }
+    }
+
+    fn add(&mut self, origin: String, dict: Dict) {
+        let dict = self.canonical(&origin, "", "", dict);
+        let layer = Layer { origin, dict };
+        self.figment = std::mem::take(&mut self.figment).merge(layer);
+    }
+
+    /// `dict` with canonical keys. `path` is canonical, `spelled` as it stands in the source.
+    fn canonical(&mut self, origin: &str, path: &str, spelled: &str, dict: Dict) -> Dict {
+        let mut canonical = Dict::new();
+        for (key, value) in dict {
+            let name = canonical_name(path, &key);
+            let (key_path, key_spelled) = (join(path, &name), join(spelled, &key));
+            let place = (origin.to_owned(), key_path.clone());
+            if let Some(other) = self.spellings.insert(place, key_spelled.clone())
+                && canonical.contains_key(&name)
+            {
+                let origin = origin.to_owned();
+                self.problems.push(Problem::Twice { origin, key: key_spelled, other });
+                continue;
+            }
+            let value = match value {
+                Value::Dict(tag, dict) => {
+                    Value::Dict(tag, self.canonical(origin, &key_path, &key_spelled, dict))
+                }
+                value => value,
+            };
+            canonical.insert(name, value);
+        }
+        canonical
+    }
+
+    fn finish(self) -> Result<Tree, Problems> {
+        if self.problems.iter().any(|problem| !matches!(problem, Problem::Twice { .. })) {
+            return Err(Problems(self.problems));
+        }
+        Ok(Tree::new(self.figment, self.spellings, self.problems))
+    }
+}
+
+/// The one name of a key that has several.
+fn canonical_name(path: &str, key: &str) -> String {
+    let key = key.replace('_', "-");
+    let name = match (path, key.as_str()) {
+        ("rate-limiter", "algorithm" | "strategy") => "use-algo",
+        ("rate-limiter", "limit" | "limit-count") => "max-requests",
+        ("rate-limiter", "window" | "window-seconds") => "window-size",
+        _ => return key,
+    };
+    name.to_owned()
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// One source, for figment.
+struct Layer {
+    origin: String,
+    dict: Dict,
+}
+
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.origin.clone())
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        let root = Dict::from([(ROOT.to_owned(), self.dict.clone().into())]);
+        Ok(Profile::Default.collect(root))
+    }
+}

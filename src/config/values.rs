@@ -1,0 +1,155 @@
+//! From figment's values to settings: each function says what is valid, and never shows the value,
+//! which may hold a secret.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt::{Display, Write};
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::thread;
+use std::time::Duration;
+
+use figment::value::Value;
+
+use crate::algorithm::{Algorithm, LimitError};
+use crate::clock::Span;
+
+/// A value with the text that shows it, secrets masked; or what would be valid.
+pub(super) type Read<T> = Result<(T, String), Invalid>;
+
+/// What would be valid instead.
+#[derive(Clone, Debug)]
+pub(super) struct Invalid(pub(super) Cow<'static, str>);
+
+impl Invalid {
+    pub(super) const fn new(valid: &'static str) -> Self {
+        Self(Cow::Borrowed(valid))
+    }
+}
+
+impl<E: Error> From<E> for Invalid {
+    fn from(error: E) -> Self {
+        Self(Cow::Owned(error.to_string()))
+    }
+}
+
+/// A text that a setting's own type parses and shows.
+pub(super) fn parsed<T>(value: &Value) -> Read<T>
+where
+    T: FromStr<Err: Error> + Display,
+{
+    let setting: T = text(value).unwrap_or_default().parse()?;
+    let shown = setting.to_string();
+    Ok((setting, shown))
+}
+
+/// One of a few words.
+pub(super) fn word<T: Copy>(value: &Value, words: &[(&'static str, T)]) -> Read<T> {
+    let found = words.iter().find(|(word, _)| value.as_str() == Some(word));
+    let (word, setting) = found.ok_or_else(|| {
+        let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        Invalid(Cow::Owned(format!("valid is {}", words.join(" or "))))
+    })?;
+    Ok((*setting, (*word).to_owned()))
+}
+
+/// `true` or `false`.
+pub(super) fn boolean(value: &Value) -> Read<bool> {
+    let setting: bool = text(value)
+        .and_then(|text| text.parse().ok())
+        .ok_or(Invalid::new("valid is true or false"))?;
+    Ok((setting, setting.to_string()))
+}
+
+/// A whole number in a range.
+pub(super) fn whole(
+    value: &Value,
+    range: RangeInclusive<u64>,
+    otherwise: impl Into<Invalid>,
+) -> Read<u64> {
+    let number = text(value).and_then(|text| text.parse().ok());
+    match number.filter(|number| range.contains(number)) {
+        Some(number) => Ok((number, number.to_string())),
+        None => Err(otherwise.into()),
+    }
+}
+
+/// A duration in a range: text with a unit, or whole seconds.
+pub(super) fn duration(
+    value: &Value,
+    range: RangeInclusive<Duration>,
+    valid: &'static str,
+) -> Read<Duration> {
+    let duration = text(value).and_then(|text| match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_not_a_number) => humantime::parse_duration(&text).ok(),
+    });
+    let duration = duration.filter(|duration| range.contains(duration));
+    let duration = duration.ok_or(Invalid::new(valid))?;
+    Ok((duration, show(duration)))
+}
+
+/// The window of a limit: a duration, or whole seconds.
+pub(super) fn window(value: &Value) -> Read<Span> {
+    let millis = Duration::from_millis(1);
+    let (window, shown) =
+        duration(value, millis..=Duration::MAX, "").map_err(|_| LimitError::Window)?;
+    let micros = window.as_nanos().is_multiple_of(1_000).then_some(window.as_micros());
+    let span = micros.and_then(|micros| u64::try_from(micros).ok()).map(Span::from_micros);
+    let span = span.ok_or(LimitError::Window)?;
+    crate::algorithm::Limit::new(1, span)?;
+    Ok((span, shown))
+}
+
+/// A pause of up to an hour.
+pub(super) fn pause(value: &Value) -> Read<Duration> {
+    let range = Duration::ZERO..=Duration::from_hours(1);
+    duration(value, range, "valid is a duration from 0s to 1h, such as 30s")
+}
+
+/// The name of an algorithm.
+pub(super) fn algorithm(value: &Value) -> Read<Algorithm> {
+    let found = value.as_str().and_then(Algorithm::from_name);
+    let algorithm = found.ok_or_else(|| {
+        let mut valid = String::from("valid is");
+        for (i, algorithm) in Algorithm::ALL.iter().enumerate() {
+            let join = if i == 0 { " " } else { ", " };
+            let _infallible = write!(valid, "{join}{}", algorithm.name());
+        }
+        Invalid(Cow::Owned(valid))
+    })?;
+    Ok((algorithm, algorithm.name().to_owned()))
+}
+
+/// Worker threads: `auto` is one for each core.
+pub(super) fn workers(value: &Value) -> Read<NonZeroUsize> {
+    const MOST: u64 = 1024;
+    if value.as_str() == Some("auto") {
+        let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        return Ok((cores, "auto".to_owned()));
+    }
+    let invalid = Invalid::new("valid is auto or a whole number from 1 to 1024");
+    let (number, shown) = whole(value, 1..=MOST, invalid.clone())?;
+    let number = usize::try_from(number).ok().and_then(NonZeroUsize::new).ok_or(invalid)?;
+    Ok((number, shown))
+}
+
+/// The text of a scalar: what stands unquoted in a file may be read as a number or a boolean.
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(_, text) => Some(text.clone()),
+        Value::Char(_, character) => Some(character.to_string()),
+        Value::Bool(_, boolean) => Some(boolean.to_string()),
+        Value::Num(_, number) => match (number.to_u128(), number.to_i128()) {
+            (Some(number), _) => Some(number.to_string()),
+            (None, Some(number)) => Some(number.to_string()),
+            (None, None) => number.to_f64().map(|number| number.to_string()),
+        },
+        Value::Empty(..) | Value::Dict(..) | Value::Array(..) => None,
+    }
+}
+
+fn show(duration: Duration) -> String {
+    format!("{duration:?}")
+}
