@@ -1,7 +1,69 @@
 //! Rate limiting as a service: may this request pass?
+//!
+//! `rlaas` answers over gRPC. It keeps its counters in memory, or in Redis, so that any number of
+//! instances share one truth. This page is the map of the house: where a line of code lives, what
+//! it may touch, and how a request flows.
+//!
+//! # Words
+//!
+//! | word | meaning |
+//! | --- | --- |
+//! | rule | matcher + key + limit + algorithm + policies, from configuration |
+//! | limit, burst, window | how many; how many at once; per how long |
+//! | cost | units that one request takes |
+//! | key | rule + matched values: names one piece of state |
+//! | hit | one key + rule + cost, ready for a store |
+//! | decision | outcome for one hit: allow, remaining, `retry_after`, `reset_after` |
+//! | verdict | outcome for the request, folded from its decisions |
+//! | store | where state lives: memory, redis |
+//! | degraded | a verdict made by policy because the store did not answer |
+//!
+//! # Rooms
+//!
+//! Each may use only rooms above it; `tests/architecture.rs` reads the `use` lines and sees to it.
+//! Nothing below calls up: health asks the store through the limiter.
+//!
+//! | room | may use | does |
+//! | --- | --- | --- |
+//! | [`clock`] | – | points and lengths of time; the only reader of clocks that decisions depend on |
+//! | [`telemetry`] | – | every metric declared once; logs |
+//! | [`algorithm`] | clock | decide and commit: pure arithmetic, with a Lua twin in `lua/` |
+//! | [`rules`] | algorithm | request → rule and key: pure |
+//! | [`store`] | rules (key), algorithm, clock, metrics | all hits of a request in one atomic step |
+//! | [`limiter`] | store, rules, algorithm, clock, metrics | `Limiter::check`, the one decision function |
+//! | [`api`] | limiter, rules, algorithm, clock (spans), metrics | thin adapters: bytes ↔ request and verdict |
+//! | [`server`] | api, limiter, store (health), metrics | bind → serve → drain; workers; health |
+//! | [`config`] | the settings types of the rooms above | figment → settings that are valid |
+//! | [`cli`] | everything | one file for each command |
+//!
+//! # A Check
+//!
+//! ```text
+//! client
+//!   │ 1 api/v1.rs        bytes → request, or INVALID_ARGUMENT
+//!   │ 2 Limiter::check   rules snapshot → hits (pure, no lock)
+//!   │ 3 store            memory: lock the shards in order, decide all, commit if all allow
+//!   │                    redis: one script call, the same steps
+//!   │   back             StoreError → the rule's policy; count; fold into a verdict
+//!   └ 4 api/v1.rs        verdict → response
+//! ```
+//!
+//! # What holds everywhere
+//!
+//! - **All or nothing.** Every hit is decided first; units are taken only if all allow. The one
+//!   exception: a fixed window that is full goes on counting attempts.
+//! - **Integers only**, in microseconds and units; every number that reaches Lua is below 2^53.
+//! - **One clock for each store**: Redis' own, or a monotonic one anchored to wall time. A clock
+//!   that steps back by up to a window is held ([`clock::Timestamp::hold`]); one that jumps further
+//!   back is followed, which costs at most one extra refill.
+//! - **Tests move time** by a [`clock::ManualClock`] in memory, and by moving the clock of a real
+//!   redis-server: the scripts know no other time than that of the server.
+//! - **Never twice.** A store call whose fate is unknown is not repeated.
+//! - **Everything has a limit**: keys, lengths, body size, streams, queues, waits.
 
 pub mod algorithm;
 pub mod api;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod limiter;

@@ -1,3 +1,10 @@
 //! The process: parse, run, exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use rlaas::cli::Cli;
+
+fn main() -> ExitCode {
+    Cli::parse().run()
+}

@@ -1,0 +1,44 @@
+//! `rlaas health`: asks the health service, for container health checks.
+
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use clap::Args;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::client::{ServerArgs, runtime};
+use super::{NO, NO_ANSWER};
+use crate::api::SERVICE;
+
+#[derive(Args, Debug)]
+pub(super) struct HealthArgs {
+    /// Which service: that of rate limiting (ready), "" (alive) or store
+    #[arg(long, value_name = "NAME", default_value = SERVICE)]
+    service: String,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(super) fn run(args: &HealthArgs) -> ExitCode {
+    match runtime().and_then(|runtime| runtime.block_on(ask(args))) {
+        Ok(status) => {
+            println!("{}", status.as_str_name());
+            if status == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::from(NO) }
+        }
+        Err(error) => {
+            eprintln!("rlaas: {error:#}");
+            ExitCode::from(NO_ANSWER)
+        }
+    }
+}
+
+async fn ask(args: &HealthArgs) -> anyhow::Result<ServingStatus> {
+    let mut client = HealthClient::new(args.server.connect().await?);
+    let request = HealthCheckRequest { service: args.service.clone() };
+    match client.check(request).await {
+        Ok(response) => Ok(response.into_inner().status()),
+        Err(status) => Err(anyhow!("{}: {}", status.code(), status.message())),
+    }
+}

@@ -1,0 +1,112 @@
+//! `rlaas serve`: configuration → store → server, until a signal.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::{error, info};
+
+use super::{ConfigurationArgs, INTERRUPTED, NO};
+use crate::clock::Clock;
+use crate::config::{Config, StoreSettings};
+use crate::limiter::Limiter;
+use crate::server::Server;
+use crate::store::{MemoryStore, RedisStore, Store};
+use crate::telemetry::log;
+use crate::telemetry::metrics::Metrics;
+
+pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
+    let config = match args.load() {
+        Ok(config) => config,
+        Err(code) => return code,
+    };
+    log::start();
+    match serve(config) {
+        Ok(code) => code,
+        Err(error) => {
+            error!("{error:#}");
+            ExitCode::from(NO)
+        }
+    }
+}
+
+fn serve(config: Config) -> anyhow::Result<ExitCode> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let code = runtime.block_on(async {
+        let signals = Signals::listen()?;
+        let metrics = Arc::new(Metrics::new());
+        let store = store(config.store, &metrics)?;
+        let limiter = Arc::new(Limiter::new(config.rules, store, Arc::clone(&metrics)));
+        let server = Server::bind(config.server, Arc::clone(&limiter), metrics).await?;
+        announce(&server, &limiter);
+        tokio::select! {
+            drained = server.serve(signals.count_to(1)) => drained.map(|()| ExitCode::SUCCESS),
+            () = signals.count_to(2) => Ok(ExitCode::from(INTERRUPTED)),
+        }
+        .context("can't serve")
+    });
+    // What is still running after the drain is not waited for.
+    runtime.shutdown_background();
+    code
+}
+
+fn store(settings: StoreSettings, metrics: &Arc<Metrics>) -> anyhow::Result<Store> {
+    Ok(match settings {
+        StoreSettings::Memory(settings) => {
+            Store::Memory(MemoryStore::new(settings, Clock::default(), metrics))
+        }
+        StoreSettings::Redis(settings) => {
+            info!(url = %settings.url, "redis store");
+            let store = RedisStore::new(*settings, Arc::clone(metrics)).context("store.redis")?;
+            Store::Redis(Box::new(store))
+        }
+    })
+}
+
+fn announce(server: &Server, limiter: &Limiter) {
+    let (grpc, http) = (server.grpc_address(), server.http_address());
+    let rule = &limiter.snapshot().rules.default;
+    info!(
+        %grpc, %http,
+        version = env!("CARGO_PKG_VERSION"),
+        store = limiter.store().name(),
+        algorithm = rule.algorithm.name(),
+        max_requests = rule.limit.units(),
+        window = %rule.limit.window(),
+        "serving"
+    );
+    println!("try: rlaas check alice --addr http://{grpc}");
+}
+
+/// SIGTERM and SIGINT, counted.
+struct Signals(watch::Receiver<u32>);
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let (count, counted) = watch::channel(0);
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                count.send_modify(|count| *count += 1);
+            }
+        });
+        Ok(Self(counted))
+    }
+
+    /// Completes with the `wanted`th signal.
+    fn count_to(&self, wanted: u32) -> impl Future<Output = ()> + use<> {
+        let mut counted = self.0.clone();
+        async move {
+            let _never_closed = counted.wait_for(|count| *count >= wanted).await;
+        }
+    }
+}
