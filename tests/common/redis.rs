@@ -1,0 +1,158 @@
+//! Real redis-servers, each of its own, on a free port, with a clock that tests can move.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use deadpool_redis::redis::{Client, Cmd, Connection, FromRedisValue};
+use rlaas::clock::Timestamp;
+
+use super::TempDir;
+
+/// A running redis-server; killed when it is dropped.
+#[derive(Debug)]
+pub struct RedisServer {
+    process: Child,
+    port: u16,
+    arguments: Vec<String>,
+    clock: PathBuf,
+    dir: TempDir,
+}
+
+impl RedisServer {
+    /// Starts a server with the machine's clock.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a server with more arguments, such as `["--maxmemory", "1mb"]`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no redis-server, or it does not start.
+    pub fn start_with(arguments: &[&str]) -> Self {
+        let dir = TempDir::new();
+        let clock = dir.path("clock");
+        std::fs::write(&clock, 0_u64.to_le_bytes()).expect("a clock file");
+        let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
+        for _ in 0..10 {
+            // Somebody else may take the port between here and the server.
+            let port = free_port();
+            if let Some(process) = launch(port, &arguments, &dir, &clock) {
+                return Self { process, port, arguments, clock, dir };
+            }
+        }
+        panic!("redis-server did not start");
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Makes the server's wall clock stand at `now`.
+    pub fn set_clock(&self, now: Timestamp) {
+        let file = File::options().write(true).open(&self.clock).expect("the clock file");
+        file.write_all_at(&now.as_micros().to_le_bytes(), 0).expect("the clock file");
+    }
+
+    /// Kills the server as a crash would.
+    pub fn kill(&mut self) {
+        self.process.kill().expect("a running redis-server");
+        self.process.wait().expect("a killed redis-server");
+    }
+
+    /// Starts the server again on the same port, empty.
+    pub fn restart(&mut self) {
+        self.process = launch(self.port, &self.arguments, &self.dir, &self.clock)
+            .expect("redis-server did not start again");
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub fn connect(&self) -> Connection {
+        let client = Client::open(self.url()).expect("a valid url");
+        client.get_connection().expect("a running redis-server")
+    }
+
+    /// Runs one command, such as `["GET", "key"]`.
+    pub fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = Cmd::new();
+        for word in words {
+            command.arg(word);
+        }
+        command.query(&mut self.connect()).expect("an answer of redis-server")
+    }
+
+    /// All keys, sorted.
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
+        keys.sort();
+        keys
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        let _already_gone = self.process.kill();
+        let _already_gone = self.process.wait();
+    }
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("a bound port").port()
+}
+
+/// Starts a server and waits until it is ready; `None` if it ends before.
+fn launch(port: u16, arguments: &[String], dir: &TempDir, clock: &Path) -> Option<Child> {
+    let mut process = Command::new("redis-server")
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+        .args(["--enable-debug-command", "yes", "--dir"])
+        .arg(dir.path("."))
+        .args(arguments)
+        .env("LD_PRELOAD", clock_shim())
+        .env("RLAAS_TEST_CLOCK", clock)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("no redis-server: apt-get install redis-server, or run tests/run.sh");
+    let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+    let ready = lines.any(|line| line.is_ok_and(|line| line.contains("Ready to accept")));
+    if !ready {
+        let _already_gone = process.kill();
+        process.wait().expect("an ended redis-server");
+        return None;
+    }
+    // Goes on reading, so that the server never blocks on a full pipe.
+    std::thread::spawn(move || lines.for_each(drop));
+    Some(process)
+}
+
+/// The library that moves a server's clock, compiled once for each test process.
+fn clock_shim() -> &'static Path {
+    static SHIM: OnceLock<PathBuf> = OnceLock::new();
+    SHIM.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/clock_shim.c");
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("clock_shim-{}.so", std::process::id()));
+        let status = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"])
+            .arg(&library)
+            .arg(&source)
+            .status()
+            .expect("no C compiler: apt-get install gcc, or run tests/run.sh");
+        assert!(status.success(), "the clock shim does not compile");
+        library
+    })
+}

@@ -1,0 +1,133 @@
+//! A limiter on either store, with time that tests move.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rlaas::algorithm::Decision;
+use rlaas::clock::{Clock, ManualClock, Span, Timestamp};
+use rlaas::limiter::{CheckError, Limiter, Verdict};
+use rlaas::rules::{Draft, Request, RuleSet};
+use rlaas::store::{MemorySettings, MemoryStore, RedisSettings, RedisStore, Store};
+use rlaas::telemetry::metrics::Metrics;
+use tokio::task::AbortHandle;
+
+use super::redis::RedisServer;
+
+/// T0 of the cases: 28333335 × 60 s after the Unix epoch.
+pub const T0: Timestamp = Timestamp::from_millis(1_700_000_100_000);
+
+/// A length of time as the cases write it: seconds with up to 6 decimals.
+pub fn span(seconds: f64) -> Span {
+    let duration = Duration::from_secs_f64(seconds) + Duration::from_nanos(500);
+    Span::from_micros(u64::try_from(duration.as_micros()).expect("less than an age"))
+}
+
+/// A limiter on a store whose time stands at [`T0`] until it is moved.
+#[derive(Debug)]
+pub struct Service {
+    pub limiter: Arc<Limiter>,
+    pub metrics: Arc<Metrics>,
+    time: Time,
+    tending: AbortHandle,
+}
+
+#[derive(Debug)]
+enum Time {
+    Memory(ManualClock),
+    Redis(Arc<RedisServer>),
+}
+
+impl Service {
+    /// A limiter on a memory store.
+    pub fn on_memory(rules: RuleSet) -> Self {
+        Self::on_bounded_memory(rules, MemorySettings::default())
+    }
+
+    /// A limiter on a memory store with bounds of its own.
+    pub fn on_bounded_memory(rules: RuleSet, settings: MemorySettings) -> Self {
+        let clock = ManualClock::new(T0);
+        let metrics = Arc::new(Metrics::new());
+        let store = MemoryStore::new(settings, Clock::Manual(clock.clone()), &metrics);
+        Self::new(rules, Store::Memory(store), metrics, Time::Memory(clock))
+    }
+
+    /// A limiter on a redis-server.
+    pub fn on_redis(rules: RuleSet, server: Arc<RedisServer>) -> Self {
+        server.set_clock(T0);
+        let settings = RedisSettings {
+            url: server.url().parse().expect("a valid url"),
+            timeout: Duration::from_secs(5),
+            ..RedisSettings::default()
+        };
+        let metrics = Arc::new(Metrics::new());
+        let store = RedisStore::new(settings, Arc::clone(&metrics)).expect("valid settings");
+        Self::new(rules, Store::Redis(Box::new(store)), metrics, Time::Redis(server))
+    }
+
+    fn new(rules: RuleSet, store: Store, metrics: Arc<Metrics>, time: Time) -> Self {
+        let limiter = Arc::new(Limiter::new(rules, store, Arc::clone(&metrics)));
+        let tended = Arc::clone(&limiter);
+        let tending = tokio::spawn(async move { tended.store().tend().await }).abort_handle();
+        Self { limiter, metrics, time, tending }
+    }
+
+    /// The redis-server, if there is one: some cases look at its keys.
+    pub fn redis(&self) -> Option<&Arc<RedisServer>> {
+        match &self.time {
+            Time::Memory(_) => None,
+            Time::Redis(server) => Some(server),
+        }
+    }
+
+    /// Moves the time to `seconds` after [`T0`].
+    pub fn at(&self, seconds: f64) {
+        let micros = T0.as_micros();
+        self.set_clock(Timestamp::from_micros(if seconds < 0.0 {
+            micros - span(-seconds).as_micros()
+        } else {
+            micros + span(seconds).as_micros()
+        }));
+    }
+
+    /// Moves the time.
+    pub fn set_clock(&self, now: Timestamp) {
+        match &self.time {
+            Time::Memory(clock) => clock.set(now),
+            Time::Redis(server) => server.set_clock(now),
+        }
+    }
+
+    /// Decides one request of cost 1.
+    pub async fn check(&self, user: &str) -> Decision {
+        self.check_cost(user, 1).await
+    }
+
+    /// Decides one request.
+    pub async fn check_cost(&self, user: &str, cost: u64) -> Decision {
+        self.verdict(user, Some(cost), false).await.expect("a verdict").deciding.decision
+    }
+
+    /// Decides one request and takes nothing.
+    pub async fn dry_run(&self, user: &str, cost: u64) -> Decision {
+        self.verdict(user, Some(cost), true).await.expect("a verdict").deciding.decision
+    }
+
+    pub async fn verdict(
+        &self,
+        user: &str,
+        cost: Option<u64>,
+        dry_run: bool,
+    ) -> Result<Verdict, CheckError> {
+        let attributes = HashMap::new();
+        let draft = Draft { user_id: user, resource: "", attributes: &attributes, cost, dry_run };
+        let request = Request::new(draft).expect("a valid request");
+        self.limiter.check(&request).await
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.tending.abort();
+    }
+}

@@ -1,0 +1,57 @@
+//! One suite of cases, instantiated for each store: what an algorithm promises holds on both.
+//!
+//! Every case goes through `Limiter::check`. Time is moved: in memory by a manual clock, in Redis
+//! by the clock of a real redis-server. Times are seconds after T0 = Unix 1700000100.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod fixed_window;
+mod redis_only;
+mod sliding_window_log;
+
+use std::sync::Arc;
+
+use common::redis::RedisServer;
+use common::service::Service;
+use rlaas::algorithm::{Decision, Outcome};
+use rlaas::clock::Span;
+use rlaas::rules::RuleSet;
+
+/// Makes a test of each case on each store.
+macro_rules! on_each_store {
+    ($($case:ident: $rules:expr;)*) => {
+        mod memory {
+            $(#[tokio::test]
+            async fn $case() {
+                super::$case($crate::common::service::Service::on_memory($rules)).await;
+            })*
+            use super::*;
+        }
+        mod redis {
+            $(#[tokio::test]
+            async fn $case() {
+                super::$case($crate::on_redis($rules)).await;
+            })*
+            use super::*;
+        }
+    };
+}
+pub(crate) use on_each_store;
+
+fn on_redis(rules: RuleSet) -> Service {
+    Service::on_redis(rules, Arc::new(RedisServer::start()))
+}
+
+/// The wait of a denial.
+fn retry_after(decision: &Decision) -> Option<Span> {
+    match decision.outcome {
+        Outcome::Denied { retry_after } => Some(retry_after),
+        Outcome::Allowed | Outcome::Impossible => None,
+    }
+}
+
+/// (allowed, `current_count`).
+fn counted(decision: &Decision) -> (bool, u64) {
+    (decision.is_allowed(), decision.current_count)
+}

@@ -1,0 +1,127 @@
+//! Cases that only Redis has: keys, foreign values, several instances, another clock.
+
+use std::sync::Arc;
+
+use super::common::redis::RedisServer;
+use super::common::rules;
+use super::common::service::{Service, T0};
+use super::{counted, on_redis};
+use rlaas::algorithm::Algorithm;
+use rlaas::clock::Span;
+use rlaas::rules::RuleSet;
+
+const LOG_KEY: &str = "rlaas:rate_limit:alice";
+const WINDOW_KEY: &str = "rlaas:rate_limit:alice:28333335";
+
+fn five_a_minute(algorithm: Algorithm) -> RuleSet {
+    rules(algorithm, 5, Span::from_secs(60))
+}
+
+fn redis(on: &Service) -> &RedisServer {
+    on.redis().expect("a service on Redis")
+}
+
+#[tokio::test]
+async fn sl_08_the_documented_members() {
+    let on = on_redis(five_a_minute(Algorithm::SlidingWindowLog));
+    for at in [-100.0, -85.0, -70.0] {
+        on.at(at);
+        on.check("alice").await;
+    }
+    assert_eq!(redis(&on).keys(), [LOG_KEY]);
+    let entries: Vec<(String, u64)> =
+        redis(&on).query(&["ZRANGE", LOG_KEY, "0", "-1", "WITHSCORES"]);
+    let scores: Vec<u64> = entries.iter().map(|(_, score)| *score).collect();
+    assert_eq!(scores, [1_700_000_000_000, 1_700_000_015_000, 1_700_000_030_000]);
+    for (member, score) in entries {
+        let suffix = member.strip_prefix(&format!("{score}-")).expect("{ms}-{suffix}");
+        assert!(!suffix.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn fw_14_the_clock_of_redis_decides() {
+    // The host's clock is years ahead of the server's.
+    let on = on_redis(five_a_minute(Algorithm::FixedWindow));
+    on.check("alice").await;
+    assert_eq!(redis(&on).keys(), [WINDOW_KEY]);
+}
+
+#[tokio::test]
+async fn a_foreign_value_under_a_log_is_replaced() {
+    let on = on_redis(five_a_minute(Algorithm::SlidingWindowLog));
+    redis(&on).query::<()>(&["SET", LOG_KEY, "abc"]);
+    assert_eq!(counted(&on.check("alice").await), (true, 0));
+    assert_eq!(counted(&on.check("alice").await), (true, 1));
+    redis(&on).query::<()>(&["DEL", LOG_KEY]);
+    redis(&on).query::<()>(&["LPUSH", LOG_KEY, "a", "b"]);
+    assert_eq!(counted(&on.check("alice").await), (true, 0));
+}
+
+#[tokio::test]
+async fn a_foreign_value_under_a_window_is_replaced() {
+    let on = on_redis(five_a_minute(Algorithm::FixedWindow));
+    for value in ["abc", "-3", "1e3", "99999999999999999999", ""] {
+        redis(&on).query::<()>(&["SET", WINDOW_KEY, value]);
+        assert_eq!(counted(&on.check("alice").await), (true, 1), "{value:?}");
+    }
+    redis(&on).query::<()>(&["DEL", WINDOW_KEY]);
+    redis(&on).query::<()>(&["LPUSH", WINDOW_KEY, "a", "b"]);
+    assert_eq!(counted(&on.check("alice").await), (true, 1));
+    assert_eq!(redis(&on).query::<u64>(&["PTTL", WINDOW_KEY]), 60_000);
+}
+
+#[tokio::test]
+async fn a_count_without_time_to_live_gets_one() {
+    let on = on_redis(five_a_minute(Algorithm::FixedWindow));
+    redis(&on).query::<()>(&["SET", WINDOW_KEY, "2"]);
+    assert_eq!(counted(&on.check("alice").await), (true, 3));
+    assert_eq!(redis(&on).query::<u64>(&["PTTL", WINDOW_KEY]), 60_000);
+}
+
+#[tokio::test]
+async fn fw_12_and_sl_12_two_instances_share_one_truth() {
+    for algorithm in Algorithm::ALL {
+        let server = Arc::new(RedisServer::start());
+        let rules = five_a_minute(*algorithm);
+        let one = Arc::new(Service::on_redis(rules.clone(), Arc::clone(&server)));
+        let other = Arc::new(Service::on_redis(rules, server));
+        let mut calls = tokio::task::JoinSet::new();
+        for _ in 0..500 {
+            for instance in [&one, &other] {
+                let instance = Arc::clone(instance);
+                calls.spawn(async move { instance.check("alice").await.is_allowed() });
+            }
+        }
+        let allowed = calls.join_all().await.into_iter().filter(|allowed| *allowed).count();
+        assert_eq!(allowed, 5, "{}", algorithm.name());
+    }
+}
+
+#[tokio::test]
+async fn ru_04_counters_outlive_the_service() {
+    for algorithm in Algorithm::ALL {
+        let server = Arc::new(RedisServer::start());
+        let rules = five_a_minute(*algorithm);
+        let before = Service::on_redis(rules.clone(), Arc::clone(&server));
+        for _ in 0..5 {
+            assert!(before.check("alice").await.is_allowed());
+        }
+        drop(before);
+        let after = Service::on_redis(rules, server);
+        assert!(!after.check("alice").await.is_allowed(), "{}", algorithm.name());
+    }
+}
+
+#[tokio::test]
+async fn a_window_that_ends_on_the_way_is_met_by_the_right_key() {
+    let on = on_redis(rules(Algorithm::FixedWindow, 5, Span::from_secs(1)));
+    for step in 0..20_u32 {
+        // Every call finds the clock an hour further on than the last answer told.
+        on.at(f64::from(step) * 3_600.0);
+        assert_eq!(counted(&on.check("alice").await), (true, 1));
+        let keys = redis(&on).keys();
+        let index = (T0.as_millis() / 1_000) + u64::from(step) * 3_600;
+        assert!(keys.contains(&format!("rlaas:rate_limit:alice:{index}")), "{keys:?}");
+    }
+}
