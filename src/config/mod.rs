@@ -1,6 +1,6 @@
 //! Configuration: defaults < files in order < environment < command line.
 //!
-//! figment layers the sources, [`section`] reads them into settings that are valid, and every
+//! figment layers the sources, `section.rs` reads them into settings that are valid, and every
 //! problem is reported at once, with its origin and key. This room only produces settings; it
 //! runs nothing.
 

@@ -45,12 +45,13 @@ pub(super) async fn run(listener: TcpListener, intake: Intake) {
 /// Hands a connection over with its first byte: a worker that drains waits for every connection
 /// it has, and one that says nothing would hold it up.
 async fn admit(connection: TcpStream, intake: Intake) {
-    match timeout(FIRST_BYTE_TIMEOUT, connection.readable()).await {
-        Ok(Ok(())) => {
+    match timeout(FIRST_BYTE_TIMEOUT, connection.peek(&mut [0])).await {
+        Ok(Ok(1..)) => {
             if let Err(error) = hand_over(connection, intake).await {
                 debug!(%error, "connection lost before its first request");
             }
         }
+        Ok(Ok(0)) => debug!("connection closed before its first byte"),
         Ok(Err(error)) => debug!(%error, "connection lost before its first byte"),
         Err(_elapsed) => debug!("connection stayed silent"),
     }

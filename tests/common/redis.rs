@@ -35,18 +35,27 @@ impl RedisServer {
     ///
     /// If there is no redis-server, or it does not start.
     pub fn start_with(arguments: &[&str]) -> Self {
+        // Somebody else may take the port between here and the server.
+        let started = (0..10).find_map(|_| Self::try_start(free_port(), arguments));
+        started.expect("redis-server did not start")
+    }
+
+    /// Starts a server on this port.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn start_on(port: u16) -> Self {
+        Self::try_start(port, &[]).expect("redis-server did not start")
+    }
+
+    fn try_start(port: u16, arguments: &[&str]) -> Option<Self> {
         let dir = TempDir::new();
         let clock = dir.path("clock");
         std::fs::write(&clock, 0_u64.to_le_bytes()).expect("a clock file");
         let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
-        for _ in 0..10 {
-            // Somebody else may take the port between here and the server.
-            let port = free_port();
-            if let Some(process) = launch(port, &arguments, &dir, &clock) {
-                return Self { process, port, arguments, clock, dir };
-            }
-        }
-        panic!("redis-server did not start");
+        let process = launch(port, &arguments, &dir, &clock)?;
+        Some(Self { process, port, arguments, clock, dir })
     }
 
     pub fn port(&self) -> u16 {

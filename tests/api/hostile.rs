@@ -1,0 +1,141 @@
+//! Bad input: an error that names the field, nothing counted, and the server lives on.
+
+use std::collections::HashMap;
+
+use rlaas::api::proto::CheckRequest;
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::{Code, Status};
+
+use super::common::process::{Rlaas, check, request};
+use super::common::redis::RedisServer;
+
+#[tokio::test]
+async fn what_is_out_of_bounds_is_named_and_nothing_is_counted() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, &[]);
+    let mut client = server.client().await;
+    let many = |count: usize| (0..count).map(|i| (i.to_string(), String::new())).collect();
+    let one = |name: usize, value: usize| HashMap::from([("n".repeat(name), "v".repeat(value))]);
+    let cases: [(&str, CheckRequest); 8] = [
+        ("user_id", request("")),
+        ("user_id", request(&"u".repeat(1025))),
+        ("resource", CheckRequest { resource: "r".repeat(1025), ..request("a") }),
+        ("attributes", CheckRequest { attributes: many(33), ..request("a") }),
+        ("attributes", CheckRequest { attributes: one(0, 1), ..request("a") }),
+        ("attributes", CheckRequest { attributes: one(65, 1), ..request("a") }),
+        ("attributes", CheckRequest { attributes: one(1, 1025), ..request("a") }),
+        ("cost", CheckRequest { cost: Some(1 << 32), ..request("a") }),
+    ];
+    for (field, bad) in cases {
+        let status = client.check(bad).await.expect_err(field);
+        assert_eq!(status.code(), Code::InvalidArgument, "{field}");
+        assert!(status.message().starts_with(&format!("{field}: valid is ")), "{status:?}");
+    }
+    assert!(redis.keys().is_empty());
+    assert_eq!(server.metric("rlaas_rejected_total{reason=\"attributes\"}").await, Some(4.0));
+
+    // ru_02: probes are never limited.
+    for _ in 0..100 {
+        assert_eq!(server.get("/livez").await.0, 200);
+    }
+    assert!(redis.keys().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_just_within_bounds_passes() {
+    let server = Rlaas::start(&[]);
+    let mut client = server.client().await;
+    let attributes =
+        (0..32).map(|i| (format!("{i:02}{}", "n".repeat(62)), "v".repeat(1024))).collect();
+    let largest = CheckRequest {
+        resource: "r".repeat(1024),
+        attributes,
+        cost: Some(u64::from(u32::MAX)),
+        ..request(&"u".repeat(1024))
+    };
+    let response = client.check(largest).await.expect("an answer").into_inner();
+    assert!(!response.allowed);
+}
+
+#[tokio::test]
+async fn malformed_oversized_and_misdirected_calls_do_no_harm() {
+    let server = Rlaas::start(&[]);
+    let check_path = "/ratelimit.v1.RateLimitService/Check";
+    let mut client = server.client().await;
+
+    // A field that says it is longer than the message; an id that is not UTF-8.
+    for malformed in [b"\x0a\xff".to_vec(), b"\x0a\x02\xc3\x28".to_vec(), vec![0xff; 100]] {
+        let status = send(&server, check_path, malformed).await.expect_err("malformed");
+        assert!(matches!(status.code(), Code::Internal | Code::InvalidArgument), "{status:?}");
+    }
+    let megabyte = client.check(request(&"u".repeat(1 << 20))).await.expect_err("too large");
+    assert_eq!(megabyte.code(), Code::OutOfRange);
+    let nowhere = send(&server, "/ratelimit.v1.RateLimitService/Nothing", Vec::new()).await;
+    assert_eq!(nowhere.expect_err("no such method").code(), Code::Unimplemented);
+    let nobody = send(&server, "/nobody/Check", Vec::new()).await;
+    assert_eq!(nobody.expect_err("no such service").code(), Code::Unimplemented);
+
+    assert_eq!(server.metric("rlaas_memory_keys").await, Some(0.0));
+    assert!(check(&mut client, "alice").await.expect("an answer").allowed);
+}
+
+#[tokio::test]
+async fn an_id_is_data_whatever_bytes_it_holds() {
+    let server = Rlaas::start(&[]);
+    let mut client = server.client().await;
+    for id in ["a\0b", "a:b", "a%3Ab", "{a}", "a\r\nb", "💡"] {
+        let response = check(&mut client, id).await.expect(id);
+        assert_eq!((response.allowed, response.current_count), (true, 0), "{id:?}");
+    }
+}
+
+/// Sends bytes as they are.
+async fn send(server: &Rlaas, path: &'static str, message: Vec<u8>) -> Result<(), Status> {
+    let mut grpc = tonic::client::Grpc::new(server.channel().await);
+    grpc.ready().await.expect("a connection");
+    let path = tonic::codegen::http::uri::PathAndQuery::from_static(path);
+    grpc.unary(tonic::Request::new(message), path, Raw).await.map(|_response| ())
+}
+
+/// A codec that leaves bytes alone.
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = Vec<u8>;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, item: Vec<u8>, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        prost::bytes::BufMut::put_slice(buffer, &item);
+        Ok(())
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::default()
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
+        let mut item = vec![0; prost::bytes::Buf::remaining(buffer)];
+        prost::bytes::Buf::copy_to_slice(buffer, &mut item);
+        Ok(Some(item))
+    }
+}

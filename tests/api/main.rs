@@ -1,0 +1,7 @@
+//! What clients see, over a socket.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod hostile;
+mod services;

@@ -1,0 +1,212 @@
+//! Files, environment and command line: what they say, and everything that is wrong at once.
+
+use std::path::Path;
+
+use super::common::TempDir;
+use super::common::process::{finish, rlaas, run};
+
+/// The word-for-word configuration of the seed systems.
+const SEED: &str = "rate-limiter:\n  use-algo: sliding-window-algo\n  window-size: 60\n  \
+                    max-requests: 5\n  fail-open: false\n";
+
+fn problems(text: &str) -> Vec<String> {
+    let dir = TempDir::new();
+    let file = dir.write("bad.yaml", text);
+    let (code, out, error) = run(&["check-config", &file.display().to_string()]);
+    assert_eq!((code, out.as_str()), (64, ""), "{text}\n{error}");
+    let prefix = format!("{}: ", file.display());
+    let line = |line: &str| {
+        let inside = line.strip_prefix(&prefix);
+        inside.unwrap_or_else(|| panic!("no file name in {line}")).to_owned()
+    };
+    error.lines().map(line).collect()
+}
+
+fn effective(arguments: &[&str], environment: &[(&str, &str)]) -> String {
+    let mut command = rlaas(&["config"]);
+    command.args(arguments).envs(environment.iter().copied());
+    let (code, out, error) = finish(command.output().expect("the program"));
+    assert_eq!(code, 0, "{error}");
+    out
+}
+
+#[test]
+fn the_file_of_defaults_has_every_key_with_its_default() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/rlaas.yaml");
+    let file = file.display().to_string();
+    assert_eq!(run(&["check-config", &file]).0, 0);
+    let from_file = effective(&["--config", &file], &[]);
+    let defaults = effective(&[], &[]);
+    let origin = format!("  # {file}");
+    assert_eq!(from_file.replace(&origin, "  # default"), defaults);
+}
+
+#[test]
+fn every_file_in_config_is_valid() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    let files: Vec<_> = std::fs::read_dir(dir)
+        .expect("config")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
+        .collect();
+    assert!(!files.is_empty());
+    for file in files {
+        let (code, _, error) = run(&["check-config", &file.display().to_string()]);
+        assert_eq!(code, 0, "{error}");
+    }
+}
+
+#[test]
+fn the_configuration_of_the_seed_systems_is_taken_as_it_is() {
+    let dir = TempDir::new();
+    for (name, algorithm) in [
+        ("sliding-window-algo", "sliding-window-log"),
+        ("fixed-window-algo", "fixed-window"),
+        ("fixed_window", "fixed-window"),
+        ("fixed", "fixed-window"),
+    ] {
+        let file = dir.write("seed.yaml", &SEED.replace("sliding-window-algo", name));
+        let out = effective(&["--config", &file.display().to_string()], &[]);
+        assert!(out.contains(&format!("use-algo: {algorithm}  #")), "{out}");
+    }
+    let other = "rate_limiter: {strategy: fixed, window_seconds: 5m, limit_count: 7}\n";
+    let file = dir.write("other.yaml", other);
+    let out = effective(&["--config", &file.display().to_string()], &[]);
+    assert!(out.contains("window-size: 300s") && out.contains("max-requests: 7"), "{out}");
+}
+
+#[test]
+fn later_sources_win_and_each_value_tells_its_origin() {
+    let dir = TempDir::new();
+    let one = dir.write("one.yaml", "rate-limiter: {max-requests: 1, window-size: 1}\n");
+    let two = dir.write("two.yaml", "rate_limiter: {limit: 2}\n");
+    let (one, two) = (one.display().to_string(), two.display().to_string());
+    let files = ["--config", &*one, "--config", &*two];
+    let out = effective(&files, &[]);
+    assert!(out.contains(&format!("window-size: 1s  # {one}")), "{out}");
+    assert!(out.contains(&format!("max-requests: 2  # {two}")), "{out}");
+    let variable = ("RLAAS_RATE_LIMITER__MAX_REQUESTS", "3");
+    let out = effective(&files, &[variable]);
+    let origin = "environment variable RLAAS_RATE_LIMITER__MAX_REQUESTS";
+    assert!(out.contains(&format!("max-requests: 3  # {origin}")), "{out}");
+    let set = [&files[..], &["--set", "rate-limiter.max-requests=4"]].concat();
+    let out = effective(&set, &[variable]);
+    assert!(out.contains("max-requests: 4  # command line"), "{out}");
+}
+
+#[test]
+fn variables_that_kubernetes_sets_are_not_ours() {
+    let out = effective(
+        &[],
+        &[
+            ("RLAAS_SERVICE_HOST", "10.0.0.1"),
+            ("RLAAS_PORT", "tcp://10.0.0.1:50051"),
+            ("RLAAS_PORT_50051_TCP_ADDR", "10.0.0.1"),
+        ],
+    );
+    assert_eq!(out, effective(&[], &[]));
+    let output = rlaas(&["config"]).env("RLAAS_STORE__BACKEN", "redis").output();
+    let (code, _, error) = finish(output.expect("the program"));
+    assert_eq!(code, 64);
+    let expected = "environment variable RLAAS_STORE__BACKEN: store.backen: unknown key, \
+                    did you mean store.backend?\n";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn every_problem_is_told_at_once_with_its_key() {
+    let text = "server: {listen: nowhere, worker: 2}\nstore: {backend: disk}\n\
+                rate-limiter: {max-requests: 0, window-size: 0, use-algo: unknown}\nextra: 1\n";
+    let mut told = problems(text);
+    told.sort();
+    assert_eq!(
+        told,
+        [
+            "extra: unknown key",
+            "rate-limiter.max-requests: valid is a whole number from 1 to 1000000000",
+            "rate-limiter.use-algo: valid is fixed-window, sliding-window-log",
+            "rate-limiter.window-size: valid is a window from 1ms to 366d in whole milliseconds",
+            "server.listen: valid is host:port, such as 127.0.0.1:50051 or [::1]:0",
+            "server.worker: unknown key, did you mean server.workers?",
+            "store.backend: valid is memory or redis",
+        ]
+    );
+}
+
+#[test]
+fn each_bad_value_is_refused_by_its_key_as_it_is_spelled() {
+    let cases = [
+        ("rate-limiter: {max-requests: -5}", "rate-limiter.max-requests: valid is"),
+        ("rate-limiter: {max_requests: 1.5}", "rate-limiter.max_requests: valid is"),
+        ("rate-limiter: {limit: 1000000001}", "rate-limiter.limit: valid is"),
+        ("rate-limiter: {max-requests: many}", "rate-limiter.max-requests: valid is"),
+        ("rate-limiter: {max-requests: [5]}", "rate-limiter.max-requests: valid is"),
+        ("rate-limiter: {max-requests: }", "rate-limiter.max-requests: valid is"),
+        ("rate-limiter: {limit: 100001}", "rate-limiter.limit: valid is a whole number from 1 to"),
+        ("rate-limiter: {window-size: -1}", "rate-limiter.window-size: valid is"),
+        ("rate-limiter: {window: 500us}", "rate-limiter.window: valid is"),
+        ("rate-limiter: {window-size: 367d}", "rate-limiter.window-size: valid is"),
+        ("rate-limiter: {window-size: soon}", "rate-limiter.window-size: valid is"),
+        ("rate-limiter: {window-size: 1e30}", "rate-limiter.window-size: valid is"),
+        ("rate-limiter: {fail-open: maybe}", "rate-limiter.fail-open: valid is true or false"),
+        ("rate-limiter: {use-algo: 5}", "rate-limiter.use-algo: valid is"),
+        ("rate-limiter: {limit: 5, max-requests: 6}", "rate-limiter.max-requests: the same as"),
+        ("rate-limiter: 5", "rate-limiter: valid is a section"),
+        ("server: []", "server: valid is a section"),
+        ("server: {listen: 5}", "server.listen: valid is host:port"),
+        ("server: {workers: 0}", "server.workers: valid is auto or"),
+        ("server: {workers: 1025}", "server.workers: valid is auto or"),
+        ("server: {drain: {timeout: -1s}}", "server.drain.timeout: valid is a duration"),
+        ("health: {require-store: 1}", "health.require-store: valid is true or false"),
+        ("store: {memory: {max-keys: 0}}", "store.memory.max-keys: valid is"),
+        ("store: {redis: {url: 'http://h'}}", "store.redis.url: valid is redis://"),
+        ("store: {redis: {timeout: 0}}", "store.redis.timeout: valid is a duration"),
+        ("store: {redis: {timeout: 61s}}", "store.redis.timeout: valid is a duration"),
+        ("store: {redis: {key-prefix: 'a b'}}", "store.redis.key-prefix: valid is"),
+        ("store: {redis: {mode: raft}}", "store.redis.mode: valid is"),
+        ("Server: {listen: 'h:1'}", "Server: unknown key, did you mean server?"),
+        ("5: 6", "5: unknown key"),
+    ];
+    for (text, expected) in cases {
+        let told = problems(text);
+        assert_eq!(told.len(), 1, "{text}: {told:?}");
+        assert!(told[0].starts_with(expected), "{text}: {told:?}");
+    }
+}
+
+#[test]
+fn what_is_no_yaml_is_told_with_its_place() {
+    for text in ["a: [", "\ta: 1", "a: 1\na: 2", "- 1", "just text", "a: &x [*x]", "%", "{\"a\""] {
+        let told = problems(text);
+        assert!(!told.is_empty(), "{text}");
+    }
+    let (code, _, error) = run(&["check-config", "/nowhere/rlaas.yaml"]);
+    assert_eq!(code, 64);
+    assert!(error.starts_with("/nowhere/rlaas.yaml: can't be read: "), "{error}");
+    let dir = TempDir::new();
+    let file = dir.path("latin1.yaml");
+    std::fs::write(&file, b"a: \xff").expect("a file");
+    assert_eq!(run(&["check-config", &file.display().to_string()]).0, 64);
+}
+
+#[test]
+fn an_empty_file_changes_nothing() {
+    let dir = TempDir::new();
+    for text in ["", "# nothing\n", "{}", "server:\n"] {
+        let file = dir.write("empty.yaml", text);
+        assert_eq!(effective(&["--config", &file.display().to_string()], &[]), effective(&[], &[]));
+    }
+}
+
+#[test]
+fn no_problem_shows_a_secret() {
+    for text in [
+        "store: {redis: {url: 'http://:s3cret@h'}}",
+        "store: {redis: {url: {s3cret: 1}}}",
+        "store: {redis: {url: [s3cret]}}",
+        "store: {redis: {url: 'redis://:s3cret@h:port'}}",
+    ] {
+        let told = problems(text);
+        assert!(told.iter().all(|line| !line.contains("s3cret")), "{told:?}");
+    }
+}

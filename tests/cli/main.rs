@@ -1,0 +1,7 @@
+//! The commands and the configuration, as their users meet them.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod commands;
+mod configuration;

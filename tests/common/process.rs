@@ -1,0 +1,183 @@
+//! The program itself, as its users start it: on free ports, asked over sockets.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rlaas::api::proto::rate_limit_service_client::RateLimitServiceClient;
+use rlaas::api::proto::{CheckRequest, CheckResponse};
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+/// A running `rlaas serve`; killed when it is dropped.
+#[derive(Debug)]
+pub struct Rlaas {
+    process: Child,
+    grpc: String,
+    http: String,
+    log: Arc<Mutex<String>>,
+}
+
+impl Rlaas {
+    /// Starts to serve on free ports, with `--set` for each setting.
+    ///
+    /// # Panics
+    ///
+    /// If it does not serve.
+    pub fn start(settings: &[&str]) -> Self {
+        let mut command = rlaas(&["serve"]);
+        for setting in ["server.listen=127.0.0.1:0", "server.http=127.0.0.1:0"] {
+            command.args(["--set", setting]);
+        }
+        for setting in settings {
+            command.args(["--set", setting]);
+        }
+        let mut process =
+            command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program");
+        let mut lines = BufReader::new(process.stderr.take().expect("a pipe")).lines();
+        let log = Arc::new(Mutex::new(String::new()));
+        let mut serving = None;
+        for line in lines.by_ref().map_while(Result::ok) {
+            append(&log, &line);
+            if line.contains(" serving ") {
+                serving = Some(line);
+                break;
+            }
+        }
+        let serving = serving.unwrap_or_else(|| panic!("does not serve:\n{}", text(&log)));
+        let kept = Arc::clone(&log);
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).for_each(|line| append(&kept, &line));
+        });
+        let (grpc, http) = (field(&serving, "grpc="), field(&serving, "http="));
+        Self { process, grpc, http, log }
+    }
+
+    /// Starts to serve from this redis-server.
+    pub fn on_redis(server: &super::redis::RedisServer, settings: &[&str]) -> Self {
+        let url = format!("store.redis.url={}", server.url());
+        Self::start(&[&["store.backend=redis", &url], settings].concat())
+    }
+
+    /// `host:port` of gRPC.
+    pub fn grpc(&self) -> &str {
+        &self.grpc
+    }
+
+    /// What was logged so far.
+    pub fn log(&self) -> String {
+        text(&self.log)
+    }
+
+    /// A connection of its own.
+    pub async fn channel(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.grpc)).expect("an address");
+        let endpoint = endpoint.timeout(Duration::from_secs(10));
+        endpoint.connect().await.expect("a running server")
+    }
+
+    /// A client with a connection of its own.
+    pub async fn client(&self) -> RateLimitServiceClient<Channel> {
+        RateLimitServiceClient::new(self.channel().await)
+    }
+
+    /// Status code and body of a GET.
+    pub async fn get(&self, path: &str) -> (u16, String) {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut connection =
+            tokio::net::TcpStream::connect(&self.http).await.expect("a running server");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+        connection.write_all(request.as_bytes()).await.expect("a request");
+        let mut response = String::new();
+        connection.read_to_string(&mut response).await.expect("a response");
+        let status = response.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        (status.expect("a status"), body.to_owned())
+    }
+
+    /// The value of a metric, by its name with labels.
+    pub async fn metric(&self, name: &str) -> Option<f64> {
+        let (_, text) = self.get("/metrics").await;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        line.parse().ok()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Sends a signal, such as `TERM`.
+    pub fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+
+    /// Waits for the end of the process.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.process.wait().expect("a child process")
+    }
+
+    /// Has it ended?
+    pub fn has_ended(&mut self) -> bool {
+        self.process.try_wait().expect("a child process").is_some()
+    }
+}
+
+impl Drop for Rlaas {
+    fn drop(&mut self) {
+        let _already_gone = self.process.kill();
+        let _already_gone = self.process.wait();
+    }
+}
+
+/// The program with arguments, and nothing of our environment that it would read.
+pub fn rlaas(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rlaas"));
+    command.args(arguments).env_remove("REDIS_URL").env_remove("RUST_LOG");
+    command
+}
+
+/// Runs a command of the program to its end.
+pub fn run(arguments: &[&str]) -> (i32, String, String) {
+    finish(rlaas(arguments).output().expect("the program"))
+}
+
+/// (exit code, standard output, standard error).
+pub fn finish(output: Output) -> (i32, String, String) {
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+/// Sends a signal to a process.
+pub fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args([format!("-{name}"), pid.to_string()]).status();
+    assert!(status.expect("kill").success());
+}
+
+/// A request of this user and nothing else.
+pub fn request(user_id: &str) -> CheckRequest {
+    CheckRequest { user_id: user_id.to_owned(), ..CheckRequest::default() }
+}
+
+/// Asks once.
+pub async fn check(
+    client: &mut RateLimitServiceClient<Channel>,
+    user_id: &str,
+) -> Result<CheckResponse, Status> {
+    client.check(request(user_id)).await.map(tonic::Response::into_inner)
+}
+
+fn field(line: &str, name: &str) -> String {
+    let value = line.split(name).nth(1).and_then(|rest| rest.split(' ').next());
+    value.unwrap_or_else(|| panic!("no {name} in {line}")).to_owned()
+}
+
+fn append(log: &Mutex<String>, line: &str) {
+    let mut log = log.lock().expect("no panic while appending");
+    log.push_str(line);
+    log.push('\n');
+}
+
+fn text(log: &Mutex<String>) -> String {
+    log.lock().expect("no panic while appending").clone()
+}

@@ -1,0 +1,85 @@
+//! The end of the process.
+
+use std::time::Duration;
+
+use rlaas::api::proto::GetConfigRequest;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_stream::StreamExt;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::common::eventually;
+use super::common::process::{Rlaas, check, signal};
+use super::common::redis::RedisServer;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn f64_a_drain_ends_though_watches_and_silent_connections_are_open() {
+    for name in ["TERM", "INT"] {
+        let mut server = Rlaas::start(&[]);
+        let mut health = HealthClient::new(server.channel().await);
+        let watched = HealthCheckRequest::default();
+        let mut watch = health.watch(watched).await.expect("a stream").into_inner();
+        assert_eq!(watch.next().await.expect("a report").expect("a report").status, 1);
+        let _silent = TcpStream::connect(server.grpc()).await.expect("a connection");
+
+        server.signal(name);
+        let told = watch.next().await.expect("a report").expect("a report");
+        assert_eq!(told.status, 2, "NOT_SERVING comes first");
+        eventually("the end", PATIENCE, async || server.has_ended()).await;
+        assert_eq!(server.wait().code(), Some(0), "{}", server.log());
+    }
+}
+
+#[tokio::test]
+async fn requests_in_flight_finish() {
+    let redis = RedisServer::start();
+    let mut server = Rlaas::on_redis(&redis, &["store.redis.timeout=10s"]);
+    let client = server.client().await;
+    check(&mut client.clone(), "warm").await.expect("an answer");
+    signal(redis.pid(), "STOP");
+    let mut calls = JoinSet::new();
+    for user in 0..100 {
+        let mut client = client.clone();
+        calls.spawn(async move { check(&mut client, &user.to_string()).await });
+    }
+    // This call comes after them on the same connection: when it is answered, they are in flight.
+    tokio::task::yield_now().await;
+    client.clone().get_config(GetConfigRequest {}).await.expect("an answer");
+    server.signal("TERM");
+    eventually("draining", PATIENCE, async || server.log().contains("draining")).await;
+    assert!(!server.has_ended());
+    signal(redis.pid(), "CONT");
+    for result in calls.join_all().await {
+        assert!(result.expect("finished, not cut off").allowed);
+    }
+    drop(client);
+    assert_eq!(server.wait().code(), Some(0), "{}", server.log());
+}
+
+#[tokio::test]
+async fn the_wait_is_bounded() {
+    let mut server = Rlaas::start(&["server.drain.timeout=100ms"]);
+    let mut half = TcpStream::connect(server.grpc()).await.expect("a connection");
+    half.write_all(b"PRI * HTT").await.expect("half a preface");
+    let mut client = server.client().await;
+    check(&mut client, "alice").await.expect("an answer");
+    server.signal("TERM");
+    eventually("the end", PATIENCE, async || server.has_ended()).await;
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(server.log().contains("server.drain.timeout"), "{}", server.log());
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_at_once() {
+    let mut server = Rlaas::start(&["server.drain.delay=1h"]);
+    server.signal("TERM");
+    eventually("draining", PATIENCE, async || server.log().contains("draining")).await;
+    assert!(!server.has_ended());
+    server.signal("TERM");
+    eventually("the end", PATIENCE, async || server.has_ended()).await;
+    assert_eq!(server.wait().code(), Some(130));
+}

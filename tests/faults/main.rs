@@ -1,0 +1,7 @@
+//! What breaks, and what must happen then: real servers, real signals.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod drain;
+mod redis;

@@ -1,0 +1,221 @@
+//! Redis dies, hangs, forgets its scripts, comes late.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rlaas::api::SERVICE;
+use tokio::task::JoinSet;
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::common::eventually;
+use super::common::process::{Rlaas, check, signal};
+use super::common::redis::{RedisServer, free_port};
+
+const WIDE: &str = "rate-limiter.max-requests=1000000000";
+const WINDOW: &str = "rate-limiter.use-algo=fixed-window";
+
+/// Clients that ask for one id until they are told to stop.
+struct Load {
+    clients: JoinSet<()>,
+    stop: Arc<AtomicBool>,
+    tally: Arc<Tally>,
+}
+
+#[derive(Default)]
+struct Tally {
+    passed: AtomicU64,
+    unavailable: AtomicU64,
+    other: std::sync::Mutex<Vec<tonic::Status>>,
+}
+
+impl Load {
+    async fn start(server: &Rlaas, clients: usize) -> Self {
+        let mut load =
+            Self { clients: JoinSet::new(), stop: Arc::default(), tally: Arc::default() };
+        for _ in 0..clients {
+            let mut client = server.client().await;
+            let (stop, tally) = (Arc::clone(&load.stop), Arc::clone(&load.tally));
+            load.clients.spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    match check(&mut client, "alice").await {
+                        Ok(_) => _ = tally.passed.fetch_add(1, Ordering::Relaxed),
+                        Err(status) if status.code() == Code::Unavailable => {
+                            assert_eq!(status.message(), "store unavailable");
+                            tally.unavailable.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(status) => tally.other.lock().expect("no panic").push(status),
+                    }
+                }
+            });
+        }
+        load
+    }
+
+    fn passed(&self) -> u64 {
+        self.tally.passed.load(Ordering::Relaxed)
+    }
+
+    fn unavailable(&self) -> u64 {
+        self.tally.unavailable.load(Ordering::Relaxed)
+    }
+
+    /// Waits until `count` more calls have passed; how long that took.
+    async fn more_pass(&self, count: u64, patience: Duration) -> Duration {
+        let wanted = self.passed() + count;
+        eventually("calls pass", patience, async || self.passed() >= wanted).await
+    }
+
+    async fn more_fail(&self, count: u64) {
+        let wanted = self.unavailable() + count;
+        let patience = Duration::from_secs(5);
+        eventually("calls fail", patience, async || self.unavailable() >= wanted).await;
+    }
+
+    /// Ends the load; no call may have met anything else than an answer or UNAVAILABLE.
+    async fn finish(mut self) -> Arc<Tally> {
+        self.stop.store(true, Ordering::Relaxed);
+        while let Some(ended) = self.clients.join_next().await {
+            ended.expect("no panic in a client");
+        }
+        let other = std::mem::take(&mut *self.tally.other.lock().expect("no panic"));
+        assert!(other.is_empty(), "{other:?}");
+        self.tally
+    }
+}
+
+#[tokio::test]
+async fn f01_killed_and_started_again_under_load() {
+    let mut redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, &[WIDE, WINDOW]);
+    let load = Load::start(&server, 8).await;
+    load.more_pass(200, Duration::from_secs(5)).await;
+    for _ in 0..3 {
+        redis.kill();
+        load.more_fail(100).await;
+        redis.restart();
+        // Within a second of its return.
+        load.more_pass(1, Duration::from_secs(1)).await;
+        load.more_pass(200, Duration::from_secs(5)).await;
+    }
+    load.finish().await;
+    let log = server.log();
+    assert_eq!(log.matches("redis no longer answers").count(), 3, "{log}");
+    assert_eq!(log.matches("outage_seconds").count(), 3, "{log}");
+    assert!(log.lines().count() < 20, "one line for each change, not for each call:\n{log}");
+}
+
+#[tokio::test]
+async fn f03_a_hung_redis_holds_nobody_up() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, &[WIDE, WINDOW]);
+    let load = Load::start(&server, 8).await;
+    load.more_pass(200, Duration::from_secs(5)).await;
+    signal(redis.pid(), "STOP");
+    load.more_fail(100).await;
+    signal(redis.pid(), "CONT");
+    load.more_pass(1, Duration::from_secs(1)).await;
+    load.more_pass(200, Duration::from_secs(5)).await;
+    let tally = load.finish().await;
+    let calls = tally.passed.load(Ordering::Relaxed) + tally.unavailable.load(Ordering::Relaxed);
+    let counted: u64 = redis.keys().iter().map(|key| redis.query::<u64>(&["GET", key])).sum();
+    assert!(counted <= calls, "{counted} counted, {calls} calls");
+    assert!(counted >= tally.passed.load(Ordering::Relaxed), "{counted} counted");
+}
+
+#[tokio::test]
+async fn f05_redis_that_comes_late_is_waited_for_without_waiting() {
+    let port = free_port();
+    let url = format!("store.redis.url=redis://127.0.0.1:{port}");
+    let server = Rlaas::start(&["store.backend=redis", &url]);
+    let mut client = server.client().await;
+    let status = check(&mut client, "alice").await.expect_err("no redis");
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, "store unavailable"));
+    assert_eq!(server.get("/livez").await.0, 200);
+    assert_eq!(server.get("/readyz").await.0, 503);
+    assert!(!is_serving(&server, SERVICE).await);
+    assert!(is_serving(&server, "").await);
+
+    let redis = RedisServer::start_on(port);
+    eventually("ready", Duration::from_secs(1), async || is_serving(&server, SERVICE).await).await;
+    assert!(check(&mut client, "alice").await.expect("an answer").allowed);
+    assert!(is_serving(&server, "store").await);
+
+    // A later outage is told by `store`, and does not make the server unready.
+    drop(redis);
+    let gone = async || !is_serving(&server, "store").await;
+    eventually("store is away", Duration::from_secs(2), gone).await;
+    assert!(is_serving(&server, SERVICE).await);
+}
+
+#[tokio::test]
+async fn a_server_that_requires_its_store_is_unready_without() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, &["health.require-store=true"]);
+    let ready = async || is_serving(&server, SERVICE).await;
+    eventually("ready", Duration::from_secs(2), ready).await;
+    drop(redis);
+    let unready = async || !is_serving(&server, SERVICE).await;
+    eventually("unready", Duration::from_secs(2), unready).await;
+}
+
+#[tokio::test]
+async fn a_fail_open_rule_lets_pass_and_says_so() {
+    let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
+    let server = Rlaas::start(&["store.backend=redis", &url, "rate-limiter.fail-open=true"]);
+    let response = check(&mut server.client().await, "alice").await.expect("an answer");
+    assert!(response.allowed);
+    assert_eq!(response.source().as_str_name(), "FAIL_OPEN");
+    assert_eq!(response.reason().as_str_name(), "STORE_UNAVAILABLE");
+    let fail_open = "rate_limiter_fail_open_total{rule=\"default\"}";
+    assert_eq!(server.metric(fail_open).await, Some(1.0));
+    let ready = async || is_serving(&server, SERVICE).await;
+    eventually("ready", Duration::from_secs(2), ready).await;
+}
+
+#[tokio::test]
+async fn f12_script_flush_goes_unnoticed() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, &[WIDE, WINDOW]);
+    let load = Load::start(&server, 4).await;
+    for _ in 0..20 {
+        redis.query::<()>(&["SCRIPT", "FLUSH"]);
+        load.more_pass(50, Duration::from_secs(5)).await;
+    }
+    let tally = load.finish().await;
+    assert_eq!(tally.unavailable.load(Ordering::Relaxed), 0);
+    let counted: u64 = redis.keys().iter().map(|key| redis.query::<u64>(&["GET", key])).sum();
+    assert_eq!(counted, tally.passed.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn two_processes_share_one_truth_under_a_thousand_concurrent_calls() {
+    for algorithm in ["fixed-window", "sliding-window-log"] {
+        let redis = RedisServer::start();
+        let algorithm = format!("rate-limiter.use-algo={algorithm}");
+        // A window that does not end during the test; calls wait in line on a loaded machine.
+        let settings = [&*algorithm, "rate-limiter.window-size=366d", "store.redis.timeout=10s"];
+        let servers = [Rlaas::on_redis(&redis, &settings), Rlaas::on_redis(&redis, &settings)];
+        let mut calls = JoinSet::new();
+        for server in &servers {
+            let client = server.client().await;
+            for _ in 0..500 {
+                let mut client = client.clone();
+                calls.spawn(async move {
+                    check(&mut client, "alice").await.expect("an answer").allowed
+                });
+            }
+        }
+        let allowed = calls.join_all().await.into_iter().filter(|allowed| *allowed).count();
+        assert_eq!(allowed, 5, "{algorithm}");
+    }
+}
+
+async fn is_serving(server: &Rlaas, service: &str) -> bool {
+    let mut health = HealthClient::new(server.channel().await);
+    let request = HealthCheckRequest { service: service.to_owned() };
+    let response = health.check(request).await;
+    response.is_ok_and(|response| response.into_inner().status == 1)
+}

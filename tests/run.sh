@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Everything that must hold, from a fresh clone: installs what the tests need where it is missing
+# (Debian: redis-server and a C compiler), then format, lints, tests and documentation.
+#
+#   tests/run.sh          the gate: within 15 minutes on two cores
+#   SOAK=1 tests/run.sh   also the long runs
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+missing=()
+command -v redis-server >/dev/null || missing+=(redis-server)
+command -v cc >/dev/null || missing+=(gcc libc6-dev)
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "installing ${missing[*]}"
+  sudo=""
+  [ "$(id -u)" = 0 ] || sudo=sudo
+  $sudo apt-get update -qq
+  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+fi
+
+step() {
+  echo "== $*"
+  "$@"
+}
+
+step cargo fmt --check
+step cargo clippy --all-targets --locked -- --deny warnings
+step cargo test --locked
+RUSTDOCFLAGS="--deny warnings" step cargo doc --locked --no-deps --quiet
