@@ -1,0 +1,31 @@
+# The service as a small image that needs no shell and no root:
+#   docker build -t rlaas .
+#   docker run --rm -p 50051:50051 -p 8080:8080 rlaas
+
+FROM rust:1.95-slim-bookworm AS build
+WORKDIR /build
+
+# Dependencies first, with an empty program: this layer changes only with them.
+COPY Cargo.toml Cargo.lock ./
+RUN mkdir src && echo 'fn main() {}' > src/main.rs && touch src/lib.rs \
+ && echo 'fn main() {}' > build.rs \
+ && cargo build --release --locked \
+ && rm -r src build.rs
+
+COPY build.rs ./
+COPY proto proto
+COPY lua lua
+COPY src src
+# cargo goes by time: these must be newer than the empty program.
+RUN touch build.rs src/main.rs src/lib.rs && cargo build --release --locked
+
+FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build /build/target/release/rlaas /usr/local/bin/rlaas
+COPY config/rlaas.yaml /etc/rlaas/rlaas.yaml
+# On every interface: that is what a container is for.
+ENV RLAAS_SERVER__LISTEN=0.0.0.0:50051 RLAAS_SERVER__HTTP=0.0.0.0:8080
+EXPOSE 50051 8080
+USER nonroot
+HEALTHCHECK --interval=10s --timeout=3s --start-period=2s CMD ["rlaas", "health"]
+ENTRYPOINT ["/usr/local/bin/rlaas"]
+CMD ["serve", "--config", "/etc/rlaas/rlaas.yaml"]
