@@ -7,6 +7,7 @@
 mod common;
 
 mod fixed_window;
+mod memory_only;
 mod redis_only;
 mod sliding_window_log;
 

@@ -1,0 +1,92 @@
+//! Cases that only the memory store has: its bound, what it forgets, and when.
+
+use std::time::Duration;
+
+use super::common::service::Service;
+use super::common::{eventually, rules};
+use rlaas::algorithm::Algorithm;
+use rlaas::clock::Span;
+use rlaas::store::MemorySettings;
+
+/// One a minute, and room for ten ids.
+fn room_for_ten(algorithm: Algorithm, units: u64) -> Service {
+    let rules = rules(algorithm, units, Span::from_secs(60));
+    Service::on_bounded_memory(rules, MemorySettings { max_keys: 10 })
+}
+
+fn keys(on: &Service) -> i64 {
+    on.metrics.memory_keys.get()
+}
+
+#[tokio::test]
+async fn the_bound_holds_and_evictions_are_counted() {
+    for algorithm in Algorithm::ALL {
+        let on = room_for_ten(*algorithm, 5);
+        for id in 0..1_000 {
+            assert!(on.check(&id.to_string()).await.is_allowed());
+            assert!(keys(&on) <= 10);
+        }
+        assert_eq!(on.metrics.memory_evictions.get(), 990, "{}", algorithm.name());
+    }
+}
+
+#[tokio::test]
+async fn a_large_store_holds_its_bound_too() {
+    let rules = rules(Algorithm::FixedWindow, 5, Span::from_secs(60));
+    let on = Service::on_bounded_memory(rules, MemorySettings { max_keys: 3_000 });
+    for id in 0..10_000 {
+        on.check(&id.to_string()).await;
+    }
+    assert!((2_900..=3_000).contains(&keys(&on)), "{}", keys(&on));
+}
+
+#[tokio::test]
+async fn ids_at_their_limit_go_last() {
+    let on = room_for_ten(Algorithm::SlidingWindowLog, 2);
+    for id in ["greedy-1", "greedy-2", "greedy-3"] {
+        on.check_cost(id, 2).await;
+    }
+    for id in 0..1_000 {
+        on.check(&id.to_string()).await;
+    }
+    for id in ["greedy-1", "greedy-2", "greedy-3"] {
+        assert!(!on.check(id).await.is_allowed(), "{id} got out of its limit");
+    }
+}
+
+#[tokio::test]
+async fn expired_ids_go_first_and_are_no_evictions() {
+    let on = room_for_ten(Algorithm::SlidingWindowLog, 5);
+    for id in 0..10 {
+        on.check(&id.to_string()).await;
+    }
+    on.at(120.001);
+    for id in 10..20 {
+        on.check(&id.to_string()).await;
+    }
+    assert_eq!((keys(&on), on.metrics.memory_evictions.get()), (10, 0));
+}
+
+#[tokio::test]
+async fn what_nobody_asks_for_is_swept_in_the_background() {
+    let on = room_for_ten(Algorithm::FixedWindow, 5);
+    for id in 0..10 {
+        on.check(&id.to_string()).await;
+    }
+    on.at(60.0);
+    // Alive at the last millisecond of its time, as in Redis.
+    assert_eq!(keys(&on), 10);
+    on.at(60.001);
+    eventually("swept", Duration::from_secs(5), async || keys(&on) == 0).await;
+}
+
+#[tokio::test]
+async fn a_denial_that_finds_no_state_leaves_none() {
+    for algorithm in Algorithm::ALL {
+        let on = room_for_ten(*algorithm, 5);
+        for id in 0..100 {
+            assert!(!on.check_cost(&id.to_string(), 6).await.is_allowed());
+        }
+        assert_eq!(keys(&on), 0, "{}", algorithm.name());
+    }
+}
