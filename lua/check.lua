@@ -10,15 +10,16 @@
 --      +3  first_index  fixed window: index of the window of the hit's first key; else 0
 --      +4  units        limit: units per window
 --      +5  window       limit: µs
---      +6  cost         units
+--      +6  burst        limit: units at once
+--      +7  cost         units
 --
 -- Reply: { nonce, time in µs }, then for each hit outcome (0 allowed, 1 denied, 2 impossible),
--- current_count, remaining, retry_after in µs, reset_after in µs, ttl in µs.
+-- current_count, remaining, then in µs retry_after, reset_after, ttl, delay.
 -- Without any hit: the keys were of another window than the time's; nothing was written.
 
-local FIELDS = 6
+local FIELDS = 7
 local REPLY_FIELDS = {
-  'outcome', 'current_count', 'remaining', 'retry_after', 'reset_after', 'ttl',
+  'outcome', 'current_count', 'remaining', 'retry_after', 'reset_after', 'ttl', 'delay',
 }
 
 local function parse(base, first_key)
@@ -30,7 +31,8 @@ local function parse(base, first_key)
     first_index = tonumber(ARGV[base + 3]),
     units = tonumber(ARGV[base + 4]),
     window = tonumber(ARGV[base + 5]),
-    cost = tonumber(ARGV[base + 6]),
+    burst = tonumber(ARGV[base + 6]),
+    cost = tonumber(ARGV[base + 7]),
   }
 end
 

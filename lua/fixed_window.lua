@@ -29,15 +29,17 @@ local function decide(state, limit, now, cost)
   local available = math.max(limit.units - state.count, 0)
   local until_end = window - now % window
 
-  local allowed = cost <= available
-  local counted = (allowed or is_attempt(available, cost)) and cost or 0
+  local outcome = outcome_of(cost, available, limit.units)
+  local taken = outcome == ALLOWED and cost or 0
+  local counted = is_attempt(available, cost) and 1 or taken
   return {
-    outcome = allowed and ALLOWED or cost > limit.units and IMPOSSIBLE or DENIED,
+    outcome = outcome,
     current_count = state.count + counted,
-    remaining = allowed and available - cost or available,
+    remaining = available - taken,
     retry_after = until_end,
     reset_after = until_end,
     ttl = math.max(state.ttl, 1),
+    delay = 0,
   }
 end
 

@@ -30,3 +30,70 @@ end
 local function floor_millis(micros)
   return (micros - micros % 1000) / 1000
 end
+
+-- Allows what fits into the `available` units; denies what could fit into `most`.
+local function outcome_of(cost, available, most)
+  if cost <= available then return ALLOWED end
+  return cost > most and IMPOSSIBLE or DENIED
+end
+
+-- (time * units + more) / by: quotient and remainder, exact though the product may be above 2^53.
+-- units are at most 10^9, by and more are at most 366 days in µs, the quotient is below 2^53.
+local function divide(time, units, more, by)
+  local sum = time * units + more
+  if sum < 9007199254740992 then
+    local rest = sum % by
+    return (sum - rest) / by, rest
+  end
+  -- Long division in digits of 64: (time % by) * digits so far = quotient * by + rest.
+  local time_rest = time % by
+  local quotient, rest = 0, 0
+  for power = 4, 0, -1 do
+    local digit = math.floor(units / 64 ^ power) % 64
+    sum = rest * 64 + time_rest * digit
+    rest = sum % by
+    quotient = quotient * 64 + (sum - rest) / by
+  end
+  sum = rest + more
+  rest = sum % by
+  return (time - time_rest) / by * units + quotient + (sum - rest) / by, rest
+end
+
+-- The whole units that come in `span`, and the part of the next one, counted in units divided by
+-- the window's microseconds. `part` is what was left from before.
+local function units_in(limit, span, part)
+  return divide(span, limit.units, part, limit.window)
+end
+
+-- The shortest time in which `units` less `part` of one come.
+local function time_for(limit, units, part)
+  local whole, rest = divide(limit.window, units, 0, limit.units)
+  return whole + math.ceil((rest - part) / limit.units)
+end
+
+local function fill_time(limit)
+  return time_for(limit, limit.burst, 0)
+end
+
+-- Is a state of `at` from a clock that has jumped back since? It counts as none then.
+local function is_from_the_future(at, now, limit)
+  return at > now + limit.window
+end
+
+-- The numbers that `remember` wrote in this form, or nothing: a foreign value is no state.
+local function recall(key, form)
+  local value = redis.pcall('GET', key)
+  if type(value) ~= 'string' then return end
+  local numbers = { value:match(form) }
+  for i, digits in ipairs(numbers) do
+    numbers[i] = tonumber(digits)
+    if numbers[i] > 9007199254740992 then return end
+  end
+  return unpack(numbers)
+end
+
+-- Writes a state that makes no difference once `spent_after` µs are over; lives a second longer.
+local function remember(key, spent_after, ...)
+  local value = string.format(...)
+  redis.call('SET', key, value, 'PX', integer(math.ceil(spent_after / 1000) + 1000))
+end

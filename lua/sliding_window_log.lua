@@ -30,12 +30,12 @@ local function decide(state, limit, now, cost)
   local available = math.max(limit.units - count, 0)
   local function leaves_after(at_ms) return (at_ms + window_ms) * 1000 - now end
 
-  local allowed = cost <= available
-  local taken = allowed and cost or 0
-  local impossible = cost > limit.units
+  local outcome = outcome_of(cost, available, limit.units)
+  local taken = outcome == ALLOWED and cost or 0
   local retry_after, reset_after = 0, 0
-  if not allowed and not impossible then
-    retry_after = leaves_after(score_at(state, count + cost - limit.units - 1))
+  if outcome == DENIED then
+    local surplus = count + cost - limit.units
+    retry_after = leaves_after(score_at(state, surplus - 1))
   end
   if taken > 0 then
     reset_after = leaves_after(floor_millis(now))
@@ -43,12 +43,13 @@ local function decide(state, limit, now, cost)
     reset_after = leaves_after(score_at(state, count - 1))
   end
   return {
-    outcome = allowed and ALLOWED or impossible and IMPOSSIBLE or DENIED,
+    outcome = outcome,
     current_count = count,
     remaining = available - taken,
     retry_after = retry_after,
     reset_after = reset_after,
     ttl = limit.window,
+    delay = 0,
   }
 end
 

@@ -107,6 +107,15 @@ impl Span {
     }
 }
 
+impl Add for Span {
+    type Output = Self;
+
+    /// Saturates.
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
 impl Sub for Span {
     type Output = Self;
 

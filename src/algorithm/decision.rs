@@ -1,5 +1,6 @@
 //! What an algorithm says about one hit.
 
+use super::Cost;
 use crate::clock::Span;
 
 /// The outcome for one hit, with the numbers that callers are told.
@@ -15,6 +16,8 @@ pub struct Decision {
     pub reset_after: Span,
     /// What the seed systems call `ttl`; each algorithm says which.
     pub ttl: Span,
+    /// How long to hold this request back for an even outflow: leaky bucket, else zero.
+    pub delay: Span,
 }
 
 impl Decision {
@@ -37,4 +40,17 @@ pub enum Outcome {
     },
     /// Never: the cost is above what the rule can ever grant.
     Impossible,
+}
+
+impl Outcome {
+    /// Allows what fits into the `available` units; denies what could fit into `most`.
+    pub(super) fn of(cost: Cost, available: u64, most: u64, wait: impl FnOnce() -> Span) -> Self {
+        if cost.units() <= available {
+            Self::Allowed
+        } else if cost.units() > most {
+            Self::Impossible
+        } else {
+            Self::Denied { retry_after: wait() }
+        }
+    }
 }

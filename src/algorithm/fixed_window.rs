@@ -4,11 +4,13 @@
 //! attempt that does not fit takes nothing. Two windows meet at a boundary: up to twice the limit
 //! can pass around it. That is the price of one small number per id.
 
-use super::{Cost, Decision, Limit, LimitError, Outcome, window_index};
+use super::{Cost, Decision, Limit, Outcome, window_index};
 use crate::clock::{Span, Timestamp};
 
 /// `rlaas:rate_limit:alice:28333335`: each window has a key of its own.
 pub(super) const KEYED_BY_WINDOW: bool = true;
+pub(super) const HAS_BURST: bool = false;
+pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
 
 /// The count of one window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,12 +27,6 @@ impl State {
     }
 }
 
-/// Every limit will do.
-#[expect(clippy::unnecessary_wraps, reason = "all algorithms answer in the same form")]
-pub(super) fn accepts(_limit: &Limit) -> Result<(), LimitError> {
-    Ok(())
-}
-
 /// `current_count` is the count after this request, `ttl` the time to live of the counter.
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let window = limit.window().as_micros();
@@ -41,20 +37,16 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let available = limit.units().saturating_sub(count);
     let until_end = Span::from_micros(window - now.as_micros() % window);
 
-    let allowed = cost.units() <= available;
-    let counted = if allowed || is_attempt(available, cost) { cost.units() } else { 0 };
+    let outcome = Outcome::of(cost, available, limit.units(), || until_end);
+    let taken = if outcome == Outcome::Allowed { cost.units() } else { 0 };
+    let counted = if is_attempt(available, cost) { 1 } else { taken };
     Decision {
-        outcome: if allowed {
-            Outcome::Allowed
-        } else if cost.units() > limit.units() {
-            Outcome::Impossible
-        } else {
-            Outcome::Denied { retry_after: until_end }
-        },
+        outcome,
         current_count: count.saturating_add(counted),
-        remaining: if allowed { available - cost.units() } else { available },
+        remaining: available - taken,
         reset_after: until_end,
         ttl: ttl.max(Span::from_micros(1)),
+        delay: Span::ZERO,
     }
 }
 

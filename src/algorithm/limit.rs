@@ -25,11 +25,12 @@ impl Cost {
     }
 }
 
-/// How many units per window. Always valid: at least one unit, at least one millisecond.
+/// How many units per window, and how many at once. Always valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     units: u64,
     window: Span,
+    burst: u64,
 }
 
 impl Limit {
@@ -40,7 +41,11 @@ impl Limit {
     /// The longest window: 366 days.
     pub const MAX_WINDOW: Span = Span::from_secs(366 * 24 * 60 * 60);
 
-    /// Allows `units` per `window`.
+    /// The longest time that a burst may take to come back: 100 years, so that every point in
+    /// time stays far below 2^53 µs.
+    pub const MAX_FILL: Span = Span::from_secs(100 * 366 * 24 * 60 * 60);
+
+    /// Allows `units` per `window`, and as many at once.
     ///
     /// # Errors
     ///
@@ -54,7 +59,20 @@ impl Limit {
         if !whole || window < Self::MIN_WINDOW || window > Self::MAX_WINDOW {
             return Err(LimitError::Window);
         }
-        Ok(Self { units, window })
+        Ok(Self { units, window, burst: units })
+    }
+
+    /// Allows `burst` units at once.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::Burst`] unless `burst` is from 1 to 10⁹ and comes back within 100 years.
+    pub fn with_burst(self, burst: u64) -> Result<Self, LimitError> {
+        let most = self.units_in(Self::MAX_FILL, 0).0.min(Self::MAX_UNITS);
+        if !(1..=most).contains(&burst) {
+            return Err(LimitError::Burst { most });
+        }
+        Ok(Self { burst, ..self })
     }
 
     /// Units per window: 1 to 10⁹.
@@ -66,6 +84,51 @@ impl Limit {
     pub const fn window(&self) -> Span {
         self.window
     }
+
+    /// Units at once: 1 to 10⁹; those per window unless it was said otherwise.
+    pub const fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    /// The time from nothing to a whole burst.
+    pub fn fill_time(&self) -> Span {
+        self.time_for(self.burst, 0)
+    }
+
+    /// The whole units that come in `span`, and the part of the next one.
+    ///
+    /// Parts are counted in units divided by the window's microseconds; `part` is what was left
+    /// from before. Exact as long as the units fit into 64 bits.
+    pub(super) fn units_in(&self, span: Span, part: u64) -> (u64, u64) {
+        divide(span.as_micros(), self.units, part, self.window.as_micros())
+    }
+
+    /// The shortest time in which `units` less `part` of one come.
+    pub(super) fn time_for(&self, units: u64, part: u64) -> Span {
+        let (whole, rest) = divide(units, self.window.as_micros(), 0, self.units);
+        // whole + ⌈(rest - part) / units⌉
+        Span::from_micros(if rest >= part {
+            whole + (rest - part).div_ceil(self.units)
+        } else {
+            whole - (part - rest) / self.units
+        })
+    }
+}
+
+/// `(one × other + more) / by`: quotient and remainder.
+pub(super) fn divide(one: u64, other: u64, more: u64, by: u64) -> (u64, u64) {
+    match one.checked_mul(other).and_then(|product| product.checked_add(more)) {
+        Some(sum) => (sum / by, sum % by),
+        None => divide_wide(one, other, more, by),
+    }
+}
+
+/// Saturates where the quotient does not fit: callers bound what they ask for.
+#[cold]
+fn divide_wide(one: u64, other: u64, more: u64, by: u64) -> (u64, u64) {
+    let sum = u128::from(one) * u128::from(other) + u128::from(more);
+    let rest = u64::try_from(sum % u128::from(by)).expect("a remainder is below the divisor");
+    (u64::try_from(sum / u128::from(by)).unwrap_or(u64::MAX), rest)
 }
 
 /// Why a limit is refused.
@@ -77,11 +140,21 @@ pub enum LimitError {
     /// Too short, too long, or not whole milliseconds.
     #[error("valid is a window from 1ms to 366d in whole milliseconds")]
     Window,
+    /// Too small, too large, or too slow to come back.
+    #[error("valid is a whole number from 1 to {most} for this limit and window")]
+    Burst {
+        /// The most that comes back within 100 years.
+        most: u64,
+    },
+    /// A burst where the algorithm has none.
+    #[error("{algorithm} has no burst; token-bucket, leaky-bucket and gcra have")]
+    NoBurst {
+        /// Canonical name of the algorithm.
+        algorithm: &'static str,
+    },
     /// More units than this algorithm can keep for one id.
-    #[error(
-        "valid is a whole number from 1 to {max} for {algorithm}, which keeps one entry a unit"
-    )]
-    TooManyEntries {
+    #[error("valid is a whole number from 1 to {max} for {algorithm}")]
+    TooMany {
         /// Canonical name of the algorithm.
         algorithm: &'static str,
         /// The most units that it takes.

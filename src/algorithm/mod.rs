@@ -73,7 +73,24 @@ macro_rules! registry {
             ///
             /// [`LimitError`] with the bound.
             pub fn accepts(self, limit: &Limit) -> Result<(), LimitError> {
-                match self { $(Self::$variant => $module::accepts(limit),)* }
+                let (algorithm, max) = (self.name(), self.max_units());
+                if limit.units() > max {
+                    return Err(LimitError::TooMany { algorithm, max });
+                }
+                if limit.burst() != limit.units() && !self.has_burst() {
+                    return Err(LimitError::NoBurst { algorithm });
+                }
+                Ok(())
+            }
+
+            /// May `burst` differ from `limit`?
+            pub const fn has_burst(self) -> bool {
+                match self { $(Self::$variant => $module::HAS_BURST,)* }
+            }
+
+            /// The most units per window.
+            pub const fn max_units(self) -> u64 {
+                match self { $(Self::$variant => $module::MAX_UNITS,)* }
             }
 
             /// Decides what `cost` at `now` meets in `state`; changes nothing. A state of another
@@ -139,8 +156,26 @@ macro_rules! registry {
 }
 
 registry! {
-    fixed_window       FixedWindow      "fixed-window"       ["fixed-window-algo", "fixed"];
-    sliding_window_log SlidingWindowLog "sliding-window-log" ["sliding-window-algo"];
+    fixed_window           FixedWindow          "fixed-window"           ["fixed-window-algo", "fixed"];
+    sliding_window_log     SlidingWindowLog     "sliding-window-log"     ["sliding-window-algo"];
+    sliding_window_counter SlidingWindowCounter "sliding-window-counter" ["sliding", "sliding-window"];
+    token_bucket           TokenBucket          "token-bucket"           ["token", "token-bucket-algo"];
+    leaky_bucket           LeakyBucket          "leaky-bucket"           ["leaky", "leaky-bucket-algo"];
+    gcra                   Gcra                 "gcra"                   ["GCRA"];
+}
+
+/// Is a state of `at` from a clock that has jumped back since? It counts as none then, so that
+/// nobody is blocked for longer than a window: at most one extra refill.
+fn is_from_the_future(at: Timestamp, now: Timestamp, limit: &Limit) -> bool {
+    at > now + limit.window()
+}
+
+/// From when on a state that is `spent` after some time makes no difference, with a margin and in
+/// whole milliseconds like the expiry of a Redis key.
+fn time_to_live(now: Timestamp, spent_after: Span) -> Timestamp {
+    const MARGIN_MS: u64 = 1_000;
+    let millis = now.as_millis() + spent_after.as_micros().div_ceil(1_000) + MARGIN_MS;
+    Timestamp::from_millis(millis)
 }
 
 /// Index of the window that `now` is in: windows are aligned to the Unix epoch.

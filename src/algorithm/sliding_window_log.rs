@@ -5,13 +5,13 @@
 
 use std::collections::VecDeque;
 
-use super::{Cost, Decision, Limit, LimitError, Outcome};
+use super::{Cost, Decision, Limit, Outcome};
 use crate::clock::{Span, Timestamp};
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
-
-/// The most entries that are kept for one id: about 10 MB in Redis.
-const MAX_ENTRIES: u64 = 100_000;
+pub(super) const HAS_BURST: bool = false;
+/// An entry a unit is kept: for one id this is about 10 MB in Redis.
+pub(super) const MAX_UNITS: u64 = 100_000;
 
 /// The log, oldest entries first. Units of the same millisecond share a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,14 +46,6 @@ impl State {
     }
 }
 
-/// One entry a unit has to be kept.
-pub(super) fn accepts(limit: &Limit) -> Result<(), LimitError> {
-    if limit.units() <= MAX_ENTRIES {
-        return Ok(());
-    }
-    Err(LimitError::TooManyEntries { algorithm: "sliding-window-log", max: MAX_ENTRIES })
-}
-
 /// `current_count` is the number of entries before this request, `ttl` always the window.
 ///
 /// Entries at or before `now - window` are gone, those after `now` are from a clock that has
@@ -66,18 +58,14 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let available = limit.units().saturating_sub(count);
     let leaves_after = |at_ms: u64| Timestamp::from_millis(at_ms + window_ms).since(now);
 
-    let allowed = cost.units() <= available;
-    let taken = if allowed { cost.units() } else { 0 };
+    let outcome = Outcome::of(cost, available, limit.units(), || {
+        let surplus = count + cost.units() - limit.units();
+        let last_to_leave = state.runs.partition_point(|run| run.upto < gone + surplus);
+        leaves_after(state.runs[last_to_leave].at_ms)
+    });
+    let taken = if outcome == Outcome::Allowed { cost.units() } else { 0 };
     Decision {
-        outcome: if allowed {
-            Outcome::Allowed
-        } else if cost.units() > limit.units() {
-            Outcome::Impossible
-        } else {
-            let surplus = count + cost.units() - limit.units();
-            let last_to_leave = state.runs.partition_point(|run| run.upto < gone + surplus);
-            Outcome::Denied { retry_after: leaves_after(state.runs[last_to_leave].at_ms) }
-        },
+        outcome,
         current_count: count,
         remaining: available - taken,
         reset_after: if taken > 0 {
@@ -88,6 +76,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
             Span::ZERO
         },
         ttl: limit.window(),
+        delay: Span::ZERO,
     }
 }
 

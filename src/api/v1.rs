@@ -1,6 +1,6 @@
 //! `ratelimit.v1`: the service's own protocol.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use tonic::{Request, Response, Status};
 
@@ -109,7 +109,8 @@ fn describe(decided: &RuleDecision) -> proto::RuleDecision {
         remaining: int64(decision.remaining),
         retry_after,
         reset_after: Some(duration(decision.reset_after)),
-        delay: None,
+        delay: (decided.algorithm == Algorithm::LeakyBucket && decision.is_allowed())
+            .then(|| duration(decision.delay)),
         reason: reason(decided).into(),
         shadow: false,
     }
@@ -125,11 +126,14 @@ fn show(rule: &Rule) -> proto::Rule {
     }
 }
 
+/// An algorithm has its canonical name on the wire, in the proto's spelling.
 fn algorithm(algorithm: Algorithm) -> proto::Algorithm {
-    match algorithm {
-        Algorithm::FixedWindow => proto::Algorithm::FixedWindow,
-        Algorithm::SlidingWindowLog => proto::Algorithm::SlidingWindowLog,
-    }
+    static ON_THE_WIRE: LazyLock<Vec<proto::Algorithm>> = LazyLock::new(|| {
+        let name = |algorithm: &Algorithm| algorithm.lua_name().to_uppercase();
+        let on_the_wire = |name: String| proto::Algorithm::from_str_name(&name).unwrap_or_default();
+        Algorithm::ALL.iter().map(name).map(on_the_wire).collect()
+    });
+    ON_THE_WIRE[algorithm as usize]
 }
 
 fn source(source: Source) -> check_response::Source {

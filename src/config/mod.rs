@@ -132,9 +132,18 @@ fn default_rule(root: &mut Section<'_>) -> Rule {
         values::whole(value, 1..=Limit::MAX_UNITS, LimitError::Units)
     });
     let fail_open = section.read("fail-open", "false", values::boolean);
+    let burst = section.read("burst", &units.to_string(), |value| {
+        values::whole(value, 1..=Limit::MAX_UNITS, LimitError::Units)
+    });
     let limit = Limit::new(units, window).expect("both are in range");
-    if let Err(error) = algorithm.accepts(&limit) {
-        section.refuse("max-requests", error);
+    let limit = limit.with_burst(burst).unwrap_or_else(|error| {
+        section.refuse("burst", error);
+        limit
+    });
+    match algorithm.accepts(&limit) {
+        Ok(()) => {}
+        Err(error @ LimitError::NoBurst { .. }) => section.refuse("burst", error),
+        Err(error) => section.refuse("max-requests", error),
     }
     section.close();
     let on_store_failure = if fail_open { OnStoreFailure::Allow } else { OnStoreFailure::Error };

@@ -71,6 +71,13 @@ impl Limiter {
         Ok(Verdict::fold(decided))
     }
 
+    /// Puts other rules in force, all at once; states that are there stay.
+    pub fn replace_rules(&self, rules: RuleSet) {
+        let revision = self.snapshot().revision + 1;
+        self.metrics.config_revision.set(revision.cast_signed());
+        self.snapshot.store(Arc::new(Snapshot { rules, revision }));
+    }
+
     /// The rules in force.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()

@@ -59,6 +59,7 @@ impl RuleDecision {
             remaining: rule.limit.units().saturating_sub(cost.units()),
             reset_after: Span::ZERO,
             ttl: Span::ZERO,
+            delay: Span::ZERO,
         };
         Self { source: Source::FailOpen, ..Self::decided(rule, decision) }
     }

@@ -64,6 +64,13 @@ fn the_configuration_of_the_seed_systems_is_taken_as_it_is() {
         ("fixed-window-algo", "fixed-window"),
         ("fixed_window", "fixed-window"),
         ("fixed", "fixed-window"),
+        ("sliding", "sliding-window-counter"),
+        ("sliding_window", "sliding-window-counter"),
+        ("token", "token-bucket"),
+        ("token_bucket", "token-bucket"),
+        ("leaky", "leaky-bucket"),
+        ("leaky-bucket-algo", "leaky-bucket"),
+        ("GCRA", "gcra"),
     ] {
         let file = dir.write("seed.yaml", &SEED.replace("sliding-window-algo", name));
         let out = effective(&["--config", &file.display().to_string()], &[]);
@@ -124,7 +131,8 @@ fn every_problem_is_told_at_once_with_its_key() {
         [
             "extra: unknown key",
             "rate-limiter.max-requests: valid is a whole number from 1 to 1000000000",
-            "rate-limiter.use-algo: valid is fixed-window, sliding-window-log",
+            "rate-limiter.use-algo: valid is fixed-window, sliding-window-log, \
+             sliding-window-counter, token-bucket, leaky-bucket, gcra",
             "rate-limiter.window-size: valid is a window from 1ms to 366d in whole milliseconds",
             "server.listen: valid is host:port, such as 127.0.0.1:50051 or [::1]:0",
             "server.worker: unknown key, did you mean server.workers?",
@@ -148,6 +156,12 @@ fn each_bad_value_is_refused_by_its_key_as_it_is_spelled() {
         ("rate-limiter: {window-size: 367d}", "rate-limiter.window-size: valid is"),
         ("rate-limiter: {window-size: soon}", "rate-limiter.window-size: valid is"),
         ("rate-limiter: {window-size: 1e30}", "rate-limiter.window-size: valid is"),
+        ("rate-limiter: {burst: 9}", "rate-limiter.burst: sliding-window-log has no burst"),
+        ("rate-limiter: {use-algo: gcra, burst: 0}", "rate-limiter.burst: valid is"),
+        (
+            "rate-limiter: {use-algo: gcra, window-size: 366d, limit: 1, burst: 101}",
+            "rate-limiter.burst: valid is a whole number from 1 to 100 for this",
+        ),
         ("rate-limiter: {fail-open: maybe}", "rate-limiter.fail-open: valid is true or false"),
         ("rate-limiter: {use-algo: 5}", "rate-limiter.use-algo: valid is"),
         ("rate-limiter: {limit: 5, max-requests: 6}", "rate-limiter.max-requests: the same as"),

@@ -27,6 +27,13 @@ pub fn rules(algorithm: Algorithm, units: u64, window: Span) -> RuleSet {
     }
 }
 
+/// A default rule with a burst of its own.
+pub fn rules_with_burst(algorithm: Algorithm, units: u64, window: Span, burst: u64) -> RuleSet {
+    let mut rules = rules(algorithm, units, window);
+    rules.default.limit = rules.default.limit.with_burst(burst).expect("a valid burst");
+    rules
+}
+
 /// A directory of its own, removed when it is dropped.
 #[derive(Debug)]
 pub struct TempDir(PathBuf);

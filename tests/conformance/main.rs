@@ -6,9 +6,13 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod buckets;
+mod changed_rules;
+mod every_algorithm;
 mod fixed_window;
 mod memory_only;
 mod redis_only;
+mod sliding_window_counter;
 mod sliding_window_log;
 
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use crate::clock::{Span, Timestamp};
 use crate::store::{Decisions, Hit, Intent, StoreError};
 
 /// Integers in a reply for each hit.
-const REPLY_FIELDS: usize = 6;
+const REPLY_FIELDS: usize = 7;
 
 /// A window shorter than this can end while the call is on its way, so its call names the keys of
 /// the windows that begin within [`TRAVEL`] too. For longer ones a repeat is cheaper.
@@ -115,8 +115,15 @@ impl Call {
         }
         self.arguments.push(hit.algorithm.lua_name().to_owned());
         self.arguments.extend(
-            [keys, first_index, hit.limit.units(), window.as_micros(), hit.cost.units()]
-                .map(|number| number.to_string()),
+            [
+                keys,
+                first_index,
+                hit.limit.units(),
+                window.as_micros(),
+                hit.limit.burst(),
+                hit.cost.units(),
+            ]
+            .map(|number| number.to_string()),
         );
     }
 
@@ -137,7 +144,7 @@ fn read_decision(numbers: &[Value]) -> Result<Decision, StoreError> {
         let Value::Int(number) = number else { return Err(StoreError::Garbled) };
         *field = natural(*number)?;
     }
-    let [outcome, current_count, remaining, retry_after, reset_after, ttl] = fields;
+    let [outcome, current_count, remaining, retry_after, reset_after, ttl, delay] = fields;
     Ok(Decision {
         outcome: match outcome {
             0 => Outcome::Allowed,
@@ -149,6 +156,7 @@ fn read_decision(numbers: &[Value]) -> Result<Decision, StoreError> {
         remaining,
         reset_after: Span::from_micros(reset_after),
         ttl: Span::from_micros(ttl),
+        delay: Span::from_micros(delay),
     })
 }
 

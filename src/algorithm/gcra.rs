@@ -1,0 +1,124 @@
+//! GCRA, the generic cell rate algorithm: the state is one point in time, the theoretical arrival
+//! time (tat) of the next request.
+//!
+//! It decides as the token bucket does: each unit moves the tat by one emission interval, window /
+//! limit, and may move it up to the burst tolerance, burst × window / limit, ahead of now. The
+//! tat's part below a microsecond is kept, so that no interval is ever rounded.
+//!
+//! Beside the tat stand the time that it is of and the rate that it was made with: a rule that is
+//! changed finds as many units in use as there were, and not as much time.
+//!
+//! **Source:** ITU-T I.371 (2004), section 5.4.1, the virtual scheduling algorithm.
+
+use super::limit::divide;
+use super::{Cost, Decision, Limit, Outcome, is_from_the_future, time_to_live};
+use crate::clock::{Span, Timestamp};
+
+pub(super) const KEYED_BY_WINDOW: bool = false;
+pub(super) const HAS_BURST: bool = true;
+pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
+
+/// The theoretical arrival time as it was last left. None yet: long ago.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State(Option<Arrival>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Arrival {
+    tat: Timestamp,
+    /// Its part below a microsecond, in microseconds divided by the units of the rate.
+    part: u64,
+    at: Timestamp,
+    /// The rate: units per window.
+    units: u64,
+    window: Span,
+    expires_at: Timestamp,
+}
+
+impl State {
+    pub(super) fn expires_at(&self) -> Timestamp {
+        self.0.map_or(Timestamp::EPOCH, |arrival| arrival.expires_at)
+    }
+}
+
+/// `current_count` is the units in use after this request, `ttl` the time until none is.
+pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
+    let (ahead, part, _) = ahead_of(state, limit, now);
+    let (whole, rest) = limit.units_in(ahead, part);
+    let in_use = whole + u64::from(rest > 0);
+    let available = limit.burst() - in_use;
+
+    let wait = || {
+        let (room, room_part) = intervals(limit, limit.burst() - cost.units());
+        ahead - room + Span::from_micros(u64::from(part > room_part))
+    };
+    let outcome = Outcome::of(cost, available, limit.burst(), wait);
+    let taken = if outcome == Outcome::Allowed { cost.units() } else { 0 };
+    let (ahead, part) = later(ahead, part, limit, taken);
+    let until_unused = ahead + Span::from_micros(u64::from(part > 0));
+    Decision {
+        outcome,
+        current_count: in_use + taken,
+        remaining: available - taken,
+        reset_after: until_unused,
+        ttl: until_unused,
+        delay: Span::ZERO,
+    }
+}
+
+/// Moves the tat.
+pub(super) fn commit(
+    state: &mut State,
+    limit: &Limit,
+    now: Timestamp,
+    cost: Cost,
+    decision: &Decision,
+) {
+    if !decision.is_allowed() {
+        return;
+    }
+    let (ahead, part, at) = ahead_of(state, limit, now);
+    let (ahead, part) = later(ahead, part, limit, cost.units());
+    let expires_at = time_to_live(now, decision.reset_after);
+    let (units, window) = (limit.units(), limit.window());
+    state.0 = Some(Arrival { tat: at + ahead, part, at, units, window, expires_at });
+}
+
+/// How far the tat is ahead of `now`, and the time that this is of.
+fn ahead_of(state: &State, limit: &Limit, now: Timestamp) -> (Span, u64, Timestamp) {
+    let known = state.0.filter(|arrival| !is_from_the_future(arrival.at, now, limit));
+    let Some(arrival) = known else { return (Span::ZERO, 0, now) };
+    let (ahead, part) = at_this_rate(&arrival, limit).min(intervals(limit, limit.burst()));
+    let elapsed = now.since(arrival.at);
+    if elapsed > ahead {
+        return (Span::ZERO, 0, now);
+    }
+    (ahead - elapsed, part, arrival.at.max(now))
+}
+
+/// How far the tat was ahead, at the rate of `limit`: as many units are in use at any rate.
+fn at_this_rate(arrival: &Arrival, limit: &Limit) -> (Span, u64) {
+    let ahead = arrival.tat.since(arrival.at);
+    if (arrival.units, arrival.window) == (limit.units(), limit.window()) {
+        return (ahead, arrival.part);
+    }
+    let window = arrival.window.as_micros();
+    let (whole, rest) = divide(ahead.as_micros(), arrival.units, arrival.part, window);
+    intervals(limit, (whole + u64::from(rest > 0)).min(limit.burst()))
+}
+
+/// The emission intervals of `units`: whole microseconds, and the part below.
+fn intervals(limit: &Limit, units: u64) -> (Span, u64) {
+    let (whole, part) = divide(units, limit.window().as_micros(), 0, limit.units());
+    (Span::from_micros(whole), part)
+}
+
+/// A point in time `units` emission intervals later.
+fn later(ahead: Span, part: u64, limit: &Limit, units: u64) -> (Span, u64) {
+    let (whole, rest) = intervals(limit, units);
+    let (sum, carry) = if part + rest < limit.units() {
+        (part + rest, 0)
+    } else {
+        (part + rest - limit.units(), 1)
+    };
+    (ahead + whole + Span::from_micros(carry), sum)
+}

@@ -1,0 +1,113 @@
+//! Sliding window counter: two counters, the one before weighted by how much of it is still in
+//! the window.
+//!
+//! The windows of an id start with its first request and follow each other without a gap; after
+//! two windows of silence they start anew. The estimate takes the requests of the window before
+//! as spread evenly: cheap in memory, smooth at the boundaries, and exact only on average.
+
+use super::limit::divide;
+use super::{Cost, Decision, Limit, Outcome, is_from_the_future, time_to_live};
+use crate::clock::{Span, Timestamp};
+
+pub(super) const KEYED_BY_WINDOW: bool = false;
+pub(super) const HAS_BURST: bool = false;
+pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
+
+/// The counters as they were last left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    windows: Windows,
+    expires_at: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Windows {
+    /// Start of the current window.
+    start: Timestamp,
+    current: u64,
+    previous: u64,
+}
+
+impl State {
+    pub(super) fn expires_at(&self) -> Timestamp {
+        self.expires_at
+    }
+}
+
+/// `current_count` is the estimate after this request, `ttl` the time until both counters have
+/// left.
+pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
+    let window = limit.window();
+    let Windows { start, current, previous } = rolled(&state.windows, limit, now);
+    let elapsed = now.since(start);
+    let estimate = weighted(previous, window - elapsed, limit) + current;
+    let available = limit.units().saturating_sub(estimate);
+
+    let wait = || {
+        let most = limit.units() - cost.units();
+        if current <= most {
+            falls_to(most - current, previous, limit) - elapsed
+        } else {
+            window - elapsed + falls_to(most, current, limit)
+        }
+    };
+    let outcome = Outcome::of(cost, available, limit.units(), wait);
+    let taken = if outcome == Outcome::Allowed { cost.units() } else { 0 };
+    let until_left = if current + taken > 0 {
+        window + window - elapsed
+    } else if previous > 0 {
+        window - elapsed
+    } else {
+        Span::ZERO
+    };
+    Decision {
+        outcome,
+        current_count: estimate + taken,
+        remaining: available - taken,
+        reset_after: until_left,
+        ttl: until_left,
+        delay: Span::ZERO,
+    }
+}
+
+/// Counts in the current window.
+pub(super) fn commit(
+    state: &mut State,
+    limit: &Limit,
+    now: Timestamp,
+    cost: Cost,
+    decision: &Decision,
+) {
+    if !decision.is_allowed() {
+        return;
+    }
+    let windows = rolled(&state.windows, limit, now);
+    state.windows = Windows { current: windows.current + cost.units(), ..windows };
+    state.expires_at = time_to_live(now, decision.reset_after);
+}
+
+/// The windows at `now`: rolled over by one, or started anew after two, as after a clock that has
+/// jumped back by more than a window.
+fn rolled(windows: &Windows, limit: &Limit, now: Timestamp) -> Windows {
+    let window = limit.window();
+    let elapsed = now.since(windows.start);
+    if elapsed >= window + window || is_from_the_future(windows.start, now, limit) {
+        Windows { start: now, current: 0, previous: 0 }
+    } else if elapsed >= window {
+        Windows { start: windows.start + window, current: 0, previous: windows.current }
+    } else {
+        *windows
+    }
+}
+
+/// The part of `count` that weighs with `left` of its window: count × left / window, rounded down.
+fn weighted(count: u64, left: Span, limit: &Limit) -> u64 {
+    divide(left.as_micros(), count, 0, limit.window().as_micros()).0
+}
+
+/// How long after the start of the next window the weighted `count`, which is more than `most`,
+/// has fallen to `most`.
+fn falls_to(most: u64, count: u64, limit: &Limit) -> Span {
+    let (whole, _) = divide(limit.window().as_micros(), count - most - 1, 0, count);
+    Span::from_micros(whole + 1)
+}

@@ -1,0 +1,77 @@
+//! Token bucket: `burst` tokens at first, refilled continuously at `limit` per window.
+//!
+//! Never more than burst + limit × elapsed / window in any span. Parts of a token are kept, so
+//! that no rate is ever rounded.
+
+use super::{Cost, Decision, Limit, Outcome, is_from_the_future, time_to_live};
+use crate::clock::{Span, Timestamp};
+
+pub(super) const KEYED_BY_WINDOW: bool = false;
+pub(super) const HAS_BURST: bool = true;
+pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
+
+/// The bucket as it was last left. None yet: full.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State(Option<Bucket>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bucket {
+    tokens: u64,
+    /// The part of the next token, in tokens divided by the window's microseconds.
+    part: u64,
+    at: Timestamp,
+    expires_at: Timestamp,
+}
+
+impl State {
+    pub(super) fn expires_at(&self) -> Timestamp {
+        self.0.map_or(Timestamp::EPOCH, |bucket| bucket.expires_at)
+    }
+}
+
+/// `current_count` is the units in use after this request, `ttl` the time until full.
+pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
+    let (tokens, part, _) = refilled(state, limit, now);
+
+    let wait = || limit.time_for(cost.units() - tokens, part);
+    let outcome = Outcome::of(cost, tokens, limit.burst(), wait);
+    let taken = if outcome == Outcome::Allowed { cost.units() } else { 0 };
+    let in_use = limit.burst() - (tokens - taken);
+    let until_full = limit.time_for(in_use, part);
+    Decision {
+        outcome,
+        current_count: in_use,
+        remaining: tokens - taken,
+        reset_after: until_full,
+        ttl: until_full,
+        delay: Span::ZERO,
+    }
+}
+
+/// Takes the tokens.
+pub(super) fn commit(
+    state: &mut State,
+    limit: &Limit,
+    now: Timestamp,
+    cost: Cost,
+    decision: &Decision,
+) {
+    if !decision.is_allowed() {
+        return;
+    }
+    let (tokens, part, at) = refilled(state, limit, now);
+    let expires_at = time_to_live(now, decision.reset_after);
+    state.0 = Some(Bucket { tokens: tokens - cost.units(), part, at, expires_at });
+}
+
+/// The tokens at `now`, the part of the next one, and the time that they are of.
+fn refilled(state: &State, limit: &Limit, now: Timestamp) -> (u64, u64, Timestamp) {
+    let known = state.0.filter(|bucket| !is_from_the_future(bucket.at, now, limit));
+    let Some(bucket) = known else { return (limit.burst(), 0, now) };
+    let elapsed = now.since(bucket.at).min(limit.fill_time());
+    let part = bucket.part.min(limit.window().as_micros() - 1);
+    let (gained, part) = limit.units_in(elapsed, part);
+    let tokens = bucket.tokens.saturating_add(gained);
+    let (tokens, part) = if tokens >= limit.burst() { (limit.burst(), 0) } else { (tokens, part) };
+    (tokens, part, bucket.at.max(now))
+}

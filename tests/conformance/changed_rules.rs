@@ -1,0 +1,136 @@
+//! A rule that is changed meets the state that is there: at once, and no unit appears or vanishes
+//! beyond what the new rule says.
+
+use super::common::service::{Service, span};
+use super::common::{rules, rules_with_burst};
+use super::{on_redis, retry_after};
+use rlaas::algorithm::Algorithm;
+use rlaas::clock::Span;
+use rlaas::rules::RuleSet;
+
+const MINUTE: Span = Span::from_secs(60);
+
+/// Makes a test of each case for each store, on every algorithm.
+macro_rules! on_each_algorithm_and_store {
+    ($($case:ident;)*) => {
+        mod memory {
+            use super::*;
+            $(#[tokio::test]
+            async fn $case() {
+                for algorithm in Algorithm::ALL {
+                    eprintln!("{}", algorithm.name());
+                    super::$case(*algorithm, Service::on_memory(of(*algorithm, 10))).await;
+                }
+            })*
+        }
+        mod redis {
+            use super::*;
+            $(#[tokio::test]
+            async fn $case() {
+                for algorithm in Algorithm::ALL {
+                    eprintln!("{}", algorithm.name());
+                    super::$case(*algorithm, on_redis(of(*algorithm, 10))).await;
+                }
+            })*
+        }
+    };
+}
+
+on_each_algorithm_and_store! {
+    a_lowered_limit_holds_at_once;
+    a_raised_limit_grants_what_it_adds;
+    a_shorter_window_forgets_sooner_and_a_longer_one_later;
+    a_changed_algorithm_starts_afresh;
+    many_changes_do_not_add_up;
+}
+
+fn of(algorithm: Algorithm, units: u64) -> RuleSet {
+    rules(algorithm, units, MINUTE)
+}
+
+async fn a_lowered_limit_holds_at_once(algorithm: Algorithm, on: Service) {
+    on.check_cost("alice", 6).await;
+    on.limiter.replace_rules(of(algorithm, 4));
+    let looked = on.check_cost("alice", 0).await;
+    // A token bucket keeps what is left, the others what is in use.
+    assert_eq!(looked.remaining, if algorithm == Algorithm::TokenBucket { 4 } else { 0 });
+    let mut wait = None;
+    for _ in 0..=4 {
+        wait = retry_after(&on.check("alice").await);
+        if wait.is_some() {
+            break;
+        }
+    }
+    let wait = wait.expect("the new limit denies");
+    assert!(wait <= span(120.0), "{wait}");
+    // What it announces holds.
+    let now = super::common::service::T0 + wait;
+    on.set_clock(now);
+    assert!(on.check("alice").await.is_allowed());
+}
+
+async fn a_raised_limit_grants_what_it_adds(algorithm: Algorithm, on: Service) {
+    on.check_cost("alice", 10).await;
+    assert!(!on.check("alice").await.is_allowed());
+    on.limiter.replace_rules(of(algorithm, 25));
+    let left = match algorithm {
+        // The denied attempt was counted.
+        Algorithm::FixedWindow => 14,
+        // An empty bucket stays empty and fills faster.
+        Algorithm::TokenBucket => 0,
+        _ => 15,
+    };
+    assert_eq!(on.check_cost("alice", 0).await.remaining, left);
+    if left > 0 {
+        assert!(on.check_cost("alice", left).await.is_allowed());
+    }
+    assert!(!on.check("alice").await.is_allowed());
+}
+
+async fn a_shorter_window_forgets_sooner_and_a_longer_one_later(algorithm: Algorithm, on: Service) {
+    on.check_cost("alice", 10).await;
+    on.limiter.replace_rules(rules(algorithm, 10, Span::from_secs(6)));
+    on.at(12.0);
+    assert_eq!(on.check_cost("alice", 0).await.remaining, 10);
+    on.check_cost("alice", 10).await;
+    on.limiter.replace_rules(rules(algorithm, 10, Span::from_secs(600)));
+    on.at(13.0);
+    let left = on.check_cost("alice", 0).await.remaining;
+    // The windows of another length are others.
+    assert_eq!(left, if algorithm == Algorithm::FixedWindow { 10 } else { 0 });
+}
+
+async fn a_changed_algorithm_starts_afresh(algorithm: Algorithm, on: Service) {
+    for other in Algorithm::ALL {
+        on.limiter.replace_rules(of(algorithm, 10));
+        on.check_cost("alice", 10).await;
+        on.limiter.replace_rules(of(*other, 10));
+        if *other != algorithm && *other != Algorithm::FixedWindow {
+            assert_eq!(on.check("alice").await.remaining, 9, "{}", other.name());
+        }
+    }
+}
+
+async fn many_changes_do_not_add_up(algorithm: Algorithm, on: Service) {
+    // Back and forth within one instant: no more than the largest limit passes in all.
+    let mut passed = 0;
+    for round in 0..100 {
+        on.limiter.replace_rules(of(algorithm, if round % 2 == 0 { 7 } else { 13 }));
+        passed += u32::from(on.check("alice").await.is_allowed());
+    }
+    assert!((7..=13).contains(&passed), "{passed}");
+}
+
+#[tokio::test]
+async fn a_lowered_burst_of_gcra_announces_waits_that_hold() {
+    let of = |burst| rules_with_burst(Algorithm::Gcra, 1, Span::from_secs(1), burst);
+    for on in [Service::on_memory(of(10)), on_redis(of(10))] {
+        on.check_cost("alice", 10).await;
+        on.limiter.replace_rules(of(2));
+        assert_eq!(retry_after(&on.check("alice").await), Some(span(1.0)));
+        on.at(0.999_999);
+        assert!(!on.check("alice").await.is_allowed());
+        on.at(1.0);
+        assert!(on.check("alice").await.is_allowed());
+    }
+}
