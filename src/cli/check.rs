@@ -116,6 +116,10 @@ impl Answer {
     fn to_text(&self, user: &str) -> String {
         let Self { remaining, limit, reset_after, rule, .. } = self;
         let user = user.escape_debug();
+        if self.source != Source::Store.as_str_name() {
+            let outcome = if self.allowed { "allowed " } else { "denied  " };
+            return format!("{outcome} {user}: {}, {} ({rule})", self.source, self.reason);
+        }
         match (self.allowed, &self.retry_after) {
             (true, _) => {
                 format!(

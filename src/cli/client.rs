@@ -13,23 +13,29 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Where the server is.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ServerArgs {
-    /// Where the server answers gRPC
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:50051")]
-    addr: String,
+    /// Where the server answers gRPC [default: that of RLAAS_SERVER__LISTEN, else
+    /// http://127.0.0.1:50051]
+    #[arg(long, value_name = "URL")]
+    addr: Option<String>,
 }
 
 impl ServerArgs {
     pub(super) async fn connect(&self) -> anyhow::Result<Channel> {
-        let with_scheme = if self.addr.contains("://") {
-            self.addr.clone()
-        } else {
-            format!("http://{}", self.addr)
-        };
+        let addr = self.addr.clone().unwrap_or_else(own_address);
+        let with_scheme =
+            if addr.contains("://") { addr.clone() } else { format!("http://{addr}") };
         let endpoint = Endpoint::from_shared(with_scheme)
             .map_err(|_| anyhow!("--addr: valid is http://host:port"))?;
         let channel = endpoint.connect_timeout(TIMEOUT).timeout(TIMEOUT).connect().await;
-        channel.with_context(|| format!("no server at {} (is `rlaas serve` running?)", self.addr))
+        channel.with_context(|| format!("no server at {addr} (is `rlaas serve` running?)"))
     }
+}
+
+/// Where a server with this environment listens: that is how a container asks its own.
+fn own_address() -> String {
+    let listen = std::env::var("RLAAS_SERVER__LISTEN");
+    let listen = listen.unwrap_or_else(|_| "127.0.0.1:50051".to_owned());
+    listen.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
 }
 
 pub(super) fn runtime() -> anyhow::Result<Runtime> {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
+use serde_saphyr::UserMessageFormatter;
 
 use super::problem::{Problem, Problems};
 use super::section::Tree;
@@ -66,10 +67,15 @@ impl Sources {
 /// The key that an environment variable names, if it is one of ours.
 fn key_of(variable: &str) -> Option<String> {
     let name = variable.strip_prefix(PREFIX)?;
-    // Kubernetes sets these in every pod beside a service that is called rlaas.
-    let from_kubernetes =
-        name == "PORT" || name.starts_with("PORT_") || name.starts_with("SERVICE_");
-    (!from_kubernetes).then(|| name.to_ascii_lowercase().replace("__", ".").replace('_', "-"))
+    let ours = name.contains("__") || !is_service_link(name);
+    ours.then(|| name.to_ascii_lowercase().replace("__", ".").replace('_', "-"))
+}
+
+/// Kubernetes sets these in every pod beside services that are called rlaas or rlaas-something.
+fn is_service_link(name: &str) -> bool {
+    name.ends_with("SERVICE_HOST")
+        || name.contains("SERVICE_PORT")
+        || name.split('_').any(|word| word == "PORT")
 }
 
 /// A value as figment reads it from text: numbers, booleans, `[lists]`.
@@ -108,7 +114,9 @@ impl Layers {
         match serde_saphyr::from_str::<Option<Dict>>(&text) {
             Ok(dict) => self.add(origin, dict.unwrap_or_default()),
             Err(error) => {
-                let reason = error.without_snippet().to_string();
+                // Without a snippet: the file may hold a secret.
+                let error = error.without_snippet();
+                let reason = error.render_with_formatter(&UserMessageFormatter);
                 self.problems.push(Problem::Syntax { origin, reason });
             }
         }

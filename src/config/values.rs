@@ -151,5 +151,5 @@ fn text(value: &Value) -> Option<String> {
 }
 
 fn show(duration: Duration) -> String {
-    format!("{duration:?}")
+    if duration.is_zero() { "0s".to_owned() } else { format!("{duration:?}") }
 }

@@ -100,3 +100,23 @@ fn redis_url_alone_selects_redis() {
     assert!(out.contains("backend: redis  # environment variable REDIS_URL"), "{out}");
     assert!(out.contains("url: redis://:***@h:7  # environment variable REDIS_URL"), "{out}");
 }
+
+#[test]
+fn commands_ask_the_server_of_their_environment() {
+    let server = Rlaas::start(&[]);
+    let everywhere = server.grpc().replace("127.0.0.1", "0.0.0.0");
+    let output = rlaas(&["health"]).env("RLAAS_SERVER__LISTEN", everywhere).output();
+    let (code, out, error) = finish(output.expect("the program"));
+    assert_eq!((code, out.as_str()), (0, "SERVING\n"), "{error}");
+}
+
+#[test]
+fn an_answer_without_a_store_does_not_look_like_a_count() {
+    let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
+    let server = Rlaas::start(&["store.backend=redis", &url, "rate-limiter.fail-open=true"]);
+    let (code, out, _) = run(&["check", "alice", "--addr", server.grpc()]);
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "allowed  alice: FAIL_OPEN, STORE_UNAVAILABLE (default)\n")
+    );
+}

@@ -109,6 +109,10 @@ fn variables_that_kubernetes_sets_are_not_ours() {
             ("RLAAS_SERVICE_HOST", "10.0.0.1"),
             ("RLAAS_PORT", "tcp://10.0.0.1:50051"),
             ("RLAAS_PORT_50051_TCP_ADDR", "10.0.0.1"),
+            ("RLAAS_REDIS_SERVICE_HOST", "10.0.0.2"),
+            ("RLAAS_REDIS_SERVICE_PORT_TCP", "6379"),
+            ("RLAAS_REDIS_PORT", "tcp://10.0.0.2:6379"),
+            ("RLAAS_REDIS_PORT_6379_TCP_PROTO", "tcp"),
         ],
     );
     assert_eq!(out, effective(&[], &[]));

@@ -16,7 +16,6 @@ use deadpool_redis::{Manager, Pool, PoolError, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep, timeout};
-use tracing::debug;
 
 use super::pulse::Pulse;
 use super::server_clock::ServerClock;
@@ -174,16 +173,16 @@ impl Keeper {
                     self.line
                         .send_replace(Line::Up(Connection { shared: (*pooled).clone(), number }));
                     self.pulse.lane_up();
-                    self.probe((*pooled).clone()).await;
+                    let reason = self.probe((*pooled).clone()).await;
                     // Taken out of the pool for good: it is not fit to be recycled.
                     drop(deadpool_redis::Connection::take(pooled));
                     self.line.send_replace(Line::Connecting);
-                    self.pulse.lane_down();
+                    self.pulse.lane_down(reason);
                     pause = FIRST_PAUSE;
                 }
-                Err(error) => {
+                Err(reason) => {
                     self.line.send_replace(Line::Down);
-                    self.pulse.cannot_connect(&error);
+                    self.pulse.cannot_connect(reason);
                     self.back_off(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -192,31 +191,33 @@ impl Keeper {
     }
 
     /// Connects, and asks for the time so that the first call names the right window.
-    async fn connect(&self) -> Result<deadpool_redis::Connection, PoolError> {
-        let mut connection = self.pool.get().await?;
-        self.ask_time(&mut connection).await.map_err(PoolError::Backend)?;
-        Ok(connection)
+    async fn connect(&self) -> Result<deadpool_redis::Connection, String> {
+        let mut connection = self.pool.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => error.to_string(),
+            _ => "timed out while connecting".to_owned(),
+        })?;
+        match timeout(CONNECT_TIMEOUT, self.ask_time(&mut connection)).await {
+            Ok(Ok(())) => Ok(connection),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_elapsed) => Err("timed out while connecting".to_owned()),
+        }
     }
 
-    /// Returns when the connection is given up or no longer answers.
-    async fn probe(&self, mut connection: MultiplexedConnection) {
+    /// Returns when the connection is given up or no longer answers, with the reason.
+    async fn probe(&self, mut connection: MultiplexedConnection) -> String {
         let mut line = self.line.subscribe();
         let mut probes = interval(PROBE_INTERVAL);
         loop {
             tokio::select! {
-                _ = line.wait_for(|line| !matches!(line, Line::Up(_))) => return,
+                _ = line.wait_for(|line| !matches!(line, Line::Up(_))) => {
+                    return "a call was not answered".to_owned();
+                }
                 _ = probes.tick() => {}
             }
             match timeout(PROBE_INTERVAL, self.ask_time(&mut connection)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    debug!(%error, "probe failed");
-                    return;
-                }
-                Err(_elapsed) => {
-                    debug!("probe timed out");
-                    return;
-                }
+                Ok(Err(error)) => return error.to_string(),
+                Err(_elapsed) => return "a probe timed out".to_owned(),
             }
         }
     }

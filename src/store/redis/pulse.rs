@@ -1,9 +1,7 @@
 //! Whether Redis answers, from the lanes to it; said in the log when it changes, once.
 
-use std::error::Error;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -18,8 +16,14 @@ pub(super) struct Pulse {
     health: watch::Sender<Health>,
     lanes_up: AtomicUsize,
     clock: SystemClock,
-    /// When it went down, while it is down.
-    down_since: Mutex<Option<Timestamp>>,
+    outage: Mutex<Option<Outage>>,
+}
+
+#[derive(Debug)]
+struct Outage {
+    since: Timestamp,
+    /// The reason that was logged last.
+    reason: String,
 }
 
 impl Default for Pulse {
@@ -28,7 +32,7 @@ impl Default for Pulse {
             health: watch::Sender::new(Health::Unknown),
             lanes_up: AtomicUsize::new(0),
             clock: SystemClock::new(),
-            down_since: Mutex::new(None),
+            outage: Mutex::new(None),
         }
     }
 }
@@ -44,34 +48,38 @@ impl Pulse {
         if self.health.send_replace(Health::Up) == Health::Up {
             return;
         }
-        let outage = self.down_since().take().map(|since| self.clock.now().since(since));
+        let outage = self.outage().take().map(|outage| self.clock.now().since(outage.since));
         let outage_seconds = outage.map(|outage| Duration::from(outage).as_secs_f64());
         info!(outage_seconds, "redis answers");
     }
 
     /// A lane has lost its connection.
-    pub(super) fn lane_down(&self) {
+    pub(super) fn lane_down(&self, reason: String) {
         if self.lanes_up.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.go_down(|| warn!("redis no longer answers"));
+            self.go_down(reason);
         }
     }
 
     /// A lane could not connect.
-    pub(super) fn cannot_connect(&self, error: &dyn Error) {
+    pub(super) fn cannot_connect(&self, reason: String) {
         if self.lanes_up.load(Ordering::SeqCst) == 0 {
-            self.go_down(|| warn!(%error, "redis does not answer"));
+            self.go_down(reason);
         }
     }
 
-    fn go_down(&self, say: impl FnOnce()) {
-        if self.health.send_replace(Health::Down) == Health::Down {
+    /// Says so once for each reason of an outage that follows another.
+    fn go_down(&self, reason: String) {
+        self.health.send_replace(Health::Down);
+        let mut outage = self.outage();
+        if outage.as_ref().is_some_and(|outage| outage.reason == reason) {
             return;
         }
-        *self.down_since() = Some(self.clock.now());
-        say();
+        warn!(reason, "redis does not answer");
+        let since = outage.as_ref().map_or_else(|| self.clock.now(), |outage| outage.since);
+        *outage = Some(Outage { since, reason });
     }
 
-    fn down_since(&self) -> std::sync::MutexGuard<'_, Option<Timestamp>> {
-        self.down_since.lock().unwrap_or_else(PoisonError::into_inner)
+    fn outage(&self) -> MutexGuard<'_, Option<Outage>> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
