@@ -21,11 +21,11 @@ RUN touch build.rs src/main.rs src/lib.rs && cargo build --release --locked
 
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /build/target/release/rlaas /usr/local/bin/rlaas
-COPY config/rlaas.yaml /etc/rlaas/rlaas.yaml
-# On every interface: that is what a container is for.
-ENV RLAAS_SERVER__LISTEN=0.0.0.0:50051 RLAAS_SERVER__HTTP=0.0.0.0:8080
+COPY config/container.yaml /etc/rlaas/container.yaml
+# To be mounted over: what it says wins over container.yaml.
+COPY config/empty.yaml /etc/rlaas/rlaas.yaml
 EXPOSE 50051 8080
 USER nonroot
 HEALTHCHECK --interval=10s --timeout=3s --start-period=2s CMD ["rlaas", "health"]
 ENTRYPOINT ["/usr/local/bin/rlaas"]
-CMD ["serve", "--config", "/etc/rlaas/rlaas.yaml"]
+CMD ["serve", "--config", "/etc/rlaas/container.yaml", "--config", "/etc/rlaas/rlaas.yaml"]

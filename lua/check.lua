@@ -44,6 +44,8 @@ for base = 3, #ARGV - FIELDS, FIELDS do
   local hit = parse(base, first_key)
   first_key = first_key + #hit.keys
   hit.now = hold(time, seen, hit.window)
+  hit.held_for = hit.now - time
+  hit.held_for_ms = floor_millis(hit.now) - floor_millis(time)
   hit.state = hit.algorithm.load(hit, hit.now)
   if not hit.state then return { nonce, time } end
   hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, hit.cost)
@@ -61,6 +63,8 @@ for _, hit in ipairs(hits) do
     decision = hit.algorithm.decide(hit.state, hit, hit.now, 0)
     decision.outcome, decision.retry_after = hit.decision.outcome, hit.decision.retry_after
   end
+  decision.retry_after = decision.retry_after + hit.held_for
+  decision.reset_after = decision.reset_after + hit.held_for
   for _, field in ipairs(REPLY_FIELDS) do
     reply[#reply + 1] = decision[field]
   end

@@ -13,14 +13,14 @@ local function load(hit, now)
   local index = (now - now % hit.window) / hit.window
   local key = hit.keys[index - hit.first_index + 1]
   if not key then return nil end
-  local value = redis.pcall('GET', key)
+  local value = read('GET', key)
   local count = type(value) == 'string' and value:match('^%d+$') and tonumber(value)
   if not count or count > 9007199254740000 then
     return { key = key, live = false, count = 0, ttl = hit.window }
   end
   local ttl_ms = redis.call('PTTL', key)
   local endless = ttl_ms < 0
-  local ttl = endless and hit.window or ttl_ms * 1000
+  local ttl = endless and hit.window or (ttl_ms - hit.held_for_ms) * 1000
   return { key = key, live = true, endless = endless, count = count, ttl = ttl }
 end
 
@@ -46,11 +46,12 @@ end
 local function commit(state, limit, now, cost, decision)
   local counted = decision.current_count - state.count
   if counted == 0 then return end
+  local expires_at = integer(floor_millis(now) + limit.window / 1000)
   if state.live then
     redis.call('INCRBY', state.key, integer(counted))
-    if state.endless then redis.call('PEXPIRE', state.key, integer(limit.window / 1000)) end
+    if state.endless then redis.call('PEXPIREAT', state.key, expires_at) end
   else
-    redis.call('SET', state.key, integer(counted), 'PX', integer(limit.window / 1000))
+    redis.call('SET', state.key, integer(counted), 'PXAT', expires_at)
   end
 end
 

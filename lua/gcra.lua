@@ -73,7 +73,7 @@ local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
   local ahead, part, at = ahead_of(state, limit, now)
   ahead, part = later(ahead, part, limit, cost)
-  remember(state.key, decision.reset_after, 'gcra %.0f %.0f %.0f %.0f %.0f',
+  remember(state.key, now, decision.reset_after, 'gcra %.0f %.0f %.0f %.0f %.0f',
     at + ahead, part, at, limit.units, limit.window)
 end
 

@@ -44,7 +44,7 @@ end
 local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
   local level, part, at = leaked(state, limit, now)
-  remember(state.key, decision.reset_after, 'leaky %.0f %.0f %.0f', level + cost, part, at)
+  remember(state.key, now, decision.reset_after, 'leaky %.0f %.0f %.0f', level + cost, part, at)
 end
 
 algorithms.leaky_bucket = { load = load, decide = decide, commit = commit }

@@ -80,9 +80,17 @@ local function is_from_the_future(at, now, limit)
   return at > now + limit.window
 end
 
+-- What a command answers; nil where the key holds a value of another type, which is no state.
+-- Any other error ends the script: an unreadable state must not pass for none.
+local function read(command, key, ...)
+  local answer = redis.pcall(command, key, ...)
+  if type(answer) ~= 'table' or not answer.err then return answer end
+  if not answer.err:find('WRONGTYPE', 1, true) then error(answer) end
+end
+
 -- The numbers that `remember` wrote in this form, or nothing: a foreign value is no state.
 local function recall(key, form)
-  local value = redis.pcall('GET', key)
+  local value = read('GET', key)
   if type(value) ~= 'string' then return end
   local numbers = { value:match(form) }
   for i, digits in ipairs(numbers) do
@@ -92,8 +100,10 @@ local function recall(key, form)
   return unpack(numbers)
 end
 
--- Writes a state that makes no difference once `spent_after` µs are over; lives a second longer.
-local function remember(key, spent_after, ...)
+-- Writes a state of `now` that makes no difference once `spent_after` µs are over; it lives a
+-- second longer. The time to live ends at a point in time: `now` may be held ahead of the clock.
+local function remember(key, now, spent_after, ...)
   local value = string.format(...)
-  redis.call('SET', key, value, 'PX', integer(math.ceil(spent_after / 1000) + 1000))
+  local expires_at = floor_millis(now) + math.ceil(spent_after / 1000) + 1000
+  redis.call('SET', key, value, 'PXAT', integer(expires_at))
 end

@@ -69,7 +69,8 @@ end
 local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
   local start, current, previous = rolled(state, limit, now)
-  remember(state.key, decision.reset_after, 'counter %.0f %.0f %.0f', start, current + cost, previous)
+  remember(state.key, now, decision.reset_after, 'counter %.0f %.0f %.0f',
+    start, current + cost, previous)
 end
 
 algorithms.sliding_window_counter = { load = load, decide = decide, commit = commit }

@@ -3,6 +3,8 @@
 -- Twin of src/algorithm/sliding_window_log.rs. Key: ZSET, an entry for each unit: member
 -- `{ms}-{suffix}`, score ms. The suffix comes from the service: unique for each script call.
 
+-- Entries that one request may write.
+local MAX_WRITTEN = 10000
 -- ZADD takes its members on Lua's stack, which is short.
 local MEMBERS_PER_CALL = 1000
 
@@ -10,11 +12,8 @@ local MEMBERS_PER_CALL = 1000
 local function load(hit, now)
   local key, now_ms = hit.keys[1], floor_millis(now)
   local first, last = '(' .. integer(now_ms - hit.window / 1000), integer(now_ms)
-  local count = redis.pcall('ZCOUNT', key, first, last)
-  local foreign = type(count) ~= 'number'
-  return {
-    key = key, first = first, last = last, foreign = foreign, count = foreign and 0 or count,
-  }
+  local count = read('ZCOUNT', key, first, last)
+  return { key = key, first = first, last = last, foreign = not count, count = count or 0 }
 end
 
 -- Score of the live entry at `position`, from 0 for the oldest.
@@ -30,7 +29,8 @@ local function decide(state, limit, now, cost)
   local available = math.max(limit.units - count, 0)
   local function leaves_after(at_ms) return (at_ms + window_ms) * 1000 - now end
 
-  local outcome = outcome_of(cost, available, limit.units)
+  local most = math.min(limit.units, MAX_WRITTEN)
+  local outcome = outcome_of(cost, math.min(available, most), most)
   local taken = outcome == ALLOWED and cost or 0
   local retry_after, reset_after = 0, 0
   if outcome == DENIED then
@@ -75,7 +75,7 @@ local function commit(state, limit, now, cost, decision, suffix)
   if decision.outcome == ALLOWED and cost > 0 then
     write(state.key, floor_millis(now), cost, suffix)
   end
-  redis.call('PEXPIRE', state.key, integer(2 * limit.window / 1000))
+  redis.call('PEXPIREAT', state.key, integer(floor_millis(now) + 2 * limit.window / 1000))
 end
 
 algorithms.sliding_window_log = { load = load, decide = decide, commit = commit }

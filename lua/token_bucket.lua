@@ -43,7 +43,7 @@ end
 local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
   local tokens, part, at = refilled(state, limit, now)
-  remember(state.key, decision.reset_after, 'token %.0f %.0f %.0f', tokens - cost, part, at)
+  remember(state.key, now, decision.reset_after, 'token %.0f %.0f %.0f', tokens - cost, part, at)
 end
 
 algorithms.token_bucket = { load = load, decide = decide, commit = commit }

@@ -48,7 +48,7 @@ impl Timestamp {
     }
 
     /// The point at which a store whose clock shows `self` decides, given the latest time that it
-    /// has `seen`.
+    /// has `seen`. It is what the store has seen from then on.
     ///
     /// A clock that stepped back by up to `window` is held at what was seen, so that no quota is
     /// minted. One that stepped back further is followed, so that nobody is blocked for longer

@@ -21,6 +21,14 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// Adds to every wait the time for which the store's clock is held.
+    pub fn wait_longer(&mut self, held_for: Span) {
+        self.reset_after = self.reset_after + held_for;
+        if let Outcome::Denied { retry_after } = &mut self.outcome {
+            *retry_after = *retry_after + held_for;
+        }
+    }
+
     /// Is the outcome [`Outcome::Allowed`]?
     pub const fn is_allowed(&self) -> bool {
         matches!(self.outcome, Outcome::Allowed)

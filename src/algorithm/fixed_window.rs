@@ -13,12 +13,19 @@ pub(super) const HAS_BURST: bool = false;
 pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
 
 /// The count of one window.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     index: u64,
     count: u64,
     /// One window after the first hit, in whole milliseconds like the expiry of a Redis key.
     expires_at: Timestamp,
+}
+
+impl Default for State {
+    /// A window that never comes.
+    fn default() -> Self {
+        Self { index: u64::MAX, count: 0, expires_at: Timestamp::EPOCH }
+    }
 }
 
 impl State {

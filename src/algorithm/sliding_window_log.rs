@@ -13,6 +13,9 @@ pub(super) const HAS_BURST: bool = false;
 /// An entry a unit is kept: for one id this is about 10 MB in Redis.
 pub(super) const MAX_UNITS: u64 = 100_000;
 
+/// Entries that one request may write: that takes Redis about 15 ms.
+const MAX_WRITTEN: u64 = 10_000;
+
 /// The log, oldest entries first. Units of the same millisecond share a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
@@ -58,7 +61,8 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let available = limit.units().saturating_sub(count);
     let leaves_after = |at_ms: u64| Timestamp::from_millis(at_ms + window_ms).since(now);
 
-    let outcome = Outcome::of(cost, available, limit.units(), || {
+    let most = limit.units().min(MAX_WRITTEN);
+    let outcome = Outcome::of(cost, available.min(most), most, || {
         let surplus = count + cost.units() - limit.units();
         let last_to_leave = state.runs.partition_point(|run| run.upto < gone + surplus);
         leaves_after(state.runs[last_to_leave].at_ms)

@@ -10,12 +10,14 @@ use tonic::transport::{Channel, Endpoint};
 /// The longest wait for a connection and for an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+const ADDR_HELP: &str = "Where the server answers gRPC \
+                         [default: that of RLAAS_SERVER__LISTEN, else http://127.0.0.1:50051]";
+
 /// Where the server is.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ServerArgs {
-    /// Where the server answers gRPC [default: that of RLAAS_SERVER__LISTEN, else
-    /// http://127.0.0.1:50051]
-    #[arg(long, value_name = "URL")]
+    /// Where the server answers gRPC
+    #[arg(long, value_name = "URL", help = ADDR_HELP)]
     addr: Option<String>,
 }
 

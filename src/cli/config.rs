@@ -1,5 +1,6 @@
 //! `rlaas config`: the effective configuration, as YAML with the origin of each value.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use super::ConfigurationArgs;
@@ -8,7 +9,8 @@ use crate::config::Effective;
 pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
     match args.load() {
         Ok(config) => {
-            print!("{}", as_yaml(&config.effective));
+            // A reader that closes the pipe has read enough.
+            let _closed = io::stdout().write_all(as_yaml(&config.effective).as_bytes());
             ExitCode::SUCCESS
         }
         Err(code) => code,
@@ -25,10 +27,20 @@ fn as_yaml(effective: &[Effective]) -> String {
         for (depth, section) in path.iter().enumerate().skip(shared) {
             push_line(&mut lines, depth, &format!("{section}:"));
         }
+        let value = quoted(value);
         push_line(&mut lines, path.len(), &format!("{name}: {value}  # {origin}"));
         open = path;
     }
     lines
+}
+
+/// A text that YAML would read as something else in quotes.
+fn quoted(value: &str) -> String {
+    if value.starts_with(|first: char| first.is_ascii_alphanumeric()) && !value.contains(": ") {
+        value.to_owned()
+    } else {
+        format!("'{}'", value.replace('\'', "''"))
+    }
 }
 
 fn push_line(lines: &mut String, depth: usize, line: &str) {

@@ -28,7 +28,7 @@ pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
     match serve(config) {
         Ok(code) => code,
         Err(error) => {
-            error!("{error:#}");
+            error!(error = format!("{error:#}"), "can't serve");
             ExitCode::from(NO)
         }
     }
@@ -47,7 +47,7 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
             drained = server.serve(signals.count_to(1)) => drained.map(|()| ExitCode::SUCCESS),
             () = signals.count_to(2) => Ok(ExitCode::from(INTERRUPTED)),
         }
-        .context("can't serve")
+        .context("no worker threads")
     });
     // What is still running after the drain is not waited for.
     runtime.shutdown_background();

@@ -19,7 +19,7 @@ use self::section::Section;
 use self::values::Invalid;
 use crate::algorithm::{Limit, LimitError};
 use crate::rules::{OnStoreFailure, Rule, RuleSet};
-use crate::server::ServerSettings;
+use crate::server::{ServerSettings, StoreHealth};
 use crate::store::{MemorySettings, RedisSettings};
 
 /// A whole, valid configuration.
@@ -51,7 +51,7 @@ impl Config {
     ///
     /// [`Problems`]: every one there is.
     pub fn load(sources: &Sources) -> Result<Self, Problems> {
-        let tree = sources.read()?;
+        let tree = sources.read();
         let mut root = tree.root();
         let config = Self {
             server: server(&mut root),
@@ -78,7 +78,8 @@ fn server(root: &mut Section<'_>) -> ServerSettings {
     let mut health = root.section("health");
     let require_store = health.read("require-store", "false", values::boolean);
     health.close();
-    ServerSettings { listen, http, workers, drain_delay, drain_timeout, require_store }
+    let store_health = if require_store { StoreHealth::Required } else { StoreHealth::Reported };
+    ServerSettings { listen, http, workers, drain_delay, drain_timeout, store_health }
 }
 
 fn store(root: &mut Section<'_>) -> StoreSettings {
@@ -141,6 +142,7 @@ fn default_rule(root: &mut Section<'_>) -> Rule {
         limit
     });
     match algorithm.accepts(&limit) {
+        _ if !section.is_sound() => {}
         Ok(()) => {}
         Err(error @ LimitError::NoBurst { .. }) => section.refuse("burst", error),
         Err(error) => section.refuse("max-requests", error),

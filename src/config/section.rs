@@ -6,7 +6,7 @@ use figment::Figment;
 use figment::value::{Dict, Tag, Value};
 
 use super::problem::{Problem, Problems};
-use super::sources::{ROOT, Spellings};
+use super::sources::{ROOT, Spellings, without_urls};
 use super::values::{Invalid, Read};
 
 /// A key is suggested for an unknown one from this Jaro-Winkler similarity on.
@@ -41,7 +41,12 @@ impl Tree {
     }
 
     pub(super) fn root(&self) -> Section<'_> {
-        Section { tree: self, path: String::new(), dict: Some(&self.root), known: Vec::new() }
+        self.section(String::new(), Some(&self.root))
+    }
+
+    fn section<'a>(&'a self, path: String, dict: Option<&'a Dict>) -> Section<'a> {
+        let problems_before = self.problems.borrow().len();
+        Section { tree: self, path, dict, known: Vec::new(), problems_before }
     }
 
     /// What was read, or everything that is wrong.
@@ -81,6 +86,8 @@ pub(super) struct Section<'a> {
     dict: Option<&'a Dict>,
     /// The keys that were asked for.
     known: Vec<&'static str>,
+    /// How many problems there were before.
+    problems_before: usize,
 }
 
 impl<'a> Section<'a> {
@@ -97,7 +104,7 @@ impl<'a> Section<'a> {
                 None
             }
         };
-        Section { tree: self.tree, path, dict, known: Vec::new() }
+        self.tree.section(path, dict)
     }
 
     /// The value of `key`, or of `default`, which must be valid.
@@ -129,6 +136,11 @@ impl<'a> Section<'a> {
         self.tree.refuse(tag, &self.join(key), invalid.into());
     }
 
+    /// Has everything been valid so far?
+    pub(super) fn is_sound(&self) -> bool {
+        self.tree.problems.borrow().len() == self.problems_before
+    }
+
     /// Refuses the keys that nobody asked for.
     pub(super) fn close(self) {
         for (key, value) in self.dict.into_iter().flatten() {
@@ -138,6 +150,7 @@ impl<'a> Section<'a> {
             let origin = self.tree.origin(tag_of(value));
             let key = self.tree.spelling(&origin, &self.join(key));
             let suggestion = self.nearest(&key).map(|known| self.join(known));
+            let key = without_urls(&key);
             let unknown = Problem::UnknownKey { origin, key, suggestion };
             self.tree.problems.borrow_mut().push(unknown);
         }

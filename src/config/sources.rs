@@ -11,7 +11,7 @@ use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 use serde_saphyr::UserMessageFormatter;
 
-use super::problem::{Problem, Problems};
+use super::problem::Problem;
 use super::section::Tree;
 
 /// What every environment variable of ours starts with.
@@ -41,7 +41,7 @@ impl Sources {
     }
 
     /// Reads and layers all sources.
-    pub(super) fn read(&self) -> Result<Tree, Problems> {
+    pub(super) fn read(&self) -> Tree {
         let mut layers = Layers::default();
         for file in &self.files {
             layers.add_file(file);
@@ -54,13 +54,14 @@ impl Sources {
         }
         for (name, value) in &self.environment {
             if let Some(key) = key_of(name) {
-                layers.add(format!("environment variable {name}"), nest(&key, scalar(value)));
+                let origin = format!("environment variable {name}");
+                layers.add(origin, nest(&key, value.as_str().into()));
             }
         }
         for (key, value) in &self.arguments {
-            layers.add("command line".to_owned(), nest(key, scalar(value)));
+            layers.add("command line".to_owned(), nest(key, value.as_str().into()));
         }
-        layers.finish()
+        Tree::new(layers.figment, layers.spellings, layers.problems)
     }
 }
 
@@ -76,11 +77,6 @@ fn is_service_link(name: &str) -> bool {
     name.ends_with("SERVICE_HOST")
         || name.contains("SERVICE_PORT")
         || name.split('_').any(|word| word == "PORT")
-}
-
-/// A value as figment reads it from text: numbers, booleans, `[lists]`.
-fn scalar(text: &str) -> Value {
-    text.parse().unwrap_or_else(|infallible| match infallible {})
 }
 
 /// `a.b.c` and a value as nested dictionaries.
@@ -116,7 +112,7 @@ impl Layers {
             Err(error) => {
                 // Without a snippet: the file may hold a secret.
                 let error = error.without_snippet();
-                let reason = error.render_with_formatter(&UserMessageFormatter);
+                let reason = without_urls(&error.render_with_formatter(&UserMessageFormatter));
                 self.problems.push(Problem::Syntax { origin, reason });
             }
         }
@@ -152,13 +148,6 @@ impl Layers {
         }
         canonical
     }
-
-    fn finish(self) -> Result<Tree, Problems> {
-        if self.problems.iter().any(|problem| !matches!(problem, Problem::Twice { .. })) {
-            return Err(Problems(self.problems));
-        }
-        Ok(Tree::new(self.figment, self.spellings, self.problems))
-    }
 }
 
 /// The one name of a key that has several.
@@ -175,6 +164,12 @@ fn canonical_name(path: &str, key: &str) -> String {
 
 fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// `text` without what may be a URL with a password.
+pub(super) fn without_urls(text: &str) -> String {
+    let mask = |word| if str::contains(word, "://") { "***" } else { word };
+    text.split(' ').map(mask).collect::<Vec<_>>().join(" ")
 }
 
 /// One source, for figment.

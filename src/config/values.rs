@@ -34,12 +34,12 @@ impl<E: Error> From<E> for Invalid {
     }
 }
 
-/// A text that a setting's own type parses and shows.
+/// A text that a setting's own type parses and shows. A number is no text: `007` would be `7`.
 pub(super) fn parsed<T>(value: &Value) -> Read<T>
 where
     T: FromStr<Err: Error> + Display,
 {
-    let setting: T = text(value).unwrap_or_default().parse()?;
+    let setting: T = value.as_str().unwrap_or_default().parse()?;
     let shown = setting.to_string();
     Ok((setting, shown))
 }

@@ -57,7 +57,7 @@ impl Limiter {
     /// [`CheckError::StoreUnavailable`] if the store fails and the rule's policy is
     /// [`OnStoreFailure::Error`].
     pub async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
-        let snapshot = self.snapshot.load();
+        let snapshot = self.snapshot.load_full();
         let (rule, key) = snapshot.rules.matching(request);
         let hit =
             Hit { key: &key, algorithm: rule.algorithm, limit: &rule.limit, cost: request.cost() };

@@ -1,59 +1,93 @@
 //! The accept loop: takes connections and hands them to the workers in turn.
 
+use std::collections::VecDeque;
 use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use super::Flag;
 use super::workers::Intake;
 
 /// The longest that a new connection may stay silent.
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most connections that wait for their first byte; the oldest go first.
+/// Most connections that wait for their first byte; beyond that the oldest go.
 const MOST_SILENT: usize = 1024;
 /// Pause after a failure to accept: file descriptors are short, and spinning does not help.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepts until it is dropped, and drops the connections that are still silent then.
-pub(super) async fn run(listener: TcpListener, intake: Intake) {
-    let mut silent = JoinSet::new();
-    let mut short_of_something = false;
+/// Accepts until `stop`, then hands over what has already sent something and drops the rest.
+pub(super) async fn run(listener: TcpListener, intake: Intake, stop: Flag) {
+    let mut silent = Silent::default();
+    let mut stopped = pin!(stop.clone().raised());
+    let mut is_short = false;
     loop {
         tokio::select! {
+            () = &mut stopped => break,
             accepted = listener.accept() => match accepted {
-                Ok((connection, _)) if silent.len() < MOST_SILENT => {
-                    short_of_something = false;
-                    silent.spawn(admit(connection, intake.clone()));
+                Ok((connection, _)) => {
+                    is_short = false;
+                    silent.push(admit(connection, intake.clone(), stop.clone()));
                 }
-                Ok(_) => debug!("too many silent connections"),
                 Err(error) => {
-                    if !short_of_something {
+                    if !is_short {
                         warn!(%error, "can't accept connections");
-                        short_of_something = true;
+                        is_short = true;
                     }
                     pause().await;
                 }
             },
-            Some(_) = silent.join_next() => {}
+            Some(_) = silent.tasks.join_next() => {}
         }
+    }
+    drop(listener);
+    while silent.tasks.join_next().await.is_some() {}
+}
+
+/// Connections that have not sent anything yet.
+#[derive(Default)]
+struct Silent {
+    tasks: JoinSet<()>,
+    /// In the order of their arrival; some have ended.
+    order: VecDeque<AbortHandle>,
+}
+
+impl Silent {
+    /// Adds a connection; the oldest makes room for it.
+    fn push(&mut self, admission: impl Future<Output = ()> + Send + 'static) {
+        while self.order.front().is_some_and(AbortHandle::is_finished)
+            || self.order.len() >= MOST_SILENT
+        {
+            if let Some(oldest) = self.order.pop_front() {
+                oldest.abort();
+            }
+        }
+        self.order.push_back(self.tasks.spawn(admission));
     }
 }
 
 /// Hands a connection over with its first byte: a worker that drains waits for every connection
 /// it has, and one that says nothing would hold it up.
-async fn admit(connection: TcpStream, intake: Intake) {
-    match timeout(FIRST_BYTE_TIMEOUT, connection.peek(&mut [0])).await {
-        Ok(Ok(1..)) => {
-            if let Err(error) = hand_over(connection, intake).await {
-                debug!(%error, "connection lost before its first request");
+async fn admit(connection: TcpStream, intake: Intake, stop: Flag) {
+    let mut first_byte = [0];
+    let arrival = timeout(FIRST_BYTE_TIMEOUT, connection.peek(&mut first_byte));
+    tokio::select! {
+        biased;
+        arrived = arrival => match arrived {
+            Ok(Ok(1..)) => {
+                if let Err(error) = hand_over(connection, intake).await {
+                    debug!(%error, "connection lost before its first request");
+                }
             }
-        }
-        Ok(Ok(0)) => debug!("connection closed before its first byte"),
-        Ok(Err(error)) => debug!(%error, "connection lost before its first byte"),
-        Err(_elapsed) => debug!("connection stayed silent"),
+            Ok(Ok(0)) => debug!("connection closed before its first byte"),
+            Ok(Err(error)) => debug!(%error, "connection lost before its first byte"),
+            Err(_elapsed) => debug!("connection stayed silent"),
+        },
+        () = stop.raised() => {}
     }
 }
 

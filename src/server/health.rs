@@ -14,6 +14,7 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
+use super::settings::StoreHealth;
 use crate::api::SERVICE;
 use crate::limiter::Limiter;
 use crate::store::Health;
@@ -30,10 +31,12 @@ pub(super) struct HealthReports {
 
 impl HealthReports {
     /// The reports, all `NOT_SERVING`, and the service that tells them.
-    pub(super) fn new() -> (Self, HealthServer<HealthService>) {
+    pub(super) async fn new() -> (Self, HealthServer<HealthService>) {
         let reporter = HealthReporter::new();
         let service = HealthServer::new(HealthService::from_health_reporter(reporter.clone()));
-        (Self { reporter, ready: Arc::new(watch::Sender::new(false)) }, service)
+        let reports = Self { reporter, ready: Arc::new(watch::Sender::new(false)) };
+        reports.drain().await;
+        (reports, service)
     }
 
     /// Whether the server is ready, now and later.
@@ -42,19 +45,19 @@ impl HealthReports {
     }
 
     /// Reports that the server lives, and follows the store for as long as the task lives.
-    pub(super) async fn start(&self, limiter: &Arc<Limiter>, require_store: bool) -> JoinSet<()> {
-        self.report(LIVENESS, true).await;
+    pub(super) async fn follow(&self, limiter: &Arc<Limiter>, policy: StoreHealth) -> JoinSet<()> {
+        self.report(LIVENESS, ServingStatus::Serving).await;
         let (reports, limiter) = (self.clone(), Arc::clone(limiter));
         let mut following = JoinSet::new();
-        following.spawn(async move { reports.follow(&limiter, require_store).await });
+        following.spawn(async move { reports.follow_store(&limiter, policy).await });
         following
     }
 
-    /// Reports that the server drains. Nothing else reports from here on.
+    /// Reports that the server drains. Nothing else may report from here on.
     pub(super) async fn drain(&self) {
         self.ready.send_replace(false);
         for service in [SERVICE, STORE, LIVENESS] {
-            self.report(service, false).await;
+            self.report(service, ServingStatus::NotServing).await;
         }
     }
 
@@ -66,25 +69,28 @@ impl HealthReports {
         }
     }
 
-    async fn follow(&self, limiter: &Limiter, require_store: bool) {
+    async fn follow_store(&self, limiter: &Limiter, policy: StoreHealth) {
         let mut health = limiter.store().health();
         let mut has_answered = false;
         loop {
             let up = *health.borrow_and_update() == Health::Up;
             has_answered |= up;
             let decides = has_answered || limiter.decides_without_store();
-            let ready = decides && (up || !require_store);
+            let ready = decides && (up || policy == StoreHealth::Reported);
             self.ready.send_replace(ready);
-            self.report(STORE, up).await;
-            self.report(SERVICE, ready).await;
+            self.report(STORE, serving(up)).await;
+            self.report(SERVICE, serving(ready)).await;
             if health.changed().await.is_err() {
                 return;
             }
         }
     }
 
-    async fn report(&self, service: &str, serving: bool) {
-        let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+    async fn report(&self, service: &str, status: ServingStatus) {
         self.reporter.set_service_status(service, status).await;
     }
+}
+
+fn serving(serves: bool) -> ServingStatus {
+    if serves { ServingStatus::Serving } else { ServingStatus::NotServing }
 }

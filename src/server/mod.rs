@@ -8,7 +8,7 @@ mod health;
 mod settings;
 mod workers;
 
-pub use settings::{AddressError, ListenAddress, ServerSettings};
+pub use settings::{AddressError, ListenAddress, ServerSettings, StoreHealth};
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,9 +17,9 @@ use std::sync::Arc;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use self::health::HealthReports;
 use self::workers::Workers;
@@ -82,7 +82,7 @@ impl Server {
     ///
     /// If a worker thread can't be started.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let (health, health_service) = HealthReports::new();
+        let (health, health_service) = HealthReports::new().await;
         let routes = api::routes(&self.limiter, &self.metrics).add_service(health_service);
         let workers = Workers::spawn(&self.settings, &routes)?;
 
@@ -92,37 +92,31 @@ impl Server {
         background.spawn(async move { limiter.store().tend().await });
         let ready = health.ready();
         background.spawn(serve_http(self.http, api::http::router(&self.metrics, ready)));
-        let accepting = tokio::spawn(accept::run(self.grpc, workers.intake()));
-        let mut following = health.start(&self.limiter, self.settings.require_store).await;
+        let (closing, close) = watch::channel(false);
+        let accepting = tokio::spawn(accept::run(self.grpc, workers.intake(), Flag(close)));
+        let mut following = health.follow(&self.limiter, self.settings.store_health).await;
 
         stop.await;
         info!("draining");
         following.shutdown().await;
         health.drain().await;
         pause(&self.settings).await;
-        drain(accepting, workers, &health, &self.settings).await;
+        closing.send_replace(true);
+        health.end_watches().await;
+        let finished = async {
+            if let Err(error) = accepting.await {
+                error!(%error, "accept loop ended");
+            }
+            workers.finish().await;
+        };
+        match timeout(self.settings.drain_timeout, finished).await {
+            Ok(()) => info!("drained"),
+            Err(_elapsed) => warn!(
+                timeout_seconds = self.settings.drain_timeout.as_secs_f64(),
+                "not drained in time (server.drain.timeout)"
+            ),
+        }
         Ok(())
-    }
-}
-
-/// Stops accepting, then waits for what is in flight.
-async fn drain(
-    accepting: JoinHandle<()>,
-    workers: Workers,
-    health: &HealthReports,
-    settings: &ServerSettings,
-) {
-    accepting.abort();
-    // Ends when the task has let go of the listener: the error is the abort.
-    let _aborted = accepting.await;
-    let finished = workers.stop();
-    health.end_watches().await;
-    match timeout(settings.drain_timeout, finished).await {
-        Ok(()) => info!("drained"),
-        Err(_elapsed) => warn!(
-            timeout_seconds = settings.drain_timeout.as_secs_f64(),
-            "not drained in time (server.drain.timeout)"
-        ),
     }
 }
 

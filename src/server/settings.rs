@@ -20,8 +20,17 @@ pub struct ServerSettings {
     pub drain_delay: Duration,
     /// The longest wait for requests in flight.
     pub drain_timeout: Duration,
-    /// Is the server unready while the store does not answer?
-    pub require_store: bool,
+    /// What an outage of the store means for readiness.
+    pub store_health: StoreHealth,
+}
+
+/// What an outage of the store, after its first answer, means for readiness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreHealth {
+    /// Nothing: it is reported, no more.
+    Reported,
+    /// The server is unready.
+    Required,
 }
 
 /// `host:port`; port 0 takes a free one.

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tracing::error;
 
-use super::{Flag, ServerSettings};
+use super::ServerSettings;
 
 /// Connections that wait for a worker to take them.
 const QUEUE: usize = 128;
@@ -36,7 +36,6 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(super) struct Workers {
     intake: Intake,
-    stop: watch::Sender<bool>,
     running: mpsc::Receiver<()>,
 }
 
@@ -58,36 +57,30 @@ impl Intake {
 
 impl Workers {
     pub(super) fn spawn(settings: &ServerSettings, routes: &Routes) -> io::Result<Self> {
-        let (stop, stopping) = watch::channel(false);
         let (alive, running) = mpsc::channel(1);
         let mut queues = Vec::new();
         for number in 0..settings.workers.get() {
             let (queue, connections) = mpsc::channel(QUEUE);
             queues.push(queue);
-            let worker = Worker {
-                connections,
-                routes: routes.clone(),
-                stop: Flag(stopping.clone()),
-                _alive: alive.clone(),
-            };
+            let worker = Worker { connections, routes: routes.clone(), _alive: alive.clone() };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             thread::Builder::new()
                 .name(format!("worker-{number}"))
                 .spawn(move || runtime.block_on(worker.run()))?;
         }
         let intake = Intake { queues: queues.into(), next: Arc::default() };
-        Ok(Self { intake, stop, running })
+        Ok(Self { intake, running })
     }
 
     pub(super) fn intake(&self) -> Intake {
         self.intake.clone()
     }
 
-    /// Tells the workers to finish; completes when all have.
-    pub(super) async fn stop(self) {
-        let Self { intake, stop, mut running } = self;
+    /// Completes when every worker has served what is in flight. They drain once their queues
+    /// are empty and nobody holds the intake any more.
+    pub(super) async fn finish(self) {
+        let Self { intake, mut running } = self;
         drop(intake);
-        stop.send_replace(true);
         let _all_gone = running.recv().await;
     }
 }
@@ -95,7 +88,6 @@ impl Workers {
 struct Worker {
     connections: mpsc::Receiver<TcpStream>,
     routes: Routes,
-    stop: Flag,
     /// Dropped with the worker: tells that it has finished.
     _alive: mpsc::Sender<()>,
 }
@@ -112,7 +104,8 @@ impl Worker {
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE))
             .add_routes(self.routes)
-            .serve_with_incoming_shutdown(connections, self.stop.raised())
+            // The end of the connections is what begins the drain.
+            .serve_with_incoming_shutdown(connections, std::future::pending())
             .await;
         if let Err(error) = served {
             error!(%error, "worker ended");

@@ -65,9 +65,6 @@ impl MemoryStore {
         let places: SmallVec<[Place; 2]> = hits.iter().map(|hit| self.place(hit)).collect();
         let mut shards = self.lock(&places);
         let time = self.clock.now();
-        for (_, shard) in &mut shards {
-            shard.see(time);
-        }
 
         let mut decisions = Decisions::with_capacity(hits.len());
         for (hit, place) in hits.iter().zip(&places) {
@@ -85,6 +82,14 @@ impl MemoryStore {
                 *decision = decide(shard, place, hit, time, Cost::NONE);
                 decision.outcome = outcome;
             }
+        }
+        for ((hit, place), decision) in hits.iter().zip(&places).zip(&mut decisions) {
+            let window = hit.limit.window();
+            let seen = of(&mut shards, place).seen();
+            decision.wait_longer(time.hold(seen, window).since(time));
+        }
+        for (hit, place) in hits.iter().zip(&places) {
+            of(&mut shards, place).see(time, hit.limit.window());
         }
         for (_, shard) in &mut shards {
             shard.sweep(SWEPT_PER_REQUEST, time);

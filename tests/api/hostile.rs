@@ -37,6 +37,7 @@ async fn what_is_out_of_bounds_is_named_and_nothing_is_counted() {
     // ru_02: probes are never limited.
     for _ in 0..100 {
         assert_eq!(server.get("/livez").await.0, 200);
+        assert_eq!(server.get("/metrics").await.0, 200);
     }
     assert!(redis.keys().is_empty());
 }

@@ -116,6 +116,24 @@ async fn reflection_describes_the_service_without_a_proto_file() {
 }
 
 #[tokio::test]
+async fn reflection_v1alpha_is_there_for_older_clients() {
+    use tonic_reflection::pb::v1alpha::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1alpha::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1alpha::{ServerReflectionRequest, server_reflection_response};
+    let server = Rlaas::start(&[]);
+    let mut client = ServerReflectionClient::new(server.channel().await);
+    let message_request = Some(MessageRequest::FileContainingSymbol(SERVICE.to_owned()));
+    let request = ServerReflectionRequest { host: String::new(), message_request };
+    let stream = client.server_reflection_info(tokio_stream::once(request)).await;
+    let answer = stream.expect("a stream").into_inner().next().await.expect("an answer");
+    let message = answer.expect("an answer").message_response.expect("a message");
+    let described = server_reflection_response::MessageResponse::FileDescriptorResponse(
+        tonic_reflection::pb::v1alpha::FileDescriptorResponse::default(),
+    );
+    assert_eq!(std::mem::discriminant(&message), std::mem::discriminant(&described));
+}
+
+#[tokio::test]
 async fn metrics_count_decisions_and_hold_no_id() {
     let server = Rlaas::start(&[]);
     let mut client = server.client().await;

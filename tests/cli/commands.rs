@@ -14,7 +14,7 @@ fn six_checks_print_five_allowed_and_one_denied() {
         }
         let (code, out, _) = run(&["check", "alice", "--addr", server.grpc()]);
         assert_eq!(code, 1);
-        assert!(out.starts_with("denied   alice: try again in 59."), "{out}");
+        assert!(out.starts_with("denied   alice: try again in "), "{out}");
     }
     assert_eq!(redis.keys(), ["rlaas:rate_limit:alice"]);
 }
@@ -86,7 +86,7 @@ fn help_names_every_command() {
     let (code, out, _) = run(&["--help"]);
     assert_eq!(code, 0);
     for command in ["serve", "check", "check-config", "config", "health"] {
-        assert!(out.contains(command), "{out}");
+        assert!(out.lines().any(|line| line.starts_with(&format!("  {command} "))), "{out}");
         assert_eq!(run(&[command, "--help"]).0, 0);
     }
     assert_eq!(run(&["nothing"]).0, 2);

@@ -228,3 +228,30 @@ fn no_problem_shows_a_secret() {
         assert!(told.iter().all(|line| !line.contains("s3cret")), "{told:?}");
     }
 }
+
+#[test]
+fn one_bad_file_does_not_hide_the_problems_of_another() {
+    let dir = TempDir::new();
+    let syntax = dir.write("syntax.yaml", "a: [").display().to_string();
+    let unknown = dir.write("unknown.yaml", "sever: {}").display().to_string();
+    let (code, _, error) = run(&["check-config", &syntax, "/missing.yaml", &unknown]);
+    assert_eq!(code, 64);
+    assert_eq!(error.lines().count(), 3, "{error}");
+    assert!(error.contains("did you mean server?"), "{error}");
+}
+
+#[test]
+fn text_stays_text() {
+    let told = problems("store: {redis: {key-prefix: 007}}");
+    assert!(told[0].starts_with("store.redis.key-prefix: valid is"), "{told:?}");
+    let out = effective(&["--set", "store.redis.key-prefix=007"], &[]);
+    assert!(out.contains("key-prefix: 007  #"), "{out}");
+}
+
+#[test]
+fn a_url_that_stands_as_a_key_is_not_shown() {
+    for text in ["'redis://:s3cret@h': 1", "a: {'redis://:s3cret@h': 1, 'redis://:s3cret@h': 2}"] {
+        let told = problems(text);
+        assert!(told.iter().all(|line| !line.contains("s3cret")), "{told:?}");
+    }
+}

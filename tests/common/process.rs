@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rlaas::api::proto::rate_limit_service_client::RateLimitServiceClient;
@@ -17,6 +18,7 @@ pub struct Rlaas {
     grpc: String,
     http: String,
     log: Arc<Mutex<String>>,
+    logging: Option<JoinHandle<()>>,
 }
 
 impl Rlaas {
@@ -47,17 +49,18 @@ impl Rlaas {
         }
         let serving = serving.unwrap_or_else(|| panic!("does not serve:\n{}", text(&log)));
         let kept = Arc::clone(&log);
-        std::thread::spawn(move || {
+        let logging = std::thread::spawn(move || {
             lines.map_while(Result::ok).for_each(|line| append(&kept, &line));
         });
         let (grpc, http) = (field(&serving, "grpc="), field(&serving, "http="));
-        Self { process, grpc, http, log }
+        Self { process, grpc, http, log, logging: Some(logging) }
     }
 
-    /// Starts to serve from this redis-server.
+    /// Starts to serve from this redis-server. Its timeout is no subject unless a test sets it.
     pub fn on_redis(server: &super::redis::RedisServer, settings: &[&str]) -> Self {
         let url = format!("store.redis.url={}", server.url());
-        Self::start(&[&["store.backend=redis", &url], settings].concat())
+        let always = ["store.backend=redis", &url, "store.redis.timeout=10s"];
+        Self::start(&[&always, settings].concat())
     }
 
     /// `host:port` of gRPC.
@@ -112,9 +115,13 @@ impl Rlaas {
         signal(self.pid(), name);
     }
 
-    /// Waits for the end of the process.
+    /// Waits for the end of the process, and of its log.
     pub fn wait(&mut self) -> ExitStatus {
-        self.process.wait().expect("a child process")
+        let status = self.process.wait().expect("a child process");
+        if let Some(logging) = self.logging.take() {
+            logging.join().expect("no panic while reading the log");
+        }
+        status
     }
 
     /// Has it ended?

@@ -153,15 +153,16 @@ fn clock_shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
     SHIM.get_or_init(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/clock_shim.c");
-        let library = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("clock_shim-{}.so", std::process::id()));
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clock_shim.so");
+        let fresh = library.with_extension(std::process::id().to_string());
         let status = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"])
-            .arg(&library)
+            .arg(&fresh)
             .arg(&source)
             .status()
             .expect("no C compiler: apt-get install gcc, or run tests/run.sh");
         assert!(status.success(), "the clock shim does not compile");
+        std::fs::rename(&fresh, &library).expect("a library in place");
         library
     })
 }

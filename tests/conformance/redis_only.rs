@@ -125,3 +125,23 @@ async fn a_window_that_ends_on_the_way_is_met_by_the_right_key() {
         assert!(keys.contains(&format!("rlaas:rate_limit:alice:{index}")), "{keys:?}");
     }
 }
+
+#[tokio::test]
+async fn a_state_that_may_not_be_read_is_no_empty_one() {
+    for algorithm in Algorithm::ALL {
+        let on = on_redis(five_a_minute(*algorithm));
+        redis(&on).query::<()>(&["ACL", "SETUSER", "default", "-get", "-zcount"]);
+        let denied = on.verdict("alice", None, false).await;
+        assert!(denied.is_err(), "{}", algorithm.name());
+        assert!(redis(&on).keys().is_empty(), "{}", algorithm.name());
+    }
+}
+
+#[tokio::test]
+async fn what_one_request_may_write_to_a_log_is_bounded() {
+    let on = on_redis(rules(Algorithm::SlidingWindowLog, 100_000, Span::from_secs(60)));
+    let too_much = on.check_cost("alice", 10_001).await;
+    assert_eq!(too_much.outcome, rlaas::algorithm::Outcome::Impossible);
+    assert!(on.check_cost("alice", 10_000).await.is_allowed());
+    assert_eq!(redis(&on).query::<u64>(&["ZCARD", LOG_KEY]), 10_000);
+}

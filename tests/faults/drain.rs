@@ -37,7 +37,7 @@ async fn f64_a_drain_ends_though_watches_and_silent_connections_are_open() {
 #[tokio::test]
 async fn requests_in_flight_finish() {
     let redis = RedisServer::start();
-    let mut server = Rlaas::on_redis(&redis, &["store.redis.timeout=10s"]);
+    let mut server = Rlaas::on_redis(&redis, &[]);
     let client = server.client().await;
     check(&mut client.clone(), "warm").await.expect("an answer");
     signal(redis.pid(), "STOP");
@@ -82,4 +82,14 @@ async fn a_second_signal_ends_at_once() {
     server.signal("TERM");
     eventually("the end", PATIENCE, async || server.has_ended()).await;
     assert_eq!(server.wait().code(), Some(130));
+}
+
+#[tokio::test]
+async fn silent_connections_lock_nobody_out() {
+    let server = Rlaas::start(&[]);
+    let mut silent = Vec::new();
+    for _ in 0..1_100 {
+        silent.push(TcpStream::connect(server.grpc()).await.expect("a connection"));
+    }
+    assert!(check(&mut server.client().await, "alice").await.expect("an answer").allowed);
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::algorithm::State;
-use crate::clock::Timestamp;
+use crate::clock::{Span, Timestamp};
 use crate::telemetry::metrics::Metrics;
 
 /// Slots that are looked at for one to evict.
@@ -64,9 +64,9 @@ impl Shard {
         self.slots.len()
     }
 
-    /// Notes that a decision is made at `time`.
-    pub(super) fn see(&mut self, time: Timestamp) {
-        self.seen = self.seen.max(time);
+    /// Notes that a decision on a limit with this `window` was made at `time`.
+    pub(super) fn see(&mut self, time: Timestamp, window: Span) {
+        self.seen = time.hold(self.seen, window);
     }
 
     /// The latest time that this shard has decided at.

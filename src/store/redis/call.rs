@@ -14,7 +14,7 @@ const REPLY_FIELDS: usize = 7;
 /// A window shorter than this can end while the call is on its way, so its call names the keys of
 /// the windows that begin within [`TRAVEL`] too. For longer ones a repeat is cheaper.
 const SHORT_WINDOW: Span = Span::from_secs(1);
-const TRAVEL: Span = Span::from_millis(20);
+const TRAVEL: Span = Span::from_millis(50);
 
 /// What the service knows of the server's time when it makes a call.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,7 @@ impl Call {
         let mut call =
             Self { arguments: vec![nonce.clone(), seen, take.to_owned()], nonce, keys: Vec::new() };
         for hit in hits {
-            call.push(prefix, hit, time.estimate);
+            call.push(prefix, hit, time);
         }
         call
     }
@@ -99,9 +99,10 @@ impl Call {
         Ok((time, Answer::Decisions(decisions?)))
     }
 
-    fn push(&mut self, prefix: &KeyPrefix, hit: &Hit<'_>, now: Timestamp) {
+    fn push(&mut self, prefix: &KeyPrefix, hit: &Hit<'_>, time: ServerTime) {
         let key = format!("{prefix}:{}", hit.key.as_str());
         let window = hit.limit.window();
+        let now = time.estimate.hold(time.seen, window);
         let (keys, first_index) = if hit.algorithm.keyed_by_window() {
             (windows_to_name(window), window_index(now, window))
         } else {

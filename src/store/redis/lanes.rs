@@ -5,22 +5,23 @@
 //! that no longer answers. Requests wait for the first attempt to connect; while Redis is known to
 //! be away they fail at once.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::io::tcp::TcpSettings;
-use deadpool_redis::redis::{AsyncConnectionConfig, ConnectionInfo, cmd};
+use deadpool_redis::redis::{AsyncConnectionConfig, ConnectionInfo, RedisResult, cmd};
 use deadpool_redis::{Manager, Pool, PoolError, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::pulse::Pulse;
 use super::server_clock::ServerClock;
 use super::settings::{RedisSettings, SettingError};
-use crate::clock::{SystemClock, Timestamp};
+use crate::clock::{Span, SystemClock, Timestamp};
 use crate::store::{Health, StoreError};
 
 /// Connections: Redis runs scripts on one core, a second connection keeps it busy.
@@ -34,12 +35,17 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// Pause after the first failed attempt to connect; doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// A connection that did not last this long counts as a failed attempt.
+const STEADY: Span = Span::from_secs(1);
+const TIMED_OUT: &str = "timed out while connecting";
 
 /// The lanes to one Redis server.
 #[derive(Debug)]
 pub(super) struct Lanes {
     keepers: Vec<Arc<Keeper>>,
     next: AtomicUsize,
+    /// Told whenever a lane changes.
+    changes: watch::Sender<()>,
     pulse: Arc<Pulse>,
 }
 
@@ -47,39 +53,40 @@ impl Lanes {
     pub(super) fn new(
         settings: &RedisSettings,
         clock: &Arc<ServerClock>,
+        local: SystemClock,
     ) -> Result<Self, SettingError> {
         let pool = pool(settings)?;
-        let pulse = Arc::new(Pulse::default());
+        let changes = watch::Sender::new(());
+        let pulse = Arc::new(Pulse::new(local));
         let keeper = |_| {
             Arc::new(Keeper {
                 pool: pool.clone(),
                 line: watch::Sender::new(Line::Connecting),
+                changes: changes.clone(),
                 clock: Arc::clone(clock),
-                local: SystemClock::new(),
+                local,
                 pulse: Arc::clone(&pulse),
             })
         };
-        Ok(Self { keepers: (0..LANES).map(keeper).collect(), next: AtomicUsize::new(0), pulse })
+        let keepers = (0..LANES).map(keeper).collect();
+        Ok(Self { keepers, next: AtomicUsize::new(0), changes, pulse })
     }
 
-    /// A lane that is up; waits for the first attempt to connect.
+    /// A lane that is up; waits while the first attempt to connect one is under way.
     pub(super) async fn pick(&self) -> Result<Lane, StoreError> {
         let first = self.next.fetch_add(1, Ordering::Relaxed);
-        let keepers = (0..LANES).map(|step| &self.keepers[first.wrapping_add(step) % LANES]);
-        for keeper in keepers.clone() {
-            if let Some(lane) = keeper.lane() {
+        let mut changes = self.changes.subscribe();
+        loop {
+            let mut keepers =
+                (0..LANES).map(|step| &self.keepers[first.wrapping_add(step) % LANES]);
+            if let Some(lane) = keepers.find_map(Keeper::lane) {
                 return Ok(lane);
             }
-        }
-        for keeper in keepers {
-            let mut line = keeper.line.subscribe();
-            let settled = line.wait_for(|line| !matches!(line, Line::Connecting)).await;
-            drop(settled);
-            if let Some(lane) = keeper.lane() {
-                return Ok(lane);
+            if self.keepers.iter().all(|keeper| keeper.is_down()) {
+                return Err(StoreError::Unreachable);
             }
+            changes.changed().await.map_err(|_| StoreError::Unreachable)?;
         }
-        Err(StoreError::Unreachable)
     }
 
     /// Keeps every lane, for ever.
@@ -129,8 +136,8 @@ struct Connection {
     number: usize,
 }
 
-impl std::fmt::Debug for Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Connection({})", self.number)
     }
 }
@@ -149,6 +156,7 @@ enum Line {
 struct Keeper {
     pool: Pool,
     line: watch::Sender<Line>,
+    changes: watch::Sender<()>,
     clock: Arc<ServerClock>,
     local: SystemClock,
     pulse: Arc<Pulse>,
@@ -164,68 +172,90 @@ impl Keeper {
         }
     }
 
+    fn is_down(&self) -> bool {
+        matches!(*self.line.borrow(), Line::Down)
+    }
+
+    fn set(&self, line: Line) {
+        self.line.send_replace(line);
+        self.changes.send_replace(());
+    }
+
     async fn keep(&self) {
         let (mut pause, mut number) = (FIRST_PAUSE, 0);
         loop {
-            match self.connect().await {
+            let started = self.local.now();
+            let failure = match self.connect().await {
                 Ok(pooled) => {
                     number += 1;
-                    self.line
-                        .send_replace(Line::Up(Connection { shared: (*pooled).clone(), number }));
+                    let shared = (*pooled).clone();
+                    self.set(Line::Up(Connection { shared: shared.clone(), number }));
                     self.pulse.lane_up();
-                    let reason = self.probe((*pooled).clone()).await;
+                    let end = self.probe(shared).await;
                     // Taken out of the pool for good: it is not fit to be recycled.
                     drop(deadpool_redis::Connection::take(pooled));
-                    self.line.send_replace(Line::Connecting);
-                    self.pulse.lane_down(reason);
-                    pause = FIRST_PAUSE;
+                    self.pulse.lane_down();
+                    end
                 }
-                Err(reason) => {
-                    self.line.send_replace(Line::Down);
-                    self.pulse.cannot_connect(reason);
-                    self.back_off(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
+                Err(reason) => End::Silent(reason),
+            };
+            if let End::Silent(reason) = failure {
+                self.pulse.no_answer(reason);
+            }
+            if self.local.now().since(started) >= STEADY {
+                pause = FIRST_PAUSE;
+                self.set(Line::Connecting);
+            } else {
+                self.set(Line::Down);
+                self.back_off(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
     }
 
     /// Connects, and asks for the time so that the first call names the right window.
     async fn connect(&self) -> Result<deadpool_redis::Connection, String> {
-        let mut connection = self.pool.get().await.map_err(|error| match error {
-            PoolError::Backend(error) => error.to_string(),
-            _ => "timed out while connecting".to_owned(),
-        })?;
-        match timeout(CONNECT_TIMEOUT, self.ask_time(&mut connection)).await {
-            Ok(Ok(())) => Ok(connection),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_elapsed) => Err("timed out while connecting".to_owned()),
-        }
+        let connecting = async {
+            let mut connection = self.pool.get().await.map_err(|error| match error {
+                PoolError::Backend(error) => error.to_string(),
+                _ => TIMED_OUT.to_owned(),
+            })?;
+            match self.ask_time(&mut connection).await {
+                Ok(()) => Ok(connection),
+                Err(error) => {
+                    drop(deadpool_redis::Connection::take(connection));
+                    Err(error.to_string())
+                }
+            }
+        };
+        // Dropped half-way the connection would go back into the pool, which would try it again
+        // without a bound: so the pool forgets what it holds.
+        timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or_else(|_elapsed| {
+            self.pool.retain(|_, _| false);
+            Err(TIMED_OUT.to_owned())
+        })
     }
 
-    /// Returns when the connection is given up or no longer answers, with the reason.
-    async fn probe(&self, mut connection: MultiplexedConnection) -> String {
+    /// Returns when the connection is given up or no longer answers.
+    async fn probe(&self, mut connection: MultiplexedConnection) -> End {
         let mut line = self.line.subscribe();
         let mut probes = interval(PROBE_INTERVAL);
+        probes.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        probes.reset();
         loop {
             tokio::select! {
-                _ = line.wait_for(|line| !matches!(line, Line::Up(_))) => {
-                    return "a call was not answered".to_owned();
-                }
+                _ = line.wait_for(|line| !matches!(line, Line::Up(_))) => return End::GivenUp,
                 _ = probes.tick() => {}
             }
             match timeout(PROBE_INTERVAL, self.ask_time(&mut connection)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => return error.to_string(),
-                Err(_elapsed) => return "a probe timed out".to_owned(),
+                Ok(Err(error)) => return End::Silent(error.to_string()),
+                Err(_elapsed) => return End::Silent("a probe timed out".to_owned()),
             }
         }
     }
 
-    async fn ask_time(
-        &self,
-        connection: &mut MultiplexedConnection,
-    ) -> Result<(), deadpool_redis::redis::RedisError> {
+    async fn ask_time(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
         let (seconds, micros): (u64, u64) = cmd("TIME").query_async(connection).await?;
         let time = Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(micros));
         self.clock.tell(time, self.local.now());
@@ -240,6 +270,15 @@ impl Keeper {
     }
 }
 
+/// Why a connection ended.
+#[derive(Debug)]
+enum End {
+    /// A call had it dropped.
+    GivenUp,
+    /// It does not answer, for this reason.
+    Silent(String),
+}
+
 fn pool(settings: &RedisSettings) -> Result<Pool, SettingError> {
     let tcp = TcpSettings::default().set_nodelay(true);
     let address: ConnectionInfo = settings.url.connection().clone().set_tcp_settings(tcp);
@@ -252,6 +291,7 @@ fn pool(settings: &RedisSettings) -> Result<Pool, SettingError> {
         .max_size(LANES)
         .wait_timeout(Some(CONNECT_TIMEOUT))
         .create_timeout(Some(CONNECT_TIMEOUT))
+        .recycle_timeout(Some(CONNECT_TIMEOUT))
         .runtime(Runtime::Tokio1)
         .build()
         .map_err(|_| SettingError::Pool)

@@ -57,12 +57,13 @@ impl RedisStore {
     /// [`SettingError`] if the pool refuses the settings.
     pub fn new(settings: RedisSettings, metrics: Arc<Metrics>) -> Result<Self, SettingError> {
         let clock = Arc::new(ServerClock::default());
+        let local = SystemClock::new();
         Ok(Self {
             scripts: Scripts::new(),
-            lanes: Lanes::new(&settings, &clock)?,
+            lanes: Lanes::new(&settings, &clock, local)?,
             settings,
             clock,
-            local: SystemClock::new(),
+            local,
             instance: RandomState::new().hash_one("instance"),
             calls: AtomicU64::new(0),
             metrics,
@@ -103,6 +104,9 @@ impl RedisStore {
         let lane =
             timeout(deadline, self.lanes.pick()).await.unwrap_or(Err(StoreError::Unreachable))?;
         for _ in 0..WINDOW_ATTEMPTS {
+            if left().is_zero() {
+                return Err(StoreError::Unreachable);
+            }
             let time = ServerTime {
                 estimate: self.clock.estimate(self.local.now()),
                 seen: self.clock.seen(),
@@ -133,7 +137,14 @@ impl RedisStore {
         };
         let answer = reply.map_err(|e| refusal(&e)).and_then(|reply| call.read(hits, &reply));
         match &answer {
-            Ok((time, _)) => self.clock.tell(*time, self.local.now()),
+            Ok((time, answer)) => {
+                self.clock.tell(*time, self.local.now());
+                if let Answer::Decisions(_) = answer {
+                    for hit in hits {
+                        self.clock.see(*time, hit.limit.window());
+                    }
+                }
+            }
             Err(error) if error.is_ambiguous() => lane.give_up(),
             Err(StoreError::Refused { code }) if code == "READONLY" => lane.give_up(),
             Err(_) => {}

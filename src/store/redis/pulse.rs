@@ -26,18 +26,16 @@ struct Outage {
     reason: String,
 }
 
-impl Default for Pulse {
-    fn default() -> Self {
+impl Pulse {
+    pub(super) fn new(clock: SystemClock) -> Self {
         Self {
             health: watch::Sender::new(Health::Unknown),
             lanes_up: AtomicUsize::new(0),
-            clock: SystemClock::new(),
+            clock,
             outage: Mutex::new(None),
         }
     }
-}
 
-impl Pulse {
     pub(super) fn health(&self) -> watch::Receiver<Health> {
         self.health.subscribe()
     }
@@ -53,22 +51,17 @@ impl Pulse {
         info!(outage_seconds, "redis answers");
     }
 
-    /// A lane has lost its connection.
-    pub(super) fn lane_down(&self, reason: String) {
-        if self.lanes_up.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.go_down(reason);
-        }
+    /// A lane has lost its connection. That may be for a moment: only what does not answer is
+    /// an outage.
+    pub(super) fn lane_down(&self) {
+        self.lanes_up.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// A lane could not connect.
-    pub(super) fn cannot_connect(&self, reason: String) {
-        if self.lanes_up.load(Ordering::SeqCst) == 0 {
-            self.go_down(reason);
+    /// A lane had no answer. Says so once for each reason of an outage that follows another.
+    pub(super) fn no_answer(&self, reason: String) {
+        if self.lanes_up.load(Ordering::SeqCst) > 0 {
+            return;
         }
-    }
-
-    /// Says so once for each reason of an outage that follows another.
-    fn go_down(&self, reason: String) {
         self.health.send_replace(Health::Down);
         let mut outage = self.outage();
         if outage.as_ref().is_some_and(|outage| outage.reason == reason) {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use crate::clock::Timestamp;
+use crate::clock::{Span, Timestamp};
 
 /// The time that answers told, and an estimate of the time now. An estimate only names keys; the
 /// server's clock decides.
@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 pub(super) struct ServerClock {
     /// Server time minus local time, in microseconds.
     ahead_micros: AtomicI64,
-    /// The latest time that an answer told, in microseconds.
+    /// The latest time of a decision, in microseconds.
     seen_micros: AtomicU64,
 }
 
@@ -19,7 +19,12 @@ impl ServerClock {
     pub(super) fn tell(&self, time: Timestamp, local: Timestamp) {
         let ahead = time.as_micros().cast_signed().wrapping_sub(local.as_micros().cast_signed());
         self.ahead_micros.store(ahead, Ordering::Relaxed);
-        self.seen_micros.fetch_max(time.as_micros(), Ordering::Relaxed);
+    }
+
+    /// Notes that a decision on a limit with this `window` was made at `time`.
+    pub(super) fn see(&self, time: Timestamp, window: Span) {
+        let held = |seen| time.hold(Timestamp::from_micros(seen), window).as_micros();
+        self.seen_micros.update(Ordering::Relaxed, Ordering::Relaxed, held);
     }
 
     /// What the server's clock shows when the local one shows `local`: a little less, by the time
@@ -29,7 +34,7 @@ impl ServerClock {
         Timestamp::from_micros(local.as_micros().saturating_add_signed(ahead))
     }
 
-    /// The latest time that an answer told.
+    /// The latest time of a decision.
     pub(super) fn seen(&self) -> Timestamp {
         Timestamp::from_micros(self.seen_micros.load(Ordering::Relaxed))
     }

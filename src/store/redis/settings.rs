@@ -61,9 +61,13 @@ impl FromStr for RedisUrl {
         if !connection.addr().is_supported() {
             return Err(SettingError::Url);
         }
-        if shown.password().is_some() {
-            shown.set_password(Some("***")).map_err(|()| SettingError::Url)?;
-        }
+        // A name without a password is a password without its colon, more often than not.
+        let masked = match (shown.username(), shown.password()) {
+            ("", None) => Ok(()),
+            (_, None) => shown.set_username("***"),
+            (_, Some(_)) => shown.set_password(Some("***")),
+        };
+        masked.map_err(|()| SettingError::Url)?;
         if shown.query().is_some() {
             // `unix:` addresses carry the password there.
             shown.set_query(Some("***"));
@@ -132,9 +136,12 @@ mod tests {
 
     #[test]
     fn a_password_is_never_shown() {
-        for text in
-            ["redis://:s3cret@h:1/0", "redis://me:s3cret@h", "unix:///run/r.sock?pass=s3cret&db=1"]
-        {
+        for text in [
+            "redis://:s3cret@h:1/0",
+            "redis://me:s3cret@h",
+            "redis://s3cret@h",
+            "unix:///run/r.sock?pass=s3cret&db=1",
+        ] {
             let url: RedisUrl = text.parse().expect(text);
             let settings = RedisSettings { url, ..RedisSettings::default() };
             let shown = format!("{settings:?} {}", settings.url);
