@@ -68,6 +68,7 @@ end
 
 local function commit(state, limit, now, cost, decision, suffix)
   if state.foreign then
+    if decision.outcome ~= ALLOWED then return end
     redis.call('DEL', state.key)
   else
     redis.call('ZREMRANGEBYSCORE', state.key, '-inf', state.first:sub(2))

@@ -109,7 +109,8 @@ macro_rules! registry {
             }
 
             /// Makes `state` what it is after `decision`, which [`Algorithm::decide`] has just made
-            /// with the same arguments.
+            /// with the same arguments. A state of another algorithm is replaced, but not by a
+            /// denial.
             pub fn commit(
                 self,
                 state: &mut State,
@@ -121,6 +122,9 @@ macro_rules! registry {
                 match self {
                     $(Self::$variant => {
                         if !matches!(state, State::$variant(_)) {
+                            if !decision.is_allowed() {
+                                return;
+                            }
                             *state = State::$variant($module::State::default());
                         }
                         if let State::$variant(state) = state {

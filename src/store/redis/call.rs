@@ -38,8 +38,9 @@ pub(super) struct Call {
 pub(super) enum Answer {
     /// One decision for each hit.
     Decisions(Decisions),
-    /// A key named another window than that of the server's time; nothing was written.
-    OtherWindow,
+    /// A key named another window than that of the server's time, which is this; nothing was
+    /// written.
+    OtherWindow(Timestamp),
 }
 
 impl Call {
@@ -89,7 +90,7 @@ impl Call {
         }
         let time = Timestamp::from_micros(natural(*time)?);
         if numbers.is_empty() {
-            return Ok((time, Answer::OtherWindow));
+            return Ok((time, Answer::OtherWindow(time)));
         }
         if numbers.len() != hits.len() * REPLY_FIELDS {
             return Err(StoreError::Garbled);

@@ -103,18 +103,16 @@ impl RedisStore {
 
         let lane =
             timeout(deadline, self.lanes.pick()).await.unwrap_or(Err(StoreError::Unreachable))?;
+        let mut estimate = self.clock.estimate(self.local.now());
         for _ in 0..WINDOW_ATTEMPTS {
             if left().is_zero() {
                 return Err(StoreError::Unreachable);
             }
-            let time = ServerTime {
-                estimate: self.clock.estimate(self.local.now()),
-                seen: self.clock.seen(),
-            };
+            let time = ServerTime { estimate, seen: self.clock.seen() };
             let call = Call::new(self.nonce(), &self.settings.key_prefix, hits, intent, time);
             match timeout(left(), self.send(&lane, &call, hits)).await {
                 Ok(Ok(Answer::Decisions(decisions))) => return Ok(decisions),
-                Ok(Ok(Answer::OtherWindow)) => {}
+                Ok(Ok(Answer::OtherWindow(time))) => estimate = time,
                 Ok(Err(error)) => return Err(error),
                 Err(_elapsed) => {
                     lane.give_up();

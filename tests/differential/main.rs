@@ -1,0 +1,312 @@
+//! Random rules, ids, costs and steps of time over memory, Redis and the reference model: equal in
+//! every field of every decision. A failure shrinks to the smallest case and is saved in
+//! `regressions.txt`.
+//!
+//! `DIFFERENTIAL_CASES` sets how many cases are tried; the default makes more than 100,000
+//! decisions on each store.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod model;
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use common::redis::RedisServer;
+use common::rules_with_burst;
+use common::service::{Service, T0};
+use model::Model;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, FileFailurePersistence, TestCaseResult, TestRunner};
+use rlaas::algorithm::{Algorithm, Decision, Limit, Outcome};
+use rlaas::clock::{Span, Timestamp};
+use rlaas::rules::RuleSet;
+use rlaas::store::MemorySettings;
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+
+const DAY_MS: u64 = 86_400_000;
+
+/// One rule and what is asked of it.
+#[derive(Clone, Debug)]
+struct Case {
+    rule: Shape,
+    steps: Vec<Step>,
+}
+
+/// A rule, roughly: bounded to what its algorithm accepts.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    algorithm: usize,
+    units: u64,
+    window_ms: u64,
+    /// Burst as a percentage of the units.
+    burst_percent: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    advance: Advance,
+    /// The rule from here on, if it changes.
+    rule: Option<Shape>,
+    /// What is asked at this moment, of different ids.
+    requests: Vec<(Cost, bool)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Advance {
+    Micros(u64),
+    /// In thousandths of the window.
+    Window(u64),
+    /// To the end of the last announced wait, or a microsecond before.
+    LastWait {
+        too_early: bool,
+    },
+    /// Back by thousandths of the window, up to all of it.
+    Back(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Cost {
+    Units(u32),
+    /// In percent of the burst; 101 is one more than all of it.
+    Share(u64),
+}
+
+impl Shape {
+    fn limit(self) -> Limit {
+        let algorithm = self.algorithm();
+        let most = if algorithm == Algorithm::SlidingWindowLog { 300 } else { Limit::MAX_UNITS };
+        let limit = Limit::new(self.units.min(most), Span::from_millis(self.window_ms));
+        let limit = limit.expect("a valid limit");
+        let burst = (limit.units() * self.burst_percent / 100).max(1);
+        if algorithm.has_burst() { limit.with_burst(burst).unwrap_or(limit) } else { limit }
+    }
+
+    /// Fixed windows have keys of their own in Redis, one for each window: after a change to
+    /// other keys and back, Redis finds again what memory has replaced.
+    fn shares_keys_with(self, other: &Self) -> bool {
+        let keys = |shape: &Self| shape.algorithm().keyed_by_window().then_some(shape.window_ms);
+        keys(&self) == keys(other)
+    }
+
+    fn algorithm(self) -> Algorithm {
+        Algorithm::ALL[self.algorithm]
+    }
+
+    fn rules(self) -> RuleSet {
+        let limit = self.limit();
+        rules_with_burst(self.algorithm(), limit.units(), limit.window(), limit.burst())
+    }
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    let units = prop_oneof![
+        4 => 1..=10_u64,
+        2 => prop::sample::select(vec![100, 999_983, 3_000_000, 1_000_000_000]),
+        1 => 1..=1_000_000_000_u64,
+    ];
+    let window_ms = prop_oneof![
+        4 => prop::sample::select(vec![1, 2, 7, 100, 1_000, 60_000, DAY_MS, 366 * DAY_MS]),
+        1 => 1..=366 * DAY_MS,
+    ];
+    let burst_percent = prop::sample::select(vec![100, 100, 1, 50, 150, 250]);
+    (0..Algorithm::ALL.len(), units, window_ms, burst_percent).prop_map(
+        |(algorithm, units, window_ms, burst_percent)| Shape {
+            algorithm,
+            units,
+            window_ms,
+            burst_percent,
+        },
+    )
+}
+
+fn step(rules: Rules) -> impl Strategy<Value = Step> {
+    let advance = prop_oneof![
+        2 => Just(Advance::Micros(0)),
+        2 => (0..=3_000_u64).prop_map(Advance::Micros),
+        4 => (0..=1_200_u64).prop_map(Advance::Window),
+        1 => (1_200..=4_000_u64).prop_map(Advance::Window),
+        4 => any::<bool>().prop_map(|too_early| Advance::LastWait { too_early }),
+        // What has expired and comes back with the clock may be swept already or not, which makes a
+        // difference where the new rule would still look at it.
+        1 => (0..=1_000_u64).prop_map(move |thousandths| match rules {
+            Rules::Stay => Advance::Back(thousandths),
+            Rules::Change => Advance::Window(thousandths),
+        }),
+    ];
+    let cost = prop_oneof![
+        6 => Just(Cost::Units(1)),
+        1 => Just(Cost::Units(0)),
+        2 => (2..=5_u32).prop_map(Cost::Units),
+        1 => Just(Cost::Units(u32::MAX)),
+        4 => (1..=101_u64).prop_map(Cost::Share),
+    ];
+    let requests = prop::collection::vec((cost, prop::bool::weighted(0.85)), 1..=4);
+    let rule = match rules {
+        Rules::Stay => Just(None).boxed(),
+        Rules::Change => prop::option::weighted(0.05, shape()).boxed(),
+    };
+    (advance, rule, requests).prop_map(|(advance, rule, requests)| Step { advance, rule, requests })
+}
+
+/// How often rules change on live state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rules {
+    Stay,
+    Change,
+}
+
+fn case(rules: Rules) -> impl Strategy<Value = Case> {
+    (shape(), prop::collection::vec(step(rules), 1..=80))
+        .prop_map(|(rule, steps)| Case { rule, steps })
+}
+
+/// The stores and the model, side by side.
+struct Bench {
+    memory: Arc<Service>,
+    redis: Arc<Service>,
+    /// Only while the rule is the one that it was made for.
+    model: Option<Model>,
+    rule: Shape,
+    now: Timestamp,
+    /// The latest time so far, in microseconds.
+    latest: u64,
+    last_wait: Span,
+}
+
+impl Bench {
+    fn new(case: &Case, server: &Arc<RedisServer>) -> Self {
+        server.query::<()>(&["FLUSHALL"]);
+        let rule = case.rule;
+        // One shard has seen what one Redis has seen.
+        let one_shard = MemorySettings { max_keys: 1_000 };
+        Self {
+            memory: Arc::new(Service::on_bounded_memory(rule.rules(), one_shard)),
+            redis: Arc::new(Service::on_redis(rule.rules(), Arc::clone(server))),
+            model: Some(Model::new(rule.algorithm(), &rule.limit())),
+            rule,
+            now: T0,
+            latest: T0.as_micros(),
+            last_wait: Span::ZERO,
+        }
+    }
+
+    async fn take(&mut self, step: &Step) -> Result<usize, TestCaseError> {
+        if let Some(rule) = step.rule.filter(|rule| self.rule.shares_keys_with(rule)) {
+            self.rule = rule;
+            self.model = None;
+            self.memory.limiter.replace_rules(rule.rules());
+            self.redis.limiter.replace_rules(rule.rules());
+        }
+        self.advance(step.advance);
+        // All at once on Redis, where they are pipelined: their ids differ.
+        let mut asked = JoinSet::new();
+        let costs = step.requests.iter().map(|(cost, take)| (self.units(*cost), *take));
+        let requests: Vec<(u32, bool)> = costs.collect();
+        for (id, (cost, take)) in requests.iter().copied().enumerate() {
+            let redis = Arc::clone(&self.redis);
+            asked.spawn(async move { (id, ask(&redis, id, cost, take).await) });
+        }
+        let mut on_redis = asked.join_all().await;
+        on_redis.sort_by_key(|(id, _)| *id);
+        for ((id, on_redis), (cost, take)) in on_redis.into_iter().zip(requests) {
+            let on_memory = ask(&self.memory, id, cost, take).await;
+            let context = format!("id {id}, cost {cost}, take {take}, at {:?}", self.now);
+            prop_assert_eq!(on_memory, on_redis, "memory and Redis: {}", context);
+            if let Some(model) = &mut self.model {
+                let id = u8::try_from(id).expect("few ids");
+                let expected = model.check(id, self.now, cost, take);
+                prop_assert_eq!(on_memory, expected, "memory and the model: {}", context);
+            }
+            if let Outcome::Denied { retry_after } = on_memory.outcome {
+                self.last_wait = retry_after;
+            }
+        }
+        Ok(step.requests.len())
+    }
+
+    fn advance(&mut self, advance: Advance) {
+        let window = self.rule.limit().window().as_micros();
+        let part = |thousandths: u64| {
+            let micros = u128::from(window) * u128::from(thousandths) / 1000;
+            u64::try_from(micros).expect("a few windows")
+        };
+        let now = self.now.as_micros();
+        let moved = match advance {
+            Advance::Micros(micros) => now + micros,
+            Advance::Window(thousandths) => now + part(thousandths),
+            Advance::LastWait { too_early } => {
+                (now + self.last_wait.as_micros()).saturating_sub(u64::from(too_early)).max(now)
+            }
+            // A clock that jumps back further is followed, and what each store then remembers of
+            // the time before differs: memory has one window of an id, Redis each until it expires.
+            Advance::Back(thousandths) => (now - part(thousandths)).max(self.latest - window),
+        };
+        self.now = Timestamp::from_micros(moved);
+        self.latest = self.latest.max(moved);
+        self.memory.set_clock(self.now);
+        self.redis.set_clock(self.now);
+    }
+
+    fn units(&self, cost: Cost) -> u32 {
+        match cost {
+            Cost::Units(units) if self.rule.algorithm() == Algorithm::SlidingWindowLog => {
+                units.min(1_000_000)
+            }
+            Cost::Units(units) => units,
+            Cost::Share(percent) => {
+                let burst = self.rule.limit().burst();
+                let units = if percent > 100 { burst + 1 } else { burst * percent / 100 };
+                u32::try_from(units).expect("a burst is below 2^32")
+            }
+        }
+    }
+}
+
+async fn ask(service: &Service, id: usize, cost: u32, take: bool) -> Decision {
+    let (id, cost) = (id.to_string(), u64::from(cost));
+    if take { service.check_cost(&id, cost).await } else { service.dry_run(&id, cost).await }
+}
+
+/// Runs the cases; how many decisions were made on each store.
+fn run(name: &str, rules: Rules, default_cases: u32) -> usize {
+    let cases = std::env::var("DIFFERENTIAL_CASES").ok().and_then(|text| text.parse().ok());
+    let saved: &'static str = Box::leak(format!("tests/differential/{name}.txt").into_boxed_str());
+    let config = Config {
+        cases: cases.unwrap_or(default_cases),
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(saved))),
+        max_shrink_iters: 3_000,
+        ..Config::default()
+    };
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let server = Arc::new(RedisServer::start());
+    let decisions = Cell::new(0);
+    let try_case = |case: Case| -> TestCaseResult {
+        runtime.block_on(async {
+            let mut bench = Bench::new(&case, &server);
+            for step in &case.steps {
+                decisions.set(decisions.get() + bench.take(step).await?);
+            }
+            Ok(())
+        })
+    };
+    if let Err(failure) = TestRunner::new(config).run(&case(rules), try_case) {
+        panic!("{failure}");
+    }
+    decisions.get()
+}
+
+#[test]
+fn the_stores_agree_with_each_other_and_with_the_definitions() {
+    let decisions = run("stay", Rules::Stay, 1_100);
+    eprintln!("{decisions} decisions on each store");
+    assert!(decisions > 100_000 || std::env::var_os("DIFFERENTIAL_CASES").is_some());
+}
+
+#[test]
+fn the_stores_agree_when_rules_change_on_live_state() {
+    let decisions = run("change", Rules::Change, 300);
+    eprintln!("{decisions} decisions on each store");
+}

@@ -1,0 +1,233 @@
+//! The reference: each algorithm from its definition, in 128-bit rational arithmetic, with no
+//! cleverness. Waits are found by search: the first moment at which the definition says yes.
+
+use std::collections::HashMap;
+
+use rlaas::algorithm::{Algorithm, Decision, Limit, Outcome};
+use rlaas::clock::{Span, Timestamp};
+
+/// Farther than any wait: 300 years.
+const FOREVER_US: i128 = 300 * 366 * 86_400 * 1_000_000;
+/// Most entries that one request may write to a log.
+const MOST_WRITTEN: i128 = 10_000;
+
+/// Decides as the stores must.
+#[derive(Debug)]
+pub(crate) struct Model {
+    algorithm: Algorithm,
+    units: i128,
+    window: i128,
+    burst: i128,
+    states: HashMap<u8, State>,
+    seen: Timestamp,
+}
+
+/// What a key remembers; times in µs, each field of one algorithm or two.
+#[derive(Clone, Debug, Default)]
+struct State {
+    /// Fixed window: index, count, expiry in ms.
+    fixed: Option<(i128, i128, i128)>,
+    /// Log: the ms of each entry.
+    log: Vec<i128>,
+    /// Counter: start, current, previous.
+    counter: Option<(i128, i128, i128)>,
+    /// Buckets: what is in use × window, and when.
+    in_use: Option<(i128, i128)>,
+}
+
+impl Model {
+    pub(crate) fn new(algorithm: Algorithm, limit: &Limit) -> Self {
+        Self {
+            algorithm,
+            units: limit.units().into(),
+            window: limit.window().as_micros().into(),
+            burst: limit.burst().into(),
+            states: HashMap::new(),
+            seen: Timestamp::EPOCH,
+        }
+    }
+
+    /// Decides, and takes the cost if `take`.
+    pub(crate) fn check(&mut self, id: u8, time: Timestamp, cost: u32, take: bool) -> Decision {
+        let window = Span::from_micros(u64::try_from(self.window).expect("a window"));
+        let held = time.hold(self.seen, window);
+        self.seen = held;
+        let (now, cost) = (i128::from(held.as_micros()), i128::from(cost));
+        let state = self.states.get(&id).cloned().unwrap_or_default();
+
+        let fits = self.fits(&state, now, cost);
+        let outcome = if fits {
+            Outcome::Allowed
+        } else if cost > self.most() {
+            Outcome::Impossible
+        } else {
+            let wait = first(|wait| self.fits(&state, now + wait, cost));
+            Outcome::Denied { retry_after: span(wait) }
+        };
+        let takes = take && cost > 0;
+        let mut after = state.clone();
+        if takes {
+            self.commit(&mut after, now, cost, fits);
+            self.states.insert(id, after.clone());
+        }
+        let mut decision = self.describe(&state, &after, now, outcome);
+        decision.wait_longer(held.since(time));
+        decision
+    }
+
+    /// The most that could ever fit.
+    fn most(&self) -> i128 {
+        match self.algorithm {
+            Algorithm::SlidingWindowLog => self.units.min(MOST_WRITTEN),
+            Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => self.units,
+            _ => self.burst,
+        }
+    }
+
+    fn fits(&self, state: &State, now: i128, cost: i128) -> bool {
+        let whole = if self.algorithm.has_burst() { self.burst } else { self.units };
+        cost == 0 || (cost <= self.most() && self.used(state, now) + cost <= whole)
+    }
+
+    /// Units that count at `now`, parts rounded up (the counter's estimate: down).
+    fn used(&self, state: &State, now: i128) -> i128 {
+        match self.algorithm {
+            Algorithm::FixedWindow => match state.fixed {
+                Some((index, count, _)) if index == now / self.window => count,
+                _ => 0,
+            },
+            Algorithm::SlidingWindowLog => {
+                let (now_ms, window_ms) = (now / 1000, self.window / 1000);
+                let counts = |at: &&i128| **at > now_ms - window_ms && **at <= now_ms;
+                state.log.iter().filter(counts).count() as i128
+            }
+            Algorithm::SlidingWindowCounter => {
+                let (start, current, previous) = self.rolled(state, now);
+                previous * (self.window - (now - start)) / self.window + current
+            }
+            _ => {
+                let numerator = self.in_use_numerator(state, now);
+                (numerator + self.window - 1) / self.window
+            }
+        }
+    }
+
+    fn in_use_numerator(&self, state: &State, now: i128) -> i128 {
+        let Some((numerator, at)) = state.in_use else { return 0 };
+        (numerator - (now - at) * self.units).max(0)
+    }
+
+    fn rolled(&self, state: &State, now: i128) -> (i128, i128, i128) {
+        match state.counter {
+            Some((start, current, previous)) if now - start < self.window => {
+                (start, current, previous)
+            }
+            Some((start, current, _)) if now - start < 2 * self.window => {
+                (start + self.window, 0, current)
+            }
+            _ => (now, 0, 0),
+        }
+    }
+
+    fn commit(&self, state: &mut State, now: i128, cost: i128, fits: bool) {
+        match self.algorithm {
+            Algorithm::FixedWindow => {
+                let used = self.used(state, now);
+                let is_attempt = used >= self.units && cost == 1;
+                if fits || is_attempt {
+                    let index = now / self.window;
+                    let fresh = (now / 1000 + self.window / 1000) * 1000;
+                    let expiry = match state.fixed {
+                        Some((same, _, expiry)) if same == index => expiry,
+                        _ => fresh,
+                    };
+                    state.fixed = Some((index, used + cost, expiry));
+                }
+            }
+            Algorithm::SlidingWindowLog if fits => {
+                state.log.extend((0..cost).map(|_| now / 1000));
+            }
+            Algorithm::SlidingWindowCounter if fits => {
+                let (start, current, previous) = self.rolled(state, now);
+                state.counter = Some((start, current + cost, previous));
+            }
+            _ if fits => {
+                let numerator = self.in_use_numerator(state, now) + cost * self.window;
+                state.in_use = Some((numerator, now));
+            }
+            _ => {}
+        }
+    }
+
+    /// The numbers of the state after the request.
+    fn describe(&self, before: &State, after: &State, now: i128, outcome: Outcome) -> Decision {
+        let used = self.used(after, now);
+        let whole = if self.algorithm.has_burst() { self.burst } else { self.units };
+        let window = self.window;
+        let (count, reset_after, ttl) = match self.algorithm {
+            Algorithm::FixedWindow => {
+                let until_end = window - now % window;
+                let ttl = match after.fixed {
+                    Some((index, _, expiry)) if index == now / window => expiry - now / 1000 * 1000,
+                    _ => window,
+                };
+                (used, until_end, ttl.max(1))
+            }
+            Algorithm::SlidingWindowLog => {
+                let empty = first(|wait| self.used(after, now + wait) == 0);
+                (self.used(before, now), empty, window)
+            }
+            Algorithm::SlidingWindowCounter => {
+                let (start, current, previous) = self.rolled(after, now);
+                let until_left = match (current, previous) {
+                    (0, 0) => 0,
+                    (0, _) => start + window - now,
+                    _ => start + 2 * window - now,
+                };
+                (used, until_left, until_left)
+            }
+            _ => {
+                let unused = first(|wait| self.in_use_numerator(after, now + wait) == 0);
+                (used, unused, unused)
+            }
+        };
+        let delay = match self.algorithm {
+            Algorithm::LeakyBucket => {
+                // Where nothing was taken, the numbers are those of the state as it stays.
+                first(|wait| self.in_use_numerator(before, now + wait) == 0)
+            }
+            _ => 0,
+        };
+        Decision {
+            outcome,
+            current_count: natural(count),
+            remaining: natural((whole - used).max(0)),
+            reset_after: span(reset_after),
+            ttl: span(ttl),
+            delay: span(delay),
+        }
+    }
+}
+
+/// The first wait from which on `holds`, which it does for ever after.
+fn first(holds: impl Fn(i128) -> bool) -> i128 {
+    let (mut no, mut yes) = (-1, FOREVER_US);
+    assert!(holds(yes), "a wait that never ends");
+    while yes - no > 1 {
+        let middle = i128::midpoint(no, yes);
+        if holds(middle) {
+            yes = middle;
+        } else {
+            no = middle;
+        }
+    }
+    yes
+}
+
+fn natural(number: i128) -> u64 {
+    u64::try_from(number).expect("a natural number")
+}
+
+fn span(micros: i128) -> Span {
+    Span::from_micros(natural(micros))
+}
