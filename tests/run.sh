@@ -26,4 +26,5 @@ step() {
 step cargo fmt --check
 step cargo clippy --all-targets --locked -- --deny warnings
 step cargo test --locked
+[ -z "${SOAK:-}" ] || DIFFERENTIAL_CASES=10000 step cargo test --locked --test differential
 RUSTDOCFLAGS="--deny warnings" step cargo doc --locked --no-deps --quiet

@@ -16,7 +16,7 @@ async fn what_is_out_of_bounds_is_named_and_nothing_is_counted() {
     let mut client = server.client().await;
     let many = |count: usize| (0..count).map(|i| (i.to_string(), String::new())).collect();
     let one = |name: usize, value: usize| HashMap::from([("n".repeat(name), "v".repeat(value))]);
-    let cases: [(&str, CheckRequest); 8] = [
+    let cases: [(&str, CheckRequest); 9] = [
         ("user_id", request("")),
         ("user_id", request(&"u".repeat(1025))),
         ("resource", CheckRequest { resource: "r".repeat(1025), ..request("a") }),
@@ -25,6 +25,7 @@ async fn what_is_out_of_bounds_is_named_and_nothing_is_counted() {
         ("attributes", CheckRequest { attributes: one(65, 1), ..request("a") }),
         ("attributes", CheckRequest { attributes: one(1, 1025), ..request("a") }),
         ("cost", CheckRequest { cost: Some(1 << 32), ..request("a") }),
+        ("cost", CheckRequest { cost: Some(u64::MAX), ..request("a") }),
     ];
     for (field, bad) in cases {
         let status = client.check(bad).await.expect_err(field);

@@ -5,3 +5,14 @@ mod common;
 
 mod commands;
 mod configuration;
+
+#[path = "../../examples/picture.rs"]
+#[expect(dead_code, reason = "its main is for cargo run")]
+mod picture;
+
+#[tokio::test]
+async fn the_picture_of_the_algorithms_is_what_its_program_draws() {
+    let drawn = picture::draw().await.expect("a picture");
+    let kept = include_str!("../../examples/algorithms.svg");
+    assert!(drawn == kept, "cargo run --example picture > examples/algorithms.svg");
+}

@@ -36,7 +36,17 @@ impl RedisServer {
     /// If there is no redis-server, or it does not start.
     pub fn start_with(arguments: &[&str]) -> Self {
         // Somebody else may take the port between here and the server.
-        let started = (0..10).find_map(|_| Self::try_start(free_port(), arguments));
+        let started = (0..10).find_map(|_| Self::try_start(free_port(), arguments, clock_shim()));
+        started.expect("redis-server did not start")
+    }
+
+    /// Starts a server whose clock can't be moved: its own speed is what is measured.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn start_unmoved() -> Self {
+        let started = (0..10).find_map(|_| Self::try_start(free_port(), &[], Path::new("")));
         started.expect("redis-server did not start")
     }
 
@@ -46,15 +56,15 @@ impl RedisServer {
     ///
     /// If it does not start.
     pub fn start_on(port: u16) -> Self {
-        Self::try_start(port, &[]).expect("redis-server did not start")
+        Self::try_start(port, &[], clock_shim()).expect("redis-server did not start")
     }
 
-    fn try_start(port: u16, arguments: &[&str]) -> Option<Self> {
+    fn try_start(port: u16, arguments: &[&str], preload: &Path) -> Option<Self> {
         let dir = TempDir::new();
         let clock = dir.path("clock");
         std::fs::write(&clock, 0_u64.to_le_bytes()).expect("a clock file");
         let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
-        let process = launch(port, &arguments, &dir, &clock)?;
+        let process = launch(port, &arguments, &dir, &clock, preload)?;
         Some(Self { process, port, arguments, clock, dir })
     }
 
@@ -80,7 +90,7 @@ impl RedisServer {
 
     /// Starts the server again on the same port, empty.
     pub fn restart(&mut self) {
-        self.process = launch(self.port, &self.arguments, &self.dir, &self.clock)
+        self.process = launch(self.port, &self.arguments, &self.dir, &self.clock, clock_shim())
             .expect("redis-server did not start again");
     }
 
@@ -124,13 +134,19 @@ pub fn free_port() -> u16 {
 }
 
 /// Starts a server and waits until it is ready; `None` if it ends before.
-fn launch(port: u16, arguments: &[String], dir: &TempDir, clock: &Path) -> Option<Child> {
+fn launch(
+    port: u16,
+    arguments: &[String],
+    dir: &TempDir,
+    clock: &Path,
+    preload: &Path,
+) -> Option<Child> {
     let mut process = Command::new("redis-server")
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
         .args(["--enable-debug-command", "yes", "--dir"])
         .arg(dir.path("."))
         .args(arguments)
-        .env("LD_PRELOAD", clock_shim())
+        .env("LD_PRELOAD", preload)
         .env("RLAAS_TEST_CLOCK", clock)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -34,6 +34,7 @@ pub struct Service {
 
 #[derive(Debug)]
 enum Time {
+    Machine,
     Memory(ManualClock),
     Redis(Arc<RedisServer>),
 }
@@ -65,8 +66,17 @@ impl Service {
         Self::new(rules, Store::Redis(Box::new(store)), metrics, Time::Redis(server))
     }
 
+    /// A limiter on the machine's clock.
+    pub fn with(limiter: Limiter, metrics: Arc<Metrics>) -> Self {
+        Self::tending(Arc::new(limiter), metrics, Time::Machine)
+    }
+
     fn new(rules: RuleSet, store: Store, metrics: Arc<Metrics>, time: Time) -> Self {
         let limiter = Arc::new(Limiter::new(rules, store, Arc::clone(&metrics)));
+        Self::tending(limiter, metrics, time)
+    }
+
+    fn tending(limiter: Arc<Limiter>, metrics: Arc<Metrics>, time: Time) -> Self {
         let tended = Arc::clone(&limiter);
         let tending = tokio::spawn(async move { tended.store().tend().await }).abort_handle();
         Self { limiter, metrics, time, tending }
@@ -75,7 +85,7 @@ impl Service {
     /// The redis-server, if there is one: some cases look at its keys.
     pub fn redis(&self) -> Option<&Arc<RedisServer>> {
         match &self.time {
-            Time::Memory(_) => None,
+            Time::Machine | Time::Memory(_) => None,
             Time::Redis(server) => Some(server),
         }
     }
@@ -93,6 +103,7 @@ impl Service {
     /// Moves the time.
     pub fn set_clock(&self, now: Timestamp) {
         match &self.time {
+            Time::Machine => panic!("the machine's clock is not moved"),
             Time::Memory(clock) => clock.set(now),
             Time::Redis(server) => server.set_clock(now),
         }

@@ -11,6 +11,7 @@ mod changed_rules;
 mod every_algorithm;
 mod fixed_window;
 mod memory_only;
+mod promise;
 mod redis_only;
 mod sliding_window_counter;
 mod sliding_window_log;

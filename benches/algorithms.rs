@@ -1,0 +1,119 @@
+//! What each algorithm costs: prints the numbers of the README's table.
+//!
+//! ```sh
+//! cargo bench --bench algorithms
+//! ```
+//!
+//! Memory: nanoseconds of a decision through the store, 1,000 ids in turn on one thread, the median
+//! of five runs; resident bytes of an id of 16 bytes, 200,000 ids with one request each. Redis:
+//! microseconds of server time for a decision, and bytes of a key, as a redis-server of its own
+//! tells them.
+
+#![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::hint::black_box;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use common::redis::RedisServer;
+use common::rules;
+use common::service::Service;
+use rlaas::algorithm::Algorithm;
+use rlaas::clock::{Clock, Span};
+use rlaas::limiter::Limiter;
+use rlaas::rules::RuleSet;
+use rlaas::store::{MemorySettings, MemoryStore, Store};
+use rlaas::telemetry::metrics::Metrics;
+
+const IDS: usize = 1_000;
+const ROUNDS: usize = 200;
+const RESIDENT_IDS: usize = 200_000;
+const REDIS_CALLS: usize = 20_000;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    // Called by itself: resident memory is measured in a fresh process.
+    let wanted = std::env::args().skip_while(|argument| argument != "--resident").nth(1);
+    if let Some(algorithm) = wanted.and_then(|name| Algorithm::from_name(&name)) {
+        println!("{}", bytes_in_memory(&rules(algorithm, 100, Span::from_secs(60))).await);
+        return;
+    }
+    println!("| algorithm | memory: ns/decision | bytes/id | Redis: µs/decision | bytes/key |");
+    println!("| --- | --- | --- | --- | --- |");
+    for algorithm in Algorithm::ALL {
+        let rules = rules(*algorithm, 100, Span::from_secs(60));
+        let nanos = nanos_in_memory(&rules).await;
+        let bytes = bytes_in_a_fresh_process(*algorithm);
+        let (micros, key_bytes) = on_redis(&rules).await;
+        let name = algorithm.name();
+        println!("| {name} | {nanos:.0} | {bytes:.0} | {micros:.1} | {key_bytes} |");
+    }
+}
+
+fn in_memory(rules: &RuleSet) -> Service {
+    let metrics = Arc::new(Metrics::new());
+    let store = MemoryStore::new(MemorySettings::default(), Clock::default(), &metrics);
+    let limiter = Limiter::new(rules.clone(), Store::Memory(store), Arc::clone(&metrics));
+    Service::with(limiter, metrics)
+}
+
+async fn nanos_in_memory(rules: &RuleSet) -> f64 {
+    let service = in_memory(rules);
+    let ids: Vec<String> = (0..IDS).map(|id| format!("{id:016}")).collect();
+    let mut runs = Vec::new();
+    for _ in 0..5 {
+        #[expect(clippy::disallowed_methods, reason = "measures")]
+        let started = Instant::now();
+        for _ in 0..ROUNDS {
+            for id in &ids {
+                black_box(service.check(id).await);
+            }
+        }
+        runs.push(started.elapsed().as_secs_f64() * 1e9 / (ROUNDS * IDS) as f64);
+    }
+    runs.sort_by(f64::total_cmp);
+    runs[2]
+}
+
+async fn bytes_in_memory(rules: &RuleSet) -> f64 {
+    let service = in_memory(rules);
+    let before = resident_bytes();
+    for id in 0..RESIDENT_IDS {
+        service.check(&format!("{id:016}")).await;
+    }
+    (resident_bytes() - before) / RESIDENT_IDS as f64
+}
+
+fn bytes_in_a_fresh_process(algorithm: Algorithm) -> f64 {
+    let program = std::env::current_exe().expect("this program");
+    let output = Command::new(program).args(["--resident", algorithm.name()]).output();
+    let text = String::from_utf8(output.expect("this program").stdout).expect("UTF-8");
+    text.trim().parse().expect("a number")
+}
+
+/// Resident memory of this process: the second number of `/proc/self/statm`, in pages of 4 KiB.
+fn resident_bytes() -> f64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok());
+    pages.expect("a number of pages") * 4096.0
+}
+
+async fn on_redis(rules: &RuleSet) -> (f64, u64) {
+    let server = Arc::new(RedisServer::start_unmoved());
+    let service = Service::on_redis(rules.clone(), Arc::clone(&server));
+    service.check("0000000000000000").await;
+    let key = server.keys().pop().expect("a key");
+    let bytes = server.query(&["MEMORY", "USAGE", &key, "SAMPLES", "0"]);
+    server.query::<()>(&["CONFIG", "RESETSTAT"]);
+    for call in 0..REDIS_CALLS {
+        service.check(&format!("{:016}", call % IDS)).await;
+    }
+    let stats: String = server.query(&["INFO", "commandstats"]);
+    let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha")).expect("EVALSHA");
+    let per_call = line.split("usec_per_call=").nth(1).and_then(|rest| rest.split(',').next());
+    (per_call.and_then(|micros| micros.parse().ok()).expect("a number"), bytes)
+}

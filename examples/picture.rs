@@ -1,0 +1,144 @@
+//! Draws the same traffic through all six algorithms, as SVG:
+//!
+//! ```sh
+//! cargo run --example picture > examples/algorithms.svg
+//! ```
+//!
+//! Each row is an algorithm, each stroke a request: tall and dark where it passes, short and red
+//! where it is denied. The decisions are those of the library, on a clock that the program moves.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use rlaas::algorithm::{Algorithm, Limit};
+use rlaas::clock::{Clock, ManualClock, Span, Timestamp};
+use rlaas::limiter::Limiter;
+use rlaas::rules::{Draft, OnStoreFailure, Request, Rule, RuleSet};
+use rlaas::store::{MemorySettings, MemoryStore, Store};
+use rlaas::telemetry::metrics::Metrics;
+
+/// Five requests in ten seconds.
+const UNITS: u64 = 5;
+const WINDOW: Span = Span::from_secs(10);
+/// The start of a window of wall time.
+const START: Timestamp = Timestamp::from_millis(1_700_000_100_000);
+const SECONDS: u32 = 40;
+
+const LEFT: f64 = 190.0;
+const SECOND: f64 = 18.0;
+const ROW: f64 = 46.0;
+const TOP: f64 = 40.0;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    print!("{}", draw().await?);
+    Ok(())
+}
+
+/// The whole picture.
+pub(crate) async fn draw() -> Result<String, Box<dyn Error>> {
+    let mut rows = String::new();
+    for (row, algorithm) in (0_u32..).zip(Algorithm::ALL) {
+        draw_row(&mut rows, TOP + ROW * f64::from(row), *algorithm).await?;
+    }
+    let count = u32::try_from(Algorithm::ALL.len())?;
+    let width = LEFT + SECOND * f64::from(SECONDS) + 30.0;
+    let height = TOP + ROW * f64::from(count) + 20.0;
+    let grid = grid(height);
+    Ok(format!(
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">
+<rect width="{width}" height="{height}" fill="white"/>
+<text x="10" y="20" fill="dimgray">limit 5 per 10 s, the same requests through each: dark passes, red is denied</text>
+{grid}{rows}</svg>
+"#
+    ))
+}
+
+/// The times of the requests, in milliseconds: a burst late in a window and one early in the next,
+/// a steady stream at twice the limit, silence, a burst.
+fn traffic() -> Vec<u64> {
+    let mut times: Vec<u64> = (0..6).map(|step| 8_000 + 250 * step).collect();
+    times.extend((0..6).map(|step| 10_500 + 250 * step));
+    times.extend((0..12).map(|step| 15_000 + 1_000 * step));
+    times.extend((0..8).map(|step| 36_000 + 250 * step));
+    times
+}
+
+async fn draw_row(out: &mut String, top: f64, algorithm: Algorithm) -> Result<(), Box<dyn Error>> {
+    let clock = ManualClock::new(START);
+    let limiter = limiter(algorithm, &clock)?;
+    let attributes = HashMap::new();
+    let draft = Draft {
+        user_id: "alice",
+        resource: "",
+        attributes: &attributes,
+        cost: None,
+        dry_run: false,
+    };
+    let request = Request::new(draft)?;
+    let base = top + 32.0;
+    let mut passed = 0;
+    for millis in traffic() {
+        clock.set(START + Span::from_millis(millis));
+        let x = LEFT + SECOND * f64::from(u32::try_from(millis)?) / 1_000.0;
+        let (color, height) = if limiter.check(&request).await?.is_allowed() {
+            passed += 1;
+            ("#1f3a5f", 26.0)
+        } else {
+            ("#d1495b", 10.0)
+        };
+        let y = base - height;
+        writeln!(
+            out,
+            r#"<rect x="{x:.1}" y="{y:.1}" width="3" height="{height}" fill="{color}"/>"#
+        )?;
+    }
+    let name = algorithm.name();
+    let of = traffic().len();
+    let middle = base - 14.0;
+    writeln!(out, r#"<text x="10" y="{middle}">{name}</text>"#)?;
+    writeln!(
+        out,
+        r#"<text x="10" y="{base}" fill="dimgray" font-size="10">{passed} of {of} pass</text>"#
+    )?;
+    Ok(())
+}
+
+fn limiter(algorithm: Algorithm, clock: &ManualClock) -> Result<Limiter, Box<dyn Error>> {
+    let rules = RuleSet {
+        default: Rule {
+            name: RuleSet::DEFAULT.to_owned(),
+            algorithm,
+            limit: Limit::new(UNITS, WINDOW)?,
+            on_store_failure: OnStoreFailure::Error,
+        },
+    };
+    let metrics = Arc::new(Metrics::new());
+    let clock = Clock::Manual(clock.clone());
+    let store = MemoryStore::new(MemorySettings::default(), clock, &metrics);
+    Ok(Limiter::new(rules, Store::Memory(store), metrics))
+}
+
+/// A line for each second, a stronger one for each window of wall time.
+fn grid(height: f64) -> String {
+    let mut lines = String::new();
+    for second in 0..=SECONDS {
+        let x = LEFT + SECOND * f64::from(second);
+        let color = if second % 10 == 0 { "#999" } else { "#eee" };
+        let _infallible = writeln!(
+            lines,
+            r#"<line x1="{x}" x2="{x}" y1="{TOP}" y2="{}" stroke="{color}"/>"#,
+            height - 20.0
+        );
+        if second % 10 == 0 {
+            let _infallible = writeln!(
+                lines,
+                r#"<text x="{x}" y="{}" text-anchor="middle" fill="dimgray" font-size="11">{second} s</text>"#,
+                height - 6.0
+            );
+        }
+    }
+    lines
+}
