@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use rlaas::algorithm::Algorithm;
+
 use super::common::TempDir;
 use super::common::process::{finish, rlaas, run};
 
@@ -130,13 +132,13 @@ fn every_problem_is_told_at_once_with_its_key() {
                 rate-limiter: {max-requests: 0, window-size: 0, use-algo: unknown}\nextra: 1\n";
     let mut told = problems(text);
     told.sort();
+    let names: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
     assert_eq!(
         told,
         [
             "extra: unknown key",
             "rate-limiter.max-requests: valid is a whole number from 1 to 1000000000",
-            "rate-limiter.use-algo: valid is fixed-window, sliding-window-log, \
-             sliding-window-counter, token-bucket, leaky-bucket, gcra",
+            &*format!("rate-limiter.use-algo: valid is {}", names.join(", ")),
             "rate-limiter.window-size: valid is a window from 1ms to 366d in whole milliseconds",
             "server.listen: valid is host:port, such as 127.0.0.1:50051 or [::1]:0",
             "server.worker: unknown key, did you mean server.workers?",
