@@ -51,6 +51,8 @@ on_each_algorithm_and_store! {
     the_longest_window_works: per(3, Span::from_secs(366 * 86_400));
     the_year_2100_works: per(3, Span::from_secs(60));
     nothing_is_left_behind: per(3, Span::from_secs(60));
+    a_denial_takes_nothing: per(5, Span::from_secs(60));
+    a_clock_that_goes_back_a_day_blocks_nobody_for_longer_than_a_window: per(3, Span::from_secs(60));
 }
 
 async fn ga_02_ids_do_not_share(on: Service) {
@@ -166,6 +168,30 @@ async fn nothing_is_left_behind(on: Service) {
     on.at(240.0);
     assert!(on.redis().is_none_or(|redis| redis.keys().is_empty()));
     assert_eq!(on.check("alice").await, fresh);
+}
+
+async fn a_denial_takes_nothing(on: Service) {
+    on.check_cost("alice", 3).await;
+    let before = on.check_cost("alice", 0).await;
+    for cost in [3, 4, 5, 6] {
+        assert!(!on.check_cost("alice", cost).await.is_allowed());
+        assert_eq!(on.check_cost("alice", 0).await, before, "after a denied cost of {cost}");
+    }
+    assert!(on.check_cost("alice", 2).await.is_allowed());
+}
+
+async fn a_clock_that_goes_back_a_day_blocks_nobody_for_longer_than_a_window(on: Service) {
+    on.at(86_400.0);
+    on.check_cost("alice", 3).await;
+    on.at(0.0);
+    // At most one extra refill.
+    let mut passed = 0;
+    for _ in 0..10 {
+        passed += u32::from(on.check("alice").await.is_allowed());
+    }
+    assert!(passed <= 3, "{passed}");
+    on.at(60.000_001);
+    assert!(on.check("alice").await.is_allowed());
 }
 
 #[tokio::test]
