@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::clock::{Clock, ManualClock, Span, Timestamp};
 use rlaas::limiter::Limiter;
-use rlaas::rules::{Draft, OnStoreFailure, Request, Rule, RuleSet};
+use rlaas::rules::{Draft, Request, Rule, RuleSet};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas::telemetry::metrics::Metrics;
 
@@ -116,14 +116,7 @@ async fn draw_row(out: &mut String, top: f64, algorithm: Algorithm) -> Result<()
 }
 
 fn limiter(algorithm: Algorithm, clock: &ManualClock) -> Result<Limiter, Box<dyn Error>> {
-    let rules = RuleSet {
-        default: Rule {
-            name: RuleSet::DEFAULT.to_owned(),
-            algorithm,
-            limit: Limit::new(UNITS, WINDOW)?,
-            on_store_failure: OnStoreFailure::Error,
-        },
-    };
+    let rules = RuleSet::new(Rule::default_of(algorithm, Limit::new(UNITS, WINDOW)?), Vec::new());
     let metrics = Arc::new(Metrics::new());
     let clock = Clock::Manual(clock.clone());
     let store = MemoryStore::new(MemorySettings::default(), clock, &metrics);

@@ -1,4 +1,4 @@
--- Decides every hit, then commits only if all allow: a denied request takes nothing anywhere.
+-- Decides every hit, then commits only if all enforced ones allow: a denied request takes nothing anywhere.
 --
 -- KEYS     the keys of the first hit, then those of the second, ...
 -- ARGV[1]  nonce        text, unique for each call; echoed, and the suffix of log entries
@@ -12,12 +12,13 @@
 --      +5  window       limit: µs
 --      +6  burst        limit: units at once
 --      +7  cost         units
+--      +8  enforced     1 if a denial stops the others from taking, 0 for a shadow
 --
 -- Reply: { nonce, time in µs }, then for each hit outcome (0 allowed, 1 denied, 2 impossible),
 -- current_count, remaining, then in µs retry_after, reset_after, ttl, delay.
 -- Without any hit: the keys were of another window than the time's; nothing was written.
 
-local FIELDS = 7
+local FIELDS = 8
 local REPLY_FIELDS = {
   'outcome', 'current_count', 'remaining', 'retry_after', 'reset_after', 'ttl', 'delay',
 }
@@ -33,6 +34,7 @@ local function parse(base, first_key)
     window = tonumber(ARGV[base + 5]),
     burst = tonumber(ARGV[base + 6]),
     cost = tonumber(ARGV[base + 7]),
+    enforced = ARGV[base + 8] == '1',
   }
 end
 
@@ -49,7 +51,7 @@ for base = 3, #ARGV - FIELDS, FIELDS do
   hit.state = hit.algorithm.load(hit, hit.now)
   if not hit.state then return { nonce, time } end
   hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, hit.cost)
-  all_allow = all_allow and hit.decision.outcome == ALLOWED
+  all_allow = all_allow and (hit.decision.outcome == ALLOWED or not hit.enforced)
   hits[#hits + 1] = hit
 end
 

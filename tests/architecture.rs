@@ -10,7 +10,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("clock", &[], &[]),
     ("telemetry", &[], &["prometheus_client", "tracing", "tracing_subscriber"]),
     ("algorithm", &["clock"], &["thiserror"]),
-    ("rules", &["algorithm"], &["thiserror"]),
+    ("rules", &["algorithm"], &["thiserror", "smallvec"]),
     (
         "store",
         &["rules", "algorithm", "clock", "telemetry"],
@@ -20,7 +20,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     (
         "limiter",
         &["store", "rules", "algorithm", "clock", "telemetry"],
-        &["tokio", "tracing", "thiserror", "arc_swap"],
+        &["tokio", "tracing", "thiserror", "arc_swap", "smallvec"],
     ),
     (
         "api",

@@ -11,7 +11,7 @@ use super::proto::{
 use crate::algorithm::{Algorithm, Outcome};
 use crate::clock::Span;
 use crate::limiter::{Limiter, RuleDecision, Source, Verdict};
-use crate::rules::{self, InvalidRequest, OnStoreFailure, Rule};
+use crate::rules::{self, Grant, InvalidRequest, Mode, OnStoreFailure, Rule};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 
 /// `ratelimit.v1.RateLimitService`.
@@ -53,10 +53,9 @@ impl RateLimitService for Service {
         _request: Request<GetConfigRequest>,
     ) -> Result<Response<GetConfigResponse>, Status> {
         let snapshot = self.limiter.snapshot();
-        let default_rule = show(&snapshot.rules.default);
         Ok(Response::new(GetConfigResponse {
-            rules: vec![default_rule.clone()],
-            default_rule: Some(default_rule),
+            default_rule: Some(show(snapshot.rules.default_rule())),
+            rules: snapshot.rules.iter().map(show).collect(),
             revision: snapshot.revision,
             store: self.limiter.store().name().to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -75,7 +74,7 @@ fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, InvalidRequest> {
 }
 
 fn respond(verdict: &Verdict) -> CheckResponse {
-    let decided = describe(&verdict.deciding);
+    let decided = describe(verdict.deciding());
     CheckResponse {
         allowed: verdict.is_allowed(),
         current_count: decided.current_count,
@@ -84,12 +83,12 @@ fn respond(verdict: &Verdict) -> CheckResponse {
         remaining: decided.remaining,
         retry_after: decided.retry_after,
         reset_after: decided.reset_after,
-        rule: decided.rule.clone(),
+        rule: decided.rule,
         algorithm: decided.algorithm,
-        source: source(verdict.deciding.source).into(),
+        source: source(verdict.deciding().source).into(),
         delay: decided.delay,
         reason: decided.reason,
-        decisions: vec![decided],
+        decisions: verdict.decisions.iter().map(describe).collect(),
     }
 }
 
@@ -100,29 +99,44 @@ fn describe(decided: &RuleDecision) -> proto::RuleDecision {
         Outcome::Allowed | Outcome::Impossible => None,
     };
     proto::RuleDecision {
-        rule: decided.rule.clone(),
+        rule: decided.rule.to_string(),
         algorithm: algorithm(decided.algorithm).into(),
         allowed: decision.is_allowed(),
         current_count: int64(decision.current_count),
         ttl: int64(decision.ttl.as_secs_ceil()),
-        limit: int64(decided.limit.units()),
+        limit: int64(units(decided.grant)),
         remaining: int64(decision.remaining),
         retry_after,
         reset_after: Some(duration(decision.reset_after)),
         delay: (decided.algorithm == Algorithm::LeakyBucket && decision.is_allowed())
             .then(|| duration(decision.delay)),
         reason: reason(decided).into(),
-        shadow: false,
+        shadow: decided.mode == Mode::Shadow,
     }
 }
 
 fn show(rule: &Rule) -> proto::Rule {
+    let limit = match rule.grant {
+        Grant::Limited(limit) => Some(limit),
+        Grant::Banned | Grant::Unlimited => None,
+    };
     proto::Rule {
-        name: rule.name.clone(),
+        name: rule.name.to_string(),
         algorithm: algorithm(rule.algorithm).into(),
-        max_requests: int64(rule.limit.units()),
-        window: Some(duration(rule.limit.window())),
+        max_requests: int64(units(rule.grant)),
+        window: limit.map(|limit| duration(limit.window())),
         fail_open: rule.on_store_failure == OnStoreFailure::Allow,
+        burst: limit.map_or(0, |limit| int64(limit.burst())),
+        shadow: rule.mode == Mode::Shadow,
+    }
+}
+
+/// Units per window; without bound is the largest number there is.
+fn units(grant: Grant) -> u64 {
+    match grant {
+        Grant::Limited(limit) => limit.units(),
+        Grant::Banned => 0,
+        Grant::Unlimited => u64::MAX,
     }
 }
 
@@ -146,6 +160,8 @@ fn source(source: Source) -> check_response::Source {
 fn reason(decided: &RuleDecision) -> check_response::Reason {
     match (decided.source, decided.decision.outcome) {
         (Source::FailOpen, _) => check_response::Reason::StoreUnavailable,
+        _ if decided.grant == Grant::Banned => check_response::Reason::Banned,
+        _ if decided.grant == Grant::Unlimited => check_response::Reason::Unlimited,
         (_, Outcome::Allowed) => check_response::Reason::WithinLimit,
         (_, Outcome::Denied { .. }) => check_response::Reason::OverLimit,
         (_, Outcome::Impossible) => check_response::Reason::CostAboveLimit,

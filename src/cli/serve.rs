@@ -69,14 +69,14 @@ fn store(settings: StoreSettings, metrics: &Arc<Metrics>) -> anyhow::Result<Stor
 
 fn announce(server: &Server, limiter: &Limiter) {
     let (grpc, http) = (server.grpc_address(), server.http_address());
-    let rule = &limiter.snapshot().rules.default;
+    let snapshot = limiter.snapshot();
+    let rule = snapshot.rules.default_rule();
     info!(
         %grpc, %http,
         version = env!("CARGO_PKG_VERSION"),
         store = limiter.store().name(),
         algorithm = rule.algorithm.name(),
-        max_requests = rule.limit.units(),
-        window = %rule.limit.window(),
+        rules = snapshot.rules.iter().count(),
         "serving"
     );
     println!("try: rlaas check alice --addr http://{grpc}");

@@ -5,6 +5,7 @@
 //! runs nothing.
 
 mod problem;
+mod rules;
 mod section;
 mod sources;
 mod values;
@@ -17,8 +18,7 @@ use std::time::Duration;
 
 use self::section::Section;
 use self::values::Invalid;
-use crate::algorithm::{Limit, LimitError};
-use crate::rules::{OnStoreFailure, Rule, RuleSet};
+use crate::rules::RuleSet;
 use crate::server::{ServerSettings, StoreHealth};
 use crate::store::{MemorySettings, RedisSettings};
 
@@ -56,7 +56,7 @@ impl Config {
         let config = Self {
             server: server(&mut root),
             store: store(&mut root),
-            rules: RuleSet { default: default_rule(&mut root) },
+            rules: rules::read(&mut root),
             effective: Vec::new(),
         };
         root.close();
@@ -123,31 +123,4 @@ fn redis(store: &mut Section<'_>) -> RedisSettings {
     });
     section.close();
     RedisSettings { url, key_prefix, timeout }
-}
-
-fn default_rule(root: &mut Section<'_>) -> Rule {
-    let mut section = root.section("rate-limiter");
-    let algorithm = section.read("use-algo", "sliding-window-log", values::algorithm);
-    let window = section.read("window-size", "60s", values::window);
-    let units = section.read("max-requests", "5", |value| {
-        values::whole(value, 1..=Limit::MAX_UNITS, LimitError::Units)
-    });
-    let fail_open = section.read("fail-open", "false", values::boolean);
-    let burst = section.read("burst", &units.to_string(), |value| {
-        values::whole(value, 1..=Limit::MAX_UNITS, LimitError::Units)
-    });
-    let limit = Limit::new(units, window).expect("both are in range");
-    let limit = limit.with_burst(burst).unwrap_or_else(|error| {
-        section.refuse("burst", error);
-        limit
-    });
-    match algorithm.accepts(&limit) {
-        _ if !section.is_sound() => {}
-        Ok(()) => {}
-        Err(error @ LimitError::NoBurst { .. }) => section.refuse("burst", error),
-        Err(error) => section.refuse("max-requests", error),
-    }
-    section.close();
-    let on_store_failure = if fail_open { OnStoreFailure::Allow } else { OnStoreFailure::Error };
-    Rule { name: RuleSet::DEFAULT.to_owned(), algorithm, limit, on_store_failure }
 }

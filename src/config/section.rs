@@ -130,6 +130,83 @@ impl<'a> Section<'a> {
         setting
     }
 
+    /// The value of `key`, if it is given and valid.
+    pub(super) fn optional<T>(
+        &mut self,
+        key: &'static str,
+        read: impl Fn(&Value) -> Read<T>,
+    ) -> Option<T> {
+        self.known.push(key);
+        let given = self.dict.and_then(|dict| dict.get(key))?;
+        let path = self.join(key);
+        match read(given) {
+            Ok((setting, value)) => {
+                let origin = self.tree.origin(given.tag());
+                self.tree.effective.borrow_mut().push(Effective { key: path, value, origin });
+                Some(setting)
+            }
+            Err(invalid) => {
+                self.tree.refuse(given.tag(), &path, invalid);
+                None
+            }
+        }
+    }
+
+    /// The value of `key`, which has to be given.
+    pub(super) fn required<T>(
+        &mut self,
+        key: &'static str,
+        read: impl Fn(&Value) -> Read<T>,
+    ) -> Option<T> {
+        if self.dict.is_some_and(|dict| !dict.contains_key(key)) {
+            let tag = self.dict.and_then(|dict| dict.values().next()).map_or(Tag::Default, tag_of);
+            self.tree.refuse(tag, &self.join(key), Invalid::new("missing"));
+        }
+        self.optional(key, read)
+    }
+
+    /// The sections of the list below `key`.
+    pub(super) fn list(&mut self, key: &'static str) -> Vec<Section<'a>> {
+        const VALID: Invalid = Invalid::new("valid is a list of sections");
+        self.known.push(key);
+        let path = self.join(key);
+        let items = match self.dict.and_then(|dict| dict.get(key)) {
+            Some(Value::Array(_, items)) => items.as_slice(),
+            Some(Value::Empty(..)) | None => &[],
+            Some(other) => {
+                self.tree.refuse(tag_of(other), &path, VALID);
+                &[]
+            }
+        };
+        let mut sections = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            let path = format!("{path}[{index}]");
+            match item.as_dict() {
+                Some(dict) => sections.push(self.tree.section(path, Some(dict))),
+                None => self.tree.refuse(tag_of(item), &path, VALID),
+            }
+        }
+        sections
+    }
+
+    /// Every key and value: the keys are data.
+    pub(super) fn entries<T>(&mut self, read: impl Fn(&Value) -> Read<T>) -> Vec<(&'a str, T)> {
+        let entries = self.dict.take().into_iter().flatten();
+        let read = entries.filter_map(|(key, value)| match read(value) {
+            Ok((setting, _)) => Some((key.as_str(), setting)),
+            Err(invalid) => {
+                self.tree.refuse(value.tag(), &self.join(key), invalid);
+                None
+            }
+        });
+        read.collect()
+    }
+
+    /// Is `key` given?
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.dict.is_some_and(|dict| dict.contains_key(key))
+    }
+
     /// Refuses the value of `key` for a reason that only other values tell.
     pub(super) fn refuse(&self, key: &str, invalid: impl Into<Invalid>) {
         let tag = self.dict.and_then(|dict| dict.get(key)).map_or(Tag::Default, Value::tag);

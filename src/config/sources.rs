@@ -138,25 +138,42 @@ impl Layers {
                 self.problems.push(Problem::Twice { origin, key: key_spelled, other });
                 continue;
             }
-            let value = match value {
-                Value::Dict(tag, dict) => {
-                    Value::Dict(tag, self.canonical(origin, &key_path, &key_spelled, dict))
-                }
-                value => value,
-            };
+            let value = self.canonical_value(origin, &key_path, &key_spelled, value);
             canonical.insert(name, value);
         }
         canonical
+    }
+
+    fn canonical_value(&mut self, origin: &str, path: &str, spelled: &str, value: Value) -> Value {
+        match value {
+            Value::Dict(tag, dict) => Value::Dict(tag, self.canonical(origin, path, spelled, dict)),
+            Value::Array(tag, items) => {
+                let items = items.into_iter().enumerate().map(|(index, item)| {
+                    let (path, spelled) =
+                        (format!("{path}[{index}]"), format!("{spelled}[{index}]"));
+                    self.canonical_value(origin, &path, &spelled, item)
+                });
+                Value::Array(tag, items.collect())
+            }
+            value => value,
+        }
     }
 }
 
 /// The one name of a key that has several.
 fn canonical_name(path: &str, key: &str) -> String {
+    if path.ends_with(".match.attributes") {
+        return key.to_owned();
+    }
     let key = key.replace('_', "-");
+    let is_rule = path.starts_with("rules[");
     let name = match (path, key.as_str()) {
         ("rate-limiter", "algorithm" | "strategy") => "use-algo",
         ("rate-limiter", "limit" | "limit-count") => "max-requests",
         ("rate-limiter", "window" | "window-seconds") => "window-size",
+        (_, "use-algo" | "strategy") if is_rule => "algorithm",
+        (_, "max-requests" | "limit-count") if is_rule => "limit",
+        (_, "window-size" | "window-seconds") if is_rule => "window",
         _ => return key,
     };
     name.to_owned()

@@ -54,6 +54,16 @@ pub(super) fn word<T: Copy>(value: &Value, words: &[(&'static str, T)]) -> Read<
     Ok((*setting, (*word).to_owned()))
 }
 
+/// A text, or several.
+pub(super) fn texts(value: &Value) -> Result<Vec<String>, Invalid> {
+    let invalid = || Invalid::new("valid is a text or a list of texts");
+    let texts = match value {
+        Value::Array(_, items) => items.iter().map(text).collect(),
+        value => text(value).map(|text| vec![text]),
+    };
+    texts.filter(|texts: &Vec<String>| !texts.is_empty()).ok_or_else(invalid)
+}
+
 /// `true` or `false`.
 pub(super) fn boolean(value: &Value) -> Read<bool> {
     let setting: bool = text(value)

@@ -7,15 +7,18 @@ mod verdict;
 
 pub use verdict::{RuleDecision, Source, Verdict};
 
+use self::verdict::uncounted;
+
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use smallvec::SmallVec;
 use thiserror::Error;
 use tracing::debug;
 
-use crate::algorithm::Cost;
-use crate::rules::{OnStoreFailure, Request, Rule, RuleSet};
-use crate::store::{Hit, Intent, Store, StoreError};
+use crate::algorithm::{Decision, Outcome};
+use crate::rules::{Grant, Match, Mode, OnStoreFailure, Request, RuleSet};
+use crate::store::{Decisions, Hit, Intent, Store, StoreError};
 use crate::telemetry::metrics::{DecisionLabels, KindLabels, Metrics, RuleLabels};
 
 /// Decides requests by the rules in force, in one store.
@@ -50,25 +53,31 @@ impl Limiter {
         Self { snapshot: ArcSwap::from_pointee(Snapshot { rules, revision: 1 }), store, metrics }
     }
 
-    /// Decides one request, and takes its cost if it may pass and is not a dry run.
+    /// Decides one request by every rule that it meets, in one atomic step, and takes its cost if
+    /// all enforced ones allow it and it is no dry run.
     ///
     /// # Errors
     ///
-    /// [`CheckError::StoreUnavailable`] if the store fails and the rule's policy is
+    /// [`CheckError::StoreUnavailable`] if the store fails and the policy of a rule is
     /// [`OnStoreFailure::Error`].
     pub async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         let snapshot = self.snapshot.load_full();
-        let (rule, key) = snapshot.rules.matching(request);
-        let hit =
-            Hit { key: &key, algorithm: rule.algorithm, limit: &rule.limit, cost: request.cost() };
-        let intent = if request.dry_run() { Intent::Look } else { Intent::Take };
+        let matches = snapshot.rules.matching(request);
+        let hits: SmallVec<[Hit<'_>; 2]> =
+            matches.iter().filter_map(|found| hit(found, request)).collect();
+        let is_banned = matches.iter().any(is_ban);
+        let intent = if request.dry_run() || is_banned { Intent::Look } else { Intent::Take };
 
-        let decided = match self.store.check(&[hit], intent).await {
-            Ok(decisions) => RuleDecision::decided(rule, decisions[0]),
-            Err(error) => self.degrade(rule, request.cost(), error)?,
+        let decided = match hits.as_slice() {
+            [] => Ok(Decisions::new()),
+            hits => self.store.check(hits, intent).await,
         };
-        self.observe(&decided);
-        Ok(Verdict::fold(decided))
+        let decisions = match decided {
+            Ok(decisions) => assemble(&matches, &decisions),
+            Err(error) => self.degrade(&matches, error)?,
+        };
+        decisions.iter().for_each(|decided| self.observe(decided));
+        Ok(Verdict::fold(decisions))
     }
 
     /// Puts other rules in force, all at once; states that are there stay.
@@ -90,34 +99,78 @@ impl Limiter {
 
     /// Does every rule have an answer when the store has none?
     pub fn decides_without_store(&self) -> bool {
-        self.snapshot.load().rules.default.on_store_failure != OnStoreFailure::Error
+        self.snapshot
+            .load()
+            .rules
+            .iter()
+            .all(|rule| rule.on_store_failure != OnStoreFailure::Error || rule.mode == Mode::Shadow)
     }
 
-    /// What the rule says about a store that did not decide.
-    fn degrade(
-        &self,
-        rule: &Rule,
-        cost: Cost,
-        error: StoreError,
-    ) -> Result<RuleDecision, CheckError> {
+    /// What the rules say about a store that did not decide.
+    fn degrade(&self, matches: &[Match<'_>], error: StoreError) -> Result<Decided, CheckError> {
         self.metrics.store_errors.get_or_create(&KindLabels { kind: error.kind() }).inc();
-        debug!(rule = %rule.name, %error, "store failed");
-        match rule.on_store_failure {
-            OnStoreFailure::Error => Err(CheckError::StoreUnavailable(error)),
-            OnStoreFailure::Allow => {
-                self.metrics.fail_open.get_or_create(&RuleLabels { rule: rule.name.clone() }).inc();
-                Ok(RuleDecision::fail_open(rule, cost))
-            }
+        debug!(%error, "store failed");
+        let degraded = matches.iter().map(|found| match found.grant {
+            Grant::Limited(_) => RuleDecision::degraded(found.rule, found.grant),
+            grant => Some(RuleDecision::new(found.rule, grant, without_store(grant))),
+        });
+        let decisions: Option<Decided> = degraded.collect();
+        let decisions = decisions.ok_or(CheckError::StoreUnavailable(error))?;
+        for decided in decisions.iter().filter(|decided| decided.source == Source::FailOpen) {
+            let labels = RuleLabels { rule: decided.rule.to_string() };
+            self.metrics.fail_open.get_or_create(&labels).inc();
         }
+        Ok(decisions)
     }
 
     fn observe(&self, decided: &RuleDecision) {
         let labels = DecisionLabels {
-            rule: decided.rule.clone(),
+            rule: decided.rule.to_string(),
             algorithm: decided.algorithm.name(),
-            outcome: if decided.decision.is_allowed() { "allowed" } else { "denied" },
+            outcome: match (decided.mode, decided.decision.is_allowed()) {
+                (_, true) => "allowed",
+                (Mode::Enforced, false) => "denied",
+                (Mode::Shadow, false) => "shadow_denied",
+            },
             source: decided.source.name(),
         };
         self.metrics.decisions.get_or_create(&labels).inc();
+    }
+}
+
+type Decided = SmallVec<[RuleDecision; 1]>;
+
+/// What the store has to decide, if anything.
+fn hit<'a>(found: &'a Match<'_>, request: &Request<'_>) -> Option<Hit<'a>> {
+    let Grant::Limited(limit) = &found.grant else { return None };
+    let algorithm = found.rule.algorithm;
+    let mode = found.rule.mode;
+    Some(Hit { key: &found.key, algorithm, limit, cost: request.cost(), mode })
+}
+
+fn is_ban(found: &Match<'_>) -> bool {
+    found.grant == Grant::Banned && found.rule.mode == Mode::Enforced
+}
+
+/// Brings the store's decisions, which are those of the limited matches in order, to the matches.
+fn assemble(matches: &[Match<'_>], decisions: &[Decision]) -> Decided {
+    let mut decisions = decisions.iter();
+    let decided = matches.iter().map(|found| {
+        let decision = match found.grant {
+            Grant::Limited(_) => *decisions.next().expect("a decision for each hit"),
+            grant => without_store(grant),
+        };
+        RuleDecision::new(found.rule, found.grant, decision)
+    });
+    decided.collect()
+}
+
+/// What a grant says for which nothing is counted.
+fn without_store(grant: Grant) -> Decision {
+    match grant {
+        Grant::Banned => uncounted(Outcome::Impossible),
+        Grant::Limited(_) | Grant::Unlimited => {
+            Decision { remaining: u64::MAX, ..uncounted(Outcome::Allowed) }
+        }
     }
 }

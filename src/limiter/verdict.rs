@@ -1,77 +1,116 @@
 //! The outcome for a request, folded from the decisions of its rules.
 
-use crate::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::algorithm::{Algorithm, Decision, Outcome};
 use crate::clock::Span;
-use crate::rules::Rule;
+use crate::rules::{Grant, Mode, OnStoreFailure, Rule};
 
 /// The outcome for a request.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// The decision that tells most: of the denying ones that with the longest wait, else the one
-    /// with the least left.
-    pub deciding: RuleDecision,
-}
-
-impl Verdict {
-    /// The verdict of one rule.
-    pub fn fold(decided: RuleDecision) -> Self {
-        Self { deciding: decided }
-    }
-
-    /// May the request pass?
-    pub fn is_allowed(&self) -> bool {
-        self.deciding.decision.is_allowed()
-    }
+    /// What each rule that matched says, by name.
+    pub decisions: SmallVec<[RuleDecision; 1]>,
+    /// Which of them tells most.
+    deciding: usize,
 }
 
 /// What one rule says about a request.
 #[derive(Clone, Debug)]
 pub struct RuleDecision {
     /// Name of the rule.
-    pub rule: String,
+    pub rule: Arc<str>,
     /// Its algorithm.
     pub algorithm: Algorithm,
-    /// Its limit.
-    pub limit: Limit,
+    /// What it grants to this request.
+    pub grant: Grant,
+    /// Is it enforced?
+    pub mode: Mode,
     /// What it says.
     pub decision: Decision,
     /// Where that comes from.
     pub source: Source,
 }
 
+/// Where a decision comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The store decided, or nothing had to be counted.
+    Store,
+    /// The store did not answer and the rule lets requests pass.
+    FailOpen,
+}
+
+impl Verdict {
+    /// Folds the decisions of all rules that matched, of which there is at least one.
+    ///
+    /// The one that decides: of the enforced ones that deny that with the longest wait, for ever
+    /// being the longest; else of the enforced ones that with the least left.
+    pub(super) fn fold(decisions: SmallVec<[RuleDecision; 1]>) -> Self {
+        let weight = |decided: &RuleDecision| {
+            let wait = match decided.decision.outcome {
+                Outcome::Allowed => None,
+                Outcome::Denied { retry_after } => Some(retry_after),
+                Outcome::Impossible => Some(Span::from_micros(u64::MAX)),
+            };
+            (decided.mode == Mode::Enforced, wait, Reverse(decided.decision.remaining))
+        };
+        // Of equals the first by name: the last of the reversed order.
+        let heaviest = decisions.iter().enumerate().rev().max_by_key(|(_, one)| weight(one));
+        let deciding = heaviest.map_or(0, |(position, _)| position);
+        Self { decisions, deciding }
+    }
+
+    /// The decision that tells most.
+    pub fn deciding(&self) -> &RuleDecision {
+        &self.decisions[self.deciding]
+    }
+
+    /// May the request pass?
+    pub fn is_allowed(&self) -> bool {
+        !self.decisions.iter().any(RuleDecision::stops)
+    }
+}
+
 impl RuleDecision {
-    pub(super) fn decided(rule: &Rule, decision: Decision) -> Self {
+    pub(super) fn new(rule: &Rule, grant: Grant, decision: Decision) -> Self {
         Self {
-            rule: rule.name.clone(),
+            rule: Arc::clone(&rule.name),
             algorithm: rule.algorithm,
-            limit: rule.limit,
+            grant,
+            mode: rule.mode,
             decision,
             source: Source::Store,
         }
     }
 
-    /// The request passes because the store did not answer. Nothing is known, so nothing is said
-    /// to be used.
-    pub(super) fn fail_open(rule: &Rule, cost: Cost) -> Self {
-        let decision = Decision {
-            outcome: Outcome::Allowed,
-            current_count: 0,
-            remaining: rule.limit.units().saturating_sub(cost.units()),
-            reset_after: Span::ZERO,
-            ttl: Span::ZERO,
-            delay: Span::ZERO,
-        };
-        Self { source: Source::FailOpen, ..Self::decided(rule, decision) }
+    /// The request passes this rule because the store did not answer; `None` if it must not.
+    /// Nothing is known, so nothing is said to be used.
+    pub(super) fn degraded(rule: &Rule, grant: Grant) -> Option<Self> {
+        let passes = rule.mode == Mode::Shadow || rule.on_store_failure == OnStoreFailure::Allow;
+        let decision = uncounted(Outcome::Allowed);
+        passes.then(|| Self { source: Source::FailOpen, ..Self::new(rule, grant, decision) })
+    }
+
+    /// Does it stop the request?
+    pub(super) fn stops(&self) -> bool {
+        self.mode == Mode::Enforced && !self.decision.is_allowed()
     }
 }
 
-/// Where a decision comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// The store decided.
-    Store,
-    /// The store did not answer and the rule lets requests pass.
-    FailOpen,
+/// A decision for which nothing is counted.
+pub(super) const fn uncounted(outcome: Outcome) -> Decision {
+    Decision {
+        outcome,
+        current_count: 0,
+        remaining: 0,
+        reset_after: Span::ZERO,
+        ttl: Span::ZERO,
+        delay: Span::ZERO,
+    }
 }
 
 impl Source {

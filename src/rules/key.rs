@@ -15,12 +15,33 @@ pub struct Key {
 
 impl Key {
     /// The documented key of the default rule: `rate_limit:` and the id.
-    pub(super) fn of_default_rule(user_id: &str) -> Self {
-        const NAMESPACE: &str = "rate_limit:";
-        let mut text = String::with_capacity(NAMESPACE.len() + user_id.len());
-        text.push_str(NAMESPACE);
-        push_encoded(&mut text, user_id);
-        Self { text, id_at: NAMESPACE.len() }
+    pub(super) fn of_default_rule<'a>(values: impl Iterator<Item = Option<&'a str>>) -> Self {
+        Self::new("rate_limit:".to_owned(), values)
+    }
+
+    /// The key of a named rule: `rule:`, its name, and the id.
+    pub(super) fn of_rule<'a>(name: &str, values: impl Iterator<Item = Option<&'a str>>) -> Self {
+        let mut namespace = String::from("rule:");
+        push_encoded(&mut namespace, name);
+        namespace.push(':');
+        Self::new(namespace, values)
+    }
+
+    /// The id is the values with `:` between them. One that is absent is a `%` alone, which no
+    /// value is encoded as.
+    fn new<'a>(namespace: String, values: impl Iterator<Item = Option<&'a str>>) -> Self {
+        let mut text = namespace;
+        let id_at = text.len();
+        for (position, value) in values.enumerate() {
+            if position > 0 {
+                text.push(':');
+            }
+            match value {
+                Some(value) => push_encoded(&mut text, value),
+                None => text.push('%'),
+            }
+        }
+        Self { text, id_at }
     }
 
     /// The whole key: namespace, then id.
@@ -55,16 +76,38 @@ fn push_encoded(text: &mut String, value: &str) {
 mod tests {
     use super::*;
 
+    fn default_key(user_id: &str) -> Key {
+        Key::of_default_rule([Some(user_id)].into_iter())
+    }
+
     #[test]
     fn the_default_rule_has_the_documented_key() {
-        let key = Key::of_default_rule("alice");
+        let key = default_key("alice");
         assert_eq!(key.as_str(), "rate_limit:alice");
         assert_eq!((key.namespace(), key.id()), ("rate_limit:", "alice"));
     }
 
     #[test]
     fn bytes_with_a_meaning_are_encoded() {
-        let key = Key::of_default_rule("a:b%3A{c}\0\n\u{85}é/ 💡");
+        let key = default_key("a:b%3A{c}\0\n\u{85}é/ 💡");
         assert_eq!(key.id(), "a%3Ab%253A%7Bc%7D%00%0A%C2%85é/ 💡");
+    }
+
+    #[test]
+    fn absent_empty_and_joined_values_differ() {
+        let key = |values: &[Option<&str>]| Key::of_rule("r:1", values.iter().copied());
+        assert_eq!(key(&[Some("a"), Some("b")]).as_str(), "rule:r%3A1:a:b");
+        let ids = [
+            key(&[Some("a"), Some("b")]),
+            key(&[Some("a:b")]),
+            key(&[Some("a"), None]),
+            key(&[Some("a"), Some("")]),
+            key(&[Some("a"), Some("%")]),
+            key(&[Some(""), Some("a")]),
+            key(&[None, Some("a")]),
+        ];
+        for (position, one) in ids.iter().enumerate() {
+            assert!(!ids[position + 1..].contains(one), "{one:?}");
+        }
     }
 }

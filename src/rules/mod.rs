@@ -4,48 +4,102 @@
 //! This room knows nothing of stores and protocols.
 
 mod key;
+mod matcher;
+mod pattern;
 mod request;
+mod rule;
 
 pub use key::Key;
+pub use matcher::Matcher;
+pub use pattern::{Pattern, Text};
 pub use request::{Draft, InvalidRequest, Request};
+pub use rule::{Grant, Mode, OnStoreFailure, Override, Part, Rule};
 
-use crate::algorithm::{Algorithm, Limit};
+use std::collections::HashMap;
 
-/// Matcher + key + limit + algorithm + policies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
-    /// Unique name, shown to callers and in metrics.
-    pub name: String,
-    /// Which algorithm decides.
-    pub algorithm: Algorithm,
-    /// How many per window.
-    pub limit: Limit,
-    /// What a request meets when the store does not answer.
-    pub on_store_failure: OnStoreFailure,
-}
+use smallvec::SmallVec;
 
-/// What a request meets when the store does not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnStoreFailure {
-    /// The call fails: fail-closed, the caller decides.
-    Error,
-    /// The request passes: fail-open.
-    Allow,
-}
-
-/// The rules in force.
+/// The rules in force: every one that matches applies, in no order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSet {
-    /// Applies where no other rule matches.
-    pub default: Rule,
+    default: Rule,
+    /// By name, so that the order in a file changes nothing.
+    named: Vec<Rule>,
+    /// Rules that ask for an exact value of a part, by that part and value: each rule stands under
+    /// one part.
+    by_value: HashMap<Part, HashMap<String, Vec<usize>>>,
+    /// The other rules: each request looks at all of them.
+    others: Vec<usize>,
 }
 
-impl RuleSet {
-    /// Name of the default rule.
-    pub const DEFAULT: &str = "default";
+/// What one rule has to say about a request.
+#[derive(Clone, Debug)]
+pub struct Match<'a> {
+    /// The rule.
+    pub rule: &'a Rule,
+    /// What it grants to this request.
+    pub grant: Grant,
+    /// Names the state.
+    pub key: Key,
+}
 
-    /// The rule that `request` meets, with the key of its state.
-    pub fn matching(&self, request: &Request<'_>) -> (&Rule, Key) {
-        (&self.default, Key::of_default_rule(request.user_id()))
+/// The rules that a request meets.
+pub type Matches<'a> = SmallVec<[Match<'a>; 2]>;
+
+impl RuleSet {
+    /// Indexes the rules. Their names must differ.
+    pub fn new(default: Rule, mut named: Vec<Rule>) -> Self {
+        named.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut by_value: HashMap<Part, HashMap<String, Vec<usize>>> = HashMap::new();
+        let mut others = Vec::new();
+        for (index, rule) in named.iter().enumerate() {
+            let Some((part, values)) = rule.matcher.exact() else {
+                others.push(index);
+                continue;
+            };
+            let of_part = by_value.entry(part.clone()).or_default();
+            for value in values {
+                let of_value = of_part.entry(value.to_owned()).or_default();
+                // A value that is said twice counts once.
+                if of_value.last() != Some(&index) {
+                    of_value.push(index);
+                }
+            }
+        }
+        Self { default, named, by_value, others }
+    }
+
+    /// The rules that `request` meets; the default rule where no other is enforced.
+    pub fn matching(&self, request: &Request<'_>) -> Matches<'_> {
+        let looked_up =
+            self.by_value.iter().filter_map(|(part, by_value)| by_value.get(part.of(request)?));
+        let mut candidates: SmallVec<[usize; 8]> =
+            looked_up.flatten().chain(&self.others).copied().collect();
+        candidates.sort_unstable();
+        let rules = candidates.into_iter().map(|index| &self.named[index]);
+        let mut matches: Matches<'_> = rules
+            .filter(|rule| rule.matcher.fit(request).is_some())
+            .map(|rule| Match::new(rule, request))
+            .collect();
+        if matches.iter().all(|other| other.rule.mode == Mode::Shadow) {
+            matches.push(Match::new(&self.default, request));
+        }
+        matches
+    }
+
+    /// The rule that applies where no other is enforced.
+    pub fn default_rule(&self) -> &Rule {
+        &self.default
+    }
+
+    /// Every rule, the default one first, then by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Rule> {
+        std::iter::once(&self.default).chain(&self.named)
+    }
+}
+
+impl<'a> Match<'a> {
+    fn new(rule: &'a Rule, request: &Request<'_>) -> Self {
+        Self { rule, grant: rule.grant_for(request), key: rule.key_for(request) }
     }
 }

@@ -16,6 +16,7 @@ use self::shard::Shard;
 use super::{Decisions, Hit, Intent};
 use crate::algorithm::{Cost, Decision};
 use crate::clock::{Clock, Timestamp};
+use crate::rules::Mode;
 use crate::telemetry::metrics::Metrics;
 
 /// Slots that a request sweeps on its way, in each shard that it locks.
@@ -70,7 +71,10 @@ impl MemoryStore {
         for (hit, place) in hits.iter().zip(&places) {
             decisions.push(decide(of(&mut shards, place), place, hit, time, hit.cost));
         }
-        let all_allow = decisions.iter().all(Decision::is_allowed);
+        let stops = |(hit, decision): (&Hit<'_>, &Decision)| {
+            hit.mode == Mode::Enforced && !decision.is_allowed()
+        };
+        let all_allow = !hits.iter().zip(&decisions).any(stops);
 
         for ((hit, place), decision) in hits.iter().zip(&places).zip(&mut decisions) {
             let shard = of(&mut shards, place);

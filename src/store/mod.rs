@@ -16,7 +16,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::algorithm::{Algorithm, Cost, Decision, Limit};
-use crate::rules::Key;
+use crate::rules::{Key, Mode};
 
 /// One key + rule + cost, ready for a store.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,8 @@ pub struct Hit<'a> {
     pub limit: &'a Limit,
     /// Units to take.
     pub cost: Cost,
+    /// Does a denial stop the others from taking?
+    pub mode: Mode,
 }
 
 /// What is to be done with a decision.
@@ -53,7 +55,7 @@ pub enum Store {
 }
 
 impl Store {
-    /// Decides every hit in one atomic step and takes the units only if all allow.
+    /// Decides every hit in one atomic step and takes the units only if all enforced ones allow.
     ///
     /// Where nothing is taken, the outcome of a hit is that of its cost, and the numbers are those
     /// of the state as it stays.

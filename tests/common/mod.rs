@@ -13,25 +13,18 @@ use std::time::{Duration, Instant};
 
 use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::clock::Span;
-use rlaas::rules::{OnStoreFailure, Rule, RuleSet};
+use rlaas::rules::{Rule, RuleSet};
 
 /// A default rule and no other.
 pub fn rules(algorithm: Algorithm, units: u64, window: Span) -> RuleSet {
-    RuleSet {
-        default: Rule {
-            name: RuleSet::DEFAULT.to_owned(),
-            algorithm,
-            limit: Limit::new(units, window).expect("a valid limit"),
-            on_store_failure: OnStoreFailure::Error,
-        },
-    }
+    rules_with_burst(algorithm, units, window, units)
 }
 
 /// A default rule with a burst of its own.
 pub fn rules_with_burst(algorithm: Algorithm, units: u64, window: Span, burst: u64) -> RuleSet {
-    let mut rules = rules(algorithm, units, window);
-    rules.default.limit = rules.default.limit.with_burst(burst).expect("a valid burst");
-    rules
+    let limit = Limit::new(units, window).and_then(|limit| limit.with_burst(burst));
+    let limit = limit.expect("a valid limit");
+    RuleSet::new(Rule::default_of(algorithm, limit), Vec::new())
 }
 
 /// A directory of its own, removed when it is dropped.

@@ -116,12 +116,12 @@ impl Service {
 
     /// Decides one request.
     pub async fn check_cost(&self, user: &str, cost: u64) -> Decision {
-        self.verdict(user, Some(cost), false).await.expect("a verdict").deciding.decision
+        self.verdict(user, Some(cost), false).await.expect("a verdict").deciding().decision
     }
 
     /// Decides one request and takes nothing.
     pub async fn dry_run(&self, user: &str, cost: u64) -> Decision {
-        self.verdict(user, Some(cost), true).await.expect("a verdict").deciding.decision
+        self.verdict(user, Some(cost), true).await.expect("a verdict").deciding().decision
     }
 
     pub async fn verdict(

@@ -6,6 +6,7 @@ use super::scripts::Script;
 use super::settings::KeyPrefix;
 use crate::algorithm::{Decision, Outcome, window_index};
 use crate::clock::{Span, Timestamp};
+use crate::rules::Mode;
 use crate::store::{Decisions, Hit, Intent, StoreError};
 
 /// Integers in a reply for each hit.
@@ -124,6 +125,7 @@ impl Call {
                 window.as_micros(),
                 hit.limit.burst(),
                 hit.cost.units(),
+                u64::from(hit.mode == Mode::Enforced),
             ]
             .map(|number| number.to_string()),
         );

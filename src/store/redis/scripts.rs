@@ -34,7 +34,9 @@ impl Scripts {
     /// The shortest script that can decide `hits`.
     pub(super) fn script_for(&self, hits: &[Hit<'_>]) -> &Script {
         match hits {
-            [hit] => &self.single[hit.algorithm as usize],
+            [hit, others @ ..] if others.iter().all(|other| other.algorithm == hit.algorithm) => {
+                &self.single[hit.algorithm as usize]
+            }
             _ => &self.joined,
         }
     }

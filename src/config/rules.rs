@@ -1,0 +1,238 @@
+//! The rules: `rate-limiter` (the default rule) and `rules`.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use figment::value::Value;
+
+use super::section::Section;
+use super::values::{self, Invalid, Read};
+use crate::algorithm::{Algorithm, Limit, LimitError};
+use crate::clock::Span;
+use crate::rules::{
+    Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Request, Rule, RuleSet, Text,
+};
+
+/// Most rules, and most overrides of one.
+const MOST: usize = 100_000;
+
+pub(super) fn read(root: &mut Section<'_>) -> RuleSet {
+    let default = default_rule(root);
+    let mut taken = HashSet::new();
+    let mut named = Vec::new();
+    let sections = root.list("rules");
+    if sections.len() > MOST {
+        root.refuse("rules", Invalid(Cow::Owned(format!("valid is up to {MOST} of them"))));
+    }
+    for section in sections {
+        named.extend(named_rule(section, &mut taken));
+    }
+    RuleSet::new(default, named)
+}
+
+fn default_rule(root: &mut Section<'_>) -> Rule {
+    let mut section = root.section("rate-limiter");
+    let rate = Rate {
+        algorithm: section.read("use-algo", "sliding-window-log", values::algorithm),
+        window: section.read("window-size", "60s", values::window),
+        units: section.read("max-requests", "5", units),
+    };
+    let burst = section.read("burst", &rate.units.to_string(), units);
+    let fail_open = section.read("fail-open", "false", values::boolean);
+    let key_by = section.optional("key-by", parts).unwrap_or_else(|| vec![Part::UserId]);
+    let limit = rate.limit(&section, "max-requests", Some(burst));
+    section.close();
+    // Where the limit is refused nothing is taken from here.
+    let limit = limit.unwrap_or(Limit::new(1, Limit::MAX_WINDOW).expect("a valid limit"));
+    let on_store_failure = if fail_open { OnStoreFailure::Allow } else { OnStoreFailure::Error };
+    Rule { key_by, on_store_failure, ..Rule::default_of(rate.algorithm, limit) }
+}
+
+/// `None` if it has a problem, which is told.
+fn named_rule(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<Rule> {
+    let name = section.required("name", name);
+    if let Some(name) = &name
+        && !taken.insert(name.clone())
+    {
+        section.refuse("name", Invalid::new("another rule has this name"));
+    }
+    let matcher = matcher_with_endpoint(&mut section);
+    let key_by = section.optional("key-by", parts).unwrap_or_else(|| vec![Part::UserId]);
+    let algorithm = section.optional("algorithm", values::algorithm);
+    let algorithm = algorithm.unwrap_or(Algorithm::SlidingWindowLog);
+    let limited = section.required("limit", units);
+    let window = section.required("window", values::window);
+    let burst = section.optional("burst", units);
+    let mode = match section.optional("shadow", values::boolean) {
+        Some(true) => Mode::Shadow,
+        Some(false) | None => Mode::Enforced,
+    };
+    let on_store_failure = on_store_failure(&mut section);
+    let rate = Rate { algorithm, units: limited?, window: window? };
+    let limit = rate.limit(&section, "limit", burst);
+    let overrides = section.list("overrides");
+    if overrides.len() > MOST {
+        section.refuse("overrides", Invalid(Cow::Owned(format!("valid is up to {MOST} of them"))));
+    }
+    let overrides = overrides.into_iter().filter_map(|other| exception(other, rate)).collect();
+    section.close();
+    Some(Rule {
+        name: name?.into(),
+        matcher,
+        key_by,
+        algorithm,
+        grant: Grant::Limited(limit?),
+        overrides,
+        mode,
+        on_store_failure,
+    })
+}
+
+/// An override: `limit`, `limit: 0` or `unlimited: true`.
+fn exception(mut section: Section<'_>, rate: Rate) -> Option<Override> {
+    let matcher = matcher(&mut section);
+    if matcher.patterns.is_empty() {
+        section.refuse("match", Invalid::new("missing: it says to whom this is granted"));
+    }
+    let unlimited = section.optional("unlimited", values::boolean).unwrap_or(false);
+    let limited = section.optional("limit", |value| {
+        values::whole(value, 0..=Limit::MAX_UNITS, Invalid::new("valid is 0 to 1000000000"))
+    });
+    let burst = section.optional("burst", units);
+    let grant = match (unlimited, limited) {
+        (true, None) => Some(Grant::Unlimited),
+        (false, Some(0)) => Some(Grant::Banned),
+        (false, Some(units)) => {
+            Rate { units, ..rate }.limit(&section, "limit", burst).map(Grant::Limited)
+        }
+        (true, Some(_)) | (false, None) => {
+            section.refuse("limit", Invalid::new("give either limit or unlimited: true"));
+            None
+        }
+    };
+    section.close();
+    Some(Override { matcher, grant: grant? })
+}
+
+/// How many, per how long, by which algorithm.
+#[derive(Clone, Copy)]
+struct Rate {
+    algorithm: Algorithm,
+    units: u64,
+    window: Span,
+}
+
+impl Rate {
+    /// The limit, unless it is not valid, which is told at its key.
+    fn limit(self, section: &Section<'_>, units_key: &str, burst: Option<u64>) -> Option<Limit> {
+        if !section.is_sound() {
+            return None;
+        }
+        let refuse = |error: LimitError| {
+            let key = match error {
+                LimitError::Burst { .. } | LimitError::NoBurst { .. } => "burst",
+                LimitError::Units | LimitError::Window | LimitError::TooMany { .. } => units_key,
+            };
+            section.refuse(key, error);
+        };
+        let limit = Limit::new(self.units, self.window)
+            .and_then(|limit| burst.map_or(Ok(limit), |burst| limit.with_burst(burst)))
+            .and_then(|limit| self.algorithm.accepts(&limit).map(|()| limit));
+        limit.map_err(refuse).ok()
+    }
+}
+
+/// `endpoint`, which is short for `match: { resource }`, and `match`.
+fn matcher_with_endpoint(section: &mut Section<'_>) -> Matcher {
+    let endpoint = section.optional("endpoint", pattern);
+    let mut matcher = matcher(section);
+    if let Some(endpoint) = endpoint {
+        if matcher.patterns.iter().any(|(part, _)| *part == Part::Resource) {
+            section.refuse("endpoint", Invalid::new("the same as match.resource; give only one"));
+        }
+        matcher.patterns.push((Part::Resource, endpoint));
+    }
+    matcher
+}
+
+fn matcher(section: &mut Section<'_>) -> Matcher {
+    let mut conditions = section.section("match");
+    let mut patterns = Vec::new();
+    let resource = conditions.optional("resource", pattern);
+    patterns.extend(resource.map(|pattern| (Part::Resource, pattern)));
+    let user_id = conditions.optional("user-id", pattern);
+    patterns.extend(user_id.map(|pattern| (Part::UserId, pattern)));
+    let attributes = conditions.section("attributes").entries(pattern);
+    let attribute = |(name, pattern): (&str, Pattern)| (Part::Attribute(name.to_owned()), pattern);
+    patterns.extend(attributes.into_iter().map(attribute));
+    conditions.close();
+    Matcher { patterns }
+}
+
+fn on_store_failure(section: &mut Section<'_>) -> OnStoreFailure {
+    let named = section.optional("on-store-failure", |value| {
+        values::word(value, &[("error", OnStoreFailure::Error), ("allow", OnStoreFailure::Allow)])
+    });
+    let fail_open = section.optional("fail-open", values::boolean);
+    if section.has("on-store-failure") && section.has("fail-open") {
+        let twice = Invalid::new("the same as on-store-failure; give only one of them");
+        section.refuse("fail-open", twice);
+    }
+    match (named, fail_open) {
+        (Some(named), _) => named,
+        (None, Some(true)) => OnStoreFailure::Allow,
+        (None, _) => OnStoreFailure::Error,
+    }
+}
+
+fn name(value: &Value) -> Read<String> {
+    let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    match value.as_str() {
+        Some(name)
+            if (1..=64).contains(&name.len())
+                && name.bytes().all(valid)
+                && name != Rule::DEFAULT =>
+        {
+            Ok((name.to_owned(), name.to_owned()))
+        }
+        _ => Err(Invalid::new(
+            "valid is 1 to 64 letters, digits, '-', '_' or '.', and not \"default\"",
+        )),
+    }
+}
+
+fn units(value: &Value) -> Read<u64> {
+    values::whole(value, 1..=Limit::MAX_UNITS, LimitError::Units)
+}
+
+fn pattern(value: &Value) -> Read<Pattern> {
+    let texts = values::texts(value)?;
+    let shown = texts.join(", ");
+    let pattern = match texts.as_slice() {
+        [one] => Pattern::one(one),
+        several if several.iter().any(|text| text == "*") => Pattern::Present,
+        several => Pattern::OneOf(several.iter().map(|text| Text::new(text)).collect()),
+    };
+    Ok((pattern, shown))
+}
+
+fn parts(value: &Value) -> Read<Vec<Part>> {
+    let texts = values::texts(value)?;
+    let shown = texts.join(", ");
+    let mut parts = Vec::new();
+    for text in texts {
+        let part = match text.as_str() {
+            "user_id" | "user-id" => Part::UserId,
+            "resource" => Part::Resource,
+            name if (1..=Request::MAX_ATTRIBUTE_NAME).contains(&name.len()) => {
+                Part::Attribute(text)
+            }
+            _ => return Err(Invalid::new("valid is user_id, resource, or names of attributes")),
+        };
+        if parts.contains(&part) {
+            return Err(Invalid::new("each part names the key once"));
+        }
+        parts.push(part);
+    }
+    Ok((parts, shown))
+}

@@ -1,0 +1,139 @@
+//! A rule: matcher + key + limit + algorithm + policies.
+
+use std::sync::Arc;
+
+use super::matcher::Matcher;
+use super::{Key, Request};
+use crate::algorithm::{Algorithm, Limit};
+
+/// Matcher + key + limit + algorithm + policies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Unique name, shown to callers and in metrics.
+    pub name: Arc<str>,
+    /// Which requests it is about.
+    pub matcher: Matcher,
+    /// Whose state it is: the parts of the request that name it.
+    pub key_by: Vec<Part>,
+    /// Which algorithm decides.
+    pub algorithm: Algorithm,
+    /// What it grants.
+    pub grant: Grant,
+    /// What it grants to some; the closest counts.
+    pub overrides: Vec<Override>,
+    /// Is it enforced?
+    pub mode: Mode,
+    /// What a request meets when the store does not answer.
+    pub on_store_failure: OnStoreFailure,
+}
+
+/// A part of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// Who asks.
+    UserId,
+    /// What is asked for.
+    Resource,
+    /// An attribute, by its name.
+    Attribute(String),
+}
+
+/// What a rule grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// So many per window.
+    Limited(Limit),
+    /// Nothing, ever: `limit: 0` of an override.
+    Banned,
+    /// Everything: `unlimited: true`.
+    Unlimited,
+}
+
+/// What a rule grants to some.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// To whom.
+    pub matcher: Matcher,
+    /// What.
+    pub grant: Grant,
+}
+
+/// Is a rule enforced?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It is.
+    Enforced,
+    /// It is decided, counted and reported, and stops nobody.
+    Shadow,
+}
+
+/// What a request meets when the store does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnStoreFailure {
+    /// The call fails: fail-closed, the caller decides.
+    Error,
+    /// The request passes: fail-open.
+    Allow,
+}
+
+impl Part {
+    /// Its value in a request; an attribute may be absent.
+    pub(super) fn of<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
+        match self {
+            Self::UserId => Some(request.user_id()),
+            Self::Resource => Some(request.resource()),
+            Self::Attribute(name) => request.attributes().get(name).map(String::as_str),
+        }
+    }
+}
+
+impl Rule {
+    /// Name of the rule that applies where no other does.
+    pub const DEFAULT: &str = "default";
+
+    /// The default rule: so many per window for each user, fail-closed.
+    pub fn default_of(algorithm: Algorithm, limit: Limit) -> Self {
+        Self {
+            name: Self::DEFAULT.into(),
+            matcher: Matcher::default(),
+            key_by: vec![Part::UserId],
+            algorithm,
+            grant: Grant::Limited(limit),
+            overrides: Vec::new(),
+            mode: Mode::Enforced,
+            on_store_failure: OnStoreFailure::Error,
+        }
+    }
+
+    /// What it grants to this request: that of the closest override, of equally close ones the
+    /// strictest, else its own.
+    pub(super) fn grant_for(&self, request: &Request<'_>) -> Grant {
+        let close = self.overrides.iter().filter_map(|other| {
+            let fit = other.matcher.fit(request)?;
+            Some((fit, other.grant))
+        });
+        let closest =
+            close.max_by_key(|(fit, grant)| (*fit, std::cmp::Reverse(grant.generosity())));
+        closest.map_or(self.grant, |(_, grant)| grant)
+    }
+
+    /// The key of its state for this request.
+    pub(super) fn key_for(&self, request: &Request<'_>) -> Key {
+        let values = self.key_by.iter().map(|part| part.of(request));
+        if &*self.name == Self::DEFAULT {
+            Key::of_default_rule(values)
+        } else {
+            Key::of_rule(&self.name, values)
+        }
+    }
+}
+
+impl Grant {
+    fn generosity(self) -> u64 {
+        match self {
+            Self::Banned => 0,
+            Self::Limited(limit) => limit.units(),
+            Self::Unlimited => u64::MAX,
+        }
+    }
+}
