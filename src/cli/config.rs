@@ -18,35 +18,70 @@ pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
 }
 
 fn as_yaml(effective: &[Effective]) -> String {
-    let mut lines = String::new();
-    let mut open: Vec<&str> = Vec::new();
+    let mut yaml = Yaml::default();
     for Effective { key, value, origin } in effective {
         let mut path: Vec<&str> = key.split('.').collect();
         let name = path.pop().unwrap_or_default();
-        let shared = open.iter().zip(&path).take_while(|(one, other)| one == other).count();
-        for (depth, section) in path.iter().enumerate().skip(shared) {
-            push_line(&mut lines, depth, &format!("{section}:"));
-        }
-        let value = quoted(value);
-        push_line(&mut lines, path.len(), &format!("{name}: {value}  # {origin}"));
-        open = path;
+        yaml.open(&path);
+        yaml.push_line(&format!("{name}: {}  # {origin}", quoted(value)));
     }
-    lines
+    yaml.lines
+}
+
+/// Lines of YAML, and the sections that are open at their end.
+#[derive(Default)]
+struct Yaml<'a> {
+    lines: String,
+    open: Vec<&'a str>,
+    indent: usize,
+    /// The next line begins an item of a list.
+    at_item: bool,
+}
+
+impl<'a> Yaml<'a> {
+    /// Opens the sections of `path` that are not open yet; `name[2]` is an item of a list.
+    fn open(&mut self, path: &[&'a str]) {
+        let shared = self.open.iter().zip(path).take_while(|(one, other)| one == other).count();
+        self.open.truncate(shared);
+        self.indent = self.open.iter().map(|section| levels(section)).sum();
+        for section in &path[shared..] {
+            match section.split_once('[') {
+                Some((list, index)) => {
+                    if index == "0]" {
+                        self.push_line(&format!("{list}:"));
+                    }
+                    self.at_item = true;
+                }
+                None => self.push_line(&format!("{section}:")),
+            }
+            self.open.push(section);
+            self.indent += levels(section);
+        }
+    }
+
+    fn push_line(&mut self, line: &str) {
+        let dash = usize::from(std::mem::take(&mut self.at_item));
+        self.lines.push_str(&"  ".repeat(self.indent - dash));
+        self.lines.push_str(if dash == 1 { "- " } else { "" });
+        self.lines.push_str(line);
+        self.lines.push('\n');
+    }
+}
+
+/// Steps of indentation: an item stands below its list.
+fn levels(section: &str) -> usize {
+    if section.contains('[') { 2 } else { 1 }
 }
 
 /// A text that YAML would read as something else in quotes.
 fn quoted(value: &str) -> String {
-    if value.starts_with(|first: char| first.is_ascii_alphanumeric()) && !value.contains(": ") {
+    let plain = value.starts_with(|first: char| first.is_ascii_alphanumeric());
+    let is_list = value.starts_with('[') && value.ends_with(']');
+    if (plain || is_list) && !value.contains(": ") {
         value.to_owned()
     } else {
         format!("'{}'", value.replace('\'', "''"))
     }
-}
-
-fn push_line(lines: &mut String, depth: usize, line: &str) {
-    lines.push_str(&"  ".repeat(depth));
-    lines.push_str(line);
-    lines.push('\n');
 }
 
 #[cfg(test)]
@@ -60,9 +95,10 @@ mod tests {
             value: "1".to_owned(),
             origin: "default".to_owned(),
         };
-        let yaml = as_yaml(&[line("a.x"), line("a.b.y"), line("a.b.z"), line("c.x")]);
-        let expected = "a:\n  x: 1  # default\n  b:\n    y: 1  # default\n    z: 1  # default\n\
-                        c:\n  x: 1  # default\n";
+        let keys = ["a.x", "a.b.y", "a.b.z", "c[0].x", "c[0].y", "c[1].d[0].x", "c[1].e"];
+        let yaml = as_yaml(&keys.map(line)).replace("  # default", "");
+        let expected = "a:\n  x: 1\n  b:\n    y: 1\n    z: 1\n\
+                        c:\n  - x: 1\n    y: 1\n  - d:\n      - x: 1\n    e: 1\n";
         assert_eq!(yaml, expected);
     }
 }

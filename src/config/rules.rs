@@ -91,7 +91,7 @@ fn named_rule(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<R
 /// An override: `limit`, `limit: 0` or `unlimited: true`.
 fn exception(mut section: Section<'_>, rate: Rate) -> Option<Override> {
     let matcher = matcher(&mut section);
-    if matcher.patterns.is_empty() {
+    if matcher.patterns.is_empty() && section.is_sound() {
         section.refuse("match", Invalid::new("missing: it says to whom this is granted"));
     }
     let unlimited = section.optional("unlimited", values::boolean).unwrap_or(false);
@@ -207,7 +207,7 @@ fn units(value: &Value) -> Read<u64> {
 
 fn pattern(value: &Value) -> Read<Pattern> {
     let texts = values::texts(value)?;
-    let shown = texts.join(", ");
+    let shown = shown(&texts);
     let pattern = match texts.as_slice() {
         [one] => Pattern::one(one),
         several if several.iter().any(|text| text == "*") => Pattern::Present,
@@ -216,9 +216,13 @@ fn pattern(value: &Value) -> Read<Pattern> {
     Ok((pattern, shown))
 }
 
+fn shown(texts: &[String]) -> String {
+    if let [one] = texts { one.clone() } else { format!("[{}]", texts.join(", ")) }
+}
+
 fn parts(value: &Value) -> Read<Vec<Part>> {
     let texts = values::texts(value)?;
-    let shown = texts.join(", ");
+    let shown = shown(&texts);
     let mut parts = Vec::new();
     for text in texts {
         let part = match text.as_str() {

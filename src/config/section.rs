@@ -158,9 +158,8 @@ impl<'a> Section<'a> {
         key: &'static str,
         read: impl Fn(&Value) -> Read<T>,
     ) -> Option<T> {
-        if self.dict.is_some_and(|dict| !dict.contains_key(key)) {
-            let tag = self.dict.and_then(|dict| dict.values().next()).map_or(Tag::Default, tag_of);
-            self.tree.refuse(tag, &self.join(key), Invalid::new("missing"));
+        if !self.has(key) {
+            self.refuse(key, Invalid::new("missing"));
         }
         self.optional(key, read)
     }
@@ -193,7 +192,12 @@ impl<'a> Section<'a> {
     pub(super) fn entries<T>(&mut self, read: impl Fn(&Value) -> Read<T>) -> Vec<(&'a str, T)> {
         let entries = self.dict.take().into_iter().flatten();
         let read = entries.filter_map(|(key, value)| match read(value) {
-            Ok((setting, _)) => Some((key.as_str(), setting)),
+            Ok((setting, shown)) => {
+                let (key_path, origin) = (self.join(key), self.tree.origin(value.tag()));
+                let effective = Effective { key: key_path, value: shown, origin };
+                self.tree.effective.borrow_mut().push(effective);
+                Some((key.as_str(), setting))
+            }
             Err(invalid) => {
                 self.tree.refuse(value.tag(), &self.join(key), invalid);
                 None
@@ -209,8 +213,9 @@ impl<'a> Section<'a> {
 
     /// Refuses the value of `key` for a reason that only other values tell.
     pub(super) fn refuse(&self, key: &str, invalid: impl Into<Invalid>) {
-        let tag = self.dict.and_then(|dict| dict.get(key)).map_or(Tag::Default, Value::tag);
-        self.tree.refuse(tag, &self.join(key), invalid.into());
+        // What is not given is missed where the rest of the section stands.
+        let near = self.dict.and_then(|dict| dict.get(key).or_else(|| dict.values().next()));
+        self.tree.refuse(near.map_or(Tag::Default, tag_of), &self.join(key), invalid.into());
     }
 
     /// Has everything been valid so far?

@@ -257,3 +257,78 @@ fn a_url_that_stands_as_a_key_is_not_shown() {
         assert!(told.iter().all(|line| !line.contains("s3cret")), "{told:?}");
     }
 }
+
+#[test]
+fn each_bad_rule_is_refused_by_its_key() {
+    let with = |more: &str| format!("rules: [{{name: a, limit: 5, window: 1s{more}}}]");
+    let cases = [
+        ("rules: 5".to_owned(), "rules: valid is a list of sections"),
+        ("rules: [5]".to_owned(), "rules[0]: valid is a list of sections"),
+        ("rules: [{limit: 5, window: 1s}]".to_owned(), "rules[0].name: missing"),
+        ("rules: [{name: a, window: 1s}]".to_owned(), "rules[0].limit: missing"),
+        ("rules: [{name: a, limit: 5}]".to_owned(), "rules[0].window: missing"),
+        ("rules: [{name: a, limit: 0, window: 1}]".to_owned(), "rules[0].limit: valid is"),
+        ("rules: [{name: a, limit: 5, window: 0}]".to_owned(), "rules[0].window: valid is"),
+        ("rules: [{name: default, limit: 5, window: 1}]".to_owned(), "rules[0].name: valid is"),
+        ("rules: [{name: 'a b', limit: 5, window: 1}]".to_owned(), "rules[0].name: valid is"),
+        (
+            "rules: [{name: a, limit: 5, window: 1}, {name: a, limit: 5, window: 1}]".to_owned(),
+            "rules[1].name: another rule has this name",
+        ),
+        (with(", windw: 1"), "rules[0].windw: unknown key, did you mean rules[0].window?"),
+        (with(", limit_count: 6"), "rules[0].limit_count: the same as rules[0].limit"),
+        (with(", strategy: magic"), "rules[0].strategy: valid is fixed-window"),
+        (with(", burst: 9"), "rules[0].burst: sliding-window-log has no burst"),
+        (with(", key-by: []"), "rules[0].key-by: valid is"),
+        (with(", key_by: [user_id, user_id]"), "rules[0].key_by: each part"),
+        (with(", match: {resourc: a}"), "rules[0].match.resourc: unknown key"),
+        (with(", match: {resource: {a: 1}}"), "rules[0].match.resource: valid is a text or"),
+        (with(", match: {attributes: {plan: []}}"), "rules[0].match.attributes.plan: valid is"),
+        (with(", endpoint: /a, match: {resource: /b}"), "rules[0].endpoint: the same as"),
+        (with(", fail-open: false, on-store-failure: allow"), "rules[0].fail-open: the same as"),
+        (with(", on-store-failure: maybe"), "rules[0].on-store-failure: valid is"),
+        (with(", overrides: [{limit: 5}]"), "rules[0].overrides[0].match: missing"),
+        (
+            with(", overrides: [{match: {user_id: a}}]"),
+            "rules[0].overrides[0].limit: give either limit or unlimited: true",
+        ),
+        (
+            with(", overrides: [{match: {user_id: a}, limit: 5, unlimited: true}]"),
+            "rules[0].overrides[0].limit: give either",
+        ),
+        (
+            with(", overrides: [{match: {user_id: a}, limit: 100001}]"),
+            "rules[0].overrides[0].limit: valid is a whole number from 1 to 100000",
+        ),
+    ];
+    for (text, expected) in cases {
+        let told = problems(&text);
+        assert_eq!(told.len(), 1, "{text}: {told:?}");
+        assert!(told[0].starts_with(expected), "{text}: {told:?}");
+    }
+}
+
+#[test]
+fn names_of_attributes_are_data() {
+    let dir = TempDir::new();
+    let text =
+        "rules: [{name: a, limit: 5, window: 1, match: {attributes: {api_key: x, api-key: y}}}]";
+    let file = dir.write("rules.yaml", text).display().to_string();
+    let (code, _, error) = run(&["check-config", &file]);
+    assert_eq!(code, 0, "{error}");
+    let out = effective(&["--config", &file], &[]);
+    assert!(out.contains("name: a  #"), "{out}");
+}
+
+#[test]
+fn what_config_prints_is_a_configuration() {
+    let dir = TempDir::new();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/rules.yaml");
+    let out = effective(&["--config", &example.display().to_string()], &[]);
+    let file = dir.write("printed.yaml", &out).display().to_string();
+    let again = effective(&["--config", &file], &[]);
+    let without_origin = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split("  #").next().unwrap_or(line).to_owned()).collect()
+    };
+    assert_eq!(without_origin(&again), without_origin(&out));
+}

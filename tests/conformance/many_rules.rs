@@ -1,0 +1,329 @@
+//! Many rules on one request: one atomic decision, on both stores.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::common::service::Service;
+use super::on_redis;
+use rlaas::algorithm::{Algorithm, Limit, Outcome};
+use rlaas::clock::Span;
+use rlaas::limiter::Verdict;
+use rlaas::rules::{
+    Draft, Grant, Matcher, Mode, Override, Part, Pattern, Request, Rule, RuleSet, Text,
+};
+use tokio::task::JoinSet;
+
+const MINUTE: Span = Span::from_secs(60);
+
+fn limited(units: u64) -> Grant {
+    Grant::Limited(Limit::new(units, MINUTE).expect("a valid limit"))
+}
+
+fn tenant() -> Part {
+    Part::Attribute("tenant".to_owned())
+}
+
+/// A rule on every request, by these parts.
+fn rule(name: &str, algorithm: Algorithm, units: u64, key_by: &[Part]) -> Rule {
+    let limit = Limit::new(units, MINUTE).expect("a valid limit");
+    let default = Rule::default_of(algorithm, limit);
+    Rule { name: name.into(), key_by: key_by.to_vec(), ..default }
+}
+
+fn on(part: Part, text: &str) -> Matcher {
+    Matcher { patterns: vec![(part, Pattern::one(text))] }
+}
+
+/// The default rule, wide open, and these.
+fn set(rules: Vec<Rule>) -> RuleSet {
+    let wide = Limit::new(1_000_000, MINUTE).expect("a valid limit");
+    RuleSet::new(Rule::default_of(Algorithm::FixedWindow, wide), rules)
+}
+
+/// Per user 10, per endpoint 20, per tenant 3.
+fn three_rules() -> RuleSet {
+    set(vec![
+        rule("user", Algorithm::TokenBucket, 10, &[Part::UserId]),
+        rule("endpoint", Algorithm::FixedWindow, 20, &[Part::Resource]),
+        rule("tenant", Algorithm::SlidingWindowLog, 3, &[tenant()]),
+    ])
+}
+
+async fn ask(service: &Service, user: &str, resource: &str, of: &[(&str, &str)]) -> Verdict {
+    ask_cost(service, user, resource, of, 1).await
+}
+
+async fn ask_cost(
+    service: &Service,
+    user_id: &str,
+    resource: &str,
+    attributes: &[(&str, &str)],
+    cost: u64,
+) -> Verdict {
+    let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let attributes: HashMap<String, String> = attributes.iter().map(own).collect();
+    let draft =
+        Draft { user_id, resource, attributes: &attributes, cost: Some(cost), dry_run: false };
+    let request = Request::new(draft).expect("a valid request");
+    service.limiter.check(&request).await.expect("a verdict")
+}
+
+/// What is left by each rule, by name.
+async fn left(service: &Service, user: &str, resource: &str, of: &[(&str, &str)]) -> Vec<u64> {
+    let looked = ask_cost(service, user, resource, of, 0).await;
+    looked.decisions.iter().map(|decided| decided.decision.remaining).collect()
+}
+
+macro_rules! on_both_stores {
+    ($($case:ident: $rules:expr;)*) => {
+        mod memory {
+            use super::*;
+            $(#[tokio::test]
+            async fn $case() {
+                super::$case(Service::on_memory($rules)).await;
+            })*
+        }
+        mod redis {
+            use super::*;
+            $(#[tokio::test]
+            async fn $case() {
+                super::$case(on_redis($rules)).await;
+            })*
+        }
+    };
+}
+
+on_both_stores! {
+    a_request_that_one_refuses_takes_nothing_from_the_others: three_rules();
+    no_unit_is_lost_or_minted_by_many_clients: three_rules();
+    a_shadow_counts_and_stops_nobody: set(vec![
+        Rule { mode: Mode::Shadow, ..rule("trial", Algorithm::Gcra, 2, &[Part::UserId]) },
+        rule("real", Algorithm::TokenBucket, 4, &[Part::UserId]),
+    ]);
+    the_closest_override_counts: with_overrides();
+    the_default_rule_applies_where_no_other_is_enforced: RuleSet::new(
+        Rule::default_of(Algorithm::FixedWindow, Limit::new(1, MINUTE).expect("a valid limit")),
+        vec![
+            Rule {
+                matcher: on(Part::Resource, "/free"),
+                ..rule("free", Algorithm::FixedWindow, 9, &[Part::UserId])
+            },
+            Rule {
+                matcher: on(Part::Resource, "/trial"),
+                mode: Mode::Shadow,
+                ..rule("trial", Algorithm::FixedWindow, 9, &[Part::UserId])
+            },
+        ],
+    );
+    rs_02_the_default_rule_by_resource_and_user: RuleSet::new(
+        Rule {
+            key_by: vec![Part::Resource, Part::UserId],
+            ..Rule::default_of(Algorithm::FixedWindow, Limit::new(1, MINUTE).expect("valid"))
+        },
+        Vec::new(),
+    );
+    hostile_values_never_reach_another_state: set(vec![rule(
+        "both", Algorithm::FixedWindow, 1, &[tenant(), Part::UserId],
+    )]);
+}
+
+async fn a_request_that_one_refuses_takes_nothing_from_the_others(on: Service) {
+    let of = [("tenant", "acme")];
+    for _ in 0..3 {
+        assert!(ask(&on, "alice", "/pay", &of).await.is_allowed());
+    }
+    let before = left(&on, "alice", "/pay", &of).await;
+    assert_eq!(before, [17, 0, 7], "endpoint, tenant, user");
+    let dump = || -> Vec<Option<Vec<u8>>> {
+        let Some(redis) = on.redis() else { return Vec::new() };
+        let keys = redis.keys().into_iter().filter(|key| !key.contains("tenant"));
+        keys.map(|key| redis.query(&["DUMP", &key])).collect()
+    };
+    let bytes = dump();
+    assert!(on.redis().is_none() || bytes.len() == 2);
+    for _ in 0..5 {
+        let denied = ask(&on, "alice", "/pay", &of).await;
+        assert!(!denied.is_allowed());
+        assert_eq!(&*denied.deciding().rule, "tenant");
+        let remaining: Vec<u64> =
+            denied.decisions.iter().map(|decided| decided.decision.remaining).collect();
+        assert_eq!(remaining, before, "what would have allowed reports the state as it stays");
+    }
+    assert_eq!(dump(), bytes, "byte for byte");
+    assert_eq!(left(&on, "alice", "/pay", &of).await, before);
+}
+
+async fn no_unit_is_lost_or_minted_by_many_clients(on: Service) {
+    let on = Arc::new(on);
+    let mut clients = JoinSet::new();
+    for client in 0..200_usize {
+        let on = Arc::clone(&on);
+        clients.spawn(async move {
+            // Ten users of five tenants on two endpoints.
+            let user = format!("user-{}", client % 10);
+            let tenant = format!("tenant-{}", client % 5);
+            let resource = if client % 2 == 0 { "/pay" } else { "/search" };
+            let verdict = ask(&on, &user, resource, &[("tenant", &tenant)]).await;
+            (verdict.is_allowed(), user, tenant, resource)
+        });
+    }
+    let (mut users, mut tenants, mut resources) = (HashMap::new(), HashMap::new(), HashMap::new());
+    for (allowed, user, tenant, resource) in clients.join_all().await {
+        let taken = u64::from(allowed);
+        *users.entry(user).or_insert(0) += taken;
+        *tenants.entry(tenant).or_insert(0) += taken;
+        *resources.entry(resource).or_insert(0) += taken;
+    }
+    assert_eq!(tenants.values().sum::<u64>(), 15, "three for each of five tenants");
+    for (user, taken) in users {
+        assert_eq!(left(&on, &user, "/x", &[]).await[2], 10 - taken, "{user}");
+    }
+    for (tenant, taken) in tenants {
+        assert_eq!(left(&on, "x", "/x", &[("tenant", &tenant)]).await[1], 3 - taken, "{tenant}");
+    }
+    for (resource, taken) in resources {
+        assert_eq!(left(&on, "x", resource, &[]).await[0], 20 - taken, "{resource}");
+    }
+}
+
+async fn a_shadow_counts_and_stops_nobody(on: Service) {
+    for (call, shadow_allows) in [true, true, false, false].into_iter().enumerate() {
+        let verdict = ask(&on, "alice", "", &[]).await;
+        assert!(verdict.is_allowed(), "call {call}");
+        assert_eq!(&*verdict.deciding().rule, "real");
+        assert_eq!(&*verdict.decisions[1].rule, "trial");
+        assert_eq!(verdict.decisions[1].decision.is_allowed(), shadow_allows, "call {call}");
+    }
+    let denied = ask(&on, "alice", "", &[]).await;
+    assert!(!denied.is_allowed());
+    assert_eq!(&*denied.deciding().rule, "real");
+}
+
+fn with_overrides() -> RuleSet {
+    let granted = |to: &str, grant| Override { matcher: on(Part::UserId, to), grant };
+    set(vec![Rule {
+        overrides: vec![
+            granted("vip-*", limited(5)),
+            granted("vip-gold-*", limited(7)),
+            granted("vip-gold-bad", Grant::Banned),
+            granted("ops", Grant::Unlimited),
+        ],
+        ..rule("all", Algorithm::TokenBucket, 2, &[Part::UserId])
+    }])
+}
+
+async fn the_closest_override_counts(on: Service) {
+    for (user, expected) in [("alice", 2), ("vip-1", 5), ("vip-gold-1", 7), ("vip-gold-bad", 0)] {
+        let mut passed = 0;
+        for _ in 0..10 {
+            passed += u32::from(ask(&on, user, "", &[]).await.is_allowed());
+        }
+        assert_eq!(passed, expected, "{user}");
+    }
+    let banned = ask(&on, "vip-gold-bad", "", &[]).await;
+    assert_eq!(banned.deciding().decision.outcome, Outcome::Impossible);
+    assert_eq!(banned.deciding().grant, Grant::Banned);
+    for _ in 0..100 {
+        let verdict = ask(&on, "ops", "", &[]).await;
+        assert!(verdict.is_allowed());
+        assert_eq!(verdict.deciding().grant, Grant::Unlimited);
+    }
+    // Neither a ban nor a free pass needs any state.
+    if let Some(redis) = on.redis() {
+        assert_eq!(redis.keys().len(), 3);
+    }
+}
+
+async fn the_default_rule_applies_where_no_other_is_enforced(on: Service) {
+    let names = async |resource: &str| -> Vec<String> {
+        let verdict = ask(&on, resource, resource, &[]).await;
+        verdict.decisions.iter().map(|decided| decided.rule.to_string()).collect()
+    };
+    assert_eq!(names("/free").await, ["free"]);
+    assert_eq!(names("/trial").await, ["trial", "default"]);
+    assert_eq!(names("/else").await, ["default"]);
+}
+
+async fn rs_02_the_default_rule_by_resource_and_user(on: Service) {
+    for (resource, allowed) in [("r1", true), ("r2", true), ("r1", false), ("r2", false)] {
+        assert_eq!(ask(&on, "alice", resource, &[]).await.is_allowed(), allowed, "{resource}");
+    }
+    if let Some(redis) = on.redis() {
+        assert_eq!(redis.keys()[0], "rlaas:rate_limit:r1:alice:28333335");
+    }
+}
+
+async fn hostile_values_never_reach_another_state(on: Service) {
+    let long = "x".repeat(1024);
+    let values = [
+        "",
+        "a",
+        "b",
+        "a:b",
+        "b:a",
+        ":",
+        "::",
+        "%",
+        "%3A",
+        "%253A",
+        "{",
+        "}",
+        "{a}",
+        "\0",
+        "\n",
+        "a\0",
+        "a\n",
+        " ",
+        "*",
+        "default",
+        "rule:both:a",
+        long.as_str(),
+    ];
+    for tenant in values {
+        for user in values.iter().filter(|user| !user.is_empty()) {
+            let verdict = ask(&on, user, "", &[("tenant", tenant)]).await;
+            assert!(verdict.is_allowed(), "{tenant:?} {user:?} was met before");
+        }
+    }
+    for user in values.iter().filter(|user| !user.is_empty()) {
+        assert!(ask(&on, user, "", &[]).await.is_allowed(), "no tenant is a tenant of its own");
+        assert!(!ask(&on, user, "", &[]).await.is_allowed());
+    }
+}
+
+#[tokio::test]
+async fn the_order_of_rules_changes_no_answer() {
+    let make = |names: [&str; 4]| {
+        let rules = names.map(|name| match name {
+            "a" => Rule {
+                matcher: on(Part::Resource, "/a*"),
+                ..rule(name, Algorithm::Gcra, 3, &[Part::UserId])
+            },
+            "b" => rule(name, Algorithm::TokenBucket, 3, &[Part::UserId]),
+            "c" => Rule {
+                matcher: Matcher {
+                    patterns: vec![(
+                        Part::Resource,
+                        Pattern::OneOf(vec![Text::new("/ab"), Text::new("/ac")]),
+                    )],
+                },
+                ..rule(name, Algorithm::SlidingWindowLog, 2, &[Part::Resource])
+            },
+            _ => Rule {
+                mode: Mode::Shadow,
+                ..rule(name, Algorithm::FixedWindow, 1, &[Part::UserId])
+            },
+        });
+        Service::on_memory(set(rules.to_vec()))
+    };
+    let (one, other) = (make(["a", "b", "c", "d"]), make(["d", "c", "b", "a"]));
+    for call in 0..40_u32 {
+        let (user, resource) =
+            (format!("u{}", call % 3), ["/ab", "/ac", "/b", "/a"][call as usize % 4]);
+        let shown = async |service: &Service| {
+            let verdict = ask(service, &user, resource, &[]).await;
+            format!("{:?}", (verdict.is_allowed(), verdict.deciding(), &verdict.decisions))
+        };
+        assert_eq!(shown(&one).await, shown(&other).await, "call {call}");
+    }
+}
