@@ -11,6 +11,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     compiler.include_imports(true).include_source_info(true).open_file("ratelimit.proto")?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("ratelimit.bin"), compiler.encode_file_descriptor_set())?;
-    tonic_prost_build::configure().compile_fds(compiler.file_descriptor_set())?;
+    tonic_prost_build::configure()
+        .extern_path(".google.rpc.Status", "::tonic_types::Status")
+        .compile_fds(compiler.file_descriptor_set())?;
     Ok(())
 }

@@ -25,7 +25,17 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     (
         "api",
         &["limiter", "rules", "algorithm", "clock", "telemetry"],
-        &["tonic", "prost", "prost_types", "axum", "tokio", "tonic_reflection", "tonic_health"],
+        &[
+            "tonic",
+            "prost",
+            "prost_types",
+            "axum",
+            "tokio",
+            "tonic_reflection",
+            "tonic_health",
+            "tonic_types",
+            "futures_util",
+        ],
     ),
     (
         "server",
@@ -47,6 +57,7 @@ const CRATES: &[&str] = &[
     "clap",
     "deadpool_redis",
     "figment",
+    "futures_util",
     "hashbrown",
     "humantime",
     "prometheus_client",
@@ -64,6 +75,7 @@ const CRATES: &[&str] = &[
     "tonic_health",
     "tonic_prost",
     "tonic_reflection",
+    "tonic_types",
     "tracing",
     "tracing_subscriber",
 ];

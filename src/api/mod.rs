@@ -23,8 +23,9 @@ pub mod proto {
 /// Full name of the service, as health and reflection know it.
 pub const SERVICE: &str = "ratelimit.v1.RateLimitService";
 
-/// Largest message that is read, in bytes: a request at all its bounds fits.
-const MAX_MESSAGE: usize = 64 * 1024;
+/// Largest message that is read, in bytes: a request at all its bounds fits, and a batch of 1,000
+/// with 500 bytes each.
+const MAX_MESSAGE: usize = 512 * 1024;
 
 const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ratelimit.bin"));
 

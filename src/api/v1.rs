@@ -1,12 +1,15 @@
 //! `ratelimit.v1`: the service's own protocol.
 
+use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 
-use tonic::{Request, Response, Status};
+use futures_util::stream::{self, Stream, StreamExt};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::proto::rate_limit_service_server::RateLimitService;
 use super::proto::{
-    self, CheckRequest, CheckResponse, GetConfigRequest, GetConfigResponse, check_response,
+    self, CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, CheckResult,
+    GetConfigRequest, GetConfigResponse, check_response, check_result,
 };
 use crate::algorithm::{Algorithm, Outcome};
 use crate::clock::Span;
@@ -14,8 +17,13 @@ use crate::limiter::{Limiter, RuleDecision, Source, Verdict};
 use crate::rules::{self, Grant, InvalidRequest, Mode, OnStoreFailure, Rule};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 
-/// `ratelimit.v1.RateLimitService`.
-#[derive(Debug)]
+/// Most requests in a batch.
+const MAX_BATCH: usize = 1_000;
+/// Decisions of one batch or stream that are under way at once.
+const IN_FLIGHT: usize = 64;
+
+/// `ratelimit.v1.RateLimitService`. Clones share everything.
+#[derive(Clone, Debug)]
 pub struct Service {
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
@@ -28,24 +36,71 @@ impl Service {
     }
 
     async fn decide(&self, request: &CheckRequest) -> Result<CheckResponse, Status> {
-        let request = parse(request).inspect_err(|error| {
-            self.metrics.rejected.get_or_create(&ReasonLabels { reason: error.field() }).inc();
-        })?;
+        let timer = self.metrics.check_duration.get_or_create(&ApiLabels { api: "grpc" }).start();
+        let request = parse(request).inspect_err(|error| self.count_rejected(error.field()))?;
         let verdict = self.limiter.check(&request).await?;
+        timer.stop();
         Ok(respond(&verdict))
+    }
+
+    /// Decides one of several: its error is its own.
+    async fn decide_item(&self, request: &CheckRequest) -> CheckResult {
+        let result = match self.decide(request).await {
+            Ok(response) => check_result::Result::Response(response),
+            Err(status) => check_result::Result::Error(tonic_types::Status {
+                code: status.code().into(),
+                message: status.message().to_owned(),
+                details: Vec::new(),
+            }),
+        };
+        CheckResult { result: Some(result) }
+    }
+
+    fn count_rejected(&self, reason: &'static str) {
+        self.metrics.rejected.get_or_create(&ReasonLabels { reason }).inc();
     }
 }
 
 #[tonic::async_trait]
 impl RateLimitService for Service {
+    type CheckStreamStream = Pin<Box<dyn Stream<Item = Result<CheckResult, Status>> + Send>>;
+
     async fn check(
         &self,
         request: Request<CheckRequest>,
     ) -> Result<Response<CheckResponse>, Status> {
-        let timer = self.metrics.check_duration.get_or_create(&ApiLabels { api: "grpc" }).start();
-        let response = self.decide(request.get_ref()).await;
-        timer.stop();
-        response.map(Response::new)
+        self.decide(request.get_ref()).await.map(Response::new)
+    }
+
+    async fn check_batch(
+        &self,
+        request: Request<CheckBatchRequest>,
+    ) -> Result<Response<CheckBatchResponse>, Status> {
+        let requests = request.into_inner().requests;
+        if requests.len() > MAX_BATCH {
+            self.count_rejected("requests");
+            let valid = format!("requests: valid is up to {MAX_BATCH} of them");
+            return Err(Status::invalid_argument(valid));
+        }
+        let results = stream::iter(requests)
+            .map(|request| async move { self.decide_item(&request).await })
+            .buffered(IN_FLIGHT)
+            .collect()
+            .await;
+        Ok(Response::new(CheckBatchResponse { results }))
+    }
+
+    async fn check_stream(
+        &self,
+        request: Request<Streaming<CheckRequest>>,
+    ) -> Result<Response<Self::CheckStreamStream>, Status> {
+        let service = self.clone();
+        let results = request.into_inner().map(move |request| {
+            let service = service.clone();
+            async move { Ok(service.decide_item(&request?).await) }
+        });
+        // No more is read than is answered: a client that does not read its answers waits.
+        Ok(Response::new(Box::pin(results.buffered(IN_FLIGHT))))
     }
 
     async fn get_config(

@@ -4,4 +4,5 @@
 mod common;
 
 mod hostile;
+mod many;
 mod services;

@@ -1,0 +1,104 @@
+//! Batches and streams: as many answers as requests, in order, each with its own error.
+
+use rlaas::api::proto::check_result::Result as ItemResult;
+use rlaas::api::proto::{CheckBatchRequest, CheckRequest, CheckResult};
+use tokio_stream::StreamExt;
+use tonic::Code;
+
+use super::common::process::{Rlaas, request};
+use super::common::redis::RedisServer;
+
+/// Units that are left, or the code of an error.
+fn outcome(result: &CheckResult) -> Result<i64, i32> {
+    match result.result.as_ref().expect("a result") {
+        ItemResult::Response(response) if response.allowed => Ok(response.remaining),
+        ItemResult::Response(_) => Ok(-1),
+        ItemResult::Error(error) => Err(error.code),
+    }
+}
+
+#[tokio::test]
+async fn a_batch_of_a_thousand_is_answered_in_order() {
+    let redis = RedisServer::start();
+    for server in [Rlaas::start(&[]), Rlaas::on_redis(&redis, &[])] {
+        let requests: Vec<CheckRequest> = (0..1_000)
+            .map(|item| match item % 10 {
+                0 => request(""),
+                // Each user once with a cost of its own.
+                cost => CheckRequest { cost: Some(cost), ..request(&item.to_string()) },
+            })
+            .collect();
+        let mut client = server.client().await;
+        let response = client.check_batch(CheckBatchRequest { requests }).await;
+        let results = response.expect("an answer").into_inner().results;
+        assert_eq!(results.len(), 1_000);
+        for (item, result) in (0_i64..).zip(&results) {
+            let expected = match item % 10 {
+                0 => Err(Code::InvalidArgument.into()),
+                cost @ 1..=5 => Ok(5 - cost),
+                _ => Ok(-1),
+            };
+            assert_eq!(outcome(result), expected, "item {item}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_batch_above_the_bound_is_refused_whole() {
+    let server = Rlaas::start(&[]);
+    let mut client = server.client().await;
+    let requests = vec![request("alice"); 1_001];
+    let status = client.check_batch(CheckBatchRequest { requests }).await.expect_err("too many");
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(status.message(), "requests: valid is up to 1000 of them");
+    assert_eq!(server.metric("rlaas_memory_keys").await, Some(0.0));
+    let empty = client.check_batch(CheckBatchRequest::default()).await.expect("an answer");
+    assert!(empty.into_inner().results.is_empty());
+}
+
+#[tokio::test]
+async fn a_stream_of_a_hundred_thousand_is_answered_in_order() {
+    const ITEMS: usize = 100_000;
+    let redis = RedisServer::start();
+    for (server, items) in [(Rlaas::start(&[]), ITEMS), (Rlaas::on_redis(&redis, &[]), ITEMS / 10)]
+    {
+        let asked = (0..items).map(|item| match item % 1_000 {
+            999 => request(""),
+            _ => CheckRequest { cost: Some((item % 5) as u64 + 1), ..request(&item.to_string()) },
+        });
+        let mut client = server.client().await;
+        let response = client.check_stream(tokio_stream::iter(asked)).await;
+        let mut results = response.expect("a stream").into_inner();
+        for item in 0..items {
+            let result = results.next().await.expect("an answer").expect("an answer");
+            let expected = match item % 1_000 {
+                999 => Err(Code::InvalidArgument.into()),
+                _ => Ok(4 - i64::try_from(item % 5).expect("a small number")),
+            };
+            assert_eq!(outcome(&result), expected, "item {item}");
+        }
+        assert!(results.next().await.is_none(), "as many answers as requests");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_not_read_from() {
+    let server = Rlaas::start(&[]);
+    let (sender, asked) = tokio::sync::mpsc::channel(1);
+    let mut client = server.client().await;
+    let asked = tokio_stream::wrappers::ReceiverStream::new(asked);
+    let response = client.check_stream(asked).await.expect("a stream");
+    // Nothing is read: what can be sent is bounded by the flow control of the connection.
+    let mut sent = 0;
+    let pause = std::time::Duration::from_millis(500);
+    while sent < 1_000_000 {
+        let item = CheckRequest { resource: "r".repeat(1_000), ..request("alice") };
+        match tokio::time::timeout(pause, sender.send(item)).await {
+            Ok(Ok(())) => sent += 1,
+            Ok(Err(_)) | Err(_) => break,
+        }
+    }
+    assert!(sent < 1_000_000, "all was taken");
+    drop(response);
+    assert!(client.check(request("bob")).await.expect("an answer").into_inner().allowed);
+}
