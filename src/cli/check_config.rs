@@ -1,4 +1,4 @@
-//! `rlaas check-config`: loads, validates and tells every problem.
+//! `rlaas check-config`: loads, validates, tells every problem and what is probably not meant.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::WRONG_CONFIGURATION;
-use crate::config::{Config, Sources};
+use crate::config::{Config, Sources, warnings};
 
 #[derive(Args, Debug)]
 pub(super) struct CheckConfigArgs {
@@ -18,7 +18,10 @@ pub(super) struct CheckConfigArgs {
 /// The files alone are checked: the environment of this shell is not that of the server.
 pub(super) fn run(args: CheckConfigArgs) -> ExitCode {
     match Config::load(&Sources { files: args.files, ..Sources::default() }) {
-        Ok(_) => {
+        Ok(config) => {
+            for warning in warnings(&config.rules) {
+                eprintln!("warning: {warning}");
+            }
             println!("valid");
             ExitCode::SUCCESS
         }

@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use super::ConfigurationArgs;
+use super::{ConfigurationArgs, load};
 use crate::config::Effective;
 
 pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
-    match args.load() {
+    match load(&args.sources()) {
         Ok(config) => {
             // A reader that closes the pipe has read enough.
             let _closed = io::stdout().write_all(as_yaml(&config.effective).as_bytes());

@@ -8,6 +8,7 @@ mod check_config;
 mod client;
 mod config;
 mod health;
+mod reload;
 mod serve;
 
 use std::path::PathBuf;
@@ -60,12 +61,17 @@ struct ConfigurationArgs {
 }
 
 impl ConfigurationArgs {
-    fn load(self) -> Result<Config, ExitCode> {
-        Config::load(&Sources::with_environment(self.config, self.set)).map_err(|problems| {
-            eprintln!("{problems}");
-            ExitCode::from(WRONG_CONFIGURATION)
-        })
+    fn sources(self) -> Sources {
+        Sources::with_environment(self.config, self.set)
     }
+}
+
+/// The configuration, or its problems on standard error and the exit code.
+fn load(sources: &Sources) -> Result<Config, ExitCode> {
+    Config::load(sources).map_err(|problems| {
+        eprintln!("{problems}");
+        ExitCode::from(WRONG_CONFIGURATION)
+    })
 }
 
 impl Cli {

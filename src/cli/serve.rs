@@ -8,11 +8,12 @@ use anyhow::Context;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
-use super::{ConfigurationArgs, INTERRUPTED, NO};
+use super::reload::Reload;
+use super::{ConfigurationArgs, INTERRUPTED, NO, load};
 use crate::clock::Clock;
-use crate::config::{Config, StoreSettings};
+use crate::config::{Config, Sources, StoreSettings, warnings};
 use crate::limiter::Limiter;
 use crate::server::Server;
 use crate::store::{MemoryStore, RedisStore, Store};
@@ -20,12 +21,13 @@ use crate::telemetry::log;
 use crate::telemetry::metrics::Metrics;
 
 pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
-    let config = match args.load() {
+    let sources = args.sources();
+    let config = match load(&sources) {
         Ok(config) => config,
         Err(code) => return code,
     };
     log::start();
-    match serve(config) {
+    match serve(config, sources) {
         Ok(code) => code,
         Err(error) => {
             error!(error = format!("{error:#}"), "can't serve");
@@ -34,20 +36,26 @@ pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
     }
 }
 
-fn serve(config: Config) -> anyhow::Result<ExitCode> {
+fn serve(config: Config, sources: Sources) -> anyhow::Result<ExitCode> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(async {
         let signals = Signals::listen()?;
+        for warning in warnings(&config.rules) {
+            warn!(%warning, "configuration");
+        }
         let metrics = Arc::new(Metrics::new());
         let store = store(config.store, &metrics)?;
         let limiter = Arc::new(Limiter::new(config.rules, store, Arc::clone(&metrics)));
-        let server = Server::bind(config.server, Arc::clone(&limiter), metrics).await?;
+        let server =
+            Server::bind(config.server, Arc::clone(&limiter), Arc::clone(&metrics)).await?;
         announce(&server, &limiter);
+        let reload = Reload::new(sources, config.effective, limiter, metrics);
         tokio::select! {
+            never = reload.follow() => never.map(|()| ExitCode::from(NO)),
             drained = server.serve(signals.count_to(1)) => drained.map(|()| ExitCode::SUCCESS),
             () = signals.count_to(2) => Ok(ExitCode::from(INTERRUPTED)),
         }
-        .context("no worker threads")
+        .context("no worker threads or signals")
     });
     // What is still running after the drain is not waited for.
     runtime.shutdown_background();

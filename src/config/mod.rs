@@ -9,10 +9,14 @@ mod rules;
 mod section;
 mod sources;
 mod values;
+mod warnings;
+mod watch;
 
 pub use problem::{Problem, Problems};
 pub use section::Effective;
 pub use sources::Sources;
+pub use warnings::{Warning, warnings};
+pub use watch::Watch;
 
 use std::time::Duration;
 

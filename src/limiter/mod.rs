@@ -80,11 +80,17 @@ impl Limiter {
         Ok(Verdict::fold(decisions))
     }
 
-    /// Puts other rules in force, all at once; states that are there stay.
-    pub fn replace_rules(&self, rules: RuleSet) {
-        let revision = self.snapshot().revision + 1;
-        self.metrics.config_revision.set(revision.cast_signed());
+    /// Puts other rules in force, all at once, and returns their revision. States that are there
+    /// stay, and so does the revision if the rules are the same. For one caller at a time.
+    pub fn replace_rules(&self, rules: RuleSet) -> u64 {
+        let before = self.snapshot();
+        if before.rules == rules {
+            return before.revision;
+        }
+        let revision = before.revision + 1;
         self.snapshot.store(Arc::new(Snapshot { rules, revision }));
+        self.metrics.config_revision.set(revision.cast_signed());
+        revision
     }
 
     /// The rules in force.

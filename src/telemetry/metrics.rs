@@ -44,6 +44,8 @@ pub struct Metrics {
     pub memory_evictions: Counter,
     /// Revision of the configuration in force.
     pub config_revision: Gauge,
+    /// 1 if the last configuration that was read is in force, 0 if it was refused.
+    pub config_last_reload_successful: Gauge,
 }
 
 /// A histogram of how long something takes, in seconds.
@@ -156,6 +158,7 @@ impl Metrics {
             memory_keys: Gauge::default(),
             memory_evictions: Counter::default(),
             config_revision: Gauge::default(),
+            config_last_reload_successful: Gauge::default(),
             registry: Registry::default(),
         };
         // The client adds `_total` to counters.
@@ -193,6 +196,11 @@ impl Metrics {
             "rlaas_config_revision",
             "Revision of the configuration in force",
             metrics.config_revision.clone(),
+        );
+        r.register(
+            "rlaas_config_last_reload_successful",
+            "1 if the last configuration that was read is in force",
+            metrics.config_last_reload_successful.clone(),
         );
         r.register(
             "rlaas_build",

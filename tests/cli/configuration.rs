@@ -332,3 +332,32 @@ fn what_config_prints_is_a_configuration() {
     };
     assert_eq!(without_origin(&again), without_origin(&out));
 }
+
+#[test]
+fn what_is_probably_not_meant_is_warned_of() {
+    let dir = TempDir::new();
+    let long = "x".repeat(1025);
+    let text = format!(
+        "rules:\n  - {{name: long, endpoint: {long}, limit: 1, window: 1s}}\n  \
+         - {{name: nobody, match: {{user_id: ''}}, limit: 1, window: 1s}}\n  \
+         - {{name: wide, endpoint: /a, limit: 9, window: 1s}}\n  \
+         - {{name: strict, endpoint: /a, limit: 5, window: 1s}}\n  \
+         - {{name: other, endpoint: /b, limit: 5, window: 1s}}\n  \
+         - {{name: log, endpoint: /c, limit: 20000, window: 1s}}\n"
+    );
+    let file = dir.write("rules.yaml", &text).display().to_string();
+    let (code, out, error) = run(&["check-config", &file]);
+    assert_eq!((code, out.as_str()), (0, "valid\n"));
+    let warned: Vec<&str> = error.lines().collect();
+    assert_eq!(
+        warned,
+        [
+            "warning: rule log: its log may hold 20000 entries for one id; other algorithms need a few numbers",
+            "warning: rule long: it never matches: no value may be as it wants",
+            "warning: rule nobody: it never matches: no value may be as it wants",
+            "warning: rule wide: it never decides: rule strict is about the same, and stricter",
+        ]
+    );
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/rules.yaml");
+    assert_eq!(run(&["check-config", &example.display().to_string()]).2, "");
+}

@@ -1,6 +1,7 @@
 //! The program itself, as its users start it: on free ports, asked over sockets.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -28,7 +29,17 @@ impl Rlaas {
     ///
     /// If it does not serve.
     pub fn start(settings: &[&str]) -> Self {
-        let mut command = rlaas(&["serve"]);
+        Self::start_with(rlaas(&["serve"]), settings)
+    }
+
+    /// Starts to serve on free ports from a configuration file.
+    pub fn start_from(file: &Path, settings: &[&str]) -> Self {
+        let mut command = rlaas(&["serve", "--config"]);
+        command.arg(file);
+        Self::start_with(command, settings)
+    }
+
+    fn start_with(mut command: Command, settings: &[&str]) -> Self {
         for setting in ["server.listen=127.0.0.1:0", "server.http=127.0.0.1:0"] {
             command.args(["--set", setting]);
         }

@@ -5,3 +5,4 @@ mod common;
 
 mod drain;
 mod redis;
+mod reload;

@@ -1,0 +1,65 @@
+//! What matching costs with many rules: rules that ask for an exact value are looked up.
+//!
+//! ```sh
+//! cargo bench --bench matching
+//! ```
+//!
+//! Nanoseconds from request to matches with their keys, the median of nine runs, for requests that
+//! meet one rule, and what that is to ten rules.
+#![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::time::Instant;
+
+use rlaas::algorithm::{Algorithm, Limit};
+use rlaas::clock::Span;
+use rlaas::rules::{Draft, Matcher, Part, Pattern, Request, Rule, RuleSet};
+
+const CALLS: usize = 100_000;
+
+fn main() {
+    println!("| rules | ns/request | to 10 rules |");
+    println!("| --- | --- | --- |");
+    let base = nanos(10);
+    for count in [10, 100, 1_000, 10_000] {
+        let nanos = nanos(count);
+        println!("| {count} | {nanos:.0} | {:.2} |", nanos / base);
+    }
+}
+
+fn nanos(count: usize) -> f64 {
+    let limit = Limit::new(100, Span::from_secs(60)).expect("a valid limit");
+    let default = Rule::default_of(Algorithm::Gcra, limit);
+    let resource = |index: usize| format!("/v1/endpoint/{index:05}");
+    let rules = (0..count).map(|index| Rule {
+        name: format!("rule-{index}").into(),
+        matcher: Matcher { patterns: vec![(Part::Resource, Pattern::one(&resource(index)))] },
+        ..default.clone()
+    });
+    let rules = RuleSet::new(default.clone(), rules.collect());
+    let attributes = HashMap::new();
+    // The same ten in all sets, so that the caches of the machine are no subject.
+    let resources: Vec<String> = (0..10).map(|index| resource(index * (count / 10))).collect();
+    let requests: Vec<Request<'_>> = resources
+        .iter()
+        .map(|resource| {
+            let (user_id, dry_run) = ("0000000000000042", false);
+            let draft = Draft { user_id, resource, attributes: &attributes, cost: None, dry_run };
+            Request::new(draft).expect("a valid request")
+        })
+        .collect();
+    let mut runs: Vec<f64> = (0..9)
+        .map(|_| {
+            #[expect(clippy::disallowed_methods, reason = "measures")]
+            let started = Instant::now();
+            for call in 0..CALLS {
+                let matches = rules.matching(black_box(&requests[call % requests.len()]));
+                assert_eq!(black_box(matches).len(), 1);
+            }
+            started.elapsed().as_secs_f64() * 1e9 / CALLS as f64
+        })
+        .collect();
+    runs.sort_by(f64::total_cmp);
+    runs[4]
+}

@@ -1,0 +1,90 @@
+//! Reload: on change of a file and on SIGHUP, a whole valid configuration or nothing.
+//!
+//! The rules are put in force at once, states stay. What needs a restart is named.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_blocking;
+use tokio::time::interval;
+use tracing::{error, info, warn};
+
+use crate::config::{Config, Effective, Sources, Watch};
+use crate::limiter::Limiter;
+use crate::telemetry::metrics::Metrics;
+
+/// Time between two looks at the files.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Keeps the rules as the sources say.
+pub(super) struct Reload {
+    sources: Arc<Sources>,
+    /// What is in force beside the rules: from the start of the process.
+    started_with: Vec<Effective>,
+    limiter: Arc<Limiter>,
+    metrics: Arc<Metrics>,
+}
+
+impl Reload {
+    pub(super) fn new(
+        sources: Sources,
+        started_with: Vec<Effective>,
+        limiter: Arc<Limiter>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        metrics.config_last_reload_successful.set(1);
+        Self { sources: Arc::new(sources), started_with, limiter, metrics }
+    }
+
+    /// Follows the files and SIGHUP, for ever.
+    ///
+    /// # Errors
+    ///
+    /// If SIGHUP can't be listened to, or reading panics.
+    pub(super) async fn follow(self) -> io::Result<()> {
+        let mut hangups = signal(SignalKind::hangup())?;
+        let mut watch = Watch::new(self.sources.files.clone());
+        let mut looks = interval(LOOK_INTERVAL);
+        loop {
+            let wanted = tokio::select! {
+                _ = hangups.recv() => true,
+                _ = looks.tick() => watch.has_settled(),
+            };
+            if wanted {
+                self.reload().await?;
+            }
+        }
+    }
+
+    async fn reload(&self) -> io::Result<()> {
+        // Many rules take a while to read: not on the thread that carries requests.
+        let sources = Arc::clone(&self.sources);
+        match spawn_blocking(move || Config::load(&sources)).await? {
+            Ok(config) => {
+                self.name_what_needs_a_restart(&config.effective);
+                let revision = self.limiter.replace_rules(config.rules);
+                self.metrics.config_last_reload_successful.set(1);
+                info!(revision, "configuration reloaded");
+            }
+            Err(problems) => {
+                self.metrics.config_last_reload_successful.set(0);
+                let problems = problems.to_string();
+                error!(problems, "configuration not reloaded: the old one stays in force");
+            }
+        }
+        Ok(())
+    }
+
+    fn name_what_needs_a_restart(&self, now: &[Effective]) {
+        let needs_restart =
+            |of: &Effective| !of.key.starts_with("rules[") && !of.key.starts_with("rate-limiter.");
+        for before in self.started_with.iter().filter(|before| needs_restart(before)) {
+            let changed = now.iter().any(|now| now.key == before.key && now.value != before.value);
+            if changed {
+                warn!(key = before.key, "changed: takes effect after a restart");
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What is valid and probably not meant.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::algorithm::Algorithm;
+use crate::rules::{Grant, Matcher, Part, Pattern, Request, Rule, RuleSet, Text};
+
+/// More entries of one id than this are worth a warning.
+const MANY_ENTRIES: u64 = 10_000;
+
+/// Something that is valid and probably not meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// Name of the rule.
+    rule: Arc<str>,
+    what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    NeverMatches(&'static str),
+    OverrideNeverMatches(&'static str),
+    NeverDecides { stricter: Arc<str> },
+    ManyEntries(u64),
+}
+
+/// Looks at valid rules for what is probably not meant.
+pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    for rule in rules.iter() {
+        let mut warn = |what| warnings.push(Warning { rule: Arc::clone(&rule.name), what });
+        if let Some(why) = unmatchable(&rule.matcher) {
+            warn(What::NeverMatches(why));
+        }
+        for other in &rule.overrides {
+            if let Some(why) = unmatchable(&other.matcher) {
+                warn(What::OverrideNeverMatches(why));
+            }
+        }
+        if let Some(entries) = most_entries(rule).filter(|entries| *entries > MANY_ENTRIES) {
+            warn(What::ManyEntries(entries));
+        }
+    }
+    warnings.extend(outdone(rules));
+    warnings
+}
+
+/// Why no valid request can fit.
+fn unmatchable(matcher: &Matcher) -> Option<&'static str> {
+    let attributes =
+        matcher.patterns.iter().filter(|(part, _)| matches!(part, Part::Attribute(_))).count();
+    if attributes > Request::MAX_ATTRIBUTES {
+        return Some("it wants more attributes than a request may have");
+    }
+    matcher.patterns.iter().find_map(|(part, pattern)| {
+        let most = match part {
+            Part::UserId => Request::MAX_USER_ID,
+            Part::Resource => Request::MAX_RESOURCE,
+            Part::Attribute(name) if !(1..=Request::MAX_ATTRIBUTE_NAME).contains(&name.len()) => {
+                return Some("no attribute may have this name");
+            }
+            Part::Attribute(_) => Request::MAX_ATTRIBUTE_VALUE,
+        };
+        let impossible = |text: &Text| match text {
+            Text::Exact(value) if value.is_empty() => *part == Part::UserId,
+            Text::Exact(value) | Text::Prefix(value) => value.len() > most,
+        };
+        match pattern {
+            Pattern::OneOf(texts) if texts.iter().all(impossible) => {
+                Some("no value may be as it wants")
+            }
+            Pattern::OneOf(_) | Pattern::Present => None,
+        }
+    })
+}
+
+/// The most entries that a log of this rule may hold for one id.
+fn most_entries(rule: &Rule) -> Option<u64> {
+    if rule.algorithm != Algorithm::SlidingWindowLog {
+        return None;
+    }
+    let grants = rule.overrides.iter().map(|other| other.grant).chain([rule.grant]);
+    let units = grants.filter_map(|grant| match grant {
+        Grant::Limited(limit) => Some(limit.units()),
+        Grant::Banned | Grant::Unlimited => None,
+    });
+    units.max()
+}
+
+/// Rules of the same requests, keys, algorithm and window: the stricter one always decides.
+fn outdone(rules: &RuleSet) -> Vec<Warning> {
+    let alike = |one: &Rule, other: &Rule| {
+        one.matcher == other.matcher
+            && one.key_by == other.key_by
+            && one.algorithm == other.algorithm
+            && one.mode == other.mode
+            && one.overrides.is_empty()
+            && other.overrides.is_empty()
+    };
+    let mut named: Vec<&Rule> = rules.iter().skip(1).collect();
+    // Alike ones stand together, the strictest first: no need to compare each with each.
+    named.sort_by_cached_key(|rule| (format!("{:?} {:?}", rule.matcher, rule.key_by), units(rule)));
+    let mut warnings = Vec::new();
+    for pair in named.windows(2) {
+        let [strict, wide] = pair else { continue };
+        if let (Grant::Limited(less), Grant::Limited(more)) = (strict.grant, wide.grant)
+            && alike(strict, wide)
+            && less.window() == more.window()
+            && less.units() <= more.units()
+            && less.burst() <= more.burst()
+        {
+            let what = What::NeverDecides { stricter: Arc::clone(&strict.name) };
+            warnings.push(Warning { rule: Arc::clone(&wide.name), what });
+        }
+    }
+    warnings
+}
+
+fn units(rule: &Rule) -> u64 {
+    match rule.grant {
+        Grant::Limited(limit) => limit.units(),
+        Grant::Banned => 0,
+        Grant::Unlimited => u64::MAX,
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rule {}: ", self.rule)?;
+        match &self.what {
+            What::NeverMatches(why) => write!(f, "it never matches: {why}"),
+            What::OverrideNeverMatches(why) => write!(f, "an override never matches: {why}"),
+            What::NeverDecides { stricter } => {
+                write!(f, "it never decides: rule {stricter} is about the same, and stricter")
+            }
+            What::ManyEntries(entries) => write!(
+                f,
+                "its log may hold {entries} entries for one id; other algorithms need a few numbers"
+            ),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Tells when a configuration file is another one than before.
+//!
+//! It looks at what a path leads to: a file that is written anew, one that is moved in place, and a
+//! symlink that is swapped, as Kubernetes does with a `ConfigMap`, all show another inode, size or
+//! time. Looking costs microseconds, so nobody has to be told by the system.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// The files of a configuration, as they were when last looked at.
+#[derive(Debug)]
+pub struct Watch {
+    files: Vec<PathBuf>,
+    seen: Vec<Option<Fingerprint>>,
+    /// They had changed then: somebody may still be writing.
+    is_fresh: bool,
+}
+
+/// What differs when a file is another: device, inode, size, time of change in seconds and
+/// nanoseconds.
+type Fingerprint = (u64, u64, u64, i64, i64);
+
+impl Watch {
+    /// Looks at the files for the first time.
+    pub fn new(files: Vec<PathBuf>) -> Self {
+        let seen = look(&files);
+        Self { files, seen, is_fresh: false }
+    }
+
+    /// Has any file changed, and not gone on changing since the last look? A file that is being
+    /// written can be valid and half of what it will be.
+    pub fn has_settled(&mut self) -> bool {
+        let now = look(&self.files);
+        let changes = now != self.seen;
+        self.seen = now;
+        std::mem::replace(&mut self.is_fresh, changes) && !changes
+    }
+}
+
+fn look(files: &[PathBuf]) -> Vec<Option<Fingerprint>> {
+    let fingerprint = |file: &PathBuf| {
+        let found = std::fs::metadata(file).ok()?;
+        Some((found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
+    };
+    files.iter().map(fingerprint).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn writes_moves_and_swapped_symlinks_are_seen() {
+        let dir = std::env::temp_dir().join(format!("rlaas-watch-{}", std::process::id()));
+        fs::create_dir_all(dir.join("one")).expect("a directory");
+        fs::create_dir_all(dir.join("two")).expect("a directory");
+        for (of, text) in [("one", "1"), ("two", "2")] {
+            fs::write(dir.join(of).join("rlaas.yaml"), text).expect("a file");
+        }
+        // As in Kubernetes: rlaas.yaml → data/rlaas.yaml, data → one.
+        symlink("one", dir.join("data")).expect("a symlink");
+        symlink("data/rlaas.yaml", dir.join("rlaas.yaml")).expect("a symlink");
+        let mut watch = Watch::new(vec![dir.join("rlaas.yaml"), dir.join("missing.yaml")]);
+        assert!(!watch.has_settled());
+        symlink("two", dir.join("data-new")).expect("a symlink");
+        fs::rename(dir.join("data-new"), dir.join("data")).expect("a swap");
+        assert!(!watch.has_settled(), "it has just changed");
+        assert!(watch.has_settled());
+        assert!(!watch.has_settled(), "told once");
+        fs::write(dir.join("two/rlaas.yaml"), "").expect("a file");
+        assert!(!watch.has_settled());
+        fs::write(dir.join("two/rlaas.yaml"), "longer").expect("a file");
+        assert!(!watch.has_settled(), "it goes on changing");
+        assert!(watch.has_settled());
+        fs::write(dir.join("missing.yaml"), "").expect("a file");
+        assert_eq!([watch.has_settled(), watch.has_settled()], [false, true]);
+        fs::remove_dir_all(&dir).expect("a removed directory");
+        assert_eq!([watch.has_settled(), watch.has_settled()], [false, true]);
+    }
+}

@@ -1,0 +1,135 @@
+//! Reload under load: no failed call, no mixed revision, no lost count.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rlaas::api::proto::GetConfigRequest;
+use tokio::task::JoinSet;
+
+use super::common::process::{Rlaas, check, request};
+use super::common::redis::RedisServer;
+use super::common::{TempDir, eventually};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Two rules that belong to one revision, and one that counts through all of them.
+fn rules(revision: u64) -> String {
+    format!(
+        "rules:\n  - {{name: a-{revision}, limit: 1000000000, window: 366d, algorithm: gcra}}\n  \
+         - {{name: b-{revision}, limit: 1000000000, window: 366d, algorithm: fixed}}\n  \
+         - {{name: total, limit: 1000000000, window: 366d, algorithm: fixed, key-by: [resource]}}\n"
+    )
+}
+
+async fn revision(server: &Rlaas) -> u64 {
+    let response = server.client().await.get_config(GetConfigRequest {}).await;
+    response.expect("an answer").into_inner().revision
+}
+
+async fn reload_often(server: &Rlaas, dir: &TempDir, times: u64) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut clients = JoinSet::new();
+    for user in 0..4 {
+        let (mut client, stop) = (server.client().await, Arc::clone(&stop));
+        clients.spawn(async move {
+            let mut calls = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let response = check(&mut client, &user.to_string()).await.expect("no failed call");
+                assert!(response.allowed);
+                let names: Vec<&str> =
+                    response.decisions.iter().map(|decided| decided.rule.as_str()).collect();
+                let [a, b, "total"] = names[..] else { panic!("{names:?}") };
+                assert_eq!(a.strip_prefix("a-"), b.strip_prefix("b-"), "a mixed revision");
+                calls += 1;
+            }
+            calls
+        });
+    }
+    let metric = "rlaas_config_revision";
+    for number in 1..=times {
+        dir.write("rlaas.yaml", &rules(number));
+        server.signal("HUP");
+        #[expect(clippy::cast_precision_loss, reason = "a small number")]
+        let wanted = (number + 1) as f64;
+        let taken = async || server.metric(metric).await.is_some_and(|seen| seen >= wanted);
+        eventually("taken", PATIENCE, taken).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    let calls: u64 = clients.join_all().await.into_iter().sum();
+    let mut client = server.client().await;
+    let last = client.check(request("x")).await.expect("an answer").into_inner();
+    let total = last.decisions.iter().find(|decided| decided.rule == "total").expect("a rule");
+    let counted = 1_000_000_000 - total.remaining;
+    let calls = i64::try_from(calls).expect("a few calls") + 1;
+    assert_eq!(counted, calls, "no lost count");
+    assert_eq!(revision(server).await, times + 1);
+}
+
+#[tokio::test]
+async fn a_thousand_reloads_in_memory() {
+    let dir = TempDir::new();
+    let file = dir.write("rlaas.yaml", &rules(0));
+    let server = Rlaas::start_from(&file, &[]);
+    reload_often(&server, &dir, 1_000).await;
+}
+
+#[tokio::test]
+async fn many_reloads_on_redis() {
+    let dir = TempDir::new();
+    let file = dir.write("rlaas.yaml", &rules(0));
+    let redis = RedisServer::start();
+    let url = format!("store.redis.url={}", redis.url());
+    let settings = ["store.backend=redis", &url, "store.redis.timeout=10s"];
+    let server = Rlaas::start_from(&file, &settings);
+    let answers = async || check(&mut server.client().await, "x").await.is_ok();
+    eventually("redis answers", PATIENCE, answers).await;
+    reload_often(&server, &dir, 200).await;
+}
+
+#[tokio::test]
+async fn a_bad_configuration_leaves_the_old_one_in_force() {
+    let dir = TempDir::new();
+    let file = dir.write("rlaas.yaml", &rules(0));
+    let server = Rlaas::start_from(&file, &[]);
+    let successful = async |wanted: f64| {
+        let seen =
+            async || server.metric("rlaas_config_last_reload_successful").await == Some(wanted);
+        eventually("the metric", PATIENCE, seen).await;
+    };
+    successful(1.0).await;
+    dir.write("rlaas.yaml", "rules: [{name: a, limit: 0, window: 1s}]");
+    // Nobody says so: the change is seen.
+    successful(0.0).await;
+    assert_eq!(revision(&server).await, 1);
+    assert!(server.log().contains("rules[0].limit: valid is"), "{}", server.log());
+    let response = check(&mut server.client().await, "alice").await.expect("an answer");
+    assert_eq!(response.decisions.len(), 3);
+
+    let changed = format!(
+        "{}server: {{listen: '127.0.0.1:1'}}\nstore: {{memory: {{max-keys: 5}}}}",
+        rules(1)
+    );
+    dir.write("rlaas.yaml", &changed);
+    successful(1.0).await;
+    assert_eq!(revision(&server).await, 2);
+    assert!(server.log().contains("key=\"store.memory.max-keys\""), "{}", server.log());
+    assert!(!server.log().contains("key=\"server.listen\""), "the command line wins anyway");
+}
+
+#[tokio::test]
+async fn a_swapped_symlink_is_seen() {
+    let dir = TempDir::new();
+    for revision in [0, 1] {
+        let of = dir.path(&format!("data-{revision}"));
+        std::fs::create_dir(&of).expect("a directory");
+        std::fs::write(of.join("rlaas.yaml"), rules(revision)).expect("a file");
+    }
+    std::os::unix::fs::symlink("data-0", dir.path("data")).expect("a symlink");
+    std::os::unix::fs::symlink("data/rlaas.yaml", dir.path("rlaas.yaml")).expect("a symlink");
+    let server = Rlaas::start_from(&dir.path("rlaas.yaml"), &[]);
+    assert_eq!(revision(&server).await, 1);
+    std::os::unix::fs::symlink("data-1", dir.path("new")).expect("a symlink");
+    std::fs::rename(dir.path("new"), dir.path("data")).expect("a swap");
+    eventually("reloaded", PATIENCE, async || revision(&server).await == 2).await;
+}
