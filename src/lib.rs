@@ -16,6 +16,7 @@
 //! | decision | outcome for one hit: allow, remaining, `retry_after`, `reset_after` |
 //! | verdict | outcome for the request, folded from its decisions |
 //! | store | where state lives: memory, redis |
+//! | shadow | a rule that is evaluated and counted, never enforced |
 //! | degraded | a verdict made by policy because the store did not answer |
 //!
 //! # Rooms
@@ -28,12 +29,12 @@
 //! | [`clock`] | – | points and lengths of time; the only reader of clocks that decisions depend on |
 //! | [`telemetry`] | – | every metric declared once; logs |
 //! | [`algorithm`] | clock | decide and commit: pure arithmetic, with a Lua twin in `lua/` |
-//! | [`rules`] | algorithm | request → rule and key: pure |
+//! | [`rules`] | algorithm | request → the rules that match, their grants and keys: pure, indexed |
 //! | [`store`] | rules (key), algorithm, clock, metrics | all hits of a request in one atomic step |
 //! | [`limiter`] | store, rules, algorithm, clock, metrics | `Limiter::check`, the one decision function |
 //! | [`api`] | limiter, rules, algorithm, clock (spans), metrics | thin adapters: bytes ↔ request and verdict |
 //! | [`server`] | api, limiter, store (health), metrics | bind → serve → drain; workers; health |
-//! | [`config`] | the settings types of the rooms above | figment → settings that are valid |
+//! | [`config`] | the settings types of the rooms above | figment → settings that are valid; what changed |
 //! | [`cli`] | everything | one file for each command |
 //!
 //! # A Check
@@ -52,7 +53,8 @@
 //!
 //! - **All or nothing.** Every hit is decided first; units are taken only if all allow. The one
 //!   exception: a fixed window that is full goes on counting attempts.
-//! - **Integers only**, in microseconds and units; every number that reaches Lua is below 2^53.
+//! - **Integers only**, in microseconds and units. Parts of a unit are kept; products above 2^53 are
+//!   divided digit by digit in Lua, so that no rate needs a coarser unit than the microsecond.
 //! - **One clock for each store**: Redis' own, or a monotonic one anchored to wall time. A clock
 //!   that steps back by up to a window is held ([`clock::Timestamp::hold`]); one that jumps further
 //!   back is followed, which costs at most one extra refill.

@@ -75,6 +75,7 @@ fn push_encoded(text: &mut String, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn default_key(user_id: &str) -> Key {
         Key::of_default_rule([Some(user_id)].into_iter())
@@ -91,6 +92,29 @@ mod tests {
     fn bytes_with_a_meaning_are_encoded() {
         let key = default_key("a:b%3A{c}\0\n\u{85}é/ 💡");
         assert_eq!(key.id(), "a%3Ab%253A%7Bc%7D%00%0A%C2%85é/ 💡");
+    }
+
+    proptest! {
+        #[test]
+        fn different_values_have_different_keys(
+            one in ("\\PC{0,8}", values()),
+            other in ("\\PC{0,8}", values()),
+        ) {
+            let key = |(name, values): &(String, Vec<Option<String>>)| {
+                Key::of_rule(name, values.iter().map(Option::as_deref))
+            };
+            // As many values as the rule has parts.
+            let same_parts = one.0 != other.0 || one.1.len() == other.1.len();
+            prop_assume!(same_parts);
+            prop_assert_eq!(one == other, key(&one) == key(&other));
+            prop_assert!(!key(&one).as_str().contains(char::is_control));
+        }
+    }
+
+    /// Values of the bytes that could confuse, and any others.
+    fn values() -> impl Strategy<Value = Vec<Option<String>>> {
+        let value = prop_oneof!["[:%{}a3A\\x00\\n]{0,5}", any::<String>()];
+        prop::collection::vec(prop::option::weighted(0.8, value), 1..4)
     }
 
     #[test]
