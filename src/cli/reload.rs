@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use tracing::{error, info, warn};
@@ -18,38 +18,42 @@ use crate::telemetry::metrics::Metrics;
 /// Time between two looks at the files.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Keeps the rules as the sources say.
+/// Keeps the rules as the sources say. From its making on, SIGHUP no longer ends the process.
 pub(super) struct Reload {
     sources: Arc<Sources>,
     /// What is in force beside the rules: from the start of the process.
     started_with: Vec<Effective>,
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
+    hangups: Signal,
 }
 
 impl Reload {
+    /// # Errors
+    ///
+    /// If SIGHUP can't be listened to.
     pub(super) fn new(
         sources: Sources,
         started_with: Vec<Effective>,
         limiter: Arc<Limiter>,
         metrics: Arc<Metrics>,
-    ) -> Self {
+    ) -> io::Result<Self> {
         metrics.config_last_reload_successful.set(1);
-        Self { sources: Arc::new(sources), started_with, limiter, metrics }
+        let hangups = signal(SignalKind::hangup())?;
+        Ok(Self { sources: Arc::new(sources), started_with, limiter, metrics, hangups })
     }
 
     /// Follows the files and SIGHUP, for ever.
     ///
     /// # Errors
     ///
-    /// If SIGHUP can't be listened to, or reading panics.
-    pub(super) async fn follow(self) -> io::Result<()> {
-        let mut hangups = signal(SignalKind::hangup())?;
+    /// If reading panics.
+    pub(super) async fn follow(mut self) -> io::Result<()> {
         let mut watch = Watch::new(self.sources.files.clone());
         let mut looks = interval(LOOK_INTERVAL);
         loop {
             let wanted = tokio::select! {
-                _ = hangups.recv() => true,
+                _ = self.hangups.recv() => true,
                 _ = looks.tick() => watch.has_settled(),
             };
             if wanted {

@@ -48,8 +48,8 @@ fn serve(config: Config, sources: Sources) -> anyhow::Result<ExitCode> {
         let limiter = Arc::new(Limiter::new(config.rules, store, Arc::clone(&metrics)));
         let server =
             Server::bind(config.server, Arc::clone(&limiter), Arc::clone(&metrics)).await?;
+        let reload = Reload::new(sources, config.effective, Arc::clone(&limiter), metrics)?;
         announce(&server, &limiter);
-        let reload = Reload::new(sources, config.effective, limiter, metrics);
         tokio::select! {
             never = reload.follow() => never.map(|()| ExitCode::from(NO)),
             drained = server.serve(signals.count_to(1)) => drained.map(|()| ExitCode::SUCCESS),

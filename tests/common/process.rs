@@ -104,7 +104,8 @@ impl Rlaas {
         let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
         connection.write_all(request.as_bytes()).await.expect("a request");
         let mut response = String::new();
-        connection.read_to_string(&mut response).await.expect("a response");
+        let read = connection.read_to_string(&mut response).await;
+        read.unwrap_or_else(|error| panic!("no response: {error}\n{}", self.log()));
         let status = response.split(' ').nth(1).and_then(|code| code.parse().ok());
         let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
         (status.expect("a status"), body.to_owned())

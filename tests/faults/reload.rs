@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rlaas::api::proto::GetConfigRequest;
+use rlaas::api::proto::{CheckRequest, GetConfigRequest};
 use tokio::task::JoinSet;
 
 use super::common::process::{Rlaas, check, request};
@@ -82,7 +82,8 @@ async fn many_reloads_on_redis() {
     let url = format!("store.redis.url={}", redis.url());
     let settings = ["store.backend=redis", &url, "store.redis.timeout=10s"];
     let server = Rlaas::start_from(&file, &settings);
-    let answers = async || check(&mut server.client().await, "x").await.is_ok();
+    let look = || CheckRequest { cost: Some(0), ..request("x") };
+    let answers = async || server.client().await.check(look()).await.is_ok();
     eventually("redis answers", PATIENCE, answers).await;
     reload_often(&server, &dir, 200).await;
 }
