@@ -2,8 +2,7 @@
 --
 -- KEYS     the keys of the first hit, then those of the second, ...
 -- ARGV[1]  nonce        text, unique for each call; echoed, and the suffix of log entries
--- ARGV[2]  seen         µs: the latest time of this server that the service has seen, or 0
--- ARGV[3]  take         1 to take the cost, 0 to look (dry run)
+-- ARGV[2]  take         1 to take the cost, 0 to look (dry run)
 -- then for each hit
 --      +1  algorithm    text, as in `algorithms`
 --      +2  keys         how many KEYS belong to the hit
@@ -13,12 +12,14 @@
 --      +6  burst        limit: units at once
 --      +7  cost         units
 --      +8  enforced     1 if a denial stops the others from taking, 0 for a shadow
+--      +9  seen         µs: the latest time of this server at which the service saw a decision on
+--                       a limit with this window, or 0
 --
 -- Reply: { nonce, time in µs }, then for each hit outcome (0 allowed, 1 denied, 2 impossible),
 -- current_count, remaining, then in µs retry_after, reset_after, ttl, delay.
 -- Without any hit: the keys were of another window than the time's; nothing was written.
 
-local FIELDS = 8
+local FIELDS = 9
 local REPLY_FIELDS = {
   'outcome', 'current_count', 'remaining', 'retry_after', 'reset_after', 'ttl', 'delay',
 }
@@ -35,17 +36,18 @@ local function parse(base, first_key)
     burst = tonumber(ARGV[base + 6]),
     cost = tonumber(ARGV[base + 7]),
     enforced = ARGV[base + 8] == '1',
+    seen = tonumber(ARGV[base + 9]),
   }
 end
 
-local nonce, seen, take = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
+local nonce, take = ARGV[1], ARGV[2] == '1'
 local time = clock()
 local hits, all_allow, first_key = {}, true, 1
 
-for base = 3, #ARGV - FIELDS, FIELDS do
+for base = 2, #ARGV - FIELDS, FIELDS do
   local hit = parse(base, first_key)
   first_key = first_key + #hit.keys
-  hit.now = hold(time, seen, hit.window)
+  hit.now = hold(time, hit.seen, hit.window)
   hit.held_for = hit.now - time
   hit.held_for_ms = floor_millis(hit.now) - floor_millis(time)
   hit.state = hit.algorithm.load(hit, hit.now)

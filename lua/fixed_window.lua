@@ -14,7 +14,9 @@ local function load(hit, now)
   local key = hit.keys[index - hit.first_index + 1]
   if not key then return nil end
   local value = read('GET', key)
-  local count = type(value) == 'string' and value:match('^%d+$') and tonumber(value)
+  -- As Redis writes it: INCRBY takes nothing else.
+  local digits = type(value) == 'string' and (value:match('^[1-9]%d*$') or value:match('^0$'))
+  local count = digits and tonumber(digits)
   if not count or count > 9007199254740000 then
     return { key = key, live = false, count = 0, ttl = hit.window }
   end

@@ -40,6 +40,8 @@ end
 local function load(hit)
   local tat, part, at, units, window =
     recall(hit.keys[1], '^gcra (%d+) (%d+) (%d+) ([1-9]%d*) ([1-9]%d*)$')
+  -- What no limit can have left is a foreign value.
+  if tat and (part >= units or units > MAX_UNITS or window > MAX_WINDOW) then tat = nil end
   return { key = hit.keys[1], tat = tat, part = part, at = at, units = units, window = window }
 end
 

@@ -6,6 +6,9 @@
 -- Algorithms by name: { load, decide, commit }, the twins of src/algorithm/<name>.rs.
 local algorithms = {}
 
+-- The most units per window, and the longest window in µs: 366 days.
+local MAX_UNITS, MAX_WINDOW = 1000000000, 31622400000000
+
 -- Outcomes of a decision.
 local ALLOWED, DENIED, IMPOSSIBLE = 0, 1, 2
 

@@ -28,6 +28,8 @@ end
 
 local function load(hit)
   local start, current, previous = recall(hit.keys[1], '^counter (%d+) (%d+) (%d+)$')
+  -- What no limit can have left is a foreign value.
+  if start and math.max(current, previous) > MAX_UNITS then start = nil end
   return { key = hit.keys[1], start = start, current = current, previous = previous }
 end
 

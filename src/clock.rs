@@ -68,6 +68,31 @@ impl Add<Span> for Timestamp {
     }
 }
 
+/// The latest times at which decisions were made, for each length of window: what is a jump to a
+/// short window is a step back to a long one.
+#[derive(Clone, Debug, Default)]
+pub struct Seen(Vec<(Span, Timestamp)>);
+
+impl Seen {
+    /// Windows of more lengths than this share the last place.
+    const MOST: usize = 64;
+
+    /// The latest time of a decision on a limit with this window.
+    pub fn at(&self, window: Span) -> Timestamp {
+        self.0.iter().find(|(of, _)| *of == window).map_or(Timestamp::EPOCH, |(_, seen)| *seen)
+    }
+
+    /// Notes that a decision on a limit with this window was made at `time`.
+    pub fn note(&mut self, window: Span, time: Timestamp) {
+        if let Some((_, seen)) = self.0.iter_mut().find(|(of, _)| *of == window) {
+            *seen = time.hold(*seen, window);
+        } else {
+            self.0.truncate(Self::MOST - 1);
+            self.0.push((window, time));
+        }
+    }
+}
+
 /// A length of time: whole microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(u64);

@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
-use crate::config::{Config, Effective, Sources, Watch};
+use crate::config::{Config, Effective, Sources, Watch, warnings};
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
 
@@ -26,6 +26,7 @@ pub(super) struct Reload {
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
     hangups: Signal,
+    watch: Watch,
 }
 
 impl Reload {
@@ -33,52 +34,51 @@ impl Reload {
     ///
     /// If SIGHUP can't be listened to.
     pub(super) fn new(
-        sources: Sources,
+        (sources, watch): (Sources, Watch),
         started_with: Vec<Effective>,
         limiter: Arc<Limiter>,
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
         metrics.config_last_reload_successful.set(1);
         let hangups = signal(SignalKind::hangup())?;
-        Ok(Self { sources: Arc::new(sources), started_with, limiter, metrics, hangups })
+        Ok(Self { sources: Arc::new(sources), started_with, limiter, metrics, hangups, watch })
     }
 
     /// Follows the files and SIGHUP, for ever.
-    ///
-    /// # Errors
-    ///
-    /// If reading panics.
-    pub(super) async fn follow(mut self) -> io::Result<()> {
-        let mut watch = Watch::new(self.sources.files.clone());
+    pub(super) async fn follow(mut self) {
         let mut looks = interval(LOOK_INTERVAL);
         loop {
             let wanted = tokio::select! {
                 _ = self.hangups.recv() => true,
-                _ = looks.tick() => watch.has_settled(),
+                _ = looks.tick() => self.watch.has_settled(),
             };
             if wanted {
-                self.reload().await?;
+                self.reload().await;
             }
         }
     }
 
-    async fn reload(&self) -> io::Result<()> {
+    async fn reload(&self) {
         // Many rules take a while to read: not on the thread that carries requests.
         let sources = Arc::clone(&self.sources);
-        match spawn_blocking(move || Config::load(&sources)).await? {
+        let loaded = spawn_blocking(move || Config::load(&sources).map_err(|all| all.to_string()));
+        // A panic while reading is a configuration that was not read.
+        let loaded = loaded.await.unwrap_or_else(|panic| Err(panic.to_string()));
+        match loaded {
             Ok(config) => {
                 self.name_what_needs_a_restart(&config.effective);
+                for warning in warnings(&config.rules) {
+                    warn!(%warning, "configuration");
+                }
                 let revision = self.limiter.replace_rules(config.rules);
                 self.metrics.config_last_reload_successful.set(1);
                 info!(revision, "configuration reloaded");
             }
             Err(problems) => {
                 self.metrics.config_last_reload_successful.set(0);
-                let problems = problems.to_string();
                 error!(problems, "configuration not reloaded: the old one stays in force");
             }
         }
-        Ok(())
     }
 
     fn name_what_needs_a_restart(&self, now: &[Effective]) {

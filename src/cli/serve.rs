@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 use super::reload::Reload;
 use super::{ConfigurationArgs, INTERRUPTED, NO, load};
 use crate::clock::Clock;
-use crate::config::{Config, Sources, StoreSettings, warnings};
+use crate::config::{Config, Sources, StoreSettings, Watch, warnings};
 use crate::limiter::Limiter;
 use crate::server::Server;
 use crate::store::{MemoryStore, RedisStore, Store};
@@ -22,12 +22,14 @@ use crate::telemetry::metrics::Metrics;
 
 pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
     let sources = args.sources();
+    // Looked at before they are read: a change in between is seen.
+    let watch = Watch::new(sources.files.clone());
     let config = match load(&sources) {
         Ok(config) => config,
         Err(code) => return code,
     };
     log::start();
-    match serve(config, sources) {
+    match serve(config, (sources, watch)) {
         Ok(code) => code,
         Err(error) => {
             error!(error = format!("{error:#}"), "can't serve");
@@ -36,7 +38,7 @@ pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
     }
 }
 
-fn serve(config: Config, sources: Sources) -> anyhow::Result<ExitCode> {
+fn serve(config: Config, sources: (Sources, Watch)) -> anyhow::Result<ExitCode> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(async {
         let signals = Signals::listen()?;
@@ -51,7 +53,7 @@ fn serve(config: Config, sources: Sources) -> anyhow::Result<ExitCode> {
         let reload = Reload::new(sources, config.effective, Arc::clone(&limiter), metrics)?;
         announce(&server, &limiter);
         tokio::select! {
-            never = reload.follow() => never.map(|()| ExitCode::from(NO)),
+            () = reload.follow() => Ok(ExitCode::from(NO)),
             drained = server.serve(signals.count_to(1)) => drained.map(|()| ExitCode::SUCCESS),
             () = signals.count_to(2) => Ok(ExitCode::from(INTERRUPTED)),
         }

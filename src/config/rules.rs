@@ -15,6 +15,8 @@ use crate::rules::{
 
 /// Most rules, and most overrides of one.
 const MOST: usize = 100_000;
+/// Most rules that one request may meet: the store decides them in one step.
+const MOST_HITS: usize = 64;
 
 pub(super) fn read(root: &mut Section<'_>) -> RuleSet {
     let default = default_rule(root);
@@ -27,7 +29,12 @@ pub(super) fn read(root: &mut Section<'_>) -> RuleSet {
     for section in sections {
         named.extend(named_rule(section, &mut taken));
     }
-    RuleSet::new(default, named)
+    let rules = RuleSet::new(default, named);
+    if rules.most_matches() > MOST_HITS {
+        let valid = format!("valid is up to {MOST_HITS} rules that one request may meet");
+        root.refuse("rules", Invalid(Cow::Owned(valid)));
+    }
+    rules
 }
 
 fn default_rule(root: &mut Section<'_>) -> Rule {
@@ -68,8 +75,11 @@ fn named_rule(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<R
         Some(false) | None => Mode::Enforced,
     };
     let on_store_failure = on_store_failure(&mut section);
-    let rate = Rate { algorithm, units: limited?, window: window? };
-    let limit = rate.limit(&section, "limit", burst);
+    let rate = match (limited, window) {
+        (Some(units), Some(window)) => Some(Rate { algorithm, units, window }),
+        _ => None,
+    };
+    let limit = rate.and_then(|rate| rate.limit(&section, "limit", burst));
     let overrides = section.list("overrides");
     if overrides.len() > MOST {
         section.refuse("overrides", Invalid(Cow::Owned(format!("valid is up to {MOST} of them"))));
@@ -89,7 +99,7 @@ fn named_rule(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<R
 }
 
 /// An override: `limit`, `limit: 0` or `unlimited: true`.
-fn exception(mut section: Section<'_>, rate: Rate) -> Option<Override> {
+fn exception(mut section: Section<'_>, rate: Option<Rate>) -> Option<Override> {
     let matcher = matcher(&mut section);
     if matcher.patterns.is_empty() && section.is_sound() {
         section.refuse("match", Invalid::new("missing: it says to whom this is granted"));
@@ -103,7 +113,9 @@ fn exception(mut section: Section<'_>, rate: Rate) -> Option<Override> {
         (true, None) => Some(Grant::Unlimited),
         (false, Some(0)) => Some(Grant::Banned),
         (false, Some(units)) => {
-            Rate { units, ..rate }.limit(&section, "limit", burst).map(Grant::Limited)
+            let limit =
+                rate.and_then(|rate| Rate { units, ..rate }.limit(&section, "limit", burst));
+            limit.map(Grant::Limited)
         }
         (true, Some(_)) | (false, None) => {
             section.refuse("limit", Invalid::new("give either limit or unlimited: true"));
@@ -150,7 +162,8 @@ fn matcher_with_endpoint(section: &mut Section<'_>) -> Matcher {
         if matcher.patterns.iter().any(|(part, _)| *part == Part::Resource) {
             section.refuse("endpoint", Invalid::new("the same as match.resource; give only one"));
         }
-        matcher.patterns.push((Part::Resource, endpoint));
+        // Where `match.resource` would stand.
+        matcher.patterns.insert(0, (Part::Resource, endpoint));
     }
     matcher
 }
@@ -211,7 +224,12 @@ fn pattern(value: &Value) -> Read<Pattern> {
     let pattern = match texts.as_slice() {
         [one] => Pattern::one(one),
         several if several.iter().any(|text| text == "*") => Pattern::Present,
-        several => Pattern::OneOf(several.iter().map(|text| Text::new(text)).collect()),
+        several => {
+            let mut texts: Vec<Text> = several.iter().map(|text| Text::new(text)).collect();
+            // The order says nothing.
+            texts.sort();
+            Pattern::OneOf(texts)
+        }
     };
     Ok((pattern, shown))
 }

@@ -56,10 +56,13 @@ pub(super) fn word<T: Copy>(value: &Value, words: &[(&'static str, T)]) -> Read<
 
 /// A text, or several.
 pub(super) fn texts(value: &Value) -> Result<Vec<String>, Invalid> {
-    let invalid = || Invalid::new("valid is a text or a list of texts");
+    // What stands unquoted may be read as a number, and 007 as 7.
+    let invalid =
+        || Invalid::new("valid is a text or a list of texts; numbers and booleans in quotes");
+    let own = |value: &Value| value.as_str().map(str::to_owned);
     let texts = match value {
-        Value::Array(_, items) => items.iter().map(text).collect(),
-        value => text(value).map(|text| vec![text]),
+        Value::Array(_, items) => items.iter().map(own).collect(),
+        value => own(value).map(|text| vec![text]),
     };
     texts.filter(|texts: &Vec<String>| !texts.is_empty()).ok_or_else(invalid)
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::algorithm::Algorithm;
+use crate::clock::Span;
 use crate::rules::{Grant, Matcher, Part, Pattern, Request, Rule, RuleSet, Text};
 
 /// More entries of one id than this are worth a warning.
@@ -90,23 +91,16 @@ fn most_entries(rule: &Rule) -> Option<u64> {
 
 /// Rules of the same requests, keys, algorithm and window: the stricter one always decides.
 fn outdone(rules: &RuleSet) -> Vec<Warning> {
-    let alike = |one: &Rule, other: &Rule| {
-        one.matcher == other.matcher
-            && one.key_by == other.key_by
-            && one.algorithm == other.algorithm
-            && one.mode == other.mode
-            && one.overrides.is_empty()
-            && other.overrides.is_empty()
-    };
     let mut named: Vec<&Rule> = rules.iter().skip(1).collect();
     // Alike ones stand together, the strictest first: no need to compare each with each.
-    named.sort_by_cached_key(|rule| (format!("{:?} {:?}", rule.matcher, rule.key_by), units(rule)));
+    named.sort_by_cached_key(|rule| (about(rule), units(rule)));
     let mut warnings = Vec::new();
     for pair in named.windows(2) {
         let [strict, wide] = pair else { continue };
         if let (Grant::Limited(less), Grant::Limited(more)) = (strict.grant, wide.grant)
-            && alike(strict, wide)
-            && less.window() == more.window()
+            && about(strict) == about(wide)
+            && strict.overrides.is_empty()
+            && wide.overrides.is_empty()
             && less.units() <= more.units()
             && less.burst() <= more.burst()
         {
@@ -115,6 +109,16 @@ fn outdone(rules: &RuleSet) -> Vec<Warning> {
         }
     }
     warnings
+}
+
+/// What has to be the same for one rule to outdo another.
+fn about(rule: &Rule) -> String {
+    let window = match rule.grant {
+        Grant::Limited(limit) => limit.window(),
+        Grant::Banned | Grant::Unlimited => Span::ZERO,
+    };
+    let Rule { matcher, key_by, algorithm, mode, overrides, .. } = rule;
+    format!("{matcher:?} {key_by:?} {algorithm:?} {mode:?} {window} {}", overrides.len())
 }
 
 fn units(rule: &Rule) -> u64 {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use thiserror::Error;
+use tokio::sync::watch;
 use tracing::debug;
 
 use crate::algorithm::{Decision, Outcome};
@@ -25,6 +26,8 @@ use crate::telemetry::metrics::{DecisionLabels, KindLabels, Metrics, RuleLabels}
 #[derive(Debug)]
 pub struct Limiter {
     snapshot: ArcSwap<Snapshot>,
+    /// Tells when other rules are in force.
+    changes: watch::Sender<()>,
     store: Store,
     metrics: Arc<Metrics>,
 }
@@ -50,7 +53,8 @@ impl Limiter {
     /// Decides by `rules` in `store`.
     pub fn new(rules: RuleSet, store: Store, metrics: Arc<Metrics>) -> Self {
         metrics.config_revision.set(1);
-        Self { snapshot: ArcSwap::from_pointee(Snapshot { rules, revision: 1 }), store, metrics }
+        let snapshot = ArcSwap::from_pointee(Snapshot { rules, revision: 1 });
+        Self { snapshot, changes: watch::Sender::new(()), store, metrics }
     }
 
     /// Decides one request by every rule that it meets, in one atomic step, and takes its cost if
@@ -90,7 +94,13 @@ impl Limiter {
         let revision = before.revision + 1;
         self.snapshot.store(Arc::new(Snapshot { rules, revision }));
         self.metrics.config_revision.set(revision.cast_signed());
+        self.changes.send_replace(());
         revision
+    }
+
+    /// Tells when other rules are in force.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     /// The rules in force.
@@ -116,10 +126,13 @@ impl Limiter {
     fn degrade(&self, matches: &[Match<'_>], error: StoreError) -> Result<Decided, CheckError> {
         self.metrics.store_errors.get_or_create(&KindLabels { kind: error.kind() }).inc();
         debug!(%error, "store failed");
+        let is_banned = matches.iter().any(is_ban);
         let degraded = matches.iter().map(|found| match found.grant {
             Grant::Limited(_) => RuleDecision::degraded(found.rule, found.grant),
             grant => Some(RuleDecision::new(found.rule, grant, without_store(grant))),
         });
+        // A ban needs no store: what the other rules would have said changes nothing.
+        let degraded = degraded.filter(|decided| decided.is_some() || !is_banned);
         let decisions: Option<Decided> = degraded.collect();
         let decisions = decisions.ok_or(CheckError::StoreUnavailable(error))?;
         for decided in decisions.iter().filter(|decided| decided.source == Source::FailOpen) {

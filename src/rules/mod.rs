@@ -87,6 +87,14 @@ impl RuleSet {
         matches
     }
 
+    /// The most rules that one request may meet, at a guess from above.
+    pub fn most_matches(&self) -> usize {
+        let longest = |by_value: &HashMap<String, Vec<usize>>| {
+            by_value.values().map(Vec::len).max().unwrap_or_default()
+        };
+        1 + self.others.len() + self.by_value.values().map(longest).sum::<usize>()
+    }
+
     /// The rule that applies where no other is enforced.
     pub fn default_rule(&self) -> &Rule {
         &self.default

@@ -10,7 +10,7 @@ pub enum Pattern {
 }
 
 /// An exact value, or a prefix with a trailing `*`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Text {
     /// This value.
     Exact(String),

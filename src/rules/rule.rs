@@ -28,7 +28,7 @@ pub struct Rule {
 }
 
 /// A part of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// Who asks.
     UserId,
@@ -129,11 +129,11 @@ impl Rule {
 }
 
 impl Grant {
-    fn generosity(self) -> u64 {
+    fn generosity(self) -> (u64, u64) {
         match self {
-            Self::Banned => 0,
-            Self::Limited(limit) => limit.units(),
-            Self::Unlimited => u64::MAX,
+            Self::Banned => (0, 0),
+            Self::Limited(limit) => (limit.units(), limit.burst()),
+            Self::Unlimited => (u64::MAX, u64::MAX),
         }
     }
 }

@@ -59,12 +59,13 @@ struct Silent {
 impl Silent {
     /// Adds a connection; the oldest makes room for it.
     fn push(&mut self, admission: impl Future<Output = ()> + Send + 'static) {
-        while self.order.front().is_some_and(AbortHandle::is_finished)
-            || self.order.len() >= MOST_SILENT
+        while self.order.front().is_some_and(AbortHandle::is_finished) {
+            self.order.pop_front();
+        }
+        if self.tasks.len() >= MOST_SILENT
+            && let Some(oldest) = self.order.pop_front()
         {
-            if let Some(oldest) = self.order.pop_front() {
-                oldest.abort();
-            }
+            oldest.abort();
         }
         self.order.push_back(self.tasks.spawn(admission));
     }

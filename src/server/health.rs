@@ -71,6 +71,7 @@ impl HealthReports {
 
     async fn follow_store(&self, limiter: &Limiter, policy: StoreHealth) {
         let mut health = limiter.store().health();
+        let mut rules = limiter.changes();
         let mut has_answered = false;
         loop {
             let up = *health.borrow_and_update() == Health::Up;
@@ -80,8 +81,11 @@ impl HealthReports {
             self.ready.send_replace(ready);
             self.report(STORE, serving(up)).await;
             self.report(SERVICE, serving(ready)).await;
-            if health.changed().await.is_err() {
-                return;
+            tokio::select! {
+                // Memory is up and stays so: it never tells again.
+                Ok(()) = health.changed() => {}
+                Ok(()) = rules.changed() => {}
+                else => return,
             }
         }
     }

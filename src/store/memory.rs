@@ -89,8 +89,8 @@ impl MemoryStore {
         }
         for ((hit, place), decision) in hits.iter().zip(&places).zip(&mut decisions) {
             let window = hit.limit.window();
-            let seen = of(&mut shards, place).seen();
-            decision.wait_longer(time.hold(seen, window).since(time));
+            let held = of(&mut shards, place).held(time, window);
+            decision.wait_longer(held.since(time));
         }
         for (hit, place) in hits.iter().zip(&places) {
             of(&mut shards, place).see(time, hit.limit.window());
@@ -148,13 +148,13 @@ struct Place {
 }
 
 fn decide(shard: &Shard, place: &Place, hit: &Hit<'_>, time: Timestamp, cost: Cost) -> Decision {
-    let now = time.hold(shard.seen(), hit.limit.window());
+    let now = shard.held(time, hit.limit.window());
     let state = shard.state(place.hash, hit.key.as_str(), time);
     hit.algorithm.decide(state, hit.limit, now, cost)
 }
 
 fn commit(shard: &mut Shard, place: &Place, hit: &Hit<'_>, time: Timestamp, decision: &Decision) {
-    let now = time.hold(shard.seen(), hit.limit.window());
+    let now = shard.held(time, hit.limit.window());
     let key = hit.key.as_str();
     // A denial that finds no state leaves none: nobody's room is taken by what never passed.
     if !decision.is_allowed() && !shard.holds(place.hash, key) {

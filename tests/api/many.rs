@@ -100,5 +100,6 @@ async fn a_client_that_does_not_read_is_not_read_from() {
     }
     assert!(sent < 1_000_000, "all was taken");
     drop(response);
+    let mut client = server.client().await;
     assert!(client.check(request("bob")).await.expect("an answer").into_inner().allowed);
 }

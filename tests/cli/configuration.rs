@@ -280,6 +280,7 @@ fn each_bad_rule_is_refused_by_its_key() {
         (with(", strategy: magic"), "rules[0].strategy: valid is fixed-window"),
         (with(", burst: 9"), "rules[0].burst: sliding-window-log has no burst"),
         (with(", key-by: []"), "rules[0].key-by: valid is"),
+        (with(", match: {user_id: 007}"), "rules[0].match.user_id: valid is a text or a list"),
         (with(", key_by: [user_id, user_id]"), "rules[0].key_by: each part"),
         (with(", match: {resourc: a}"), "rules[0].match.resourc: unknown key"),
         (with(", match: {resource: {a: 1}}"), "rules[0].match.resource: valid is a text or"),
@@ -311,8 +312,7 @@ fn each_bad_rule_is_refused_by_its_key() {
 #[test]
 fn names_of_attributes_are_data() {
     let dir = TempDir::new();
-    let text =
-        "rules: [{name: a, limit: 5, window: 1, match: {attributes: {api_key: x, api-key: y}}}]";
+    let text = "rules: [{name: a, limit: 5, window: 1, match: {attributes: {api_key: one, api-key: other}}}]";
     let file = dir.write("rules.yaml", text).display().to_string();
     let (code, _, error) = run(&["check-config", &file]);
     assert_eq!(code, 0, "{error}");

@@ -239,6 +239,10 @@ async fn a_foreign_value_is_replaced() {
         "token 9 9 9 9",
         "counter 99999999999999999999 1 1",
         "leaky 99999999999999999999 0 0",
+        "003",
+        "gcra 1700000130000000 9007199254740992 1700000130000000 5 60000000",
+        "gcra 1700000130000000 0 1700000100000000 9007199254740992 60000000",
+        "counter 1700000100000000 9007199254740992 0",
     ];
     for algorithm in Algorithm::ALL {
         let on = on_redis(rules(*algorithm, 5, Span::from_secs(60)));

@@ -78,7 +78,7 @@ macro_rules! on_both_stores {
     ($($case:ident: $rules:expr;)*) => {
         mod memory {
             use super::*;
-            $(#[tokio::test]
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
             async fn $case() {
                 super::$case(Service::on_memory($rules)).await;
             })*
@@ -122,6 +122,14 @@ on_both_stores! {
         },
         Vec::new(),
     );
+    a_jump_for_a_short_window_is_a_step_back_for_a_long_one: set(vec![
+        rule("long", Algorithm::SlidingWindowLog, 5, &[Part::UserId]),
+        Rule {
+            matcher: on(Part::Resource, "/short"),
+            grant: Grant::Limited(Limit::new(5, Span::from_secs(1)).expect("a valid limit")),
+            ..rule("short", Algorithm::SlidingWindowLog, 5, &[Part::UserId])
+        },
+    ]);
     hostile_values_never_reach_another_state: set(vec![rule(
         "both", Algorithm::FixedWindow, 1, &[tenant(), Part::UserId],
     )]);
@@ -251,6 +259,18 @@ async fn rs_02_the_default_rule_by_resource_and_user(on: Service) {
     if let Some(redis) = on.redis() {
         assert_eq!(redis.keys()[0], "rlaas:rate_limit:r1:alice:28333335");
     }
+}
+
+async fn a_jump_for_a_short_window_is_a_step_back_for_a_long_one(on: Service) {
+    on.at(20.0);
+    for _ in 0..5 {
+        assert!(ask(&on, "alice", "", &[]).await.is_allowed());
+    }
+    on.at(10.0);
+    assert!(!ask(&on, "alice", "", &[]).await.is_allowed());
+    // Ten seconds back are a jump for the window of one second, and are followed there.
+    ask(&on, "bob", "/short", &[]).await;
+    assert!(!ask(&on, "alice", "", &[]).await.is_allowed(), "nothing is minted");
 }
 
 async fn hostile_values_never_reach_another_state(on: Service) {

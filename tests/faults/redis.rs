@@ -231,6 +231,13 @@ async fn a_connection_that_falls_silent_half_way_is_given_up() {
     signal(redis.pid(), "STOP");
     let down = async || !is_serving(&server, "store").await;
     eventually("store is away", Duration::from_secs(5), down).await;
+    // Known to be away: no call waits for its deadline, which is far longer than this test.
+    let unreachable = "rlaas_store_errors_total{kind=\"unreachable\"}";
+    let fails_at_once = async || {
+        assert!(check(&mut client, "a").await.is_err());
+        server.metric(unreachable).await.is_some_and(|failed| failed >= 10.0)
+    };
+    eventually("calls fail at once", Duration::from_secs(10), fails_at_once).await;
     signal(redis.pid(), "CONT");
     let mut client = server.client().await;
     let answers = async || check(&mut client, "b").await.is_ok();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::algorithm::State;
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Seen, Span, Timestamp};
 use crate::telemetry::metrics::Metrics;
 
 /// Slots that are looked at for one to evict.
@@ -27,8 +27,8 @@ pub(super) struct Shard {
     /// Where the sweep goes on.
     cursor: usize,
     max_keys: usize,
-    /// The latest time that this shard has decided at.
-    seen: Timestamp,
+    /// When this shard has decided.
+    seen: Seen,
     metrics: Arc<Metrics>,
 }
 
@@ -55,7 +55,7 @@ impl Shard {
             hasher,
             cursor: 0,
             max_keys,
-            seen: Timestamp::EPOCH,
+            seen: Seen::default(),
             metrics,
         }
     }
@@ -66,12 +66,12 @@ impl Shard {
 
     /// Notes that a decision on a limit with this `window` was made at `time`.
     pub(super) fn see(&mut self, time: Timestamp, window: Span) {
-        self.seen = time.hold(self.seen, window);
+        self.seen.note(window, time);
     }
 
-    /// The latest time that this shard has decided at.
-    pub(super) fn seen(&self) -> Timestamp {
-        self.seen
+    /// The time at which to decide on a limit with this `window` when the clock shows `time`.
+    pub(super) fn held(&self, time: Timestamp, window: Span) -> Timestamp {
+        time.hold(self.seen.at(window), window)
     }
 
     /// Is there a slot for this key?

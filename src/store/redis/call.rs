@@ -3,6 +3,7 @@
 use deadpool_redis::redis::{Cmd, Value, cmd};
 
 use super::scripts::Script;
+use super::server_clock::ServerClock;
 use super::settings::KeyPrefix;
 use crate::algorithm::{Decision, Outcome, window_index};
 use crate::clock::{Span, Timestamp};
@@ -19,11 +20,11 @@ const TRAVEL: Span = Span::from_millis(50);
 
 /// What the service knows of the server's time when it makes a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ServerTime {
+pub(super) struct ServerTime<'a> {
     /// An estimate of now, to name keys.
     pub(super) estimate: Timestamp,
-    /// The latest time that an answer told.
-    pub(super) seen: Timestamp,
+    /// When decisions were made.
+    pub(super) clock: &'a ServerClock,
 }
 
 /// The keys and arguments of one call.
@@ -50,12 +51,11 @@ impl Call {
         prefix: &KeyPrefix,
         hits: &[Hit<'_>],
         intent: Intent,
-        time: ServerTime,
+        time: ServerTime<'_>,
     ) -> Self {
-        let seen = time.seen.as_micros().to_string();
         let take = if intent == Intent::Take { "1" } else { "0" };
         let mut call =
-            Self { arguments: vec![nonce.clone(), seen, take.to_owned()], nonce, keys: Vec::new() };
+            Self { arguments: vec![nonce.clone(), take.to_owned()], nonce, keys: Vec::new() };
         for hit in hits {
             call.push(prefix, hit, time);
         }
@@ -101,10 +101,11 @@ impl Call {
         Ok((time, Answer::Decisions(decisions?)))
     }
 
-    fn push(&mut self, prefix: &KeyPrefix, hit: &Hit<'_>, time: ServerTime) {
+    fn push(&mut self, prefix: &KeyPrefix, hit: &Hit<'_>, time: ServerTime<'_>) {
         let key = format!("{prefix}:{}", hit.key.as_str());
         let window = hit.limit.window();
-        let now = time.estimate.hold(time.seen, window);
+        let seen = time.clock.seen(window);
+        let now = time.estimate.hold(seen, window);
         let (keys, first_index) = if hit.algorithm.keyed_by_window() {
             (windows_to_name(window), window_index(now, window))
         } else {
@@ -126,6 +127,7 @@ impl Call {
                 hit.limit.burst(),
                 hit.cost.units(),
                 u64::from(hit.mode == Mode::Enforced),
+                seen.as_micros(),
             ]
             .map(|number| number.to_string()),
         );

@@ -184,9 +184,10 @@ impl Keeper {
     async fn keep(&self) {
         let (mut pause, mut number) = (FIRST_PAUSE, 0);
         loop {
-            let started = self.local.now();
-            let failure = match self.connect().await {
+            let mut lasted = Span::ZERO;
+            let end = match self.connect().await {
                 Ok(pooled) => {
+                    let since = self.local.now();
                     number += 1;
                     let shared = (*pooled).clone();
                     self.set(Line::Up(Connection { shared: shared.clone(), number }));
@@ -195,14 +196,15 @@ impl Keeper {
                     // Taken out of the pool for good: it is not fit to be recycled.
                     drop(deadpool_redis::Connection::take(pooled));
                     self.pulse.lane_down();
+                    lasted = self.local.now().since(since);
                     end
                 }
                 Err(reason) => End::Silent(reason),
             };
-            if let End::Silent(reason) = failure {
+            if let End::Silent(reason) = end {
                 self.pulse.no_answer(reason);
             }
-            if self.local.now().since(started) >= STEADY {
+            if lasted >= STEADY {
                 pause = FIRST_PAUSE;
                 self.set(Line::Connecting);
             } else {

@@ -108,7 +108,7 @@ impl RedisStore {
             if left().is_zero() {
                 return Err(StoreError::Unreachable);
             }
-            let time = ServerTime { estimate, seen: self.clock.seen() };
+            let time = ServerTime { estimate, clock: &self.clock };
             let call = Call::new(self.nonce(), &self.settings.key_prefix, hits, intent, time);
             match timeout(left(), self.send(&lane, &call, hits)).await {
                 Ok(Ok(Answer::Decisions(decisions))) => return Ok(decisions),

@@ -1,17 +1,17 @@
 //! What this service knows of the clock of a Redis server.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Seen, Span, Timestamp};
 
-/// The time that answers told, and an estimate of the time now. An estimate only names keys; the
+/// The times that answers told, and an estimate of the time now. An estimate only names keys; the
 /// server's clock decides.
 #[derive(Debug, Default)]
 pub(super) struct ServerClock {
     /// Server time minus local time, in microseconds.
     ahead_micros: AtomicI64,
-    /// The latest time of a decision, in microseconds.
-    seen_micros: AtomicU64,
+    seen: Mutex<Seen>,
 }
 
 impl ServerClock {
@@ -23,8 +23,7 @@ impl ServerClock {
 
     /// Notes that a decision on a limit with this `window` was made at `time`.
     pub(super) fn see(&self, time: Timestamp, window: Span) {
-        let held = |seen| time.hold(Timestamp::from_micros(seen), window).as_micros();
-        self.seen_micros.update(Ordering::Relaxed, Ordering::Relaxed, held);
+        self.lock().note(window, time);
     }
 
     /// What the server's clock shows when the local one shows `local`: a little less, by the time
@@ -34,8 +33,12 @@ impl ServerClock {
         Timestamp::from_micros(local.as_micros().saturating_add_signed(ahead))
     }
 
-    /// The latest time of a decision.
-    pub(super) fn seen(&self) -> Timestamp {
-        Timestamp::from_micros(self.seen_micros.load(Ordering::Relaxed))
+    /// The latest time of a decision on a limit with this `window`.
+    pub(super) fn seen(&self, window: Span) -> Timestamp {
+        self.lock().at(window)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
