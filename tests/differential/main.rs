@@ -21,18 +21,44 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseResult, TestRunner};
 use rlaas::algorithm::{Algorithm, Decision, Limit, Outcome};
 use rlaas::clock::{Span, Timestamp};
-use rlaas::rules::RuleSet;
+use rlaas::rules::{Mode, Rule, RuleSet};
 use rlaas::store::MemorySettings;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// One rule and what is asked of it.
+/// One rule, or several on each request, and what is asked of them.
 #[derive(Clone, Debug)]
 struct Case {
     rule: Shape,
+    /// With the mode of each; empty: the one rule is the default rule.
+    more: Vec<(Shape, Mode)>,
     steps: Vec<Step>,
+}
+
+impl Case {
+    fn rules(&self) -> RuleSet {
+        if self.more.is_empty() {
+            return self.rule.rules();
+        }
+        let named = self.shapes().enumerate().map(|(index, (shape, mode))| {
+            let rule = Rule::default_of(shape.algorithm(), shape.limit());
+            Rule { name: format!("rule-{index}").into(), mode, ..rule }
+        });
+        let wide = Limit::new(Limit::MAX_UNITS, Limit::MAX_WINDOW).expect("a valid limit");
+        RuleSet::new(Rule::default_of(Algorithm::Gcra, wide), named.collect())
+    }
+
+    fn shapes(&self) -> impl Iterator<Item = (Shape, Mode)> {
+        std::iter::once((self.rule, Mode::Enforced)).chain(self.more.iter().copied())
+    }
+
+    /// The shortest window: what steps back further jumps for its rule.
+    fn shortest_window(&self) -> Span {
+        let windows = self.shapes().map(|(shape, _)| shape.limit().window());
+        windows.min().expect("a rule")
+    }
 }
 
 /// A rule, roughly: bounded to what its algorithm accepts.
@@ -159,8 +185,19 @@ enum Rules {
 }
 
 fn case(rules: Rules) -> impl Strategy<Value = Case> {
-    (shape(), prop::collection::vec(step(rules), 1..=80))
-        .prop_map(|(rule, steps)| Case { rule, steps })
+    (shape(), prop::collection::vec(step(rules), 1..=80)).prop_map(|(rule, steps)| Case {
+        rule,
+        more: Vec::new(),
+        steps,
+    })
+}
+
+/// Two to four rules on each request.
+fn case_of_many() -> impl Strategy<Value = Case> {
+    let modes = prop_oneof![3 => Just(Mode::Enforced), 1 => Just(Mode::Shadow)];
+    let more = prop::collection::vec((shape(), modes), 1..=3);
+    (shape(), more, prop::collection::vec(step(Rules::Stay), 1..=40))
+        .prop_map(|(rule, more, steps)| Case { rule, more, steps })
 }
 
 /// The stores and the model, side by side.
@@ -170,6 +207,7 @@ struct Bench {
     /// Only while the rule is the one that it was made for.
     model: Option<Model>,
     rule: Shape,
+    window: Span,
     now: Timestamp,
     /// The latest time so far, in microseconds.
     latest: u64,
@@ -183,10 +221,11 @@ impl Bench {
         // One shard has seen what one Redis has seen.
         let one_shard = MemorySettings { max_keys: 1_000 };
         Self {
-            memory: Arc::new(Service::on_bounded_memory(rule.rules(), one_shard)),
-            redis: Arc::new(Service::on_redis(rule.rules(), Arc::clone(server))),
-            model: Some(Model::new(rule.algorithm(), &rule.limit())),
+            memory: Arc::new(Service::on_bounded_memory(case.rules(), one_shard)),
+            redis: Arc::new(Service::on_redis(case.rules(), Arc::clone(server))),
+            model: case.more.is_empty().then(|| Model::new(rule.algorithm(), &rule.limit())),
             rule,
+            window: case.shortest_window(),
             now: T0,
             latest: T0.as_micros(),
             last_wait: Span::ZERO,
@@ -196,6 +235,7 @@ impl Bench {
     async fn take(&mut self, step: &Step) -> Result<usize, TestCaseError> {
         if let Some(rule) = step.rule.filter(|rule| self.rule.shares_keys_with(rule)) {
             self.rule = rule;
+            self.window = rule.limit().window();
             self.model = None;
             self.memory.limiter.replace_rules(rule.rules());
             self.redis.limiter.replace_rules(rule.rules());
@@ -214,21 +254,23 @@ impl Bench {
         for ((id, on_redis), (cost, take)) in on_redis.into_iter().zip(requests) {
             let on_memory = ask(&self.memory, id, cost, take).await;
             let context = format!("id {id}, cost {cost}, take {take}, at {:?}", self.now);
-            prop_assert_eq!(on_memory, on_redis, "memory and Redis: {}", context);
+            prop_assert_eq!(&on_memory, &on_redis, "memory and Redis: {}", context);
             if let Some(model) = &mut self.model {
                 let id = u8::try_from(id).expect("few ids");
                 let expected = model.check(id, self.now, cost, take);
-                prop_assert_eq!(on_memory, expected, "memory and the model: {}", context);
+                prop_assert_eq!(&on_memory, &[expected], "memory and the model: {}", context);
             }
-            if let Outcome::Denied { retry_after } = on_memory.outcome {
-                self.last_wait = retry_after;
+            for decision in on_memory {
+                if let Outcome::Denied { retry_after } = decision.outcome {
+                    self.last_wait = retry_after;
+                }
             }
         }
         Ok(step.requests.len())
     }
 
     fn advance(&mut self, advance: Advance) {
-        let window = self.rule.limit().window().as_micros();
+        let window = self.window.as_micros();
         let part = |thousandths: u64| {
             let micros = u128::from(window) * u128::from(thousandths) / 1000;
             u64::try_from(micros).expect("a few windows")
@@ -265,13 +307,14 @@ impl Bench {
     }
 }
 
-async fn ask(service: &Service, id: usize, cost: u32, take: bool) -> Decision {
-    let (id, cost) = (id.to_string(), u64::from(cost));
-    if take { service.check_cost(&id, cost).await } else { service.dry_run(&id, cost).await }
+/// What each rule says, by name.
+async fn ask(service: &Service, id: usize, cost: u32, take: bool) -> Vec<Decision> {
+    let verdict = service.verdict(&id.to_string(), Some(cost.into()), !take).await;
+    verdict.expect("a verdict").decisions.iter().map(|decided| decided.decision).collect()
 }
 
 /// Runs the cases; how many decisions were made on each store.
-fn run(name: &str, rules: Rules, default_cases: u32) -> usize {
+fn run(name: &str, case: impl Strategy<Value = Case>, default_cases: u32) -> usize {
     let cases = std::env::var("DIFFERENTIAL_CASES").ok().and_then(|text| text.parse().ok());
     let saved: &'static str = Box::leak(format!("tests/differential/{name}.txt").into_boxed_str());
     let config = Config {
@@ -292,7 +335,7 @@ fn run(name: &str, rules: Rules, default_cases: u32) -> usize {
             Ok(())
         })
     };
-    if let Err(failure) = TestRunner::new(config).run(&case(rules), try_case) {
+    if let Err(failure) = TestRunner::new(config).run(&case, try_case) {
         panic!("{failure}");
     }
     decisions.get()
@@ -300,13 +343,19 @@ fn run(name: &str, rules: Rules, default_cases: u32) -> usize {
 
 #[test]
 fn the_stores_agree_with_each_other_and_with_the_definitions() {
-    let decisions = run("stay", Rules::Stay, 1_100);
+    let decisions = run("stay", case(Rules::Stay), 1_100);
     eprintln!("{decisions} decisions on each store");
     assert!(decisions > 100_000 || std::env::var_os("DIFFERENTIAL_CASES").is_some());
 }
 
 #[test]
 fn the_stores_agree_when_rules_change_on_live_state() {
-    let decisions = run("change", Rules::Change, 300);
+    let decisions = run("change", case(Rules::Change), 300);
     eprintln!("{decisions} decisions on each store");
+}
+
+#[test]
+fn the_stores_agree_on_many_rules_at_once() {
+    let decisions = run("many", case_of_many(), 300);
+    eprintln!("{decisions} requests on each store");
 }
