@@ -61,4 +61,12 @@ impl Outcome {
             Self::Denied { retry_after: wait() }
         }
     }
+
+    /// The units that are taken if this is committed.
+    pub(super) const fn taken(self, cost: Cost) -> u64 {
+        match self {
+            Self::Allowed => cost.units(),
+            Self::Denied { .. } | Self::Impossible => 0,
+        }
+    }
 }

@@ -45,7 +45,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let until_end = Span::from_micros(window - now.as_micros() % window);
 
     let outcome = Outcome::of(cost, available, limit.units(), || until_end);
-    let taken = if outcome == Outcome::Allowed { cost.units() } else { 0 };
+    let taken = outcome.taken(cost);
     let counted = if is_attempt(available, cost) { 1 } else { taken };
     Decision {
         outcome,

@@ -52,7 +52,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
         ahead - room + Span::from_micros(u64::from(part > room_part))
     };
     let outcome = Outcome::of(cost, available, limit.burst(), wait);
-    let taken = if outcome == Outcome::Allowed { cost.units() } else { 0 };
+    let taken = outcome.taken(cost);
     let (ahead, part) = later(ahead, part, limit, taken);
     let until_unused = ahead + Span::from_micros(u64::from(part > 0));
     Decision {

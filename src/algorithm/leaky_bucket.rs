@@ -38,7 +38,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
 
     let wait = || limit.time_for(cost.units() - room, part);
     let outcome = Outcome::of(cost, room, limit.burst(), wait);
-    let taken = if outcome == Outcome::Allowed { cost.units() } else { 0 };
+    let taken = outcome.taken(cost);
     let until_empty = limit.time_for(level + taken, part);
     Decision {
         outcome,

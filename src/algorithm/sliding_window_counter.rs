@@ -52,7 +52,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
         }
     };
     let outcome = Outcome::of(cost, available, limit.units(), wait);
-    let taken = if outcome == Outcome::Allowed { cost.units() } else { 0 };
+    let taken = outcome.taken(cost);
     let until_left = if current + taken > 0 {
         window + window - elapsed
     } else if previous > 0 {

@@ -67,7 +67,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
         let last_to_leave = state.runs.partition_point(|run| run.upto < gone + surplus);
         leaves_after(state.runs[last_to_leave].at_ms)
     });
-    let taken = if outcome == Outcome::Allowed { cost.units() } else { 0 };
+    let taken = outcome.taken(cost);
     Decision {
         outcome,
         current_count: count,

@@ -35,7 +35,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
 
     let wait = || limit.time_for(cost.units() - tokens, part);
     let outcome = Outcome::of(cost, tokens, limit.burst(), wait);
-    let taken = if outcome == Outcome::Allowed { cost.units() } else { 0 };
+    let taken = outcome.taken(cost);
     let in_use = limit.burst() - (tokens - taken);
     let until_full = limit.time_for(in_use, part);
     Decision {

@@ -66,6 +66,24 @@ impl Tree {
         self.spellings.get(&place).cloned().unwrap_or(place.1)
     }
 
+    /// Reads a value that is given, and notes what it is or what is wrong with it.
+    fn take<T>(&self, path: String, value: &Value, read: impl Fn(&Value) -> Read<T>) -> Option<T> {
+        match read(value) {
+            Ok((setting, shown)) => {
+                self.put_in_force(path, shown, self.origin(value.tag()));
+                Some(setting)
+            }
+            Err(invalid) => {
+                self.refuse(value.tag(), &path, invalid);
+                None
+            }
+        }
+    }
+
+    fn put_in_force(&self, key: String, value: String, origin: String) {
+        self.effective.borrow_mut().push(Effective { key, value, origin });
+    }
+
     fn refuse(&self, tag: Tag, path: &str, Invalid(valid): Invalid) {
         let origin = self.origin(tag);
         let key = self.spelling(&origin, path);
@@ -114,20 +132,13 @@ impl<'a> Section<'a> {
         default: &str,
         read: impl Fn(&Value) -> Read<T>,
     ) -> T {
-        self.known.push(key);
-        let path = self.join(key);
-        let given = self.dict.and_then(|dict| dict.get(key));
-        let result = given.map(|value| (value.tag(), read(value)));
-        let (origin, (setting, value)) = match result {
-            Some((tag, Ok(setting))) => (self.tree.origin(tag), setting),
-            Some((tag, Err(invalid))) => {
-                self.tree.refuse(tag, &path, invalid);
-                (String::new(), Self::default_of(default, read))
-            }
-            None => ("default".to_owned(), Self::default_of(default, read)),
-        };
-        self.tree.effective.borrow_mut().push(Effective { key: path, value, origin });
-        setting
+        self.optional(key, &read).unwrap_or_else(|| {
+            let (setting, shown) = read(&Value::from(default)).unwrap_or_else(|Invalid(valid)| {
+                unreachable!("the default {default:?} is not valid: {valid}")
+            });
+            self.tree.put_in_force(self.join(key), shown, "default".to_owned());
+            setting
+        })
     }
 
     /// The value of `key`, if it is given and valid.
@@ -138,18 +149,7 @@ impl<'a> Section<'a> {
     ) -> Option<T> {
         self.known.push(key);
         let given = self.dict.and_then(|dict| dict.get(key))?;
-        let path = self.join(key);
-        match read(given) {
-            Ok((setting, value)) => {
-                let origin = self.tree.origin(given.tag());
-                self.tree.effective.borrow_mut().push(Effective { key: path, value, origin });
-                Some(setting)
-            }
-            Err(invalid) => {
-                self.tree.refuse(given.tag(), &path, invalid);
-                None
-            }
-        }
+        self.tree.take(self.join(key), given, read)
     }
 
     /// The value of `key`, which has to be given.
@@ -191,17 +191,8 @@ impl<'a> Section<'a> {
     /// Every key and value: the keys are data.
     pub(super) fn entries<T>(&mut self, read: impl Fn(&Value) -> Read<T>) -> Vec<(&'a str, T)> {
         let entries = self.dict.take().into_iter().flatten();
-        let read = entries.filter_map(|(key, value)| match read(value) {
-            Ok((setting, shown)) => {
-                let (key_path, origin) = (self.join(key), self.tree.origin(value.tag()));
-                let effective = Effective { key: key_path, value: shown, origin };
-                self.tree.effective.borrow_mut().push(effective);
-                Some((key.as_str(), setting))
-            }
-            Err(invalid) => {
-                self.tree.refuse(value.tag(), &self.join(key), invalid);
-                None
-            }
+        let read = entries.filter_map(|(key, value)| {
+            Some((&**key, self.tree.take(self.join(key), value, &read)?))
         });
         read.collect()
     }
@@ -243,12 +234,6 @@ impl<'a> Section<'a> {
         let near = self.known.iter().map(|known| (strsim::jaro_winkler(known, last), *known));
         let nearest = near.max_by(|(one, _), (other, _)| one.total_cmp(other));
         nearest.filter(|(similarity, _)| *similarity >= NEAR).map(|(_, known)| known)
-    }
-
-    fn default_of<T>(default: &str, read: impl Fn(&Value) -> Read<T>) -> (T, String) {
-        read(&Value::from(default)).unwrap_or_else(|Invalid(valid)| {
-            unreachable!("the default {default:?} is not valid: {valid}")
-        })
     }
 
     fn join(&self, key: &str) -> String {

@@ -88,27 +88,14 @@ impl MemoryStore {
             }
         }
         for ((hit, place), decision) in hits.iter().zip(&places).zip(&mut decisions) {
-            let window = hit.limit.window();
-            let held = of(&mut shards, place).held(time, window);
-            decision.wait_longer(held.since(time));
-        }
-        for (hit, place) in hits.iter().zip(&places) {
-            of(&mut shards, place).see(time, hit.limit.window());
+            let (shard, window) = (of(&mut shards, place), hit.limit.window());
+            decision.wait_longer(shard.held(time, window).since(time));
+            shard.see(time, window);
         }
         for (_, shard) in &mut shards {
             shard.sweep(SWEPT_PER_REQUEST, time);
         }
         decisions
-    }
-
-    /// Keys that are held, expired ones that are not swept yet included.
-    pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).len()).sum()
-    }
-
-    /// Is there no key at all?
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Sweeps in the background, a few slots at a time, for ever.
