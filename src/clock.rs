@@ -68,6 +68,38 @@ impl Add<Span> for Timestamp {
     }
 }
 
+/// When an answer must be there, by the machine's monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// Nobody waits.
+    pub const NEVER: Self = Self(None);
+
+    /// `patience` from now; a point that no clock can show is never.
+    #[expect(clippy::disallowed_methods, reason = "how long somebody waits is no decision's time")]
+    pub fn within(patience: Duration) -> Self {
+        Self(Instant::now().checked_add(patience))
+    }
+
+    /// This one, or `patience` from now if that is sooner.
+    #[must_use]
+    pub fn or_within(self, patience: Duration) -> Self {
+        if self.left() < patience { self } else { Self::within(patience) }
+    }
+
+    /// Time that is left; zero when it is over.
+    #[expect(clippy::disallowed_methods, reason = "how long somebody waits is no decision's time")]
+    pub fn left(self) -> Duration {
+        self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Is nobody waiting any more?
+    pub fn is_over(self) -> bool {
+        self.left().is_zero()
+    }
+}
+
 /// The latest times at which decisions were made, for each length of window: what is a jump to a
 /// short window is a step back to a long one.
 #[derive(Clone, Debug, Default)]

@@ -70,8 +70,9 @@ fn store(settings: StoreSettings, metrics: &Arc<Metrics>) -> anyhow::Result<Stor
             Store::Memory(MemoryStore::new(settings, Clock::default(), metrics))
         }
         StoreSettings::Redis(settings) => {
-            info!(url = %settings.url, "redis store");
-            let store = RedisStore::new(*settings, Arc::clone(metrics)).context("store.redis")?;
+            let (mode, servers) = (settings.servers.mode(), &settings.servers);
+            info!(mode, %servers, "redis store");
+            let store = RedisStore::new(&settings, Arc::clone(metrics)).context("store.redis")?;
             Store::Redis(Box::new(store))
         }
     })

@@ -8,6 +8,7 @@ mod problem;
 mod rules;
 mod section;
 mod sources;
+mod store;
 mod values;
 mod warnings;
 mod watch;
@@ -15,16 +16,13 @@ mod watch;
 pub use problem::{Problem, Problems};
 pub use section::Effective;
 pub use sources::Sources;
+pub use store::StoreSettings;
 pub use warnings::{Warning, warnings};
 pub use watch::Watch;
 
-use std::time::Duration;
-
 use self::section::Section;
-use self::values::Invalid;
 use crate::rules::RuleSet;
 use crate::server::{ServerSettings, StoreHealth};
-use crate::store::{MemorySettings, RedisSettings};
 
 /// A whole, valid configuration.
 #[derive(Clone, Debug)]
@@ -39,15 +37,6 @@ pub struct Config {
     pub effective: Vec<Effective>,
 }
 
-/// Where state lives.
-#[derive(Clone, Debug)]
-pub enum StoreSettings {
-    /// In this process.
-    Memory(MemorySettings),
-    /// In Redis.
-    Redis(Box<RedisSettings>),
-}
-
 impl Config {
     /// Reads all sources.
     ///
@@ -59,7 +48,7 @@ impl Config {
         let mut root = tree.root();
         let config = Self {
             server: server(&mut root),
-            store: store(&mut root),
+            store: store::read(&mut root),
             rules: rules::read(&mut root),
             effective: Vec::new(),
         };
@@ -84,47 +73,4 @@ fn server(root: &mut Section<'_>) -> ServerSettings {
     health.close();
     let store_health = if require_store { StoreHealth::Required } else { StoreHealth::Reported };
     ServerSettings { listen, http, workers, drain_delay, drain_timeout, store_health }
-}
-
-fn store(root: &mut Section<'_>) -> StoreSettings {
-    #[derive(Clone, Copy)]
-    enum Backend {
-        Memory,
-        Redis,
-    }
-    let mut section = root.section("store");
-    let backend = section.read("backend", "memory", |value| {
-        values::word(value, &[("memory", Backend::Memory), ("redis", Backend::Redis)])
-    });
-    let memory = memory(&mut section);
-    let redis = redis(&mut section);
-    section.close();
-    match backend {
-        Backend::Memory => StoreSettings::Memory(memory),
-        Backend::Redis => StoreSettings::Redis(Box::new(redis)),
-    }
-}
-
-fn memory(store: &mut Section<'_>) -> MemorySettings {
-    let mut section = store.section("memory");
-    let max_keys = section.read("max-keys", "1000000", |value| {
-        let valid = Invalid::new("valid is a whole number from 1 to 1000000000");
-        values::whole(value, 1..=1_000_000_000, valid)
-    });
-    section.close();
-    MemorySettings { max_keys: u32::try_from(max_keys).unwrap_or(u32::MAX) }
-}
-
-fn redis(store: &mut Section<'_>) -> RedisSettings {
-    const VALID_TIMEOUT: &str = "valid is a duration from 1ms to 60s, such as 50ms";
-    let mut section = store.section("redis");
-    let url = section.read("url", "redis://127.0.0.1:6379", values::parsed);
-    section.read("mode", "standalone", |value| values::word(value, &[("standalone", ())]));
-    let key_prefix = section.read("key-prefix", "rlaas", values::parsed);
-    let timeout = section.read("timeout", "50ms", |value| {
-        let shortest = Duration::from_millis(1);
-        values::duration(value, shortest..=Duration::from_mins(1), VALID_TIMEOUT)
-    });
-    section.close();
-    RedisSettings { url, key_prefix, timeout }
 }

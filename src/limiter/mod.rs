@@ -74,7 +74,7 @@ impl Limiter {
 
         let decided = match hits.as_slice() {
             [] => Ok(Decisions::new()),
-            hits => self.store.check(hits, intent).await,
+            hits => self.store.check(hits, intent, crate::clock::Deadline::NEVER).await,
         };
         let decisions = match decided {
             Ok(decisions) => assemble(&matches, &decisions),

@@ -7,7 +7,10 @@ mod memory;
 mod redis;
 
 pub use memory::{MemorySettings, MemoryStore};
-pub use redis::{KeyPrefix, RedisSettings, RedisStore, RedisUrl, SettingError};
+pub use redis::{
+    Credentials, Identity, KeyPrefix, RedisSettings, RedisStore, RedisUrl, Secret, Servers,
+    SettingError, Tls,
+};
 
 use std::time::Duration;
 
@@ -16,6 +19,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::algorithm::{Algorithm, Cost, Decision, Limit};
+use crate::clock::Deadline;
 use crate::rules::{Key, Mode};
 
 /// One key + rule + cost, ready for a store.
@@ -42,6 +46,10 @@ pub enum Intent {
     Look,
 }
 
+/// Where states are: hits in the same place are decided in one atomic step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place(u16);
+
 /// One decision for each hit, in order.
 pub type Decisions = SmallVec<[Decision; 2]>;
 
@@ -55,18 +63,34 @@ pub enum Store {
 }
 
 impl Store {
-    /// Decides every hit in one atomic step and takes the units only if all enforced ones allow.
+    /// Decides every hit, all of which are in one [`Place`], in one atomic step, and takes the
+    /// units only if all enforced ones allow.
     ///
     /// Where nothing is taken, the outcome of a hit is that of its cost, and the numbers are those
     /// of the state as it stays.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if Redis does not decide; memory always does.
-    pub async fn check(&self, hits: &[Hit<'_>], intent: Intent) -> Result<Decisions, StoreError> {
+    /// [`StoreError`] if Redis does not decide before the deadline; memory always does, unless the
+    /// deadline is over.
+    pub async fn check(
+        &self,
+        hits: &[Hit<'_>],
+        intent: Intent,
+        deadline: Deadline,
+    ) -> Result<Decisions, StoreError> {
         match self {
+            Self::Memory(_) if deadline.is_over() => Err(StoreError::Expired),
             Self::Memory(store) => Ok(store.check(hits, intent)),
-            Self::Redis(store) => store.check(hits, intent).await,
+            Self::Redis(store) => store.check(hits, intent, deadline).await,
+        }
+    }
+
+    /// Where the state of a key is.
+    pub fn place(&self, key: &Key) -> Place {
+        match self {
+            Self::Memory(_) => Place(0),
+            Self::Redis(store) => store.place(key),
         }
     }
 
@@ -112,6 +136,15 @@ pub enum StoreError {
     /// There is no connection; nothing was sent.
     #[error("no connection to redis (store.redis.url)")]
     Unreachable,
+    /// Redis has failed several times in a row; nothing was sent.
+    #[error("redis has failed several times in a row: the breaker is open")]
+    BreakerOpen,
+    /// Too many decisions wait for Redis already; nothing was sent.
+    #[error("too many decisions wait for redis (store.redis.max-in-flight)")]
+    Overloaded,
+    /// The caller waits no longer; nothing was sent.
+    #[error("the caller's deadline is over")]
+    Expired,
     /// No answer in time; what was sent may have been executed.
     #[error("redis did not answer within {0:?} (store.redis.timeout)")]
     Timeout(Duration),
@@ -134,12 +167,15 @@ pub enum StoreError {
 
 impl StoreError {
     /// The kind as a metric label.
-    pub const fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
+            Self::BreakerOpen => "breaker_open",
+            Self::Overloaded => "overloaded",
+            Self::Expired => "expired",
             Self::Timeout(_) => "timeout",
             Self::Lost => "lost",
-            Self::Refused { .. } => "refused",
+            Self::Refused { code } => refusal(code),
             Self::Garbled => "garbled",
             Self::WindowMissed => "window_missed",
         }
@@ -148,5 +184,23 @@ impl StoreError {
     /// May what was sent have been executed all the same?
     pub const fn is_ambiguous(&self) -> bool {
         matches!(self, Self::Timeout(_) | Self::Lost | Self::Garbled)
+    }
+}
+
+/// A code of Redis as a metric label; those that nobody waits for are one.
+fn refusal(code: &str) -> &'static str {
+    match code {
+        "LOADING" => "loading",
+        "BUSY" => "busy",
+        "OOM" => "oom",
+        "MISCONF" => "misconf",
+        "NOREPLICAS" => "noreplicas",
+        "READONLY" => "readonly",
+        "CLUSTERDOWN" => "clusterdown",
+        "MASTERDOWN" => "masterdown",
+        "MOVED" | "ASK" | "TRYAGAIN" => "slot_moves",
+        "NOAUTH" | "WRONGPASS" => "auth",
+        "NOPERM" => "noperm",
+        _ => "refused",
     }
 }

@@ -34,6 +34,16 @@ pub struct Metrics {
     pub store_errors: Family<KindLabels, Counter>,
     /// Requests that passed because the store did not answer, by rule.
     pub fail_open: Family<RuleLabels, Counter>,
+    /// Decisions by policy because the store did not answer, by rule, policy and kind of failure.
+    pub degraded: Family<DegradedLabels, Counter>,
+    /// Requests that were shed: too many waited for the store.
+    pub shed: Counter,
+    /// Requests whose deadline was over before anything was sent to the store.
+    pub expired: Counter,
+    /// Breakers: 0 all closed, 1 one is half-open, 2 one is open.
+    pub breaker_state: Gauge,
+    /// Denials that were answered without the store.
+    pub deny_cache_hits: Counter,
     /// Requests that were rejected as invalid, by the field that was.
     pub rejected: Family<ReasonLabels, Counter>,
     /// Store calls whose fate is unknown: sent, and never answered.
@@ -136,6 +146,17 @@ pub struct RuleLabels {
     pub rule: String,
 }
 
+/// Labels of a decision by policy.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct DegradedLabels {
+    /// Name of the rule.
+    pub rule: String,
+    /// What its policy is.
+    pub policy: &'static str,
+    /// What kind of failure it met.
+    pub kind: &'static str,
+}
+
 /// Label of a reason.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ReasonLabels {
@@ -153,6 +174,11 @@ impl Metrics {
             store_duration: Family::default(),
             store_errors: Family::default(),
             fail_open: Family::default(),
+            degraded: Family::default(),
+            shed: Counter::default(),
+            expired: Counter::default(),
+            breaker_state: Gauge::default(),
+            deny_cache_hits: Counter::default(),
             rejected: Family::default(),
             ambiguous: Counter::default(),
             memory_keys: Gauge::default(),
@@ -179,6 +205,31 @@ impl Metrics {
             "rate_limiter_fail_open",
             "Requests that passed because the store did not answer",
             metrics.fail_open.clone(),
+        );
+        r.register(
+            "rlaas_degraded",
+            "Decisions by policy because the store did not answer",
+            metrics.degraded.clone(),
+        );
+        r.register(
+            "rlaas_shed",
+            "Requests shed: too many waited for the store",
+            metrics.shed.clone(),
+        );
+        r.register(
+            "rlaas_expired",
+            "Requests whose deadline was over before the store was asked",
+            metrics.expired.clone(),
+        );
+        r.register(
+            "rlaas_breaker_state",
+            "Breakers before Redis: 0 all closed, 1 one is half-open, 2 one is open",
+            metrics.breaker_state.clone(),
+        );
+        r.register(
+            "rlaas_deny_cache_hits",
+            "Denials answered without the store",
+            metrics.deny_cache_hits.clone(),
         );
         r.register("rlaas_rejected", "Requests rejected as invalid", metrics.rejected.clone());
         r.register(

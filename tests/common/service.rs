@@ -8,7 +8,7 @@ use rlaas::algorithm::Decision;
 use rlaas::clock::{Clock, ManualClock, Span, Timestamp};
 use rlaas::limiter::{CheckError, Limiter, Verdict};
 use rlaas::rules::{Draft, Request, RuleSet};
-use rlaas::store::{MemorySettings, MemoryStore, RedisSettings, RedisStore, Store};
+use rlaas::store::{MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store};
 use rlaas::telemetry::metrics::Metrics;
 use tokio::task::AbortHandle;
 
@@ -56,13 +56,13 @@ impl Service {
     /// A limiter on a redis-server.
     pub fn on_redis(rules: RuleSet, server: Arc<RedisServer>) -> Self {
         server.set_clock(T0);
+        let url = server.url().parse().map(Box::new).expect("a valid url");
         let settings = RedisSettings {
-            url: server.url().parse().expect("a valid url"),
             timeout: Duration::from_secs(5),
-            ..RedisSettings::default()
+            ..RedisSettings::of(Servers::Standalone(url))
         };
         let metrics = Arc::new(Metrics::new());
-        let store = RedisStore::new(settings, Arc::clone(&metrics)).expect("valid settings");
+        let store = RedisStore::new(&settings, Arc::clone(&metrics)).expect("valid settings");
         Self::new(rules, Store::Redis(Box::new(store)), metrics, Time::Redis(server))
     }
 

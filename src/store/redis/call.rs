@@ -2,9 +2,9 @@
 
 use deadpool_redis::redis::{Cmd, Value, cmd};
 
+use super::naming::Naming;
 use super::scripts::Script;
 use super::server_clock::ServerClock;
-use super::settings::KeyPrefix;
 use crate::algorithm::{Decision, Outcome, window_index};
 use crate::clock::{Span, Timestamp};
 use crate::rules::Mode;
@@ -48,7 +48,7 @@ pub(super) enum Answer {
 impl Call {
     pub(super) fn new(
         nonce: String,
-        prefix: &KeyPrefix,
+        naming: &Naming,
         hits: &[Hit<'_>],
         intent: Intent,
         time: ServerTime<'_>,
@@ -57,7 +57,7 @@ impl Call {
         let mut call =
             Self { arguments: vec![nonce.clone(), take.to_owned()], nonce, keys: Vec::new() };
         for hit in hits {
-            call.push(prefix, hit, time);
+            call.push(naming, hit, time);
         }
         call
     }
@@ -101,8 +101,8 @@ impl Call {
         Ok((time, Answer::Decisions(decisions?)))
     }
 
-    fn push(&mut self, prefix: &KeyPrefix, hit: &Hit<'_>, time: ServerTime<'_>) {
-        let key = format!("{prefix}:{}", hit.key.as_str());
+    fn push(&mut self, naming: &Naming, hit: &Hit<'_>, time: ServerTime<'_>) {
+        let key = naming.name(hit.key);
         let window = hit.limit.window();
         let seen = time.clock.seen(window);
         let now = time.estimate.hold(seen, window);

@@ -1,91 +1,107 @@
-//! Lanes: few long-lived connections that all requests share.
+//! Lanes: few long-lived connections to one server that all requests share.
 //!
 //! A connection comes from the pool and never goes back: checking one out for each request would
 //! cost a round trip each. Every lane has a keeper that connects, probes, and drops a connection
-//! that no longer answers. Requests wait for the first attempt to connect; while Redis is known to
-//! be away they fail at once.
+//! that no longer answers. Requests wait for the first attempt to connect; while the server is
+//! known to be away they fail at once.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use deadpool::managed::{Object, Pool, PoolError};
 use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::io::tcp::TcpSettings;
-use deadpool_redis::redis::{AsyncConnectionConfig, ConnectionInfo, RedisResult, cmd};
-use deadpool_redis::{Manager, Pool, PoolError, Runtime};
-use tokio::sync::watch;
+use deadpool_redis::redis::{RedisResult, cmd};
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
+use super::dialer::{Dialer, Target};
 use super::pulse::Pulse;
 use super::server_clock::ServerClock;
-use super::settings::{RedisSettings, SettingError};
 use crate::clock::{Span, SystemClock, Timestamp};
-use crate::store::{Health, StoreError};
+use crate::store::StoreError;
 
 /// Connections: Redis runs scripts on one core, a second connection keeps it busy.
 const LANES: usize = 2;
-/// Calls that one connection may have in its queue.
-const QUEUE: usize = 1024;
 /// The longest that an attempt to connect may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time between two probes of a connection, and the longest that one may take.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// Pause after the first failed attempt to connect; doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_millis(150);
 /// A connection that did not last this long counts as a failed attempt.
 const STEADY: Span = Span::from_secs(1);
-const TIMED_OUT: &str = "timed out while connecting";
 
-/// The lanes to one Redis server.
+/// The lanes to one server.
 #[derive(Debug)]
 pub(super) struct Lanes {
     keepers: Vec<Arc<Keeper>>,
     next: AtomicUsize,
-    /// Told whenever a lane changes.
+    road: Arc<Road>,
+}
+
+/// What the lanes have in common.
+#[derive(Debug)]
+struct Road {
+    pool: Pool<Dialer>,
+    /// The pause after the next attempt to connect that fails. Whoever holds it may attempt: one
+    /// at a time.
+    attempts: Mutex<Duration>,
+    /// Has the last attempt failed?
+    is_away: AtomicBool,
+    /// Told whenever a lane comes up or an attempt fails.
     changes: watch::Sender<()>,
+    clock: Arc<ServerClock>,
+    local: SystemClock,
     pulse: Arc<Pulse>,
 }
 
 impl Lanes {
     pub(super) fn new(
-        settings: &RedisSettings,
-        clock: &Arc<ServerClock>,
+        dialer: Dialer,
+        clock: Arc<ServerClock>,
         local: SystemClock,
-    ) -> Result<Self, SettingError> {
-        let pool = pool(settings)?;
-        let changes = watch::Sender::new(());
-        let pulse = Arc::new(Pulse::new(local));
-        let keeper = |_| {
-            Arc::new(Keeper {
-                pool: pool.clone(),
-                line: watch::Sender::new(Line::Connecting),
-                changes: changes.clone(),
-                clock: Arc::clone(clock),
-                local,
-                pulse: Arc::clone(&pulse),
-            })
-        };
-        let keepers = (0..LANES).map(keeper).collect();
-        Ok(Self { keepers, next: AtomicUsize::new(0), changes, pulse })
+        pulse: Arc<Pulse>,
+    ) -> Self {
+        let pool = Pool::builder(dialer).max_size(LANES).build();
+        let road = Arc::new(Road {
+            pool: pool.expect("without time-outs a pool needs no runtime"),
+            attempts: Mutex::new(FIRST_PAUSE),
+            is_away: AtomicBool::new(false),
+            changes: watch::Sender::new(()),
+            clock,
+            local,
+            pulse,
+        });
+        let keeper =
+            |_| Arc::new(Keeper { road: Arc::clone(&road), line: watch::Sender::new(None) });
+        Self { keepers: (0..LANES).map(keeper).collect(), next: AtomicUsize::new(0), road }
     }
 
     /// A lane that is up; waits while the first attempt to connect one is under way.
     pub(super) async fn pick(&self) -> Result<Lane, StoreError> {
         let first = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut changes = self.changes.subscribe();
+        let mut changes = self.road.changes.subscribe();
         loop {
             let mut keepers =
                 (0..LANES).map(|step| &self.keepers[first.wrapping_add(step) % LANES]);
             if let Some(lane) = keepers.find_map(Keeper::lane) {
                 return Ok(lane);
             }
-            if self.keepers.iter().all(|keeper| keeper.is_down()) {
+            if self.road.is_away.load(Ordering::SeqCst) {
                 return Err(StoreError::Unreachable);
             }
             changes.changed().await.map_err(|_| StoreError::Unreachable)?;
+        }
+    }
+
+    /// Has every connection dropped: the server behind them is not what it was.
+    pub(super) fn give_up(&self) {
+        for keeper in &self.keepers {
+            keeper.line.send_replace(None);
         }
     }
 
@@ -96,11 +112,23 @@ impl Lanes {
             let keeper = Arc::clone(keeper);
             keeping.spawn(async move { keeper.keep().await });
         }
+        self.follow_master().await;
         while keeping.join_next().await.is_some() {}
     }
 
-    pub(super) fn health(&self) -> watch::Receiver<Health> {
-        self.pulse.health()
+    /// Leaves a master that the sentinels no longer name: it may not know yet.
+    async fn follow_master(&self) {
+        let dialer = self.road.pool.manager();
+        let Target::Master(sentinels) = &dialer.target else { return };
+        let mut looks = interval(PROBE_INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            let named = sentinels.master().await;
+            if named.is_some() && dialer.reached().is_some_and(|reached| Some(reached) != named) {
+                self.give_up();
+            }
+        }
     }
 }
 
@@ -119,12 +147,13 @@ impl Lane {
 
     /// Has the connection dropped: what arrives on it can no longer be trusted to arrive in time.
     pub(super) fn give_up(&self) {
-        self.keeper.line.send_if_modified(|line| match line {
-            Line::Up(current) if current.number == self.connection.number => {
-                *line = Line::Connecting;
-                true
+        self.keeper.line.send_if_modified(|line| {
+            let is_ours =
+                line.as_ref().is_some_and(|current| current.number == self.connection.number);
+            if is_ours {
+                *line = None;
             }
-            _ => false,
+            is_ours
         });
     }
 }
@@ -142,117 +171,99 @@ impl fmt::Debug for Connection {
     }
 }
 
-#[derive(Debug)]
-enum Line {
-    /// The first attempt to connect is under way.
-    Connecting,
-    Up(Connection),
-    /// An attempt has failed; others follow.
-    Down,
-}
-
 /// Keeps one lane.
 #[derive(Debug)]
 struct Keeper {
-    pool: Pool,
-    line: watch::Sender<Line>,
-    changes: watch::Sender<()>,
-    clock: Arc<ServerClock>,
-    local: SystemClock,
-    pulse: Arc<Pulse>,
+    road: Arc<Road>,
+    line: watch::Sender<Option<Connection>>,
 }
 
 impl Keeper {
     fn lane(self: &Arc<Self>) -> Option<Lane> {
-        match &*self.line.borrow() {
-            Line::Up(connection) => {
-                Some(Lane { keeper: Arc::clone(self), connection: connection.clone() })
-            }
-            Line::Connecting | Line::Down => None,
-        }
-    }
-
-    fn is_down(&self) -> bool {
-        matches!(*self.line.borrow(), Line::Down)
-    }
-
-    fn set(&self, line: Line) {
-        self.line.send_replace(line);
-        self.changes.send_replace(());
+        let connection = self.line.borrow().clone()?;
+        Some(Lane { keeper: Arc::clone(self), connection })
     }
 
     async fn keep(&self) {
-        let (mut pause, mut number) = (FIRST_PAUSE, 0);
+        let mut number = 0;
         loop {
-            let mut lasted = Span::ZERO;
-            let end = match self.connect().await {
-                Ok(pooled) => {
-                    let since = self.local.now();
-                    number += 1;
-                    let shared = (*pooled).clone();
-                    self.set(Line::Up(Connection { shared: shared.clone(), number }));
-                    self.pulse.lane_up();
-                    let end = self.probe(shared).await;
-                    // Taken out of the pool for good: it is not fit to be recycled.
-                    drop(deadpool_redis::Connection::take(pooled));
-                    self.pulse.lane_down();
-                    lasted = self.local.now().since(since);
-                    end
-                }
-                Err(reason) => End::Silent(reason),
-            };
-            if let End::Silent(reason) = end {
-                self.pulse.no_answer(reason);
-            }
-            if lasted >= STEADY {
-                pause = FIRST_PAUSE;
-                self.set(Line::Connecting);
-            } else {
-                self.set(Line::Down);
-                self.back_off(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
+            number += 1;
+            self.connect_and_probe(number).await;
         }
     }
 
-    /// Connects, and asks for the time so that the first call names the right window.
-    async fn connect(&self) -> Result<deadpool_redis::Connection, String> {
-        let connecting = async {
-            let mut connection = self.pool.get().await.map_err(|error| match error {
-                PoolError::Backend(error) => error.to_string(),
-                _ => TIMED_OUT.to_owned(),
-            })?;
-            match self.ask_time(&mut connection).await {
-                Ok(()) => Ok(connection),
-                Err(error) => {
-                    drop(deadpool_redis::Connection::take(connection));
-                    Err(error.to_string())
-                }
+    /// Keeps one connection from its first try to its end. Short-lived ones are followed by a
+    /// pause that grows.
+    async fn connect_and_probe(&self, number: usize) {
+        let road = &self.road;
+        let mut pause = road.attempts.lock().await;
+        let dialed = match timeout(CONNECT_TIMEOUT, road.connect()).await {
+            Ok(Ok(dialed)) => dialed,
+            failed => {
+                road.pulse.no_answer(match failed {
+                    Ok(Err(reason)) => reason,
+                    _elapsed => "timed out while connecting".to_owned(),
+                });
+                road.back_off(&mut pause).await;
+                return;
             }
         };
-        // Dropped half-way the connection would go back into the pool, which would try it again
-        // without a bound: so the pool forgets what it holds.
-        timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or_else(|_elapsed| {
-            self.pool.retain(|_, _| false);
-            Err(TIMED_OUT.to_owned())
-        })
+        drop(pause);
+
+        let since = road.local.now();
+        let shared = dialed.connection.clone();
+        self.line.send_replace(Some(Connection { shared: shared.clone(), number }));
+        road.pulse.lane_up(&dialed.greeting);
+        road.is_away.store(false, Ordering::SeqCst);
+        road.changes.send_replace(());
+        let end = self.probe(shared).await;
+        self.line.send_replace(None);
+        // Taken out of the pool for good: it is not fit to be recycled.
+        drop(Object::take(dialed));
+        road.pulse.lane_down();
+        if let Err(reason) = end {
+            road.pulse.no_answer(reason);
+        }
+        let mut pause = road.attempts.lock().await;
+        if road.local.now().since(since) < STEADY {
+            road.back_off(&mut pause).await;
+        } else {
+            *pause = FIRST_PAUSE;
+        }
     }
 
     /// Returns when the connection is given up or no longer answers.
-    async fn probe(&self, mut connection: MultiplexedConnection) -> End {
+    async fn probe(&self, mut connection: MultiplexedConnection) -> Result<(), String> {
         let mut line = self.line.subscribe();
         let mut probes = interval(PROBE_INTERVAL);
         probes.set_missed_tick_behavior(MissedTickBehavior::Delay);
         probes.reset();
         loop {
             tokio::select! {
-                _ = line.wait_for(|line| !matches!(line, Line::Up(_))) => return End::GivenUp,
+                _ = line.wait_for(Option::is_none) => return Ok(()),
                 _ = probes.tick() => {}
             }
-            match timeout(PROBE_INTERVAL, self.ask_time(&mut connection)).await {
+            match timeout(PROBE_INTERVAL, self.road.ask_time(&mut connection)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => return End::Silent(error.to_string()),
-                Err(_elapsed) => return End::Silent("a probe timed out".to_owned()),
+                Ok(Err(error)) => return Err(error.to_string()),
+                Err(_elapsed) => return Err("a probe timed out".to_owned()),
+            }
+        }
+    }
+}
+
+impl Road {
+    /// Connects, and asks for the time so that the first call names the right window.
+    async fn connect(&self) -> Result<Object<Dialer>, String> {
+        let mut dialed = self.pool.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => error.to_string(),
+            error => error.to_string(),
+        })?;
+        match self.ask_time(&mut dialed.connection).await {
+            Ok(()) => Ok(dialed),
+            Err(error) => {
+                drop(Object::take(dialed));
+                Err(error.to_string())
             }
         }
     }
@@ -264,37 +275,14 @@ impl Keeper {
         Ok(())
     }
 
-    /// Waits for half to all of `pause`, so that instances do not come back in step.
+    /// Tells that an attempt has failed, and waits for half to all of `pause`, so that instances
+    /// do not come back in step.
     #[expect(clippy::disallowed_methods, reason = "the pause between two attempts to connect")]
-    async fn back_off(&self, pause: Duration) {
+    async fn back_off(&self, pause: &mut Duration) {
+        self.is_away.store(true, Ordering::SeqCst);
+        self.changes.send_replace(());
         let noise = u32::try_from(self.local.now().as_micros() % 1024).unwrap_or_default();
-        sleep(pause / 2 + pause / 2 * noise / 1024).await;
+        sleep(*pause / 2 + *pause / 2 * noise / 1024).await;
+        *pause = (*pause * 2).min(LONGEST_PAUSE);
     }
-}
-
-/// Why a connection ended.
-#[derive(Debug)]
-enum End {
-    /// A call had it dropped.
-    GivenUp,
-    /// It does not answer, for this reason.
-    Silent(String),
-}
-
-fn pool(settings: &RedisSettings) -> Result<Pool, SettingError> {
-    let tcp = TcpSettings::default().set_nodelay(true);
-    let address: ConnectionInfo = settings.url.connection().clone().set_tcp_settings(tcp);
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECT_TIMEOUT))
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(QUEUE);
-    let manager = Manager::new_with_config(address, config).map_err(|_| SettingError::Url)?;
-    Pool::builder(manager)
-        .max_size(LANES)
-        .wait_timeout(Some(CONNECT_TIMEOUT))
-        .create_timeout(Some(CONNECT_TIMEOUT))
-        .recycle_timeout(Some(CONNECT_TIMEOUT))
-        .runtime(Runtime::Tokio1)
-        .build()
-        .map_err(|_| SettingError::Pool)
 }

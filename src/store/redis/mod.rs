@@ -1,48 +1,58 @@
-//! The Redis store: one script call decides all hits of a request.
+//! The Redis store: one script call decides all hits that share a place.
 //!
 //! Redis' own clock decides. Every key that a script touches is declared, so the key of a fixed
 //! window names its window before the script runs: it comes from an estimate of Redis' clock, and a
 //! script that finds itself in another window writes nothing and tells the time.
 //!
-//! A call whose fate is unknown is never repeated: a decision would count twice.
+//! A call whose fate is unknown is never repeated: a decision would count twice. What was surely
+//! not executed is repeated where that helps: see [`attempt`].
 
+mod access;
+mod attempt;
+mod breaker;
 mod call;
+mod cluster;
+mod dialer;
 mod lanes;
+mod naming;
+mod node;
 mod pulse;
 mod scripts;
+mod sentinel;
 mod server_clock;
 mod settings;
+mod topology;
 
-pub use settings::{KeyPrefix, RedisSettings, RedisUrl, SettingError};
+pub use settings::{
+    Credentials, Identity, KeyPrefix, RedisSettings, RedisUrl, Secret, Servers, SettingError, Tls,
+};
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use deadpool_redis::redis;
-use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::sync::{Semaphore, watch};
 
-use self::call::{Answer, Call, ServerTime};
-use self::lanes::{Lane, Lanes};
+use self::attempt::Attempt;
+use self::naming::Naming;
 use self::scripts::Scripts;
-use self::server_clock::ServerClock;
-use super::{Decisions, Health, Hit, Intent, StoreError};
-use crate::clock::SystemClock;
+use self::topology::Topology;
+use super::{Decisions, Health, Hit, Intent, Place, StoreError};
+use crate::clock::{Deadline, SystemClock};
+use crate::rules::Key;
 use crate::telemetry::metrics::{Metrics, OperationLabels};
-
-/// How often a call may find itself in another window than its keys: the first answer tells the
-/// time, so a second miss needs a round trip as long as the window.
-const WINDOW_ATTEMPTS: usize = 3;
 
 /// State in Redis, shared by any number of instances.
 #[derive(Debug)]
 pub struct RedisStore {
-    settings: RedisSettings,
+    naming: Naming,
+    timeout: Duration,
     scripts: Scripts,
-    lanes: Lanes,
-    clock: Arc<ServerClock>,
+    topology: Topology,
     local: SystemClock,
+    /// Decisions that may wait at once.
+    room: Semaphore,
     /// Together they make each call's nonce unique among all instances.
     instance: u64,
     calls: AtomicU64,
@@ -54,16 +64,18 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`SettingError`] if the pool refuses the settings.
-    pub fn new(settings: RedisSettings, metrics: Arc<Metrics>) -> Result<Self, SettingError> {
-        let clock = Arc::new(ServerClock::default());
+    /// [`SettingError`] if the certificates can't be used.
+    pub fn new(settings: &RedisSettings, metrics: Arc<Metrics>) -> Result<Self, SettingError> {
         let local = SystemClock::new();
+        let topology = Topology::new(settings, local, &metrics)?;
+        let room = usize::try_from(settings.max_in_flight).unwrap_or(Semaphore::MAX_PERMITS);
         Ok(Self {
+            naming: Naming::new(settings.key_prefix.clone(), topology.style()),
+            timeout: settings.timeout,
             scripts: Scripts::new(),
-            lanes: Lanes::new(&settings, &clock, local)?,
-            settings,
-            clock,
+            topology,
             local,
+            room: Semaphore::new(room.min(Semaphore::MAX_PERMITS)),
             instance: RandomState::new().hash_one("instance"),
             calls: AtomicU64::new(0),
             metrics,
@@ -74,11 +86,16 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; within `store.redis.timeout`, whatever Redis does.
-    pub async fn check(&self, hits: &[Hit<'_>], intent: Intent) -> Result<Decisions, StoreError> {
+    /// [`StoreError`]; before the deadline and within `store.redis.timeout`, whatever Redis does.
+    pub async fn check(
+        &self,
+        hits: &[Hit<'_>],
+        intent: Intent,
+        deadline: Deadline,
+    ) -> Result<Decisions, StoreError> {
         let operation = OperationLabels { operation: "check" };
         let timer = self.metrics.store_duration.get_or_create(&operation).start();
-        let decisions = self.decide(hits, intent).await;
+        let decisions = self.decide(hits, intent, deadline).await;
         timer.stop();
         if decisions.as_ref().is_err_and(StoreError::is_ambiguous) {
             self.metrics.ambiguous.inc();
@@ -86,86 +103,42 @@ impl RedisStore {
         decisions
     }
 
+    /// Where the state of a key is. See [`super::Store::place`].
+    pub fn place(&self, key: &Key) -> Place {
+        Place(self.naming.slot(key))
+    }
+
+    /// Uses other credentials from the next connection on.
+    pub fn log_in_as(&self, credentials: &Credentials) {
+        self.topology.log_in_as(credentials);
+    }
+
     /// Keeps the connections, for ever.
     pub async fn tend(&self) {
-        self.lanes.tend().await;
+        self.topology.tend().await;
     }
 
     /// Whether Redis answers, now and later.
     pub fn health(&self) -> watch::Receiver<Health> {
-        self.lanes.health()
+        self.topology.health()
     }
 
-    async fn decide(&self, hits: &[Hit<'_>], intent: Intent) -> Result<Decisions, StoreError> {
-        let deadline = self.settings.timeout;
-        let started = self.local.now();
-        let left = || deadline.saturating_sub(self.local.now().since(started).into());
-
-        let lane =
-            timeout(deadline, self.lanes.pick()).await.unwrap_or(Err(StoreError::Unreachable))?;
-        let mut estimate = self.clock.estimate(self.local.now());
-        for _ in 0..WINDOW_ATTEMPTS {
-            if left().is_zero() {
-                return Err(StoreError::Unreachable);
-            }
-            let time = ServerTime { estimate, clock: &self.clock };
-            let call = Call::new(self.nonce(), &self.settings.key_prefix, hits, intent, time);
-            match timeout(left(), self.send(&lane, &call, hits)).await {
-                Ok(Ok(Answer::Decisions(decisions))) => return Ok(decisions),
-                Ok(Ok(Answer::OtherWindow(time))) => estimate = time,
-                Ok(Err(error)) => return Err(error),
-                Err(_elapsed) => {
-                    lane.give_up();
-                    return Err(StoreError::Timeout(deadline));
-                }
-            }
+    async fn decide(
+        &self,
+        hits: &[Hit<'_>],
+        intent: Intent,
+        deadline: Deadline,
+    ) -> Result<Decisions, StoreError> {
+        let Some(first) = hits.first() else { return Ok(Decisions::new()) };
+        if deadline.is_over() {
+            return Err(StoreError::Expired);
         }
-        Err(StoreError::WindowMissed)
-    }
-
-    /// Sends a call by its script's hash, and once more with the text if Redis does not know it.
-    async fn send(&self, lane: &Lane, call: &Call, hits: &[Hit<'_>]) -> Result<Answer, StoreError> {
-        let script = self.scripts.script_for(hits);
-        let mut connection = lane.connection();
-        let reply = match call.by_hash(script).query_async::<redis::Value>(&mut connection).await {
-            Err(error) if is_unknown_script(&error) => {
-                call.by_text(script).query_async(&mut connection).await
-            }
-            reply => reply,
-        };
-        let answer = reply.map_err(|e| refusal(&e)).and_then(|reply| call.read(hits, &reply));
-        match &answer {
-            Ok((time, answer)) => {
-                self.clock.tell(*time, self.local.now());
-                if let Answer::Decisions(_) = answer {
-                    for hit in hits {
-                        self.clock.see(*time, hit.limit.window());
-                    }
-                }
-            }
-            Err(error) if error.is_ambiguous() => lane.give_up(),
-            Err(StoreError::Refused { code }) if code == "READONLY" => lane.give_up(),
-            Err(_) => {}
-        }
-        answer.map(|(_, answer)| answer)
+        let _room = self.room.try_acquire().map_err(|_| StoreError::Overloaded)?;
+        let slot = self.naming.slot(first.key);
+        Attempt { store: self, hits, intent, slot, deadline }.run().await
     }
 
     fn nonce(&self) -> String {
         format!("{:x}.{:x}", self.instance, self.calls.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-fn is_unknown_script(error: &redis::RedisError) -> bool {
-    error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::NoScript)
-}
-
-/// What an error of the driver means for the call that met it.
-fn refusal(error: &redis::RedisError) -> StoreError {
-    match error.kind() {
-        redis::ErrorKind::Server(_) | redis::ErrorKind::Extension => {
-            StoreError::Refused { code: error.code().unwrap_or("ERR").to_owned() }
-        }
-        redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => StoreError::Garbled,
-        _ => StoreError::Lost,
     }
 }

@@ -1,39 +1,55 @@
-//! Whether Redis answers, from the lanes to it; said in the log when it changes, once.
+//! Whether one server answers, from the lanes to it; said in the log when it changes, once.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::clock::{SystemClock, Timestamp};
+use super::breaker::Breaker;
+use super::dialer::Greeting;
+use crate::clock::{Span, SystemClock, Timestamp};
 use crate::store::Health;
+
+/// The reason of an outage may change from attempt to attempt: it is told again after so long.
+const LOG_INTERVAL: Span = Span::from_secs(10);
 
 /// The pulse of one Redis server.
 #[derive(Debug)]
 pub(super) struct Pulse {
+    server: String,
     health: watch::Sender<Health>,
-    lanes_up: AtomicUsize,
     clock: SystemClock,
-    outage: Mutex<Option<Outage>>,
+    breaker: Arc<Breaker>,
+    /// Told whenever the health changes.
+    stirs: watch::Sender<()>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lanes_up: usize,
+    outage: Option<Outage>,
+    /// What the server said at its last start that we know of.
+    greeting: Option<Greeting>,
 }
 
 #[derive(Debug)]
 struct Outage {
     since: Timestamp,
-    /// The reason that was logged last.
-    reason: String,
+    /// When something was logged last, and which reason.
+    told: (Timestamp, String),
 }
 
 impl Pulse {
-    pub(super) fn new(clock: SystemClock) -> Self {
-        Self {
-            health: watch::Sender::new(Health::Unknown),
-            lanes_up: AtomicUsize::new(0),
-            clock,
-            outage: Mutex::new(None),
-        }
+    pub(super) fn new(
+        server: String,
+        clock: SystemClock,
+        breaker: Arc<Breaker>,
+        stirs: watch::Sender<()>,
+    ) -> Self {
+        let health = watch::Sender::new(Health::Unknown);
+        Self { server, health, clock, breaker, stirs, state: Mutex::default() }
     }
 
     pub(super) fn health(&self) -> watch::Receiver<Health> {
@@ -41,38 +57,70 @@ impl Pulse {
     }
 
     /// A lane has connected.
-    pub(super) fn lane_up(&self) {
-        self.lanes_up.fetch_add(1, Ordering::SeqCst);
-        if self.health.send_replace(Health::Up) == Health::Up {
-            return;
+    pub(super) fn lane_up(&self, greeting: &Greeting) {
+        let mut state = self.state();
+        state.lanes_up += 1;
+        self.compare(state.greeting.as_ref(), greeting);
+        state.greeting = Some(greeting.clone());
+        let outage = state.outage.take();
+        if self.turn(Health::Up) {
+            let outage_seconds = outage
+                .map(|outage| Duration::from(self.clock.now().since(outage.since)).as_secs_f64());
+            info!(redis = self.server, outage_seconds, "redis answers");
+            self.breaker.retry_now();
         }
-        let outage = self.outage().take().map(|outage| self.clock.now().since(outage.since));
-        let outage_seconds = outage.map(|outage| Duration::from(outage).as_secs_f64());
-        info!(outage_seconds, "redis answers");
     }
 
     /// A lane has lost its connection. That may be for a moment: only what does not answer is
     /// an outage.
     pub(super) fn lane_down(&self) {
-        self.lanes_up.fetch_sub(1, Ordering::SeqCst);
+        self.state().lanes_up -= 1;
     }
 
-    /// A lane had no answer. Says so once for each reason of an outage that follows another.
+    /// A lane had no answer. Says so when an outage begins, and when its reason is another.
     pub(super) fn no_answer(&self, reason: String) {
-        if self.lanes_up.load(Ordering::SeqCst) > 0 {
+        let mut state = self.state();
+        if state.lanes_up > 0 {
             return;
         }
-        self.health.send_replace(Health::Down);
-        let mut outage = self.outage();
-        if outage.as_ref().is_some_and(|outage| outage.reason == reason) {
+        let now = self.clock.now();
+        self.turn(Health::Down);
+        let is_told =
+            |outage: &Outage| outage.told.1 == reason || now.since(outage.told.0) < LOG_INTERVAL;
+        if state.outage.as_ref().is_some_and(is_told) {
             return;
         }
-        warn!(reason, "redis does not answer");
-        let since = outage.as_ref().map_or_else(|| self.clock.now(), |outage| outage.since);
-        *outage = Some(Outage { since, reason });
+        warn!(redis = self.server, reason, "redis does not answer");
+        let since = state.outage.as_ref().map_or(now, |outage| outage.since);
+        state.outage = Some(Outage { since, told: (now, reason) });
     }
 
-    fn outage(&self) -> MutexGuard<'_, Option<Outage>> {
-        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Is that a change?
+    fn turn(&self, health: Health) -> bool {
+        let changes = self.health.send_replace(health) != health;
+        if changes {
+            self.stirs.send_replace(());
+        }
+        changes
+    }
+
+    /// Tells what an operator should know about a server that has been started anew.
+    fn compare(&self, before: Option<&Greeting>, now: &Greeting) {
+        if before.is_some_and(|before| before.run_id == now.run_id) {
+            return;
+        }
+        if before.is_some() && now.has_keys == Some(false) {
+            warn!(redis = self.server, "redis came back empty: every count starts afresh");
+        }
+        if let Some(policy) = &now.evicts_by {
+            warn!(
+                redis = self.server,
+                policy, "redis may drop counts when its memory is full (maxmemory-policy)"
+            );
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,0 +1,198 @@
+//! Where state lives: `store`.
+
+use std::fs;
+use std::time::Duration;
+
+use figment::value::Value;
+
+use super::section::Section;
+use super::values::{self, Invalid, Read};
+use crate::store::{
+    Credentials, Identity, MemorySettings, RedisSettings, RedisUrl, Secret, Servers, Tls,
+};
+
+/// Most addresses of servers or sentinels.
+const MOST_URLS: usize = 64;
+
+/// Where state lives.
+#[derive(Clone, Debug)]
+pub enum StoreSettings {
+    /// In this process.
+    Memory(MemorySettings),
+    /// In Redis.
+    Redis(Box<RedisSettings>),
+}
+
+pub(super) fn read(root: &mut Section<'_>) -> StoreSettings {
+    #[derive(Clone, Copy)]
+    enum Backend {
+        Memory,
+        Redis,
+    }
+    let mut section = root.section("store");
+    let backend = section.read("backend", "memory", |value| {
+        values::word(value, &[("memory", Backend::Memory), ("redis", Backend::Redis)])
+    });
+    let memory = memory(&mut section);
+    let redis = redis(&mut section);
+    section.close();
+    match backend {
+        Backend::Memory => StoreSettings::Memory(memory),
+        Backend::Redis => StoreSettings::Redis(Box::new(redis)),
+    }
+}
+
+fn memory(store: &mut Section<'_>) -> MemorySettings {
+    let mut section = store.section("memory");
+    let max_keys = section.read("max-keys", "1000000", |value| {
+        let valid = Invalid::new("valid is a whole number from 1 to 1000000000");
+        values::whole(value, 1..=1_000_000_000, valid)
+    });
+    section.close();
+    MemorySettings { max_keys: u32::try_from(max_keys).unwrap_or(u32::MAX) }
+}
+
+fn redis(store: &mut Section<'_>) -> RedisSettings {
+    const VALID_TIMEOUT: &str = "valid is a duration from 1ms to 60s, such as 50ms";
+    let mut section = store.section("redis");
+    let servers = servers(&mut section);
+    let username = section.optional("username", text);
+    let password = section.optional("password", secret);
+    let database = section.optional("database", |value| {
+        values::whole(value, 0..=MAX_DATABASE, Invalid::new("valid is 0 to 1000000"))
+    });
+    let tls = tls(&mut section);
+    let key_prefix = section.read("key-prefix", "rlaas", values::parsed);
+    let timeout = section.read("timeout", "50ms", |value| {
+        let shortest = Duration::from_millis(1);
+        values::duration(value, shortest..=Duration::from_mins(1), VALID_TIMEOUT)
+    });
+    let max_in_flight = section.read("max-in-flight", "4096", |value| {
+        let valid = Invalid::new("valid is a whole number from 1 to 1000000");
+        values::whole(value, 1..=1_000_000, valid)
+    });
+    let settings = RedisSettings {
+        servers,
+        credentials: Credentials { username, password },
+        database: database.and_then(|database| u32::try_from(database).ok()),
+        tls,
+        key_prefix,
+        timeout,
+        max_in_flight: u32::try_from(max_in_flight).unwrap_or(u32::MAX),
+    };
+    check(&section, &settings);
+    section.close();
+    settings
+}
+
+const MAX_DATABASE: u64 = 1_000_000;
+
+fn servers(section: &mut Section<'_>) -> Servers {
+    #[derive(Clone, Copy, PartialEq)]
+    enum ModeName {
+        Standalone,
+        Sentinel,
+        Cluster,
+    }
+    use ModeName::{Cluster, Sentinel, Standalone};
+    let modes = [("standalone", Standalone), ("sentinel", Sentinel), ("cluster", Cluster)];
+    let mode = section.read("mode", "standalone", |value| values::word(value, &modes));
+    // Of the two that name servers only the one that belongs to the mode counts.
+    let standalone = mode == Standalone;
+    let url: RedisUrl = if standalone {
+        section.read("url", "redis://127.0.0.1:6379", values::parsed)
+    } else {
+        section.optional("url", values::parsed).unwrap_or_default()
+    };
+    let urls = section.optional("urls", urls);
+    let master_name = if mode == Sentinel {
+        section.read("master-name", "mymaster", text)
+    } else {
+        section.optional("master-name", text).unwrap_or_default()
+    };
+    let listed = |section: &Section<'_>| {
+        urls.clone().unwrap_or_else(|| {
+            if !section.has("urls") {
+                section.refuse("urls", Invalid::new("missing: the addresses to ask first"));
+            }
+            Vec::new()
+        })
+    };
+    match mode {
+        Standalone => Servers::Standalone(Box::new(url)),
+        Sentinel => Servers::Sentinel { sentinels: listed(section), master_name },
+        Cluster => Servers::Cluster { seeds: listed(section) },
+    }
+}
+
+/// What only several values together tell.
+fn check(section: &Section<'_>, settings: &RedisSettings) {
+    let urls = settings.servers.urls();
+    let encrypted = urls.iter().filter(|url| url.is_tls()).count();
+    if encrypted != 0 && encrypted != urls.len() {
+        section.refuse("urls", Invalid::new("valid is rediss:// for all addresses or for none"));
+    }
+    if settings.tls != Tls::default() && encrypted == 0 && section.is_sound() {
+        section.refuse("tls", Invalid::new("valid only with addresses of rediss://"));
+    }
+    let is_cluster = matches!(settings.servers, Servers::Cluster { .. });
+    let named =
+        settings.database.unwrap_or_default() != 0 || urls.iter().any(|url| url.database() != 0);
+    if is_cluster && named {
+        section.refuse("database", Invalid::new("valid is 0: a cluster has no other database"));
+    }
+    if section.is_sound()
+        && let Err(error) = settings.check()
+    {
+        section.refuse("tls", error);
+    }
+}
+
+fn tls(redis: &mut Section<'_>) -> Tls {
+    let mut section = redis.section("tls");
+    let ca = section.optional("ca", file);
+    let cert = section.optional("cert", file);
+    let key = section.optional("key", file);
+    if section.has("cert") != section.has("key") {
+        section.refuse("cert", Invalid::new("a certificate and its key belong together"));
+    }
+    section.close();
+    let identity = cert.zip(key).map(|(cert, key)| Identity { cert, key });
+    Tls { ca, identity }
+}
+
+/// The contents of a file, which is shown by its path.
+fn file(value: &Value) -> Read<Vec<u8>> {
+    let invalid = || Invalid::new("valid is the path of a file that can be read");
+    let path = value.as_str().ok_or_else(invalid)?;
+    let contents = fs::read(path).map_err(|_| invalid())?;
+    Ok((contents, path.to_owned()))
+}
+
+fn urls(value: &Value) -> Read<Vec<RedisUrl>> {
+    let texts = match value.as_str() {
+        // From the environment: one text.
+        Some(text) => {
+            text.split([',', ' ']).filter(|url| !url.is_empty()).map(str::to_owned).collect()
+        }
+        None => values::texts(value)?,
+    };
+    if !(1..=MOST_URLS).contains(&texts.len()) {
+        return Err(Invalid::new("valid is 1 to 64 addresses"));
+    }
+    let urls: Vec<RedisUrl> =
+        texts.iter().map(|text| text.parse()).collect::<Result<_, crate::store::SettingError>>()?;
+    let shown: Vec<String> = urls.iter().map(ToString::to_string).collect();
+    Ok((urls, shown.join(" ")))
+}
+
+fn text(value: &Value) -> Read<String> {
+    let text = value.as_str().filter(|text| !text.is_empty());
+    let text = text.ok_or(Invalid::new("valid is a text; numbers in quotes"))?;
+    Ok((text.to_owned(), text.to_owned()))
+}
+
+fn secret(value: &Value) -> Read<Secret> {
+    let (secret, _) = text(value)?;
+    Ok((Secret(secret), "***".to_owned()))
+}

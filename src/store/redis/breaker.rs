@@ -1,0 +1,272 @@
+//! The circuit breaker of one server: after some failures in a row calls fail at once, and now
+//! and then one may try.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tracing::{error, info, warn};
+
+use crate::clock::{Span, SystemClock, Timestamp};
+use crate::store::StoreError;
+use crate::telemetry::metrics::Metrics;
+
+/// Failures in a row that open the breaker.
+const MOST_FAILURES: u32 = 5;
+/// Time from opening to the first try; doubles with each that fails, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+/// One failure in so long is logged, with a count of the others.
+const LOG_INTERVAL: Span = Span::from_secs(10);
+
+/// Lets calls to one server pass, or not.
+#[derive(Debug)]
+pub(super) struct Breaker {
+    server: String,
+    clock: SystemClock,
+    state: Mutex<State>,
+    panel: Arc<Panel>,
+}
+
+/// The breakers of all servers: the metric shows the worst.
+#[derive(Debug)]
+pub(super) struct Panel {
+    /// How many are [`Position::HalfOpen`] and how many [`Position::Open`].
+    not_closed: Mutex<[usize; 2]>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// In a row.
+    failures: u32,
+    open: Option<Open>,
+    log: Log,
+}
+
+/// No call passes before `until`; the one that does then moves it.
+#[derive(Debug)]
+struct Open {
+    since: Timestamp,
+    until: Timestamp,
+    pause: Duration,
+    /// Is one trying?
+    tries: bool,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    last: Option<(Timestamp, &'static str)>,
+    unlogged: u64,
+}
+
+/// What a breaker does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Position {
+    Closed,
+    HalfOpen,
+    Open,
+}
+
+impl Breaker {
+    pub(super) fn new(server: String, clock: SystemClock, panel: &Arc<Panel>) -> Self {
+        Self { server, clock, state: Mutex::default(), panel: Arc::clone(panel) }
+    }
+
+    /// May a call pass?
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::BreakerOpen`] if not.
+    pub(super) fn admit(&self) -> Result<(), StoreError> {
+        let mut state = self.change();
+        let Some(open) = &mut state.open else { return Ok(()) };
+        let now = self.clock.now();
+        if now < open.until {
+            return Err(StoreError::BreakerOpen);
+        }
+        // If this one is never heard of again, another may try after as long.
+        open.until = now + self.jittered(open.pause);
+        open.tries = true;
+        Ok(())
+    }
+
+    /// A call was decided.
+    pub(super) fn succeeded(&self) {
+        let mut state = self.change();
+        state.failures = 0;
+        if let Some(open) = state.open.take() {
+            let open_seconds = Duration::from(self.clock.now().since(open.since)).as_secs_f64();
+            info!(redis = self.server, open_seconds, "breaker closed: redis decides");
+            state.log.unlogged = 0;
+        }
+    }
+
+    /// A call failed. What says nothing about the server changes nothing.
+    pub(super) fn failed(&self, error: &StoreError) {
+        let weight = match error.severity() {
+            Severity::None => return,
+            Severity::Failure => 1,
+            Severity::Fatal => MOST_FAILURES,
+        };
+        let now = self.clock.now();
+        let mut state = self.change();
+        state.failures = state.failures.saturating_add(weight);
+        if let Some(open) = &mut state.open {
+            if open.tries {
+                open.pause = (open.pause * 2).min(LONGEST_PAUSE);
+                open.until = now + self.jittered(open.pause);
+                open.tries = false;
+            }
+        } else if state.failures >= MOST_FAILURES {
+            let until = now + self.jittered(FIRST_PAUSE);
+            state.open = Some(Open { since: now, until, pause: FIRST_PAUSE, tries: false });
+            warn!(
+                redis = self.server,
+                kind = error.kind(),
+                "breaker opened: redis does not decide"
+            );
+        }
+        state.log.note(&self.server, now, error);
+    }
+
+    /// The server is connected again: the next call may try.
+    pub(super) fn retry_now(&self) {
+        let now = self.clock.now();
+        if let Some(open) = &mut self.change().open {
+            open.until = open.until.min(now);
+        }
+    }
+
+    /// Half to all of `pause`, so that instances do not try in step.
+    fn jittered(&self, pause: Duration) -> Span {
+        let noise = self.clock.now().as_micros() % 1024;
+        let pause = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+        Span::from_micros(pause / 2 + pause / 2 * noise / 1024)
+    }
+
+    fn change(&self) -> Change<'_> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Change { before: state.position(), state, panel: &self.panel }
+    }
+}
+
+impl Drop for Breaker {
+    fn drop(&mut self) {
+        self.change().open = None;
+    }
+}
+
+impl State {
+    fn position(&self) -> Position {
+        match &self.open {
+            None => Position::Closed,
+            Some(open) if open.tries => Position::HalfOpen,
+            Some(_) => Position::Open,
+        }
+    }
+}
+
+/// A state that may change; the panel is told if its position does.
+struct Change<'a> {
+    before: Position,
+    state: MutexGuard<'a, State>,
+    panel: &'a Panel,
+}
+
+impl Deref for Change<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Change<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        let now = self.state.position();
+        if now != self.before {
+            self.panel.moved(self.before, now);
+        }
+    }
+}
+
+impl Panel {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { not_closed: Mutex::default(), metrics }
+    }
+
+    fn moved(&self, from: Position, to: Position) {
+        let mut not_closed = self.not_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut count = |position, change: isize| {
+            let counted = match position {
+                Position::Closed => return,
+                Position::HalfOpen => &mut not_closed[0],
+                Position::Open => &mut not_closed[1],
+            };
+            *counted = counted.saturating_add_signed(change);
+        };
+        count(from, -1);
+        count(to, 1);
+        self.metrics.breaker_state.set(match *not_closed {
+            [0, 0] => 0,
+            [_, 0] => 1,
+            [_, _] => 2,
+        });
+    }
+}
+
+impl Log {
+    /// Tells of a kind of failure when it begins, and then once in [`LOG_INTERVAL`] how often.
+    fn note(&mut self, server: &str, now: Timestamp, error: &StoreError) {
+        self.unlogged += 1;
+        let is_told = self
+            .last
+            .is_some_and(|(at, kind)| kind == error.kind() && now.since(at) < LOG_INTERVAL);
+        if is_told {
+            return;
+        }
+        self.last = Some((now, error.kind()));
+        let failures = std::mem::take(&mut self.unlogged);
+        match error.severity() {
+            Severity::Fatal => error!(redis = server, %error, failures, "redis refuses us"),
+            Severity::Failure | Severity::None => {
+                warn!(redis = server, %error, failures, "redis does not decide");
+            }
+        }
+    }
+}
+
+/// What a failure says about the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Severity {
+    /// Nothing.
+    None,
+    /// It failed once.
+    Failure,
+    /// It will fail until somebody does something.
+    Fatal,
+}
+
+impl StoreError {
+    fn severity(&self) -> Severity {
+        match self {
+            Self::Unreachable | Self::Timeout(_) | Self::Lost | Self::Garbled => Severity::Failure,
+            Self::Refused { code } => match code.as_str() {
+                "NOAUTH" | "WRONGPASS" | "NOPERM" => Severity::Fatal,
+                "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" | "BUSY" | "OOM" | "MISCONF"
+                | "NOREPLICAS" | "READONLY" => Severity::Failure,
+                _ => Severity::None,
+            },
+            Self::WindowMissed | Self::BreakerOpen | Self::Overloaded | Self::Expired => {
+                Severity::None
+            }
+        }
+    }
+}

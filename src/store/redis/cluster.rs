@@ -1,0 +1,371 @@
+//! A Redis Cluster: which server has which slot, and a [`Node`] for each.
+//!
+//! The map comes from the servers themselves, and from redirects on the way. Nothing here repeats
+//! a call: the driver's own cluster client would repeat one that timed out, and count it again.
+//! Each server has lanes and a breaker of its own, so that one that is away is the trouble of its
+//! slots alone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use deadpool_redis::redis::{RedisResult, Value, cmd};
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{interval, timeout};
+use tracing::{debug, warn};
+
+use super::access::{Access, Address};
+use super::naming::SLOTS;
+use super::node::{Node, Surroundings};
+use crate::clock::Deadline;
+use crate::store::{Health, StoreError};
+
+/// Time between two looks at the map while something is wrong: a failover is seen soon.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// Looks that are skipped while nothing is wrong.
+const CALM_LOOKS: u32 = 50;
+/// The longest that one server may take to tell the map.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// Redirects that wait to be noted.
+const NEWS: usize = 64;
+/// Servers that redirects may add to those of the map.
+const MOST_GUESTS: usize = 64;
+
+/// A cluster.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    seeds: Vec<Address>,
+    around: Surroundings,
+    map: watch::Sender<Arc<Map>>,
+    news: mpsc::Sender<Redirect>,
+    inbox: Mutex<mpsc::Receiver<Redirect>>,
+    health: watch::Sender<Health>,
+    /// Whom to ask first at the next look.
+    turn: AtomicUsize,
+}
+
+/// Which server has which slot.
+#[derive(Clone, Debug)]
+struct Map {
+    slots: Vec<Option<Arc<Node>>>,
+    nodes: HashMap<Address, Arc<Node>>,
+}
+
+/// A server that says which other one to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Redirect {
+    pub(super) slot: u16,
+    pub(super) address: Address,
+    pub(super) kind: RedirectKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RedirectKind {
+    /// The slot is there from now on.
+    Moved,
+    /// The slot is on its way there: this call alone.
+    Ask,
+}
+
+impl Cluster {
+    pub(super) fn new(seeds: Vec<Address>, around: Surroundings) -> Self {
+        let (news, inbox) = mpsc::channel(NEWS);
+        let slots = vec![None; SLOTS.into()];
+        Self {
+            seeds,
+            around,
+            map: watch::Sender::new(Arc::new(Map { slots, nodes: HashMap::new() })),
+            news,
+            inbox: Mutex::new(inbox),
+            health: watch::Sender::new(Health::Unknown),
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    /// The server of a slot; waits for the first map.
+    pub(super) async fn node(
+        &self,
+        slot: u16,
+        deadline: Deadline,
+    ) -> Result<Arc<Node>, StoreError> {
+        let known = |map: &Arc<Map>| map.slots[usize::from(slot)].clone();
+        if let Some(node) = known(&self.map.borrow()) {
+            return Ok(node);
+        }
+        if *self.health.borrow() == Health::Down {
+            return Err(StoreError::Unreachable);
+        }
+        self.wait_for(known, deadline).await
+    }
+
+    /// The server that a redirect names.
+    pub(super) async fn follow(
+        &self,
+        redirect: &Redirect,
+        deadline: Deadline,
+    ) -> Result<Arc<Node>, StoreError> {
+        // What finds no room is said again by the next redirect.
+        let _full = self.news.try_send(redirect.clone());
+        self.wait_for(|map| map.nodes.get(&redirect.address).cloned(), deadline).await
+    }
+
+    async fn wait_for(
+        &self,
+        known: impl Fn(&Arc<Map>) -> Option<Arc<Node>>,
+        deadline: Deadline,
+    ) -> Result<Arc<Node>, StoreError> {
+        let mut maps = self.map.subscribe();
+        let found = async {
+            loop {
+                if let Some(node) = known(&maps.borrow_and_update()) {
+                    return Some(node);
+                }
+                maps.changed().await.ok()?;
+            }
+        };
+        let found = timeout(deadline.left(), found).await.ok().flatten();
+        found.ok_or(StoreError::Unreachable)
+    }
+
+    /// Whether every slot has a server that answers.
+    pub(super) fn health(&self) -> watch::Receiver<Health> {
+        self.health.subscribe()
+    }
+
+    /// Keeps the map and the connections, for ever.
+    pub(super) async fn tend(&self) {
+        let mut inbox = self.inbox.lock().await;
+        let mut stirs = self.around.stirs.subscribe();
+        let mut tended = Tended::default();
+        let mut looks = interval(LOOK_INTERVAL);
+        let mut skipped = CALM_LOOKS;
+        let mut is_told = false;
+        loop {
+            tokio::select! {
+                _ = stirs.changed() => {}
+                Some(redirect) = inbox.recv() => {
+                    self.note(&redirect, &mut tended);
+                    skipped = CALM_LOOKS;
+                }
+                _ = looks.tick() => {
+                    skipped += 1;
+                    if skipped >= CALM_LOOKS || *self.health.borrow() != Health::Up {
+                        skipped = 0;
+                        let seen = self.look(&mut tended).await;
+                        if !seen && !is_told {
+                            warn!("no server tells the map of the cluster");
+                        }
+                        is_told = !seen;
+                        if !seen && self.map.borrow().nodes.is_empty() {
+                            self.health.send_replace(Health::Down);
+                        }
+                    }
+                }
+            }
+            self.feel();
+        }
+    }
+
+    /// Asks one server after the other for the map until one tells it.
+    async fn look(&self, tended: &mut Tended) -> bool {
+        let access = self.around.access();
+        let up = |(_, node): &(&Address, &Arc<Node>)| *node.health().borrow() == Health::Up;
+        let map = Arc::clone(&self.map.borrow());
+        let mut servers: Vec<&Address> =
+            map.nodes.iter().filter(up).map(|(address, _)| address).collect();
+        servers.sort_unstable_by_key(ToString::to_string);
+        if !servers.is_empty() {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % servers.len();
+            servers.rotate_left(turn);
+        }
+        for server in servers.into_iter().chain(&self.seeds) {
+            match timeout(PATIENCE, ask(&access, server)).await {
+                Ok(Ok(ranges)) if !ranges.is_empty() => {
+                    self.draw(&ranges, tended);
+                    return true;
+                }
+                Ok(Ok(_)) => debug!(redis = %server, "it has no slots to tell of"),
+                Ok(Err(error)) => debug!(redis = %server, %error, "no map"),
+                Err(_elapsed) => debug!(redis = %server, "no map in time"),
+            }
+        }
+        false
+    }
+
+    /// Puts a new map in force. Servers that it does not name are left.
+    fn draw(&self, ranges: &[Range], tended: &mut Tended) {
+        let before = Arc::clone(&self.map.borrow());
+        let mut slots = vec![None; SLOTS.into()];
+        let mut nodes = HashMap::new();
+        for range in ranges {
+            let node = before.nodes.get(&range.address).or_else(|| nodes.get(&range.address));
+            let node = node.cloned().unwrap_or_else(|| self.add(&range.address, tended));
+            for slot in range.first..=range.last {
+                slots[usize::from(slot)] = Some(Arc::clone(&node));
+            }
+            nodes.insert(range.address.clone(), node);
+        }
+        for guest in &tended.guests {
+            if let Some(node) = before.nodes.get(guest) {
+                nodes.entry(guest.clone()).or_insert_with(|| Arc::clone(node));
+            }
+        }
+        tended.leave_all_but(&nodes);
+        self.map.send_replace(Arc::new(Map { slots, nodes }));
+    }
+
+    /// Notes a redirect in the map.
+    fn note(&self, redirect: &Redirect, tended: &mut Tended) {
+        let mut map = (**self.map.borrow()).clone();
+        let address = &redirect.address;
+        let known = map.nodes.get(address).cloned();
+        let node = known.unwrap_or_else(|| {
+            if tended.guests.len() >= MOST_GUESTS {
+                tended.guests.clear();
+            }
+            tended.guests.push(address.clone());
+            self.add(address, tended)
+        });
+        map.nodes.insert(address.clone(), Arc::clone(&node));
+        if redirect.kind == RedirectKind::Moved {
+            map.slots[usize::from(redirect.slot)] = Some(node);
+        }
+        self.map.send_replace(Arc::new(map));
+    }
+
+    fn add(&self, address: &Address, tended: &mut Tended) -> Arc<Node> {
+        let node = Arc::new(Node::at(address.clone(), &self.around));
+        let kept = Arc::clone(&node);
+        let handle = tended.tasks.spawn(async move { kept.tend().await });
+        tended.handles.insert(address.clone(), handle);
+        node
+    }
+
+    /// Folds the health of all servers that have slots.
+    fn feel(&self) {
+        let map = Arc::clone(&self.map.borrow());
+        let health = map.slots.iter().try_fold(None::<&Arc<Node>>, |last, node| match node {
+            None => Err(Health::Down),
+            Some(node) if last.is_some_and(|last| Arc::ptr_eq(last, node)) => Ok(Some(node)),
+            Some(node) => match *node.health().borrow() {
+                Health::Up => Ok(Some(node)),
+                other => Err(other),
+            },
+        });
+        let health = health.err().unwrap_or(Health::Up);
+        if !map.nodes.is_empty() && *self.health.borrow() != health {
+            self.health.send_replace(health);
+        }
+    }
+}
+
+/// The tasks that keep the connections of each server.
+#[derive(Debug, Default)]
+struct Tended {
+    tasks: JoinSet<()>,
+    handles: HashMap<Address, AbortHandle>,
+    /// Servers that only redirects named.
+    guests: Vec<Address>,
+}
+
+impl Tended {
+    fn leave_all_but(&mut self, nodes: &HashMap<Address, Arc<Node>>) {
+        self.guests.retain(|guest| nodes.contains_key(guest));
+        self.handles.retain(|address, handle| {
+            let stays = nodes.contains_key(address);
+            if !stays {
+                handle.abort();
+            }
+            stays
+        });
+        while self.tasks.try_join_next().is_some() {}
+    }
+}
+
+/// Slots that one server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Range {
+    first: u16,
+    last: u16,
+    address: Address,
+}
+
+async fn ask(access: &Access, server: &Address) -> RedisResult<Vec<Range>> {
+    let mut connection = access.connect(server).await?;
+    let answer: Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+    Ok(read(&answer, server))
+}
+
+/// Reads the answer to CLUSTER SLOTS: of each range its first and last slot, and the master first
+/// of its servers. What makes no sense is left out.
+fn read(answer: &Value, asked: &Address) -> Vec<Range> {
+    let Value::Array(ranges) = answer else { return Vec::new() };
+    ranges.iter().filter_map(|range| read_range(range, asked)).collect()
+}
+
+fn read_range(range: &Value, asked: &Address) -> Option<Range> {
+    let Value::Array(range) = range else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
+        return None;
+    };
+    let [host, Value::Int(port), ..] = master.as_slice() else { return None };
+    let host = match host {
+        Value::BulkString(host) => str::from_utf8(host).ok()?,
+        Value::SimpleString(host) => host,
+        Value::Nil => "",
+        _ => return None,
+    };
+    let host = match host {
+        // It does not know its own address: it is where we reached it.
+        "" => asked.host(),
+        "?" => return None,
+        host => host,
+    };
+    let slot = |slot: i64| u16::try_from(slot).ok().filter(|slot| *slot < SLOTS);
+    let address = Address::Tcp { host: host.to_owned(), port: u16::try_from(*port).ok()? };
+    Some(Range { first: slot(*first)?, last: slot(*last)?, address })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn what_a_server_says_of_the_map_is_read_or_left_out() {
+        let asked = Address::parse("asked:1").expect("an address");
+        let range = |first, last, host, port| {
+            let master =
+                Value::Array(vec![host, Value::Int(port), text("id"), Value::Array(vec![])]);
+            Value::Array(vec![Value::Int(first), Value::Int(last), master])
+        };
+        let answer = Value::Array(vec![
+            range(0, 5460, text("10.0.0.1"), 7000),
+            range(5461, 10922, text(""), 7001),
+            range(10923, 16383, Value::Nil, 7002),
+            range(0, 16384, text("h"), 7003),
+            range(-1, 5, text("h"), 7003),
+            range(0, 5, text("?"), 7003),
+            range(0, 5, text("h"), 70_000),
+            Value::Array(vec![Value::Int(0)]),
+            Value::Okay,
+        ]);
+        let of = |first, last, address: &str| Range {
+            first,
+            last,
+            address: Address::parse(address).expect("an address"),
+        };
+        let expected = [
+            of(0, 5460, "10.0.0.1:7000"),
+            of(5461, 10922, "asked:7001"),
+            of(10923, 16383, "asked:7002"),
+        ];
+        assert_eq!(read(&answer, &asked), expected);
+        assert_eq!(read(&Value::Nil, &asked), []);
+    }
+}

@@ -1,0 +1,74 @@
+//! Names of keys in Redis, and the slot of a cluster that each falls into.
+
+use super::settings::KeyPrefix;
+use crate::rules::Key;
+
+/// Slots of a cluster.
+pub(super) const SLOTS: u16 = 16_384;
+
+/// How keys are named.
+#[derive(Clone, Debug)]
+pub(super) struct Naming {
+    prefix: KeyPrefix,
+    style: Style,
+}
+
+/// Where the id stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// `rlaas:rate_limit:alice`
+    Plain,
+    /// `rlaas:rate_limit:{alice}`: in a cluster all state of one id is in one slot.
+    Tagged,
+}
+
+impl Naming {
+    pub(super) fn new(prefix: KeyPrefix, style: Style) -> Self {
+        Self { prefix, style }
+    }
+
+    /// The name of a key in Redis.
+    pub(super) fn name(&self, key: &Key) -> String {
+        let (prefix, namespace) = (&self.prefix, key.namespace());
+        match self.style {
+            Style::Plain => format!("{prefix}:{namespace}{}", key.id()),
+            Style::Tagged => format!("{prefix}:{namespace}{{{}}}", tag(key)),
+        }
+    }
+
+    /// The slot of a key; 0 where there are no slots.
+    pub(super) fn slot(&self, key: &Key) -> u16 {
+        match self.style {
+            Style::Plain => 0,
+            Style::Tagged => crc16(tag(key).as_bytes()) % SLOTS,
+        }
+    }
+}
+
+/// What stands in the braces. Redis takes empty ones for none; no id is encoded as `%%`.
+fn tag(key: &Key) -> &str {
+    if key.id().is_empty() { "%%" } else { key.id() }
+}
+
+/// CRC-16/XMODEM.
+///
+/// **Source:** Redis cluster specification, "Hash tags" and appendix A.
+fn crc16(bytes: &[u8]) -> u16 {
+    const POLYNOMIAL: u16 = 0x1021;
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ POLYNOMIAL }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_that_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(crc16(b""), 0);
+    }
+}

@@ -1,0 +1,96 @@
+//! One Redis server: lanes to it, a breaker before them, and what is known of its clock.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tokio::sync::watch;
+
+use super::access::{Access, Address};
+use super::breaker::{Breaker, Panel};
+use super::dialer::{Dialer, Target};
+use super::lanes::{Lane, Lanes};
+use super::pulse::Pulse;
+use super::server_clock::ServerClock;
+use crate::clock::{Deadline, SystemClock};
+use crate::store::{Health, StoreError};
+
+/// One Redis server.
+#[derive(Debug)]
+pub(super) struct Node {
+    lanes: Lanes,
+    breaker: Arc<Breaker>,
+    pulse: Arc<Pulse>,
+    clock: Arc<ServerClock>,
+}
+
+/// What all servers have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Surroundings {
+    pub(super) access: Arc<RwLock<Access>>,
+    pub(super) local: SystemClock,
+    pub(super) panel: Arc<Panel>,
+    /// Told whenever the health of a server changes.
+    pub(super) stirs: watch::Sender<()>,
+}
+
+impl Surroundings {
+    /// How to get into a server now.
+    pub(super) fn access(&self) -> Access {
+        self.access.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Node {
+    /// A server that is connected to as soon as it is tended.
+    pub(super) fn new(name: String, target: Target, around: &Surroundings) -> Self {
+        let breaker = Arc::new(Breaker::new(name.clone(), around.local, &around.panel));
+        let pulse =
+            Arc::new(Pulse::new(name, around.local, Arc::clone(&breaker), around.stirs.clone()));
+        let clock = Arc::new(ServerClock::default());
+        let access = Arc::clone(&around.access);
+        let dialer = Dialer { target, access, reached: Mutex::default() };
+        let lanes = Lanes::new(dialer, Arc::clone(&clock), around.local, Arc::clone(&pulse));
+        Self { lanes, breaker, pulse, clock }
+    }
+
+    /// The server at an address.
+    pub(super) fn at(address: Address, around: &Surroundings) -> Self {
+        Self::new(address.to_string(), Target::Server(address), around)
+    }
+
+    /// A connection for one call, if the breaker lets it through.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::BreakerOpen`]; [`StoreError::Unreachable`] if none is up, and none comes up
+    /// before the deadline.
+    pub(super) async fn lane(&self, deadline: Deadline) -> Result<Lane, StoreError> {
+        self.breaker.admit()?;
+        let lane = tokio::time::timeout(deadline.left(), self.lanes.pick()).await;
+        lane.unwrap_or(Err(StoreError::Unreachable))
+    }
+
+    /// Wants to know how each call ended.
+    pub(super) fn breaker(&self) -> &Breaker {
+        &self.breaker
+    }
+
+    /// Has every connection dropped: the server is not what it was.
+    pub(super) fn give_up(&self) {
+        self.lanes.give_up();
+    }
+
+    /// What is known of its clock.
+    pub(super) fn clock(&self) -> &ServerClock {
+        &self.clock
+    }
+
+    /// Whether it answers, now and later.
+    pub(super) fn health(&self) -> watch::Receiver<Health> {
+        self.pulse.health()
+    }
+
+    /// Keeps the connections, for ever.
+    pub(super) async fn tend(&self) {
+        self.lanes.tend().await;
+    }
+}

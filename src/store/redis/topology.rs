@@ -1,0 +1,128 @@
+//! Which server decides: the one there is, or the one of the cluster that has the slot.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio::sync::watch;
+
+use super::access::{Access, Address};
+use super::breaker::Panel;
+use super::cluster::{Cluster, Redirect};
+use super::dialer::Target;
+use super::naming::Style;
+use super::node::{Node, Surroundings};
+use super::sentinel::Sentinels;
+use super::settings::{Credentials, RedisSettings, Servers, SettingError};
+use crate::clock::{Deadline, SystemClock};
+use crate::store::{Health, StoreError};
+use crate::telemetry::metrics::Metrics;
+
+/// The servers.
+#[derive(Debug)]
+pub(super) struct Topology {
+    servers: Layout,
+    access: Arc<RwLock<Access>>,
+}
+
+#[derive(Debug)]
+enum Layout {
+    /// One server, or whichever is the master.
+    One(Arc<Node>),
+    /// Several, each with some of the slots.
+    Many(Box<Cluster>),
+}
+
+impl Topology {
+    /// Connects to nothing before it is tended.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError`] if the certificates can't be used.
+    pub(super) fn new(
+        settings: &RedisSettings,
+        local: SystemClock,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self, SettingError> {
+        let access = Arc::new(RwLock::new(Access::to_servers(settings)?));
+        let around = Surroundings {
+            access: Arc::clone(&access),
+            local,
+            panel: Arc::new(Panel::new(Arc::clone(metrics))),
+            stirs: watch::Sender::new(()),
+        };
+        let servers = match &settings.servers {
+            Servers::Standalone(url) => Layout::One(Arc::new(Node::at(Address::of(url), &around))),
+            Servers::Sentinel { sentinels, master_name } => {
+                let sentinels = Sentinels::new(sentinels, master_name, &settings.tls)?;
+                let target = Target::Master(Arc::new(sentinels));
+                Layout::One(Arc::new(Node::new(master_name.clone(), target, &around)))
+            }
+            Servers::Cluster { seeds } => {
+                let seeds = seeds.iter().map(Address::of).collect();
+                Layout::Many(Box::new(Cluster::new(seeds, around)))
+            }
+        };
+        Ok(Self { servers, access })
+    }
+
+    /// How keys are named here.
+    pub(super) fn style(&self) -> Style {
+        match self.servers {
+            Layout::One(_) => Style::Plain,
+            Layout::Many(_) => Style::Tagged,
+        }
+    }
+
+    /// The server of a slot.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unreachable`] if none is known before the deadline.
+    pub(super) async fn node(
+        &self,
+        slot: u16,
+        deadline: Deadline,
+    ) -> Result<Arc<Node>, StoreError> {
+        match &self.servers {
+            Layout::One(node) => Ok(Arc::clone(node)),
+            Layout::Many(cluster) => cluster.node(slot, deadline).await,
+        }
+    }
+
+    /// The server that a redirect names; none where there is but one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Topology::node`].
+    pub(super) async fn follow(
+        &self,
+        redirect: &Redirect,
+        deadline: Deadline,
+    ) -> Result<Arc<Node>, StoreError> {
+        match &self.servers {
+            Layout::One(_) => Err(StoreError::Unreachable),
+            Layout::Many(cluster) => cluster.follow(redirect, deadline).await,
+        }
+    }
+
+    /// Uses other credentials from the next connection on.
+    pub(super) fn log_in_as(&self, credentials: &Credentials) {
+        let mut access = self.access.write().unwrap_or_else(PoisonError::into_inner);
+        *access = access.with(credentials);
+    }
+
+    /// Whether Redis answers, now and later.
+    pub(super) fn health(&self) -> watch::Receiver<Health> {
+        match &self.servers {
+            Layout::One(node) => node.health(),
+            Layout::Many(cluster) => cluster.health(),
+        }
+    }
+
+    /// Keeps the connections, for ever.
+    pub(super) async fn tend(&self) {
+        match &self.servers {
+            Layout::One(node) => node.tend().await,
+            Layout::Many(cluster) => cluster.tend().await,
+        }
+    }
+}
