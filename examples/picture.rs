@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use rlaas::algorithm::{Algorithm, Limit};
-use rlaas::clock::{Clock, ManualClock, Span, Timestamp};
+use rlaas::clock::{Clock, Deadline, ManualClock, Span, Timestamp};
 use rlaas::limiter::Limiter;
 use rlaas::rules::{Draft, Request, Rule, RuleSet};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
@@ -92,7 +92,7 @@ async fn draw_row(out: &mut String, top: f64, algorithm: Algorithm) -> Result<()
     for millis in traffic() {
         clock.set(START + Span::from_millis(millis));
         let x = LEFT + SECOND * f64::from(u32::try_from(millis)?) / 1_000.0;
-        let (color, height) = if limiter.check(&request).await?.is_allowed() {
+        let (color, height) = if limiter.check(&request, Deadline::NEVER).await?.is_allowed() {
             passed += 1;
             ("#1f3a5f", 26.0)
         } else {

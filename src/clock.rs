@@ -182,6 +182,13 @@ impl Sub for Span {
     }
 }
 
+impl From<Duration> for Span {
+    /// Whole microseconds; saturates after half a million years.
+    fn from(duration: Duration) -> Self {
+        Self(micros(duration))
+    }
+}
+
 impl From<Span> for Duration {
     fn from(span: Span) -> Self {
         Duration::from_micros(span.0)

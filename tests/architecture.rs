@@ -44,7 +44,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "config",
-        &["server", "store", "rules", "algorithm", "clock"],
+        &["server", "limiter", "store", "rules", "algorithm", "clock"],
         &["figment", "serde_saphyr", "humantime", "strsim", "thiserror"],
     ),
 ];

@@ -75,6 +75,20 @@ impl Limit {
         Ok(Self { burst, ..self })
     }
 
+    /// A part of it, in millionths, of at least one unit: what one of several instances grants when
+    /// they can't count together.
+    #[must_use]
+    pub fn share(&self, millionths: u32) -> Self {
+        let of = |units: u64| (units * u64::from(millionths) / 1_000_000).max(1);
+        let (units, burst) = (of(self.units), of(self.burst));
+        let share = Self { units, burst: units, ..*self };
+        // A burst that would take too long to come back is as long as it may be.
+        share.with_burst(burst).unwrap_or_else(|error| match error {
+            LimitError::Burst { most } => Self { burst: most.max(1), ..share },
+            _ => share,
+        })
+    }
+
     /// Units per window: 1 to 10⁹.
     pub const fn units(&self) -> u64 {
         self.units

@@ -2,6 +2,7 @@
 //!
 //! Wire types live here alone. No adapter knows which store decides.
 
+mod deadline;
 pub mod http;
 mod status;
 pub mod v1;

@@ -16,6 +16,8 @@ impl From<CheckError> for Status {
     fn from(error: CheckError) -> Self {
         match error {
             CheckError::StoreUnavailable(_) => Status::unavailable("store unavailable"),
+            CheckError::Overloaded => Status::resource_exhausted("overloaded"),
+            CheckError::Expired => Status::deadline_exceeded("deadline exceeded"),
         }
     }
 }

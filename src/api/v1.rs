@@ -6,13 +6,14 @@ use std::sync::{Arc, LazyLock};
 use futures_util::stream::{self, Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
+use super::deadline::deadline;
 use super::proto::rate_limit_service_server::RateLimitService;
 use super::proto::{
     self, CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, CheckResult,
     GetConfigRequest, GetConfigResponse, check_response, check_result,
 };
 use crate::algorithm::{Algorithm, Outcome};
-use crate::clock::Span;
+use crate::clock::{Deadline, Span};
 use crate::limiter::{Limiter, RuleDecision, Source, Verdict};
 use crate::rules::{self, Grant, InvalidRequest, Mode, OnStoreFailure, Rule};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
@@ -35,17 +36,21 @@ impl Service {
         Self { limiter, metrics }
     }
 
-    async fn decide(&self, request: &CheckRequest) -> Result<CheckResponse, Status> {
+    async fn decide(
+        &self,
+        request: &CheckRequest,
+        deadline: Deadline,
+    ) -> Result<CheckResponse, Status> {
         let timer = self.metrics.check_duration.get_or_create(&ApiLabels { api: "grpc" }).start();
         let request = parse(request).inspect_err(|error| self.count_rejected(error.field()))?;
-        let verdict = self.limiter.check(&request).await?;
+        let verdict = self.limiter.check(&request, deadline).await?;
         timer.stop();
         Ok(respond(&verdict))
     }
 
     /// Decides one of several: its error is its own.
-    async fn decide_item(&self, request: &CheckRequest) -> CheckResult {
-        let result = match self.decide(request).await {
+    async fn decide_item(&self, request: &CheckRequest, deadline: Deadline) -> CheckResult {
+        let result = match self.decide(request, deadline).await {
             Ok(response) => check_result::Result::Response(response),
             Err(status) => check_result::Result::Error(tonic_types::Status {
                 code: status.code().into(),
@@ -69,13 +74,14 @@ impl RateLimitService for Service {
         &self,
         request: Request<CheckRequest>,
     ) -> Result<Response<CheckResponse>, Status> {
-        self.decide(request.get_ref()).await.map(Response::new)
+        self.decide(request.get_ref(), deadline(request.metadata())).await.map(Response::new)
     }
 
     async fn check_batch(
         &self,
         request: Request<CheckBatchRequest>,
     ) -> Result<Response<CheckBatchResponse>, Status> {
+        let deadline = deadline(request.metadata());
         let requests = request.into_inner().requests;
         if requests.len() > MAX_BATCH {
             self.count_rejected("requests");
@@ -83,7 +89,7 @@ impl RateLimitService for Service {
             return Err(Status::invalid_argument(valid));
         }
         let results = stream::iter(requests)
-            .map(|request| async move { self.decide_item(&request).await })
+            .map(|request| async move { self.decide_item(&request, deadline).await })
             .buffered(IN_FLIGHT)
             .collect()
             .await;
@@ -94,10 +100,10 @@ impl RateLimitService for Service {
         &self,
         request: Request<Streaming<CheckRequest>>,
     ) -> Result<Response<Self::CheckStreamStream>, Status> {
-        let service = self.clone();
+        let (service, deadline) = (self.clone(), deadline(request.metadata()));
         let results = request.into_inner().map(move |request| {
             let service = service.clone();
-            async move { Ok(service.decide_item(&request?).await) }
+            async move { Ok(service.decide_item(&request?, deadline).await) }
         });
         // No more is read than is answered: a client that does not read its answers waits.
         Ok(Response::new(Box::pin(results.buffered(IN_FLIGHT))))
@@ -208,13 +214,16 @@ fn algorithm(algorithm: Algorithm) -> proto::Algorithm {
 fn source(source: Source) -> check_response::Source {
     match source {
         Source::Store => check_response::Source::Store,
+        Source::DenyCache => check_response::Source::DenyCache,
         Source::FailOpen => check_response::Source::FailOpen,
+        Source::FailClosed => check_response::Source::FailClosed,
+        Source::LocalFallback => check_response::Source::LocalFallback,
     }
 }
 
 fn reason(decided: &RuleDecision) -> check_response::Reason {
     match (decided.source, decided.decision.outcome) {
-        (Source::FailOpen, _) => check_response::Reason::StoreUnavailable,
+        (Source::FailOpen | Source::FailClosed, _) => check_response::Reason::StoreUnavailable,
         _ if decided.grant == Grant::Banned => check_response::Reason::Banned,
         _ if decided.grant == Grant::Unlimited => check_response::Reason::Unlimited,
         (_, Outcome::Allowed) => check_response::Reason::WithinLimit,

@@ -1,6 +1,7 @@
 //! Reload: on change of a file and on SIGHUP, a whole valid configuration or nothing.
 //!
-//! The rules are put in force at once, states stay. What needs a restart is named.
+//! The rules are put in force at once, states stay; credentials and certificates for Redis count
+//! from its next connection on. What needs a restart is named.
 
 use std::io;
 use std::sync::Arc;
@@ -11,12 +12,22 @@ use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
-use crate::config::{Config, Effective, Sources, Watch, warnings};
+use crate::config::{Config, Effective, Sources, StoreSettings, Watch, warnings};
 use crate::limiter::Limiter;
+use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 
 /// Time between two looks at the files.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What begins with these is put in force without a restart.
+const TAKEN: &[&str] = &[
+    "rules[",
+    "rate-limiter.",
+    "store.redis.username",
+    "store.redis.password",
+    "store.redis.tls.",
+];
 
 /// Keeps the rules as the sources say. From its making on, SIGHUP no longer ends the process.
 pub(super) struct Reload {
@@ -70,6 +81,12 @@ impl Reload {
                 for warning in warnings(&config.rules) {
                     warn!(%warning, "configuration");
                 }
+                if let (Store::Redis(store), StoreSettings::Redis(settings)) =
+                    (self.limiter.store(), &config.store)
+                {
+                    // They were valid a moment ago, or they would not have been read.
+                    let _valid = store.log_in_anew(settings);
+                }
                 let revision = self.limiter.replace_rules(config.rules);
                 self.metrics.config_last_reload_successful.set(1);
                 info!(revision, "configuration reloaded");
@@ -82,8 +99,8 @@ impl Reload {
     }
 
     fn name_what_needs_a_restart(&self, now: &[Effective]) {
-        let needs_restart =
-            |of: &Effective| !of.key.starts_with("rules[") && !of.key.starts_with("rate-limiter.");
+        let is_taken = |of: &Effective| TAKEN.iter().any(|key| of.key.starts_with(key));
+        let needs_restart = |of: &Effective| !is_taken(of);
         for before in self.started_with.iter().filter(|before| needs_restart(before)) {
             let changed = now.iter().any(|now| now.key == before.key && now.value != before.value);
             if changed {

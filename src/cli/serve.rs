@@ -14,7 +14,7 @@ use super::reload::Reload;
 use super::{ConfigurationArgs, INTERRUPTED, NO, load};
 use crate::clock::Clock;
 use crate::config::{Config, Sources, StoreSettings, Watch, warnings};
-use crate::limiter::Limiter;
+use crate::limiter::{DenyCache, Limiter};
 use crate::server::Server;
 use crate::store::{MemoryStore, RedisStore, Store};
 use crate::telemetry::log;
@@ -46,8 +46,13 @@ fn serve(config: Config, sources: (Sources, Watch)) -> anyhow::Result<ExitCode> 
             warn!(%warning, "configuration");
         }
         let metrics = Arc::new(Metrics::new());
-        let store = store(config.store, &metrics)?;
-        let limiter = Arc::new(Limiter::new(config.rules, store, Arc::clone(&metrics)));
+        let store = store(&config.store, &metrics)?;
+        let in_front_of_redis = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
+        let limiter = Limiter::new(config.rules, store, Arc::clone(&metrics));
+        let limiter = Arc::new(match in_front_of_redis {
+            Some(settings) => limiter.with_deny_cache(DenyCache::new(settings, Clock::default())),
+            None => limiter,
+        });
         let server =
             Server::bind(config.server, Arc::clone(&limiter), Arc::clone(&metrics)).await?;
         let reload = Reload::new(sources, config.effective, Arc::clone(&limiter), metrics)?;
@@ -64,15 +69,15 @@ fn serve(config: Config, sources: (Sources, Watch)) -> anyhow::Result<ExitCode> 
     code
 }
 
-fn store(settings: StoreSettings, metrics: &Arc<Metrics>) -> anyhow::Result<Store> {
+fn store(settings: &StoreSettings, metrics: &Arc<Metrics>) -> anyhow::Result<Store> {
     Ok(match settings {
         StoreSettings::Memory(settings) => {
-            Store::Memory(MemoryStore::new(settings, Clock::default(), metrics))
+            Store::Memory(MemoryStore::new(*settings, Clock::default(), metrics))
         }
         StoreSettings::Redis(settings) => {
             let (mode, servers) = (settings.servers.mode(), &settings.servers);
             info!(mode, %servers, "redis store");
-            let store = RedisStore::new(&settings, Arc::clone(metrics)).context("store.redis")?;
+            let store = RedisStore::new(settings, Arc::clone(metrics)).context("store.redis")?;
             Store::Redis(Box::new(store))
         }
     })

@@ -20,7 +20,11 @@ pub use store::StoreSettings;
 pub use warnings::{Warning, warnings};
 pub use watch::Watch;
 
+use std::time::Duration;
+
 use self::section::Section;
+use self::values::Invalid;
+use crate::limiter::DenyCacheSettings;
 use crate::rules::RuleSet;
 use crate::server::{ServerSettings, StoreHealth};
 
@@ -31,6 +35,8 @@ pub struct Config {
     pub server: ServerSettings,
     /// Where state lives.
     pub store: StoreSettings,
+    /// What answers denials that still hold, in front of Redis.
+    pub deny_cache: Option<DenyCacheSettings>,
     /// The rules.
     pub rules: RuleSet,
     /// Every value in force with its origin, secrets masked, in the order of the documentation.
@@ -49,6 +55,7 @@ impl Config {
         let config = Self {
             server: server(&mut root),
             store: store::read(&mut root),
+            deny_cache: deny_cache(&mut root),
             rules: rules::read(&mut root),
             effective: Vec::new(),
         };
@@ -73,4 +80,21 @@ fn server(root: &mut Section<'_>) -> ServerSettings {
     health.close();
     let store_health = if require_store { StoreHealth::Required } else { StoreHealth::Reported };
     ServerSettings { listen, http, workers, drain_delay, drain_timeout, store_health }
+}
+
+fn deny_cache(root: &mut Section<'_>) -> Option<DenyCacheSettings> {
+    const VALID_AGE: &str = "valid is a duration from 1ms to 1h, such as 1s";
+    let mut section = root.section("deny-cache");
+    let enabled = section.read("enabled", "true", values::boolean);
+    let max_age = section.read("max-age", "1s", |value| {
+        let range = Duration::from_millis(1)..=Duration::from_hours(1);
+        values::duration(value, range, VALID_AGE)
+    });
+    let max_keys = section.read("max-keys", "100000", |value| {
+        let valid = Invalid::new("valid is a whole number from 1 to 100000000");
+        values::whole(value, 1..=100_000_000, valid)
+    });
+    section.close();
+    let max_keys = u32::try_from(max_keys).unwrap_or(u32::MAX);
+    enabled.then_some(DenyCacheSettings { max_age, max_keys })
 }

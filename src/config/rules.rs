@@ -10,7 +10,8 @@ use super::values::{self, Invalid, Read};
 use crate::algorithm::{Algorithm, Limit, LimitError};
 use crate::clock::Span;
 use crate::rules::{
-    Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Request, Rule, RuleSet, Text,
+    Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Request, Rule, RuleSet, Share,
+    Text,
 };
 
 /// Most rules, and most overrides of one.
@@ -45,14 +46,21 @@ fn default_rule(root: &mut Section<'_>) -> Rule {
         units: section.read("max-requests", "5", units),
     };
     let burst = section.read("burst", &rate.units.to_string(), units);
-    let fail_open = section.read("fail-open", "false", values::boolean);
     let key_by = section.optional("key-by", parts).unwrap_or_else(|| vec![Part::UserId]);
     let limit = rate.limit(&section, "max-requests", Some(burst));
+    let failure = failure(&mut section);
+    if !section.has("fail-open") && !section.has("on-store-failure") {
+        section.read("fail-open", "false", values::boolean);
+    }
     section.close();
     // Where the limit is refused nothing is taken from here.
     let limit = limit.unwrap_or(Limit::new(1, Limit::MAX_WINDOW).expect("a valid limit"));
-    let on_store_failure = if fail_open { OnStoreFailure::Allow } else { OnStoreFailure::Error };
-    Rule { key_by, on_store_failure, ..Rule::default_of(rate.algorithm, limit) }
+    Rule {
+        key_by,
+        on_store_failure: failure.policy,
+        breaker_opens: failure.breaker_opens,
+        ..Rule::default_of(rate.algorithm, limit)
+    }
 }
 
 /// `None` if it has a problem, which is told.
@@ -74,7 +82,7 @@ fn named_rule(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<R
         Some(true) => Mode::Shadow,
         Some(false) | None => Mode::Enforced,
     };
-    let on_store_failure = on_store_failure(&mut section);
+    let failure = failure(&mut section);
     let rate = match (limited, window) {
         (Some(units), Some(window)) => Some(Rate { algorithm, units, window }),
         _ => None,
@@ -94,7 +102,8 @@ fn named_rule(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<R
         grant: Grant::Limited(limit?),
         overrides,
         mode,
-        on_store_failure,
+        on_store_failure: failure.policy,
+        breaker_opens: failure.breaker_opens,
     })
 }
 
@@ -182,20 +191,50 @@ fn matcher(section: &mut Section<'_>) -> Matcher {
     Matcher { patterns }
 }
 
-fn on_store_failure(section: &mut Section<'_>) -> OnStoreFailure {
+/// What a request meets when the store fails.
+struct Failure {
+    policy: OnStoreFailure,
+    breaker_opens: bool,
+}
+
+fn failure(section: &mut Section<'_>) -> Failure {
+    const HALF: u32 = Share::WHOLE / 2;
+    let share = section.optional("local-share", share);
+    let half = || Share::new(HALF).expect("a half is a part");
+    let local = OnStoreFailure::Local(share.unwrap_or_else(half));
     let named = section.optional("on-store-failure", |value| {
-        values::word(value, &[("error", OnStoreFailure::Error), ("allow", OnStoreFailure::Allow)])
+        let policies = [OnStoreFailure::Error, OnStoreFailure::Allow, OnStoreFailure::Deny, local];
+        values::word(value, &policies.map(|policy| (policy.name(), policy)))
     });
+    if share.is_some() && !matches!(named, Some(OnStoreFailure::Local(_))) && section.is_sound() {
+        let alone = Invalid::new("valid only with on-store-failure: local");
+        section.refuse("local-share", alone);
+    }
     let fail_open = section.optional("fail-open", values::boolean);
     if section.has("on-store-failure") && section.has("fail-open") {
         let twice = Invalid::new("the same as on-store-failure; give only one of them");
         section.refuse("fail-open", twice);
     }
-    match (named, fail_open) {
+    let breaker_opens = section.optional("breaker-opens-rule", values::boolean);
+    let policy = match (named, fail_open) {
         (Some(named), _) => named,
         (None, Some(true)) => OnStoreFailure::Allow,
         (None, _) => OnStoreFailure::Error,
+    };
+    Failure { policy, breaker_opens: breaker_opens.unwrap_or(false) }
+}
+
+/// A part of 1: at most six digits after the point.
+fn share(value: &Value) -> Read<Share> {
+    let invalid = || Invalid::new("valid is a number above 0 and at most 1, such as 0.5");
+    let text = values::scalar(value).ok_or_else(invalid)?;
+    let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+    let digits = |text: &str| text.len() <= 6 && text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(part) {
+        return Err(invalid());
     }
+    let millionths = format!("{whole}{part:0<6}").parse().ok().and_then(Share::new);
+    Ok((millionths.ok_or_else(invalid)?, text.clone()))
 }
 
 fn name(value: &Value) -> Read<String> {

@@ -69,7 +69,7 @@ pub(super) fn texts(value: &Value) -> Result<Vec<String>, Invalid> {
 
 /// `true` or `false`.
 pub(super) fn boolean(value: &Value) -> Read<bool> {
-    let setting: bool = text(value)
+    let setting: bool = scalar(value)
         .and_then(|text| text.parse().ok())
         .ok_or(Invalid::new("valid is true or false"))?;
     Ok((setting, setting.to_string()))
@@ -81,7 +81,7 @@ pub(super) fn whole(
     range: RangeInclusive<u64>,
     otherwise: impl Into<Invalid>,
 ) -> Read<u64> {
-    let number = text(value).and_then(|text| text.parse().ok());
+    let number = scalar(value).and_then(|text| text.parse().ok());
     match number.filter(|number| range.contains(number)) {
         Some(number) => Ok((number, number.to_string())),
         None => Err(otherwise.into()),
@@ -94,7 +94,7 @@ pub(super) fn duration(
     range: RangeInclusive<Duration>,
     valid: &'static str,
 ) -> Read<Duration> {
-    let duration = text(value).and_then(|text| match text.parse() {
+    let duration = scalar(value).and_then(|text| match text.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
         Err(_not_a_number) => humantime::parse_duration(&text).ok(),
     });
@@ -149,7 +149,7 @@ pub(super) fn workers(value: &Value) -> Read<NonZeroUsize> {
 }
 
 /// The text of a scalar: what stands unquoted in a file may be read as a number or a boolean.
-fn text(value: &Value) -> Option<String> {
+pub(super) fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(_, text) => Some(text.clone()),
         Value::Char(_, character) => Some(character.to_string()),

@@ -1,13 +1,15 @@
 //! The one decision function: request → hits → store → verdict.
 //!
 //! The limiter knows neither protocols nor which store it asks. The store says that it failed;
-//! the rule says what that means.
+//! the rule says what that means ([`taking`]).
 
+mod degradation;
+mod deny_cache;
+mod taking;
 mod verdict;
 
+pub use deny_cache::{DenyCache, DenyCacheSettings};
 pub use verdict::{RuleDecision, Source, Verdict};
-
-use self::verdict::uncounted;
 
 use std::sync::Arc;
 
@@ -15,12 +17,15 @@ use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use thiserror::Error;
 use tokio::sync::watch;
-use tracing::debug;
 
-use crate::algorithm::{Decision, Outcome};
+use self::degradation::Degradation;
+use self::taking::{RuleHit, Settled, Taking};
+use self::verdict::uncounted;
+use crate::algorithm::{Cost, Decision, Outcome};
+use crate::clock::{Clock, Deadline};
 use crate::rules::{Grant, Match, Mode, OnStoreFailure, Request, RuleSet};
-use crate::store::{Decisions, Hit, Intent, Store, StoreError};
-use crate::telemetry::metrics::{DecisionLabels, KindLabels, Metrics, RuleLabels};
+use crate::store::{Hit, Intent, MemorySettings, MemoryStore, Store, StoreError};
+use crate::telemetry::metrics::{DecisionLabels, Metrics};
 
 /// Decides requests by the rules in force, in one store.
 #[derive(Debug)]
@@ -29,6 +34,10 @@ pub struct Limiter {
     /// Tells when other rules are in force.
     changes: watch::Sender<()>,
     store: Store,
+    /// Decides by `on-store-failure: local` while the store is away.
+    fallback: Store,
+    deny_cache: Option<DenyCache>,
+    degradation: Degradation,
     metrics: Arc<Metrics>,
 }
 
@@ -47,14 +56,35 @@ pub enum CheckError {
     /// The store did not decide, and the rule is fail-closed.
     #[error("store unavailable")]
     StoreUnavailable(#[source] StoreError),
+    /// Too many requests wait for the store already.
+    #[error("overloaded")]
+    Overloaded,
+    /// The caller's deadline was over before the store was asked.
+    #[error("the deadline was over before the store was asked")]
+    Expired,
 }
 
 impl Limiter {
     /// Decides by `rules` in `store`.
     pub fn new(rules: RuleSet, store: Store, metrics: Arc<Metrics>) -> Self {
         metrics.config_revision.set(1);
-        let snapshot = ArcSwap::from_pointee(Snapshot { rules, revision: 1 });
-        Self { snapshot, changes: watch::Sender::new(()), store, metrics }
+        let settings = MemorySettings::default();
+        let fallback = MemoryStore::new(settings, Clock::default(), &metrics);
+        Self {
+            snapshot: ArcSwap::from_pointee(Snapshot { rules, revision: 1 }),
+            changes: watch::Sender::new(()),
+            store,
+            fallback: Store::Memory(fallback),
+            deny_cache: None,
+            degradation: Degradation::new(),
+            metrics,
+        }
+    }
+
+    /// Answers denials that still hold without the store.
+    #[must_use]
+    pub fn with_deny_cache(self, cache: DenyCache) -> Self {
+        Self { deny_cache: Some(cache), ..self }
     }
 
     /// Decides one request by every rule that it meets, in one atomic step, and takes its cost if
@@ -62,23 +92,20 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`CheckError::StoreUnavailable`] if the store fails and the policy of a rule is
-    /// [`OnStoreFailure::Error`].
-    pub async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
+    /// - [`CheckError::StoreUnavailable`] if the store fails and the policy of a rule is
+    ///   [`OnStoreFailure::Error`];
+    /// - [`CheckError::Overloaded`] if too many requests wait for the store;
+    /// - [`CheckError::Expired`] if the deadline was over before the store was asked.
+    pub async fn check(
+        &self,
+        request: &Request<'_>,
+        deadline: Deadline,
+    ) -> Result<Verdict, CheckError> {
         let snapshot = self.snapshot.load_full();
         let matches = snapshot.rules.matching(request);
-        let hits: SmallVec<[Hit<'_>; 2]> =
-            matches.iter().filter_map(|found| hit(found, request)).collect();
-        let is_banned = matches.iter().any(is_ban);
-        let intent = if request.dry_run() || is_banned { Intent::Look } else { Intent::Take };
-
-        let decided = match hits.as_slice() {
-            [] => Ok(Decisions::new()),
-            hits => self.store.check(hits, intent, crate::clock::Deadline::NEVER).await,
-        };
-        let decisions = match decided {
-            Ok(decisions) => assemble(&matches, &decisions),
-            Err(error) => self.degrade(&matches, error)?,
+        let decisions = match self.remembered(&matches, request, snapshot.revision) {
+            Some(decisions) => decisions,
+            None => self.ask(&matches, request, snapshot.revision, deadline).await?,
         };
         decisions.iter().for_each(|decided| self.observe(decided));
         Ok(Verdict::fold(decisions))
@@ -122,24 +149,57 @@ impl Limiter {
             .all(|rule| rule.on_store_failure != OnStoreFailure::Error || rule.mode == Mode::Shadow)
     }
 
-    /// What the rules say about a store that did not decide.
-    fn degrade(&self, matches: &[Match<'_>], error: StoreError) -> Result<Decided, CheckError> {
-        self.metrics.store_errors.get_or_create(&KindLabels { kind: error.kind() }).inc();
-        debug!(%error, "store failed");
-        let is_banned = matches.iter().any(is_ban);
-        let degraded = matches.iter().map(|found| match found.grant {
-            Grant::Limited(_) => RuleDecision::degraded(found.rule, found.grant),
-            grant => Some(RuleDecision::new(found.rule, grant, without_store(grant))),
-        });
-        // A ban needs no store: what the other rules would have said changes nothing.
-        let degraded = degraded.filter(|decided| decided.is_some() || !is_banned);
-        let decisions: Option<Decided> = degraded.collect();
-        let decisions = decisions.ok_or(CheckError::StoreUnavailable(error))?;
-        for decided in decisions.iter().filter(|decided| decided.source == Source::FailOpen) {
-            let labels = RuleLabels { rule: decided.rule.to_string() };
-            self.metrics.fail_open.get_or_create(&labels).inc();
+    /// Does the work in the background, for ever: of the store, and of the one that stands in.
+    pub async fn tend(&self) {
+        tokio::join!(self.store.tend(), self.fallback.tend());
+    }
+
+    /// What the deny cache knows: the denials that still hold, and no others' decisions.
+    fn remembered(
+        &self,
+        matches: &[Match<'_>],
+        request: &Request<'_>,
+        revision: u64,
+    ) -> Option<Decided> {
+        let cache = self.deny_cache.as_ref().filter(|_| request.cost() != Cost::NONE)?;
+        let denial = |found: &Match<'_>| {
+            let limited = matches!(found.grant, Grant::Limited(_));
+            let enforced = limited && found.rule.mode == Mode::Enforced;
+            let decision = cache.denial(&found.key, revision, request.cost());
+            let decision = decision.filter(|_| enforced)?;
+            Some(RuleDecision::new(found.rule, found.grant, decision, Source::DenyCache))
+        };
+        let denials: Decided = matches.iter().filter_map(denial).collect();
+        if denials.is_empty() {
+            return None;
         }
-        Ok(decisions)
+        self.metrics.deny_cache_hits.inc();
+        Some(denials)
+    }
+
+    /// What the store says, or the policies of the rules.
+    async fn ask(
+        &self,
+        matches: &[Match<'_>],
+        request: &Request<'_>,
+        revision: u64,
+        deadline: Deadline,
+    ) -> Result<Decided, CheckError> {
+        let hits: SmallVec<[RuleHit<'_>; 2]> =
+            matches.iter().filter_map(|found| hit(found, request)).collect();
+        let is_banned = matches.iter().any(is_ban);
+        let intent = if request.dry_run() { Intent::Look } else { Intent::Take };
+        let asked_at = self.deny_cache.as_ref().map(DenyCache::now);
+        let taking = Taking { limiter: self, hits: &hits, is_banned, deadline };
+        let settled = taking.run(intent).await?;
+        if let (Some(cache), Some(asked_at)) = (&self.deny_cache, asked_at) {
+            for (RuleHit { hit, .. }, settled) in hits.iter().zip(&settled) {
+                if let Some((decision, Source::Store)) = settled {
+                    cache.note(hit.key, revision, hit.cost, asked_at, decision);
+                }
+            }
+        }
+        Ok(assemble(matches, &settled))
     }
 
     fn observe(&self, decided: &RuleDecision) {
@@ -160,26 +220,27 @@ impl Limiter {
 type Decided = SmallVec<[RuleDecision; 1]>;
 
 /// What the store has to decide, if anything.
-fn hit<'a>(found: &'a Match<'_>, request: &Request<'_>) -> Option<Hit<'a>> {
+fn hit<'a>(found: &'a Match<'_>, request: &Request<'_>) -> Option<RuleHit<'a>> {
     let Grant::Limited(limit) = &found.grant else { return None };
-    let algorithm = found.rule.algorithm;
-    let mode = found.rule.mode;
-    Some(Hit { key: &found.key, algorithm, limit, cost: request.cost(), mode })
+    let Match { rule, key, .. } = found;
+    let (algorithm, mode, cost) = (rule.algorithm, rule.mode, request.cost());
+    Some(RuleHit { rule, hit: Hit { key, algorithm, limit, cost, mode } })
 }
 
 fn is_ban(found: &Match<'_>) -> bool {
     found.grant == Grant::Banned && found.rule.mode == Mode::Enforced
 }
 
-/// Brings the store's decisions, which are those of the limited matches in order, to the matches.
-fn assemble(matches: &[Match<'_>], decisions: &[Decision]) -> Decided {
-    let mut decisions = decisions.iter();
-    let decided = matches.iter().map(|found| {
-        let decision = match found.grant {
-            Grant::Limited(_) => *decisions.next().expect("a decision for each hit"),
-            grant => without_store(grant),
+/// Brings what became of the hits, which are those of the limited matches in order, to the
+/// matches. A ban needs no store: hits of which nothing is known are left out then.
+fn assemble(matches: &[Match<'_>], settled: &[Settled]) -> Decided {
+    let mut settled = settled.iter();
+    let decided = matches.iter().filter_map(|found| {
+        let (decision, source) = match found.grant {
+            Grant::Limited(_) => (*settled.next().expect("each hit was settled"))?,
+            grant => (without_store(grant), Source::Store),
         };
-        RuleDecision::new(found.rule, found.grant, decision)
+        Some(RuleDecision::new(found.rule, found.grant, decision, source))
     });
     decided.collect()
 }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, Decision, Outcome};
 use crate::clock::Span;
-use crate::rules::{Grant, Mode, OnStoreFailure, Rule};
+use crate::rules::{Grant, Mode, Rule};
 
 /// The outcome for a request.
 #[derive(Clone, Debug)]
@@ -40,8 +40,14 @@ pub struct RuleDecision {
 pub enum Source {
     /// The store decided, or nothing had to be counted.
     Store,
+    /// The store has denied as much a moment ago.
+    DenyCache,
     /// The store did not answer and the rule lets requests pass.
     FailOpen,
+    /// The store did not answer and the rule denies.
+    FailClosed,
+    /// The store did not answer and this instance decides alone, by its share of the limit.
+    LocalFallback,
 }
 
 impl Verdict {
@@ -76,23 +82,15 @@ impl Verdict {
 }
 
 impl RuleDecision {
-    pub(super) fn new(rule: &Rule, grant: Grant, decision: Decision) -> Self {
+    pub(super) fn new(rule: &Rule, grant: Grant, decision: Decision, source: Source) -> Self {
         Self {
             rule: Arc::clone(&rule.name),
             algorithm: rule.algorithm,
             grant,
             mode: rule.mode,
             decision,
-            source: Source::Store,
+            source,
         }
-    }
-
-    /// The request passes this rule because the store did not answer; `None` if it must not.
-    /// Nothing is known, so nothing is said to be used.
-    pub(super) fn degraded(rule: &Rule, grant: Grant) -> Option<Self> {
-        let passes = rule.mode == Mode::Shadow || rule.on_store_failure == OnStoreFailure::Allow;
-        let decision = uncounted(Outcome::Allowed);
-        passes.then(|| Self { source: Source::FailOpen, ..Self::new(rule, grant, decision) })
     }
 
     /// Does it stop the request?
@@ -118,7 +116,10 @@ impl Source {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Store => "store",
+            Self::DenyCache => "deny_cache",
             Self::FailOpen => "fail_open",
+            Self::FailClosed => "fail_closed",
+            Self::LocalFallback => "local_fallback",
         }
     }
 }

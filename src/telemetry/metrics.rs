@@ -40,6 +40,8 @@ pub struct Metrics {
     pub shed: Counter,
     /// Requests whose deadline was over before anything was sent to the store.
     pub expired: Counter,
+    /// Units that a denied request could not give back.
+    pub give_back_errors: Counter,
     /// Breakers: 0 all closed, 1 one is half-open, 2 one is open.
     pub breaker_state: Gauge,
     /// Denials that were answered without the store.
@@ -177,6 +179,7 @@ impl Metrics {
             degraded: Family::default(),
             shed: Counter::default(),
             expired: Counter::default(),
+            give_back_errors: Counter::default(),
             breaker_state: Gauge::default(),
             deny_cache_hits: Counter::default(),
             rejected: Family::default(),
@@ -220,6 +223,11 @@ impl Metrics {
             "rlaas_expired",
             "Requests whose deadline was over before the store was asked",
             metrics.expired.clone(),
+        );
+        r.register(
+            "rlaas_give_back_errors",
+            "Requests that were denied and could not give back what they had taken",
+            metrics.give_back_errors.clone(),
         );
         r.register(
             "rlaas_breaker_state",

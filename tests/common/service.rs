@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rlaas::algorithm::Decision;
-use rlaas::clock::{Clock, ManualClock, Span, Timestamp};
+use rlaas::clock::{Clock, Deadline, ManualClock, Span, Timestamp};
 use rlaas::limiter::{CheckError, Limiter, Verdict};
 use rlaas::rules::{Draft, Request, RuleSet};
 use rlaas::store::{MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store};
@@ -78,7 +78,7 @@ impl Service {
 
     fn tending(limiter: Arc<Limiter>, metrics: Arc<Metrics>, time: Time) -> Self {
         let tended = Arc::clone(&limiter);
-        let tending = tokio::spawn(async move { tended.store().tend().await }).abort_handle();
+        let tending = tokio::spawn(async move { tended.tend().await }).abort_handle();
         Self { limiter, metrics, time, tending }
     }
 
@@ -133,7 +133,7 @@ impl Service {
         let attributes = HashMap::new();
         let draft = Draft { user_id: user, resource: "", attributes: &attributes, cost, dry_run };
         let request = Request::new(draft).expect("a valid request");
-        self.limiter.check(&request).await
+        self.limiter.check(&request, Deadline::NEVER).await
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::common::service::Service;
 use super::on_redis;
 use rlaas::algorithm::{Algorithm, Limit, Outcome};
-use rlaas::clock::Span;
+use rlaas::clock::{Deadline, Span};
 use rlaas::limiter::Verdict;
 use rlaas::rules::{
     Draft, Grant, Matcher, Mode, Override, Part, Pattern, Request, Rule, RuleSet, Text,
@@ -65,7 +65,7 @@ async fn ask_cost(
     let draft =
         Draft { user_id, resource, attributes: &attributes, cost: Some(cost), dry_run: false };
     let request = Request::new(draft).expect("a valid request");
-    service.limiter.check(&request).await.expect("a verdict")
+    service.limiter.check(&request, Deadline::NEVER).await.expect("a verdict")
 }
 
 /// What is left by each rule, by name.

@@ -106,7 +106,10 @@ async fn f01_killed_and_started_again_under_load() {
     let log = server.log();
     assert_eq!(log.matches("outage_seconds").count(), 3, "{log}");
     assert!(log.contains("Connection refused"), "the reason is told:\n{log}");
-    assert!(log.lines().count() < 20, "one line for each change, not for each call:\n{log}");
+    for change in ["breaker opened", "breaker closed"] {
+        assert_eq!(log.matches(change).count(), 3, "{change}:\n{log}");
+    }
+    assert!(log.lines().count() < 30, "one line for each change, not for each call:\n{log}");
 }
 
 #[tokio::test]

@@ -51,8 +51,14 @@ impl Access {
         if let Some(database) = settings.database {
             login = login.set_db(database.into());
         }
-        let access = Self::new(login, url, &settings.tls)?;
-        Ok(access.with(&settings.credentials))
+        let Credentials { username, password } = &settings.credentials;
+        if let Some(username) = username {
+            login = login.set_username(username);
+        }
+        if let Some(password) = password {
+            login = login.set_password(&password.0);
+        }
+        Self::new(login, url, &settings.tls)
     }
 
     /// Access to one sentinel.
@@ -70,18 +76,6 @@ impl Access {
             Self { login: login.set_lib_name("rlaas", env!("CARGO_PKG_VERSION")), certificates };
         access.client(&Address::of(url)).map_err(|_| SettingError::Tls)?;
         Ok(access)
-    }
-
-    /// The same with other credentials, where they are given.
-    pub(super) fn with(&self, credentials: &Credentials) -> Self {
-        let mut login = self.login.clone();
-        if let Some(username) = &credentials.username {
-            login = login.set_username(username);
-        }
-        if let Some(password) = &credentials.password {
-            login = login.set_password(&password.0);
-        }
-        Self { login, certificates: self.certificates.clone() }
     }
 
     /// Connects, for as long as the caller waits.

@@ -54,10 +54,16 @@ struct Open {
     tries: bool,
 }
 
+/// What was told of each kind of failure.
 #[derive(Debug, Default)]
-struct Log {
-    last: Option<(Timestamp, &'static str)>,
-    unlogged: u64,
+struct Log(Vec<Told>);
+
+#[derive(Debug)]
+struct Told {
+    kind: &'static str,
+    at: Timestamp,
+    /// Failures since then.
+    untold: u64,
 }
 
 /// What a breaker does.
@@ -91,6 +97,11 @@ impl Breaker {
         Ok(())
     }
 
+    /// Has it opened, and not closed yet?
+    pub(super) fn is_open(&self) -> bool {
+        self.change().open.is_some()
+    }
+
     /// A call was decided.
     pub(super) fn succeeded(&self) {
         let mut state = self.change();
@@ -98,7 +109,6 @@ impl Breaker {
         if let Some(open) = state.open.take() {
             let open_seconds = Duration::from(self.clock.now().since(open.since)).as_secs_f64();
             info!(redis = self.server, open_seconds, "breaker closed: redis decides");
-            state.log.unlogged = 0;
         }
     }
 
@@ -225,15 +235,26 @@ impl Panel {
 impl Log {
     /// Tells of a kind of failure when it begins, and then once in [`LOG_INTERVAL`] how often.
     fn note(&mut self, server: &str, now: Timestamp, error: &StoreError) {
-        self.unlogged += 1;
-        let is_told = self
-            .last
-            .is_some_and(|(at, kind)| kind == error.kind() && now.since(at) < LOG_INTERVAL);
-        if is_told {
+        // Connections have a story of their own, which the pulse tells.
+        if matches!(error, StoreError::Unreachable) {
             return;
         }
-        self.last = Some((now, error.kind()));
-        let failures = std::mem::take(&mut self.unlogged);
+        let kind = error.kind();
+        let told = self.0.iter_mut().find(|told| told.kind == kind);
+        let failures = match told {
+            Some(told) if now.since(told.at) < LOG_INTERVAL => {
+                told.untold += 1;
+                return;
+            }
+            Some(told) => {
+                told.at = now;
+                std::mem::take(&mut told.untold) + 1
+            }
+            None => {
+                self.0.push(Told { kind, at: now, untold: 0 });
+                1
+            }
+        };
         match error.severity() {
             Severity::Fatal => error!(redis = server, %error, failures, "redis refuses us"),
             Severity::Failure | Severity::None => {

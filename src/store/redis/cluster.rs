@@ -84,20 +84,24 @@ impl Cluster {
         }
     }
 
+    /// The server of a slot, if it is known now.
+    pub(super) fn known(&self, slot: u16) -> Option<Arc<Node>> {
+        self.map.borrow().slots[usize::from(slot)].clone()
+    }
+
     /// The server of a slot; waits for the first map.
     pub(super) async fn node(
         &self,
         slot: u16,
         deadline: Deadline,
     ) -> Result<Arc<Node>, StoreError> {
-        let known = |map: &Arc<Map>| map.slots[usize::from(slot)].clone();
-        if let Some(node) = known(&self.map.borrow()) {
+        if let Some(node) = self.known(slot) {
             return Ok(node);
         }
         if *self.health.borrow() == Health::Down {
             return Err(StoreError::Unreachable);
         }
-        self.wait_for(known, deadline).await
+        self.wait_for(|map| map.slots[usize::from(slot)].clone(), deadline).await
     }
 
     /// The server that a redirect names.

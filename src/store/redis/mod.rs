@@ -108,9 +108,19 @@ impl RedisStore {
         Place(self.naming.slot(key))
     }
 
-    /// Uses other credentials from the next connection on.
-    pub fn log_in_as(&self, credentials: &Credentials) {
-        self.topology.log_in_as(credentials);
+    /// Has the breaker of the server with this key opened?
+    pub fn is_given_up(&self, key: &Key) -> bool {
+        let node = self.topology.known(self.naming.slot(key));
+        node.is_some_and(|node| node.breaker().is_open())
+    }
+
+    /// Uses the credentials and certificates of these settings from the next connection on.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisStore::new`].
+    pub fn log_in_anew(&self, settings: &RedisSettings) -> Result<(), SettingError> {
+        self.topology.log_in_anew(settings)
     }
 
     /// Keeps the connections, for ever.

@@ -11,7 +11,7 @@ use super::dialer::Target;
 use super::naming::Style;
 use super::node::{Node, Surroundings};
 use super::sentinel::Sentinels;
-use super::settings::{Credentials, RedisSettings, Servers, SettingError};
+use super::settings::{RedisSettings, Servers, SettingError};
 use crate::clock::{Deadline, SystemClock};
 use crate::store::{Health, StoreError};
 use crate::telemetry::metrics::Metrics;
@@ -88,6 +88,14 @@ impl Topology {
         }
     }
 
+    /// The server of a slot, if it is known now.
+    pub(super) fn known(&self, slot: u16) -> Option<Arc<Node>> {
+        match &self.servers {
+            Layout::One(node) => Some(Arc::clone(node)),
+            Layout::Many(cluster) => cluster.known(slot),
+        }
+    }
+
     /// The server that a redirect names; none where there is but one.
     ///
     /// # Errors
@@ -104,10 +112,15 @@ impl Topology {
         }
     }
 
-    /// Uses other credentials from the next connection on.
-    pub(super) fn log_in_as(&self, credentials: &Credentials) {
-        let mut access = self.access.write().unwrap_or_else(PoisonError::into_inner);
-        *access = access.with(credentials);
+    /// Uses the credentials and certificates of these settings from the next connection on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Topology::new`].
+    pub(super) fn log_in_anew(&self, settings: &RedisSettings) -> Result<(), SettingError> {
+        let access = Access::to_servers(settings)?;
+        *self.access.write().unwrap_or_else(PoisonError::into_inner) = access;
+        Ok(())
     }
 
     /// Whether Redis answers, now and later.

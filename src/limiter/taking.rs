@@ -1,0 +1,247 @@
+//! All or nothing, over several places and in spite of failures.
+//!
+//! The hits of most requests share a place: the store decides them in one atomic step, and this
+//! room adds nothing. In a Redis Cluster hits whose keys have different ids fall into different
+//! places. They are taken place by place, and what was taken is given back as soon as a later one
+//! denies or fails. Each place is atomic, the whole is not: until it is given back, others may meet
+//! a limit that this request holds; and what can't be given back, because its server has gone
+//! since, stays taken. Nothing is ever granted twice.
+
+use smallvec::SmallVec;
+use tracing::debug;
+
+use super::{CheckError, Limiter, Source};
+use crate::algorithm::{Decision, Limit, Outcome};
+use crate::clock::{Deadline, Span};
+use crate::limiter::verdict::uncounted;
+use crate::rules::{Mode, OnStoreFailure, Rule};
+use crate::store::{Hit, Intent, Place, Store, StoreError};
+use crate::telemetry::metrics::{DegradedLabels, KindLabels, RuleLabels};
+
+/// What a denial by policy asks a caller to wait: the store may be back by then.
+const RETRY_AFTER: Span = Span::from_secs(1);
+
+/// One hit with the rule that it comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RuleHit<'a> {
+    pub(super) rule: &'a Rule,
+    pub(super) hit: Hit<'a>,
+}
+
+/// What became of a hit; `None` if the store failed and nothing is said, because the request is
+/// banned anyhow.
+pub(super) type Settled = Option<(Decision, Source)>;
+
+/// The hits of one request on their way through the store.
+pub(super) struct Taking<'a> {
+    pub(super) limiter: &'a Limiter,
+    pub(super) hits: &'a [RuleHit<'a>],
+    /// Is the request denied whatever the hits say?
+    pub(super) is_banned: bool,
+    pub(super) deadline: Deadline,
+}
+
+/// Hits that were decided together.
+struct Taken<'a> {
+    /// Their positions.
+    positions: Positions,
+    store: &'a Store,
+    /// What the hits had for a limit, where that is not the rule's.
+    limits: Option<SmallVec<[Limit; 2]>>,
+    /// With this intent; where one denies nothing was taken all the same.
+    intent: Intent,
+}
+
+type Positions = SmallVec<[usize; 2]>;
+
+impl Taking<'_> {
+    /// Decides every hit, and takes the units if all enforced ones allow.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckError`]; nothing is taken then, as far as that can be undone.
+    pub(super) async fn run(&self, intent: Intent) -> Result<SmallVec<[Settled; 2]>, CheckError> {
+        let mut settled: SmallVec<[Settled; 2]> = SmallVec::from_elem(None, self.hits.len());
+        let mut taken: SmallVec<[Taken<'_>; 1]> = SmallVec::new();
+        let mut intent = if self.is_banned { Intent::Look } else { intent };
+        for positions in self.by_place() {
+            let hits: SmallVec<[Hit<'_>; 2]> =
+                positions.iter().map(|position| self.hits[*position].hit).collect();
+            let decided = self.limiter.store.check(&hits, intent, self.deadline).await;
+            let part = match decided {
+                Ok(decisions) => {
+                    self.limiter.degradation.store_decides();
+                    for (position, decision) in positions.iter().zip(decisions) {
+                        settled[*position] = Some((decision, Source::Store));
+                    }
+                    Ok(Taken { positions, store: &self.limiter.store, limits: None, intent })
+                }
+                Err(error) => self.degrade(positions, &error, intent, &mut settled).await,
+            };
+            match part {
+                Ok(part) => taken.push(part),
+                Err(error) => {
+                    self.give_back(taken, &mut settled).await;
+                    return Err(error);
+                }
+            }
+            if intent == Intent::Take && self.is_denied(&settled) {
+                self.give_back(std::mem::take(&mut taken), &mut settled).await;
+                intent = Intent::Look;
+            }
+        }
+        Ok(settled)
+    }
+
+    /// Positions of the hits that are decided together.
+    fn by_place(&self) -> SmallVec<[Positions; 1]> {
+        let mut parts: SmallVec<[(Place, Positions); 1]> = SmallVec::new();
+        for (position, RuleHit { hit, .. }) in self.hits.iter().enumerate() {
+            let place = self.limiter.store.place(hit.key);
+            match parts.iter_mut().find(|(of, _)| *of == place) {
+                Some((_, positions)) => positions.push(position),
+                None => parts.push((place, SmallVec::from_slice(&[position]))),
+            }
+        }
+        parts.into_iter().map(|(_, positions)| positions).collect()
+    }
+
+    fn is_denied(&self, settled: &[Settled]) -> bool {
+        self.hits.iter().zip(settled).any(|(RuleHit { hit, .. }, settled)| {
+            let denies = settled.is_some_and(|(decision, _)| !decision.is_allowed());
+            hit.mode == Mode::Enforced && denies
+        })
+    }
+
+    /// What the rules say about a store that did not decide these hits.
+    async fn degrade(
+        &self,
+        positions: Positions,
+        error: &StoreError,
+        intent: Intent,
+        settled: &mut [Settled],
+    ) -> Result<Taken<'_>, CheckError> {
+        let limiter = self.limiter;
+        match error {
+            StoreError::Expired => {
+                limiter.metrics.expired.inc();
+                return Err(CheckError::Expired);
+            }
+            StoreError::Overloaded => {
+                limiter.metrics.shed.inc();
+                return Err(CheckError::Overloaded);
+            }
+            _ => {}
+        }
+        limiter.metrics.store_errors.get_or_create(&KindLabels { kind: error.kind() }).inc();
+        debug!(%error, "store failed");
+        let tripped = positions
+            .first()
+            .is_some_and(|first| limiter.store.is_given_up(self.hits[*first].hit.key));
+        let policy = |position: &usize| policy(self.hits[*position].rule, tripped);
+        let fails = positions.iter().any(|position| policy(position) == OnStoreFailure::Error);
+        if fails && !self.is_banned {
+            return Err(CheckError::StoreUnavailable(error.clone()));
+        }
+        limiter.degradation.policies_decide(error);
+
+        let denies = positions.iter().any(|position| policy(position) == OnStoreFailure::Deny);
+        let (mut alone, mut limits) = (Positions::new(), SmallVec::new());
+        for position in &positions {
+            let rule_hit = &self.hits[*position];
+            let policy = policy(position);
+            settled[*position] = match policy {
+                // Banned all the same.
+                OnStoreFailure::Error => None,
+                OnStoreFailure::Allow => Some((uncounted(Outcome::Allowed), Source::FailOpen)),
+                OnStoreFailure::Deny => {
+                    let outcome = Outcome::Denied { retry_after: RETRY_AFTER };
+                    Some((uncounted(outcome), Source::FailClosed))
+                }
+                OnStoreFailure::Local(share) => {
+                    alone.push(*position);
+                    limits.push(rule_hit.hit.limit.share(share.millionths()));
+                    continue;
+                }
+            };
+            self.count(rule_hit.rule, policy, error);
+        }
+        let intent = if denies { Intent::Look } else { intent };
+        let (store, limits) = (&limiter.fallback, Some(limits));
+        let taken = Taken { positions: alone, store, limits, intent };
+        let decisions = store.check(&taken.hits(self.hits), intent, Deadline::NEVER).await;
+        for (position, decision) in taken.positions.iter().zip(decisions.unwrap_or_default()) {
+            let rule = self.hits[*position].rule;
+            self.count(rule, rule.on_store_failure, error);
+            settled[*position] = Some((decision, Source::LocalFallback));
+        }
+        Ok(taken)
+    }
+
+    /// Gives back what was taken, and settles the hits on the numbers of their state as it stays.
+    async fn give_back(&self, taken: SmallVec<[Taken<'_>; 1]>, settled: &mut [Settled]) {
+        for part in taken.iter().filter(|part| part.intent == Intent::Take) {
+            let decisions: SmallVec<[Decision; 2]> = part
+                .positions
+                .iter()
+                .filter_map(|position| settled[*position].map(|(decision, _)| decision))
+                .collect();
+            let hits = part.hits(self.hits);
+            // The place that denied has taken nothing of its own.
+            let passes = |(hit, decision): (&Hit<'_>, &Decision)| {
+                hit.mode == Mode::Shadow || decision.is_allowed()
+            };
+            if !hits.iter().zip(&decisions).all(passes) {
+                continue;
+            }
+            match part.store.give_back(&hits, &decisions).await {
+                Ok(decisions) => {
+                    for (position, decision) in part.positions.iter().zip(decisions) {
+                        if let Some((settled, _)) = &mut settled[*position]
+                            && settled.is_allowed()
+                        {
+                            *settled = decision;
+                        }
+                    }
+                }
+                Err(error) => {
+                    debug!(%error, "not given back");
+                    self.limiter.metrics.give_back_errors.inc();
+                }
+            }
+        }
+    }
+
+    fn count(&self, rule: &Rule, policy: OnStoreFailure, error: &StoreError) {
+        let rule_name = rule.name.to_string();
+        let metrics = &self.limiter.metrics;
+        if policy == OnStoreFailure::Allow {
+            metrics.fail_open.get_or_create(&RuleLabels { rule: rule_name.clone() }).inc();
+        }
+        let labels = DegradedLabels { rule: rule_name, policy: policy.name(), kind: error.kind() };
+        metrics.degraded.get_or_create(&labels).inc();
+    }
+}
+
+impl Taken<'_> {
+    fn hits<'a>(&'a self, all: &[RuleHit<'a>]) -> SmallVec<[Hit<'a>; 2]> {
+        let of = |(index, position): (usize, &usize)| {
+            let hit = all[*position].hit;
+            let limit = self.limits.as_ref().map_or(hit.limit, |limits| &limits[index]);
+            Hit { limit, ..hit }
+        };
+        self.positions.iter().enumerate().map(of).collect()
+    }
+}
+
+/// What the policy of a rule comes to.
+fn policy(rule: &Rule, tripped: bool) -> OnStoreFailure {
+    match rule.on_store_failure {
+        _ if tripped && rule.breaker_opens => OnStoreFailure::Allow,
+        // A shadow stops nobody.
+        OnStoreFailure::Error | OnStoreFailure::Deny if rule.mode == Mode::Shadow => {
+            OnStoreFailure::Allow
+        }
+        policy => policy,
+    }
+}
