@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each suite uses its part")]
 #![allow(unreachable_pub, reason = "a module of several crates")]
 
+pub mod cluster;
 pub mod process;
 pub mod redis;
 pub mod service;

@@ -7,8 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use deadpool_redis::redis::{Client, Cmd, Connection, FromRedisValue};
+use deadpool_redis::redis::{Client, Cmd, Connection, FromRedisValue, RedisResult};
 use rlaas::clock::Timestamp;
 
 use super::TempDir;
@@ -35,8 +36,20 @@ impl RedisServer {
     ///
     /// If there is no redis-server, or it does not start.
     pub fn start_with(arguments: &[&str]) -> Self {
+        Self::start_by(|_| owned(arguments))
+    }
+
+    /// Starts a server with arguments that are made for its port, anew for each that is tried.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn start_by(mut arguments: impl FnMut(u16) -> Vec<String>) -> Self {
         // Somebody else may take the port between here and the server.
-        let started = (0..10).find_map(|_| Self::try_start(free_port(), arguments, clock_shim()));
+        let started = (0..10).find_map(|_| {
+            let port = free_port();
+            Self::try_start(port, arguments(port), clock_shim())
+        });
         started.expect("redis-server did not start")
     }
 
@@ -46,7 +59,7 @@ impl RedisServer {
     ///
     /// If it does not start.
     pub fn start_unmoved() -> Self {
-        let started = (0..10).find_map(|_| Self::try_start(free_port(), &[], Path::new("")));
+        let started = (0..10).find_map(|_| Self::try_start(free_port(), vec![], Path::new("")));
         started.expect("redis-server did not start")
     }
 
@@ -56,14 +69,13 @@ impl RedisServer {
     ///
     /// If it does not start.
     pub fn start_on(port: u16) -> Self {
-        Self::try_start(port, &[], clock_shim()).expect("redis-server did not start")
+        Self::try_start(port, vec![], clock_shim()).expect("redis-server did not start")
     }
 
-    fn try_start(port: u16, arguments: &[&str], preload: &Path) -> Option<Self> {
+    fn try_start(port: u16, arguments: Vec<String>, preload: &Path) -> Option<Self> {
         let dir = TempDir::new();
         let clock = dir.path("clock");
         std::fs::write(&clock, 0_u64.to_le_bytes()).expect("a clock file");
-        let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
         let process = launch(port, &arguments, &dir, &clock, preload)?;
         Some(Self { process, port, arguments, clock, dir })
     }
@@ -72,8 +84,16 @@ impl RedisServer {
         self.port
     }
 
+    /// Where it is found, with the password that it was started with.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        let password = self.argument("--requirepass").map(|password| format!(":{password}@"));
+        format!("redis://{}127.0.0.1:{}", password.unwrap_or_default(), self.port)
+    }
+
+    /// What the server was started with after this name; the last counts, as it does there.
+    pub fn argument(&self, name: &str) -> Option<&str> {
+        let at = self.arguments.iter().rposition(|argument| argument == name)?;
+        self.arguments.get(at + 1).map(String::as_str)
     }
 
     /// Makes the server's wall clock stand at `now`.
@@ -99,17 +119,28 @@ impl RedisServer {
     }
 
     pub fn connect(&self) -> Connection {
-        let client = Client::open(self.url()).expect("a valid url");
-        client.get_connection().expect("a running redis-server")
+        self.client().get_connection().expect("a running redis-server")
     }
 
     /// Runs one command, such as `["GET", "key"]`.
     pub fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        let mut command = Cmd::new();
-        for word in words {
-            command.arg(word);
-        }
-        command.query(&mut self.connect()).expect("an answer of redis-server")
+        command(words).query(&mut self.connect()).expect("an answer of redis-server")
+    }
+
+    /// Runs one command on a server that may be dead, hung or unwilling.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer within a second, or with an error.
+    pub fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        let patience = Duration::from_secs(1);
+        let mut connection = self.client().get_connection_with_timeout(patience)?;
+        connection.set_read_timeout(Some(patience))?;
+        command(words).query(&mut connection)
+    }
+
+    fn client(&self) -> Client {
+        Client::open(self.url()).expect("a valid url")
     }
 
     /// All keys, sorted.
@@ -125,6 +156,19 @@ impl Drop for RedisServer {
         let _already_gone = self.process.kill();
         let _already_gone = self.process.wait();
     }
+}
+
+/// Arguments that outlive their caller.
+pub fn owned(arguments: &[&str]) -> Vec<String> {
+    arguments.iter().map(|&argument| argument.to_owned()).collect()
+}
+
+fn command(words: &[&str]) -> Cmd {
+    let mut command = Cmd::new();
+    for word in words {
+        command.arg(word);
+    }
+    command
 }
 
 /// A port that was free a moment ago.

@@ -1,0 +1,307 @@
+//! A Redis Cluster of real redis-servers, joined by commands: `redis-cli --cluster` waits by the
+//! clock and asks questions.
+//!
+//! Nodes have numbers: first the masters, then the replicas, of which node `i` replicates node
+//! `i % masters`. A number stays with its server, whatever becomes of the server's role.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use deadpool_redis::redis::FromRedisValue;
+use rlaas::clock::Timestamp;
+
+use super::eventually;
+use super::redis::{RedisServer, free_port, owned};
+
+/// How long a cluster may take to agree on something, on a machine that has other work.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const SLOTS: usize = 16_384;
+
+const LONG_AGO: Timestamp = Timestamp::from_millis(1_000_000_000_000);
+
+/// Shows a server the machine's clock.
+const MACHINE: Timestamp = Timestamp::from_millis(0);
+
+/// Always given; what the caller gives comes later and wins. A node is held for dead after a
+/// second, and a replica need not wait 5 seconds for others before it is sent the data.
+const ARGUMENTS: &[&str] = &[
+    "--cluster-enabled",
+    "yes",
+    "--cluster-node-timeout",
+    "1000",
+    "--cluster-announce-ip",
+    "127.0.0.1",
+    "--repl-diskless-sync-delay",
+    "0",
+];
+
+/// A running cluster; its servers are killed when it is dropped.
+#[derive(Debug)]
+pub struct RedisCluster {
+    nodes: Vec<RedisServer>,
+    ids: Vec<String>,
+}
+
+impl RedisCluster {
+    /// Starts a cluster and waits until it is whole: every node knows every other, every slot is
+    /// served, every replica is online.
+    pub async fn start(masters: usize, replicas_per_master: usize) -> Self {
+        Self::start_with(masters, replicas_per_master, &[]).await
+    }
+
+    /// Starts a cluster whose servers get more arguments, such as
+    /// `["--cluster-require-full-coverage", "no"]`.
+    ///
+    /// # Panics
+    ///
+    /// If the servers do not start or do not come together.
+    pub async fn start_with(
+        masters: usize,
+        replicas_per_master: usize,
+        arguments: &[&str],
+    ) -> Self {
+        let count = masters * (1 + replicas_per_master);
+        let nodes: Vec<_> = (0..count).map(|_| start_node(arguments)).collect();
+        let ids = nodes.iter().map(|node| node.query(&["CLUSTER", "MYID"])).collect();
+        let cluster = Self { nodes, ids };
+        for (i, node) in cluster.nodes.iter().enumerate() {
+            node.query::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(i + 1).to_string()]);
+            if i < masters {
+                let (first, end) = (i * SLOTS / masters, (i + 1) * SLOTS / masters);
+                let (first, last) = (first.to_string(), (end - 1).to_string());
+                node.query::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
+            }
+        }
+        for i in 0..count {
+            cluster.nodes[i].set_clock(MACHINE);
+            cluster.meet(i);
+        }
+        let met = async || (0..count).all(|i| cluster.view(i).len() == count);
+        eventually("the nodes know each other", PATIENCE, met).await;
+        for i in masters..count {
+            let master = &cluster.ids[i % masters];
+            cluster.nodes[i].query::<()>(&["CLUSTER", "REPLICATE", master]);
+        }
+        let whole = async || cluster.is_ok() && cluster.replicates(masters, replicas_per_master);
+        eventually("the cluster is whole", PATIENCE, whole).await;
+        cluster
+    }
+
+    /// Where all nodes are found, dead ones too.
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(RedisServer::url).collect()
+    }
+
+    pub fn node(&self, i: usize) -> &RedisServer {
+        &self.nodes[i]
+    }
+
+    pub fn node_mut(&mut self, i: usize) -> &mut RedisServer {
+        &mut self.nodes[i]
+    }
+
+    /// Kills a node as a crash would.
+    pub fn kill(&mut self, i: usize) {
+        self.nodes[i].kill();
+    }
+
+    /// Starts a killed node again: empty, and with the place in the cluster that it had. A node
+    /// that is still a master serves its slots only after 2 seconds.
+    pub fn restart(&mut self, i: usize) {
+        self.nodes[i].restart();
+    }
+
+    /// Does every node that answers say that the cluster is in order?
+    pub fn is_ok(&self) -> bool {
+        let info = |node: &RedisServer| node.try_query::<String>(&["CLUSTER", "INFO"]).ok();
+        let mut answers = self.nodes.iter().filter_map(info).peekable();
+        answers.peek().is_some() && answers.all(|info| info.contains("cluster_state:ok"))
+    }
+
+    /// The slot of a key.
+    pub fn slot_of(&self, key: &str) -> u16 {
+        self.ask(&["CLUSTER", "KEYSLOT", key])
+    }
+
+    /// The node that serves a slot, as a node says that answers.
+    ///
+    /// # Panics
+    ///
+    /// If none does, or nobody serves the slot.
+    pub fn master_of(&self, slot: u16) -> usize {
+        let view = (0..self.nodes.len()).map(|i| self.view(i)).find(|view| !view.is_empty());
+        let view = view.expect("a node that answers");
+        let master = view.iter().find(|peer| peer.serves(slot));
+        master.expect("a master of the slot").node
+    }
+
+    /// All keys of the masters that answer, sorted.
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys = BTreeSet::new();
+        for node in self.nodes.iter().filter(|node| is_master(node)) {
+            keys.extend(node.try_query::<Vec<String>>(&["KEYS", "*"]).unwrap_or_default());
+        }
+        keys.into_iter().collect()
+    }
+
+    pub fn count_keys(&self) -> usize {
+        self.keys().len()
+    }
+
+    /// Moves a slot with its keys from one master to another.
+    pub async fn move_slot(&self, slot: u16, from: usize, to: usize) {
+        self.begin_move(slot, from, to);
+        self.move_keys(slot, from, to);
+        self.end_move(slot, from, to).await;
+    }
+
+    /// Opens a slot for a move: from now on keys that the old master lacks are asked of the new.
+    pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
+        let slot = slot.to_string();
+        let importing = ["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.ids[from]];
+        self.nodes[to].query::<()>(&importing);
+        let migrating = ["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.ids[to]];
+        self.nodes[from].query::<()>(&migrating);
+    }
+
+    /// Moves the keys of a slot that is open for a move.
+    pub fn move_keys(&self, slot: u16, from: usize, to: usize) {
+        let (slot, port) = (slot.to_string(), self.nodes[to].port().to_string());
+        loop {
+            let keys: Vec<String> =
+                self.nodes[from].query(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
+            if keys.is_empty() {
+                return;
+            }
+            let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000"];
+            if let Some(password) = self.nodes[to].argument("--requirepass") {
+                words.extend(["AUTH", password]);
+            }
+            words.push("KEYS");
+            words.extend(keys.iter().map(String::as_str));
+            self.nodes[from].query::<()>(&words);
+        }
+    }
+
+    /// Gives the slot to the new master, and waits until every node that answers knows.
+    pub async fn end_move(&self, slot: u16, from: usize, to: usize) {
+        let text = slot.to_string();
+        let words = ["CLUSTER", "SETSLOT", &text, "NODE", &self.ids[to]];
+        // The new master first: were it the old, both would send their callers to each other.
+        for i in [to, from] {
+            self.nodes[i].query::<()>(&words);
+        }
+        for node in self.nodes.iter().filter(|node| is_master(node)) {
+            // Refused by a master that is being replaced: it learns from the others.
+            let _refused = node.try_query::<()>(&words);
+        }
+        let known = async || {
+            self.views().all(|view| view.iter().any(|peer| peer.node == to && peer.serves(slot)))
+        };
+        eventually("the slot has moved", PATIENCE, known).await;
+    }
+
+    /// Makes a replica the master by agreement with its master, and waits until every node that
+    /// answers knows.
+    pub async fn failover(&self, replica: usize) {
+        self.nodes[replica].query::<()>(&["CLUSTER", "FAILOVER"]);
+        self.leads(replica).await;
+    }
+
+    /// Waits until every node that answers knows this one as a master with slots.
+    pub async fn leads(&self, node: usize) {
+        let known = async || {
+            let leads = |peer: &Peer| peer.node == node && !peer.slots.is_empty();
+            self.views().all(|view| view.iter().any(leads))
+        };
+        eventually("the node leads", PATIENCE, known).await;
+    }
+
+    /// Makes a node known to all nodes before it.
+    fn meet(&self, i: usize) {
+        for other in &self.nodes[..i] {
+            let port = other.port().to_string();
+            let bus = other.argument("--cluster-port").expect("a bus port");
+            self.nodes[i].query::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, bus]);
+        }
+    }
+
+    /// Has each master its replicas online, and does every node know who replicates?
+    fn replicates(&self, masters: usize, replicas_per_master: usize) -> bool {
+        let online = |node: &RedisServer| {
+            let info: String = node.query(&["INFO", "replication"]);
+            info.matches("state=online").count()
+        };
+        let replicas = |view: Vec<Peer>| view.iter().filter(|peer| peer.replicates).count();
+        self.nodes[..masters].iter().all(|node| online(node) == replicas_per_master)
+            && self.views().all(|view| replicas(view) == masters * replicas_per_master)
+    }
+
+    /// The answer of the first node that answers.
+    fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let answer = self.nodes.iter().find_map(|node| node.try_query(words).ok());
+        answer.expect("a node that answers")
+    }
+
+    /// What each node that answers knows.
+    fn views(&self) -> impl Iterator<Item = Vec<Peer>> {
+        (0..self.nodes.len()).map(|i| self.view(i)).filter(|view| !view.is_empty())
+    }
+
+    /// The nodes that a node knows by name; none if it does not answer.
+    fn view(&self, i: usize) -> Vec<Peer> {
+        let text: Option<String> = self.nodes[i].try_query(&["CLUSTER", "NODES"]).ok();
+        text.unwrap_or_default().lines().filter_map(|line| self.peer(line)).collect()
+    }
+
+    /// `id address flags master ping pong epoch link [slots…]`
+    fn peer(&self, line: &str) -> Option<Peer> {
+        let fields: Vec<_> = line.split(' ').collect();
+        let [id, _, flags, _, _, _, _, _, slots @ ..] = &*fields else { return None };
+        let node = self.ids.iter().position(|known| known == id)?;
+        let flags: Vec<_> = flags.split(',').collect();
+        if flags.contains(&"handshake") {
+            return None;
+        }
+        // `[93->-id]` is a slot on its way, which is listed by itself too.
+        let slots = slots.iter().filter(|slots| !slots.starts_with('[')).map(|slots| {
+            let (first, last) = slots.split_once('-').unwrap_or((slots, slots));
+            first.parse().expect("a slot")..=last.parse().expect("a slot")
+        });
+        Some(Peer { node, replicates: flags.contains(&"slave"), slots: slots.collect() })
+    }
+}
+
+/// A node as another sees it.
+#[derive(Debug)]
+struct Peer {
+    node: usize,
+    replicates: bool,
+    slots: Vec<RangeInclusive<u16>>,
+}
+
+impl Peer {
+    fn serves(&self, slot: u16) -> bool {
+        self.slots.iter().any(|slots| slots.contains(&slot))
+    }
+}
+
+fn start_node(arguments: &[&str]) -> RedisServer {
+    let mut node = RedisServer::start_by(|_| {
+        // Without it the bus would listen on the port plus 10000, which need not be free.
+        let bus = ["--cluster-port", &free_port().to_string()];
+        owned(&[ARGUMENTS, &bus, arguments].concat())
+    });
+    // A master serves nothing in its first 2 seconds: let them lie in the past.
+    node.set_clock(LONG_AGO);
+    node.kill();
+    node.restart();
+    node
+}
+
+fn is_master(node: &RedisServer) -> bool {
+    let info: Option<String> = node.try_query(&["INFO", "replication"]).ok();
+    info.is_some_and(|info| info.contains("role:master"))
+}
