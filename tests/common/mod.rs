@@ -4,6 +4,7 @@
 
 pub mod cluster;
 pub mod process;
+pub mod proxy;
 pub mod redis;
 pub mod service;
 

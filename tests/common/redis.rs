@@ -163,7 +163,8 @@ pub fn owned(arguments: &[&str]) -> Vec<String> {
     arguments.iter().map(|&argument| argument.to_owned()).collect()
 }
 
-fn command(words: &[&str]) -> Cmd {
+/// A command, such as `["GET", "key"]`.
+pub fn command(words: &[&str]) -> Cmd {
     let mut command = Cmd::new();
     for word in words {
         command.arg(word);
