@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod process;
 pub mod proxy;
 pub mod redis;
+pub mod sentinel;
 pub mod service;
 
 use std::path::PathBuf;

@@ -14,6 +14,9 @@ use rlaas::clock::Timestamp;
 
 use super::TempDir;
 
+/// What a server says once it listens, and what a sentinel does.
+const READY: [&str; 2] = ["Ready to accept", "Sentinel ID is"];
+
 /// A running redis-server; killed when it is dropped.
 #[derive(Debug)]
 pub struct RedisServer {
@@ -186,11 +189,15 @@ fn launch(
     clock: &Path,
     preload: &Path,
 ) -> Option<Child> {
+    // A configuration file stands before the options, as redis-server wants it.
+    let options = arguments.iter().position(|argument| argument.starts_with("--"));
+    let (file, options) = arguments.split_at(options.unwrap_or(arguments.len()));
     let mut process = Command::new("redis-server")
+        .args(file)
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
         .args(["--enable-debug-command", "yes", "--dir"])
         .arg(dir.path("."))
-        .args(arguments)
+        .args(options)
         .env("LD_PRELOAD", preload)
         .env("RLAAS_TEST_CLOCK", clock)
         .stdout(Stdio::piped())
@@ -198,7 +205,8 @@ fn launch(
         .spawn()
         .expect("no redis-server: apt-get install redis-server, or run tests/run.sh");
     let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-    let ready = lines.any(|line| line.is_ok_and(|line| line.contains("Ready to accept")));
+    let is_ready = |line: &str| READY.iter().any(|ready| line.contains(ready));
+    let ready = lines.any(|line| line.is_ok_and(|line| is_ready(&line)));
     if !ready {
         let _already_gone = process.kill();
         process.wait().expect("an ended redis-server");
