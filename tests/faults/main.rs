@@ -3,6 +3,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod cluster;
 mod drain;
+mod load;
 mod redis;
 mod reload;
+mod sentinel;

@@ -1,7 +1,6 @@
 //! Redis dies, hangs, forgets its scripts, comes late.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rlaas::api::SERVICE;
@@ -13,78 +12,10 @@ use tonic_health::pb::health_client::HealthClient;
 use super::common::eventually;
 use super::common::process::{Rlaas, check, signal};
 use super::common::redis::{RedisServer, free_port};
+use super::load::Load;
 
 const WIDE: &str = "rate-limiter.max-requests=1000000000";
 const WINDOW: &str = "rate-limiter.use-algo=fixed-window";
-
-/// Clients that ask for one id until they are told to stop.
-struct Load {
-    clients: JoinSet<()>,
-    stop: Arc<AtomicBool>,
-    tally: Arc<Tally>,
-}
-
-#[derive(Default)]
-struct Tally {
-    passed: AtomicU64,
-    unavailable: AtomicU64,
-    other: std::sync::Mutex<Vec<tonic::Status>>,
-}
-
-impl Load {
-    async fn start(server: &Rlaas, clients: usize) -> Self {
-        let mut load =
-            Self { clients: JoinSet::new(), stop: Arc::default(), tally: Arc::default() };
-        for _ in 0..clients {
-            let mut client = server.client().await;
-            let (stop, tally) = (Arc::clone(&load.stop), Arc::clone(&load.tally));
-            load.clients.spawn(async move {
-                while !stop.load(Ordering::Relaxed) {
-                    match check(&mut client, "alice").await {
-                        Ok(_) => _ = tally.passed.fetch_add(1, Ordering::Relaxed),
-                        Err(status) if status.code() == Code::Unavailable => {
-                            assert_eq!(status.message(), "store unavailable");
-                            tally.unavailable.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Err(status) => tally.other.lock().expect("no panic").push(status),
-                    }
-                }
-            });
-        }
-        load
-    }
-
-    fn passed(&self) -> u64 {
-        self.tally.passed.load(Ordering::Relaxed)
-    }
-
-    fn unavailable(&self) -> u64 {
-        self.tally.unavailable.load(Ordering::Relaxed)
-    }
-
-    /// Waits until `count` more calls have passed; how long that took.
-    async fn more_pass(&self, count: u64, patience: Duration) -> Duration {
-        let wanted = self.passed() + count;
-        eventually("calls pass", patience, async || self.passed() >= wanted).await
-    }
-
-    async fn more_fail(&self, count: u64) {
-        let wanted = self.unavailable() + count;
-        let patience = Duration::from_secs(5);
-        eventually("calls fail", patience, async || self.unavailable() >= wanted).await;
-    }
-
-    /// Ends the load; no call may have met anything else than an answer or UNAVAILABLE.
-    async fn finish(mut self) -> Arc<Tally> {
-        self.stop.store(true, Ordering::Relaxed);
-        while let Some(ended) = self.clients.join_next().await {
-            ended.expect("no panic in a client");
-        }
-        let other = std::mem::take(&mut *self.tally.other.lock().expect("no panic"));
-        assert!(other.is_empty(), "{other:?}");
-        self.tally
-    }
-}
 
 #[tokio::test]
 async fn f01_killed_and_started_again_under_load() {

@@ -1,0 +1,246 @@
+//! A cluster loses a master, moves its slots, stalls.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tonic::Code;
+
+use super::common::cluster::RedisCluster;
+use super::common::eventually;
+use super::common::process::{Rlaas, check, signal};
+
+const WIDE: &str = "rate-limiter.max-requests=1000000000";
+const WINDOW: &str = "rate-limiter.use-algo=fixed-window";
+/// A window that does not end during a test.
+const LONG: &str = "rate-limiter.window-size=366d";
+
+/// By default a cluster refuses every call while one slot has no master.
+const PARTIAL: &[&str] = &["--cluster-require-full-coverage", "no"];
+
+fn on_cluster(cluster: &RedisCluster, settings: &[&str]) -> Rlaas {
+    let urls = format!("store.redis.urls={}", cluster.urls().join(","));
+    let always = ["store.backend=redis", "store.redis.mode=cluster", &urls];
+    Rlaas::start(&[&always, settings].concat())
+}
+
+/// How often each id was asked for, passed and failed.
+#[derive(Default)]
+struct Tally {
+    asked: AtomicU64,
+    passed: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// A client for each id, which asks until it is told to stop.
+struct Load {
+    clients: JoinSet<()>,
+    stop: Arc<AtomicBool>,
+    tallies: HashMap<String, Arc<Tally>>,
+}
+
+impl Load {
+    async fn start(server: &Rlaas, ids: impl Iterator<Item = String>) -> Self {
+        let channel = server.channel().await;
+        let stop = Arc::<AtomicBool>::default();
+        let (mut clients, mut tallies) = (JoinSet::new(), HashMap::new());
+        for id in ids {
+            let tally = Arc::<Tally>::default();
+            tallies.insert(id.clone(), Arc::clone(&tally));
+            let mut client = rlaas::api::proto::rate_limit_service_client::RateLimitServiceClient::new(
+                channel.clone(),
+            );
+            let stop = Arc::clone(&stop);
+            clients.spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    tally.asked.fetch_add(1, Ordering::SeqCst);
+                    match check(&mut client, &id).await {
+                        Ok(_) => tally.passed.fetch_add(1, Ordering::SeqCst),
+                        Err(status) => {
+                            assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+                            tally.failed.fetch_add(1, Ordering::SeqCst)
+                        }
+                    };
+                }
+            });
+        }
+        Self { clients, stop, tallies }
+    }
+
+    fn sum(&self, of: impl Fn(&Tally) -> &AtomicU64) -> u64 {
+        self.tallies.values().map(|tally| of(tally).load(Ordering::SeqCst)).sum()
+    }
+
+    /// Waits until every id has passed `count` more times.
+    async fn each_passes(&self, count: u64) -> Duration {
+        let wanted = |tally: &Tally| tally.passed.load(Ordering::SeqCst) + count;
+        let wanted: HashMap<&String, u64> =
+            self.tallies.iter().map(|(id, tally)| (id, wanted(tally))).collect();
+        let patience = Duration::from_secs(20);
+        eventually("each id passes", patience, async || {
+            let passed = |(id, wanted): (&&String, &u64)| {
+                self.tallies[*id].passed.load(Ordering::SeqCst) >= *wanted
+            };
+            wanted.iter().all(passed)
+        })
+        .await
+    }
+
+    async fn finish(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        while let Some(ended) = self.clients.join_next().await {
+            ended.expect("no panic in a client");
+        }
+    }
+}
+
+/// The count of each id of `prefix`, in the one window there is.
+fn counts(cluster: &RedisCluster) -> HashMap<String, u64> {
+    let keys = cluster.keys().into_iter();
+    let count = |key: String| {
+        let id = key.split(['{', '}']).nth(1).expect("an id in braces").to_owned();
+        let node = cluster.node(cluster.master_of(cluster.slot_of(&key)));
+        (id, node.query::<u64>(&["GET", &key]))
+    };
+    keys.map(count).collect()
+}
+
+fn ids(count: u32) -> impl Iterator<Item = String> {
+    (0..count).map(|number| format!("user-{number}"))
+}
+
+#[tokio::test]
+async fn fw_13_and_ten_thousand_ids_meet_no_error() {
+    let cluster = RedisCluster::start(3, 1).await;
+    let server = on_cluster(&cluster, &[WINDOW, LONG, "store.redis.timeout=10s"]);
+    let client = server.client().await;
+    let mut calls = JoinSet::new();
+    for id in ids(10_000) {
+        let mut client = client.clone();
+        calls.spawn(async move { check(&mut client, &id).await.map(|response| response.allowed) });
+        if calls.len() >= 200 {
+            let answered = calls.join_next().await.expect("a call").expect("no panic");
+            assert!(answered.expect("an answer"));
+        }
+    }
+    for answered in calls.join_all().await {
+        assert!(answered.expect("an answer"));
+    }
+    assert_eq!(cluster.count_keys(), 10_000);
+    let index = &cluster.keys()[0];
+    assert!(index.starts_with("rlaas:rate_limit:{user-"), "{index}");
+}
+
+#[tokio::test]
+async fn f28_a_dead_master_is_the_trouble_of_its_slots_until_its_replica_leads() {
+    let mut cluster = RedisCluster::start_with(3, 1, PARTIAL).await;
+    let server = on_cluster(&cluster, &[WIDE, WINDOW, LONG, "store.redis.timeout=250ms"]);
+    let mut load = Load::start(&server, ids(32)).await;
+    load.each_passes(20).await;
+    assert_eq!(load.sum(|tally| &tally.failed), 0);
+
+    let victim = cluster.master_of(cluster.slot_of("{user-0}"));
+    let is_of_victim: HashMap<String, bool> = ids(32)
+        .map(|id| (id.clone(), cluster.master_of(cluster.slot_of(&format!("{{{id}}}"))) == victim))
+        .collect();
+    assert!(is_of_victim.values().any(|of_victim| !of_victim), "{is_of_victim:?}");
+    cluster.kill(victim);
+    // The whole cluster again, after its own failover.
+    load.each_passes(20).await;
+    load.finish().await;
+    for (id, tally) in &load.tallies {
+        let failed = tally.failed.load(Ordering::SeqCst);
+        assert_eq!(failed > 0, is_of_victim[id], "{id}: {failed} failed\n{}", server.log());
+    }
+}
+
+#[tokio::test]
+async fn f29_f33_a_master_that_stalls_counts_no_call_twice() {
+    let cluster = RedisCluster::start_with(3, 0, PARTIAL).await;
+    let server = on_cluster(&cluster, &[WIDE, WINDOW, LONG, "store.redis.timeout=100ms"]);
+    let mut load = Load::start(&server, ids(32)).await;
+    load.each_passes(20).await;
+    let victim = cluster.master_of(cluster.slot_of("{user-0}"));
+    let is_of_victim =
+        |id: &str| cluster.master_of(cluster.slot_of(&format!("{{{id}}}"))) == victim;
+    let of_victim: Vec<String> = ids(32).filter(|id| is_of_victim(id)).collect();
+    signal(cluster.node(victim).pid(), "STOP");
+    let all_fail = async || {
+        of_victim.iter().all(|id| load.tallies[id].failed.load(Ordering::SeqCst) >= 5)
+    };
+    eventually("its ids fail", Duration::from_secs(10), all_fail).await;
+    signal(cluster.node(victim).pid(), "CONT");
+    load.each_passes(20).await;
+    load.finish().await;
+    let counts = counts(&cluster);
+    for (id, tally) in &load.tallies {
+        let of = |of: &AtomicU64| of.load(Ordering::SeqCst);
+        let (asked, passed, failed) = (of(&tally.asked), of(&tally.passed), of(&tally.failed));
+        assert!((passed..=asked).contains(&counts[id]), "{id}: {} of {asked}", counts[id]);
+        assert_eq!(failed > 0, of_victim.contains(id), "{id}: {failed} failed\n{}", server.log());
+    }
+}
+
+#[tokio::test]
+async fn f26_slots_that_move_under_load_lose_nothing() {
+    let cluster = RedisCluster::start(3, 0).await;
+    let server = on_cluster(&cluster, &[WIDE, WINDOW, LONG, "store.redis.timeout=10s"]);
+    let mut load = Load::start(&server, ids(16)).await;
+    load.each_passes(10).await;
+    // All to one master: were several to take slots at once, the cluster itself might disagree.
+    for id in ids(16) {
+        let slot = cluster.slot_of(&format!("{{{id}}}"));
+        let from = cluster.master_of(slot);
+        if from != 0 {
+            cluster.move_slot(slot, from, 0).await;
+        }
+    }
+    load.each_passes(10).await;
+    load.finish().await;
+    assert_eq!(load.sum(|tally| &tally.failed), 0, "{}", server.log());
+    for (id, count) in counts(&cluster) {
+        assert_eq!(count, load.tallies[&id].passed.load(Ordering::SeqCst), "{id}");
+    }
+}
+
+#[tokio::test]
+async fn f27_a_slot_that_is_half_moved_serves_old_ids_and_new_ones() {
+    let cluster = RedisCluster::start(3, 0).await;
+    let server = on_cluster(&cluster, &["rate-limiter.max-requests=3", LONG]);
+    let mut client = server.client().await;
+    let mut pass = async |id: &str| {
+        let response = check(&mut client, id).await;
+        response.unwrap_or_else(|status| panic!("{id}: {status:?}\n{}", server.log())).allowed
+    };
+    // Two ids of one slot: braces in an id are encoded, so they are found by trying.
+    let slot = cluster.slot_of("{user-0}");
+    let mut of_slot = (0..).map(|number| format!("user-{number}"));
+    let mut next = || of_slot.find(|id| cluster.slot_of(&format!("{{{id}}}")) == slot);
+    let (old, new) = (next().expect("an id"), next().expect("another id"));
+    assert!(pass(&old).await);
+    let from = cluster.master_of(slot);
+    let to = (from + 1) % 3;
+    cluster.begin_move(slot, from, to);
+    assert!(pass(&old).await);
+    assert!(pass(&new).await);
+    cluster.move_keys(slot, from, to);
+    assert!(pass(&old).await);
+    assert!(!pass(&old).await, "the count is continuous");
+    cluster.end_move(slot, from, to).await;
+    assert!(!pass(&old).await);
+    assert!(pass(&new).await);
+    assert!(pass(&new).await);
+    assert!(!pass(&new).await);
+}
+
+#[tokio::test]
+async fn a_cluster_that_comes_late_is_waited_for() {
+    let url = format!("store.redis.urls=redis://127.0.0.1:{}", super::common::redis::free_port());
+    let server = Rlaas::start(&["store.backend=redis", "store.redis.mode=cluster", &url]);
+    let status = check(&mut server.client().await, "alice").await.expect_err("no cluster");
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, "store unavailable"));
+    assert_eq!(server.get("/readyz").await.0, 503);
+    assert_eq!(server.get("/livez").await.0, 200);
+}
