@@ -140,7 +140,7 @@ impl RedisCluster {
     /// All keys of the masters that answer, sorted.
     pub fn keys(&self) -> Vec<String> {
         let mut keys = BTreeSet::new();
-        for node in self.nodes.iter().filter(|node| is_master(node)) {
+        for node in self.nodes.iter().filter(|node| node.is_master()) {
             keys.extend(node.try_query::<Vec<String>>(&["KEYS", "*"]).unwrap_or_default());
         }
         keys.into_iter().collect()
@@ -193,7 +193,7 @@ impl RedisCluster {
         for i in [to, from] {
             self.nodes[i].query::<()>(&words);
         }
-        for node in self.nodes.iter().filter(|node| is_master(node)) {
+        for node in self.nodes.iter().filter(|node| node.is_master()) {
             // Refused by a master that is being replaced: it learns from the others.
             let _refused = node.try_query::<()>(&words);
         }
@@ -230,12 +230,8 @@ impl RedisCluster {
 
     /// Has each master its replicas online, and does every node know who replicates?
     fn replicates(&self, masters: usize, replicas_per_master: usize) -> bool {
-        let online = |node: &RedisServer| {
-            let info: String = node.query(&["INFO", "replication"]);
-            info.matches("state=online").count()
-        };
         let replicas = |view: Vec<Peer>| view.iter().filter(|peer| peer.replicates).count();
-        self.nodes[..masters].iter().all(|node| online(node) == replicas_per_master)
+        self.nodes[..masters].iter().all(|node| node.replicas_online() == replicas_per_master)
             && self.views().all(|view| replicas(view) == masters * replicas_per_master)
     }
 
@@ -299,9 +295,4 @@ fn start_node(arguments: &[&str]) -> RedisServer {
     node.kill();
     node.restart();
     node
-}
-
-fn is_master(node: &RedisServer) -> bool {
-    let info: Option<String> = node.try_query(&["INFO", "replication"]).ok();
-    info.is_some_and(|info| info.contains("role:master"))
 }

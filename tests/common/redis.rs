@@ -146,6 +146,29 @@ impl RedisServer {
         Client::open(self.url()).expect("a valid url")
     }
 
+    /// Does it answer, and as a master?
+    pub fn is_master(&self) -> bool {
+        self.replication().contains("role:master")
+    }
+
+    /// How many replicas are sent what is written. A replica says that its link is up some time
+    /// before.
+    pub fn replicas_online(&self) -> usize {
+        self.replication().matches("state=online").count()
+    }
+
+    /// Is it a replica of this master, and its link up?
+    pub fn follows(&self, master: &Self) -> bool {
+        let (text, port) = (self.replication(), format!("master_port:{}\r", master.port));
+        text.contains(&port) && text.contains("master_link_status:up")
+    }
+
+    /// What a server says about replication; nothing if it does not answer. A sentinel that
+    /// changes its role cuts off its callers.
+    fn replication(&self) -> String {
+        self.try_query(&["INFO", "replication"]).unwrap_or_default()
+    }
+
     /// All keys, sorted.
     pub fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.query(&["KEYS", "*"]);

@@ -59,7 +59,10 @@ impl Sentinels {
         let start = |i| start_sentinel(settings, &files, i, servers[0].port());
         let watchers = (0..SENTINELS).map(start).collect();
         let started = Self { servers, watchers, _files: files };
-        let whole = async || started.watchers.iter().all(|sentinel| started.is_seen_by(sentinel));
+        let whole = async || {
+            started.servers[0].replicas_online() == settings.replicas
+                && started.watchers.iter().all(|sentinel| started.is_seen_by(sentinel))
+        };
         eventually("the sentinels see each other and the servers", PATIENCE, whole).await;
         started
     }
@@ -123,7 +126,7 @@ impl Sentinels {
         let moved = async || {
             let new = self.master();
             let mut named = self.watchers.iter().filter_map(|sentinel| self.master_by(sentinel));
-            new != old && named.all(|named| named == new) && is_master(&self.servers[new])
+            new != old && named.all(|named| named == new) && self.servers[new].is_master()
         };
         eventually("another server is the master", PATIENCE, moved).await;
         self.master()
@@ -152,11 +155,6 @@ impl Sentinels {
 /// What a sentinel says about the master, if it answers.
 fn ask<T: FromRedisValue>(sentinel: &RedisServer, what: &str) -> Option<T> {
     sentinel.try_query(&["SENTINEL", what, "mymaster"]).ok()
-}
-
-fn is_master(server: &RedisServer) -> bool {
-    let info: Option<String> = server.try_query(&["INFO", "replication"]).ok();
-    info.is_some_and(|info| info.contains("role:master"))
 }
 
 fn start_server(settings: Settings<'_>, master: Option<u16>) -> RedisServer {
