@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that must hold, from a fresh clone: installs what the tests need where it is missing
-# (Debian: redis-server and a C compiler), then format, lints, tests and documentation.
+# (Debian: redis-server, openssl and a C compiler), then format, lints, tests and documentation.
 #
 #   tests/run.sh          the gate: within 15 minutes on two cores
 #   SOAK=1 tests/run.sh   also the long runs
@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 
 missing=()
 command -v redis-server >/dev/null || missing+=(redis-server)
+command -v openssl >/dev/null || missing+=(openssl)
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
 if [ ${#missing[@]} -gt 0 ]; then
   echo "installing ${missing[*]}"

@@ -8,6 +8,7 @@ pub mod proxy;
 pub mod redis;
 pub mod sentinel;
 pub mod service;
+pub mod tls;
 
 use std::path::PathBuf;
 use std::process::id;

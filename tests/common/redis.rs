@@ -56,6 +56,15 @@ impl RedisServer {
         started.expect("redis-server did not start")
     }
 
+    /// Starts a server that listens with TLS alone; [`RedisServer::query`] goes by a socket file.
+    pub fn start_tls(arguments: &[String]) -> Self {
+        Self::start_by(|port| {
+            let port = port.to_string();
+            let listen = ["--port", "0", "--tls-port", &port, "--unixsocket", "redis.sock"];
+            [&owned(&listen), arguments].concat()
+        })
+    }
+
     /// Starts a server whose clock can't be moved: its own speed is what is measured.
     ///
     /// # Panics
@@ -89,8 +98,9 @@ impl RedisServer {
 
     /// Where it is found, with the password that it was started with.
     pub fn url(&self) -> String {
+        let scheme = self.argument("--tls-port").map_or("redis", |_| "rediss");
         let password = self.argument("--requirepass").map(|password| format!(":{password}@"));
-        format!("redis://{}127.0.0.1:{}", password.unwrap_or_default(), self.port)
+        format!("{scheme}://{}127.0.0.1:{}", password.unwrap_or_default(), self.port)
     }
 
     /// What the server was started with after this name; the last counts, as it does there.
@@ -143,7 +153,13 @@ impl RedisServer {
     }
 
     fn client(&self) -> Client {
-        Client::open(self.url()).expect("a valid url")
+        let Some(socket) = self.argument("--unixsocket") else {
+            return Client::open(self.url()).expect("a valid url");
+        };
+        let password = self.argument("--requirepass").map(|password| format!("?pass={password}"));
+        let socket = self.dir.path(socket);
+        let url = format!("redis+unix://{}{}", socket.display(), password.unwrap_or_default());
+        Client::open(url).expect("a valid url")
     }
 
     /// Does it answer, and as a master?
