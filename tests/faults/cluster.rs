@@ -49,9 +49,10 @@ impl Load {
         for id in ids {
             let tally = Arc::<Tally>::default();
             tallies.insert(id.clone(), Arc::clone(&tally));
-            let mut client = rlaas::api::proto::rate_limit_service_client::RateLimitServiceClient::new(
-                channel.clone(),
-            );
+            let mut client =
+                rlaas::api::proto::rate_limit_service_client::RateLimitServiceClient::new(
+                    channel.clone(),
+                );
             let stop = Arc::clone(&stop);
             clients.spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
@@ -167,9 +168,8 @@ async fn f29_f33_a_master_that_stalls_counts_no_call_twice() {
         |id: &str| cluster.master_of(cluster.slot_of(&format!("{{{id}}}"))) == victim;
     let of_victim: Vec<String> = ids(32).filter(|id| is_of_victim(id)).collect();
     signal(cluster.node(victim).pid(), "STOP");
-    let all_fail = async || {
-        of_victim.iter().all(|id| load.tallies[id].failed.load(Ordering::SeqCst) >= 5)
-    };
+    let all_fail =
+        async || of_victim.iter().all(|id| load.tallies[id].failed.load(Ordering::SeqCst) >= 5);
     eventually("its ids fail", Duration::from_secs(10), all_fail).await;
     signal(cluster.node(victim).pid(), "CONT");
     load.each_passes(20).await;

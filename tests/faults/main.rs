@@ -9,3 +9,4 @@ mod load;
 mod redis;
 mod reload;
 mod sentinel;
+mod tls;
