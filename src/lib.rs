@@ -18,6 +18,8 @@
 //! | store | where state lives: memory, redis |
 //! | shadow | a rule that is evaluated and counted, never enforced |
 //! | degraded | a verdict made by policy because the store did not answer |
+//! | place | where a key's state is: hits in one place are decided in one atomic step |
+//! | node | one Redis server, with lanes to it and a breaker before them |
 //!
 //! # Rooms
 //!
@@ -42,10 +44,12 @@
 //! ```text
 //! client
 //!   │ 1 api/v1.rs        bytes → request, or INVALID_ARGUMENT
-//!   │ 2 Limiter::check   rules snapshot → hits (pure, no lock)
+//!   │ 2 Limiter::check   rules snapshot → hits (pure, no lock); the deny cache may answer here
 //!   │ 3 store            memory: lock the shards in order, decide all, commit if all allow
-//!   │                    redis: one script call, the same steps
-//!   │   back             StoreError → the rule's policy; count; fold into a verdict
+//!   │                    redis: one script call, the same steps, before the caller's deadline
+//!   │                    and if the breaker of the node lets it through
+//!   │   back             StoreError → the rule's policy; several places: give back what a later
+//!   │                    one denies; remember denials; count; fold into a verdict
 //!   └ 4 api/v1.rs        verdict → response
 //! ```
 //!
@@ -60,6 +64,8 @@
 //!   back is followed, which costs at most one extra refill.
 //! - **Tests move time** by a [`clock::ManualClock`] in memory, and by moving the clock of a real
 //!   redis-server: the scripts know no other time than that of the server.
+//! - **The breaker is where the servers are**, one for each, in `store/redis`: in a cluster the
+//!   limiter does not know which of them a key is on. What it lets fail is the limiter's to judge.
 //! - **Never twice.** A store call whose fate is unknown is not repeated.
 //! - **Everything has a limit**: keys, lengths, body size, streams, queues, waits.
 
