@@ -11,8 +11,6 @@
 //! client. Servers are measured in turn, round after round, and the medians are compared: these
 //! machines are noisy. With two cores the server has one and the load the other.
 
-#![expect(clippy::cast_precision_loss, reason = "rates, shown with few digits")]
-
 #[path = "../tests/common/mod.rs"]
 mod common;
 
@@ -38,10 +36,8 @@ fn main() {
     if arguments.iter().any(|argument| argument == "--echo") {
         return echo();
     }
-    if Command::new("h2load").arg("--version").stdout(Stdio::null()).status().is_err() {
-        eprintln!("no h2load: apt-get install nghttp2-client");
-        std::process::exit(1);
-    }
+    let found = Command::new("h2load").arg("--version").stdout(Stdio::null()).status();
+    assert!(found.is_ok(), "no h2load: apt-get install nghttp2-client");
     let number = |name: &str, default: usize| {
         let position = arguments.iter().position(|argument| argument == name);
         let value = position.and_then(|position| arguments.get(position + 1)?.parse().ok());

@@ -8,12 +8,11 @@ local function is_attempt(available, cost)
   return available == 0 and cost == 1
 end
 
--- The state in Redis, or nil if the window of `now` is not among the declared keys.
+-- The state in Redis; without a key if the window of `now` is not among the declared ones.
 local function load(hit, now)
   local index = (now - now % hit.window) / hit.window
   local key = hit.keys[index - hit.first_index + 1]
-  if not key then return nil end
-  local value = read('GET', key)
+  local value = key and read('GET', key)
   -- As Redis writes it: INCRBY takes nothing else.
   local digits = type(value) == 'string' and (value:match('^[1-9]%d*$') or value:match('^0$'))
   local count = digits and tonumber(digits)
@@ -57,4 +56,17 @@ local function commit(state, limit, now, cost, decision)
   end
 end
 
-algorithms.fixed_window = { load = load, decide = decide, commit = commit }
+local function give_back(state, limit, now, cost)
+  if not state.live then return end
+  local count = math.min(state.count, limit.units) - cost
+  if count <= 0 then
+    redis.call('DEL', state.key)
+    return
+  end
+  redis.call('SET', state.key, integer(count), 'KEEPTTL')
+  if state.endless then
+    redis.call('PEXPIREAT', state.key, integer(floor_millis(now) + limit.window / 1000))
+  end
+end
+
+algorithms.fixed_window = { load = load, decide = decide, commit = commit, give_back = give_back }

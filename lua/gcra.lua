@@ -37,6 +37,12 @@ local function later(ahead, part, limit, units)
   return ahead + whole + carry, sum
 end
 
+-- A point in time earlier by a length and its part, which are not more.
+local function earlier(ahead, part, limit, whole, rest)
+  if part >= rest then return ahead - whole, part - rest end
+  return ahead - whole - 1, part + limit.units - rest
+end
+
 local function load(hit)
   local tat, part, at, units, window =
     recall(hit.keys[1], '^gcra (%d+) (%d+) (%d+) ([1-9]%d*) ([1-9]%d*)$')
@@ -79,4 +85,19 @@ local function commit(state, limit, now, cost, decision)
     at + ahead, part, at, limit.units, limit.window)
 end
 
-algorithms.gcra = { load = load, decide = decide, commit = commit }
+local function give_back(state, limit, now, cost, taken)
+  if not state.tat then return end
+  local ahead, part, at = ahead_of(state, limit, now)
+  local left = math.max(taken.at + taken.reset_after - now, 0)
+  local whole, rest = intervals(limit, cost)
+  if whole >= left then whole, rest = left, 0 end
+  if ahead < whole or ahead == whole and part <= rest then
+    redis.call('DEL', state.key)
+    return
+  end
+  ahead, part = earlier(ahead, part, limit, whole, rest)
+  remember(state.key, now, ahead + (part > 0 and 1 or 0), 'gcra %.0f %.0f %.0f %.0f %.0f',
+    at + ahead, part, at, limit.units, limit.window)
+end
+
+algorithms.gcra = { load = load, decide = decide, commit = commit, give_back = give_back }

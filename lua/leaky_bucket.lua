@@ -47,4 +47,18 @@ local function commit(state, limit, now, cost, decision)
   remember(state.key, now, decision.reset_after, 'leaky %.0f %.0f %.0f', level + cost, part, at)
 end
 
-algorithms.leaky_bucket = { load = load, decide = decide, commit = commit }
+local function give_back(state, limit, now, cost, taken)
+  if not state.level then return end
+  local level, part, at = leaked(state, limit, now)
+  local units, rest = still_out(limit, now, cost, taken)
+  level, part = level - units, part + rest
+  if part >= limit.window then level, part = level - 1, part - limit.window end
+  if level <= 0 then
+    redis.call('DEL', state.key)
+    return
+  end
+  local until_empty = time_for(limit, level, part)
+  remember(state.key, now, until_empty, 'leaky %.0f %.0f %.0f', level, part, at)
+end
+
+algorithms.leaky_bucket = { load = load, decide = decide, commit = commit, give_back = give_back }

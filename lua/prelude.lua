@@ -3,7 +3,7 @@
 -- A script is this file, then the algorithms that it needs, then check.lua. Lua numbers are
 -- doubles: every number here is a whole number below 2^53.
 
--- Algorithms by name: { load, decide, commit }, the twins of src/algorithm/<name>.rs.
+-- Algorithms by name: { load, decide, commit, give_back }, the twins of src/algorithm/<name>.rs.
 local algorithms = {}
 
 -- The most units per window, and the longest window in µs: 366 days.
@@ -81,6 +81,15 @@ end
 -- Is a state of `at` from a clock that has jumped back since? It counts as none then.
 local function is_from_the_future(at, now, limit)
   return at > now + limit.window
+end
+
+-- What of a taken `cost` may still be out at `now`: units, and the part of one in units divided by
+-- the window's microseconds. Had nobody else asked, the bucket would be whole again when `taken`
+-- said: no more is out than what comes until then.
+local function still_out(limit, now, cost, taken)
+  local left = math.max(taken.at + taken.reset_after - now, 0)
+  if left >= time_for(limit, cost, 0) then return cost, 0 end
+  return units_in(limit, left, 0)
 end
 
 -- What a command answers; nil where the key holds a value of another type, which is no state.

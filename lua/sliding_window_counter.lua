@@ -75,4 +75,26 @@ local function commit(state, limit, now, cost, decision)
     start, current + cost, previous)
 end
 
-algorithms.sliding_window_counter = { load = load, decide = decide, commit = commit }
+local function give_back(state, limit, now, cost, taken)
+  if not state.start then return end
+  local window = limit.window
+  local start, current, previous = rolled(state, limit, now)
+  if taken.at >= start then
+    current = math.max(current - cost, 0)
+  elseif start - taken.at <= window then
+    previous = math.max(previous - cost, 0)
+  end
+  if current + previous == 0 then
+    redis.call('DEL', state.key)
+    return
+  end
+  -- As before the first request in it: two windows of silence start with the one before.
+  if current == 0 then start, current, previous = math.max(start - window, 0), previous, 0 end
+  state = { key = state.key, start = start, current = current, previous = previous }
+  local until_left = decide(state, limit, now, 0).reset_after
+  remember(state.key, now, until_left, 'counter %.0f %.0f %.0f', start, current, previous)
+end
+
+algorithms.sliding_window_counter = {
+  load = load, decide = decide, commit = commit, give_back = give_back,
+}

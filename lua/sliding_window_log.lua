@@ -79,4 +79,16 @@ local function commit(state, limit, now, cost, decision, suffix)
   redis.call('PEXPIREAT', state.key, integer(floor_millis(now) + 2 * limit.window / 1000))
 end
 
-algorithms.sliding_window_log = { load = load, decide = decide, commit = commit }
+local function give_back(state, limit, now, cost, taken)
+  if state.foreign then return end
+  local at_ms = integer(floor_millis(taken.at))
+  local entries = redis.call('ZCOUNT', state.key, at_ms, at_ms)
+  local units = math.min(entries, cost, MAX_WRITTEN)
+  if units == 0 then return end
+  local first = redis.call('ZCOUNT', state.key, '-inf', '(' .. at_ms)
+  redis.call('ZREMRANGEBYRANK', state.key, integer(first), integer(first + units - 1))
+end
+
+algorithms.sliding_window_log = {
+  load = load, decide = decide, commit = commit, give_back = give_back,
+}

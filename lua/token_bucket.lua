@@ -46,4 +46,18 @@ local function commit(state, limit, now, cost, decision)
   remember(state.key, now, decision.reset_after, 'token %.0f %.0f %.0f', tokens - cost, part, at)
 end
 
-algorithms.token_bucket = { load = load, decide = decide, commit = commit }
+local function give_back(state, limit, now, cost, taken)
+  if not state.tokens then return end
+  local tokens, part, at = refilled(state, limit, now)
+  local units, rest = still_out(limit, now, cost, taken)
+  tokens, part = tokens + units, part + rest
+  if part >= limit.window then tokens, part = tokens + 1, part - limit.window end
+  if tokens >= limit.burst then
+    redis.call('DEL', state.key)
+    return
+  end
+  local until_full = time_for(limit, limit.burst - tokens, part)
+  remember(state.key, now, until_full, 'token %.0f %.0f %.0f', tokens, part, at)
+end
+
+algorithms.token_bucket = { load = load, decide = decide, commit = commit, give_back = give_back }

@@ -100,6 +100,15 @@ impl Deadline {
     }
 }
 
+impl Sub<Span> for Timestamp {
+    type Output = Self;
+
+    /// Saturates at the epoch.
+    fn sub(self, span: Span) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+}
+
 /// The latest times at which decisions were made, for each length of window: what is a jump to a
 /// short window is a step back to a long one.
 #[derive(Clone, Debug, Default)]

@@ -30,7 +30,7 @@
 //! | --- | --- | --- |
 //! | [`clock`] | – | points and lengths of time; the only reader of clocks that decisions depend on |
 //! | [`telemetry`] | – | every metric declared once; logs |
-//! | [`algorithm`] | clock | decide and commit: pure arithmetic, with a Lua twin in `lua/` |
+//! | [`algorithm`] | clock | decide, commit, give back: pure arithmetic, with a Lua twin in `lua/` |
 //! | [`rules`] | algorithm | request → the rules that match, their grants and keys: pure, indexed |
 //! | [`store`] | rules (key), algorithm, clock, metrics | all hits of a request in one atomic step |
 //! | [`limiter`] | store, rules, algorithm, clock, metrics | `Limiter::check`, the one decision function |

@@ -1,11 +1,13 @@
 //! What an algorithm says about one hit.
 
 use super::Cost;
-use crate::clock::Span;
+use crate::clock::{Span, Timestamp};
 
 /// The outcome for one hit, with the numbers that callers are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
+    /// When it was decided, by the clock of the store as it was held; the epoch if no store was.
+    pub at: Timestamp,
     /// May the request pass?
     pub outcome: Outcome,
     /// Units counted; each algorithm says which.

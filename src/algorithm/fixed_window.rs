@@ -48,6 +48,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let taken = outcome.taken(cost);
     let counted = if is_attempt(available, cost) { 1 } else { taken };
     Decision {
+        at: now,
         outcome,
         current_count: count.saturating_add(counted),
         remaining: available - taken,
@@ -73,6 +74,24 @@ pub(super) fn commit(
         *state = State { index, count: 0, expires_at: floor_millis(now) + limit.window() };
     }
     state.count = decision.current_count;
+}
+
+/// Takes the cost off the count of its window. Attempts that were counted above the limit are no
+/// units. The time to live stays; a window that counts nothing is gone.
+pub(super) fn give_back(
+    state: &mut State,
+    limit: &Limit,
+    _now: Timestamp,
+    cost: Cost,
+    taken: &Decision,
+) {
+    if state.index != window_index(taken.at, limit.window()) {
+        return;
+    }
+    state.count = state.count.min(limit.units()).saturating_sub(cost.units());
+    if state.count == 0 {
+        *state = State::default();
+    }
 }
 
 /// Counted although it is denied: one more attempt at a window that is full.

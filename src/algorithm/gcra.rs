@@ -56,6 +56,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let (ahead, part) = later(ahead, part, limit, taken);
     let until_unused = ahead + Span::from_micros(u64::from(part > 0));
     Decision {
+        at: now,
         outcome,
         current_count: in_use + taken,
         remaining: available - taken,
@@ -81,6 +82,25 @@ pub(super) fn commit(
     let expires_at = time_to_live(now, decision.reset_after);
     let (units, window) = (limit.units(), limit.window());
     state.0 = Some(Arrival { tat: at + ahead, part, at, units, window, expires_at });
+}
+
+/// Moves the tat back by what of the emission intervals is still ahead; see [`super::still_out`].
+pub(super) fn give_back(
+    state: &mut State,
+    limit: &Limit,
+    now: Timestamp,
+    cost: Cost,
+    taken: &Decision,
+) {
+    let (ahead, part, at) = ahead_of(state, limit, now);
+    let left = (taken.at + taken.reset_after).since(now);
+    let (whole, rest) = intervals(limit, cost.units()).min((left, 0));
+    state.0 = ((ahead, part) > (whole, rest)).then(|| {
+        let (ahead, part) = earlier(ahead, part, limit, (whole, rest));
+        let expires_at = time_to_live(now, ahead + Span::from_micros(u64::from(part > 0)));
+        let (units, window) = (limit.units(), limit.window());
+        Arrival { tat: at + ahead, part, at, units, window, expires_at }
+    });
 }
 
 /// How far the tat is ahead of `now`, and the time that this is of.
@@ -121,4 +141,14 @@ fn later(ahead: Span, part: u64, limit: &Limit, units: u64) -> (Span, u64) {
         (part + rest - limit.units(), 1)
     };
     (ahead + whole + Span::from_micros(carry), sum)
+}
+
+/// A point in time earlier by a length and its part, which are not more.
+fn earlier(ahead: Span, part: u64, limit: &Limit, by: (Span, u64)) -> (Span, u64) {
+    let (whole, rest) = by;
+    if part >= rest {
+        (ahead - whole, part - rest)
+    } else {
+        (ahead - whole - Span::from_micros(1), part + limit.units() - rest)
+    }
 }

@@ -3,7 +3,7 @@
 //! Never more than burst + limit × elapsed / window in any span. `delay` tells how long to hold a
 //! request back so that the outflow stays even: a queue without the queue.
 
-use super::{Cost, Decision, Limit, Outcome, is_from_the_future, time_to_live};
+use super::{Cost, Decision, Limit, Outcome, is_from_the_future, still_out, time_to_live};
 use crate::clock::Timestamp;
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
@@ -41,6 +41,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let taken = outcome.taken(cost);
     let until_empty = limit.time_for(level + taken, part);
     Decision {
+        at: now,
         outcome,
         current_count: level + taken,
         remaining: room - taken,
@@ -64,6 +65,25 @@ pub(super) fn commit(
     let (level, part, at) = leaked(state, limit, now);
     let expires_at = time_to_live(now, decision.reset_after);
     state.0 = Some(Meter { level: level + cost.units(), part, at, expires_at });
+}
+
+/// Takes the units out that have not leaked yet.
+pub(super) fn give_back(
+    state: &mut State,
+    limit: &Limit,
+    now: Timestamp,
+    cost: Cost,
+    taken: &Decision,
+) {
+    let (level, part, at) = leaked(state, limit, now);
+    let (units, rest) = still_out(limit, now, cost, taken);
+    let window = limit.window().as_micros();
+    let level = level.saturating_sub(units + (part + rest) / window);
+    let part = (part + rest) % window;
+    state.0 = (level > 0).then(|| {
+        let until_empty = limit.time_for(level, part);
+        Meter { level, part, at, expires_at: time_to_live(now, until_empty) }
+    });
 }
 
 /// The level at `now`, the part of its topmost unit that has leaked, and the time that they are

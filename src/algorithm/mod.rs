@@ -1,10 +1,13 @@
 //! The algorithms: pure arithmetic on a state, a limit, a time and a cost.
 //!
-//! Each algorithm is two small steps, the same in Rust and in Lua:
+//! Each algorithm is three small steps, the same in Rust and in Lua:
 //!
 //! - *decide*: state, limit, now, cost → [`Decision`]; changes nothing;
 //! - *commit*: the state after that decision. It is called for what is taken, and for a denial that
-//!   leaves a trace (a full fixed window counts attempts, a log lives on).
+//!   leaves a trace (a full fixed window counts attempts, a log lives on);
+//! - *give back*: the state as if that decision had never taken its cost, wherever the state still
+//!   tells; where it does not, rather fewer units than more. What time has brought back meanwhile
+//!   is not given again.
 //!
 //! The Rust form is the specification and the memory store's engine. Its Lua twin in `lua/` has the
 //! same file name, function names, local names and order.
@@ -133,6 +136,27 @@ macro_rules! registry {
                     })*
                 }
             }
+
+            /// Makes `state` at `now` what it would be if the `cost` that the decision `taken` has
+            /// taken had stayed, as far as the state tells: it never gives more than that. A state
+            /// of another algorithm stays as it is.
+            pub fn give_back(
+                self,
+                state: &mut State,
+                limit: &Limit,
+                now: Timestamp,
+                cost: Cost,
+                taken: &Decision,
+            ) {
+                match (self, state) {
+                    $(
+                        (Self::$variant, State::$variant(state)) => {
+                            $module::give_back(state, limit, now, cost, taken);
+                        }
+                        (Self::$variant, _) => {}
+                    )*
+                }
+            }
         }
 
         /// What an algorithm remembers of one key.
@@ -180,6 +204,20 @@ fn time_to_live(now: Timestamp, spent_after: Span) -> Timestamp {
     const MARGIN_MS: u64 = 1_000;
     let millis = now.as_millis() + spent_after.as_micros().div_ceil(1_000) + MARGIN_MS;
     Timestamp::from_millis(millis)
+}
+
+/// What of a taken `cost` may still be out at `now`: units, and the part of one in units divided by
+/// the window's microseconds.
+///
+/// Had nobody else asked, the bucket would be whole again when `taken` said, and what comes after
+/// that finds no room: of the cost, no more is out than what comes until then.
+fn still_out(limit: &Limit, now: Timestamp, cost: Cost, taken: &Decision) -> (u64, u64) {
+    let left = (taken.at + taken.reset_after).since(now);
+    if left >= limit.time_for(cost.units(), 0) {
+        (cost.units(), 0)
+    } else {
+        limit.units_in(left, 0)
+    }
 }
 
 /// Index of the window that `now` is in: windows are aligned to the Unix epoch.

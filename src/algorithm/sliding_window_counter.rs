@@ -61,6 +61,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
         Span::ZERO
     };
     Decision {
+        at: now,
         outcome,
         current_count: estimate + taken,
         remaining: available - taken,
@@ -84,6 +85,34 @@ pub(super) fn commit(
     let windows = rolled(&state.windows, limit, now);
     state.windows = Windows { current: windows.current + cost.units(), ..windows };
     state.expires_at = time_to_live(now, decision.reset_after);
+}
+
+/// Takes the cost off the window that it was counted in, if that still weighs.
+pub(super) fn give_back(
+    state: &mut State,
+    limit: &Limit,
+    now: Timestamp,
+    cost: Cost,
+    taken: &Decision,
+) {
+    let window = limit.window();
+    let Windows { start, mut current, mut previous } = rolled(&state.windows, limit, now);
+    if taken.at >= start {
+        current = current.saturating_sub(cost.units());
+    } else if start.since(taken.at) <= window {
+        previous = previous.saturating_sub(cost.units());
+    }
+    if current + previous == 0 {
+        *state = State::default();
+        return;
+    }
+    state.windows = Windows { start, current, previous };
+    if current == 0 {
+        // As before the first request in it: two windows of silence start with the one before.
+        state.windows = Windows { start: start - window, current: previous, previous: 0 };
+    }
+    let until_left = decide(state, limit, now, Cost::NONE).reset_after;
+    state.expires_at = time_to_live(now, until_left);
 }
 
 /// The windows at `now`: rolled over by one, or started anew after two, as after a clock that has

@@ -69,6 +69,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     });
     let taken = outcome.taken(cost);
     Decision {
+        at: now,
         outcome,
         current_count: count,
         remaining: available - taken,
@@ -100,6 +101,33 @@ pub(super) fn commit(
     }
     let window = limit.window();
     state.expires_at = Timestamp::from_millis(now.as_millis()) + window + window;
+}
+
+/// Removes as many entries of the millisecond of `taken`: units of one millisecond are alike. The
+/// time to live stays; a log without entries is gone.
+pub(super) fn give_back(
+    state: &mut State,
+    _limit: &Limit,
+    _now: Timestamp,
+    cost: Cost,
+    taken: &Decision,
+) {
+    let at_ms = taken.at.as_millis();
+    let end = state.after(at_ms);
+    let Some(last) = end.checked_sub(1).filter(|last| state.runs[*last].at_ms == at_ms) else {
+        return;
+    };
+    let entries = state.upto(end) - state.upto(last);
+    let units = entries.min(cost.units()).min(MAX_WRITTEN);
+    for run in state.runs.range_mut(last..) {
+        run.upto -= units;
+    }
+    if units == entries {
+        state.runs.remove(last);
+    }
+    if state.runs.is_empty() {
+        *state = State::default();
+    }
 }
 
 /// The runs that count at `now`, as a range of indices.

@@ -3,7 +3,7 @@
 //! Never more than burst + limit × elapsed / window in any span. Parts of a token are kept, so
 //! that no rate is ever rounded.
 
-use super::{Cost, Decision, Limit, Outcome, is_from_the_future, time_to_live};
+use super::{Cost, Decision, Limit, Outcome, is_from_the_future, still_out, time_to_live};
 use crate::clock::{Span, Timestamp};
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
@@ -39,6 +39,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let in_use = limit.burst() - (tokens - taken);
     let until_full = limit.time_for(in_use, part);
     Decision {
+        at: now,
         outcome,
         current_count: in_use,
         remaining: tokens - taken,
@@ -62,6 +63,25 @@ pub(super) fn commit(
     let (tokens, part, at) = refilled(state, limit, now);
     let expires_at = time_to_live(now, decision.reset_after);
     state.0 = Some(Bucket { tokens: tokens - cost.units(), part, at, expires_at });
+}
+
+/// Puts the tokens back that are still out.
+pub(super) fn give_back(
+    state: &mut State,
+    limit: &Limit,
+    now: Timestamp,
+    cost: Cost,
+    taken: &Decision,
+) {
+    let (tokens, part, at) = refilled(state, limit, now);
+    let (units, rest) = still_out(limit, now, cost, taken);
+    let window = limit.window().as_micros();
+    let tokens = tokens + units + (part + rest) / window;
+    let part = (part + rest) % window;
+    state.0 = (tokens < limit.burst()).then(|| {
+        let until_full = limit.time_for(limit.burst() - tokens, part);
+        Bucket { tokens, part, at, expires_at: time_to_live(now, until_full) }
+    });
 }
 
 /// The tokens at `now`, the part of the next one, and the time that they are of.

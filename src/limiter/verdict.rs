@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, Decision, Outcome};
-use crate::clock::Span;
+use crate::clock::{Span, Timestamp};
 use crate::rules::{Grant, Mode, Rule};
 
 /// The outcome for a request.
@@ -102,6 +102,7 @@ impl RuleDecision {
 /// A decision for which nothing is counted.
 pub(super) const fn uncounted(outcome: Outcome) -> Decision {
     Decision {
+        at: Timestamp::EPOCH,
         outcome,
         current_count: 0,
         remaining: 0,

@@ -87,14 +87,23 @@ impl MemoryStore {
                 decision.outcome = outcome;
             }
         }
-        for ((hit, place), decision) in hits.iter().zip(&places).zip(&mut decisions) {
-            let (shard, window) = (of(&mut shards, place), hit.limit.window());
-            decision.wait_longer(shard.held(time, window).since(time));
-            shard.see(time, window);
+        see(&mut shards, &places, hits, time, &mut decisions);
+        decisions
+    }
+
+    /// Gives back what was taken. See [`super::Store::give_back`].
+    pub fn give_back(&self, hits: &[Hit<'_>], taken: &[Decision]) -> Decisions {
+        let places: SmallVec<[Place; 2]> = hits.iter().map(|hit| self.place(hit)).collect();
+        let mut shards = self.lock(&places);
+        let time = self.clock.now();
+
+        let mut decisions = Decisions::with_capacity(hits.len());
+        for ((hit, place), taken) in hits.iter().zip(&places).zip(taken) {
+            let shard = of(&mut shards, place);
+            give_back(shard, place, hit, time, taken);
+            decisions.push(decide(shard, place, hit, time, Cost::NONE));
         }
-        for (_, shard) in &mut shards {
-            shard.sweep(SWEPT_PER_REQUEST, time);
-        }
+        see(&mut shards, &places, hits, time, &mut decisions);
         decisions
     }
 
@@ -119,13 +128,16 @@ impl MemoryStore {
     }
 
     /// Locks the shards of all places in ascending order: no two requests wait for each other.
-    fn lock(&self, places: &[Place]) -> SmallVec<[(usize, MutexGuard<'_, Shard>); 2]> {
+    fn lock(&self, places: &[Place]) -> LockedShards<'_> {
         let mut wanted: SmallVec<[usize; 2]> = places.iter().map(|place| place.shard).collect();
         wanted.sort_unstable();
         wanted.dedup();
         wanted.into_iter().map(|shard| (shard, lock(&self.shards[shard]))).collect()
     }
 }
+
+/// With their indices.
+type LockedShards<'a> = SmallVec<[(usize, MutexGuard<'a, Shard>); 2]>;
 
 /// Where the state of a hit is.
 #[derive(Clone, Copy, Debug)]
@@ -151,6 +163,36 @@ fn commit(shard: &mut Shard, place: &Place, hit: &Hit<'_>, time: Timestamp, deci
         hit.algorithm.commit(state, hit.limit, now, hit.cost, decision);
         decision.remaining == 0
     });
+}
+
+fn give_back(shard: &mut Shard, place: &Place, hit: &Hit<'_>, time: Timestamp, taken: &Decision) {
+    let now = shard.held(time, hit.limit.window());
+    let (key, cost) = (hit.key.as_str(), hit.cost_of(taken));
+    if cost == Cost::NONE || !shard.holds(place.hash, key) {
+        return;
+    }
+    shard.update(place.hash, key, time, |state| {
+        hit.algorithm.give_back(state, hit.limit, now, cost, taken);
+        hit.algorithm.decide(state, hit.limit, now, Cost::NONE).remaining == 0
+    });
+}
+
+/// Notes in each shard that it has decided, tells of clocks that are held, and sweeps.
+fn see(
+    shards: &mut LockedShards<'_>,
+    places: &[Place],
+    hits: &[Hit<'_>],
+    time: Timestamp,
+    decisions: &mut [Decision],
+) {
+    for ((hit, place), decision) in hits.iter().zip(places).zip(decisions) {
+        let (shard, window) = (of(shards, place), hit.limit.window());
+        decision.wait_longer(shard.held(time, window).since(time));
+        shard.see(time, window);
+    }
+    for (_, shard) in shards {
+        shard.sweep(SWEPT_PER_REQUEST, time);
+    }
 }
 
 fn of<'a>(shards: &'a mut [(usize, MutexGuard<'_, Shard>)], place: &Place) -> &'a mut Shard {

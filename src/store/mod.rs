@@ -37,6 +37,13 @@ pub struct Hit<'a> {
     pub mode: Mode,
 }
 
+impl Hit<'_> {
+    /// The units to give back of what the decision `taken` has taken for this hit.
+    fn cost_of(&self, taken: &Decision) -> Cost {
+        if taken.is_allowed() { self.cost } else { Cost::NONE }
+    }
+}
+
 /// What is to be done with a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
@@ -86,21 +93,6 @@ impl Store {
         }
     }
 
-    /// Gives back what these hits, all of which are in one [`Place`], have taken: each has its
-    /// decision beside it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Store::check`].
-    pub async fn give_back(
-        &self,
-        hits: &[Hit<'_>],
-        taken: &[Decision],
-    ) -> Result<Decisions, StoreError> {
-        let _ = taken;
-        self.check(hits, Intent::Look, Deadline::NEVER).await
-    }
-
     /// Where the state of a key is.
     pub fn place(&self, key: &Key) -> Place {
         match self {
@@ -114,6 +106,26 @@ impl Store {
         match self {
             Self::Memory(_) => false,
             Self::Redis(store) => store.is_given_up(key),
+        }
+    }
+
+    /// Gives back what the decisions `taken` have taken, one for each hit, as if they never had: for
+    /// a request that is denied elsewhere after all. What was not allowed, or costs nothing, gives
+    /// nothing back.
+    ///
+    /// Answers as a look does: the numbers are those of the states as they now are.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] as from [`Store::check`]. What is not given back comes back with time.
+    pub async fn give_back(
+        &self,
+        hits: &[Hit<'_>],
+        taken: &[Decision],
+    ) -> Result<Decisions, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(store.give_back(hits, taken)),
+            Self::Redis(store) => store.give_back(hits, taken).await,
         }
     }
 

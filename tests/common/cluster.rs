@@ -84,7 +84,11 @@ impl RedisCluster {
             let master = &cluster.ids[i % masters];
             cluster.nodes[i].query::<()>(&["CLUSTER", "REPLICATE", master]);
         }
-        let whole = async || cluster.is_ok() && cluster.replicates(masters, replicas_per_master);
+        let whole = async || {
+            cluster.is_ok()
+                && cluster.is_covered()
+                && cluster.replicates(masters, replicas_per_master)
+        };
         eventually("the cluster is whole", PATIENCE, whole).await;
         cluster
     }
@@ -118,6 +122,18 @@ impl RedisCluster {
         let info = |node: &RedisServer| node.try_query::<String>(&["CLUSTER", "INFO"]).ok();
         let mut answers = self.nodes.iter().filter_map(info).peekable();
         answers.peek().is_some() && answers.all(|info| info.contains("cluster_state:ok"))
+    }
+
+    /// Does every node that answers know a master for every slot? One that may do without full
+    /// coverage is in order before.
+    fn is_covered(&self) -> bool {
+        let slots = |view: Vec<Peer>| {
+            view.iter().flat_map(|peer| &peer.slots).map(|slots| slots.clone().count()).sum()
+        };
+        self.views().all(|view| {
+            let served: usize = slots(view);
+            served == SLOTS
+        })
     }
 
     /// The slot of a key.

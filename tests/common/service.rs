@@ -7,8 +7,8 @@ use std::time::Duration;
 use rlaas::algorithm::Decision;
 use rlaas::clock::{Clock, Deadline, ManualClock, Span, Timestamp};
 use rlaas::limiter::{CheckError, Limiter, Verdict};
-use rlaas::rules::{Draft, Request, RuleSet};
-use rlaas::store::{MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store};
+use rlaas::rules::{Draft, Grant, Request, RuleSet};
+use rlaas::store::{Hit, MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store};
 use rlaas::telemetry::metrics::Metrics;
 use tokio::task::AbortHandle;
 
@@ -122,6 +122,23 @@ impl Service {
     /// Decides one request and takes nothing.
     pub async fn dry_run(&self, user: &str, cost: u64) -> Decision {
         self.verdict(user, Some(cost), true).await.expect("a verdict").deciding().decision
+    }
+
+    /// Gives back what `taken` took for a request of this cost: a decision for each of its rules.
+    pub async fn give_back(&self, user: &str, cost: u64, taken: &[Decision]) -> Vec<Decision> {
+        let (attributes, cost) = (HashMap::new(), Some(cost));
+        let draft =
+            Draft { user_id: user, resource: "", attributes: &attributes, cost, dry_run: false };
+        let request = Request::new(draft).expect("a valid request");
+        let snapshot = self.limiter.snapshot();
+        let matches = snapshot.rules.matching(&request);
+        let hits = matches.iter().map(|found| {
+            let Grant::Limited(limit) = &found.grant else { panic!("a rule without a limit") };
+            let (algorithm, mode) = (found.rule.algorithm, found.rule.mode);
+            Hit { key: &found.key, algorithm, limit, cost: request.cost(), mode }
+        });
+        let hits: Vec<Hit<'_>> = hits.collect();
+        self.limiter.store().give_back(&hits, taken).await.expect("decisions").to_vec()
     }
 
     pub async fn verdict(

@@ -10,6 +10,7 @@ mod buckets;
 mod changed_rules;
 mod every_algorithm;
 mod fixed_window;
+mod give_back;
 mod many_rules;
 mod memory_only;
 mod promise;

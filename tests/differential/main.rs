@@ -18,6 +18,7 @@ use common::rules_with_burst;
 use common::service::{Service, T0};
 use model::Model;
 use proptest::prelude::*;
+use proptest::sample::Index;
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseResult, TestRunner};
 use rlaas::algorithm::{Algorithm, Decision, Limit, Outcome};
 use rlaas::clock::{Span, Timestamp};
@@ -74,6 +75,8 @@ struct Shape {
 #[derive(Clone, Debug)]
 struct Step {
     advance: Advance,
+    /// Which of the requests that took is given back before anything is asked, if any.
+    gives_back: Option<Index>,
     /// The rule from here on, if it changes.
     rule: Option<Shape>,
     /// What is asked at this moment, of different ids.
@@ -174,7 +177,12 @@ fn step(rules: Rules) -> impl Strategy<Value = Step> {
         Rules::Stay => Just(None).boxed(),
         Rules::Change => prop::option::weighted(0.05, shape()).boxed(),
     };
-    (advance, rule, requests).prop_map(|(advance, rule, requests)| Step { advance, rule, requests })
+    (advance, rule, requests).prop_map(|(advance, rule, requests)| Step {
+        advance,
+        gives_back: None,
+        rule,
+        requests,
+    })
 }
 
 /// How often rules change on live state.
@@ -200,12 +208,34 @@ fn case_of_many() -> impl Strategy<Value = Case> {
         .prop_map(|(rule, more, steps)| Case { rule, more, steps })
 }
 
+/// What was taken is given back now and then.
+fn giving_back(case: impl Strategy<Value = Case>) -> impl Strategy<Value = Case> {
+    let which = prop::option::weighted(0.4, any::<Index>());
+    (case, prop::collection::vec(which, 80)).prop_map(|(mut case, gives_back)| {
+        for (step, gives_back) in case.steps.iter_mut().zip(gives_back) {
+            step.gives_back = gives_back;
+        }
+        case
+    })
+}
+
+/// A request that took.
+struct Taken {
+    id: usize,
+    cost: u32,
+    decisions: Vec<Decision>,
+}
+
 /// The stores and the model, side by side.
 struct Bench {
     memory: Arc<Service>,
     redis: Arc<Service>,
-    /// Only while the rule is the one that it was made for.
+    /// Only while the rule is the one that it was made for, and if nothing is ever given back.
     model: Option<Model>,
+    /// Of each rule.
+    modes: Vec<Mode>,
+    /// What was not given back yet.
+    taken: Vec<Taken>,
     rule: Shape,
     window: Span,
     now: Timestamp,
@@ -220,10 +250,14 @@ impl Bench {
         let rule = case.rule;
         // One shard has seen what one Redis has seen.
         let one_shard = MemorySettings { max_keys: 1_000 };
+        let keeps_all = case.steps.iter().all(|step| step.gives_back.is_none());
+        let has_model = case.more.is_empty() && keeps_all;
         Self {
             memory: Arc::new(Service::on_bounded_memory(case.rules(), one_shard)),
             redis: Arc::new(Service::on_redis(case.rules(), Arc::clone(server))),
-            model: case.more.is_empty().then(|| Model::new(rule.algorithm(), &rule.limit())),
+            model: has_model.then(|| Model::new(rule.algorithm(), &rule.limit())),
+            modes: case.shapes().map(|(_, mode)| mode).collect(),
+            taken: Vec::new(),
             rule,
             window: case.shortest_window(),
             now: T0,
@@ -241,6 +275,10 @@ impl Bench {
             self.redis.limiter.replace_rules(rule.rules());
         }
         self.advance(step.advance);
+        if let Some(which) = step.gives_back.filter(|_| !self.taken.is_empty()) {
+            let taken = self.taken.swap_remove(which.index(self.taken.len()));
+            self.give_back(&taken).await?;
+        }
         // All at once on Redis, where they are pipelined: their ids differ.
         let mut asked = JoinSet::new();
         let costs = step.requests.iter().map(|(cost, take)| (self.units(*cost), *take));
@@ -260,6 +298,11 @@ impl Bench {
                 let expected = model.check(id, self.now, cost, take);
                 prop_assert_eq!(&on_memory, &[expected], "memory and the model: {}", context);
             }
+            let stops =
+                |(mode, one): (&Mode, &Decision)| *mode == Mode::Enforced && !one.is_allowed();
+            if take && !self.modes.iter().zip(&on_memory).any(stops) {
+                self.taken.push(Taken { id, cost, decisions: on_memory.clone() });
+            }
             for decision in on_memory {
                 if let Outcome::Denied { retry_after } = decision.outcome {
                     self.last_wait = retry_after;
@@ -267,6 +310,22 @@ impl Bench {
             }
         }
         Ok(step.requests.len())
+    }
+
+    /// Gives back on both stores; the windows of the rules may have passed since.
+    async fn give_back(&self, taken: &Taken) -> TestCaseResult {
+        let Taken { id, cost, decisions } = taken;
+        let name = id.to_string();
+        let on_memory = self.memory.give_back(&name, (*cost).into(), decisions).await;
+        let on_redis = self.redis.give_back(&name, (*cost).into(), decisions).await;
+        for (on_memory, on_redis) in on_memory.iter().zip(&on_redis) {
+            prop_assert_eq!(on_memory.at, on_redis.at);
+            prop_assert!(on_memory.is_allowed() && on_redis.is_allowed());
+        }
+        let (on_memory, on_redis) =
+            (ask(&self.memory, *id, 0, true).await, ask(&self.redis, *id, 0, true).await);
+        prop_assert_eq!(on_memory, on_redis, "id {} after it gave back {}", id, cost);
+        Ok(())
     }
 
     fn advance(&mut self, advance: Advance) {
@@ -352,6 +411,13 @@ fn the_stores_agree_with_each_other_and_with_the_definitions() {
 fn the_stores_agree_when_rules_change_on_live_state() {
     let decisions = run("change", case(Rules::Change), 300);
     eprintln!("{decisions} decisions on each store");
+}
+
+#[test]
+fn the_stores_agree_when_what_was_taken_is_given_back() {
+    let case = prop_oneof![giving_back(case(Rules::Stay)), giving_back(case_of_many())];
+    let decisions = run("give_back", case, 300);
+    eprintln!("{decisions} requests on each store");
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl Model {
             self.commit(&mut after, now, cost, fits);
             self.states.insert(id, after.clone());
         }
-        let mut decision = self.describe(&state, &after, now, outcome);
+        let mut decision = Decision { at: held, ..self.describe(&state, &after, now, outcome) };
         decision.wait_longer(held.since(time));
         decision
     }
@@ -199,6 +199,7 @@ impl Model {
             _ => 0,
         };
         Decision {
+            at: Timestamp::EPOCH,
             outcome,
             current_count: natural(count),
             remaining: natural((whole - used).max(0)),

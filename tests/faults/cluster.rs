@@ -18,7 +18,7 @@ const WINDOW: &str = "rate-limiter.use-algo=fixed-window";
 const LONG: &str = "rate-limiter.window-size=366d";
 
 /// By default a cluster refuses every call while one slot has no master.
-const PARTIAL: &[&str] = &["--cluster-require-full-coverage", "no"];
+pub(super) const PARTIAL: &[&str] = &["--cluster-require-full-coverage", "no"];
 
 fn on_cluster(cluster: &RedisCluster, settings: &[&str]) -> Rlaas {
     let urls = format!("store.redis.urls={}", cluster.urls().join(","));

@@ -6,6 +6,7 @@ mod common;
 mod cluster;
 mod drain;
 mod load;
+mod places;
 mod redis;
 mod reload;
 mod sentinel;

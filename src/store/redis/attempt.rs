@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use super::RedisStore;
 use super::access::Address;
-use super::call::{Answer, Call, ServerTime};
+use super::call::{Answer, Call, Purpose, ServerTime};
 use super::cluster::{Redirect, RedirectKind};
 use super::node::Node;
 use crate::algorithm::Cost;
@@ -40,7 +40,7 @@ const MOMENT: Duration = Duration::from_millis(5);
 pub(super) struct Attempt<'a> {
     pub(super) store: &'a RedisStore,
     pub(super) hits: &'a [Hit<'a>],
-    pub(super) intent: Intent,
+    pub(super) purpose: Purpose<'a>,
     /// The slot of all hits.
     pub(super) slot: u16,
     /// When the caller stops to wait.
@@ -82,8 +82,11 @@ impl Attempt<'_> {
     /// [`StoreError`].
     pub(super) async fn run(&self) -> Result<Decisions, StoreError> {
         let until = self.deadline.or_within(self.store.timeout);
-        let takes =
-            self.intent == Intent::Take && self.hits.iter().any(|hit| hit.cost != Cost::NONE);
+        let costs = || self.hits.iter().any(|hit| hit.cost != Cost::NONE);
+        let takes = match self.purpose {
+            Purpose::Check(Intent::Look) => false,
+            Purpose::Check(Intent::Take) | Purpose::GiveBack(_) => costs(),
+        };
         let mut left = Allowance {
             windows: WINDOW_ATTEMPTS,
             hops: HOPS,
@@ -138,7 +141,7 @@ impl Attempt<'_> {
         let local = &self.store.local;
         let estimate = told.unwrap_or_else(|| node.clock().estimate(local.now()));
         let time = ServerTime { estimate, clock: node.clock() };
-        let call = Call::new(self.store.nonce(), &self.store.naming, self.hits, self.intent, time);
+        let call = Call::new(self.store.nonce(), &self.store.naming, self.hits, self.purpose, time);
         let script = self.store.scripts.script_for(self.hits);
 
         let mut connection = lane.connection();

@@ -1,6 +1,9 @@
 //! One script call: hits to arguments, reply to decisions. The other side is `lua/check.lua`.
 
+use std::ops::Range;
+
 use deadpool_redis::redis::{Cmd, Value, cmd};
+use smallvec::SmallVec;
 
 use super::naming::Naming;
 use super::scripts::Script;
@@ -18,6 +21,15 @@ const REPLY_FIELDS: usize = 7;
 const SHORT_WINDOW: Span = Span::from_secs(1);
 const TRAVEL: Span = Span::from_millis(50);
 
+/// What a call is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purpose<'a> {
+    /// Decide.
+    Check(Intent),
+    /// Give back what these decisions have taken, one for each hit.
+    GiveBack(&'a [Decision]),
+}
+
 /// What the service knows of the server's time when it makes a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerTime<'a> {
@@ -33,6 +45,8 @@ pub(super) struct Call {
     nonce: String,
     keys: Vec<String>,
     arguments: Vec<String>,
+    /// The time before which no hit is decided, one for each; see [`Timestamp::hold`].
+    seen: SmallVec<[Timestamp; 2]>,
 }
 
 /// What a reply says.
@@ -50,14 +64,18 @@ impl Call {
         nonce: String,
         naming: &Naming,
         hits: &[Hit<'_>],
-        intent: Intent,
+        purpose: Purpose<'_>,
         time: ServerTime<'_>,
     ) -> Self {
-        let take = if intent == Intent::Take { "1" } else { "0" };
-        let mut call =
-            Self { arguments: vec![nonce.clone(), take.to_owned()], nonce, keys: Vec::new() };
-        for hit in hits {
-            call.push(naming, hit, time);
+        let arguments = vec![nonce.clone(), purpose.name().to_owned()];
+        let mut call = Self { nonce, keys: Vec::new(), arguments, seen: SmallVec::new() };
+        match purpose {
+            Purpose::Check(_) => hits.iter().for_each(|hit| call.push(naming, hit, time)),
+            Purpose::GiveBack(taken) => {
+                for (hit, taken) in hits.iter().zip(taken) {
+                    call.push_taken(naming, hit, time, taken);
+                }
+            }
         }
         call
     }
@@ -96,34 +114,64 @@ impl Call {
         if numbers.len() != hits.len() * REPLY_FIELDS {
             return Err(StoreError::Garbled);
         }
-        let decisions: Result<Decisions, StoreError> =
-            numbers.chunks_exact(REPLY_FIELDS).map(read_decision).collect();
+        let decided = numbers.chunks_exact(REPLY_FIELDS).zip(hits).zip(&self.seen);
+        let decisions: Result<Decisions, StoreError> = decided
+            .map(|((numbers, hit), seen)| {
+                read_decision(time.hold(*seen, hit.limit.window()), numbers)
+            })
+            .collect();
         Ok((time, Answer::Decisions(decisions?)))
     }
 
+    /// Adds a hit that is to be decided at about the time of the estimate.
     fn push(&mut self, naming: &Naming, hit: &Hit<'_>, time: ServerTime<'_>) {
-        let key = naming.name(hit.key);
         let window = hit.limit.window();
         let seen = time.clock.seen(window);
         let now = time.estimate.hold(seen, window);
+        let first_index = window_index(now, window);
+        self.push_windows(naming, hit, seen, first_index..first_index + windows_to_name(window));
+    }
+
+    /// Adds a hit that gives back; the window that it was taken in is the only one that it needs.
+    fn push_taken(
+        &mut self,
+        naming: &Naming,
+        hit: &Hit<'_>,
+        time: ServerTime<'_>,
+        taken: &Decision,
+    ) {
+        let window = hit.limit.window();
+        let index = window_index(taken.at, window);
+        let hit = Hit { cost: hit.cost_of(taken), ..*hit };
+        self.push_windows(naming, &hit, time.clock.seen(window), index..index + 1);
+        let numbers = [taken.at.as_micros(), taken.reset_after.as_micros()];
+        self.arguments.extend(numbers.map(|number| number.to_string()));
+    }
+
+    /// Adds a hit; its keys name `windows` if its algorithm wants it.
+    fn push_windows(
+        &mut self,
+        naming: &Naming,
+        hit: &Hit<'_>,
+        seen: Timestamp,
+        windows: Range<u64>,
+    ) {
+        let key = naming.name(hit.key);
         let (keys, first_index) = if hit.algorithm.keyed_by_window() {
-            (windows_to_name(window), window_index(now, window))
-        } else {
-            (1, 0)
-        };
-        if hit.algorithm.keyed_by_window() {
-            self.keys
-                .extend((first_index..first_index + keys).map(|index| format!("{key}:{index}")));
+            self.keys.extend(windows.clone().map(|index| format!("{key}:{index}")));
+            (windows.end - windows.start, windows.start)
         } else {
             self.keys.push(key);
-        }
+            (1, 0)
+        };
+        self.seen.push(seen);
         self.arguments.push(hit.algorithm.lua_name().to_owned());
         self.arguments.extend(
             [
                 keys,
                 first_index,
                 hit.limit.units(),
-                window.as_micros(),
+                hit.limit.window().as_micros(),
                 hit.limit.burst(),
                 hit.cost.units(),
                 u64::from(hit.mode == Mode::Enforced),
@@ -140,11 +188,22 @@ impl Call {
     }
 }
 
+impl Purpose<'_> {
+    /// As `lua/check.lua` knows it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Check(Intent::Take) => "take",
+            Self::Check(Intent::Look) => "look",
+            Self::GiveBack(_) => "give_back",
+        }
+    }
+}
+
 fn windows_to_name(window: Span) -> u64 {
     if window < SHORT_WINDOW { 2 + TRAVEL.as_micros() / window.as_micros() } else { 1 }
 }
 
-fn read_decision(numbers: &[Value]) -> Result<Decision, StoreError> {
+fn read_decision(at: Timestamp, numbers: &[Value]) -> Result<Decision, StoreError> {
     let mut fields = [0; REPLY_FIELDS];
     for (field, number) in fields.iter_mut().zip(numbers) {
         let Value::Int(number) = number else { return Err(StoreError::Garbled) };
@@ -152,6 +211,7 @@ fn read_decision(numbers: &[Value]) -> Result<Decision, StoreError> {
     }
     let [outcome, current_count, remaining, retry_after, reset_after, ttl, delay] = fields;
     Ok(Decision {
+        at,
         outcome: match outcome {
             0 => Outcome::Allowed,
             1 => Outcome::Denied { retry_after: Span::from_micros(retry_after) },

@@ -35,10 +35,12 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 
 use self::attempt::Attempt;
+use self::call::Purpose;
 use self::naming::Naming;
 use self::scripts::Scripts;
 use self::topology::Topology;
 use super::{Decisions, Health, Hit, Intent, Place, StoreError};
+use crate::algorithm::Decision;
 use crate::clock::{Deadline, SystemClock};
 use crate::rules::Key;
 use crate::telemetry::metrics::{Metrics, OperationLabels};
@@ -93,14 +95,20 @@ impl RedisStore {
         intent: Intent,
         deadline: Deadline,
     ) -> Result<Decisions, StoreError> {
-        let operation = OperationLabels { operation: "check" };
-        let timer = self.metrics.store_duration.get_or_create(&operation).start();
-        let decisions = self.decide(hits, intent, deadline).await;
-        timer.stop();
-        if decisions.as_ref().is_err_and(StoreError::is_ambiguous) {
-            self.metrics.ambiguous.inc();
-        }
-        decisions
+        self.measure("check", hits, Purpose::Check(intent), deadline).await
+    }
+
+    /// Gives back what was taken. See [`super::Store::give_back`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`]; within `store.redis.timeout`, whatever Redis does.
+    pub async fn give_back(
+        &self,
+        hits: &[Hit<'_>],
+        taken: &[Decision],
+    ) -> Result<Decisions, StoreError> {
+        self.measure("give_back", hits, Purpose::GiveBack(taken), Deadline::NEVER).await
     }
 
     /// Where the state of a key is. See [`super::Store::place`].
@@ -133,10 +141,27 @@ impl RedisStore {
         self.topology.health()
     }
 
+    async fn measure(
+        &self,
+        operation: &'static str,
+        hits: &[Hit<'_>],
+        purpose: Purpose<'_>,
+        deadline: Deadline,
+    ) -> Result<Decisions, StoreError> {
+        let operation = OperationLabels { operation };
+        let timer = self.metrics.store_duration.get_or_create(&operation).start();
+        let decisions = self.decide(hits, purpose, deadline).await;
+        timer.stop();
+        if decisions.as_ref().is_err_and(StoreError::is_ambiguous) {
+            self.metrics.ambiguous.inc();
+        }
+        decisions
+    }
+
     async fn decide(
         &self,
         hits: &[Hit<'_>],
-        intent: Intent,
+        purpose: Purpose<'_>,
         deadline: Deadline,
     ) -> Result<Decisions, StoreError> {
         let Some(first) = hits.first() else { return Ok(Decisions::new()) };
@@ -145,7 +170,7 @@ impl RedisStore {
         }
         let _room = self.room.try_acquire().map_err(|_| StoreError::Overloaded)?;
         let slot = self.naming.slot(first.key);
-        Attempt { store: self, hits, intent, slot, deadline }.run().await
+        Attempt { store: self, hits, purpose, slot, deadline }.run().await
     }
 
     fn nonce(&self) -> String {

@@ -1,0 +1,450 @@
+//! What was taken is given back: as if it had never been taken, and never more.
+
+use std::sync::Arc;
+
+use super::common::redis::RedisServer;
+use super::common::service::{Service, T0};
+use super::common::{rules, rules_with_burst};
+use super::{counted, on_redis};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseResult, TestRunner};
+use rlaas::algorithm::{Algorithm, Decision, Limit};
+use rlaas::clock::{Span, Timestamp};
+use rlaas::rules::{Mode, Part, Rule, RuleSet};
+use tokio::runtime::Builder;
+
+const MINUTE: Span = Span::from_secs(60);
+
+/// Makes a test of each case for each store, on every algorithm.
+macro_rules! on_each_algorithm_and_store {
+    ($($case:ident;)*) => {
+        mod memory {
+            use super::*;
+            $(#[tokio::test]
+            async fn $case() {
+                for algorithm in Algorithm::ALL {
+                    eprintln!("{}", algorithm.name());
+                    super::$case(Service::on_memory(rules(*algorithm, 5, MINUTE))).await;
+                }
+            })*
+        }
+        mod redis {
+            use super::*;
+            $(#[tokio::test]
+            async fn $case() {
+                for algorithm in Algorithm::ALL {
+                    eprintln!("{}", algorithm.name());
+                    super::$case(on_redis(rules(*algorithm, 5, MINUTE))).await;
+                }
+            })*
+        }
+    };
+}
+
+on_each_algorithm_and_store! {
+    a_denial_and_a_look_give_nothing_back;
+    nothing_is_given_back_once_windows_have_passed;
+    what_is_gone_is_not_given_back;
+}
+
+async fn a_denial_and_a_look_give_nothing_back(on: Service) {
+    on.check_cost("alice", 3).await;
+    let before = on.check_cost("alice", 0).await;
+    let denied = on.check_cost("alice", 4).await;
+    assert!(!denied.is_allowed());
+    assert_eq!(on.give_back("alice", 4, &[denied]).await, [before]);
+    assert_eq!(on.give_back("alice", 0, &[before]).await, [before]);
+    assert_eq!(on.check_cost("alice", 0).await, before);
+}
+
+async fn nothing_is_given_back_once_windows_have_passed(on: Service) {
+    let taken = on.check_cost("alice", 3).await;
+    on.at(120.0);
+    on.check_cost("alice", 2).await;
+    on.give_back("alice", 3, &[taken]).await;
+    assert_eq!(on.check_cost("alice", 0).await.remaining, 3);
+}
+
+async fn what_is_gone_is_not_given_back(on: Service) {
+    let taken = on.check_cost("alice", 3).await;
+    on.give_back("alice", 3, &[taken]).await;
+    let again = on.give_back("alice", 3, &[taken]).await;
+    assert_eq!((again[0].is_allowed(), again[0].remaining), (true, 5));
+    assert!(on.redis().is_none_or(|redis| redis.keys().is_empty()));
+}
+
+/// One of each algorithm, and a shadow that denies.
+fn one_of_each() -> RuleSet {
+    let of = |name: &str, algorithm: Algorithm, units, mode| {
+        let limit = Limit::new(units, MINUTE).expect("a valid limit");
+        let key_by = vec![Part::UserId];
+        Rule { name: name.into(), key_by, mode, ..Rule::default_of(algorithm, limit) }
+    };
+    let enforced = Algorithm::ALL.iter().map(|of_each| {
+        let name = of_each.name();
+        of(name, *of_each, 5, Mode::Enforced)
+    });
+    let shadow = of("shadow", Algorithm::TokenBucket, 1, Mode::Shadow);
+    let limit = Limit::new(5, MINUTE).expect("a valid limit");
+    let default = Rule::default_of(Algorithm::Gcra, limit);
+    RuleSet::new(default, enforced.chain([shadow]).collect())
+}
+
+async fn every_hit_of_a_request_gives_back_what_it_took(on: Service) {
+    let ask = async |cost| -> Vec<Decision> {
+        let verdict = on.verdict("alice", Some(cost), false).await.expect("a verdict");
+        verdict.decisions.iter().map(|decided| decided.decision).collect()
+    };
+    ask(1).await;
+    let before = ask(0).await;
+    let taken = ask(2).await;
+    let denied = taken.iter().filter(|decision| !decision.is_allowed());
+    assert_eq!(denied.count(), 1, "the shadow alone");
+    assert_eq!(on.give_back("alice", 2, &taken).await, before);
+    assert_eq!(ask(0).await, before);
+}
+
+#[tokio::test]
+async fn every_hit_of_a_request_gives_back_what_it_took_in_memory() {
+    every_hit_of_a_request_gives_back_what_it_took(Service::on_memory(one_of_each())).await;
+}
+
+#[tokio::test]
+async fn every_hit_of_a_request_gives_back_what_it_took_in_redis() {
+    every_hit_of_a_request_gives_back_what_it_took(on_redis(one_of_each())).await;
+}
+
+/// Capacity 5, a unit a second.
+fn buckets() -> impl Iterator<Item = RuleSet> {
+    let buckets = Algorithm::ALL.iter().filter(|algorithm| algorithm.has_burst());
+    buckets.map(|bucket| rules_with_burst(*bucket, 1, Span::from_secs(1), 5))
+}
+
+async fn what_has_come_back_by_itself_is_not_given_again(on: Service) {
+    let taken = on.check_cost("alice", 2).await;
+    on.at(1.5);
+    assert_eq!(on.check_cost("alice", 4).await.remaining, 0);
+    // 1.5 of the 2 have come back since, and others have taken them.
+    assert_eq!(on.give_back("alice", 2, &[taken]).await[0].remaining, 1);
+    assert_eq!(on.check_cost("alice", 1).await.reset_after, Span::from_secs(5));
+}
+
+#[tokio::test]
+async fn what_has_come_back_by_itself_is_not_given_again_in_memory() {
+    for rules in buckets() {
+        what_has_come_back_by_itself_is_not_given_again(Service::on_memory(rules)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_has_come_back_by_itself_is_not_given_again_in_redis() {
+    for rules in buckets() {
+        what_has_come_back_by_itself_is_not_given_again(on_redis(rules)).await;
+    }
+}
+
+async fn attempts_at_a_full_window_are_no_units(on: Service) {
+    let taken = on.check_cost("alice", 2).await;
+    on.check_cost("alice", 3).await;
+    for count in [6, 7, 8] {
+        assert_eq!(counted(&on.check("alice").await), (false, count));
+    }
+    assert_eq!(counted(&on.give_back("alice", 2, &[taken]).await[0]), (true, 3));
+    assert_eq!(counted(&on.check_cost("alice", 2).await), (true, 5));
+}
+
+#[tokio::test]
+async fn attempts_at_a_full_window_are_no_units_in_memory() {
+    let rules = rules(Algorithm::FixedWindow, 5, MINUTE);
+    attempts_at_a_full_window_are_no_units(Service::on_memory(rules)).await;
+}
+
+#[tokio::test]
+async fn attempts_at_a_full_window_are_no_units_in_redis() {
+    let rules = rules(Algorithm::FixedWindow, 5, MINUTE);
+    attempts_at_a_full_window_are_no_units(on_redis(rules)).await;
+}
+
+async fn a_counter_starts_anew_after_silence_all_the_same(on: Service) {
+    on.check_cost("alice", 2).await;
+    on.at(70.0);
+    let taken = on.check_cost("alice", 3).await;
+    on.give_back("alice", 3, &[taken]).await;
+    // Two windows after the first request: what was taken in the second one was no request.
+    on.at(120.5);
+    assert_eq!(on.check("alice").await.reset_after, Span::from_secs(120));
+}
+
+#[tokio::test]
+async fn a_counter_starts_anew_after_silence_all_the_same_in_memory() {
+    let rules = rules(Algorithm::SlidingWindowCounter, 5, MINUTE);
+    a_counter_starts_anew_after_silence_all_the_same(Service::on_memory(rules)).await;
+}
+
+#[tokio::test]
+async fn a_counter_starts_anew_after_silence_all_the_same_in_redis() {
+    let rules = rules(Algorithm::SlidingWindowCounter, 5, MINUTE);
+    a_counter_starts_anew_after_silence_all_the_same(on_redis(rules)).await;
+}
+
+#[tokio::test]
+async fn a_window_that_has_passed_gives_back_to_its_own_key() {
+    let on = on_redis(rules(Algorithm::FixedWindow, 5, MINUTE));
+    let redis = on.redis().expect("a service on Redis");
+    on.at(50.0);
+    on.check("alice").await;
+    let taken = on.check_cost("alice", 2).await;
+    on.at(61.0);
+    on.check_cost("alice", 4).await;
+    on.give_back("alice", 2, &[taken]).await;
+    let [before, after] =
+        ["28333335", "28333336"].map(|index| format!("rlaas:rate_limit:alice:{index}"));
+    assert_eq!(redis.query::<u64>(&["GET", &before]), 1);
+    assert_eq!(redis.query::<u64>(&["PTTL", &before]), 49_000, "the time to live stays");
+    assert_eq!(redis.query::<u64>(&["GET", &after]), 4);
+}
+
+#[tokio::test]
+async fn the_most_entries_that_one_request_writes_are_removed() {
+    let on = on_redis(rules(Algorithm::SlidingWindowLog, 100_000, MINUTE));
+    let redis = on.redis().expect("a service on Redis");
+    let key = "rlaas:rate_limit:alice";
+    on.check_cost("alice", 7).await;
+    on.at(1.0);
+    on.check_cost("alice", 5).await;
+    let taken = on.check_cost("alice", 10_000).await;
+    on.at(2.0);
+    on.check_cost("alice", 3).await;
+    let ttl: u64 = redis.query(&["PTTL", key]);
+    assert_eq!(on.give_back("alice", 10_000, &[taken]).await[0].current_count, 15);
+    let at = |seconds: u64| (T0.as_millis() + seconds * 1_000).to_string();
+    for (second, entries) in [(0, 7), (1, 5), (2, 3)] {
+        let count: u64 = redis.query(&["ZCOUNT", key, &at(second), &at(second)]);
+        assert_eq!(count, entries, "at {second}");
+    }
+    assert_eq!(redis.query::<u64>(&["PTTL", key]), ttl, "the time to live stays");
+}
+
+#[tokio::test]
+async fn what_was_there_before_is_there_again() {
+    for algorithm in Algorithm::ALL {
+        let on = on_redis(rules(*algorithm, 5, MINUTE));
+        let redis = on.redis().expect("a service on Redis");
+        let taken = on.check_cost("alice", 2).await;
+        // Redis has forgotten the script; the call comes with its text again.
+        redis.query::<()>(&["SCRIPT", "FLUSH"]);
+        on.give_back("alice", 2, &[taken]).await;
+        assert!(redis.keys().is_empty(), "{}", algorithm.name());
+
+        on.check_cost("alice", 2).await;
+        let key = redis.keys().pop().expect("a key");
+        let is_log = *algorithm == Algorithm::SlidingWindowLog;
+        let state = || -> (Vec<u8>, u64, u64) {
+            // Which of the entries of one millisecond stay makes no difference.
+            let value = if is_log { Vec::new() } else { redis.query(&["GET", &key]) };
+            let entries = if is_log { redis.query(&["ZCARD", &key]) } else { 0 };
+            (value, entries, redis.query(&["PTTL", &key]))
+        };
+        let before = state();
+        let taken = on.check_cost("alice", 3).await;
+        assert_ne!(state(), before);
+        on.give_back("alice", 3, &[taken]).await;
+        assert_eq!(state(), before, "{}", algorithm.name());
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_value_stays() {
+    for algorithm in Algorithm::ALL {
+        let on = on_redis(rules(*algorithm, 5, MINUTE));
+        let redis = on.redis().expect("a service on Redis");
+        let taken = on.check_cost("alice", 2).await;
+        let key = redis.keys().pop().expect("a key");
+        redis.query::<()>(&["SET", &key, "abc"]);
+        let decision = on.give_back("alice", 2, &[taken]).await[0];
+        assert_eq!((decision.is_allowed(), decision.remaining), (true, 5));
+        assert_eq!(redis.query::<String>(&["GET", &key]), "abc", "{}", algorithm.name());
+        redis.query::<()>(&["DEL", &key]);
+        redis.query::<()>(&["LPUSH", &key, "a", "b"]);
+        on.give_back("alice", 2, &[taken]).await;
+        assert_eq!(redis.query::<u64>(&["LLEN", &key]), 2, "{}", algorithm.name());
+    }
+}
+
+/// A rule, and what is asked under it: time moves on by so many thousandths of the window, and so
+/// many percent of the burst are asked for.
+#[derive(Clone, Debug)]
+struct Case {
+    units: u64,
+    window_ms: u64,
+    burst_percent: u64,
+    before: Vec<(u64, u64)>,
+    /// What is given back.
+    taken: (u64, u64),
+    /// What others take until then.
+    meanwhile: Vec<(u64, u64)>,
+    until_given_back: u64,
+    after: Vec<(u64, u64)>,
+}
+
+impl Case {
+    fn limit(&self, algorithm: Algorithm) -> Limit {
+        let most = if algorithm == Algorithm::SlidingWindowLog { 300 } else { Limit::MAX_UNITS };
+        let limit = Limit::new(self.units.min(most), Span::from_millis(self.window_ms));
+        let limit = limit.expect("a valid limit");
+        let burst = (limit.units() * self.burst_percent / 100).max(1);
+        if algorithm.has_burst() { limit.with_burst(burst).unwrap_or(limit) } else { limit }
+    }
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let units = prop_oneof![
+        4 => 1..=10_u64,
+        2 => prop::sample::select(vec![100, 999_983, 3_000_000, 1_000_000_000]),
+    ];
+    let window_ms = prop::sample::select(vec![1, 7, 1_000, 60_000, 366 * 86_400_000]);
+    let burst_percent = prop::sample::select(vec![100, 100, 1, 50, 150, 250]);
+    let advance = || prop_oneof![2 => Just(0), 4 => 0..=400_u64, 1 => 400..=2_500_u64];
+    let steps = |most| prop::collection::vec((advance(), 1..=60_u64), 0..=most);
+    let taken = (advance(), 1..=100_u64);
+    (units, window_ms, burst_percent, steps(3), taken, steps(3), advance(), steps(5)).prop_map(
+        |(units, window_ms, burst_percent, before, taken, meanwhile, until_given_back, after)| {
+            Case {
+                units,
+                window_ms,
+                burst_percent,
+                before,
+                taken,
+                meanwhile,
+                until_given_back,
+                after,
+            }
+        },
+    )
+}
+
+/// A service, its time, and two ids of which one never takes what the other gives back.
+struct Twins {
+    on: Service,
+    limit: Limit,
+    now: Timestamp,
+}
+
+impl Twins {
+    fn new(case: &Case, algorithm: Algorithm, server: Option<&Arc<RedisServer>>) -> Self {
+        let limit = case.limit(algorithm);
+        let rules = rules_with_burst(algorithm, limit.units(), limit.window(), limit.burst());
+        let on = match server {
+            None => Service::on_memory(rules),
+            Some(server) => {
+                server.query::<()>(&["FLUSHALL"]);
+                Service::on_redis(rules, Arc::clone(server))
+            }
+        };
+        Self { on, limit, now: T0 }
+    }
+
+    fn advance(&mut self, thousandths: u64) {
+        self.now = self.now + Span::from_micros(self.limit.window().as_millis() * thousandths);
+        self.on.set_clock(self.now);
+    }
+
+    fn cost(&self, percent: u64) -> u64 {
+        (self.limit.burst() * percent / 100).max(1)
+    }
+
+    /// Asks for the same of both.
+    async fn ask_both(&mut self, (thousandths, percent): (u64, u64)) -> [Decision; 2] {
+        self.advance(thousandths);
+        let cost = self.cost(percent);
+        [self.on.check_cost("alice", cost).await, self.on.check_cost("twin", cost).await]
+    }
+
+    async fn look_at(&self, id: &str) -> Decision {
+        self.on.check_cost(id, 0).await
+    }
+
+    /// Takes, if it is allowed: a denied attempt leaves a trace.
+    async fn take(&mut self, (thousandths, percent): (u64, u64)) -> Option<(u64, Decision)> {
+        self.advance(thousandths);
+        let cost = self.cost(percent);
+        let is_allowed = self.on.dry_run("alice", cost).await.is_allowed();
+        if is_allowed { Some((cost, self.on.check_cost("alice", cost).await)) } else { None }
+    }
+
+    fn every_key_has_a_time_to_live(&self) -> bool {
+        let Some(redis) = self.on.redis() else { return true };
+        redis.keys().iter().all(|key| redis.query::<i64>(&["PTTL", key]) != -1)
+    }
+}
+
+/// Left alone until then, what took and gave back is as its twin that never took.
+async fn equal(case: &Case, mut twins: Twins) -> TestCaseResult {
+    for step in &case.before {
+        twins.ask_both(*step).await;
+    }
+    let Some((cost, taken)) = twins.take(case.taken).await else { return Ok(()) };
+    twins.advance(case.until_given_back);
+    let given_back = twins.on.give_back("alice", cost, &[taken]).await;
+    prop_assert!(twins.every_key_has_a_time_to_live());
+    let twin = twins.look_at("twin").await;
+    prop_assert_eq!(twins.look_at("alice").await, twin);
+    prop_assert_eq!(given_back, [twin]);
+    for step in &case.after {
+        let [alice, twin] = twins.ask_both(*step).await;
+        prop_assert_eq!(alice, twin, "{:?}", step);
+    }
+    Ok(())
+}
+
+/// Whatever others take until then, what took and gave back has no more than its twin, which never
+/// took, has a microsecond later.
+async fn no_more(case: &Case, algorithm: Algorithm, mut twins: Twins) -> TestCaseResult {
+    // The windows of a counter start with its first request: those of both with this one, and they
+    // stay so for as long as no two of them are silent.
+    let slower = if algorithm == Algorithm::SlidingWindowCounter { 16 } else { 1 };
+    let both = twins.ask_both((0, 1)).await;
+    prop_assert!(both[0].is_allowed() && both[1].is_allowed());
+    let Some((cost, taken)) = twins.take((case.taken.0 / slower, case.taken.1)).await else {
+        return Ok(());
+    };
+    for (thousandths, percent) in &case.meanwhile {
+        if let Some((cost, _)) = twins.take((thousandths / slower, *percent)).await {
+            prop_assert!(twins.on.check_cost("twin", cost).await.is_allowed());
+        }
+    }
+    twins.advance(case.until_given_back / slower);
+    twins.on.give_back("alice", cost, &[taken]).await;
+    prop_assert!(twins.every_key_has_a_time_to_live());
+    let alice = twins.look_at("alice").await;
+    twins.on.set_clock(twins.now + Span::from_micros(1));
+    let twin = twins.look_at("twin").await;
+    prop_assert!(alice.remaining <= twin.remaining, "{:?} and its twin {:?}", alice, twin);
+    Ok(())
+}
+
+fn run(server: Option<&Arc<RedisServer>>, cases: u32) {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    for algorithm in Algorithm::ALL {
+        let config = Config { cases, failure_persistence: None, ..Config::default() };
+        let try_case = |case: Case| -> TestCaseResult {
+            runtime.block_on(async {
+                equal(&case, Twins::new(&case, *algorithm, server)).await?;
+                no_more(&case, *algorithm, Twins::new(&case, *algorithm, server)).await
+            })
+        };
+        if let Err(failure) = TestRunner::new(config).run(&case(), try_case) {
+            panic!("{}: {failure}", algorithm.name());
+        }
+    }
+}
+
+#[test]
+fn as_if_it_had_never_been_taken_in_memory() {
+    run(None, 1_000);
+}
+
+#[test]
+fn as_if_it_had_never_been_taken_in_redis() {
+    run(Some(&Arc::new(RedisServer::start())), 100);
+}

@@ -1,0 +1,163 @@
+//! One request whose rules have different ids, in a cluster: taken place by place, given back when
+//! a later place denies or fails.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rlaas::api::proto::{CheckRequest, CheckResponse};
+use tokio::task::JoinSet;
+use tonic::{Code, Status};
+
+use super::cluster::PARTIAL;
+use super::common::TempDir;
+use super::common::cluster::RedisCluster;
+use super::common::eventually;
+use super::common::process::Rlaas;
+
+/// A rule by user and one by tenant, of each algorithm.
+fn rules(user_limit: u32, tenant_limit: u32, tenant_policy: &str) -> String {
+    const ALGORITHMS: [(&str, &str); 3] = [
+        ("token-bucket", "gcra"),
+        ("fixed-window", "sliding-window-log"),
+        ("sliding-window-counter", "leaky-bucket"),
+    ];
+    let rules = ALGORITHMS.map(|(by_user, by_tenant)| {
+        format!(
+            "  - {{ name: user-{by_user}, endpoint: /{by_user}, algorithm: {by_user}, limit: \
+             {user_limit}, window: 366d }}\n  - {{ name: tenant-{by_tenant}, endpoint: \
+             /{by_user}, key-by: [tenant], algorithm: {by_tenant}, limit: {tenant_limit}, window: \
+             366d, on-store-failure: {tenant_policy} }}\n"
+        )
+    });
+    format!("rules:\n{}", rules.concat())
+}
+
+const ENDPOINTS: [&str; 3] = ["/token-bucket", "/fixed-window", "/sliding-window-counter"];
+
+fn serve(cluster: &RedisCluster, dir: &TempDir, rules: &str, settings: &[&str]) -> Rlaas {
+    let urls = format!("store.redis.urls={}", cluster.urls().join(","));
+    let always = ["store.backend=redis", "store.redis.mode=cluster", &urls];
+    let always = [&always[..], &["deny-cache.enabled=false"]].concat();
+    Rlaas::start_from(&dir.write("rules.yaml", rules), &[&always[..], settings].concat())
+}
+
+fn request(endpoint: &str, user: &str, tenant: &str) -> CheckRequest {
+    CheckRequest {
+        user_id: user.to_owned(),
+        resource: endpoint.to_owned(),
+        attributes: HashMap::from([("tenant".to_owned(), tenant.to_owned())]),
+        ..CheckRequest::default()
+    }
+}
+
+async fn ask(server: &Rlaas, request: CheckRequest) -> Result<CheckResponse, Status> {
+    server.client().await.check(request).await.map(tonic::Response::into_inner)
+}
+
+/// Two ids on different masters, and the second one's master.
+fn far_apart(cluster: &RedisCluster) -> (String, String, usize) {
+    let master = |id: &str| cluster.master_of(cluster.slot_of(&format!("{{{id}}}")));
+    let user = "user-0".to_owned();
+    let tenant = (0..).map(|number| format!("tenant-{number}"));
+    let mut elsewhere = tenant.filter(|tenant| master(tenant) != master(&user));
+    let tenant = elsewhere.next().expect("an id on another master");
+    let of_tenant = master(&tenant);
+    (user, tenant, of_tenant)
+}
+
+#[tokio::test]
+async fn f30_what_a_later_place_denies_is_given_back() {
+    let cluster = RedisCluster::start(3, 0).await;
+    let dir = TempDir::new();
+    let server = serve(&cluster, &dir, &rules(100, 3, "error"), &["store.redis.timeout=10s"]);
+    let (user, tenant, _) = far_apart(&cluster);
+    for endpoint in ENDPOINTS {
+        let ask =
+            async || ask(&server, request(endpoint, &user, &tenant)).await.expect("an answer");
+        for left in [99, 98, 97] {
+            let response = ask().await;
+            assert!(response.allowed, "{endpoint}");
+            let by_user = response.decisions.iter().find(|decision| decision.limit == 100);
+            assert_eq!(by_user.expect("a decision by user").remaining, left, "{endpoint}");
+        }
+        // The tenant has had its three: the user keeps what it has.
+        for _ in 0..5 {
+            let response = ask().await;
+            assert!(!response.allowed, "{endpoint}");
+            assert_eq!(response.decisions.len(), 2, "{endpoint}");
+            let by_user = response.decisions.iter().find(|decision| decision.limit == 100);
+            assert_eq!(by_user.expect("a decision by user").remaining, 97, "{endpoint}");
+        }
+    }
+    assert_eq!(server.metric("rlaas_give_back_errors_total").await, Some(0.0));
+}
+
+#[tokio::test]
+async fn f30_no_unit_is_lost_or_minted_under_concurrent_clients() {
+    const CLIENTS: u32 = 200;
+    let cluster = RedisCluster::start(3, 0).await;
+    let dir = TempDir::new();
+    let server = serve(&cluster, &dir, &rules(1_000, 50, "error"), &["store.redis.timeout=10s"]);
+    let (user, tenant, _) = far_apart(&cluster);
+    for endpoint in ENDPOINTS {
+        let client = server.client().await;
+        let mut calls = JoinSet::new();
+        for _ in 0..CLIENTS {
+            let (mut client, request) = (client.clone(), request(endpoint, &user, &tenant));
+            calls.spawn(async move { client.check(request).await.expect("an answer") });
+        }
+        let allowed = calls.join_all().await.into_iter().map(tonic::Response::into_inner);
+        let allowed = u64::try_from(allowed.filter(|response| response.allowed).count());
+        assert_eq!(allowed, Ok(50), "{endpoint}");
+        let look = CheckRequest { cost: Some(0), ..request(endpoint, &user, &tenant) };
+        let look = ask(&server, look).await.expect("an answer");
+        for decision in look.decisions {
+            assert_eq!(decision.limit - decision.remaining, 50, "{endpoint}: {decision:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn f30_what_was_taken_is_given_back_when_a_later_place_fails() {
+    let mut cluster = RedisCluster::start_with(3, 0, PARTIAL).await;
+    let dir = TempDir::new();
+    let server = serve(&cluster, &dir, &rules(100, 100, "error"), &[]);
+    let (user, tenant, of_tenant) = far_apart(&cluster);
+    for endpoint in ENDPOINTS {
+        let asked = async || ask(&server, request(endpoint, &user, &tenant)).await.is_ok();
+        eventually("the cluster decides", Duration::from_secs(10), asked).await;
+    }
+    cluster.kill(of_tenant);
+    for endpoint in ENDPOINTS {
+        let in_use = async || {
+            let look = CheckRequest { cost: Some(0), ..request(endpoint, &user, &user) };
+            let look = ask(&server, look).await.expect("the user's master answers");
+            let by_user = look.decisions.iter().find(|decision| decision.rule.starts_with("user"));
+            by_user.map(|decision| decision.limit - decision.remaining).expect("a decision")
+        };
+        let before = in_use().await;
+        for _ in 0..10 {
+            let status = ask(&server, request(endpoint, &user, &tenant)).await;
+            let status = status.expect_err("the tenant's master is dead");
+            assert_eq!((status.code(), status.message()), (Code::Unavailable, "store unavailable"));
+        }
+        assert_eq!(in_use().await, before, "{endpoint}");
+    }
+}
+
+#[tokio::test]
+async fn f30_policy_decides_for_the_rule_whose_place_fails_alone() {
+    let mut cluster = RedisCluster::start_with(3, 0, PARTIAL).await;
+    let dir = TempDir::new();
+    let server = serve(&cluster, &dir, &rules(3, 100, "allow"), &[]);
+    let (user, tenant, of_tenant) = far_apart(&cluster);
+    cluster.kill(of_tenant);
+    for endpoint in ENDPOINTS {
+        let mut passed = 0;
+        for _ in 0..6 {
+            let answer = ask(&server, request(endpoint, &user, &tenant)).await;
+            passed += u32::from(answer.expect("an answer").allowed);
+        }
+        assert_eq!(passed, 3, "{endpoint}: the user's limit holds all the same");
+    }
+}
