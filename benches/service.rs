@@ -9,7 +9,8 @@
 //! threads, which answers every Check with a ready answer: what remains is what deciding costs. The
 //! load comes from h2load, 4 connections with 32 streams each, which costs a fraction of a tonic
 //! client. Servers are measured in turn, round after round, and the medians are compared: these
-//! machines are noisy. With two cores the server has one and the load the other.
+//! machines are noisy. With two cores the server has one and the load the other. Where the load is
+//! the slower side, the server's own processor time for an answer tells more than the rate.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -54,6 +55,8 @@ struct Contender {
     address: String,
     load: Load,
     rates: Vec<f64>,
+    /// Microseconds of processor time for one answer.
+    costs: Vec<f64>,
 }
 
 /// What is asked.
@@ -93,22 +96,36 @@ fn compare(seconds: usize, rounds: usize) {
                 Load::Batch => ("CheckBatch", &batch),
             };
             let url = format!("http://{}/ratelimit.v1.RateLimitService/{path}", contender.address);
-            let rate = h2load(&url, file, seconds);
+            let before = processor_seconds(contender.process.id());
+            let (answers, rate) = h2load(&url, file, seconds);
+            let spent = processor_seconds(contender.process.id()) - before;
             // The first round warms up.
             if round > 0 {
                 contender.rates.push(rate);
+                contender.costs.push(spent * 1e6 / answers);
             }
         }
         eprintln!("round {round} of {rounds}");
     }
-    println!("| what | per second | against the echo |");
-    println!("| --- | --- | --- |");
-    let echo = median(&mut contenders[0].rates);
+    println!("| what | per second | against the echo | processor µs each | against the echo |");
+    println!("| --- | --- | --- | --- | --- |");
+    let echo = (median(&mut contenders[0].rates), median(&mut contenders[0].costs));
     for contender in &mut contenders {
-        let rate = median(&mut contender.rates);
+        let (name, rate, cost) =
+            (contender.name, median(&mut contender.rates), median(&mut contender.costs));
         match contender.load {
-            Load::Check => println!("| {} | {rate:.0} | {:.2} |", contender.name, rate / echo),
-            Load::Batch => println!("| {} | {:.0} decisions | – |", contender.name, rate * 100.0),
+            Load::Check => println!(
+                "| {name} | {rate:.0} | {:.2} | {cost:.2} | {:.2} |",
+                rate / echo.0,
+                echo.1 / cost
+            ),
+            Load::Batch => {
+                println!(
+                    "| {name} | {:.0} decisions | – | {:.3} | – |",
+                    rate * 100.0,
+                    cost / 100.0
+                );
+            }
         }
     }
 }
@@ -138,7 +155,7 @@ impl Contender {
             serving.as_ref().and_then(|line| line.split("grpc=").nth(1)?.split(' ').next());
         let address = address.expect("an address").to_owned();
         std::thread::spawn(move || lines.for_each(drop));
-        Self { name, process, address, load, rates: Vec::new() }
+        Self { name, process, address, load, rates: Vec::new(), costs: Vec::new() }
     }
 }
 
@@ -149,8 +166,8 @@ impl Drop for Contender {
     }
 }
 
-/// Requests per second that h2load got answered, every one with status 200.
-fn h2load(url: &str, body: &std::path::Path, seconds: usize) -> f64 {
+/// Answers that h2load got, all of them with status 200, and how many in a second.
+fn h2load(url: &str, body: &std::path::Path, seconds: usize) -> (f64, f64) {
     let output = Command::new("h2load")
         .args(["-c", &CONNECTIONS.to_string(), "-m", &STREAMS.to_string(), "-t", "1"])
         .args(["-D", &seconds.to_string(), "-H", "content-type: application/grpc"])
@@ -161,10 +178,23 @@ fn h2load(url: &str, body: &std::path::Path, seconds: usize) -> f64 {
         .expect("h2load");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains(" 0 failed, 0 errored, 0 timeout"), "{text}");
-    let rate = text.lines().find_map(|line| {
-        line.strip_prefix("finished in ")?.split(", ").nth(1)?.strip_suffix(" req/s")?.parse().ok()
+    let number = |after: &str, before: &str| -> Option<f64> {
+        text.split(after).nth(1)?.split(before).next()?.trim().parse().ok()
+    };
+    let rate = number("finished in ", " req/s").or_else(|| {
+        text.split("finished in ").nth(1)?.split(", ").nth(1)?.split(' ').next()?.parse().ok()
     });
-    rate.unwrap_or_else(|| panic!("no rate in {text}"))
+    let answers = number("status codes: ", " 2xx");
+    answers.zip(rate).unwrap_or_else(|| panic!("no rate in {text}"))
+}
+
+/// What a process has used so far, all threads.
+fn processor_seconds(pid: u32) -> f64 {
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a running process");
+    let fields = stat.rsplit(") ").next().expect("fields after the name").split(' ');
+    let ticks: Vec<f64> = fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
+    ticks.iter().sum::<f64>() / TICKS_PER_SECOND
 }
 
 /// A gRPC message: no compression, its length, itself.
