@@ -14,7 +14,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     (
         "store",
         &["rules", "algorithm", "clock", "telemetry"],
-        &["tokio", "tracing", "thiserror", "smallvec", "hashbrown"],
+        &["tokio", "tracing", "thiserror", "smallvec", "hashbrown", "compact_str"],
     ),
     ("store/redis", &[], &["deadpool", "deadpool_redis", "futures_util"]),
     (
@@ -55,6 +55,7 @@ const CRATES: &[&str] = &[
     "arc_swap",
     "axum",
     "clap",
+    "compact_str",
     "deadpool",
     "deadpool_redis",
     "figment",

@@ -10,6 +10,8 @@
 //!
 //! **Source:** ITU-T I.371 (2004), section 5.4.1, the virtual scheduling algorithm.
 
+use std::num::NonZeroU32;
+
 use super::limit::divide;
 use super::{Cost, Decision, Limit, Outcome, is_from_the_future, time_to_live};
 use crate::clock::{Span, Timestamp};
@@ -25,13 +27,33 @@ pub struct State(Option<Arrival>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Arrival {
     tat: Timestamp,
-    /// Its part below a microsecond, in microseconds divided by the units of the rate.
-    part: u64,
-    at: Timestamp,
-    /// The rate: units per window.
-    units: u64,
+    /// Its part below a microsecond, in microseconds divided by the units of the rate: fewer than
+    /// those.
+    part: u32,
+    /// The rate: units per window, at most 10⁹.
+    units: NonZeroU32,
     window: Span,
+    at: Timestamp,
     expires_at: Timestamp,
+}
+
+impl Arrival {
+    /// The tat that is so far ahead of `at`, at the rate of `limit`: always there, because units
+    /// are from 1 to 10⁹ and a part is below them.
+    fn new(
+        (ahead, part): (Span, u64),
+        at: Timestamp,
+        limit: &Limit,
+        expires_at: Timestamp,
+    ) -> Option<Self> {
+        let part = u32::try_from(part).ok()?;
+        let units = NonZeroU32::new(u32::try_from(limit.units()).ok()?)?;
+        Some(Self { tat: at + ahead, part, units, window: limit.window(), at, expires_at })
+    }
+
+    fn units(&self) -> u64 {
+        self.units.get().into()
+    }
 }
 
 impl State {
@@ -80,8 +102,7 @@ pub(super) fn commit(
     let (ahead, part, at) = ahead_of(state, limit, now);
     let (ahead, part) = later(ahead, part, limit, cost.units());
     let expires_at = time_to_live(now, decision.reset_after);
-    let (units, window) = (limit.units(), limit.window());
-    state.0 = Some(Arrival { tat: at + ahead, part, at, units, window, expires_at });
+    state.0 = Arrival::new((ahead, part), at, limit, expires_at);
 }
 
 /// Moves the tat back by what of the emission intervals is still ahead; see [`super::still_out`].
@@ -95,12 +116,12 @@ pub(super) fn give_back(
     let (ahead, part, at) = ahead_of(state, limit, now);
     let left = (taken.at + taken.reset_after).since(now);
     let (whole, rest) = intervals(limit, cost.units()).min((left, 0));
-    state.0 = ((ahead, part) > (whole, rest)).then(|| {
+    state.0 = None;
+    if (ahead, part) > (whole, rest) {
         let (ahead, part) = earlier(ahead, part, limit, (whole, rest));
         let expires_at = time_to_live(now, ahead + Span::from_micros(u64::from(part > 0)));
-        let (units, window) = (limit.units(), limit.window());
-        Arrival { tat: at + ahead, part, at, units, window, expires_at }
-    });
+        state.0 = Arrival::new((ahead, part), at, limit, expires_at);
+    }
 }
 
 /// How far the tat is ahead of `now`, and the time that this is of.
@@ -118,11 +139,12 @@ fn ahead_of(state: &State, limit: &Limit, now: Timestamp) -> (Span, u64, Timesta
 /// How far the tat was ahead, at the rate of `limit`: as many units are in use at any rate.
 fn at_this_rate(arrival: &Arrival, limit: &Limit) -> (Span, u64) {
     let ahead = arrival.tat.since(arrival.at);
-    if (arrival.units, arrival.window) == (limit.units(), limit.window()) {
-        return (ahead, arrival.part);
+    let part = u64::from(arrival.part);
+    if (arrival.units(), arrival.window) == (limit.units(), limit.window()) {
+        return (ahead, part);
     }
     let window = arrival.window.as_micros();
-    let (whole, rest) = divide(ahead.as_micros(), arrival.units, arrival.part, window);
+    let (whole, rest) = divide(ahead.as_micros(), arrival.units(), part, window);
     intervals(limit, (whole + u64::from(rest > 0)).min(limit.burst()))
 }
 

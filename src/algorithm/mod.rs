@@ -240,6 +240,6 @@ mod tests {
 
     #[test]
     fn a_state_is_small() {
-        assert!(size_of::<State>() <= 56, "{} bytes", size_of::<State>());
+        assert!(size_of::<State>() <= 48, "{} bytes", size_of::<State>());
     }
 }

@@ -17,6 +17,7 @@ use crate::clock::{Deadline, Span};
 use crate::limiter::{Limiter, RuleDecision, Source, Verdict};
 use crate::rules::{self, Grant, InvalidRequest, Mode, OnStoreFailure, Rule};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
+use crate::telemetry::sharded::Timing;
 
 /// Most requests in a batch.
 const MAX_BATCH: usize = 1_000;
@@ -28,12 +29,14 @@ const IN_FLIGHT: usize = 64;
 pub struct Service {
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
+    timing: Timing,
 }
 
 impl Service {
     /// Answers by what `limiter` decides.
     pub fn new(limiter: Arc<Limiter>, metrics: Arc<Metrics>) -> Self {
-        Self { limiter, metrics }
+        let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: "grpc" });
+        Self { limiter, metrics, timing }
     }
 
     async fn decide(
@@ -41,7 +44,7 @@ impl Service {
         request: &CheckRequest,
         deadline: Deadline,
     ) -> Result<CheckResponse, Status> {
-        let timer = self.metrics.check_duration.get_or_create(&ApiLabels { api: "grpc" }).start();
+        let timer = self.timing.start();
         let request = parse(request).inspect_err(|error| self.count_rejected(error.field()))?;
         let verdict = self.limiter.check(&request, deadline).await?;
         timer.stop();
@@ -88,11 +91,19 @@ impl RateLimitService for Service {
             let valid = format!("requests: valid is up to {MAX_BATCH} of them");
             return Err(Status::invalid_argument(valid));
         }
-        let results = stream::iter(requests)
-            .map(|request| async move { self.decide_item(&request, deadline).await })
-            .buffered(IN_FLIGHT)
-            .collect()
-            .await;
+        let results = if self.limiter.store().decides_at_once() {
+            let mut results = Vec::with_capacity(requests.len());
+            for request in &requests {
+                results.push(self.decide_item(request, deadline).await);
+            }
+            results
+        } else {
+            stream::iter(requests)
+                .map(|request| async move { self.decide_item(&request, deadline).await })
+                .buffered(IN_FLIGHT)
+                .collect()
+                .await
+        };
         Ok(Response::new(CheckBatchResponse { results }))
     }
 

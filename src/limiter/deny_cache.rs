@@ -47,7 +47,7 @@ struct Shard {
 #[derive(Debug, Default)]
 struct Generation {
     since: Timestamp,
-    denials: HashMap<Box<str>, Denial>,
+    denials: HashMap<Box<[u8]>, Denial>,
 }
 
 /// A denial by the store.
@@ -93,7 +93,7 @@ impl DenyCache {
         let denial = Denial { revision, cost, asked_at, holds_until, decision: *decision };
         let mut shard = self.shard(key);
         shard.make_room(self.clock.now(), self.max_age, self.keys_per_generation);
-        shard.young.denials.insert(key.as_str().into(), denial);
+        shard.young.denials.insert(key.as_bytes().into(), denial);
     }
 
     /// What a request of this cost surely meets, with the waits that are left.
@@ -105,7 +105,7 @@ impl DenyCache {
     }
 
     fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
-        let hash = self.hasher.hash_one(key.as_str());
+        let hash = self.hasher.hash_one(key.as_bytes());
         let shard = usize::try_from(hash % SHARDS as u64).unwrap_or_default();
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,8 +113,8 @@ impl DenyCache {
 
 impl Shard {
     fn denial(&self, key: &Key) -> Option<Denial> {
-        let found = self.young.denials.get(key.as_str());
-        found.or_else(|| self.old.denials.get(key.as_str())).copied()
+        let found = self.young.denials.get(key.as_bytes());
+        found.or_else(|| self.old.denials.get(key.as_bytes())).copied()
     }
 
     /// Drops the older generation once the younger one has lived for `max_age` or is full: by

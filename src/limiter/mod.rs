@@ -5,6 +5,7 @@
 
 mod degradation;
 mod deny_cache;
+mod meter;
 mod taking;
 mod verdict;
 
@@ -19,13 +20,14 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use self::degradation::Degradation;
+use self::meter::Meter;
 use self::taking::{RuleHit, Settled, Taking};
 use self::verdict::uncounted;
 use crate::algorithm::{Cost, Decision, Outcome};
 use crate::clock::{Clock, Deadline};
 use crate::rules::{Grant, Match, Mode, OnStoreFailure, Request, RuleSet};
 use crate::store::{Hit, Intent, MemorySettings, MemoryStore, Store, StoreError};
-use crate::telemetry::metrics::{DecisionLabels, Metrics};
+use crate::telemetry::metrics::Metrics;
 
 /// Decides requests by the rules in force, in one store.
 #[derive(Debug)]
@@ -42,12 +44,21 @@ pub struct Limiter {
 }
 
 /// The rules in force and which configuration they come from.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Snapshot {
     /// The rules.
     pub rules: RuleSet,
     /// Counts the configurations that were taken, from 1.
     pub revision: u64,
+    /// What counts the decisions of each rule.
+    meters: Vec<Meter>,
+}
+
+impl Snapshot {
+    fn new(rules: RuleSet, revision: u64) -> Self {
+        let meters = rules.iter().map(|_| Meter::default()).collect();
+        Self { rules, revision, meters }
+    }
 }
 
 /// Why there is no verdict.
@@ -71,7 +82,7 @@ impl Limiter {
         let settings = MemorySettings::default();
         let fallback = MemoryStore::new(settings, Clock::default(), &metrics);
         Self {
-            snapshot: ArcSwap::from_pointee(Snapshot { rules, revision: 1 }),
+            snapshot: ArcSwap::from_pointee(Snapshot::new(rules, 1)),
             changes: watch::Sender::new(()),
             store,
             fallback: Store::Memory(fallback),
@@ -101,13 +112,15 @@ impl Limiter {
         request: &Request<'_>,
         deadline: Deadline,
     ) -> Result<Verdict, CheckError> {
-        let snapshot = self.snapshot.load_full();
+        let snapshot = self.snapshot.load();
         let matches = snapshot.rules.matching(request);
         let decisions = match self.remembered(&matches, request, snapshot.revision) {
             Some(decisions) => decisions,
             None => self.ask(&matches, request, snapshot.revision, deadline).await?,
         };
-        decisions.iter().for_each(|decided| self.observe(decided));
+        for decided in &decisions {
+            snapshot.meters[decided.position].count(decided, &self.metrics);
+        }
         Ok(Verdict::fold(decisions))
     }
 
@@ -119,7 +132,7 @@ impl Limiter {
             return before.revision;
         }
         let revision = before.revision + 1;
-        self.snapshot.store(Arc::new(Snapshot { rules, revision }));
+        self.snapshot.store(Arc::new(Snapshot::new(rules, revision)));
         self.metrics.config_revision.set(revision.cast_signed());
         self.changes.send_replace(());
         revision
@@ -167,7 +180,7 @@ impl Limiter {
             let enforced = limited && found.rule.mode == Mode::Enforced;
             let decision = cache.denial(&found.key, revision, request.cost());
             let decision = decision.filter(|_| enforced)?;
-            Some(RuleDecision::new(found.rule, found.grant, decision, Source::DenyCache))
+            Some(RuleDecision::new(found, decision, Source::DenyCache))
         };
         let denials: Decided = matches.iter().filter_map(denial).collect();
         if denials.is_empty() {
@@ -201,20 +214,6 @@ impl Limiter {
         }
         Ok(assemble(matches, &settled))
     }
-
-    fn observe(&self, decided: &RuleDecision) {
-        let labels = DecisionLabels {
-            rule: decided.rule.to_string(),
-            algorithm: decided.algorithm.name(),
-            outcome: match (decided.mode, decided.decision.is_allowed()) {
-                (_, true) => "allowed",
-                (Mode::Enforced, false) => "denied",
-                (Mode::Shadow, false) => "shadow_denied",
-            },
-            source: decided.source.name(),
-        };
-        self.metrics.decisions.get_or_create(&labels).inc();
-    }
 }
 
 type Decided = SmallVec<[RuleDecision; 1]>;
@@ -240,7 +239,7 @@ fn assemble(matches: &[Match<'_>], settled: &[Settled]) -> Decided {
             Grant::Limited(_) => (*settled.next().expect("each hit was settled"))?,
             grant => (without_store(grant), Source::Store),
         };
-        Some(RuleDecision::new(found.rule, found.grant, decision, source))
+        Some(RuleDecision::new(found, decision, source))
     });
     decided.collect()
 }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, Decision, Outcome};
 use crate::clock::{Span, Timestamp};
-use crate::rules::{Grant, Mode, Rule};
+use crate::rules::{Grant, Match, Mode};
 
 /// The outcome for a request.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct Verdict {
 /// What one rule says about a request.
 #[derive(Clone, Debug)]
 pub struct RuleDecision {
+    /// Where the rule stands in its set.
+    pub(super) position: usize,
     /// Name of the rule.
     pub rule: Arc<str>,
     /// Its algorithm.
@@ -82,11 +84,13 @@ impl Verdict {
 }
 
 impl RuleDecision {
-    pub(super) fn new(rule: &Rule, grant: Grant, decision: Decision, source: Source) -> Self {
+    pub(super) fn new(found: &Match<'_>, decision: Decision, source: Source) -> Self {
+        let Match { position, rule, grant, .. } = found;
         Self {
+            position: *position,
             rule: Arc::clone(&rule.name),
             algorithm: rule.algorithm,
-            grant,
+            grant: *grant,
             mode: rule.mode,
             decision,
             source,

@@ -2,75 +2,97 @@
 
 use std::fmt::Write;
 
-/// Rule + matched values, as text: a namespace for the rule, then the id.
+use smallvec::SmallVec;
+
+/// Rule + matched values, as text: the name of the rule, a colon, then the id. The default rule has
+/// no name here.
 ///
 /// Bytes that have a meaning in keys (`:`, `%`, braces) and control characters are
-/// percent-encoded in the id, so that no two ids share a key and every key can be typed.
+/// percent-encoded, so that no two ids share a key and every key can be typed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    text: String,
+    text: Text,
     /// Where the id starts, in bytes.
     id_at: usize,
 }
 
+/// Most keys are made and forgotten without an allocation.
+type Text = SmallVec<[u8; 56]>;
+
 impl Key {
-    /// The documented key of the default rule: `rate_limit:` and the id.
+    /// The key of the default rule.
     pub(super) fn of_default_rule<'a>(values: impl Iterator<Item = Option<&'a str>>) -> Self {
-        Self::new("rate_limit:".to_owned(), values)
+        Self::of_rule("", values)
     }
 
-    /// The key of a named rule: `rule:`, its name, and the id.
+    /// The key of a rule. The id is the values with `:` between them. One that is absent is a `%`
+    /// alone, which no value is encoded as.
     pub(super) fn of_rule<'a>(name: &str, values: impl Iterator<Item = Option<&'a str>>) -> Self {
-        let mut namespace = String::from("rule:");
-        push_encoded(&mut namespace, name);
-        namespace.push(':');
-        Self::new(namespace, values)
-    }
-
-    /// The id is the values with `:` between them. One that is absent is a `%` alone, which no
-    /// value is encoded as.
-    fn new<'a>(namespace: String, values: impl Iterator<Item = Option<&'a str>>) -> Self {
-        let mut text = namespace;
+        let mut text = Text::new();
+        push_encoded(&mut text, name);
+        text.push(b':');
         let id_at = text.len();
         for (position, value) in values.enumerate() {
             if position > 0 {
-                text.push(':');
+                text.push(b':');
             }
             match value {
                 Some(value) => push_encoded(&mut text, value),
-                None => text.push('%'),
+                None => text.push(b'%'),
             }
         }
         Self { text, id_at }
     }
 
-    /// The whole key: namespace, then id.
-    pub fn as_str(&self) -> &str {
+    /// The whole key, which is UTF-8.
+    pub fn as_bytes(&self) -> &[u8] {
         &self.text
     }
 
-    /// The part that names the rule, with its closing colon.
-    pub fn namespace(&self) -> &str {
-        &self.text[..self.id_at]
+    /// The rule, encoded; empty for the default rule.
+    pub fn rule(&self) -> &str {
+        as_text(&self.text[..self.id_at - 1])
     }
 
     /// The part that names whose state it is, encoded.
     pub fn id(&self) -> &str {
-        &self.text[self.id_at..]
+        as_text(&self.text[self.id_at..])
     }
 }
 
-fn push_encoded(text: &mut String, value: &str) {
+fn as_text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).expect("keys are put together from texts")
+}
+
+fn push_encoded(text: &mut Text, value: &str) {
+    // Nearly all values are plain.
+    let is_plain = value.bytes().fold(true, |plain, byte| plain & PLAIN[usize::from(byte)]);
+    if is_plain {
+        return text.extend_from_slice(value.as_bytes());
+    }
+    let mut encoded = String::new();
     for character in value.chars() {
         if matches!(character, ':' | '%' | '{' | '}') || character.is_control() {
             for byte in character.encode_utf8(&mut [0; 4]).bytes() {
-                let _infallible = write!(text, "%{byte:02X}");
+                let _infallible = write!(encoded, "%{byte:02X}");
             }
         } else {
-            text.push(character);
+            encoded.push(character);
         }
     }
+    text.extend_from_slice(encoded.as_bytes());
 }
+
+/// Bytes that stand for themselves in any text that consists of them alone.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte: u8 = b' ';
+    while byte < 0x7f {
+        plain[byte as usize] = !matches!(byte, b':' | b'%' | b'{' | b'}');
+        byte += 1;
+    }
+    plain
+};
 
 #[cfg(test)]
 mod tests {
@@ -82,10 +104,12 @@ mod tests {
     }
 
     #[test]
-    fn the_default_rule_has_the_documented_key() {
+    fn a_key_names_its_rule_and_whose_state_it_is() {
         let key = default_key("alice");
-        assert_eq!(key.as_str(), "rate_limit:alice");
-        assert_eq!((key.namespace(), key.id()), ("rate_limit:", "alice"));
+        assert_eq!((key.rule(), key.id()), ("", "alice"));
+        let key = Key::of_rule("p:y", [Some("a"), None, Some("")].into_iter());
+        assert_eq!((key.rule(), key.id()), ("p%3Ay", "a:%:"));
+        assert_eq!(key.as_bytes(), b"p%3Ay:a:%:");
     }
 
     #[test]
@@ -107,7 +131,7 @@ mod tests {
             let same_parts = one.0 != other.0 || one.1.len() == other.1.len();
             prop_assume!(same_parts);
             prop_assert_eq!(one == other, key(&one) == key(&other));
-            prop_assert!(!key(&one).as_str().contains(char::is_control));
+            prop_assert!(!as_text(key(&one).as_bytes()).contains(char::is_control));
         }
     }
 
@@ -120,7 +144,7 @@ mod tests {
     #[test]
     fn absent_empty_and_joined_values_differ() {
         let key = |values: &[Option<&str>]| Key::of_rule("r:1", values.iter().copied());
-        assert_eq!(key(&[Some("a"), Some("b")]).as_str(), "rule:r%3A1:a:b");
+        assert_eq!(key(&[Some("a"), Some("b")]).as_bytes(), b"r%3A1:a:b");
         let ids = [
             key(&[Some("a"), Some("b")]),
             key(&[Some("a:b")]),

@@ -35,6 +35,8 @@ pub struct RuleSet {
 /// What one rule has to say about a request.
 #[derive(Clone, Debug)]
 pub struct Match<'a> {
+    /// Where the rule stands in [`RuleSet::iter`].
+    pub position: usize,
     /// The rule.
     pub rule: &'a Rule,
     /// What it grants to this request.
@@ -76,13 +78,13 @@ impl RuleSet {
         let mut candidates: SmallVec<[usize; 8]> =
             looked_up.flatten().chain(&self.others).copied().collect();
         candidates.sort_unstable();
-        let rules = candidates.into_iter().map(|index| &self.named[index]);
+        let rules = candidates.into_iter().map(|index| (index + 1, &self.named[index]));
         let mut matches: Matches<'_> = rules
-            .filter(|rule| rule.matcher.fit(request).is_some())
-            .map(|rule| Match::new(rule, request))
+            .filter(|(_, rule)| rule.matcher.fit(request).is_some())
+            .map(|(position, rule)| Match::new(position, rule, request))
             .collect();
         if matches.iter().all(|other| other.rule.mode == Mode::Shadow) {
-            matches.push(Match::new(&self.default, request));
+            matches.push(Match::new(0, &self.default, request));
         }
         matches
     }
@@ -107,7 +109,7 @@ impl RuleSet {
 }
 
 impl<'a> Match<'a> {
-    fn new(rule: &'a Rule, request: &Request<'_>) -> Self {
-        Self { rule, grant: rule.grant_for(request), key: rule.key_for(request) }
+    fn new(position: usize, rule: &'a Rule, request: &Request<'_>) -> Self {
+        Self { position, rule, grant: rule.grant_for(request), key: rule.key_for(request) }
     }
 }

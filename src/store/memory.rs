@@ -12,15 +12,13 @@ use std::time::Duration;
 use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
-use self::shard::Shard;
+use self::shard::{Position, Shard};
 use super::{Decisions, Hit, Intent};
 use crate::algorithm::{Cost, Decision};
 use crate::clock::{Clock, Timestamp};
 use crate::rules::Mode;
 use crate::telemetry::metrics::Metrics;
 
-/// Slots that a request sweeps on its way, in each shard that it locks.
-const SWEPT_PER_REQUEST: usize = 2;
 /// Slots that are swept in the background under one lock: a few microseconds.
 const SWEPT_PER_LOCK: usize = 256;
 /// Time between two steps of the background sweep.
@@ -63,13 +61,20 @@ impl MemoryStore {
 
     /// Decides every hit and takes the units only if all allow. See [`super::Store::check`].
     pub fn check(&self, hits: &[Hit<'_>], intent: Intent) -> Decisions {
+        if let [hit] = hits {
+            let mut decisions = Decisions::new();
+            decisions.push(self.check_one(hit, intent));
+            return decisions;
+        }
         let places: SmallVec<[Place; 2]> = hits.iter().map(|hit| self.place(hit)).collect();
         let mut shards = self.lock(&places);
         let time = self.clock.now();
 
         let mut decisions = Decisions::with_capacity(hits.len());
         for (hit, place) in hits.iter().zip(&places) {
-            decisions.push(decide(of(&mut shards, place), place, hit, time, hit.cost));
+            let shard = of(&mut shards, place);
+            let found = shard.find(place.hash, hit.key.as_bytes());
+            decisions.push(decide(shard, found, hit, time, hit.cost));
         }
         let stops = |(hit, decision): (&Hit<'_>, &Decision)| {
             hit.mode == Mode::Enforced && !decision.is_allowed()
@@ -78,17 +83,28 @@ impl MemoryStore {
 
         for ((hit, place), decision) in hits.iter().zip(&places).zip(&mut decisions) {
             let shard = of(&mut shards, place);
+            // What was committed before may have moved it.
+            let found = shard.find(place.hash, hit.key.as_bytes());
             let takes = intent == Intent::Take && (all_allow || !decision.is_allowed());
-            if takes && hit.cost != Cost::NONE {
-                commit(shard, place, hit, time, decision);
-            } else if hit.cost != Cost::NONE {
-                let outcome = decision.outcome;
-                *decision = decide(shard, place, hit, time, Cost::NONE);
-                decision.outcome = outcome;
-            }
+            settle(shard, place.hash, found, hit, time, takes, decision);
         }
         see(&mut shards, &places, hits, time, &mut decisions);
         decisions
+    }
+
+    /// The common case: what there is to look up is looked up once.
+    fn check_one(&self, hit: &Hit<'_>, intent: Intent) -> Decision {
+        let Place { hash, shard } = self.place(hit);
+        let mut shard = lock(&self.shards[shard]);
+        let time = self.clock.now();
+        let found = shard.find(hash, hit.key.as_bytes());
+        let mut decision = decide(&shard, found, hit, time, hit.cost);
+        let takes = intent == Intent::Take;
+        settle(&mut shard, hash, found, hit, time, takes, &mut decision);
+        let window = hit.limit.window();
+        decision.wait_longer(shard.held(time, window).since(time));
+        shard.see(time, window);
+        decision
     }
 
     /// Gives back what was taken. See [`super::Store::give_back`].
@@ -100,8 +116,9 @@ impl MemoryStore {
         let mut decisions = Decisions::with_capacity(hits.len());
         for ((hit, place), taken) in hits.iter().zip(&places).zip(taken) {
             let shard = of(&mut shards, place);
-            give_back(shard, place, hit, time, taken);
-            decisions.push(decide(shard, place, hit, time, Cost::NONE));
+            let found = shard.find(place.hash, hit.key.as_bytes());
+            give_back(shard, found, hit, time, taken);
+            decisions.push(decide(shard, found, hit, time, Cost::NONE));
         }
         see(&mut shards, &places, hits, time, &mut decisions);
         decisions
@@ -121,7 +138,7 @@ impl MemoryStore {
     }
 
     fn place(&self, hit: &Hit<'_>) -> Place {
-        let hash = self.hasher.hash_one(hit.key.as_str());
+        let hash = self.hasher.hash_one(hit.key.as_bytes());
         // A shard's table takes the low bits and the very top ones.
         let shard = (hash >> 32) as usize % self.shards.len();
         Place { hash, shard }
@@ -146,38 +163,67 @@ struct Place {
     shard: usize,
 }
 
-fn decide(shard: &Shard, place: &Place, hit: &Hit<'_>, time: Timestamp, cost: Cost) -> Decision {
+fn decide(
+    shard: &Shard,
+    found: Option<Position>,
+    hit: &Hit<'_>,
+    time: Timestamp,
+    cost: Cost,
+) -> Decision {
     let now = shard.held(time, hit.limit.window());
-    let state = shard.state(place.hash, hit.key.as_str(), time);
-    hit.algorithm.decide(state, hit.limit, now, cost)
+    hit.algorithm.decide(shard.state(found, time), hit.limit, now, cost)
 }
 
-fn commit(shard: &mut Shard, place: &Place, hit: &Hit<'_>, time: Timestamp, decision: &Decision) {
-    let now = shard.held(time, hit.limit.window());
-    let key = hit.key.as_str();
-    // A denial that finds no state leaves none: nobody's room is taken by what never passed.
-    if !decision.is_allowed() && !shard.holds(place.hash, key) {
+/// Takes what was decided; where nothing is to be taken, tells the numbers of the state as it
+/// stays.
+fn settle(
+    shard: &mut Shard,
+    hash: u64,
+    found: Option<Position>,
+    hit: &Hit<'_>,
+    time: Timestamp,
+    takes: bool,
+    decision: &mut Decision,
+) {
+    if hit.cost == Cost::NONE {
         return;
     }
-    shard.update(place.hash, key, time, |state| {
+    if !takes {
+        let outcome = decision.outcome;
+        *decision = decide(shard, found, hit, time, Cost::NONE);
+        decision.outcome = outcome;
+        return;
+    }
+    let place = match found {
+        Some(place) => place,
+        None if decision.is_allowed() => shard.insert(hash, hit.key.as_bytes(), time),
+        // A denial that finds no state leaves none: nobody's room is taken by what never passed.
+        None => return,
+    };
+    let now = shard.held(time, hit.limit.window());
+    shard.update(place, time, |state| {
         hit.algorithm.commit(state, hit.limit, now, hit.cost, decision);
         decision.remaining == 0
     });
 }
 
-fn give_back(shard: &mut Shard, place: &Place, hit: &Hit<'_>, time: Timestamp, taken: &Decision) {
+fn give_back(
+    shard: &mut Shard,
+    found: Option<Position>,
+    hit: &Hit<'_>,
+    time: Timestamp,
+    taken: &Decision,
+) {
     let now = shard.held(time, hit.limit.window());
-    let (key, cost) = (hit.key.as_str(), hit.cost_of(taken));
-    if cost == Cost::NONE || !shard.holds(place.hash, key) {
-        return;
-    }
-    shard.update(place.hash, key, time, |state| {
+    let cost = hit.cost_of(taken);
+    let Some(place) = found.filter(|_| cost != Cost::NONE) else { return };
+    shard.update(place, time, |state| {
         hit.algorithm.give_back(state, hit.limit, now, cost, taken);
         hit.algorithm.decide(state, hit.limit, now, Cost::NONE).remaining == 0
     });
 }
 
-/// Notes in each shard that it has decided, tells of clocks that are held, and sweeps.
+/// Notes in each shard that it has decided, and tells of clocks that are held.
 fn see(
     shards: &mut LockedShards<'_>,
     places: &[Place],
@@ -189,9 +235,6 @@ fn see(
         let (shard, window) = (of(shards, place), hit.limit.window());
         decision.wait_longer(shard.held(time, window).since(time));
         shard.see(time, window);
-    }
-    for (_, shard) in shards {
-        shard.sweep(SWEPT_PER_REQUEST, time);
     }
 }
 

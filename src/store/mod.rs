@@ -129,6 +129,11 @@ impl Store {
         }
     }
 
+    /// Is there nothing to wait for? Then nothing is gained by asking for much at the same time.
+    pub const fn decides_at_once(&self) -> bool {
+        matches!(self, Self::Memory(_))
+    }
+
     /// Does the work in the background, for ever: expiry in memory, connections to Redis.
     pub async fn tend(&self) {
         match self {

@@ -2,30 +2,22 @@
 //!
 //! Labels are rule names and enums only: no label ever holds a user, a key or an address.
 
-use std::time::Instant;
-
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
-/// Upper bounds in seconds: from 10 µs, where a decision in memory is, to 1 s.
-const BUCKETS: [f64; 16] = [
-    0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025,
-    0.05, 0.1, 0.25, 0.5, 1.0,
-];
+use super::sharded::{ShardedCounter, Timing};
 
 /// The metrics of one server.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     /// Decisions by rule, algorithm, outcome and source.
-    pub decisions: Family<DecisionLabels, Counter>,
+    pub decisions: Family<DecisionLabels, ShardedCounter>,
     /// Seconds from request to verdict, by API.
     pub check_duration: Family<ApiLabels, Timing>,
     /// Seconds that the store took, by operation.
@@ -45,7 +37,7 @@ pub struct Metrics {
     /// Breakers: 0 all closed, 1 one is half-open, 2 one is open.
     pub breaker_state: Gauge,
     /// Denials that were answered without the store.
-    pub deny_cache_hits: Counter,
+    pub deny_cache_hits: ShardedCounter,
     /// Requests that were rejected as invalid, by the field that was.
     pub rejected: Family<ReasonLabels, Counter>,
     /// Store calls whose fate is unknown: sent, and never answered.
@@ -58,53 +50,6 @@ pub struct Metrics {
     pub config_revision: Gauge,
     /// 1 if the last configuration that was read is in force, 0 if it was refused.
     pub config_last_reload_successful: Gauge,
-}
-
-/// A histogram of how long something takes, in seconds.
-#[derive(Clone, Debug)]
-pub struct Timing(Histogram);
-
-/// What is being timed.
-#[derive(Debug)]
-#[must_use = "nothing is noted before it stops"]
-pub struct Timer {
-    started: Instant,
-    histogram: Histogram,
-}
-
-impl Timing {
-    /// Starts to time something.
-    #[expect(clippy::disallowed_methods, reason = "how long a call took is seen, never acted on")]
-    pub fn start(&self) -> Timer {
-        Timer { started: Instant::now(), histogram: self.0.clone() }
-    }
-}
-
-impl Timer {
-    /// Notes the time since the start. What is dropped before is not noted.
-    pub fn stop(self) {
-        self.histogram.observe(self.started.elapsed().as_secs_f64());
-    }
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self(Histogram::new(BUCKETS))
-    }
-}
-
-impl TypedMetric for Timing {
-    const TYPE: MetricType = MetricType::Histogram;
-}
-
-impl EncodeMetric for Timing {
-    fn encode(&self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        self.0.encode(encoder)
-    }
-
-    fn metric_type(&self) -> MetricType {
-        Self::TYPE
-    }
 }
 
 /// Labels of a decision.
@@ -181,7 +126,7 @@ impl Metrics {
             expired: Counter::default(),
             give_back_errors: Counter::default(),
             breaker_state: Gauge::default(),
-            deny_cache_hits: Counter::default(),
+            deny_cache_hits: ShardedCounter::default(),
             rejected: Family::default(),
             ambiguous: Counter::default(),
             memory_keys: Gauge::default(),

@@ -8,6 +8,7 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use compact_str::CompactString;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::algorithm::State;
@@ -16,6 +17,9 @@ use crate::telemetry::metrics::Metrics;
 
 /// Slots that are looked at for one to evict.
 const CANDIDATES: usize = 16;
+
+/// Slots that are looked at for each new key: more than one, so that expired ones run out.
+const SWEPT_PER_INSERT: usize = 2;
 
 /// A part of all keys, behind one lock.
 #[derive(Debug)]
@@ -32,9 +36,14 @@ pub(super) struct Shard {
     metrics: Arc<Metrics>,
 }
 
+/// A slot of a shard.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Position(usize);
+
 #[derive(Debug)]
 struct Slot {
-    key: Box<str>,
+    /// Most keys are short: up to 24 bytes lie in the slot itself.
+    key: CompactString,
     state: State,
     /// Nobody must get out of a limit because there was no room for it.
     at_limit: bool,
@@ -74,33 +83,49 @@ impl Shard {
         time.hold(self.seen.at(window), window)
     }
 
-    /// Is there a slot for this key?
-    pub(super) fn holds(&self, hash: u64, key: &str) -> bool {
-        self.position(hash, key).is_some()
+    /// Where a key is remembered, until the next change of this shard.
+    pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<Position> {
+        let is_its = |slot: &u32| self.slots[*slot as usize].key.as_bytes() == key;
+        self.index.find(hash, is_its).map(|slot| Position(*slot as usize))
     }
 
-    /// What is remembered of a key at `time`.
-    pub(super) fn state(&self, hash: u64, key: &str, time: Timestamp) -> &State {
-        self.position(hash, key)
-            .map(|position| &self.slots[position])
+    /// What is remembered at `time`.
+    pub(super) fn state(&self, position: Option<Position>, time: Timestamp) -> &State {
+        position
+            .map(|Position(position)| &self.slots[position])
             .filter(|slot| !slot.is_expired(time))
             .map_or(&State::None, |slot| &slot.state)
     }
 
-    /// Changes the state of a key; `change` tells whether it is at its limit.
+    /// Changes what is remembered; `change` tells whether the id is at its limit.
     pub(super) fn update(
         &mut self,
-        hash: u64,
-        key: &str,
+        Position(position): Position,
         time: Timestamp,
         change: impl FnOnce(&mut State) -> bool,
     ) {
-        let position = self.position(hash, key).unwrap_or_else(|| self.insert(hash, key, time));
         let slot = &mut self.slots[position];
         if slot.is_expired(time) {
             slot.state = State::None;
         }
         slot.at_limit = change(&mut slot.state);
+    }
+
+    /// Makes a place for a key that has none. Every so often one that is expired is dropped.
+    pub(super) fn insert(&mut self, hash: u64, key: &[u8], time: Timestamp) -> Position {
+        self.sweep(SWEPT_PER_INSERT, time);
+        if self.slots.len() >= self.max_keys {
+            self.evict(time);
+        }
+        let position = self.slots.len();
+        let key = CompactString::from_utf8_lossy(key);
+        self.slots.push(Slot { key, state: State::None, at_limit: false });
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        self.index.insert_unique(hash, slot_number(position), |slot| {
+            hasher.hash_one(slots[*slot as usize].key.as_bytes())
+        });
+        self.metrics.memory_keys.inc();
+        Position(position)
     }
 
     /// Looks at the next `count` slots and drops the expired ones.
@@ -114,25 +139,6 @@ impl Shard {
                 _ => self.cursor += 1,
             }
         }
-    }
-
-    fn position(&self, hash: u64, key: &str) -> Option<usize> {
-        let slot = self.index.find(hash, |slot| *self.slots[*slot as usize].key == *key);
-        slot.map(|slot| *slot as usize)
-    }
-
-    fn insert(&mut self, hash: u64, key: &str, time: Timestamp) -> usize {
-        if self.slots.len() >= self.max_keys {
-            self.evict(time);
-        }
-        let position = self.slots.len();
-        self.slots.push(Slot { key: key.into(), state: State::None, at_limit: false });
-        let (slots, hasher) = (&self.slots, &self.hasher);
-        self.index.insert_unique(hash, slot_number(position), |slot| {
-            hasher.hash_one(&*slots[*slot as usize].key)
-        });
-        self.metrics.memory_keys.inc();
-        position
     }
 
     /// Makes room for one key.
@@ -163,7 +169,7 @@ impl Shard {
     }
 
     fn entry_of(&mut self, position: usize) -> hashbrown::hash_table::OccupiedEntry<'_, u32> {
-        let hash = self.hasher.hash_one(&*self.slots[position].key);
+        let hash = self.hasher.hash_one(self.slots[position].key.as_bytes());
         self.index
             .find_entry(hash, |slot| *slot as usize == position)
             .expect("every slot is in the index")

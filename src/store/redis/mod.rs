@@ -44,6 +44,7 @@ use crate::algorithm::Decision;
 use crate::clock::{Deadline, SystemClock};
 use crate::rules::Key;
 use crate::telemetry::metrics::{Metrics, OperationLabels};
+use crate::telemetry::sharded::Timing;
 
 /// State in Redis, shared by any number of instances.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ pub struct RedisStore {
     /// Together they make each call's nonce unique among all instances.
     instance: u64,
     calls: AtomicU64,
+    checks: Timing,
+    give_backs: Timing,
     metrics: Arc<Metrics>,
 }
 
@@ -70,6 +73,8 @@ impl RedisStore {
     pub fn new(settings: &RedisSettings, metrics: Arc<Metrics>) -> Result<Self, SettingError> {
         let local = SystemClock::new();
         let topology = Topology::new(settings, local, &metrics)?;
+        let timing =
+            |operation| metrics.store_duration.get_or_create_owned(&OperationLabels { operation });
         let room = usize::try_from(settings.max_in_flight).unwrap_or(Semaphore::MAX_PERMITS);
         Ok(Self {
             naming: Naming::new(settings.key_prefix.clone(), topology.style()),
@@ -80,6 +85,8 @@ impl RedisStore {
             room: Semaphore::new(room.min(Semaphore::MAX_PERMITS)),
             instance: RandomState::new().hash_one("instance"),
             calls: AtomicU64::new(0),
+            checks: timing("check"),
+            give_backs: timing("give_back"),
             metrics,
         })
     }
@@ -95,7 +102,7 @@ impl RedisStore {
         intent: Intent,
         deadline: Deadline,
     ) -> Result<Decisions, StoreError> {
-        self.measure("check", hits, Purpose::Check(intent), deadline).await
+        self.measure(&self.checks, hits, Purpose::Check(intent), deadline).await
     }
 
     /// Gives back what was taken. See [`super::Store::give_back`].
@@ -108,7 +115,7 @@ impl RedisStore {
         hits: &[Hit<'_>],
         taken: &[Decision],
     ) -> Result<Decisions, StoreError> {
-        self.measure("give_back", hits, Purpose::GiveBack(taken), Deadline::NEVER).await
+        self.measure(&self.give_backs, hits, Purpose::GiveBack(taken), Deadline::NEVER).await
     }
 
     /// Where the state of a key is. See [`super::Store::place`].
@@ -143,13 +150,12 @@ impl RedisStore {
 
     async fn measure(
         &self,
-        operation: &'static str,
+        timing: &Timing,
         hits: &[Hit<'_>],
         purpose: Purpose<'_>,
         deadline: Deadline,
     ) -> Result<Decisions, StoreError> {
-        let operation = OperationLabels { operation };
-        let timer = self.metrics.store_duration.get_or_create(&operation).start();
+        let timer = timing.start();
         let decisions = self.decide(hits, purpose, deadline).await;
         timer.stop();
         if decisions.as_ref().is_err_and(StoreError::is_ambiguous) {

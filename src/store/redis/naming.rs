@@ -29,11 +29,16 @@ impl Naming {
 
     /// The name of a key in Redis.
     pub(super) fn name(&self, key: &Key) -> String {
-        let (prefix, namespace) = (&self.prefix, key.namespace());
-        match self.style {
-            Style::Plain => format!("{prefix}:{namespace}{}", key.id()),
-            Style::Tagged => format!("{prefix}:{namespace}{{{}}}", tag(key)),
+        let mut name = format!("{}:", self.prefix);
+        match key.rule() {
+            "" => name.push_str("rate_limit:"),
+            rule => name.extend(["rule:", rule, ":"]),
         }
+        match self.style {
+            Style::Plain => name.push_str(key.id()),
+            Style::Tagged => name.extend(["{", tag(key), "}"]),
+        }
+        name
     }
 
     /// The slot of a key; 0 where there are no slots.

@@ -1,0 +1,50 @@
+//! Counts the decisions of one rule: to look a counter up by its labels would cost more than to
+//! decide.
+
+use std::sync::OnceLock;
+
+use super::{RuleDecision, Source};
+use crate::rules::Mode;
+use crate::telemetry::metrics::{DecisionLabels, Metrics};
+use crate::telemetry::sharded::ShardedCounter;
+
+/// What a decision of a rule comes to.
+#[derive(Clone, Copy)]
+enum Outcome {
+    Allowed,
+    Denied,
+    ShadowDenied,
+}
+
+/// The counters of one rule for what the store decides. They appear with their first decision.
+#[derive(Debug, Default)]
+pub(super) struct Meter([OnceLock<ShardedCounter>; 3]);
+
+impl Meter {
+    /// Counts a decision of this rule.
+    pub(super) fn count(&self, decided: &RuleDecision, metrics: &Metrics) {
+        let outcome = match (decided.mode, decided.decision.is_allowed()) {
+            (_, true) => Outcome::Allowed,
+            (Mode::Enforced, false) => Outcome::Denied,
+            (Mode::Shadow, false) => Outcome::ShadowDenied,
+        };
+        let counter = || metrics.decisions.get_or_create_owned(&labels(decided, outcome));
+        match decided.source {
+            Source::Store => self.0[outcome as usize].get_or_init(counter).inc(),
+            _ => counter().inc(),
+        };
+    }
+}
+
+fn labels(decided: &RuleDecision, outcome: Outcome) -> DecisionLabels {
+    DecisionLabels {
+        rule: decided.rule.to_string(),
+        algorithm: decided.algorithm.name(),
+        outcome: match outcome {
+            Outcome::Allowed => "allowed",
+            Outcome::Denied => "denied",
+            Outcome::ShadowDenied => "shadow_denied",
+        },
+        source: decided.source.name(),
+    }
+}

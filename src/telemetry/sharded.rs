@@ -1,0 +1,188 @@
+//! Counters and histograms that threads write without waiting for each other.
+//!
+//! Every decision counts in several of them. One number that all threads add to would travel from
+//! core to core with each; so each thread adds to a part of its own, and whoever reads adds up.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::counter::{Atomic, Counter};
+use prometheus_client::metrics::{MetricType, TypedMetric};
+
+/// Threads beyond as many share a part.
+const SHARDS: usize = 8;
+
+/// Upper bounds in nanoseconds: from 10 µs, where a decision in memory is, to 1 s.
+const BOUNDS: [u64; 16] = [
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+];
+
+const NANOS_PER_SECOND: f64 = 1e9;
+
+/// A counter in parts.
+pub type ShardedCounter = Counter<u64, Parts>;
+
+/// The parts of a counter.
+#[derive(Debug, Default)]
+pub struct Parts([Part; SHARDS]);
+
+/// A number on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Part(AtomicU64);
+
+impl Atomic<u64> for Parts {
+    fn inc(&self) -> u64 {
+        self.inc_by(1)
+    }
+
+    fn inc_by(&self, more: u64) -> u64 {
+        self.0[shard()].0.fetch_add(more, Ordering::Relaxed)
+    }
+
+    fn get(&self) -> u64 {
+        self.0.iter().map(|part| part.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// The part of this thread.
+fn shard() -> usize {
+    thread_local! {
+        static SHARD: Cell<usize> = {
+            static NEXT: AtomicUsize = AtomicUsize::new(0);
+            Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS)
+        };
+    }
+    SHARD.get()
+}
+
+/// A histogram of how long something takes, in seconds.
+#[derive(Clone, Debug, Default)]
+pub struct Timing(Arc<[TimingPart; SHARDS]>);
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct TimingPart {
+    /// The last one is of what took longer than every bound.
+    buckets: [AtomicU64; BOUNDS.len() + 1],
+    sum_nanos: AtomicU64,
+}
+
+/// What is being timed.
+#[must_use = "nothing is noted before it stops"]
+pub struct Timer<'a> {
+    started: Instant,
+    timing: &'a Timing,
+}
+
+impl Timing {
+    /// Starts to time something.
+    #[expect(clippy::disallowed_methods, reason = "how long a call took is seen, never acted on")]
+    pub fn start(&self) -> Timer<'_> {
+        Timer { started: Instant::now(), timing: self }
+    }
+
+    fn observe(&self, nanos: u64) {
+        let part = &self.0[shard()];
+        let bucket = BOUNDS.partition_point(|bound| nanos > *bound);
+        part.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        part.sum_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+}
+
+impl Timer<'_> {
+    /// Notes the time since the start. What is dropped before is not noted.
+    pub fn stop(self) {
+        let nanos = self.started.elapsed().as_nanos();
+        self.timing.observe(u64::try_from(nanos).unwrap_or(u64::MAX));
+    }
+}
+
+impl fmt::Debug for Timer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Timer({:?})", self.started)
+    }
+}
+
+impl TypedMetric for Timing {
+    const TYPE: MetricType = MetricType::Histogram;
+}
+
+impl EncodeMetric for Timing {
+    #[expect(clippy::cast_precision_loss, reason = "nanoseconds are shown as seconds")]
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let of = |bucket: usize| -> u64 {
+            self.0.iter().map(|part| part.buckets[bucket].load(Ordering::Relaxed)).sum()
+        };
+        let bounds = BOUNDS.iter().map(|bound| *bound as f64 / NANOS_PER_SECOND);
+        let buckets: Vec<(f64, u64)> =
+            bounds.chain([f64::INFINITY]).enumerate().map(|(i, bound)| (bound, of(i))).collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let nanos: u64 = self.0.iter().map(|part| part.sum_nanos.load(Ordering::Relaxed)).sum();
+        let sum = nanos as f64 / NANOS_PER_SECOND;
+        encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
+    #[test]
+    fn what_several_threads_count_adds_up() {
+        let counter = ShardedCounter::default();
+        std::thread::scope(|scope| {
+            for _ in 0..2 * SHARDS {
+                scope.spawn(|| (0..1000).for_each(|_| _ = counter.inc()));
+            }
+        });
+        assert_eq!(counter.get(), 16_000);
+    }
+
+    #[test]
+    fn buckets_are_cumulative_seconds() {
+        let timing = Timing::default();
+        for nanos in [0, 10_000, 10_001, 1_000_000_001] {
+            timing.observe(nanos);
+        }
+        let mut registry = Registry::default();
+        registry.register("t", "T", timing);
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("writing to a string does not fail");
+        for line in [
+            "t_sum 1.000020002",
+            "t_count 4",
+            "t_bucket{le=\"0.00001\"} 2",
+            "t_bucket{le=\"0.000025\"} 3",
+            "t_bucket{le=\"1.0\"} 3",
+            "t_bucket{le=\"+Inf\"} 4",
+        ] {
+            assert!(text.lines().any(|of| of == line), "{line}:\n{text}");
+        }
+    }
+}
