@@ -118,6 +118,27 @@ impl Rlaas {
         line.parse().ok()
     }
 
+    /// The sum of a metric over all series that have these labels, such as `kind="lost"`.
+    pub async fn metric_sum(&self, name: &str, labels: &[&str]) -> u64 {
+        let (_, text) = self.get("/metrics").await;
+        let value = |line: &str| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let (of, with) = series.split_once('{').unwrap_or((series, ""));
+            let fits = of == name && labels.iter().all(|label| with.contains(label));
+            fits.then(|| value.parse::<u64>().ok())?
+        };
+        text.lines().filter_map(value).sum()
+    }
+
+    /// Memory in use, in KiB.
+    pub fn resident_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.pid());
+        let status = std::fs::read_to_string(path).expect("a running server");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        number.expect("the size of a process")
+    }
+
     pub fn pid(&self) -> u32 {
         self.process.id()
     }

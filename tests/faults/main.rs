@@ -3,11 +3,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod cluster;
 mod drain;
 mod load;
-mod places;
+mod policies;
 mod redis;
 mod reload;
-mod sentinel;
-mod tls;
+mod restarts;
+mod wire;

@@ -12,10 +12,7 @@ use tonic_health::pb::health_client::HealthClient;
 use super::common::eventually;
 use super::common::process::{Rlaas, check, signal};
 use super::common::redis::{RedisServer, free_port};
-use super::load::Load;
-
-const WIDE: &str = "rate-limiter.max-requests=1000000000";
-const WINDOW: &str = "rate-limiter.use-algo=fixed-window";
+use super::load::{Load, WIDE, WINDOW, counted};
 
 #[tokio::test]
 async fn f01_killed_and_started_again_under_load() {
@@ -55,8 +52,7 @@ async fn f03_a_hung_redis_holds_nobody_up() {
     load.more_pass(1, Duration::from_secs(1)).await;
     load.more_pass(200, Duration::from_secs(5)).await;
     let tally = load.finish().await;
-    let calls = tally.passed.load(Ordering::Relaxed) + tally.unavailable.load(Ordering::Relaxed);
-    let counted: u64 = redis.keys().iter().map(|key| redis.query::<u64>(&["GET", key])).sum();
+    let (counted, calls) = (counted(&redis), tally.calls());
     assert!(counted <= calls, "{counted} counted, {calls} calls");
     assert!(counted >= tally.passed.load(Ordering::Relaxed), "{counted} counted");
 }
@@ -122,7 +118,7 @@ async fn f12_script_flush_goes_unnoticed() {
     }
     let tally = load.finish().await;
     assert_eq!(tally.unavailable.load(Ordering::Relaxed), 0);
-    let counted: u64 = redis.keys().iter().map(|key| redis.query::<u64>(&["GET", key])).sum();
+    let counted = counted(&redis);
     assert_eq!(counted, tally.passed.load(Ordering::Relaxed));
 }
 

@@ -1,0 +1,230 @@
+//! What rules say while the store does not: `error`, `allow`, `deny`, `local`, alone and together.
+
+use rlaas::algorithm::Algorithm;
+use rlaas::api::proto::{CheckRequest, CheckResponse};
+use tonic::Code;
+
+use super::common::process::{Rlaas, check, request};
+use super::common::redis::{RedisServer, free_port};
+use super::common::{TempDir, eventually};
+use super::load::{Client, RECOVERY, SOON, assert_sound, breaker, up};
+
+/// A rule for every policy; its name is in each resource that it matches. All windows are longer
+/// than any test.
+const RULES: &str = "
+# Applies beside a shadow.
+rate-limiter: {fail-open: true}
+rules:
+  - {name: allow, match: {resource: [/allow, /allow+local]}, algorithm: fixed, limit: 10,
+     window: 366d, on-store-failure: allow}
+  - {name: deny, match: {resource: [/deny, /deny+local]}, algorithm: fixed, limit: 10,
+     window: 366d, on-store-failure: deny}
+  - {name: local, match: {resource: [/local, /allow+local, /deny+local, /error+local]},
+     algorithm: fixed, limit: 10, window: 366d, on-store-failure: local, local-share: 0.5}
+  - {name: error, match: {resource: [/error+local, /error, /ban+error]}, algorithm: fixed,
+     limit: 10, window: 366d}
+  - {name: ban, endpoint: /ban+error, algorithm: fixed, limit: 10, window: 366d,
+     overrides: [{match: {user_id: '*'}, limit: 0}]}
+  - {name: shadow, endpoint: /shadow, algorithm: fixed, limit: 1, window: 366d, shadow: true}
+  - {name: opens, endpoint: /opens, algorithm: fixed, limit: 10, window: 366d,
+     breaker-opens-rule: true}
+";
+
+fn to(resource: &str, user: &str) -> CheckRequest {
+    CheckRequest { resource: resource.to_owned(), ..request(user) }
+}
+
+async fn ask(client: &mut Client, resource: &str, user: &str) -> CheckResponse {
+    let answer = client.check(to(resource, user)).await;
+    answer.unwrap_or_else(|status| panic!("{resource}: {status:?}")).into_inner()
+}
+
+/// How many of these calls are allowed.
+async fn allowed(client: &mut Client, resource: &str, user: &str, calls: usize) -> usize {
+    let mut allowed = 0;
+    for _ in 0..calls {
+        allowed += usize::from(ask(client, resource, user).await.allowed);
+    }
+    allowed
+}
+
+/// (allowed, source, reason)
+fn summary(answer: &CheckResponse) -> (bool, &'static str, &'static str) {
+    (answer.allowed, answer.source().as_str_name(), answer.reason().as_str_name())
+}
+
+fn start(rules: &str, url: &str) -> (TempDir, Rlaas) {
+    let dir = TempDir::new();
+    let file = dir.write("rlaas.yaml", rules);
+    let url = format!("store.redis.url={url}");
+    let settings = ["store.backend=redis", &url, "store.redis.timeout=10s"];
+    let server = Rlaas::start_from(&file, &settings);
+    (dir, server)
+}
+
+fn nowhere() -> String {
+    format!("redis://127.0.0.1:{}", free_port())
+}
+
+#[tokio::test]
+async fn each_policy_answers_in_its_way_and_says_so() {
+    let (_dir, server) = start(RULES, &nowhere());
+    let mut client = server.client().await;
+    for dry_run in [false, true] {
+        for cost in [None, Some(0), Some(3)] {
+            let request = |resource| CheckRequest { cost, dry_run, ..to(resource, "alice") };
+            let passes = client.check(request("/allow")).await.expect("an answer").into_inner();
+            assert_eq!(summary(&passes), (true, "FAIL_OPEN", "STORE_UNAVAILABLE"));
+            let denied = client.check(request("/deny")).await.expect("an answer").into_inner();
+            assert_eq!(summary(&denied), (false, "FAIL_CLOSED", "STORE_UNAVAILABLE"));
+            let wait = denied.retry_after.expect("a wait");
+            assert!(wait.seconds > 0 || wait.nanos > 0, "{wait:?}");
+            let error = client.check(request("/error")).await.expect_err("no decision");
+            assert_eq!((error.code(), error.message()), (Code::Unavailable, "store unavailable"));
+            let shadow = client.check(request("/shadow")).await.expect("an answer").into_inner();
+            assert_eq!(summary(&shadow), (true, "FAIL_OPEN", "STORE_UNAVAILABLE"));
+        }
+    }
+    // Nothing is known of the other rule, and nothing has to be.
+    let banned = ask(&mut client, "/ban+error", "alice").await;
+    assert_eq!(summary(&banned), (false, "STORE", "BANNED"));
+    assert_eq!(banned.retry_after, None);
+
+    let rule = |name: &str| format!("rule=\"{name}\"");
+    let fail_open = "rate_limiter_fail_open_total";
+    assert_eq!(server.metric_sum(fail_open, &[&rule("allow")]).await, 6);
+    assert_eq!(server.metric_sum(fail_open, &[&rule("shadow")]).await, 6);
+    assert_eq!(server.metric_sum(fail_open, &[&rule("default")]).await, 6);
+    assert_eq!(server.metric_sum(fail_open, &[]).await, 18);
+    for policy in ["allow", "deny"] {
+        let labels = [&*rule(policy), &format!("policy=\"{policy}\"")];
+        assert_eq!(server.metric_sum("rlaas_degraded_total", &labels).await, 6, "{policy}");
+    }
+    let kinds = ["kind=\"unreachable\"", "kind=\"breaker_open\""];
+    let mut of_kinds = 0;
+    for kind in kinds {
+        of_kinds += server.metric_sum("rlaas_degraded_total", &[kind]).await;
+    }
+    assert_eq!(of_kinds, server.metric_sum("rlaas_degraded_total", &[]).await);
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn alone_an_instance_grants_its_share_by_every_algorithm() {
+    let rule = |algorithm: &Algorithm| {
+        let name = algorithm.name();
+        format!(
+            "  - {{name: {name}, algorithm: {name}, endpoint: /{name}, limit: 10, window: 366d, \
+             on-store-failure: local, local-share: 0.3}}\n"
+        )
+    };
+    let rules: String = Algorithm::ALL.iter().map(rule).collect();
+    let (_dir, server) = start(&format!("rules:\n{rules}"), &nowhere());
+    let mut client = server.client().await;
+    for algorithm in Algorithm::ALL {
+        let resource = format!("/{}", algorithm.name());
+        // Neither takes anything.
+        for request in [
+            CheckRequest { cost: Some(0), ..to(&resource, "alice") },
+            CheckRequest { cost: Some(3), dry_run: true, ..to(&resource, "alice") },
+        ] {
+            let answer = client.check(request).await.expect("an answer").into_inner();
+            assert_eq!(summary(&answer), (true, "LOCAL_FALLBACK", "WITHIN_LIMIT"), "{resource}");
+        }
+        assert_eq!(allowed(&mut client, &resource, "alice", 10).await, 3, "{resource}");
+        assert_eq!(allowed(&mut client, &resource, "bob", 10).await, 3, "{resource}");
+        let denied = ask(&mut client, &resource, "alice").await;
+        assert_eq!(summary(&denied), (false, "LOCAL_FALLBACK", "OVER_LIMIT"), "{resource}");
+        assert!(denied.retry_after.is_some_and(|wait| wait.seconds > 0), "{denied:?}");
+        let dearer = CheckRequest { cost: Some(4), ..to(&resource, "carol") };
+        let dearer = client.check(dearer).await.expect("an answer").into_inner();
+        assert!(!dearer.allowed, "{resource}");
+    }
+    let local = ["policy=\"local\""];
+    assert_eq!(server.metric_sum("rlaas_degraded_total", &local).await, 6 * 24);
+    assert_eq!(server.metric_sum("rate_limiter_fail_open_total", &[]).await, 0);
+}
+
+#[tokio::test]
+async fn policies_together_take_nothing_where_one_denies() {
+    let (_dir, server) = start(RULES, &nowhere());
+    let mut client = server.client().await;
+    for _ in 0..10 {
+        let answer = ask(&mut client, "/deny+local", "alice").await;
+        assert_eq!(summary(&answer), (false, "FAIL_CLOSED", "STORE_UNAVAILABLE"));
+        assert_eq!(answer.decisions.len(), 2);
+        let error = client.check(to("/error+local", "alice")).await.expect_err("no decision");
+        assert_eq!(error.code(), Code::Unavailable);
+    }
+    assert_eq!(allowed(&mut client, "/local", "alice", 3).await, 3);
+    assert_eq!(allowed(&mut client, "/allow+local", "alice", 5).await, 2, "of 5 in all");
+    let denied = ask(&mut client, "/allow+local", "alice").await;
+    assert_eq!(summary(&denied), (false, "LOCAL_FALLBACK", "OVER_LIMIT"));
+    let rules: Vec<_> =
+        denied.decisions.iter().map(|decided| (&*decided.rule, decided.allowed)).collect();
+    assert_eq!(rules, [("allow", true), ("local", false)]);
+}
+
+#[tokio::test]
+async fn a_rule_that_the_breaker_opens_fails_until_it_does() {
+    let (_dir, server) = start(RULES, &nowhere());
+    let mut client = server.client().await;
+    let mut failed = 0;
+    let opens = async || match client.check(to("/opens", "alice")).await {
+        Ok(answer) => {
+            assert_eq!(summary(&answer.into_inner()), (true, "FAIL_OPEN", "STORE_UNAVAILABLE"));
+            true
+        }
+        Err(status) => {
+            assert_eq!(status.code(), Code::Unavailable);
+            failed += 1;
+            false
+        }
+    };
+    eventually("the breaker opens it", SOON, opens).await;
+    assert_eq!(failed, 4, "the fifth failure opens the breaker");
+    assert!(breaker(&server).await > 0);
+    let error = client.check(to("/error", "alice")).await.expect_err("no decision");
+    assert_eq!(error.code(), Code::Unavailable);
+    let rule = ["rule=\"opens\"", "policy=\"allow\""];
+    assert_eq!(server.metric_sum("rlaas_degraded_total", &rule).await, 1);
+}
+
+#[tokio::test]
+async fn an_outage_is_told_once_and_then_the_store_is_the_truth_again() {
+    let mut redis = RedisServer::start_with(&["--appendonly", "yes"]);
+    let (_dir, server) = start(RULES, &redis.url());
+    up(&server).await;
+    let mut client = server.client().await;
+    assert_eq!(allowed(&mut client, "/local", "alice", 3).await, 3);
+    let (entered, left) = ("the rules' policies do", "no longer the rules' policies");
+    assert!(!server.log().contains(entered));
+
+    redis.kill();
+    let away = async || {
+        let look = CheckRequest { cost: Some(0), ..to("/local", "alice") };
+        let answer = client.check(look).await.expect("an answer").into_inner();
+        answer.source().as_str_name() == "LOCAL_FALLBACK"
+    };
+    eventually("the store is away", SOON, away).await;
+    assert_eq!(allowed(&mut client, "/local", "alice", 30).await, 5);
+    assert_eq!(server.log().matches(entered).count(), 1, "{}", server.log());
+    assert!(!server.log().contains(left));
+
+    redis.restart();
+    let back = async || {
+        let look = CheckRequest { cost: Some(0), ..to("/local", "alice") };
+        let answer = client.check(look).await.expect("an answer").into_inner();
+        summary(&answer) == (true, "STORE", "WITHIN_LIMIT")
+    };
+    eventually("the store is back", RECOVERY, back).await;
+    assert_eq!(allowed(&mut client, "/local", "alice", 20).await, 7, "10 less the 3 from before");
+    let told = async || {
+        check(&mut client, "bob").await.expect("an answer");
+        server.log().contains(left)
+    };
+    eventually("told", SOON, told).await;
+    let log = server.log();
+    assert_eq!((log.matches(entered).count(), log.matches(left).count()), (1, 1), "{log}");
+    assert_sound(&server);
+}

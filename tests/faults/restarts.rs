@@ -1,0 +1,90 @@
+//! Redis comes back as another: empty, as a replica, with a policy that drops keys.
+
+use super::common::eventually;
+use super::common::process::{Rlaas, check};
+use super::common::redis::RedisServer;
+use super::load::{COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, counted, up};
+
+const CAME_BACK_EMPTY: &str = "came back empty";
+
+#[tokio::test]
+async fn f02_back_empty_it_goes_on_and_says_so_once() {
+    let mut redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, COUNTED);
+    up(&server).await;
+    let load = Load::start(&server, 4).await;
+    load.more_pass(50, SOON).await;
+    assert_eq!(server.log().matches(CAME_BACK_EMPTY).count(), 0);
+    for restarts in 1..=2 {
+        redis.kill();
+        load.more_fail(20).await;
+        redis.restart();
+        load.more_pass(1, RECOVERY).await;
+        load.more_pass(50, SOON).await;
+        let told = async || server.log().matches(CAME_BACK_EMPTY).count() == restarts;
+        eventually("told", SOON, told).await;
+    }
+    load.finish().await;
+    assert_eq!(server.log().matches(CAME_BACK_EMPTY).count(), 2, "{}", server.log());
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn f02_back_with_its_data_nothing_is_lost() {
+    let mut redis = RedisServer::start_with(&["--appendonly", "yes"]);
+    let server = Rlaas::on_redis(&redis, COUNTED);
+    up(&server).await;
+    let load = Load::start_apart(&server, 4).await;
+    load.more_pass(50, SOON).await;
+    redis.kill();
+    load.more_fail(20).await;
+    redis.restart();
+    load.more_pass(50, SOON).await;
+    let tally = load.finish().await;
+    let bases = (1..=4).map(|number| number * 10_000_000).sum::<u64>();
+    assert!(counted(&redis) <= bases + tally.calls());
+    assert_eq!(server.log().matches(CAME_BACK_EMPTY).count(), 0, "{}", server.log());
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn f13_a_master_that_becomes_a_replica_decides_nothing() {
+    let (redis, other) = (RedisServer::start(), RedisServer::start());
+    let server = Rlaas::on_redis(&redis, COUNTED);
+    up(&server).await;
+    let load = Load::start_apart(&server, 4).await;
+    for _ in 0..2 {
+        load.more_pass(50, SOON).await;
+        redis.query::<()>(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+        load.more_fail(20).await;
+        let passed = load.passed();
+        load.more_fail(100).await;
+        assert_eq!(load.passed(), passed, "a replica has decided");
+        // It keeps its data unless the other has sent its own: these answers go on from there.
+        redis.query::<()>(&["REPLICAOF", "NO", "ONE"]);
+        load.more_pass(1, RECOVERY).await;
+    }
+    load.more_pass(50, SOON).await;
+    load.finish().await;
+    assert!(server.log().contains("replica"), "{}", server.log());
+    assert_eq!(breaker(&server).await, 0);
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn f19_a_policy_that_drops_keys_is_warned_of_at_connect() {
+    let warning = "maxmemory-policy";
+    for (arguments, warnings) in [
+        (&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"][..], 1),
+        (&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"], 1),
+        (&["--maxmemory", "100mb"], 0),
+        (&["--maxmemory-policy", "allkeys-lru"], 0),
+    ] {
+        let redis = RedisServer::start_with(arguments);
+        let server = Rlaas::on_redis(&redis, COUNTED);
+        up(&server).await;
+        assert!(check(&mut server.client().await, "alice").await.expect("an answer").allowed);
+        let log = server.log();
+        assert_eq!(log.matches(warning).count(), warnings, "{arguments:?}:\n{log}");
+    }
+}

@@ -1,0 +1,188 @@
+//! The connection to Redis breaks, falls silent, or carries what is no answer.
+
+use std::sync::atomic::Ordering;
+
+use rlaas::api::proto::CheckRequest;
+
+use super::common::eventually;
+use super::common::process::{Rlaas, check, request};
+use super::common::proxy::{Behaviour, Proxy};
+use super::common::redis::RedisServer;
+use super::load::{
+    COUNTED, Load, RECOVERY, SOON, ambiguous, assert_sound, breaker, counted, fails, failures, up,
+};
+
+/// A server that reaches its Redis through a proxy.
+async fn start(settings: &[&str]) -> (RedisServer, Proxy, Rlaas) {
+    let redis = RedisServer::start();
+    let proxy = Proxy::to(redis.port());
+    let url = format!("store.redis.url={}", proxy.url());
+    let always = ["store.backend=redis", &url, "store.redis.timeout=10s"];
+    let server = Rlaas::start(&[&always, COUNTED, settings].concat());
+    up(&server).await;
+    (redis, proxy, server)
+}
+
+/// Waits until the server has both its connections: one may be lost.
+async fn both_up(proxy: &Proxy) {
+    eventually("two connections", SOON, async || proxy.open() == 2).await;
+}
+
+/// Waits until a fault that happens once has happened.
+async fn happened(proxy: &Proxy) {
+    eventually("the fault", SOON, async || proxy.behaviour() == Behaviour::Pass).await;
+}
+
+#[tokio::test]
+async fn f08_a_reply_that_is_lost_was_counted_once_and_is_not_asked_for_again() {
+    let (redis, proxy, server) = start(&[]).await;
+    let mut client = server.client().await;
+    assert!(check(&mut client, "alice").await.expect("an answer").allowed);
+    for lost in 1..=3 {
+        both_up(&proxy).await;
+        proxy.set(Behaviour::CutReply);
+        fails(&mut client, "alice").await;
+        assert_eq!(ambiguous(&server).await, lost);
+        assert_eq!(failures(&server, "lost").await, lost);
+        assert_eq!(counted(&redis), 2 * lost);
+        up(&server).await;
+        let answer = check(&mut client, "alice").await.expect("an answer");
+        assert_eq!(answer.current_count.cast_unsigned(), 2 * lost + 1);
+    }
+    // What takes nothing may be asked again.
+    both_up(&proxy).await;
+    proxy.set(Behaviour::CutReply);
+    let look = CheckRequest { cost: Some(0), ..request("alice") };
+    let answer = client.check(look).await.expect("an answer").into_inner();
+    assert_eq!((answer.current_count, proxy.behaviour()), (7, Behaviour::Pass));
+    both_up(&proxy).await;
+    proxy.set(Behaviour::CutReply);
+    let dry_run = CheckRequest { dry_run: true, ..request("alice") };
+    assert_eq!(client.check(dry_run).await.expect("an answer").into_inner().current_count, 7);
+    assert_eq!((ambiguous(&server).await, counted(&redis)), (3, 7));
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn f21_f24_what_is_no_answer_costs_the_connection_and_nothing_else() {
+    // Some announce more than ever comes.
+    let (redis, proxy, server) = start(&["store.redis.timeout=200ms"]).await;
+    let load = Load::start_apart(&server, 8).await;
+    load.more_pass(50, SOON).await;
+    let nested = b"*1\r\n".repeat(100_000);
+    let garbage: [&[u8]; 14] = [
+        b"?!\r\n",
+        b"\xff\xfe\x00\r\n",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b":twelve\r\n",
+        b"$-5\r\n",
+        b"*2147483647\r\n",
+        b"*9223372036854775807\r\n",
+        b"%4611686018427387904\r\n",
+        &nested,
+        // The wrong shape.
+        b"+OK\r\n",
+        b"$-1\r\n",
+        b"*0\r\n",
+        b"*2\r\n$1\r\nx\r\n:1\r\n",
+        b"*3\r\n$3\r\n1.1\r\n:1\r\n$3\r\nabc\r\n",
+    ];
+    let before = server.resident_kib();
+    for bytes in garbage {
+        let failed = load.unavailable();
+        proxy.set(Behaviour::Garbage(bytes.to_vec()));
+        happened(&proxy).await;
+        let fails = async || load.unavailable() > failed;
+        eventually("it is no answer", SOON, fails).await;
+        load.more_pass(1, RECOVERY).await;
+        load.more_pass(20, SOON).await;
+    }
+    let grown = server.resident_kib().saturating_sub(before);
+    assert!(grown < 65_536, "{grown} KiB");
+    assert!(failures(&server, "garbled").await > 0);
+    let tally = load.finish().await;
+    assert!(counted(&redis) >= tally.passed.load(Ordering::Relaxed));
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn f23_one_reply_too_many_is_nobodys_answer() {
+    let (_redis, proxy, server) = start(&[]).await;
+    let load = Load::start_apart(&server, 16).await;
+    load.more_pass(50, SOON).await;
+    let extra: [&[u8]; 5] = [
+        b"+OK\r\n",
+        b":1\r\n",
+        b"$-1\r\n",
+        // What TIME answers.
+        b"*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n",
+        // What a script answers, but for the nonce.
+        b"*9\r\n$3\r\n1.1\r\n:1700000000000000\r\n:0\r\n:5\r\n:5\r\n:0\r\n:1\r\n:1\r\n:0\r\n",
+    ];
+    for bytes in extra.into_iter().cycle().take(20) {
+        proxy.set(Behaviour::Extra(bytes.to_vec()));
+        happened(&proxy).await;
+        load.more_pass(50, RECOVERY).await;
+    }
+    load.finish().await;
+    assert!(failures(&server, "garbled").await > 0);
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn f22_an_answer_without_end_fills_no_memory() {
+    let (_redis, proxy, server) = start(&["store.redis.timeout=100ms"]).await;
+    let load = Load::start_apart(&server, 4).await;
+    load.more_pass(50, SOON).await;
+    let before = server.resident_kib();
+    proxy.set(Behaviour::Endless);
+    for _ in 0..5 {
+        load.more_fail(100).await;
+        let grown = server.resident_kib().saturating_sub(before);
+        assert!(grown < 32_768, "{grown} KiB");
+    }
+    assert!(proxy.open() <= 4, "{} connections", proxy.open());
+    proxy.set(Behaviour::Pass);
+    load.more_pass(1, RECOVERY).await;
+    load.more_pass(50, SOON).await;
+    load.finish().await;
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn f04_a_connection_that_is_half_open_holds_nobody_up() {
+    let (redis, proxy, server) = start(&["store.redis.timeout=100ms"]).await;
+    let load = Load::start_apart(&server, 8).await;
+    load.more_pass(50, SOON).await;
+    proxy.set(Behaviour::Blackhole);
+    for _ in 0..10 {
+        load.more_fail(200).await;
+        assert!(proxy.open() <= 4, "{} connections", proxy.open());
+    }
+    let tells_of = "redis does not answer";
+    eventually("told", SOON, async || server.log().contains(tells_of)).await;
+    proxy.set(Behaviour::Pass);
+    // It is promised within 3 seconds.
+    load.more_pass(1, RECOVERY * 2).await;
+    load.more_pass(50, SOON).await;
+    both_up(&proxy).await;
+    let tally = load.finish().await;
+    let bases = (1..=8).map(|number| number * 10_000_000).sum::<u64>();
+    let counted = counted(&redis) - bases;
+    assert!(counted <= tally.calls(), "{counted} counted, {} calls", tally.calls());
+    assert_eq!(breaker(&server).await, 0);
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn what_the_proxy_delays_is_decided() {
+    let (redis, proxy, server) = start(&[]).await;
+    let load = Load::start_apart(&server, 8).await;
+    proxy.set(Behaviour::Delay(std::time::Duration::from_millis(20)));
+    load.more_pass(100, SOON * 2).await;
+    proxy.set(Behaviour::Pass);
+    let tally = load.finish().await;
+    assert_eq!(tally.unavailable.load(Ordering::Relaxed), 0);
+    let bases = (1..=8).map(|number| number * 10_000_000).sum::<u64>();
+    assert_eq!(counted(&redis), bases + tally.passed.load(Ordering::Relaxed));
+}
