@@ -192,10 +192,12 @@ pub enum StoreError {
     #[error("the connection to redis was lost before the answer came")]
     Lost,
     /// Redis answered with an error and decided nothing.
-    #[error("redis refused with {code}")]
+    #[error("redis refused with {code}: {text}")]
     Refused {
         /// Redis' own code, such as `LOADING` or `OOM`.
         code: String,
+        /// What it says beside, for logs.
+        text: String,
     },
     /// The answer does not fit the question.
     #[error("redis sent an answer that does not fit the question")]
@@ -215,7 +217,7 @@ impl StoreError {
             Self::Expired => "expired",
             Self::Timeout(_) => "timeout",
             Self::Lost => "lost",
-            Self::Refused { code } => refusal(code),
+            Self::Refused { code, .. } => refusal(code),
             Self::Garbled => "garbled",
             Self::WindowMissed => "window_missed",
         }

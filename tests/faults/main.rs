@@ -3,10 +3,12 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod breaker;
 mod drain;
 mod load;
 mod policies;
 mod redis;
+mod refusals;
 mod reload;
 mod restarts;
 mod wire;

@@ -190,8 +190,12 @@ impl Attempt<'_> {
 impl Failure {
     /// What an error of the driver means for the call that met it.
     fn of(error: &RedisError) -> Self {
-        let refused =
-            || Self::Other(StoreError::Refused { code: error.code().unwrap_or("ERR").to_owned() });
+        let refused = || {
+            let text = error.detail().unwrap_or_default().to_owned();
+            let code =
+                if lacks_permission(&text) { "NOPERM" } else { error.code().unwrap_or("ERR") };
+            Self::Other(StoreError::Refused { code: code.to_owned(), text })
+        };
         let elsewhere = |kind| {
             let redirect = error.redirect_node().and_then(|(address, slot)| {
                 Some(Redirect { slot, address: Address::parse(address)?, kind })
@@ -210,14 +214,17 @@ impl Failure {
     }
 
     fn into_error(self) -> StoreError {
-        let refused = |code: &str| StoreError::Refused { code: code.to_owned() };
+        let refused = |code: &str, text: &str| StoreError::Refused {
+            code: code.to_owned(),
+            text: text.to_owned(),
+        };
         match self {
             Self::Elsewhere(redirect) => match redirect.kind {
-                RedirectKind::Moved => refused("MOVED"),
-                RedirectKind::Ask => refused("ASK"),
+                RedirectKind::Moved => refused("MOVED", "the slot is elsewhere, again"),
+                RedirectKind::Ask => refused("ASK", "the key is elsewhere, again"),
             },
-            Self::HalfMoved => refused("TRYAGAIN"),
-            Self::ReadOnly => refused("READONLY"),
+            Self::HalfMoved => refused("TRYAGAIN", "the slot is half moved"),
+            Self::ReadOnly => refused("READONLY", "it is a replica"),
             Self::Other(error) => error,
         }
     }
@@ -235,6 +242,14 @@ async fn query(
     both.add_command(cmd("ASKING")).add_command(command);
     let mut replies = connection.send_packed_commands(&both, 0, 2).await?;
     replies.pop().unwrap_or(Value::Nil).extract_error()
+}
+
+/// Is it a script that met a command or key that the user may not use? Redis has no code of its own
+/// for that.
+fn lacks_permission(text: &str) -> bool {
+    // As Redis 7.0 and its successors put it.
+    text.starts_with("The user executing the script can't")
+        || text.starts_with("ACL failure in script")
 }
 
 fn is_unknown_script(error: &RedisError) -> bool {

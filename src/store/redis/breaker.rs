@@ -116,11 +116,16 @@ impl Breaker {
     pub(super) fn failed(&self, error: &StoreError) {
         let weight = match error.severity() {
             Severity::None => return,
-            Severity::Failure => 1,
+            Severity::Oddity => 0,
+            Severity::Failure | Severity::Defect => 1,
             Severity::Fatal => MOST_FAILURES,
         };
         let now = self.clock.now();
         let mut state = self.change();
+        state.log.note(&self.server, now, error);
+        if weight == 0 {
+            return;
+        }
         state.failures = state.failures.saturating_add(weight);
         if let Some(open) = &mut state.open {
             if open.tries {
@@ -137,7 +142,6 @@ impl Breaker {
                 "breaker opened: redis does not decide"
             );
         }
-        state.log.note(&self.server, now, error);
     }
 
     /// The server is connected again: the next call may try.
@@ -257,7 +261,8 @@ impl Log {
         };
         match error.severity() {
             Severity::Fatal => error!(redis = server, %error, failures, "redis refuses us"),
-            Severity::Failure | Severity::None => {
+            Severity::Defect => error!(redis = server, %error, failures, "redis does not decide"),
+            Severity::Failure | Severity::Oddity | Severity::None => {
                 warn!(redis = server, %error, failures, "redis does not decide");
             }
         }
@@ -269,8 +274,12 @@ impl Log {
 enum Severity {
     /// Nothing.
     None,
+    /// Nothing that is known: it may be the one key.
+    Oddity,
     /// It failed once.
     Failure,
+    /// It will fail until somebody does something, or it recovers.
+    Defect,
     /// It will fail until somebody does something.
     Fatal,
 }
@@ -279,11 +288,12 @@ impl StoreError {
     fn severity(&self) -> Severity {
         match self {
             Self::Unreachable | Self::Timeout(_) | Self::Lost | Self::Garbled => Severity::Failure,
-            Self::Refused { code } => match code.as_str() {
+            Self::Refused { code, .. } => match code.as_str() {
                 "NOAUTH" | "WRONGPASS" | "NOPERM" => Severity::Fatal,
-                "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" | "BUSY" | "OOM" | "MISCONF"
-                | "NOREPLICAS" | "READONLY" => Severity::Failure,
-                _ => Severity::None,
+                "OOM" | "MISCONF" | "NOREPLICAS" => Severity::Defect,
+                "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" | "BUSY" | "READONLY" => Severity::Failure,
+                "MOVED" | "ASK" | "TRYAGAIN" => Severity::None,
+                _ => Severity::Oddity,
             },
             Self::WindowMissed | Self::BreakerOpen | Self::Overloaded | Self::Expired => {
                 Severity::None

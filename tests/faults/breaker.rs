@@ -1,0 +1,105 @@
+//! The breaker: who fails is left alone, and asked now and then whether it is over.
+
+use std::time::Duration;
+
+use super::common::eventually;
+use super::common::process::{Rlaas, check};
+use super::common::redis::RedisServer;
+use super::load::{
+    COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, fails, failures, scripts, up,
+};
+
+/// Makes every decision fail at once, or no longer.
+fn refuse(redis: &RedisServer, refuses: bool) {
+    let least = if refuses { "1" } else { "0" };
+    redis.query::<()>(&["CONFIG", "SET", "min-replicas-to-write", least]);
+}
+
+#[tokio::test]
+async fn an_open_breaker_leaves_redis_alone_but_for_few_tries() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, COUNTED);
+    up(&server).await;
+    let mut client = server.client().await;
+    assert!(check(&mut client, "alice").await.expect("an answer").allowed);
+    assert_eq!(breaker(&server).await, 0);
+
+    refuse(&redis, true);
+    for _ in 0..5 {
+        assert_eq!(failures(&server, "breaker_open").await, 0);
+        fails(&mut client, "alice").await;
+    }
+    assert_eq!(failures(&server, "noreplicas").await, 5);
+    assert_eq!(breaker(&server).await, 2);
+
+    let asked = scripts(&redis);
+    let mut rounds = 0;
+    let many = async || {
+        for _ in 0..20 {
+            fails(&mut client, "alice").await;
+        }
+        rounds += 1;
+        rounds == 50
+    };
+    let took = eventually("a thousand calls fail", SOON * 4, many).await;
+    let tries = scripts(&redis) - asked;
+    // The first pause is 50 to 100 ms, the second twice as long, all others 4 times.
+    let most = 3 + took.as_millis() / 200;
+    assert!(u128::from(tries) <= most, "{tries} tries in {took:?}");
+    assert!(tries >= 1 || took < Duration::from_millis(100), "it tries: {took:?}");
+    assert_eq!(failures(&server, "noreplicas").await, 5 + tries);
+    assert_eq!(failures(&server, "breaker_open").await, 1000 - tries);
+
+    refuse(&redis, false);
+    let closes = async || check(&mut client, "alice").await.is_ok();
+    eventually("it closes", RECOVERY, closes).await;
+    assert_eq!(breaker(&server).await, 0);
+    let log = server.log();
+    for change in ["breaker opened", "breaker closed"] {
+        assert_eq!(log.matches(change).count(), 1, "{change}:\n{log}");
+    }
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn half_open_one_tries_and_the_others_do_not_wait_for_it() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, COUNTED);
+    up(&server).await;
+    let load = Load::start(&server, 8).await;
+    load.more_pass(20, SOON).await;
+    refuse(&redis, true);
+    load.more_fail(50).await;
+    // From now on whoever tries is kept waiting.
+    redis.query::<()>(&["CLIENT", "PAUSE", "100000", "WRITE"]);
+    let tries = async || breaker(&server).await == 1;
+    eventually("half-open", SOON, tries).await;
+    // Those who do not try fail as before: one waits, and one more after each pause.
+    let waiting = load.unavailable();
+    eventually("the others fail", SOON, async || load.unavailable() >= waiting + 20).await;
+    refuse(&redis, false);
+    redis.query::<()>(&["CLIENT", "UNPAUSE"]);
+    load.more_pass(50, RECOVERY).await;
+    load.finish().await;
+    assert_eq!(breaker(&server).await, 0);
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn single_failures_open_nothing() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, COUNTED);
+    up(&server).await;
+    let mut client = server.client().await;
+    for _ in 0..10 {
+        refuse(&redis, true);
+        for _ in 0..4 {
+            fails(&mut client, "alice").await;
+        }
+        refuse(&redis, false);
+        assert!(check(&mut client, "alice").await.expect("an answer").allowed);
+    }
+    assert_eq!(breaker(&server).await, 0);
+    assert_eq!(failures(&server, "breaker_open").await, 0);
+    assert!(!server.log().contains("breaker opened"), "{}", server.log());
+}

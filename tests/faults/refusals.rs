@@ -1,0 +1,195 @@
+//! Redis answers and decides nothing: it is full, can't save, lacks replicas, is busy, loads. And
+//! what is no refusal: values under our keys that are not ours.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use super::common::TempDir;
+use super::common::eventually;
+use super::common::process::{Rlaas, check};
+use super::common::redis::{RedisServer, command};
+use super::load::{COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, counted, failures, up};
+
+/// Callers under a fault that makes Redis refuse.
+struct Refusal<'a> {
+    redis: &'a RedisServer,
+    server: Rlaas,
+    load: Load,
+    kind: &'a str,
+}
+
+impl<'a> Refusal<'a> {
+    /// Brings callers to a server that decides.
+    async fn of(redis: &'a RedisServer, kind: &'a str) -> Self {
+        let server = Rlaas::on_redis(redis, COUNTED);
+        up(&server).await;
+        let load = Load::start_apart(&server, 4).await;
+        load.more_pass(50, SOON).await;
+        Self { redis, server, load, kind }
+    }
+
+    /// Under the fault: calls fail, by this kind, and the breaker opens.
+    async fn meets(&self) {
+        let met = async || failures(&self.server, self.kind).await > 0;
+        eventually(self.kind, SOON, met).await;
+        self.load.more_fail(100).await;
+        let told = async || self.server.log().contains("breaker opened");
+        eventually("the breaker opens", SOON, told).await;
+    }
+
+    /// After the fault: calls pass soon, and each was counted once if it passed and never if it
+    /// was refused.
+    async fn ends(self) {
+        self.load.more_pass(1, RECOVERY).await;
+        self.load.more_pass(50, SOON).await;
+        let tally = self.load.finish().await;
+        assert_eq!(breaker(&self.server).await, 0);
+        let passed = tally.passed.load(Ordering::Relaxed);
+        let bases = (1..=4).map(|number| number * 10_000_000).sum::<u64>();
+        assert_eq!(counted(self.redis), bases + passed);
+        assert_sound(&self.server);
+    }
+
+    /// Is this an error to act on, and is what Redis says in the log?
+    fn tells(&self, text: &str) {
+        let log = self.server.log();
+        let told = log.lines().any(|line| line.contains("ERROR") && line.contains(text));
+        assert!(told, "{text}:\n{log}");
+    }
+}
+
+fn set(redis: &RedisServer, name: &str, value: &str) {
+    redis.query::<()>(&["CONFIG", "SET", name, value]);
+}
+
+#[tokio::test]
+async fn f15_busy_with_another_script() {
+    let redis = RedisServer::start();
+    set(&redis, "busy-reply-threshold", "50");
+    let refusal = Refusal::of(&redis, "busy").await;
+    let (mut busy, mut admin) = (redis.connect(), redis.connect());
+    let endless = std::thread::spawn(move || {
+        command(&["EVAL", "while true do end", "0"]).query::<()>(&mut busy).is_err()
+    });
+    refusal.meets().await;
+    command(&["SCRIPT", "KILL"]).query::<()>(&mut admin).expect("a busy script");
+    refusal.ends().await;
+    assert!(endless.join().expect("no panic"), "the script was killed");
+}
+
+#[tokio::test]
+async fn f14_loading_its_data() {
+    let redis = RedisServer::start();
+    let refusal = Refusal::of(&redis, "loading").await;
+    redis.query::<()>(&["DEBUG", "POPULATE", "2000"]);
+    set(&redis, "loading-process-events-interval-bytes", "1024");
+    set(&redis, "key-load-delay", "500");
+    let mut admin = redis.connect();
+    // It answers when all is loaded.
+    let load = std::thread::spawn(move || {
+        command(&["DEBUG", "RELOAD"]).query::<()>(&mut admin).expect("an answer");
+    });
+    refusal.meets().await;
+    eventually("loaded", SOON * 2, async || load.is_finished()).await;
+    refusal.ends().await;
+}
+
+#[tokio::test]
+async fn f16_out_of_memory() {
+    let redis = RedisServer::start();
+    let refusal = Refusal::of(&redis, "oom").await;
+    set(&redis, "maxmemory", "1");
+    refusal.meets().await;
+    refusal.tells("OOM");
+    set(&redis, "maxmemory", "0");
+    refusal.ends().await;
+}
+
+#[tokio::test]
+async fn f17_unable_to_save() {
+    let redis = RedisServer::start();
+    let refusal = Refusal::of(&redis, "misconf").await;
+    let (_, dir): (String, String) = redis.query(&["CONFIG", "GET", "dir"]);
+    // A directory stands where the file would.
+    let taken = Path::new(&dir).join("dump.rdb");
+    fs::create_dir(&taken).expect("a directory");
+    set(&redis, "save", "3600 1000000000");
+    let saves = async |status: &str| {
+        redis.query::<()>(&["BGSAVE"]);
+        let ended = async || redis.query::<String>(&["INFO", "persistence"]).contains(status);
+        eventually(status, SOON, ended).await;
+    };
+    saves("rdb_last_bgsave_status:err").await;
+    refusal.meets().await;
+    refusal.tells("MISCONF");
+    fs::remove_dir(&taken).expect("an empty directory");
+    saves("rdb_last_bgsave_status:ok").await;
+    refusal.ends().await;
+}
+
+#[tokio::test]
+async fn f18_too_few_replicas() {
+    let redis = RedisServer::start();
+    let refusal = Refusal::of(&redis, "noreplicas").await;
+    set(&redis, "min-replicas-to-write", "1");
+    refusal.meets().await;
+    refusal.tells("NOREPLICAS");
+    set(&redis, "min-replicas-to-write", "0");
+    refusal.ends().await;
+}
+
+#[tokio::test]
+async fn what_redis_refuses_for_an_unknown_reason_is_told_with_its_text() {
+    let redis = RedisServer::start_with(&["--rename-command", "EVALSHA", ""]);
+    let server = Rlaas::on_redis(&redis, COUNTED);
+    let mut client = server.client().await;
+    for _ in 0..20 {
+        assert!(check(&mut client, "alice").await.is_err());
+    }
+    assert_eq!(failures(&server, "refused").await, 20);
+    let log = server.log();
+    assert_eq!(log.matches("unknown command").count(), 1, "{log}");
+}
+
+#[tokio::test]
+async fn f20_foreign_values_are_replaced_without_a_penalty() {
+    let dir = TempDir::new();
+    let algorithms = [
+        "fixed-window",
+        "sliding-window-log",
+        "sliding-window-counter",
+        "token-bucket",
+        "leaky-bucket",
+        "gcra",
+    ];
+    let rules = algorithms.map(|algorithm| {
+        format!("  - {{name: {algorithm}, algorithm: {algorithm}, limit: 5, window: 366d}}\n")
+    });
+    let file = dir.write("rlaas.yaml", &format!("rules:\n{}", rules.concat()));
+    let redis = RedisServer::start();
+    let url = format!("store.redis.url={}", redis.url());
+    let settings = ["store.backend=redis", &url, "store.redis.timeout=10s"];
+    let server = Rlaas::start_from(&file, &settings);
+    up(&server).await;
+    let mut client = server.client().await;
+    check(&mut client, "alice").await.expect("an answer");
+    let keys = redis.keys();
+    assert_eq!(keys.len(), algorithms.len(), "{keys:?}");
+    let foreign: [&[&str]; 4] =
+        [&["LPUSH", "", "x"], &["SET", "", "abc"], &["SET", "", "-1"], &["HSET", "", "a", "b"]];
+    for words in foreign {
+        for key in &keys {
+            let words: Vec<&str> =
+                words.iter().map(|word| if word.is_empty() { key } else { *word }).collect();
+            redis.query::<()>(&["DEL", key]);
+            redis.query::<()>(&words);
+        }
+        let response = check(&mut client, "alice").await.expect("an answer");
+        assert!(response.allowed, "{words:?}: {response:?}");
+        assert!(response.decisions.iter().all(|decided| decided.remaining == 4), "{response:?}");
+    }
+    assert_eq!(breaker(&server).await, 0);
+    assert_eq!(server.metric_sum("rlaas_store_errors_total", &[]).await, 0);
+    assert_sound(&server);
+}
