@@ -17,8 +17,8 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::dialer::{Dialer, Target};
-use super::pulse::Pulse;
+use super::dialer::{DialError, Dialer, Target};
+use super::pulse::{Pulse, Silence};
 use super::server_clock::ServerClock;
 use crate::clock::{Span, SystemClock, Timestamp};
 use crate::store::StoreError;
@@ -201,8 +201,8 @@ impl Keeper {
             Ok(Ok(dialed)) => dialed,
             failed => {
                 road.pulse.no_answer(match failed {
-                    Ok(Err(reason)) => reason,
-                    _elapsed => "timed out while connecting".to_owned(),
+                    Ok(Err(silence)) => silence,
+                    _elapsed => Silence::because("timed out while connecting"),
                 });
                 road.back_off(&mut pause).await;
                 return;
@@ -221,8 +221,8 @@ impl Keeper {
         // Taken out of the pool for good: it is not fit to be recycled.
         drop(Object::take(dialed));
         road.pulse.lane_down();
-        if let Err(reason) = end {
-            road.pulse.no_answer(reason);
+        if let Err(silence) = end {
+            road.pulse.no_answer(silence);
         }
         let mut pause = road.attempts.lock().await;
         if road.local.now().since(since) < STEADY {
@@ -233,7 +233,7 @@ impl Keeper {
     }
 
     /// Returns when the connection is given up or no longer answers.
-    async fn probe(&self, mut connection: MultiplexedConnection) -> Result<(), String> {
+    async fn probe(&self, mut connection: MultiplexedConnection) -> Result<(), Silence> {
         let mut line = self.line.subscribe();
         let mut probes = interval(PROBE_INTERVAL);
         probes.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -245,8 +245,8 @@ impl Keeper {
             }
             match timeout(PROBE_INTERVAL, self.road.ask_time(&mut connection)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => return Err(error.to_string()),
-                Err(_elapsed) => return Err("a probe timed out".to_owned()),
+                Ok(Err(error)) => return Err(Silence::from(&error)),
+                Err(_elapsed) => return Err(Silence::because("a probe timed out")),
             }
         }
     }
@@ -254,16 +254,17 @@ impl Keeper {
 
 impl Road {
     /// Connects, and asks for the time so that the first call names the right window.
-    async fn connect(&self) -> Result<Object<Dialer>, String> {
+    async fn connect(&self) -> Result<Object<Dialer>, Silence> {
         let mut dialed = self.pool.get().await.map_err(|error| match error {
-            PoolError::Backend(error) => error.to_string(),
-            error => error.to_string(),
+            PoolError::Backend(DialError::Redis(error)) => Silence::from(&error),
+            PoolError::Backend(error) => Silence::because(error.to_string()),
+            error => Silence::because(error.to_string()),
         })?;
         match self.ask_time(&mut dialed.connection).await {
             Ok(()) => Ok(dialed),
             Err(error) => {
                 drop(Object::take(dialed));
-                Err(error.to_string())
+                Err(Silence::from(&error))
             }
         }
     }

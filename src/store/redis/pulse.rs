@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use deadpool_redis::redis::{ErrorKind, RedisError};
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::breaker::Breaker;
 use super::dialer::Greeting;
@@ -13,6 +14,14 @@ use crate::store::Health;
 
 /// The reason of an outage may change from attempt to attempt: it is told again after so long.
 const LOG_INTERVAL: Span = Span::from_secs(10);
+
+/// Why a lane had no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Silence {
+    reason: String,
+    /// Are we refused until somebody does something?
+    is_refusal: bool,
+}
 
 /// The pulse of one Redis server.
 #[derive(Debug)]
@@ -37,8 +46,22 @@ struct State {
 #[derive(Debug)]
 struct Outage {
     since: Timestamp,
-    /// When something was logged last, and which reason.
-    told: (Timestamp, String),
+    /// When something was logged last, and what.
+    told: (Timestamp, Silence),
+}
+
+impl Silence {
+    pub(super) fn because(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), is_refusal: false }
+    }
+}
+
+impl From<&RedisError> for Silence {
+    fn from(error: &RedisError) -> Self {
+        let is_refusal = error.kind() == ErrorKind::AuthenticationFailed
+            || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
+        Self { reason: error.to_string(), is_refusal }
+    }
 }
 
 impl Pulse {
@@ -78,21 +101,29 @@ impl Pulse {
     }
 
     /// A lane had no answer. Says so when an outage begins, and when its reason is another.
-    pub(super) fn no_answer(&self, reason: String) {
+    pub(super) fn no_answer(&self, silence: Silence) {
         let mut state = self.state();
         if state.lanes_up > 0 {
             return;
         }
         let now = self.clock.now();
         self.turn(Health::Down);
-        let is_told =
-            |outage: &Outage| outage.told.1 == reason || now.since(outage.told.0) < LOG_INTERVAL;
+        let is_told = |outage: &Outage| {
+            let (at, told) = &outage.told;
+            let is_worse = silence.is_refusal && !told.is_refusal;
+            *told == silence || (now.since(*at) < LOG_INTERVAL && !is_worse)
+        };
         if state.outage.as_ref().is_some_and(is_told) {
             return;
         }
-        warn!(redis = self.server, reason, "redis does not answer");
+        let reason = &silence.reason;
+        if silence.is_refusal {
+            error!(redis = self.server, reason, "redis refuses us");
+        } else {
+            warn!(redis = self.server, reason, "redis does not answer");
+        }
         let since = state.outage.as_ref().map_or(now, |outage| outage.since);
-        state.outage = Some(Outage { since, told: (now, reason) });
+        state.outage = Some(Outage { since, told: (now, silence) });
     }
 
     /// Is that a change?

@@ -1,0 +1,239 @@
+//! Who may in: connections that are refused, passwords that change, permissions that lack.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use deadpool_redis::redis::Value;
+use rlaas::algorithm::Algorithm;
+use rlaas::api::proto::CheckRequest;
+
+use super::common::process::{Rlaas, check, request};
+use super::common::proxy::Proxy;
+use super::common::redis::{RedisServer, command};
+use super::common::{TempDir, eventually};
+use super::load::{COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, fails, failures, up};
+
+/// All that the service needs, beside `~rlaas:*`.
+const COMMANDS: [&str; 14] = [
+    "eval",
+    "evalsha",
+    "time",
+    "info",
+    "get",
+    "set",
+    "incrby",
+    "del",
+    "pttl",
+    "pexpireat",
+    "zadd",
+    "zcount",
+    "zrangebyscore",
+    "zremrangebyscore",
+];
+
+const PASSWORD: &str = "s3cret";
+
+/// Makes a user who may do what is needed and nothing else.
+fn add_user(redis: &RedisServer) {
+    let commands = COMMANDS.map(|command| format!("+{command}"));
+    let password = format!(">{PASSWORD}");
+    let mut words = vec!["ACL", "SETUSER", "app", "on", &password, "~rlaas:*"];
+    words.extend(commands.iter().map(String::as_str));
+    redis.query::<()>(&words);
+}
+
+fn as_user(redis: &RedisServer, settings: &[&str]) -> Rlaas {
+    let password = format!("store.redis.password={PASSWORD}");
+    Rlaas::on_redis(redis, &[settings, &["store.redis.username=app", &password]].concat())
+}
+
+fn rules_of_all_algorithms() -> String {
+    let rule = |algorithm: &Algorithm| {
+        let name = algorithm.name();
+        format!(
+            "  - {{name: {name}, algorithm: {name}, endpoint: /{name}, limit: 5, window: 366d}}\n"
+        )
+    };
+    format!("rules:\n{}", Algorithm::ALL.iter().map(rule).collect::<String>())
+}
+
+#[tokio::test]
+async fn f09_at_the_limit_of_connections_one_attempt_at_a_time_is_made() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::to(redis.port());
+    let url = format!("store.redis.url={}", proxy.url());
+    let always = ["store.backend=redis", &url, "store.redis.timeout=10s"];
+    let server = Rlaas::start(&[&always, COUNTED].concat());
+    up(&server).await;
+    let load = Load::start_apart(&server, 4).await;
+    load.more_pass(50, SOON).await;
+
+    let mut admin = redis.connect();
+    command(&["CONFIG", "SET", "maxclients", "1"]).query::<()>(&mut admin).expect("set");
+    command(&["CLIENT", "KILL", "TYPE", "normal"]).query::<()>(&mut admin).expect("killed");
+    load.more_fail(50).await;
+    let before = proxy.accepted();
+    let attempts = async || {
+        assert!(proxy.open() <= 1, "{} attempts at once", proxy.open());
+        proxy.accepted() >= before + 10
+    };
+    // The pauses grow to 150 ms, and the shortest of ten are half as long as that together.
+    let took = eventually("attempts are made", SOON * 2, attempts).await;
+    assert!(took.as_millis() >= 400, "ten attempts within {took:?}");
+    assert!(server.log().contains("redis does not answer"), "{}", server.log());
+
+    command(&["CONFIG", "SET", "maxclients", "100"]).query::<()>(&mut admin).expect("set");
+    load.more_pass(1, RECOVERY).await;
+    load.more_pass(50, SOON).await;
+    load.finish().await;
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn f10_a_password_that_changes_is_taken_by_a_reload() {
+    let dir = TempDir::new();
+    let redis = RedisServer::start_with(&["--requirepass", "s3cret-old"]);
+    let mut admin = redis.connect();
+    let write = |password: &str| {
+        let url = format!("redis://127.0.0.1:{}", redis.port());
+        let text = format!(
+            "store: {{backend: redis, redis: {{url: '{url}', password: {password}, timeout: 10s}}}}"
+        );
+        dir.write("rlaas.yaml", &text)
+    };
+    let server = Rlaas::start_from(&write("s3cret-old"), &[]);
+    up(&server).await;
+    let mut client = server.client().await;
+    assert!(check(&mut client, "alice").await.expect("an answer").allowed);
+
+    command(&["CONFIG", "SET", "requirepass", "s3cret-new"]).query::<()>(&mut admin).expect("set");
+    command(&["CLIENT", "KILL", "TYPE", "normal"]).query::<()>(&mut admin).expect("killed");
+    let refused = async || {
+        let log = server.log();
+        log.lines().any(|line| line.contains("ERROR") && line.contains("authentication failed"))
+    };
+    eventually("an error that says so", SOON, refused).await;
+    fails(&mut client, "alice").await;
+    let opened = async || check(&mut client, "alice").await.is_err() && breaker(&server).await > 0;
+    eventually("the breaker opens", SOON, opened).await;
+
+    write("s3cret-new");
+    server.signal("HUP");
+    let heals = async || check(&mut client, "alice").await.is_ok();
+    eventually("healed without a restart", RECOVERY, heals).await;
+    let log = server.log();
+    assert!(!log.contains("s3cret"), "{log}");
+    assert!(!log.contains("takes effect after a restart"), "{log}");
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn f11_the_least_permissions_are_enough_for_every_algorithm() {
+    let redis = RedisServer::start();
+    add_user(&redis);
+    let dir = TempDir::new();
+    let file = dir.write("rlaas.yaml", &rules_of_all_algorithms());
+    let (url, password) =
+        (format!("store.redis.url={}", redis.url()), format!("store.redis.password={PASSWORD}"));
+    let user = ["store.redis.username=app", &*password];
+    let store =
+        ["store.backend=redis", &*url, "store.redis.timeout=10s", "deny-cache.enabled=false"];
+    let server = Rlaas::start_from(&file, &[user.as_slice(), &store].concat());
+    up(&server).await;
+    let mut client = server.client().await;
+    let mut ask = async |algorithm: &Algorithm, cost: u64| {
+        let resource = format!("/{}", algorithm.name());
+        let request = CheckRequest { resource, cost: Some(cost), ..request("alice") };
+        let response = client.check(request).await.expect("an answer").into_inner();
+        response.allowed
+    };
+    for algorithm in Algorithm::ALL {
+        let allowed = [ask(algorithm, 3).await, ask(algorithm, 3).await, ask(algorithm, 2).await];
+        assert_eq!(allowed, [true, false, true], "{}", algorithm.name());
+    }
+    // What is there but not ours, and what has no time to live.
+    for key in redis.keys() {
+        redis.query::<()>(&["DEL", &key]);
+        redis.query::<()>(&["HSET", &key, "a", "b"]);
+    }
+    for algorithm in Algorithm::ALL {
+        assert!(ask(algorithm, 5).await, "{}", algorithm.name());
+    }
+    for key in redis.keys() {
+        redis.query::<()>(&["PERSIST", &key]);
+    }
+    for algorithm in Algorithm::ALL {
+        assert!(!ask(algorithm, 1).await, "{}", algorithm.name());
+    }
+    let denied: Vec<Value> = redis.query(&["ACL", "LOG"]);
+    // The driver tells its name where it may; newer servers note that it may not.
+    let denied = denied.iter().map(|entry| format!("{entry:?}"));
+    let denied: Vec<String> = denied.filter(|entry| !entry.contains("client|setinfo")).collect();
+    assert!(denied.is_empty(), "{denied:?}");
+}
+
+#[test]
+fn f11_the_least_permissions_are_the_commands_of_the_scripts() {
+    let lua = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
+    let mut used: BTreeSet<String> = ["eval", "evalsha", "info", "time"].map(str::to_owned).into();
+    for entry in fs::read_dir(lua).expect("the scripts") {
+        let text = fs::read_to_string(entry.expect("an entry").path()).expect("a script");
+        for call in ["redis.call('", "redis.pcall('", "read('"] {
+            let command = |rest: &str| rest.split('\'').next().map(str::to_lowercase);
+            used.extend(text.split(call).skip(1).filter_map(command));
+        }
+    }
+    let given: BTreeSet<String> = COMMANDS.map(str::to_owned).into();
+    assert_eq!(used, given);
+}
+
+#[tokio::test]
+async fn f11_what_is_not_permitted_is_told_and_over_when_it_is() {
+    for (taken, given, told) in [
+        ("-evalsha", "+evalsha", "evalsha"),
+        ("-get", "+get", "The user executing the script can't run this command"),
+        ("resetkeys", "~rlaas:*", "permissions to access one of the keys"),
+    ] {
+        let redis = RedisServer::start();
+        add_user(&redis);
+        let server = as_user(&redis, COUNTED);
+        up(&server).await;
+        let mut client = server.client().await;
+        redis.query::<()>(&["ACL", "SETUSER", "app", taken]);
+        fails(&mut client, "alice").await;
+        assert_eq!(breaker(&server).await, 2, "{taken}: it opens at once");
+        for _ in 0..20 {
+            fails(&mut client, "alice").await;
+        }
+        assert!(failures(&server, "noperm").await >= 1, "{taken}");
+        let log = server.log();
+        let tells = |line: &&str| line.contains("ERROR") && line.contains(told);
+        assert_eq!(log.lines().filter(tells).count(), 1, "{taken}:\n{log}");
+        assert!(!log.contains(PASSWORD), "{log}");
+        redis.query::<()>(&["ACL", "SETUSER", "app", given]);
+        let heals = async || check(&mut client, "alice").await.is_ok();
+        eventually("healed without a restart", RECOVERY, heals).await;
+        assert_sound(&server);
+    }
+}
+
+#[tokio::test]
+async fn f11_without_permission_to_connect_the_log_names_what_is_missing() {
+    let redis = RedisServer::start();
+    add_user(&redis);
+    redis.query::<()>(&["ACL", "SETUSER", "app", "-time"]);
+    let server = as_user(&redis, COUNTED);
+    let told = async || {
+        let log = server.log();
+        log.lines().any(|line| line.contains("ERROR") && line.contains("'time'"))
+    };
+    eventually("told", SOON, told).await;
+    fails(&mut server.client().await, "alice").await;
+
+    // Without INFO nothing is known of the server, and it decides all the same.
+    redis.query::<()>(&["ACL", "SETUSER", "app", "+time", "-info"]);
+    let mut client = server.client().await;
+    let heals = async || check(&mut client, "alice").await.is_ok();
+    eventually("healed", RECOVERY, heals).await;
+}
