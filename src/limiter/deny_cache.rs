@@ -1,9 +1,10 @@
 //! Denials that are still true need no store: whoever hammers at a limit is answered from here.
 //!
-//! A denial holds until its `retry_after`, at most for `deny-cache.max-age`, for every cost from
-//! its own upwards. That is exact for whether a request may pass: until then nothing but a change
-//! of rules, which names another revision, lets it. Counts are those of the denial itself; a full
-//! fixed window does not count the attempts that are answered here.
+//! A denial holds until its `retry_after`, at most for `deny-cache.max-age`, and for the same cost:
+//! a dearer request waits longer, or can never pass. That is exact for whether a request may pass:
+//! until then nothing but a change of rules, which names another revision, lets it. Counts are
+//! those of the denial itself; a full fixed window does not count the attempts that are answered
+//! here.
 //!
 //! Entries live in two generations, so that nothing is ever searched for one to drop.
 
@@ -12,9 +13,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::algorithm::{Cost, Decision, Outcome};
+use crate::algorithm::{Algorithm, Cost, Decision, Outcome};
 use crate::clock::{Clock, Span, Timestamp};
 use crate::rules::Key;
+use crate::store::Hit;
 
 /// Parts with a lock of their own.
 const SHARDS: usize = 16;
@@ -54,6 +56,7 @@ struct Generation {
 #[derive(Clone, Copy, Debug)]
 struct Denial {
     revision: u64,
+    algorithm: Algorithm,
     cost: Cost,
     /// When the store was asked: it has decided no earlier.
     asked_at: Timestamp,
@@ -82,15 +85,16 @@ impl DenyCache {
     /// Remembers a denial by the store, which was asked at `asked_at`.
     pub(super) fn note(
         &self,
-        key: &Key,
+        hit: &Hit<'_>,
         revision: u64,
-        cost: Cost,
         asked_at: Timestamp,
         decision: &Decision,
     ) {
+        let Hit { key, algorithm, cost, .. } = *hit;
         let Outcome::Denied { retry_after } = decision.outcome else { return };
         let holds_until = asked_at + retry_after.min(self.max_age);
-        let denial = Denial { revision, cost, asked_at, holds_until, decision: *decision };
+        let denial =
+            Denial { revision, algorithm, cost, asked_at, holds_until, decision: *decision };
         let mut shard = self.shard(key);
         shard.make_room(self.clock.now(), self.max_age, self.keys_per_generation);
         shard.young.denials.insert(key.as_bytes().into(), denial);
@@ -100,7 +104,7 @@ impl DenyCache {
     pub(super) fn denial(&self, key: &Key, revision: u64, cost: Cost) -> Option<Decision> {
         let denial = self.shard(key).denial(key)?;
         let now = self.clock.now();
-        let holds = denial.revision == revision && cost >= denial.cost && now < denial.holds_until;
+        let holds = denial.revision == revision && cost == denial.cost && now < denial.holds_until;
         holds.then(|| denial.decision_at(now))
     }
 
@@ -138,6 +142,10 @@ impl Denial {
             *retry_after = left(*retry_after);
         }
         decision.reset_after = left(decision.reset_after);
+        // Of a log it is always the window.
+        if self.algorithm != Algorithm::SlidingWindowLog {
+            decision.ttl = left(decision.ttl);
+        }
         decision
     }
 }

@@ -167,7 +167,8 @@ impl Limiter {
         tokio::join!(self.store.tend(), self.fallback.tend());
     }
 
-    /// What the deny cache knows: the denials that still hold, and no others' decisions.
+    /// What the deny cache knows: the denials that still hold, and bans beside them, and no others'
+    /// decisions.
     fn remembered(
         &self,
         matches: &[Match<'_>],
@@ -175,15 +176,18 @@ impl Limiter {
         revision: u64,
     ) -> Option<Decided> {
         let cache = self.deny_cache.as_ref().filter(|_| request.cost() != Cost::NONE)?;
-        let denial = |found: &Match<'_>| {
-            let limited = matches!(found.grant, Grant::Limited(_));
-            let enforced = limited && found.rule.mode == Mode::Enforced;
-            let decision = cache.denial(&found.key, revision, request.cost());
-            let decision = decision.filter(|_| enforced)?;
-            Some(RuleDecision::new(found, decision, Source::DenyCache))
+        let known = |found: &Match<'_>| {
+            let (decision, source) = match found.grant {
+                Grant::Limited(_) if found.rule.mode == Mode::Enforced => {
+                    (cache.denial(&found.key, revision, request.cost())?, Source::DenyCache)
+                }
+                grant if is_ban(found) => (without_store(grant), Source::Store),
+                _ => return None,
+            };
+            Some(RuleDecision::new(found.rule, found.grant, decision, source))
         };
-        let denials: Decided = matches.iter().filter_map(denial).collect();
-        if denials.is_empty() {
+        let denials: Decided = matches.iter().filter_map(known).collect();
+        if !denials.iter().any(|denial| denial.source == Source::DenyCache) {
             return None;
         }
         self.metrics.deny_cache_hits.inc();
@@ -208,7 +212,7 @@ impl Limiter {
         if let (Some(cache), Some(asked_at)) = (&self.deny_cache, asked_at) {
             for (RuleHit { hit, .. }, settled) in hits.iter().zip(&settled) {
                 if let Some((decision, Source::Store)) = settled {
-                    cache.note(hit.key, revision, hit.cost, asked_at, decision);
+                    cache.note(hit, revision, asked_at, decision);
                 }
             }
         }

@@ -1,0 +1,205 @@
+//! Denials that still hold are answered without Redis, and nothing else is.
+
+use rlaas::api::proto::{CheckRequest, CheckResponse};
+
+use super::common::process::{Rlaas, check, request};
+use super::common::redis::RedisServer;
+use super::common::{TempDir, eventually};
+use super::load::{Client, SOON, assert_sound, scripts, up};
+
+/// Five in a window that does not end, and denials that are remembered as long.
+const LONG: &[&str] = &[
+    "rate-limiter.use-algo=fixed-window",
+    "rate-limiter.window-size=366d",
+    "deny-cache.max-age=1h",
+];
+
+async fn ask(client: &mut Client, user: &str, cost: u64) -> CheckResponse {
+    let question = CheckRequest { cost: Some(cost), ..request(user) };
+    client.check(question).await.expect("an answer").into_inner()
+}
+
+fn source(answer: &CheckResponse) -> &'static str {
+    answer.source().as_str_name()
+}
+
+/// Microseconds.
+fn retry_after(answer: &CheckResponse) -> i64 {
+    let wait = answer.retry_after.expect("a wait");
+    wait.seconds * 1_000_000 + i64::from(wait.nanos / 1_000)
+}
+
+#[tokio::test]
+async fn whoever_hammers_at_a_limit_does_not_reach_redis() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, LONG);
+    up(&server).await;
+    let mut client = server.client().await;
+    for _ in 0..5 {
+        assert!(check(&mut client, "mallory").await.expect("an answer").allowed);
+    }
+    let first = check(&mut client, "mallory").await.expect("an answer");
+    assert_eq!((first.allowed, source(&first)), (false, "STORE"));
+    let asked = scripts(&redis);
+    let mut left = retry_after(&first);
+    for _ in 0..300 {
+        let answer = check(&mut client, "mallory").await.expect("an answer");
+        assert_eq!((answer.allowed, source(&answer)), (false, "DENY_CACHE"));
+        assert_eq!(answer.reason().as_str_name(), "OVER_LIMIT");
+        assert_eq!(answer.current_count, first.current_count);
+        let shorter = retry_after(&answer);
+        assert!(0 < shorter && shorter < left, "{shorter} after {left}");
+        left = shorter;
+    }
+    assert_eq!(scripts(&redis), asked);
+    assert_eq!(server.metric_sum("rlaas_deny_cache_hits_total", &[]).await, 300);
+    let labels = ["outcome=\"denied\"", "source=\"deny_cache\""];
+    assert_eq!(server.metric_sum("rlaas_decisions_total", &labels).await, 300);
+    // Others are none the wiser.
+    assert_eq!(source(&check(&mut client, "alice").await.expect("an answer")), "STORE");
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn another_question_is_asked_of_redis() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, LONG);
+    up(&server).await;
+    let mut client = server.client().await;
+    assert!(ask(&mut client, "alice", 3).await.allowed);
+    for source_is in ["STORE", "DENY_CACHE"] {
+        let denied = ask(&mut client, "alice", 4).await;
+        assert_eq!((denied.allowed, source(&denied)), (false, source_is));
+    }
+    let look = ask(&mut client, "alice", 0).await;
+    assert_eq!((look.allowed, look.remaining, source(&look)), (true, 2, "STORE"));
+    let impossible = ask(&mut client, "alice", 6).await;
+    assert_eq!(
+        (impossible.reason().as_str_name(), source(&impossible)),
+        ("COST_ABOVE_LIMIT", "STORE")
+    );
+    assert_eq!(impossible.retry_after, None);
+    let smaller = ask(&mut client, "alice", 2).await;
+    assert_eq!((smaller.allowed, source(&smaller)), (true, "STORE"));
+    // A dry run meets what the request itself would.
+    let dry_run = CheckRequest { cost: Some(4), dry_run: true, ..request("alice") };
+    let dry_run = client.check(dry_run).await.expect("an answer").into_inner();
+    assert_eq!((dry_run.allowed, source(&dry_run)), (false, "DENY_CACHE"));
+}
+
+#[tokio::test]
+async fn a_dearer_request_waits_as_long_as_it_must() {
+    let redis = RedisServer::start();
+    let gcra =
+        ["rate-limiter.use-algo=gcra", "rate-limiter.window-size=1h", "deny-cache.max-age=1h"];
+    let server = Rlaas::on_redis(&redis, &gcra);
+    up(&server).await;
+    let mut client = server.client().await;
+    assert!(ask(&mut client, "alice", 5).await.allowed);
+    let one = ask(&mut client, "alice", 1).await;
+    let three = ask(&mut client, "alice", 3).await;
+    let slack = 60_000_000;
+    assert!(retry_after(&one) <= 720_000_000, "{one:?}");
+    assert!(retry_after(&three) > 3 * 720_000_000 - slack, "{three:?}");
+}
+
+#[tokio::test]
+async fn a_ban_stays_a_ban() {
+    let dir = TempDir::new();
+    let file = dir.write(
+        "rlaas.yaml",
+        "rules:\n  - {name: all, limit: 5, window: 366d, algorithm: fixed}\n  \
+         - {name: some, limit: 5, window: 366d, overrides: [{match: {resource: /no}, limit: 0}]}\n\
+         deny-cache: {max-age: 1h}\n",
+    );
+    let redis = RedisServer::start();
+    let url = format!("store.redis.url={}", redis.url());
+    let server =
+        Rlaas::start_from(&file, &["store.backend=redis", &url, "store.redis.timeout=10s"]);
+    up(&server).await;
+    let mut client = server.client().await;
+    assert!(ask(&mut client, "alice", 5).await.allowed);
+    for _ in 0..3 {
+        let banned = CheckRequest { resource: "/no".to_owned(), ..request("alice") };
+        let banned = client.check(banned).await.expect("an answer").into_inner();
+        assert_eq!(
+            (banned.allowed, banned.reason().as_str_name()),
+            (false, "BANNED"),
+            "{banned:?}"
+        );
+        assert_eq!(banned.retry_after, None);
+    }
+}
+
+#[tokio::test]
+async fn who_may_pass_again_passes_again() {
+    let redis = RedisServer::start();
+    for algorithm in ["fixed-window", "sliding-window-log", "gcra"] {
+        let algorithm = format!("rate-limiter.use-algo={algorithm}");
+        let prefix = format!("store.redis.key-prefix={}", &algorithm[24..]);
+        let short = ["rate-limiter.window-size=1s", "rate-limiter.max-requests=2"];
+        let settings = [&*algorithm, &prefix, "deny-cache.max-age=1h"];
+        let server = Rlaas::on_redis(&redis, &[settings.as_slice(), &short].concat());
+        up(&server).await;
+        let mut client = server.client().await;
+        for _ in 0..3 {
+            let mut from_cache = 0;
+            let denied = async || {
+                let answer = check(&mut client, "alice").await.expect("an answer");
+                assert!(answer.allowed || retry_after(&answer) <= 1_000_000, "{answer:?}");
+                from_cache += u32::from(source(&answer) == "DENY_CACHE");
+                from_cache >= 3
+            };
+            eventually("denied from memory", SOON, denied).await;
+            let passes = async || check(&mut client, "alice").await.expect("an answer").allowed;
+            // The window is a second.
+            eventually("passes again", SOON, passes).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn other_rules_ask_redis() {
+    let dir = TempDir::new();
+    let rules = |limit: u32| {
+        format!(
+            "rate-limiter: {{use-algo: fixed, window: 366d, limit: {limit}}}\n\
+             deny-cache: {{max-age: 1h}}\n"
+        )
+    };
+    let redis = RedisServer::start();
+    let url = format!("store.redis.url={}", redis.url());
+    let file = dir.write("rlaas.yaml", &rules(5));
+    let server =
+        Rlaas::start_from(&file, &["store.backend=redis", &url, "store.redis.timeout=10s"]);
+    up(&server).await;
+    let mut client = server.client().await;
+    assert!(ask(&mut client, "alice", 5).await.allowed);
+    for source_is in ["STORE", "DENY_CACHE"] {
+        assert_eq!(source(&ask(&mut client, "alice", 1).await), source_is);
+    }
+    for (limit, revision) in [(7, 2), (6, 3)] {
+        dir.write("rlaas.yaml", &rules(limit));
+        server.signal("HUP");
+        let taken = async || server.metric_sum("rlaas_config_revision", &[]).await == revision;
+        eventually("taken", SOON, taken).await;
+        let answer = ask(&mut client, "alice", 1).await;
+        assert_eq!((answer.allowed, source(&answer)), (limit == 7, "STORE"), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_switched_off_remembers_nothing() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, &[LONG, &["deny-cache.enabled=false"]].concat());
+    up(&server).await;
+    let mut client = server.client().await;
+    ask(&mut client, "alice", 5).await;
+    let asked = scripts(&redis);
+    for _ in 0..10 {
+        let answer = check(&mut client, "alice").await.expect("an answer");
+        assert_eq!((answer.allowed, source(&answer)), (false, "STORE"));
+    }
+    assert_eq!(scripts(&redis), asked + 10);
+    assert_eq!(server.metric_sum("rlaas_deny_cache_hits_total", &[]).await, 0);
+}
