@@ -8,8 +8,9 @@ use tonic::metadata::MetadataMap;
 
 use crate::clock::Deadline;
 
-/// Time for the answer to get back; of a wait that is shorter than twice as long, half.
-const MARGIN: Duration = Duration::from_millis(2);
+/// Timers go off up to 2 ms late, and the answer needs as long to get back; of a wait that is
+/// shorter than twice as long, half.
+const MARGIN: Duration = Duration::from_millis(4);
 
 /// When the answer must leave. What is no valid time-out is none, as for tonic.
 pub(super) fn deadline(metadata: &MetadataMap) -> Deadline {

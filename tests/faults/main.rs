@@ -5,6 +5,7 @@ mod common;
 
 mod access;
 mod breaker;
+mod deadlines;
 mod deny_cache;
 mod drain;
 mod load;

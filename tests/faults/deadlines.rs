@@ -1,0 +1,324 @@
+//! Callers in a hurry, callers who leave, and more of them than fit.
+
+use std::time::Duration;
+
+use rlaas::api::proto::check_result::Result as ItemResult;
+use rlaas::api::proto::{CheckRequest, CheckResult};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Status, Streaming};
+
+use super::common::eventually;
+use super::common::process::{Rlaas, check, request, signal};
+use super::common::proxy::{Behaviour, Proxy};
+use super::common::redis::RedisServer;
+use super::load::{
+    COUNTED, Client, RECOVERY, SOON, ambiguous, assert_sound, breaker, counted, fails, failures, up,
+};
+
+/// A stream of questions under one deadline, which this side does not watch.
+struct Hurried {
+    questions: mpsc::Sender<CheckRequest>,
+    answers: Streaming<CheckResult>,
+}
+
+impl Hurried {
+    async fn start(client: &mut Client, patience: &'static str) -> Self {
+        let (questions, asked) = mpsc::channel(1);
+        let mut request = Request::new(ReceiverStream::new(asked));
+        let patience = patience.parse().expect("a header");
+        request.metadata_mut().insert("grpc-timeout", patience);
+        let answers = client.check_stream(request).await.expect("a stream").into_inner();
+        Self { questions, answers }
+    }
+
+    /// What comes of one question: the count, or code and message of an error.
+    async fn ask(&mut self, question: CheckRequest) -> Result<i64, (Code, String)> {
+        self.questions.send(question).await.expect("an open stream");
+        let result = self.answers.next().await.expect("a result").expect("an open stream").result;
+        match result.expect("a result") {
+            ItemResult::Response(response) => Ok(response.current_count),
+            ItemResult::Error(error) => Err((error.code.into(), error.message)),
+        }
+    }
+}
+
+/// Was this made up on our side, because the server was late?
+fn is_ours(status: &Status) -> bool {
+    status.code() == Code::Cancelled && status.metadata().is_empty()
+}
+
+fn within<T>(patience: Duration, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(patience);
+    request
+}
+
+/// A server that reaches its Redis through a proxy.
+async fn start_behind_proxy() -> (RedisServer, Proxy, Rlaas) {
+    let redis = RedisServer::start();
+    let proxy = Proxy::to(redis.port());
+    let url = format!("store.redis.url={}", proxy.url());
+    let always = ["store.backend=redis", &url, "store.redis.timeout=10s"];
+    let server = Rlaas::start(&[&always, COUNTED].concat());
+    up(&server).await;
+    eventually("both connections", SOON, async || proxy.open() == 2).await;
+    (redis, proxy, server)
+}
+
+#[tokio::test]
+async fn hurried_callers_cost_the_patient_nothing() {
+    let (_redis, proxy, server) = start_behind_proxy().await;
+    let mut client = server.client().await;
+    for count in 1..=3 {
+        assert_eq!(check(&mut client, "pat").await.expect("an answer").current_count, count);
+    }
+    let connections = proxy.accepted();
+    let mut hurried = Vec::new();
+    for _ in 0..10 {
+        hurried.push(Hurried::start(&mut client, "50m").await);
+    }
+    proxy.set(Behaviour::Swallow);
+    let mut calls = JoinSet::new();
+    for _ in 0..5 {
+        let mut client = client.clone();
+        calls.spawn(async move { check(&mut client, "pat").await.expect("an answer") });
+    }
+    let harry = request("harry");
+    for stream in &mut hurried {
+        let (code, message) = stream.ask(harry.clone()).await.expect_err("no decision");
+        let known = [
+            (Code::Unavailable, "store unavailable"),
+            (Code::DeadlineExceeded, "deadline exceeded"),
+        ];
+        assert!(known.contains(&(code, &*message)), "{code:?}: {message}");
+    }
+    proxy.set(Behaviour::Pass);
+    let mut counts: Vec<i64> =
+        calls.join_all().await.into_iter().map(|answer| answer.current_count).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [4, 5, 6, 7, 8], "none is another's, none is lost");
+    for count in 9..=20 {
+        assert_eq!(check(&mut client, "pat").await.expect("an answer").current_count, count);
+    }
+    let harry = check(&mut client, "harry").await.expect("an answer").current_count;
+    assert!(harry <= 11, "{harry} counted, 11 calls");
+    assert_eq!(proxy.accepted(), connections, "the connections are kept");
+    assert_eq!(breaker(&server).await, 0);
+    assert!(!server.log().contains("breaker opened"), "{}", server.log());
+    assert!(ambiguous(&server).await >= 1, "sent, and nobody knows");
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn a_hurried_caller_is_answered_before_it_leaves() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, COUNTED);
+    up(&server).await;
+    let mut client = server.client().await;
+    redis.query::<()>(&["CLIENT", "PAUSE", "100000", "WRITE"]);
+    let mut in_time = 0;
+    let answered = async || {
+        let mut status = Status::ok("");
+        let answer = async || {
+            let question = within(Duration::from_millis(50), request("harry"));
+            status = client.check(question).await.expect_err("no decision");
+            true
+        };
+        let took = eventually("an answer", SOON, answer).await;
+        if !is_ours(&status) {
+            assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+            assert_eq!(status.message(), "store unavailable");
+            // Sooner it is where no connection is left: they do not answer for too long.
+            in_time += u32::from(took >= Duration::from_millis(40));
+        }
+        in_time >= 10
+    };
+    // Not each of them: this side may be late itself.
+    eventually("answers in time", SOON * 2, answered).await;
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn a_deadline_that_is_over_counts_nothing_and_is_told() {
+    let redis = RedisServer::start();
+    for server in [Rlaas::start(COUNTED), Rlaas::on_redis(&redis, COUNTED)] {
+        up(&server).await;
+        let mut client = server.client().await;
+        let mut stream = Hurried::start(&mut client, "300m").await;
+        let mut passed = 0;
+        let over = async || match stream.ask(request("alice")).await {
+            Ok(count) => {
+                passed += 1;
+                assert_eq!(count, passed);
+                false
+            }
+            Err((code, message)) => {
+                assert_eq!((code, &*message), (Code::DeadlineExceeded, "deadline exceeded"));
+                true
+            }
+        };
+        eventually("the deadline", SOON, over).await;
+        assert!(passed > 0);
+        for _ in 0..10 {
+            let over = stream.ask(request("alice")).await.expect_err("over");
+            assert_eq!(over.0, Code::DeadlineExceeded);
+        }
+        assert_eq!(server.metric_sum("rlaas_expired_total", &[]).await, 11);
+        assert_eq!(ambiguous(&server).await, 0);
+
+        // A single call: this side gives up at the next tick, now and then after the answer.
+        let told = async || {
+            let mut question = Request::new(request("alice"));
+            let patience = "1n".parse().expect("a header");
+            question.metadata_mut().insert("grpc-timeout", patience);
+            let status = client.check(question).await.expect_err("over");
+            assert!(is_ours(&status) || status.code() == Code::DeadlineExceeded, "{status:?}");
+            status.code() == Code::DeadlineExceeded
+        };
+        eventually("the server says so", SOON, told).await;
+        assert_eq!(check(&mut client, "alice").await.expect("an answer").current_count, passed + 1);
+        assert_sound(&server);
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_bounds_the_wait_for_a_redis_that_hangs_or_is_not_there() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, &[COUNTED, &["store.redis.timeout=60s"]].concat());
+    up(&server).await;
+    let mut client = server.client().await;
+    let mut stream = Hurried::start(&mut client, "200m").await;
+    signal(redis.pid(), "STOP");
+    let answer = tokio::time::timeout(SOON, stream.ask(request("alice"))).await;
+    assert!(answer.expect("the caller's deadline counts").is_err());
+    signal(redis.pid(), "CONT");
+
+    // Nothing listens, and nothing says so: the first attempt to connect hangs.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = silent.local_addr().expect("an address").port();
+    let url = format!("store.redis.url=redis://127.0.0.1:{port}");
+    let server = Rlaas::start(&["store.backend=redis", &url, "store.redis.timeout=60s"]);
+    let mut client = server.client().await;
+    let mut stream = Hurried::start(&mut client, "100m").await;
+    let answer = tokio::time::timeout(SOON, stream.ask(request("alice"))).await;
+    let (code, message) = answer.expect("the caller's deadline counts").expect_err("no redis");
+    assert_eq!((code, &*message), (Code::Unavailable, "store unavailable"));
+}
+
+#[tokio::test]
+async fn f06_a_short_stall_is_waited_for_and_a_long_one_is_not() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, &[COUNTED, &["store.redis.timeout=1s"]].concat());
+    up(&server).await;
+    let mut client = server.client().await;
+    for count in 1..=5 {
+        redis.query::<()>(&["CLIENT", "PAUSE", "5", "WRITE"]);
+        assert_eq!(check(&mut client, "alice").await.expect("an answer").current_count, count);
+        redis.query::<()>(&["DEBUG", "SLEEP", "0.005"]);
+    }
+    redis.query::<()>(&["CLIENT", "PAUSE", "100000", "WRITE"]);
+    let (mut alice, mut bob) = (client.clone(), client.clone());
+    tokio::join!(fails(&mut alice, "alice"), fails(&mut bob, "bob"));
+    redis.query::<()>(&["CLIENT", "UNPAUSE"]);
+    assert_eq!((failures(&server, "timeout").await, ambiguous(&server).await), (2, 2));
+    // Whether what nobody waited for was executed is unknown, but never more than once.
+    for (user, before) in [("alice", 5), ("bob", 0)] {
+        let first = check(&mut client, user).await.expect("an answer").current_count;
+        assert!((before + 1..=before + 2).contains(&first), "{user}: {first}");
+        for count in first + 1..first + 5 {
+            let answer = check(&mut client, user).await.expect("an answer");
+            assert_eq!(answer.current_count, count, "{user}");
+        }
+    }
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn what_is_more_than_fits_is_shed_at_once() {
+    let redis = RedisServer::start();
+    let settings = [COUNTED, &["store.redis.max-in-flight=8", "store.redis.timeout=60s"]].concat();
+    let server = Rlaas::on_redis(&redis, &settings);
+    up(&server).await;
+    let client = server.client().await;
+    signal(redis.pid(), "STOP");
+    let mut calls = JoinSet::new();
+    for _ in 0..30 {
+        let mut client = client.clone();
+        calls.spawn(async move { check(&mut client, "alice").await });
+    }
+    for _ in 0..22 {
+        let status = calls.join_next().await.expect("a call").expect("no panic");
+        let status = status.expect_err("shed");
+        assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, "overloaded"));
+    }
+    assert_eq!(server.metric_sum("rlaas_shed_total", &[]).await, 22);
+    signal(redis.pid(), "CONT");
+    let mut counts: Vec<i64> = calls
+        .join_all()
+        .await
+        .into_iter()
+        .map(|answer| answer.expect("an answer").current_count)
+        .collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(counted(&redis), 8);
+    assert_eq!(breaker(&server).await, 0);
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn f63_callers_who_leave_take_nothing_with_them() {
+    let redis = RedisServer::start();
+    let settings = [COUNTED, &["store.redis.max-in-flight=50", "store.redis.timeout=60s"]].concat();
+    let server = Rlaas::on_redis(&redis, &settings);
+    up(&server).await;
+    let client = server.client().await;
+    let connections = || {
+        let clients: String = redis.query(&["CLIENT", "LIST", "TYPE", "normal"]);
+        clients.lines().count()
+    };
+    let before = connections();
+    // 5,000 calls that are left at any moment: before they are sent, on the way, answered.
+    for wave in 0..100 {
+        let mut calls = JoinSet::new();
+        for caller in 0..50 {
+            let mut client = client.clone();
+            let patience = Duration::from_micros(caller * 40 * (wave % 5));
+            calls.spawn(async move {
+                tokio::time::timeout(patience, check(&mut client, "alice")).await
+            });
+        }
+        calls.join_all().await;
+    }
+    let shed = async || server.metric_sum("rlaas_shed_total", &[]).await;
+    // Some of them met others that were just being left.
+    let shed_before = shed().await;
+    // And some that are left while they wait for Redis: one more than there is room for.
+    for user in ["bob", "carol"] {
+        let mut probe = server.client().await;
+        let answers = async || check(&mut probe, "dave").await.is_ok();
+        eventually("answers", RECOVERY, answers).await;
+        signal(redis.pid(), "STOP");
+        let mut calls = JoinSet::new();
+        for _ in 0..51 {
+            let mut client = client.clone();
+            calls.spawn(async move { check(&mut client, user).await });
+        }
+        let first = calls.join_next().await.expect("a call").expect("no panic");
+        assert_eq!(first.expect_err("shed").code(), Code::ResourceExhausted);
+        if user == "bob" {
+            calls.shutdown().await;
+        }
+        signal(redis.pid(), "CONT");
+        for answer in calls.join_all().await {
+            answer.expect("as many as ever fit at once");
+        }
+    }
+    assert_eq!(shed().await, shed_before + 2);
+    assert!(connections() <= before, "{before} connections before, {} now", connections());
+    assert_eq!(breaker(&server).await, 0);
+    assert_sound(&server);
+}
