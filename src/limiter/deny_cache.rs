@@ -149,3 +149,174 @@ impl Denial {
         decision
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::algorithm::Limit;
+    use crate::clock::ManualClock;
+    use crate::rules::{Draft, Mode, Request, Rule, RuleSet};
+
+    const T0: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+    const REVISION: u64 = 1;
+
+    /// A cache whose time is moved, and the hits of users on a limit.
+    struct Case {
+        cache: DenyCache,
+        clock: ManualClock,
+        rules: RuleSet,
+        algorithm: Algorithm,
+        limit: Limit,
+    }
+
+    impl Case {
+        fn new(max_age: Span, max_keys: u32) -> Self {
+            let clock = ManualClock::new(T0);
+            let settings = DenyCacheSettings { max_age: max_age.into(), max_keys };
+            let cache = DenyCache::new(settings, Clock::Manual(clock.clone()));
+            let (algorithm, limit) = (Algorithm::Gcra, Limit::new(5, Span::from_secs(60)));
+            let limit = limit.expect("a valid limit");
+            let rules = RuleSet::new(Rule::default_of(algorithm, limit), Vec::new());
+            Self { cache, clock, rules, algorithm, limit }
+        }
+
+        fn at(&self, since: Span) {
+            self.clock.set(T0 + since);
+        }
+
+        fn key(&self, user_id: &str) -> Key {
+            let attributes = HashMap::new();
+            let draft = Draft {
+                user_id,
+                resource: "",
+                attributes: &attributes,
+                cost: None,
+                dry_run: false,
+            };
+            let request = Request::new(draft).expect("a valid request");
+            let matches = self.rules.matching(&request);
+            matches[0].key.clone()
+        }
+
+        /// The store was asked now, and says so.
+        fn note(&self, user: &str, cost: Cost, outcome: Outcome) {
+            let key = self.key(user);
+            let (algorithm, limit) = (self.algorithm, &self.limit);
+            let hit = Hit { key: &key, algorithm, limit, cost, mode: Mode::Enforced };
+            let decision = Decision {
+                outcome,
+                current_count: 5,
+                remaining: 0,
+                reset_after: Span::from_secs(60),
+                ttl: Span::from_secs(60),
+                delay: Span::ZERO,
+            };
+            self.cache.note(&hit, REVISION, self.cache.now(), &decision);
+        }
+
+        fn deny(&self, user: &str, retry_after: Span) {
+            self.note(user, Cost::ONE, Outcome::Denied { retry_after });
+        }
+
+        fn denial(&self, user: &str) -> Option<Decision> {
+            self.cache.denial(&self.key(user), REVISION, Cost::ONE)
+        }
+
+        fn wait(&self, user: &str) -> Option<Span> {
+            match self.denial(user)?.outcome {
+                Outcome::Denied { retry_after } => Some(retry_after),
+                Outcome::Allowed | Outcome::Impossible => None,
+            }
+        }
+
+        fn held(&self) -> usize {
+            let shards = self.cache.shards.iter().map(|shard| shard.lock().expect("no panic"));
+            shards.map(|shard| shard.young.denials.len() + shard.old.denials.len()).sum()
+        }
+    }
+
+    #[test]
+    fn a_denial_holds_to_the_microsecond_and_its_waits_shrink() {
+        let case = Case::new(Span::from_secs(3600), 1000);
+        let (wait, instant) = (Span::from_secs(12), Span::from_micros(1));
+        case.deny("alice", wait);
+        for passed in [Span::ZERO, instant, Span::from_secs(5), wait - instant] {
+            case.at(passed);
+            assert_eq!(case.wait("alice"), Some(wait - passed));
+            let decision = case.denial("alice").expect("a denial");
+            let left = Span::from_secs(60) - passed;
+            assert_eq!((decision.reset_after, decision.ttl), (left, left));
+            assert_eq!(case.denial("bob"), None);
+        }
+        case.at(wait);
+        assert_eq!(case.denial("alice"), None);
+    }
+
+    #[test]
+    fn the_ttl_of_a_log_is_always_the_window() {
+        let case =
+            Case { algorithm: Algorithm::SlidingWindowLog, ..Case::new(Span::from_secs(60), 1000) };
+        case.deny("alice", Span::from_secs(12));
+        case.at(Span::from_secs(5));
+        assert_eq!(case.denial("alice").map(|decision| decision.ttl), Some(Span::from_secs(60)));
+    }
+
+    #[test]
+    fn no_denial_is_held_longer_than_its_age() {
+        let age = Span::from_secs(1);
+        let case = Case::new(age, 1000);
+        case.deny("alice", Span::from_secs(3600));
+        case.at(age - Span::from_micros(1));
+        assert!(case.denial("alice").is_some());
+        case.at(age);
+        assert_eq!(case.denial("alice"), None);
+    }
+
+    #[test]
+    fn a_denial_outlives_the_notes_about_others_while_there_is_room() {
+        let case = Case::new(Span::from_secs(10), 1000);
+        for second in 0..40 {
+            case.at(Span::from_secs(second));
+            case.deny(&second.to_string(), Span::from_secs(10));
+            let since = second.saturating_sub(9);
+            for earlier in since..=second {
+                assert!(case.denial(&earlier.to_string()).is_some(), "{earlier} at {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_cost_or_revision_is_another_question() {
+        let case = Case::new(Span::from_secs(60), 1000);
+        let cost = Cost::new;
+        case.note("alice", cost(3), Outcome::Denied { retry_after: Span::from_secs(12) });
+        let key = case.key("alice");
+        let known = |units, revision| case.cache.denial(&key, revision, cost(units)).is_some();
+        assert!(known(3, REVISION));
+        for (units, revision) in [(0, 1), (1, 1), (2, 1), (4, 1), (6, 1), (3, 0), (3, 2)] {
+            assert!(!known(units, revision), "cost {units}, revision {revision}");
+        }
+    }
+
+    #[test]
+    fn only_denials_are_remembered() {
+        let case = Case::new(Span::from_secs(60), 1000);
+        case.note("alice", Cost::ONE, Outcome::Allowed);
+        case.note("alice", Cost::ONE, Outcome::Impossible);
+        assert_eq!((case.denial("alice"), case.held()), (None, 0));
+    }
+
+    #[test]
+    fn no_more_is_held_than_was_said() {
+        let most = 320;
+        let case = Case::new(Span::from_secs(3600), most);
+        for user in 0..10_000 {
+            case.deny(&user.to_string(), Span::from_secs(60));
+            assert!(case.held() <= most as usize, "{} of {most}", case.held());
+        }
+        assert!(case.held() > most as usize / 2);
+        assert!(case.denial("9999").is_some());
+    }
+}
