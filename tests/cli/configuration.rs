@@ -195,6 +195,123 @@ fn each_bad_value_is_refused_by_its_key_as_it_is_spelled() {
 }
 
 #[test]
+fn each_bad_value_about_redis_is_refused_by_its_key() {
+    let cases = [
+        ("mode: raft", "mode: valid is standalone or sentinel or cluster"),
+        ("mode: 1", "mode: valid is standalone or"),
+        ("mode: sentinel", "urls: missing: the addresses to ask first"),
+        ("mode: cluster", "urls: missing: the addresses to ask first"),
+        ("mode: cluster, urls: []", "urls: valid is"),
+        ("mode: cluster, urls: ''", "urls: valid is 1 to 64 addresses"),
+        ("mode: cluster, urls: [7]", "urls: valid is"),
+        ("mode: cluster, urls: {a: 1}", "urls: valid is"),
+        ("mode: cluster, urls: ['redis://h:1', 'http://h:2']", "urls: valid is redis://"),
+        (
+            "mode: cluster, urls: ['redis://h:1', 'rediss://h:2']",
+            "urls: valid is rediss:// for all",
+        ),
+        ("mode: cluster, urls: ['redis://h:1/3']", "database: valid is 0"),
+        ("mode: cluster, urls: ['redis://h:1'], database: 3", "database: valid is 0"),
+        ("mode: sentinel, urls: ['redis://h:1'], master-name: ''", "master-name: valid is a text"),
+        ("mode: sentinel, urls: ['redis://h:1'], master-name: 7", "master-name: valid is a text"),
+        ("username: ''", "username: valid is a text; numbers in quotes"),
+        ("username: [s3cret]", "username: valid is a text"),
+        ("password: ''", "password: valid is a text; numbers in quotes"),
+        ("password: 12345678", "password: valid is a text; numbers in quotes"),
+        ("password: [s3cret]", "password: valid is a text"),
+        ("password: {s3cret: 1}", "password: valid is a text"),
+        ("database: -1", "database: valid is 0 to 1000000"),
+        ("database: 1.5", "database: valid is 0 to 1000000"),
+        ("database: 1000001", "database: valid is 0 to 1000000"),
+        ("database: s3cret", "database: valid is 0 to 1000000"),
+        ("max-in-flight: 0", "max-in-flight: valid is a whole number from 1 to 1000000"),
+        ("max-in-flight: 1000001", "max-in-flight: valid is a whole number from 1 to 1000000"),
+        ("max_in_flight: many", "max_in_flight: valid is a whole number from 1 to 1000000"),
+        ("tls: 1", "tls: valid is a section"),
+        ("tls: {ca: /nowhere/s3cret.pem}", "tls.ca: valid is the path of a file that can be read"),
+        ("tls: {ca: 1}", "tls.ca: valid is the path of a file that can be read"),
+        ("tls: {cert: /dev/null}", "tls.cert: a certificate and its key belong together"),
+        ("tls: {key: /dev/null}", "tls.cert: a certificate and its key belong together"),
+        ("tls: {ca: /dev/null}", "tls: valid only with addresses of rediss://"),
+        ("url: 'rediss://h', tls: {ca: /dev/null}", "tls: "),
+        ("url: 'rediss://h', tls: {cert: /dev/null, key: /dev/null}", "tls: "),
+        ("url: 'rediss://:s3cret@h/#insecure'", "url: #insecure is not supported"),
+        ("tsl: {}", "tsl: unknown key"),
+        ("passwort: s3cret", "passwort: unknown key, did you mean store.redis.password?"),
+    ];
+    for (text, expected) in cases {
+        let told = problems(&format!("store: {{redis: {{{text}}}}}"));
+        assert_eq!(told.len(), 1, "{text}: {told:?}");
+        assert!(told[0].starts_with(&format!("store.redis.{expected}")), "{text}: {told:?}");
+        assert!(!told[0].contains("s3cret") && !told[0].contains("12345678"), "{told:?}");
+    }
+}
+
+#[test]
+fn each_bad_value_about_failures_and_denials_is_refused_by_its_key() {
+    let share = "valid is a number above 0 and at most 1";
+    let cases = [
+        ("deny-cache: 5", "deny-cache: valid is a section".to_owned()),
+        ("deny-cache: {enabled: 1}", "deny-cache.enabled: valid is true or false".to_owned()),
+        ("deny-cache: {max-age: 0}", "deny-cache.max-age: valid is a duration from".to_owned()),
+        ("deny-cache: {max-age: 61m}", "deny-cache.max-age: valid is a duration from".to_owned()),
+        ("deny_cache: {max_age: soon}", "deny_cache.max_age: valid is a duration from".to_owned()),
+        ("deny-cache: {max-keys: 0}", "deny-cache.max-keys: valid is a whole number".to_owned()),
+        ("deny-cache: {max-keys: 1e9}", "deny-cache.max-keys: valid is a whole number".to_owned()),
+        ("deny-cache: {ttl: 1s}", "deny-cache.ttl: unknown key".to_owned()),
+        (
+            "rate-limiter: {on-store-failure: maybe}",
+            "rate-limiter.on-store-failure: valid is error or allow or deny or local".to_owned(),
+        ),
+        (
+            "rate-limiter: {on-store-failure: true}",
+            "rate-limiter.on-store-failure: valid is error or".to_owned(),
+        ),
+        (
+            "rate-limiter: {on-store-failure: allow, fail-open: true}",
+            "rate-limiter.fail-open: the same as".to_owned(),
+        ),
+        (
+            "rate-limiter: {local-share: 0.5}",
+            "rate-limiter.local-share: valid only with on-store-failure: local".to_owned(),
+        ),
+        (
+            "rate-limiter: {breaker-opens-rule: 1}",
+            "rate-limiter.breaker-opens-rule: valid is true or false".to_owned(),
+        ),
+    ];
+    let shares = ["0", "0.0", "1.1", "2", "-0.5", "half", "0.0000001", "[0.5]", ".5.5", ""];
+    let shares = shares.map(|given| {
+        let text = format!("rate-limiter: {{on-store-failure: local, local-share: {given}}}");
+        (text, format!("rate-limiter.local-share: {share}"))
+    });
+    let cases = cases.into_iter().map(|(text, expected)| (text.to_owned(), expected));
+    for (text, expected) in cases.chain(shares) {
+        let told = problems(&text);
+        assert_eq!(told.len(), 1, "{text}: {told:?}");
+        assert!(told[0].starts_with(&expected), "{text}: {told:?}");
+    }
+    for share in ["0.000001", "0.5", "1", "1.0", "1.000000"] {
+        let dir = TempDir::new();
+        let text = format!("rate-limiter: {{on-store-failure: local, local-share: {share}}}");
+        let file = dir.write("share.yaml", &text).display().to_string();
+        assert_eq!(run(&["check-config", &file]).0, 0, "{share}");
+    }
+}
+
+#[test]
+fn a_password_is_shown_nowhere() {
+    let dir = TempDir::new();
+    let text = "store: {backend: redis, redis: {mode: cluster, username: app, password: s3cret, \
+                urls: ['redis://:s3cret@127.0.0.1:1', 'redis://u:s3cret@127.0.0.1:2']}}";
+    let file = dir.write("rlaas.yaml", text).display().to_string();
+    let out = effective(&["--config", &file], &[("RLAAS_STORE__REDIS__PASSWORD", "s3cret-too")]);
+    assert!(!out.contains("s3cret"), "{out}");
+    assert!(out.contains("password: '***'  # environment variable"), "{out}");
+    assert!(out.contains("redis://:***@127.0.0.1:1"), "{out}");
+}
+
+#[test]
 fn what_is_no_yaml_is_told_with_its_place() {
     for text in ["a: [", "\ta: 1", "a: 1\na: 2", "- 1", "just text", "a: &x [*x]", "%", "{\"a\""] {
         let told = problems(text);

@@ -71,6 +71,9 @@ impl Access {
     }
 
     fn new(login: RedisConnectionInfo, url: &RedisUrl, tls: &Tls) -> Result<Self, SettingError> {
+        if tls.ca.as_ref().is_some_and(|ca| !has_certificate(ca)) {
+            return Err(SettingError::Tls);
+        }
         let certificates = url.is_tls().then(|| certificates(tls));
         let access =
             Self { login: login.set_lib_name("rlaas", env!("CARGO_PKG_VERSION")), certificates };
@@ -155,6 +158,12 @@ impl fmt::Display for Address {
             Self::Unix(path) => write!(f, "{}", path.display()),
         }
     }
+}
+
+/// The driver takes a file without any for authorities, and trusts nobody.
+fn has_certificate(pem: &[u8]) -> bool {
+    const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+    pem.windows(BEGIN.len()).any(|window| window == BEGIN)
 }
 
 fn certificates(tls: &Tls) -> TlsCertificates {
