@@ -206,6 +206,7 @@ mod tests {
             let (algorithm, limit) = (self.algorithm, &self.limit);
             let hit = Hit { key: &key, algorithm, limit, cost, mode: Mode::Enforced };
             let decision = Decision {
+                at: T0,
                 outcome,
                 current_count: 5,
                 remaining: 0,

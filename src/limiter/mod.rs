@@ -184,7 +184,7 @@ impl Limiter {
                 grant if is_ban(found) => (without_store(grant), Source::Store),
                 _ => return None,
             };
-            Some(RuleDecision::new(found.rule, found.grant, decision, source))
+            Some(RuleDecision::new(found, decision, source))
         };
         let denials: Decided = matches.iter().filter_map(known).collect();
         if !denials.iter().any(|denial| denial.source == Source::DenyCache) {

@@ -15,7 +15,7 @@ use super::common::{TempDir, eventually};
 use super::load::{COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, fails, failures, up};
 
 /// All that the service needs, beside `~rlaas:*`.
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "eval",
     "evalsha",
     "time",
@@ -30,6 +30,7 @@ const COMMANDS: [&str; 14] = [
     "zcount",
     "zrangebyscore",
     "zremrangebyscore",
+    "zremrangebyrank",
 ];
 
 const PASSWORD: &str = "s3cret";

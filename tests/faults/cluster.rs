@@ -160,7 +160,7 @@ async fn f28_a_dead_master_is_the_trouble_of_its_slots_until_its_replica_leads()
 #[tokio::test]
 async fn f29_f33_a_master_that_stalls_counts_no_call_twice() {
     let cluster = RedisCluster::start_with(3, 0, PARTIAL).await;
-    let server = on_cluster(&cluster, &[WIDE, WINDOW, LONG, "store.redis.timeout=100ms"]);
+    let server = on_cluster(&cluster, &[WIDE, WINDOW, LONG, "store.redis.timeout=500ms"]);
     let mut load = Load::start(&server, ids(32)).await;
     load.each_passes(20).await;
     let victim = cluster.master_of(cluster.slot_of("{user-0}"));

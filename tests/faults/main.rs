@@ -5,13 +5,17 @@ mod common;
 
 mod access;
 mod breaker;
+mod cluster;
 mod deadlines;
 mod deny_cache;
 mod drain;
 mod load;
+mod places;
 mod policies;
 mod redis;
 mod refusals;
 mod reload;
 mod restarts;
+mod sentinel;
+mod tls;
 mod wire;

@@ -132,7 +132,7 @@ impl Attempt<'_> {
         until: Deadline,
     ) -> Result<Answer, Failure> {
         let node = &*route.node;
-        let lane = node.lane(until).await.map_err(|error| {
+        let (lane, ticket) = node.lane(until).await.map_err(|error| {
             if !self.is_hurried(&error) {
                 node.breaker().failed(&error);
             }
@@ -167,7 +167,7 @@ impl Attempt<'_> {
                         node.clock().see(*time, hit.limit.window());
                     }
                 }
-                node.breaker().succeeded();
+                node.breaker().succeeded(ticket);
             }
             Err(Failure::ReadOnly) => node.give_up(),
             Err(Failure::Other(error)) if !self.is_hurried(error) => {

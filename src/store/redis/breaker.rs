@@ -36,10 +36,19 @@ pub(super) struct Panel {
     metrics: Arc<Metrics>,
 }
 
+/// Shown when the call that was let pass has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ticket {
+    /// How often the breaker had opened before.
+    openings: u64,
+}
+
 #[derive(Debug, Default)]
 struct State {
     /// In a row.
     failures: u32,
+    /// How often it has opened.
+    openings: u64,
     open: Option<Open>,
     log: Log,
 }
@@ -84,9 +93,10 @@ impl Breaker {
     /// # Errors
     ///
     /// [`StoreError::BreakerOpen`] if not.
-    pub(super) fn admit(&self) -> Result<(), StoreError> {
+    pub(super) fn admit(&self) -> Result<Ticket, StoreError> {
         let mut state = self.change();
-        let Some(open) = &mut state.open else { return Ok(()) };
+        let ticket = Ticket { openings: state.openings };
+        let Some(open) = &mut state.open else { return Ok(ticket) };
         let now = self.clock.now();
         if now < open.until {
             return Err(StoreError::BreakerOpen);
@@ -94,7 +104,7 @@ impl Breaker {
         // If this one is never heard of again, another may try after as long.
         open.until = now + self.jittered(open.pause);
         open.tries = true;
-        Ok(())
+        Ok(ticket)
     }
 
     /// Has it opened, and not closed yet?
@@ -102,9 +112,13 @@ impl Breaker {
         self.change().open.is_some()
     }
 
-    /// A call was decided.
-    pub(super) fn succeeded(&self) {
+    /// A call was decided. One that was let pass before the breaker opened comes late, and closes
+    /// nothing.
+    pub(super) fn succeeded(&self, ticket: Ticket) {
         let mut state = self.change();
+        if ticket.openings != state.openings {
+            return;
+        }
         state.failures = 0;
         if let Some(open) = state.open.take() {
             let open_seconds = Duration::from(self.clock.now().since(open.since)).as_secs_f64();
@@ -135,6 +149,7 @@ impl Breaker {
             }
         } else if state.failures >= MOST_FAILURES {
             let until = now + self.jittered(FIRST_PAUSE);
+            state.openings += 1;
             state.open = Some(Open { since: now, until, pause: FIRST_PAUSE, tries: false });
             warn!(
                 redis = self.server,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::watch;
 
 use super::access::{Access, Address};
-use super::breaker::{Breaker, Panel};
+use super::breaker::{Breaker, Panel, Ticket};
 use super::dialer::{Dialer, Target};
 use super::lanes::{Lane, Lanes};
 use super::pulse::Pulse;
@@ -63,10 +63,10 @@ impl Node {
     ///
     /// [`StoreError::BreakerOpen`]; [`StoreError::Unreachable`] if none is up, and none comes up
     /// before the deadline.
-    pub(super) async fn lane(&self, deadline: Deadline) -> Result<Lane, StoreError> {
-        self.breaker.admit()?;
+    pub(super) async fn lane(&self, deadline: Deadline) -> Result<(Lane, Ticket), StoreError> {
+        let ticket = self.breaker.admit()?;
         let lane = tokio::time::timeout(deadline.left(), self.lanes.pick()).await;
-        lane.unwrap_or(Err(StoreError::Unreachable))
+        Ok((lane.unwrap_or(Err(StoreError::Unreachable))?, ticket))
     }
 
     /// Wants to know how each call ended.
