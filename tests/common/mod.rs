@@ -49,8 +49,10 @@ impl TempDir {
     }
 
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.path(name);
-        std::fs::write(&path, text).expect("a file in a temporary directory");
+        let (path, draft) = (self.path(name), self.path(&format!("{name}.draft")));
+        std::fs::write(&draft, text).expect("a file in a temporary directory");
+        // At once, as who reads it again and again expects it.
+        std::fs::rename(&draft, &path).expect("a file in a temporary directory");
         path
     }
 }

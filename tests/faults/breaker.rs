@@ -54,6 +54,8 @@ async fn an_open_breaker_leaves_redis_alone_but_for_few_tries() {
     let closes = async || check(&mut client, "alice").await.is_ok();
     eventually("it closes", RECOVERY, closes).await;
     assert_eq!(breaker(&server).await, 0);
+    let told = async || server.log().contains("breaker closed");
+    eventually("told", SOON, told).await;
     let log = server.log();
     for change in ["breaker opened", "breaker closed"] {
         assert_eq!(log.matches(change).count(), 1, "{change}:\n{log}");
