@@ -1,7 +1,7 @@
 //! The one decision function: request → hits → store → verdict.
 //!
 //! The limiter knows neither protocols nor which store it asks. The store says that it failed;
-//! the rule says what that means ([`taking`]).
+//! the rule says what that means (`taking.rs`).
 
 mod degradation;
 mod deny_cache;

@@ -1,7 +1,9 @@
 //! Redis comes back as another: empty, as a replica, with a policy that drops keys.
 
+use rlaas::api::proto::CheckRequest;
+
 use super::common::eventually;
-use super::common::process::{Rlaas, check};
+use super::common::process::{Rlaas, check, request};
 use super::common::redis::RedisServer;
 use super::load::{COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, counted, up};
 
@@ -69,6 +71,20 @@ async fn f13_a_master_that_becomes_a_replica_decides_nothing() {
     assert!(server.log().contains("replica"), "{}", server.log());
     assert_eq!(breaker(&server).await, 0);
     assert_sound(&server);
+}
+
+#[tokio::test]
+async fn f13_a_replica_is_seen_for_one_without_a_call() {
+    let (redis, other) = (RedisServer::start(), RedisServer::start());
+    let server = Rlaas::on_redis(&redis, COUNTED);
+    up(&server).await;
+    redis.query::<()>(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+    let told = async || server.log().contains("it is a replica");
+    eventually("that is told", SOON, told).await;
+    // Not even what takes nothing is answered from the copy of another.
+    let look = CheckRequest { cost: Some(0), ..request("alice") };
+    let status = server.client().await.check(look).await.expect_err("no master");
+    assert_eq!(status.message(), "store unavailable");
 }
 
 #[tokio::test]

@@ -58,7 +58,7 @@ async fn f08_a_reply_that_is_lost_was_counted_once_and_is_not_asked_for_again() 
         CheckRequest { dry_run: true, ..request("alice") },
     ] {
         let repeated = async || {
-            both_up(&proxy).await;
+            both_up(&redis).await;
             proxy.set(Behaviour::CutReply);
             let answer = client.check(look.clone()).await;
             assert_eq!(proxy.behaviour(), Behaviour::Pass);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult};
 use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::{self, RedisError, cmd};
+use deadpool_redis::redis::{Cmd, ErrorKind, RedisError, cmd};
 use thiserror::Error;
 
 use super::access::{Access, Address};
@@ -48,7 +48,7 @@ pub(super) struct Greeting {
     pub(super) has_keys: Option<bool>,
     /// The policy by which it drops keys when its memory is full, if it may.
     pub(super) evicts_by: Option<String>,
-    is_replica: bool,
+    pub(super) is_replica: bool,
     is_loading: bool,
 }
 
@@ -107,14 +107,27 @@ impl Manager for Dialer {
 }
 
 impl Greeting {
-    /// Asks by INFO. Who may not use it tells nothing, and is taken for a master.
+    /// Asks for everything.
     async fn ask(connection: &mut MultiplexedConnection) -> Result<Self, RedisError> {
-        match cmd("INFO").query_async::<String>(connection).await {
+        Self::ask_by(&cmd("INFO"), connection).await
+    }
+
+    /// Asks whether it is a replica, and for nothing else.
+    pub(super) async fn ask_of_role(
+        connection: &mut MultiplexedConnection,
+    ) -> Result<Self, RedisError> {
+        Self::ask_by(cmd("INFO").arg("replication"), connection).await
+    }
+
+    /// Who may not use INFO is told nothing, and takes the server for a master.
+    async fn ask_by(
+        info: &Cmd,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<Self, RedisError> {
+        match info.query_async::<String>(connection).await {
             Ok(info) => Ok(Self::read(&info)),
             Err(error) if error.code() == Some("NOPERM") => Ok(Self::default()),
-            Err(error) if error.kind() == redis::ErrorKind::UnexpectedReturnType => {
-                Ok(Self::default())
-            }
+            Err(error) if error.kind() == ErrorKind::UnexpectedReturnType => Ok(Self::default()),
             Err(error) => Err(error),
         }
     }

@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::dialer::{DialError, Dialer, Target};
+use super::dialer::{DialError, Dialer, Greeting, Target};
 use super::pulse::{Pulse, Silence};
 use super::server_clock::ServerClock;
 use crate::clock::{Span, SystemClock, Timestamp};
@@ -204,6 +204,7 @@ impl Keeper {
                     Ok(Err(silence)) => silence,
                     _elapsed => Silence::because("timed out while connecting"),
                 });
+                road.tell_away();
                 road.back_off(&mut pause).await;
                 return;
             }
@@ -223,6 +224,7 @@ impl Keeper {
         road.pulse.lane_down();
         if let Err(silence) = end {
             road.pulse.no_answer(silence);
+            road.tell_away();
         }
         let mut pause = road.attempts.lock().await;
         if road.local.now().since(since) < STEADY {
@@ -243,8 +245,15 @@ impl Keeper {
                 _ = line.wait_for(Option::is_none) => return Ok(()),
                 _ = probes.tick() => {}
             }
-            match timeout(PROBE_INTERVAL, self.road.ask_time(&mut connection)).await {
-                Ok(Ok(())) => {}
+            let asking = async {
+                self.road.ask_time(&mut connection).await?;
+                Greeting::ask_of_role(&mut connection).await
+            };
+            match timeout(PROBE_INTERVAL, asking).await {
+                Ok(Ok(greeting)) if greeting.is_replica => {
+                    return Err(Silence::because(DialError::Replica.to_string()));
+                }
+                Ok(Ok(_)) => {}
                 Ok(Err(error)) => return Err(Silence::from(&error)),
                 Err(_elapsed) => return Err(Silence::because("a probe timed out")),
             }
@@ -276,12 +285,15 @@ impl Road {
         Ok(())
     }
 
-    /// Tells that an attempt has failed, and waits for half to all of `pause`, so that instances
-    /// do not come back in step.
-    #[expect(clippy::disallowed_methods, reason = "the pause between two attempts to connect")]
-    async fn back_off(&self, pause: &mut Duration) {
+    /// Tells those who wait for a connection that there will be none for now.
+    fn tell_away(&self) {
         self.is_away.store(true, Ordering::SeqCst);
         self.changes.send_replace(());
+    }
+
+    /// Waits for half to all of `pause`, so that instances do not come back in step.
+    #[expect(clippy::disallowed_methods, reason = "the pause between two attempts to connect")]
+    async fn back_off(&self, pause: &mut Duration) {
         let noise = u32::try_from(self.local.now().as_micros() % 1024).unwrap_or_default();
         sleep(*pause / 2 + *pause / 2 * noise / 1024).await;
         *pause = (*pause * 2).min(LONGEST_PAUSE);

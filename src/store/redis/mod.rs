@@ -5,7 +5,7 @@
 //! script that finds itself in another window writes nothing and tells the time.
 //!
 //! A call whose fate is unknown is never repeated: a decision would count twice. What was surely
-//! not executed is repeated where that helps: see [`attempt`].
+//! not executed is repeated where that helps: see `attempt.rs`.
 
 mod access;
 mod attempt;
