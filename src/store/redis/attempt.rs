@@ -13,17 +13,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::{
-    Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd, pipe,
-};
 use tokio::time::{sleep, timeout};
 
 use super::RedisStore;
-use super::access::Address;
-use super::call::{Answer, Call, Purpose, ServerTime};
-use super::cluster::{Redirect, RedirectKind};
+use super::call::{Answer, Told};
+use super::cluster::RedirectKind;
+use super::failure::Failure;
+use super::naming::Style;
 use super::node::Node;
+use super::question::{Purpose, Question, ServerTime};
 use crate::algorithm::Cost;
 use crate::clock::{Deadline, Timestamp};
 use crate::store::{Decisions, Hit, Intent, StoreError};
@@ -52,18 +50,6 @@ struct Route {
     node: Arc<Node>,
     /// Is the slot only on its way there?
     asking: bool,
-}
-
-/// How a call ended without an answer.
-enum Failure {
-    /// Another server has the slot.
-    Elsewhere(Redirect),
-    /// The slot is half moved.
-    HalfMoved,
-    /// The server became a replica.
-    ReadOnly,
-    /// The rest.
-    Other(StoreError),
 }
 
 /// What may still be repeated.
@@ -95,16 +81,16 @@ impl Attempt<'_> {
         };
         let node = self.store.topology.node(self.slot, until).await?;
         let mut route = Route { node, asking: false };
-        let mut told = None;
+        let mut told_time = None;
         loop {
-            let ended = self.call(&route, told.take(), until).await;
+            let ended = self.call(&route, told_time.take(), until).await;
             let failure = match ended {
-                Ok(Answer::Decisions(decisions)) => return Ok(decisions),
-                Ok(Answer::OtherWindow(time)) if spend(&mut left.windows) => {
-                    told = Some(time);
+                Ok((_, Answer::Decisions(decisions))) => return Ok(decisions),
+                Ok((time, Answer::OtherWindow)) if spend(&mut left.windows) => {
+                    told_time = Some(time);
                     continue;
                 }
-                Ok(Answer::OtherWindow(_)) => return Err(StoreError::WindowMissed),
+                Ok((_, Answer::OtherWindow)) => return Err(StoreError::WindowMissed),
                 Err(failure) => failure,
             };
             match failure {
@@ -125,12 +111,7 @@ impl Attempt<'_> {
 
     /// One call to one server, by the time that it has just told or an estimate; notes there how
     /// it ended.
-    async fn call(
-        &self,
-        route: &Route,
-        told: Option<Timestamp>,
-        until: Deadline,
-    ) -> Result<Answer, Failure> {
+    async fn call(&self, route: &Route, told_time: Option<Timestamp>, until: Deadline) -> Told {
         let node = &*route.node;
         let (lane, ticket) = node.lane(until).await.map_err(|error| {
             if !self.is_hurried(&error) {
@@ -139,26 +120,19 @@ impl Attempt<'_> {
             Failure::Other(error)
         })?;
         let local = &self.store.local;
-        let estimate = told.unwrap_or_else(|| node.clock().estimate(local.now()));
+        let estimate = told_time.unwrap_or_else(|| node.clock().estimate(local.now()));
         let time = ServerTime { estimate, clock: node.clock() };
-        let call = Call::new(self.store.nonce(), &self.store.naming, self.hits, self.purpose, time);
-        let script = self.store.scripts.script_for(self.hits);
-
-        let mut connection = lane.connection();
-        let asking = route.asking;
-        let sent = async {
-            match query(&mut connection, call.by_hash(script), asking).await {
-                Err(error) if is_unknown_script(&error) => {
-                    query(&mut connection, call.by_text(script), asking).await
-                }
-                reply => reply,
+        let question = Question::new(&self.store.naming, self.hits, self.purpose, time);
+        // Keys of different slots can't share a call.
+        let asked = async {
+            match self.store.naming.style() {
+                Style::Plain => lane.gatherer().ask(question).await,
+                Style::Tagged => lane.gatherer().ask_alone(&question, route.asking).await,
             }
         };
-        let ended = match timeout(until.left(), sent).await {
-            Ok(Ok(reply)) => call.read(self.hits, &reply).map_err(Failure::Other),
-            Ok(Err(error)) => Err(Failure::of(&error)),
-            Err(_elapsed) => Err(Failure::Other(StoreError::Timeout(self.store.timeout))),
-        };
+        let ended = timeout(until.left(), asked)
+            .await
+            .unwrap_or(Err(Failure::Other(StoreError::Timeout(self.store.timeout))));
         match &ended {
             Ok((time, answer)) => {
                 node.clock().tell(*time, local.now());
@@ -178,82 +152,13 @@ impl Attempt<'_> {
             }
             Err(_) => {}
         }
-        ended.map(|(_, answer)| answer)
+        ended
     }
 
     /// Has it failed because the caller was in a hurry? That says nothing about the server.
     fn is_hurried(&self, error: &StoreError) -> bool {
         matches!(error, StoreError::Timeout(_) | StoreError::Unreachable) && self.deadline.is_over()
     }
-}
-
-impl Failure {
-    /// What an error of the driver means for the call that met it.
-    fn of(error: &RedisError) -> Self {
-        let refused = || {
-            let text = error.detail().unwrap_or_default().to_owned();
-            let code =
-                if lacks_permission(&text) { "NOPERM" } else { error.code().unwrap_or("ERR") };
-            Self::Other(StoreError::Refused { code: code.to_owned(), text })
-        };
-        let elsewhere = |kind| {
-            let redirect = error.redirect_node().and_then(|(address, slot)| {
-                Some(Redirect { slot, address: Address::parse(address)?, kind })
-            });
-            redirect.map_or_else(refused, Self::Elsewhere)
-        };
-        match error.kind() {
-            ErrorKind::Server(ServerErrorKind::Moved) => elsewhere(RedirectKind::Moved),
-            ErrorKind::Server(ServerErrorKind::Ask) => elsewhere(RedirectKind::Ask),
-            ErrorKind::Server(ServerErrorKind::TryAgain) => Self::HalfMoved,
-            ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::ReadOnly,
-            ErrorKind::Server(_) | ErrorKind::Extension => refused(),
-            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Self::Other(StoreError::Garbled),
-            _ => Self::Other(StoreError::Lost),
-        }
-    }
-
-    fn into_error(self) -> StoreError {
-        let refused = |code: &str, text: &str| StoreError::Refused {
-            code: code.to_owned(),
-            text: text.to_owned(),
-        };
-        match self {
-            Self::Elsewhere(redirect) => match redirect.kind {
-                RedirectKind::Moved => refused("MOVED", "the slot is elsewhere, again"),
-                RedirectKind::Ask => refused("ASK", "the key is elsewhere, again"),
-            },
-            Self::HalfMoved => refused("TRYAGAIN", "the slot is half moved"),
-            Self::ReadOnly => refused("READONLY", "it is a replica"),
-            Self::Other(error) => error,
-        }
-    }
-}
-
-async fn query(
-    connection: &mut MultiplexedConnection,
-    command: Cmd,
-    asking: bool,
-) -> RedisResult<Value> {
-    if !asking {
-        return command.query_async(connection).await;
-    }
-    let mut both = pipe();
-    both.add_command(cmd("ASKING")).add_command(command);
-    let mut replies = connection.send_packed_commands(&both, 0, 2).await?;
-    replies.pop().unwrap_or(Value::Nil).extract_error()
-}
-
-/// Is it a script that met a command or key that the user may not use? Redis has no code of its own
-/// for that.
-fn lacks_permission(text: &str) -> bool {
-    // As Redis 7.0 and its successors put it.
-    text.starts_with("The user executing the script can't")
-        || text.starts_with("ACL failure in script")
-}
-
-fn is_unknown_script(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
 fn spend(allowance: &mut u32) -> bool {

@@ -18,6 +18,8 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::dialer::{DialError, Dialer, Greeting, Target};
+use super::gather::{Gatherer, Scribe};
+use super::node::Surroundings;
 use super::pulse::{Pulse, Silence};
 use super::server_clock::ServerClock;
 use crate::clock::{Span, SystemClock, Timestamp};
@@ -39,7 +41,6 @@ const STEADY: Span = Span::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Lanes {
     keepers: Vec<Arc<Keeper>>,
-    next: AtomicUsize,
     road: Arc<Road>,
 }
 
@@ -56,14 +57,15 @@ struct Road {
     changes: watch::Sender<()>,
     clock: Arc<ServerClock>,
     local: SystemClock,
+    scribe: Arc<Scribe>,
     pulse: Arc<Pulse>,
 }
 
 impl Lanes {
     pub(super) fn new(
         dialer: Dialer,
+        around: &Surroundings,
         clock: Arc<ServerClock>,
-        local: SystemClock,
         pulse: Arc<Pulse>,
     ) -> Self {
         let pool = Pool::builder(dialer).max_size(LANES).build();
@@ -73,22 +75,23 @@ impl Lanes {
             is_away: AtomicBool::new(false),
             changes: watch::Sender::new(()),
             clock,
-            local,
+            local: around.local,
+            scribe: Arc::clone(&around.scribe),
             pulse,
         });
         let keeper =
             |_| Arc::new(Keeper { road: Arc::clone(&road), line: watch::Sender::new(None) });
-        Self { keepers: (0..LANES).map(keeper).collect(), next: AtomicUsize::new(0), road }
+        Self { keepers: (0..LANES).map(keeper).collect(), road }
     }
 
     /// A lane that is up; waits while the first attempt to connect one is under way.
     pub(super) async fn pick(&self) -> Result<Lane, StoreError> {
-        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        if let Some(lane) = self.up() {
+            return Ok(lane);
+        }
         let mut changes = self.road.changes.subscribe();
         loop {
-            let mut keepers =
-                (0..LANES).map(|step| &self.keepers[first.wrapping_add(step) % LANES]);
-            if let Some(lane) = keepers.find_map(Keeper::lane) {
+            if let Some(lane) = self.up() {
                 return Ok(lane);
             }
             if self.road.is_away.load(Ordering::SeqCst) {
@@ -96,6 +99,18 @@ impl Lanes {
             }
             changes.changed().await.map_err(|_| StoreError::Unreachable)?;
         }
+    }
+
+    /// The lane of this thread, or else another: what one thread asks is gathered.
+    fn up(&self) -> Option<Lane> {
+        thread_local! {
+            static OWN: usize = {
+                static NEXT: AtomicUsize = AtomicUsize::new(0);
+                NEXT.fetch_add(1, Ordering::Relaxed) % LANES
+            };
+        }
+        let first = OWN.with(|own| *own);
+        (0..LANES).find_map(|step| self.keepers[(first + step) % LANES].lane())
     }
 
     /// Has every connection dropped: the server behind them is not what it was.
@@ -140,9 +155,9 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// The shared connection: calls on its clones are pipelined.
-    pub(super) fn connection(&self) -> MultiplexedConnection {
-        self.connection.shared.clone()
+    /// Carries questions over the connection.
+    pub(super) fn gatherer(&self) -> &Arc<Gatherer> {
+        &self.connection.gatherer
     }
 
     /// Has the connection dropped: what arrives on it can no longer be trusted to arrive in time.
@@ -160,7 +175,7 @@ impl Lane {
 
 #[derive(Clone)]
 struct Connection {
-    shared: MultiplexedConnection,
+    gatherer: Arc<Gatherer>,
     /// Tells a connection from its successor.
     number: usize,
 }
@@ -213,7 +228,8 @@ impl Keeper {
 
         let since = road.local.now();
         let shared = dialed.connection.clone();
-        self.line.send_replace(Some(Connection { shared: shared.clone(), number }));
+        let gatherer = Arc::new(Gatherer::new(shared.clone(), Arc::clone(&road.scribe)));
+        self.line.send_replace(Some(Connection { gatherer, number }));
         road.pulse.lane_up(&dialed.greeting);
         road.is_away.store(false, Ordering::SeqCst);
         road.changes.send_replace(());

@@ -1,4 +1,5 @@
-//! The Redis store: one script call decides all hits that share a place.
+//! The Redis store: one script call decides all hits that share a place, and those of others that
+//! wait at the same moment.
 //!
 //! Redis' own clock decides. Every key that a script touches is declared, so the key of a fixed
 //! window names its window before the script runs: it comes from an estimate of Redis' clock, and a
@@ -13,10 +14,13 @@ mod breaker;
 mod call;
 mod cluster;
 mod dialer;
+mod failure;
+mod gather;
 mod lanes;
 mod naming;
 mod node;
 mod pulse;
+mod question;
 mod scripts;
 mod sentinel;
 mod server_clock;
@@ -29,15 +33,14 @@ pub use settings::{
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 
 use self::attempt::Attempt;
-use self::call::Purpose;
+use self::gather::Scribe;
 use self::naming::Naming;
-use self::scripts::Scripts;
+use self::question::Purpose;
 use self::topology::Topology;
 use super::{Decisions, Health, Hit, Intent, Place, StoreError};
 use crate::algorithm::Decision;
@@ -51,14 +54,10 @@ use crate::telemetry::sharded::Timing;
 pub struct RedisStore {
     naming: Naming,
     timeout: Duration,
-    scripts: Scripts,
     topology: Topology,
     local: SystemClock,
     /// Decisions that may wait at once.
     room: Semaphore,
-    /// Together they make each call's nonce unique among all instances.
-    instance: u64,
-    calls: AtomicU64,
     checks: Timing,
     give_backs: Timing,
     metrics: Arc<Metrics>,
@@ -72,19 +71,18 @@ impl RedisStore {
     /// [`SettingError`] if the certificates can't be used.
     pub fn new(settings: &RedisSettings, metrics: Arc<Metrics>) -> Result<Self, SettingError> {
         let local = SystemClock::new();
-        let topology = Topology::new(settings, local, &metrics)?;
+        let scribe =
+            Arc::new(Scribe::new(RandomState::new().hash_one("instance"), settings.timeout));
+        let topology = Topology::new(settings, local, &scribe, &metrics)?;
         let timing =
             |operation| metrics.store_duration.get_or_create_owned(&OperationLabels { operation });
         let room = usize::try_from(settings.max_in_flight).unwrap_or(Semaphore::MAX_PERMITS);
         Ok(Self {
             naming: Naming::new(settings.key_prefix.clone(), topology.style()),
             timeout: settings.timeout,
-            scripts: Scripts::new(),
             topology,
             local,
             room: Semaphore::new(room.min(Semaphore::MAX_PERMITS)),
-            instance: RandomState::new().hash_one("instance"),
-            calls: AtomicU64::new(0),
             checks: timing("check"),
             give_backs: timing("give_back"),
             metrics,
@@ -177,9 +175,5 @@ impl RedisStore {
         let _room = self.room.try_acquire().map_err(|_| StoreError::Overloaded)?;
         let slot = self.naming.slot(first.key);
         Attempt { store: self, hits, purpose, slot, deadline }.run().await
-    }
-
-    fn nonce(&self) -> String {
-        format!("{:x}.{:x}", self.instance, self.calls.fetch_add(1, Ordering::Relaxed))
     }
 }

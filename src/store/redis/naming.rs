@@ -27,6 +27,10 @@ impl Naming {
         Self { prefix, style }
     }
 
+    pub(super) fn style(&self) -> Style {
+        self.style
+    }
+
     /// The name of a key in Redis.
     pub(super) fn name(&self, key: &Key) -> String {
         let mut name = format!("{}:", self.prefix);

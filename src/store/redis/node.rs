@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use super::access::{Access, Address};
 use super::breaker::{Breaker, Panel, Ticket};
 use super::dialer::{Dialer, Target};
+use super::gather::Scribe;
 use super::lanes::{Lane, Lanes};
 use super::pulse::Pulse;
 use super::server_clock::ServerClock;
@@ -27,6 +28,7 @@ pub(super) struct Node {
 pub(super) struct Surroundings {
     pub(super) access: Arc<RwLock<Access>>,
     pub(super) local: SystemClock,
+    pub(super) scribe: Arc<Scribe>,
     pub(super) panel: Arc<Panel>,
     /// Told whenever the health of a server changes.
     pub(super) stirs: watch::Sender<()>,
@@ -48,7 +50,7 @@ impl Node {
         let clock = Arc::new(ServerClock::default());
         let access = Arc::clone(&around.access);
         let dialer = Dialer { target, access, reached: Mutex::default() };
-        let lanes = Lanes::new(dialer, Arc::clone(&clock), around.local, Arc::clone(&pulse));
+        let lanes = Lanes::new(dialer, around, Arc::clone(&clock), Arc::clone(&pulse));
         Self { lanes, breaker, pulse, clock }
     }
 

@@ -2,8 +2,8 @@
 
 use deadpool_redis::redis;
 
+use super::question::Question;
 use crate::algorithm::Algorithm;
-use crate::store::Hit;
 
 const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
 const CHECK: &str = include_str!("../../../lua/check.lua");
@@ -31,11 +31,12 @@ impl Scripts {
         }
     }
 
-    /// The shortest script that can decide `hits`.
-    pub(super) fn script_for(&self, hits: &[Hit<'_>]) -> &Script {
-        match hits {
-            [hit, others @ ..] if others.iter().all(|other| other.algorithm == hit.algorithm) => {
-                &self.single[hit.algorithm as usize]
+    /// The shortest script that can answer `questions`.
+    pub(super) fn script_for(&self, questions: &[&Question]) -> &Script {
+        let algorithm = questions.first().and_then(|question| question.algorithm());
+        match algorithm {
+            Some(one) if questions.iter().all(|other| other.algorithm() == Some(one)) => {
+                &self.single[one as usize]
             }
             _ => &self.joined,
         }

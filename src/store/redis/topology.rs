@@ -8,6 +8,7 @@ use super::access::{Access, Address};
 use super::breaker::Panel;
 use super::cluster::{Cluster, Redirect};
 use super::dialer::Target;
+use super::gather::Scribe;
 use super::naming::Style;
 use super::node::{Node, Surroundings};
 use super::sentinel::Sentinels;
@@ -40,12 +41,14 @@ impl Topology {
     pub(super) fn new(
         settings: &RedisSettings,
         local: SystemClock,
+        scribe: &Arc<Scribe>,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, SettingError> {
         let access = Arc::new(RwLock::new(Access::to_servers(settings)?));
         let around = Surroundings {
             access: Arc::clone(&access),
             local,
+            scribe: Arc::clone(scribe),
             panel: Arc::new(Panel::new(Arc::clone(metrics))),
             stirs: watch::Sender::new(()),
         };

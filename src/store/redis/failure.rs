@@ -1,0 +1,103 @@
+//! How a call ends without an answer, and what that means for the call.
+
+use deadpool_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use super::access::Address;
+use super::cluster::{Redirect, RedirectKind};
+use crate::store::StoreError;
+
+/// How a call ended without an answer.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// Another server has the slot.
+    Elsewhere(Redirect),
+    /// The slot is half moved.
+    HalfMoved,
+    /// The server became a replica.
+    ReadOnly,
+    /// The rest.
+    Other(StoreError),
+}
+
+impl Failure {
+    /// What an error of the driver means for the call that met it.
+    pub(super) fn of(error: &RedisError) -> Self {
+        let refused =
+            || Self::refused(error.code().unwrap_or("ERR"), error.detail().unwrap_or_default());
+        let elsewhere = |kind| {
+            let redirect = error.redirect_node().and_then(|(address, slot)| {
+                Some(Redirect { slot, address: Address::parse(address)?, kind })
+            });
+            redirect.map_or_else(refused, Self::Elsewhere)
+        };
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved) => elsewhere(RedirectKind::Moved),
+            ErrorKind::Server(ServerErrorKind::Ask) => elsewhere(RedirectKind::Ask),
+            ErrorKind::Server(ServerErrorKind::TryAgain) => Self::HalfMoved,
+            ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::ReadOnly,
+            ErrorKind::Server(_) | ErrorKind::Extension => refused(),
+            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Self::Other(StoreError::Garbled),
+            _ => Self::Other(StoreError::Lost),
+        }
+    }
+
+    /// What an error means that a script has met on its way: `CODE text`.
+    pub(super) fn of_text(error: &str) -> Self {
+        let (first, rest) = error.split_once(' ').unwrap_or((error, ""));
+        let is_code = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_uppercase());
+        let (code, text) = if is_code { (first, rest) } else { ("ERR", error) };
+        match code {
+            "READONLY" => Self::ReadOnly,
+            "TRYAGAIN" => Self::HalfMoved,
+            code => Self::refused(code, text),
+        }
+    }
+
+    fn refused(code: &str, text: &str) -> Self {
+        let code = if lacks_permission(text) { "NOPERM" } else { code };
+        Self::Other(StoreError::Refused { code: code.to_owned(), text: text.to_owned() })
+    }
+
+    /// What it is for those who don't know of servers.
+    pub(super) fn into_error(self) -> StoreError {
+        let refused = |code: &str, text: &str| StoreError::Refused {
+            code: code.to_owned(),
+            text: text.to_owned(),
+        };
+        match self {
+            Self::Elsewhere(redirect) => match redirect.kind {
+                RedirectKind::Moved => refused("MOVED", "the slot is elsewhere, again"),
+                RedirectKind::Ask => refused("ASK", "the key is elsewhere, again"),
+            },
+            Self::HalfMoved => refused("TRYAGAIN", "the slot is half moved"),
+            Self::ReadOnly => refused("READONLY", "it is a replica"),
+            Self::Other(error) => error,
+        }
+    }
+}
+
+/// Is it a script that met a command or key that the user may not use? Redis has no code of its own
+/// for that.
+fn lacks_permission(text: &str) -> bool {
+    // As Redis 7.0 and its successors put it.
+    text.starts_with("The user executing the script can't")
+        || text.starts_with("ACL failure in script")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_script_met_is_known_by_its_code() {
+        let code = |text: &str| match Failure::of_text(text) {
+            Failure::Other(StoreError::Refused { code, .. }) => code,
+            other => format!("{other:?}"),
+        };
+        assert_eq!(code("OOM command not allowed"), "OOM");
+        assert_eq!(code("READONLY You can't write"), "ReadOnly");
+        assert_eq!(code("The user executing the script can't run this command"), "NOPERM");
+        assert_eq!(code("user_script:1: attempt to index a nil value"), "ERR");
+        assert_eq!(code(""), "ERR");
+    }
+}

@@ -1,0 +1,228 @@
+//! What one request asks of the script: its hits as keys and arguments, ready to be sent beside
+//! those of others.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::naming::Naming;
+use super::server_clock::ServerClock;
+use crate::algorithm::{Algorithm, Decision, window_index};
+use crate::clock::{Span, Timestamp};
+use crate::rules::Mode;
+use crate::store::{Hit, Intent};
+
+/// A window shorter than this can end while the call is on its way, so its call names the keys of
+/// the windows that begin within [`TRAVEL`] too. For longer ones a repeat is cheaper.
+const SHORT_WINDOW: Span = Span::from_secs(1);
+const TRAVEL: Span = Span::from_millis(50);
+
+/// What a question is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purpose<'a> {
+    /// Decide.
+    Check(Intent),
+    /// Give back what these decisions have taken, one for each hit.
+    GiveBack(&'a [Decision]),
+}
+
+/// What the service knows of the server's time when it asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ServerTime<'a> {
+    /// An estimate of now, to name keys.
+    pub(super) estimate: Timestamp,
+    /// When decisions were made.
+    pub(super) clock: &'a ServerClock,
+}
+
+/// The keys and arguments of one request.
+#[derive(Debug, Default)]
+pub(super) struct Question {
+    keys: Words,
+    arguments: Words,
+    /// Of each hit its window, and the time before which it is not decided; see
+    /// [`Timestamp::hold`].
+    held: SmallVec<[(Span, Timestamp); 2]>,
+    /// The only algorithm of all hits, if there is but one.
+    algorithm: Option<Algorithm>,
+}
+
+/// Texts, one behind the other.
+#[derive(Debug, Default)]
+pub(super) struct Words {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: SmallVec<[usize; 16]>,
+}
+
+impl Question {
+    pub(super) fn new(
+        naming: &Naming,
+        hits: &[Hit<'_>],
+        purpose: Purpose<'_>,
+        time: ServerTime<'_>,
+    ) -> Self {
+        let mut question = Self::default();
+        question.arguments.push(purpose.name().as_bytes());
+        question.arguments.push_number(hits.len() as u64);
+        for (position, hit) in hits.iter().enumerate() {
+            match purpose {
+                Purpose::Check(_) => question.push(naming, hit, time),
+                Purpose::GiveBack(taken) => {
+                    question.push_taken(naming, hit, time, &taken[position]);
+                }
+            }
+        }
+        question.algorithm = hits
+            .first()
+            .map(|hit| hit.algorithm)
+            .filter(|algorithm| hits.iter().all(|other| other.algorithm == *algorithm));
+        question
+    }
+
+    pub(super) fn keys(&self) -> &Words {
+        &self.keys
+    }
+
+    pub(super) fn arguments(&self) -> &Words {
+        &self.arguments
+    }
+
+    /// The only algorithm of all hits, if there is but one.
+    pub(super) fn algorithm(&self) -> Option<Algorithm> {
+        self.algorithm
+    }
+
+    /// How many hits it has.
+    pub(super) fn hits(&self) -> usize {
+        self.held.len()
+    }
+
+    /// When each hit is decided by a server whose clock shows `time`.
+    pub(super) fn decided_at(&self, time: Timestamp) -> impl Iterator<Item = Timestamp> {
+        self.held.iter().map(move |(window, seen)| time.hold(*seen, *window))
+    }
+
+    /// Adds a hit that is to be decided at about the time of the estimate.
+    fn push(&mut self, naming: &Naming, hit: &Hit<'_>, time: ServerTime<'_>) {
+        let window = hit.limit.window();
+        let seen = time.clock.seen(window);
+        let first = window_index(time.estimate.hold(seen, window), window);
+        self.push_windows(naming, hit, seen, first..first + windows_to_name(window));
+    }
+
+    /// Adds a hit that gives back; the window that it was taken in is the only one that it needs.
+    fn push_taken(
+        &mut self,
+        naming: &Naming,
+        hit: &Hit<'_>,
+        time: ServerTime<'_>,
+        taken: &Decision,
+    ) {
+        let window = hit.limit.window();
+        let index = window_index(taken.at, window);
+        let hit = Hit { cost: hit.cost_of(taken), ..*hit };
+        self.push_windows(naming, &hit, time.clock.seen(window), index..index + 1);
+        self.arguments.push_number(taken.at.as_micros());
+        self.arguments.push_number(taken.reset_after.as_micros());
+    }
+
+    /// Adds a hit; its keys name `windows` if its algorithm wants it.
+    fn push_windows(
+        &mut self,
+        naming: &Naming,
+        hit: &Hit<'_>,
+        seen: Timestamp,
+        windows: Range<u64>,
+    ) {
+        let key = naming.name(hit.key);
+        let (keys, first_index) = if hit.algorithm.keyed_by_window() {
+            for index in windows.clone() {
+                self.keys.push(format!("{key}:{index}").as_bytes());
+            }
+            (windows.end - windows.start, windows.start)
+        } else {
+            self.keys.push(key.as_bytes());
+            (1, 0)
+        };
+        self.held.push((hit.limit.window(), seen));
+        self.arguments.push(hit.algorithm.lua_name().as_bytes());
+        for number in [
+            keys,
+            first_index,
+            hit.limit.units(),
+            hit.limit.window().as_micros(),
+            hit.limit.burst(),
+            hit.cost.units(),
+            u64::from(hit.mode == Mode::Enforced),
+            seen.as_micros(),
+        ] {
+            self.arguments.push_number(number);
+        }
+    }
+}
+
+impl Words {
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
+    }
+
+    fn push(&mut self, word: &[u8]) {
+        self.bytes.extend_from_slice(word);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// In decimal digits.
+    fn push_number(&mut self, number: u64) {
+        const MOST_DIGITS: usize = 20;
+        let (mut digits, mut first, mut rest) = ([0; MOST_DIGITS], MOST_DIGITS, number);
+        loop {
+            first -= 1;
+            digits[first] = b"0123456789"[(rest % 10) as usize];
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        self.push(&digits[first..]);
+    }
+}
+
+impl Purpose<'_> {
+    /// As `lua/check.lua` knows it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Check(Intent::Take) => "take",
+            Self::Check(Intent::Look) => "look",
+            Self::GiveBack(_) => "give_back",
+        }
+    }
+}
+
+fn windows_to_name(window: Span) -> u64 {
+    if window < SHORT_WINDOW { 2 + TRAVEL.as_micros() / window.as_micros() } else { 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_kept_apart_and_numbers_written_in_full() {
+        let mut words = Words::default();
+        words.push(b"");
+        words.push(b"a b");
+        for number in [0, 7, 10, 1_000_000_007, u64::MAX] {
+            words.push_number(number);
+        }
+        let texts: Vec<&[u8]> = words.iter().collect();
+        let max = u64::MAX.to_string();
+        assert_eq!(texts, [&b""[..], b"a b", b"0", b"7", b"10", b"1000000007", max.as_bytes()]);
+        assert_eq!(words.len(), 7);
+    }
+}
