@@ -10,6 +10,7 @@ mod config;
 mod health;
 mod reload;
 mod serve;
+mod signals;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,16 +1,14 @@
 //! `rlaas serve`: configuration → store → server, until a signal.
 
-use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
 use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::reload::Reload;
+use super::signals::Signals;
 use super::{ConfigurationArgs, INTERRUPTED, NO, load};
 use crate::clock::Clock;
 use crate::config::{Config, Sources, StoreSettings, Watch, warnings};
@@ -96,33 +94,4 @@ fn announce(server: &Server, limiter: &Limiter) {
         "serving"
     );
     println!("try: rlaas check alice --addr http://{grpc}");
-}
-
-/// SIGTERM and SIGINT, counted.
-struct Signals(watch::Receiver<u32>);
-
-impl Signals {
-    fn listen() -> io::Result<Self> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let (count, counted) = watch::channel(0);
-        tokio::spawn(async move {
-            loop {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
-                count.send_modify(|count| *count += 1);
-            }
-        });
-        Ok(Self(counted))
-    }
-
-    /// Completes with the `wanted`th signal.
-    fn count_to(&self, wanted: u32) -> impl Future<Output = ()> + use<> {
-        let mut counted = self.0.clone();
-        async move {
-            let _never_closed = counted.wait_for(|count| *count >= wanted).await;
-        }
-    }
 }

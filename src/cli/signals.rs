@@ -1,0 +1,35 @@
+//! The signals that end a command: the first politely, the second at once.
+
+use std::io;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// SIGTERM and SIGINT, counted.
+pub(super) struct Signals(watch::Receiver<u32>);
+
+impl Signals {
+    pub(super) fn listen() -> io::Result<Self> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let (count, counted) = watch::channel(0);
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                count.send_modify(|count| *count += 1);
+            }
+        });
+        Ok(Self(counted))
+    }
+
+    /// Completes with the `wanted`th signal.
+    pub(super) fn count_to(&self, wanted: u32) -> impl Future<Output = ()> + use<> {
+        let mut counted = self.0.clone();
+        async move {
+            let _never_closed = counted.wait_for(|count| *count >= wanted).await;
+        }
+    }
+}
