@@ -61,6 +61,7 @@ const CRATES: &[&str] = &[
     "figment",
     "futures_util",
     "hashbrown",
+    "hdrhistogram",
     "humantime",
     "prometheus_client",
     "prost",
