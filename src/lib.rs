@@ -37,7 +37,7 @@
 //! | [`api`] | limiter, rules, algorithm, clock (spans), metrics | thin adapters: bytes ↔ request and verdict |
 //! | [`server`] | api, limiter, store (health), metrics | bind → serve → drain; workers; health |
 //! | [`config`] | the settings types of the rooms above | figment → settings that are valid; what changed |
-//! | [`cli`] | everything | one file for each command |
+//! | [`cli`] | everything | one file or folder for each command |
 //!
 //! # A Check
 //!

@@ -1,8 +1,9 @@
-//! The command line: one file for each command.
+//! The command line: one file or folder for each command.
 //!
 //! Exit codes: 0 yes, 1 no, 2 no answer, 64 the configuration is wrong, 130 ended by a second
 //! signal.
 
+mod bench;
 mod check;
 mod check_config;
 mod client;
@@ -48,6 +49,8 @@ enum Command {
     Config(ConfigurationArgs),
     /// Ask the health service of a running server: exit code 0 if it is serving
     Health(health::HealthArgs),
+    /// Load a running server and measure it: throughput and latency by percentile
+    Bench(bench::BenchArgs),
 }
 
 /// Where the configuration comes from, beside the environment.
@@ -84,6 +87,7 @@ impl Cli {
             Command::CheckConfig(args) => check_config::run(args),
             Command::Config(args) => config::run(args),
             Command::Health(args) => health::run(&args),
+            Command::Bench(args) => bench::run(&args),
         }
     }
 }

@@ -85,7 +85,7 @@ fn an_address_that_is_taken_is_named_with_its_setting() {
 fn help_names_every_command() {
     let (code, out, _) = run(&["--help"]);
     assert_eq!(code, 0);
-    for command in ["serve", "check", "check-config", "config", "health"] {
+    for command in ["serve", "check", "check-config", "config", "health", "bench"] {
         assert!(out.lines().any(|line| line.starts_with(&format!("  {command} "))), "{out}");
         assert_eq!(run(&[command, "--help"]).0, 0);
     }

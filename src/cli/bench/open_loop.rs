@@ -1,0 +1,195 @@
+//! The open loop: calls become due by the clock and wait in one queue for a worker that is free.
+//!
+//! The queue is two numbers, due and taken: a server that can't keep up costs no memory. Timers of
+//! tokio are good to a millisecond, which is more than most answers take. So a thread of its own
+//! sleeps, as exactly as the system does (to some 50 µs), and wakes the workers.
+
+use std::fs;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::schedule::{Length, Plan};
+
+/// How long after the end of the measured time calls that are still in the queue are made.
+const OVERTIME: Duration = Duration::from_secs(1);
+/// The longest sleep: so long may it take to notice that the load was stopped.
+const NAP: Duration = Duration::from_millis(50);
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
+
+/// The calls of the warm-up, or the measured ones.
+#[derive(Debug)]
+pub(super) struct OpenLoop {
+    rate: NonZeroU32,
+    /// When the first call is meant to start, since the beginning of the load.
+    begins: Duration,
+    calls: u64,
+    /// No call starts after this time.
+    closes: Option<Duration>,
+    due: AtomicU64,
+    taken: AtomicU64,
+    /// One for each call that is due and not taken; closed when there is nothing more to start.
+    permits: Semaphore,
+}
+
+impl OpenLoop {
+    /// What is still in its queue when measuring begins is dropped: it would delay what is measured.
+    pub(super) fn warm_up(rate: NonZeroU32, plan: &Plan) -> Self {
+        let calls = calls_within(plan.warm_up, rate);
+        Self::new(rate, Duration::ZERO, calls, Some(plan.warm_up))
+    }
+
+    pub(super) fn measured(rate: NonZeroU32, plan: &Plan) -> Self {
+        let (calls, closes) = match plan.length {
+            Length::Calls(calls) => (calls, None),
+            Length::Duration(duration) => {
+                (calls_within(duration, rate), Some(plan.warm_up + duration + OVERTIME))
+            }
+        };
+        Self::new(rate, plan.warm_up, calls, closes)
+    }
+
+    fn new(rate: NonZeroU32, begins: Duration, calls: u64, closes: Option<Duration>) -> Self {
+        let permits = Semaphore::new(0);
+        if calls == 0 {
+            permits.close();
+        }
+        let (due, taken) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { rate, begins, calls, closes, due, taken, permits }
+    }
+
+    /// Number and intended start of the oldest call that is due and not taken, as soon as there is
+    /// one; `None` when there is no more.
+    pub(super) async fn next(&self, elapsed: impl Fn() -> Duration) -> Option<(u64, Duration)> {
+        self.permits.acquire().await.ok()?.forget();
+        if self.closes.is_some_and(|closes| elapsed() > closes) {
+            self.stop();
+            return None;
+        }
+        let number = self.taken.fetch_add(1, Ordering::Relaxed);
+        if number + 1 == self.calls {
+            self.stop();
+        }
+        Some((number, self.intended(number)))
+    }
+
+    /// Gives a permit for each call when it is due, until there is no more; blocks.
+    pub(super) fn pace(&self, elapsed: impl Fn() -> Duration) {
+        let mut due = 0;
+        while due < self.calls && !self.permits.is_closed() {
+            let now = elapsed();
+            let wait = self.intended(due).saturating_sub(now);
+            if !wait.is_zero() {
+                thread::park_timeout(wait.min(NAP));
+                continue;
+            }
+            let more = self.due_at(now) - due;
+            due += more;
+            self.due.store(due, Ordering::Relaxed);
+            self.permits.add_permits(usize::try_from(more).unwrap_or(Semaphore::MAX_PERMITS));
+        }
+    }
+
+    /// Nothing starts any more.
+    pub(super) fn stop(&self) {
+        self.permits.close();
+    }
+
+    /// Calls that have been due so far.
+    pub(super) fn due(&self) -> u64 {
+        self.due.load(Ordering::Relaxed)
+    }
+
+    /// Calls that [`Self::next`] has given out.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Calls that are meant to have started by `now`.
+    fn due_at(&self, now: Duration) -> u64 {
+        let later = now.saturating_add(Duration::from_nanos(1));
+        calls_within(later.saturating_sub(self.begins), self.rate).min(self.calls)
+    }
+
+    fn intended(&self, number: u64) -> Duration {
+        let nanos = u128::from(number) * NANOS_PER_SECOND / u128::from(self.rate.get());
+        self.begins + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+/// Calls that are meant to start before the end of a time that begins with one.
+fn calls_within(duration: Duration, rate: NonZeroU32) -> u64 {
+    let calls = (duration.as_nanos() * u128::from(rate.get())).div_ceil(NANOS_PER_SECOND);
+    u64::try_from(calls).unwrap_or(u64::MAX)
+}
+
+/// Asks the system to wake threads that this one starts from now on as exactly as it can: by default
+/// Linux takes 50 µs more to wake several at once.
+pub(super) fn wake_exactly() {
+    let _best_effort = fs::write("/proc/self/timerslack_ns", "1");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLI: Duration = Duration::from_millis(1);
+
+    fn plan(rate: u32, warm_up: Duration, length: Length) -> (NonZeroU32, Plan) {
+        let rate = NonZeroU32::new(rate).expect("a rate");
+        (rate, Plan { rate: Some(rate), warm_up, length })
+    }
+
+    #[test]
+    fn a_call_is_due_from_its_intended_time_on() {
+        for rate in [1, 3, 7, 999, 1_000, 30_011, 10_000_000] {
+            let (rate, plan) = plan(rate, MILLI, Length::Calls(u64::MAX));
+            let open = OpenLoop::measured(rate, &plan);
+            for number in [0, 1, 2, 10, 1_001, 123_456_789] {
+                let at = open.intended(number);
+                assert_eq!(open.due_at(at), number + 1, "{rate}");
+                assert_eq!(open.due_at(at.saturating_sub(Duration::from_nanos(1))), number);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_waits_keeps_its_intended_time() {
+        let (rate, plan) = plan(1_000, MILLI * 10, Length::Calls(3));
+        let open = OpenLoop::measured(rate, &plan);
+        let late = || MILLI * 100;
+        open.pace(late);
+        assert_eq!(open.due(), 3);
+        for expected in [(0, MILLI * 10), (1, MILLI * 11), (2, MILLI * 12)] {
+            assert_eq!(open.next(late).await, Some(expected));
+        }
+        assert_eq!(open.next(late).await, None);
+    }
+
+    #[tokio::test]
+    async fn what_the_warm_up_leaves_in_the_queue_is_dropped() {
+        let (rate, plan) = plan(1_000, MILLI * 10, Length::Calls(1));
+        let open = OpenLoop::warm_up(rate, &plan);
+        open.pace(|| MILLI * 9);
+        assert_eq!(open.due(), 10);
+        assert_eq!(open.next(|| MILLI * 10).await, Some((0, Duration::ZERO)));
+        assert_eq!(open.next(|| MILLI * 11).await, None);
+    }
+
+    #[tokio::test]
+    async fn nothing_starts_after_the_overtime_or_a_stop_or_without_calls() {
+        let (rate, plan) = plan(1_000, Duration::ZERO, Length::Duration(MILLI * 10));
+        let open = OpenLoop::measured(rate, &plan);
+        open.pace(|| MILLI * 10);
+        assert!(open.next(|| OVERTIME + MILLI * 10).await.is_some());
+        assert_eq!(open.next(|| OVERTIME + MILLI * 11).await, None);
+        let open = OpenLoop::measured(rate, &plan);
+        open.pace(|| MILLI * 10);
+        open.stop();
+        assert_eq!(open.next(|| MILLI).await, None);
+        assert_eq!(OpenLoop::warm_up(rate, &plan).next(|| MILLI).await, None);
+    }
+}

@@ -1,0 +1,110 @@
+//! The options of `rlaas bench`, and what is valid for each.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::ensure;
+use clap::{Args, value_parser};
+
+use super::ids::Distribution;
+use super::schedule::{Length, Plan};
+use crate::cli::client::ServerArgs;
+
+/// Load a running server and measure it
+///
+/// Without --rate a new call starts as soon as an earlier one is answered (closed loop): that
+/// finds the greatest throughput. With --rate each call has a time at which it is meant to start,
+/// and its latency is measured from then (open loop): a server that stalls makes callers wait, and
+/// their wait is counted.
+#[derive(Args, Debug)]
+pub(in crate::cli) struct BenchArgs {
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+    /// Connections to the server
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = value_parser!(u16).range(1..=1000))]
+    pub(super) connections: u16,
+    /// Calls in flight on each connection
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = value_parser!(u16).range(1..=1000))]
+    pub(super) streams: u16,
+    /// Threads that share the connections
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=1000))]
+    pub(super) threads: u16,
+    /// Calls per second in total, evenly spaced (open loop) [default: as many as possible]
+    #[arg(long, value_name = "R", value_parser = rate)]
+    pub(super) rate: Option<NonZeroU32>,
+    /// How long to measure, such as 500ms, 10s or 5m [default: 10s]
+    #[arg(long, value_name = "D", value_parser = duration, conflicts_with = "calls")]
+    duration: Option<Duration>,
+    /// Measure this many calls, however long they take
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=1_000_000_000_000))]
+    calls: Option<u64>,
+    /// How long to load the server before measuring
+    #[arg(long, value_name = "D", default_value = "2s", value_parser = pause)]
+    pub(super) warm_up: Duration,
+    /// Different user ids
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = value_parser!(u32).range(1..=10_000_000))]
+    pub(super) ids: u32,
+    /// How often each id is asked for: uniform, zipf or zipf:EXPONENT (1)
+    #[arg(long, value_name = "NAME", default_value = "uniform")]
+    pub(super) distribution: Distribution,
+    /// Makes the sequence of ids: call number n asks for the same id in each run with the same seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) seed: u64,
+    /// Units that each request takes [default: unset, which is 1]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(0..=u64::from(u32::MAX)))]
+    pub(super) cost: Option<u64>,
+    /// What is asked for, such as a path
+    #[arg(long, default_value = "")]
+    pub(super) resource: String,
+    /// Ask in batches of this many requests, each batch one call
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1000))]
+    pub(super) batch: Option<u16>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Write the latencies as a percentile distribution that HdrHistogram's plotter reads
+    #[arg(long, value_name = "FILE")]
+    pub(super) hdr: Option<PathBuf>,
+    /// Draw latency by percentile
+    #[arg(long, value_name = "FILE.svg")]
+    pub(super) plot: Option<PathBuf>,
+    /// Show progress even if standard error is no terminal
+    #[arg(long)]
+    pub(super) progress: bool,
+}
+
+impl BenchArgs {
+    /// Checks what no option can tell alone.
+    pub(super) fn validate(&self) -> anyhow::Result<()> {
+        let Self { threads, connections, .. } = self;
+        ensure!(threads <= connections, "--threads: valid is 1 to --connections ({connections})");
+        Ok(())
+    }
+
+    pub(super) fn plan(&self) -> Plan {
+        let length = match self.calls {
+            Some(calls) => Length::Calls(calls),
+            None => Length::Duration(self.duration.unwrap_or(Duration::from_secs(10))),
+        };
+        Plan { rate: self.rate, warm_up: self.warm_up, length }
+    }
+}
+
+fn rate(text: &str) -> Result<NonZeroU32, &'static str> {
+    const MOST: u32 = 10_000_000;
+    let rate = text.parse().ok().filter(|rate: &NonZeroU32| rate.get() <= MOST);
+    rate.ok_or("valid is a whole number of calls per second from 1 to 10000000")
+}
+
+fn duration(text: &str) -> Result<Duration, &'static str> {
+    let duration = pause(text).ok().filter(|duration| *duration >= Duration::from_millis(1));
+    duration.ok_or("valid is a duration from 1ms to 1d, such as 10s; a number is seconds")
+}
+
+fn pause(text: &str) -> Result<Duration, &'static str> {
+    let seconds = text.parse().ok().map(Duration::from_secs);
+    let pause = seconds.or_else(|| humantime::parse_duration(text).ok());
+    let pause = pause.filter(|pause| *pause <= Duration::from_hours(24));
+    pause.ok_or("valid is a duration from 0s to 1d, such as 2s; a number is seconds")
+}

@@ -1,0 +1,79 @@
+//! A line on standard error for each second: on a terminal always the same one.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::report::{per_second, show};
+use super::schedule::{Length, Schedule};
+use super::tally::Tally;
+
+#[derive(Debug)]
+pub(super) struct Progress {
+    schedule: Arc<Schedule>,
+    is_shown: bool,
+    is_terminal: bool,
+    /// When the last line was written.
+    last: Duration,
+    /// Measured calls so far.
+    calls: u64,
+}
+
+impl Progress {
+    pub(super) fn new(is_wanted: bool, schedule: &Arc<Schedule>) -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        Self {
+            schedule: Arc::clone(schedule),
+            is_shown: is_wanted || is_terminal,
+            is_terminal,
+            last: Duration::ZERO,
+            calls: 0,
+        }
+    }
+
+    /// Tells of what was counted since the last time.
+    pub(super) fn show(&mut self, tally: &Tally) {
+        let now = self.schedule.elapsed();
+        let since = now.saturating_sub(self.last);
+        self.last = now;
+        self.calls += tally.measured.calls;
+        if !self.is_shown {
+            return;
+        }
+        let rate = per_second(tally.warm_up.calls + tally.measured.calls, since);
+        let line = if now < self.schedule.plan().warm_up {
+            format!("warm-up: {rate:.0} calls/s")
+        } else {
+            let at = |quantile| show(tally.answered.value_at_quantile(quantile));
+            let (p50, p99) = (at(0.5), at(0.99));
+            let errors: u64 = tally.measured.errors().map(|(_, requests)| requests).sum();
+            let left = self.left(now);
+            format!("{rate:.0} calls/s, p50 {p50}, p99 {p99}, {errors} errors; {left}")
+        };
+        // Progress that nobody can read is no reason to stop.
+        let _unread = if self.is_terminal {
+            write!(io::stderr(), "\r\x1b[2K{line}")
+        } else {
+            writeln!(io::stderr(), "{line}")
+        };
+    }
+
+    /// Takes the line away.
+    pub(super) fn clear(&self) {
+        if self.is_shown && self.is_terminal {
+            let _unread = write!(io::stderr(), "\r\x1b[2K");
+        }
+    }
+
+    fn left(&self, now: Duration) -> String {
+        match (self.schedule.measured_until(), self.schedule.plan().length) {
+            (Some(until), _) => {
+                format!("{:.0}s left", until.saturating_sub(now).as_secs_f64())
+            }
+            (None, Length::Calls(calls)) => {
+                format!("{} calls left", calls.saturating_sub(self.calls))
+            }
+            (None, Length::Duration(_)) => String::new(),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! From the number of a call to its answers, over the generated client.
+
+use std::collections::HashMap;
+
+use tonic::Code;
+use tonic::transport::Channel;
+
+use super::ids::Ids;
+use super::options::BenchArgs;
+use super::tally::Counts;
+use crate::api::proto::check_result;
+use crate::api::proto::rate_limit_service_client::RateLimitServiceClient;
+use crate::api::proto::{CheckBatchRequest, CheckRequest};
+
+pub(super) type Client = RateLimitServiceClient<Channel>;
+
+/// What is asked for. A call costs a copy of its ids, which the client wants to own, and no other
+/// memory than tonic's.
+#[derive(Debug)]
+pub(super) struct Requests {
+    ids: Ids,
+    resource: String,
+    cost: Option<u64>,
+    batch: Option<u16>,
+}
+
+impl Requests {
+    pub(super) fn new(args: &BenchArgs) -> Self {
+        Self {
+            ids: Ids::new(args.ids, args.distribution, args.seed),
+            resource: args.resource.clone(),
+            cost: args.cost,
+            batch: args.batch,
+        }
+    }
+
+    /// Makes the call with this number, and counts what is answered.
+    pub(super) async fn ask(&self, client: &mut Client, call: u64) -> Counts {
+        match self.batch {
+            None => self.check(client, call).await,
+            Some(size) => self.check_batch(client, call, size).await,
+        }
+    }
+
+    async fn check(&self, client: &mut Client, call: u64) -> Counts {
+        match client.check(self.request(call)).await {
+            Ok(response) => {
+                let mut counts = Counts::answered();
+                counts.add_decision(response.get_ref().allowed);
+                counts
+            }
+            Err(status) => Counts::failed(&status, 1),
+        }
+    }
+
+    async fn check_batch(&self, client: &mut Client, call: u64, size: u16) -> Counts {
+        let first = call * u64::from(size);
+        let requests = (first..first + u64::from(size)).map(|number| self.request(number));
+        let batch = CheckBatchRequest { requests: requests.collect() };
+        match client.check_batch(batch).await {
+            Ok(response) => {
+                let mut counts = Counts::answered();
+                for result in &response.get_ref().results {
+                    match &result.result {
+                        Some(check_result::Result::Response(response)) => {
+                            counts.add_decision(response.allowed);
+                        }
+                        Some(check_result::Result::Error(status)) => {
+                            counts.add_errors(Code::from(status.code), 1, &status.message);
+                        }
+                        None => counts.add_errors(Code::Unknown, 1, "no answer to this request"),
+                    }
+                }
+                counts
+            }
+            Err(status) => Counts::failed(&status, u64::from(size)),
+        }
+    }
+
+    fn request(&self, number: u64) -> CheckRequest {
+        CheckRequest {
+            user_id: self.ids.of(number).to_owned(),
+            resource: self.resource.clone(),
+            attributes: HashMap::new(),
+            cost: self.cost,
+            dry_run: false,
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! bench: its counts are those of the server, and its promises hold. How fast is no subject.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStderr, Stdio};
+
+use serde_json::Value;
+
+use super::common::TempDir;
+use super::common::process::{Rlaas, finish, rlaas, run, signal};
+use super::common::redis::free_port;
+
+/// Runs with options and `--json` on this server.
+fn bench(server: &Rlaas, options: &[&str]) -> Value {
+    let command = [&["bench", "--json", "--addr", server.grpc()], options].concat();
+    let (code, out, error) = run(&command);
+    assert_eq!((code, error.as_str()), (0, ""), "{out}");
+    serde_json::from_str(&out).expect("JSON")
+}
+
+/// Without a warm-up.
+fn calls(server: &Rlaas, options: &[&str]) -> Value {
+    bench(server, &[&["--warm-up", "0s"], options].concat())
+}
+
+fn number(of: &Value, name: &str) -> u64 {
+    of[name].as_u64().unwrap_or_else(|| panic!("no {name} in {of}"))
+}
+
+fn errors(of: &Value) -> u64 {
+    let by_code = of["errors"].as_object().expect("errors by code");
+    by_code.values().map(|requests| requests.as_u64().expect("a number")).sum()
+}
+
+/// Decisions that the server has made.
+async fn decisions(server: &Rlaas) -> u64 {
+    let (_, metrics) = server.get("/metrics").await;
+    let lines = metrics.lines().filter(|line| line.starts_with("rlaas_decisions_total{"));
+    let counts = lines.map(|line| line.rsplit(' ').next().and_then(|count| count.parse().ok()));
+    counts.map(|count: Option<u64>| count.expect("a number")).sum()
+}
+
+#[tokio::test]
+async fn counts_add_up_and_are_those_of_the_server() {
+    let server = Rlaas::start(&[]);
+    let shapes: [&[&str]; 4] = [
+        &["--calls", "500", "--warm-up", "300ms"],
+        &["--duration", "200ms", "--warm-up", "0s"],
+        &["--calls", "50", "--rate", "500", "--warm-up", "300ms", "--connections", "1"],
+        &["--calls", "500", "--warm-up", "300ms", "--connections", "3", "--threads", "2"],
+    ];
+    let mut before = 0;
+    for options in shapes {
+        let result = bench(&server, options);
+        let answers = number(&result, "allowed") + number(&result, "denied");
+        assert_eq!(answers, number(&result, "decisions"));
+        assert_eq!(number(&result, "calls"), answers + errors(&result), "{result}");
+        let warm_up = &result["warmUp"];
+        let sent = answers + number(warm_up, "decisions");
+        assert_eq!(number(warm_up, "calls"), number(warm_up, "decisions"));
+        let after = decisions(&server).await;
+        assert_eq!(after - before, sent, "{result}");
+        before = after;
+        if options.contains(&"--calls") {
+            assert_eq!(result["calls"].to_string(), options[1]);
+            assert!(sent > answers, "no warm-up: {result}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_as_many_decisions() {
+    let server = Rlaas::start(&[]);
+    let options = ["--calls", "20", "--batch", "30", "--ids", "7", "--cost", "2"];
+    let result = calls(&server, &options);
+    assert_eq!((number(&result, "calls"), number(&result, "decisions")), (20, 600));
+    // Each of the seven has 5 units: two requests of cost 2.
+    assert_eq!((number(&result, "allowed"), number(&result, "denied")), (14, 586));
+    assert_eq!((&result["method"], number(&result, "batch")), (&"CheckBatch".into(), 30));
+    assert_eq!(decisions(&server).await, 600);
+}
+
+#[test]
+fn the_seed_makes_the_same_calls_on_any_number_of_threads() {
+    let allowed = |options: &[&str]| {
+        let server = Rlaas::start(&[]);
+        let always = ["--calls", "300", "--ids", "1000", "--distribution", "zipf:1.2"];
+        number(&calls(&server, &[&always[..], options].concat()), "allowed")
+    };
+    let once = allowed(&["--seed", "9"]);
+    assert!((6..300).contains(&once), "{once}");
+    assert_eq!(once, allowed(&["--seed", "9", "--threads", "3"]));
+    let others = ["1", "2", "3"].map(|seed| allowed(&["--seed", seed]));
+    assert!(others.iter().any(|other| *other != once), "{others:?}");
+}
+
+#[test]
+fn json_has_every_field() {
+    let server = Rlaas::start(&[]);
+    let result = calls(&server, &["--calls", "20", "--rate", "1000", "--resource", "/v1/pay"]);
+    for name in ["elapsedSeconds", "warmUpSeconds", "callsPerSecond", "decisionsPerSecond"] {
+        assert!(result[name].is_f64(), "{name}: {result}");
+    }
+    for name in
+        ["connections", "streams", "threads", "ids", "seed", "failedCalls", "unansweredCalls"]
+    {
+        number(&result, name);
+    }
+    for name in ["latencyUs", "startDelayUs"] {
+        let at = |name_of: &str| result[name][name_of].as_f64().expect(name_of);
+        let rising = ["min", "p50", "p90", "p99", "p999", "max"].map(at);
+        assert!(rising.is_sorted(), "{name}: {rising:?}");
+        assert!(at("mean") >= at("min") && at("mean") <= at("max"), "{result}");
+    }
+    assert_eq!(result["target"]["callsPerSecond"], 1000);
+    assert_eq!(
+        (&result["interrupted"], &result["distribution"]),
+        (&false.into(), &"uniform".into())
+    );
+    for name in ["failedLatencyUs", "firstError", "batch"] {
+        assert!(result.get(name).expect(name).is_null(), "{result}");
+    }
+}
+
+#[test]
+fn an_open_loop_keeps_to_its_intended_times() {
+    let server = Rlaas::start(&[]);
+    let result = calls(&server, &["--calls", "51", "--rate", "200"]);
+    assert!(result["elapsedSeconds"].as_f64().expect("seconds") >= 0.25, "{result}");
+    assert_eq!(number(&result["target"], "unsent"), 0);
+    // With one call in flight nobody answers ten million in a second.
+    let options = ["--rate", "10000000", "--connections", "1", "--streams", "1"];
+    let options = [&options[..], &["--duration", "100ms"]].concat();
+    let result = calls(&server, &options);
+    let target = &result["target"];
+    assert_eq!(target["reached"], false, "{result}");
+    assert_eq!(number(target, "unsent") + number(&result, "calls"), 1_000_000);
+    let command = ["bench", "--addr", server.grpc(), "--warm-up", "300ms"];
+    let (code, out, _) = run(&[&command[..], &options].concat());
+    assert_eq!(code, 0);
+    assert!(out.contains("target: NOT reached") && out.contains("never sent"), "{out}");
+}
+
+#[test]
+fn the_text_tells_what_was_measured() {
+    let server = Rlaas::start(&[]);
+    let command = ["bench", "--addr", server.grpc(), "--warm-up", "0", "--calls", "40"];
+    let (code, out, error) = run(&[&command[..], &["--ids", "1"]].concat());
+    assert_eq!((code, error.as_str()), (0, ""));
+    let row = |name: &str| {
+        let line = out.lines().find(|line| line.trim_start().starts_with(name));
+        let line = line.unwrap_or_else(|| panic!("no {name} in {out}"));
+        line.split_whitespace().nth(1).expect("a value").to_owned()
+    };
+    let shown = ["calls", "decisions", "allowed", "denied", "errors"].map(row);
+    assert_eq!(shown, ["40", "40", "5", "35", "0"]);
+    assert!(out.contains("p50       p90       p99     p99.9       max\nlatency"), "{out}");
+    assert!(!out.contains("target") && !out.contains("start delay"), "{out}");
+}
+
+#[test]
+fn the_distribution_and_the_picture_are_well_formed() {
+    let server = Rlaas::start(&[]);
+    let dir = TempDir::new();
+    let [hdr, plot] = ["bench.hgrm", "bench.svg"].map(|name| dir.path(name).display().to_string());
+    calls(&server, &["--calls", "300", "--hdr", &hdr, "--plot", &plot]);
+
+    let text = fs::read_to_string(hdr).expect("the distribution");
+    let (head, rest) = text.split_once("\n\n").expect("a head");
+    assert_eq!(head.trim(), "Value     Percentile TotalCount 1/(1-Percentile)");
+    let rows: Vec<Vec<f64>> = rest
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split_whitespace().map(|word| word.parse().expect("a number")).collect())
+        .collect();
+    for column in 0..3 {
+        assert!(rows.is_sorted_by(|one, next| one[column] <= next[column]), "{text}");
+    }
+    assert_eq!(rows.last().expect("a row")[1..], [1.0, 300.0]);
+    assert!(text.contains("Total count    =          300]"), "{text}");
+
+    let svg = fs::read_to_string(plot).expect("the picture");
+    assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"), "{svg}");
+    assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+    assert_eq!(svg.matches('"').count() % 2, 0);
+    let points = svg.split("points=\"").nth(1).and_then(|rest| rest.split('"').next());
+    let points: Vec<(f64, f64)> = points
+        .expect("a curve")
+        .split(' ')
+        .filter_map(|point| point.split_once(','))
+        .map(|(x, y)| (x.parse().expect("x"), y.parse().expect("y")))
+        .collect();
+    assert!(points.len() > 5, "{svg}");
+    assert!(points.is_sorted_by(|one, next| one.0 <= next.0 && one.1 >= next.1), "{points:?}");
+    assert!(points.iter().all(|(x, y)| (0.0..=760.0).contains(x) && (0.0..=380.0).contains(y)));
+}
+
+#[test]
+fn a_load_that_nobody_answers_exits_2() {
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let (code, out, error) = run(&["bench", "--addr", &nobody, "--threads", "2"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(error.starts_with(&format!("rlaas: no server at {nobody}")), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+
+    let server = Rlaas::start(&[]);
+    let long = "/".repeat(1_025);
+    let command =
+        ["bench", "--json", "--addr", server.grpc(), "--warm-up", "0s", "--resource", &long];
+    for (options, requests) in
+        [(&["--calls", "30"][..], 30), (&["--calls", "3", "--batch", "10"], 30)]
+    {
+        let (code, out, _) = run(&[&command[..], options].concat());
+        let result: Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!((code, errors(&result)), (2, requests), "{result}");
+        assert_eq!(number(&result["errors"], "INVALID_ARGUMENT"), requests);
+        let first = result["firstError"].as_str().expect("a text");
+        assert!(first.starts_with("INVALID_ARGUMENT: resource: valid is"), "{first}");
+    }
+}
+
+#[test]
+fn bad_options_are_named() {
+    for (option, value) in [
+        ("--connections", "0"),
+        ("--streams", "1001"),
+        ("--threads", "0"),
+        ("--threads", "5"),
+        ("--rate", "0"),
+        ("--rate", "fast"),
+        ("--duration", "0s"),
+        ("--duration", "2 fortnights"),
+        ("--calls", "0"),
+        ("--warm-up", "-1s"),
+        ("--ids", "0"),
+        ("--distribution", "normal"),
+        ("--distribution", "zipf:0"),
+        ("--cost", "4294967296"),
+        ("--batch", "1001"),
+        ("--seed", "x"),
+        ("--hdr", "/nowhere/bench.hgrm"),
+        ("--plot", "/nowhere/bench.svg"),
+        ("--addr", "not an address"),
+    ] {
+        let argument = format!("{option}={value}");
+        let (code, out, error) = run(&["bench", &argument]);
+        assert_eq!((code, out.as_str()), (2, ""), "{argument}");
+        assert!(error.contains(option), "{argument}: {error}");
+    }
+    let (code, _, error) = run(&["bench", "--duration", "1s", "--calls", "1"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("--duration") && error.contains("--calls"), "{error}");
+}
+
+#[test]
+fn a_signal_ends_it_early_and_what_was_measured_is_told() {
+    for pace in [&["--connections", "2"][..], &["--rate", "500"]] {
+        let server = Rlaas::start(&[]);
+        let options = ["--duration", "1h", "--warm-up", "0s", "--progress", "--json"];
+        let command = [&["bench", "--addr", server.grpc()], &options[..], pace].concat();
+        let mut command = rlaas(&command);
+        let mut process =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program");
+        let (line, _unread) = first_progress(&mut process);
+        assert!(line.contains(" calls/s, p50 ") && line.contains("left"), "{line}");
+        signal(process.id(), "INT");
+        let (code, out, _) = finish(process.wait_with_output().expect("its end"));
+        let result: Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!((code, &result["interrupted"]), (0, &true.into()), "{result}");
+        assert!(number(&result, "calls") > 0, "{result}");
+    }
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_a_server_that_hangs() {
+    let server = Rlaas::start(&[]);
+    server.signal("STOP");
+    let options = ["--duration", "1h", "--warm-up", "0s", "--progress"];
+    let mut command = rlaas(&[&["bench", "--addr", server.grpc()], &options[..]].concat());
+    let mut process =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program");
+    let (line, rest) = first_progress(&mut process);
+    assert!(line.starts_with("0 calls/s"), "{line}");
+    // Two of a kind may be delivered as one.
+    signal(process.id(), "INT");
+    signal(process.id(), "TERM");
+    let last = rest.last().expect("a line").expect("a readable line");
+    assert_eq!(last, "rlaas: no call was answered");
+    let (code, out, _) = finish(process.wait_with_output().expect("its end"));
+    assert_eq!((code, out.as_str()), (2, ""));
+}
+
+/// The first line on standard error, and those to come.
+fn first_progress(process: &mut Child) -> (String, Lines<BufReader<ChildStderr>>) {
+    let stderr = process.stderr.take().expect("a pipe");
+    let mut lines = BufReader::new(stderr).lines();
+    let first = lines.next().expect("a line of progress").expect("a readable line");
+    (first, lines)
+}
