@@ -4,7 +4,7 @@
 //! cargo bench --bench memory                 # or with one number of keys: -- 1000
 //! ```
 //!
-//! A decision is `Store::check` on one hit, with a whole [`rlaas::algorithm::Decision`] as its
+//! A decision is `MemoryStore::check_one`, with a whole [`rlaas::algorithm::Decision`] as its
 //! result; keys are made before. Medians of five runs, which take turns.
 
 #![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
@@ -104,7 +104,7 @@ impl Bench {
                 cost: Cost::ONE,
                 mode: Mode::Enforced,
             };
-            black_box(self.store.check(&[hit], Intent::Take));
+            black_box(self.store.check_one(&hit, Intent::Take));
         }
     }
 }

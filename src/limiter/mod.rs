@@ -114,7 +114,8 @@ impl Limiter {
     ) -> Result<Verdict, CheckError> {
         let snapshot = self.snapshot.load();
         let matches = snapshot.rules.matching(request);
-        let decisions = match self.remembered(&matches, request, snapshot.revision) {
+        let known = self.remembered(&matches, request, snapshot.revision);
+        let decisions = match known.or_else(|| self.decide_at_once(&matches, request, deadline)) {
             Some(decisions) => decisions,
             None => self.ask(&matches, request, snapshot.revision, deadline).await?,
         };
@@ -194,6 +195,22 @@ impl Limiter {
         Some(denials)
     }
 
+    /// What a store says that need not be waited for, to a request that meets one rule: the common
+    /// case, without what others may need.
+    fn decide_at_once(
+        &self,
+        matches: &[Match<'_>],
+        request: &Request<'_>,
+        deadline: Deadline,
+    ) -> Option<Decided> {
+        let [found] = matches else { return None };
+        let RuleHit { hit, .. } = hit(found, request)?;
+        let decision = self.store.check_at_once(&hit, intent(request), deadline)?;
+        let mut decided = Decided::new();
+        decided.push(RuleDecision::new(found, decision, Source::Store));
+        Some(decided)
+    }
+
     /// What the store says, or the policies of the rules.
     async fn ask(
         &self,
@@ -205,10 +222,9 @@ impl Limiter {
         let hits: SmallVec<[RuleHit<'_>; 2]> =
             matches.iter().filter_map(|found| hit(found, request)).collect();
         let is_banned = matches.iter().any(is_ban);
-        let intent = if request.dry_run() { Intent::Look } else { Intent::Take };
         let asked_at = self.deny_cache.as_ref().map(DenyCache::now);
         let taking = Taking { limiter: self, hits: &hits, is_banned, deadline };
-        let settled = taking.run(intent).await?;
+        let settled = taking.run(intent(request)).await?;
         if let (Some(cache), Some(asked_at)) = (&self.deny_cache, asked_at) {
             for (RuleHit { hit, .. }, settled) in hits.iter().zip(&settled) {
                 if let Some((decision, Source::Store)) = settled {
@@ -221,6 +237,10 @@ impl Limiter {
 }
 
 type Decided = SmallVec<[RuleDecision; 1]>;
+
+fn intent(request: &Request<'_>) -> Intent {
+    if request.dry_run() { Intent::Look } else { Intent::Take }
+}
 
 /// What the store has to decide, if anything.
 fn hit<'a>(found: &'a Match<'_>, request: &Request<'_>) -> Option<RuleHit<'a>> {

@@ -92,8 +92,8 @@ impl MemoryStore {
         decisions
     }
 
-    /// The common case: what there is to look up is looked up once.
-    fn check_one(&self, hit: &Hit<'_>, intent: Intent) -> Decision {
+    /// Decides one hit: the common case, in which what there is to look up is looked up once.
+    pub fn check_one(&self, hit: &Hit<'_>, intent: Intent) -> Decision {
         let Place { hash, shard } = self.place(hit);
         let mut shard = lock(&self.shards[shard]);
         let time = self.clock.now();

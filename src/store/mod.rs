@@ -129,6 +129,19 @@ impl Store {
         }
     }
 
+    /// Decides one hit at once, as [`Store::check`] would; `None` if there is something to wait for.
+    pub fn check_at_once(
+        &self,
+        hit: &Hit<'_>,
+        intent: Intent,
+        deadline: Deadline,
+    ) -> Option<Decision> {
+        match self {
+            Self::Memory(store) if !deadline.is_over() => Some(store.check_one(hit, intent)),
+            Self::Memory(_) | Self::Redis(_) => None,
+        }
+    }
+
     /// Is there nothing to wait for? Then nothing is gained by asking for much at the same time.
     pub const fn decides_at_once(&self) -> bool {
         matches!(self, Self::Memory(_))
