@@ -29,6 +29,10 @@ use rlaas::api::proto::{
 use tokio_stream::Empty;
 use tonic::{Request, Response, Status, Streaming};
 
+/// As the service has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const CONNECTIONS: usize = 4;
 const STREAMS: usize = 32;
 
