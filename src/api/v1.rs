@@ -46,9 +46,9 @@ impl Service {
     ) -> Result<CheckResponse, Status> {
         let timer = self.timing.start();
         let request = parse(request).inspect_err(|error| self.count_rejected(error.field()))?;
-        let verdict = self.limiter.check(&request, deadline).await?;
+        let verdict = self.limiter.check(&request, deadline).await;
         timer.stop();
-        Ok(respond(&verdict))
+        Ok(respond(&verdict?))
     }
 
     /// Decides one of several: its error is its own.

@@ -2,7 +2,8 @@
 //!
 //! A denial holds until its `retry_after`, at most for `deny-cache.max-age`, and for the same cost:
 //! a dearer request waits longer, or can never pass. That is exact for whether a request may pass:
-//! until then nothing but a change of rules, which names another revision, lets it. Counts are
+//! until then nothing lets it but a change of rules, which names another revision, and what is given
+//! back in a cluster, which this instance forgets and others may deny for as long as an entry lives. Counts are
 //! those of the denial itself; a full fixed window does not count the attempts that are answered
 //! here.
 //!
@@ -13,10 +14,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::algorithm::{Algorithm, Cost, Decision, Outcome};
+use crate::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
 use crate::clock::{Clock, Span, Timestamp};
 use crate::rules::Key;
 use crate::store::Hit;
+
+/// Bytes of a key that is remembered: memory is bounded whatever ids are sent.
+const LONGEST_KEY: usize = 256;
 
 /// Parts with a lock of their own.
 const SHARDS: usize = 16;
@@ -57,6 +61,8 @@ struct Generation {
 struct Denial {
     revision: u64,
     algorithm: Algorithm,
+    /// An override may grant another one for the same key.
+    limit: Limit,
     cost: Cost,
     /// When the store was asked: it has decided no earlier.
     asked_at: Timestamp,
@@ -90,21 +96,33 @@ impl DenyCache {
         asked_at: Timestamp,
         decision: &Decision,
     ) {
-        let Hit { key, algorithm, cost, .. } = *hit;
+        let Hit { key, algorithm, limit: &limit, cost, .. } = *hit;
+        if key.as_bytes().len() > LONGEST_KEY {
+            return;
+        }
         let Outcome::Denied { retry_after } = decision.outcome else { return };
         let holds_until = asked_at + retry_after.min(self.max_age);
         let denial =
-            Denial { revision, algorithm, cost, asked_at, holds_until, decision: *decision };
+            Denial { revision, algorithm, limit, cost, asked_at, holds_until, decision: *decision };
         let mut shard = self.shard(key);
         shard.make_room(self.clock.now(), self.max_age, self.keys_per_generation);
         shard.young.denials.insert(key.as_bytes().into(), denial);
     }
 
-    /// What a request of this cost surely meets, with the waits that are left.
-    pub(super) fn denial(&self, key: &Key, revision: u64, cost: Cost) -> Option<Decision> {
-        let denial = self.shard(key).denial(key)?;
+    /// Forgets what was said of a key: units of it were given back.
+    pub(super) fn forget(&self, key: &Key) {
+        let mut shard = self.shard(key);
+        shard.young.denials.remove(key.as_bytes());
+        shard.old.denials.remove(key.as_bytes());
+    }
+
+    /// What a hit surely meets, with the waits that are left.
+    pub(super) fn denial(&self, hit: &Hit<'_>, revision: u64) -> Option<Decision> {
+        let denial = self.shard(hit.key).denial(hit.key)?;
         let now = self.clock.now();
-        let holds = denial.revision == revision && cost == denial.cost && now < denial.holds_until;
+        let is_same =
+            (denial.revision, denial.cost, denial.limit) == (revision, hit.cost, *hit.limit);
+        let holds = is_same && now < denial.holds_until;
         holds.then(|| denial.decision_at(now))
     }
 
@@ -155,7 +173,6 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::algorithm::Limit;
     use crate::clock::ManualClock;
     use crate::rules::{Draft, Mode, Request, Rule, RuleSet};
 
@@ -203,8 +220,7 @@ mod tests {
         /// The store was asked now, and says so.
         fn note(&self, user: &str, cost: Cost, outcome: Outcome) {
             let key = self.key(user);
-            let (algorithm, limit) = (self.algorithm, &self.limit);
-            let hit = Hit { key: &key, algorithm, limit, cost, mode: Mode::Enforced };
+            let hit = self.hit(&key, cost);
             let decision = Decision {
                 at: T0,
                 outcome,
@@ -222,7 +238,13 @@ mod tests {
         }
 
         fn denial(&self, user: &str) -> Option<Decision> {
-            self.cache.denial(&self.key(user), REVISION, Cost::ONE)
+            let key = self.key(user);
+            self.cache.denial(&self.hit(&key, Cost::ONE), REVISION)
+        }
+
+        fn hit<'a>(&'a self, key: &'a Key, cost: Cost) -> Hit<'a> {
+            let (algorithm, limit) = (self.algorithm, &self.limit);
+            Hit { key, algorithm, limit, cost, mode: Mode::Enforced }
         }
 
         fn wait(&self, user: &str) -> Option<Span> {
@@ -289,16 +311,37 @@ mod tests {
     }
 
     #[test]
-    fn another_cost_or_revision_is_another_question() {
+    fn another_cost_limit_or_revision_is_another_question() {
         let case = Case::new(Span::from_secs(60), 1000);
         let cost = Cost::new;
         case.note("alice", cost(3), Outcome::Denied { retry_after: Span::from_secs(12) });
         let key = case.key("alice");
-        let known = |units, revision| case.cache.denial(&key, revision, cost(units)).is_some();
+        let known =
+            |units, revision| case.cache.denial(&case.hit(&key, cost(units)), revision).is_some();
         assert!(known(3, REVISION));
         for (units, revision) in [(0, 1), (1, 1), (2, 1), (4, 1), (6, 1), (3, 0), (3, 2)] {
             assert!(!known(units, revision), "cost {units}, revision {revision}");
         }
+        // What an override grants to some requests of the same user.
+        let wider = Limit::new(1000, Span::from_secs(60)).expect("a valid limit");
+        let hit = Hit { limit: &wider, ..case.hit(&key, cost(3)) };
+        assert_eq!(case.cache.denial(&hit, REVISION), None);
+    }
+
+    #[test]
+    fn what_was_given_back_is_forgotten() {
+        let case = Case::new(Span::from_secs(60), 1000);
+        case.deny("alice", Span::from_secs(12));
+        case.cache.forget(&case.key("alice"));
+        assert_eq!(case.denial("alice"), None);
+    }
+
+    #[test]
+    fn what_would_fill_the_memory_is_not_remembered() {
+        let case = Case::new(Span::from_secs(60), 1000);
+        let long = "x".repeat(LONGEST_KEY);
+        case.deny(&long, Span::from_secs(12));
+        assert_eq!((case.denial(&long), case.held()), (None, 0));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use self::taking::{RuleHit, Settled, Taking};
 use self::verdict::uncounted;
 use crate::algorithm::{Cost, Decision, Outcome};
 use crate::clock::{Clock, Deadline};
-use crate::rules::{Grant, Match, Mode, OnStoreFailure, Request, RuleSet};
+use crate::rules::{Grant, Match, Mode, OnStoreFailure, OwnedRequest, Request, RuleSet};
 use crate::store::{Hit, Intent, MemorySettings, MemoryStore, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 
@@ -108,7 +108,7 @@ impl Limiter {
     /// - [`CheckError::Overloaded`] if too many requests wait for the store;
     /// - [`CheckError::Expired`] if the deadline was over before the store was asked.
     pub async fn check(
-        &self,
+        self: &Arc<Self>,
         request: &Request<'_>,
         deadline: Deadline,
     ) -> Result<Verdict, CheckError> {
@@ -117,7 +117,11 @@ impl Limiter {
         let known = self.remembered(&matches, request, snapshot.revision);
         let decisions = match known.or_else(|| self.decide_at_once(&matches, request, deadline)) {
             Some(decisions) => decisions,
-            None => self.ask(&matches, request, snapshot.revision, deadline).await?,
+            None if self.is_scattered(&matches) => {
+                self.ask_apart(&snapshot, request, deadline).await?
+            }
+            // In a box: it is large, and would be moved with whatever holds this.
+            None => Box::pin(self.ask(&matches, request, snapshot.revision, deadline)).await?,
         };
         for decided in &decisions {
             snapshot.meters[decided.position].count(decided, &self.metrics);
@@ -180,7 +184,8 @@ impl Limiter {
         let known = |found: &Match<'_>| {
             let (decision, source) = match found.grant {
                 Grant::Limited(_) if found.rule.mode == Mode::Enforced => {
-                    (cache.denial(&found.key, revision, request.cost())?, Source::DenyCache)
+                    let RuleHit { hit, .. } = hit(found, request)?;
+                    (cache.denial(&hit, revision)?, Source::DenyCache)
                 }
                 grant if is_ban(found) => (without_store(grant), Source::Store),
                 _ => return None,
@@ -209,6 +214,32 @@ impl Limiter {
         let mut decided = Decided::new();
         decided.push(RuleDecision::new(found, decision, Source::Store));
         Some(decided)
+    }
+
+    /// Are the hits in several places?
+    fn is_scattered(&self, matches: &[Match<'_>]) -> bool {
+        let mut places = matches.iter().map(|found| self.store.place(&found.key));
+        let first = places.next();
+        places.any(|place| Some(place) != first)
+    }
+
+    /// Asks in a task of its own: a caller who leaves between two places would take what is to be
+    /// given back along.
+    async fn ask_apart(
+        self: &Arc<Self>,
+        snapshot: &Arc<Snapshot>,
+        request: &Request<'_>,
+        deadline: Deadline,
+    ) -> Result<Decided, CheckError> {
+        let (limiter, snapshot) = (Arc::clone(self), Arc::clone(snapshot));
+        let request = OwnedRequest::from(request);
+        let asking = tokio::spawn(async move {
+            let request = request.borrow();
+            let matches = snapshot.rules.matching(&request);
+            limiter.ask(&matches, &request, snapshot.revision, deadline).await
+        });
+        let lost = |_ended| Err(CheckError::StoreUnavailable(StoreError::Lost));
+        asking.await.unwrap_or_else(lost)
     }
 
     /// What the store says, or the policies of the rules.

@@ -5,7 +5,7 @@
 //! places. They are taken place by place, and what was taken is given back as soon as a later one
 //! denies or fails. Each place is atomic, the whole is not: until it is given back, others may meet
 //! a limit that this request holds; and what can't be given back, because its server has gone
-//! since, stays taken. Nothing is ever granted twice.
+//! since, stays taken. A caller who leaves changes nothing of that. Nothing is ever granted twice.
 
 use smallvec::SmallVec;
 use tracing::debug;
@@ -123,7 +123,8 @@ impl Taking<'_> {
     ) -> Result<Taken<'_>, CheckError> {
         let limiter = self.limiter;
         match error {
-            StoreError::Expired => {
+            // After another place was asked it is a failure as others are.
+            StoreError::Expired if settled.iter().all(Option::is_none) => {
                 limiter.metrics.expired.inc();
                 return Err(CheckError::Expired);
             }
@@ -196,6 +197,9 @@ impl Taking<'_> {
             }
             match part.store.give_back(&hits, &decisions).await {
                 Ok(decisions) => {
+                    if let Some(cache) = &self.limiter.deny_cache {
+                        hits.iter().for_each(|hit| cache.forget(hit.key));
+                    }
                     for (position, decision) in part.positions.iter().zip(decisions) {
                         if let Some((settled, _)) = &mut settled[*position]
                             && settled.is_allowed()

@@ -12,7 +12,7 @@ mod rule;
 pub use key::Key;
 pub use matcher::Matcher;
 pub use pattern::{Pattern, Text};
-pub use request::{Draft, InvalidRequest, Request};
+pub use request::{Draft, InvalidRequest, OwnedRequest, Request};
 pub use rule::{Grant, Mode, OnStoreFailure, Override, Part, Rule, Share};
 
 use std::collections::HashMap;

@@ -96,7 +96,11 @@ impl Server {
         let accepting = tokio::spawn(accept::run(self.grpc, workers.intake(), Flag(close)));
         let mut following = health.follow(&self.limiter, self.settings.store_health).await;
 
-        stop.await;
+        tokio::select! {
+            () = stop => {}
+            // None of them ends by itself: without it the server would be half dead.
+            Some(ended) = background.join_next() => error!(?ended, "a background task ended"),
+        }
         info!("draining");
         following.shutdown().await;
         health.drain().await;

@@ -130,6 +130,29 @@ async fn f10_a_password_that_changes_is_taken_by_a_reload() {
 }
 
 #[tokio::test]
+async fn a_reload_moves_no_connection_to_another_database() {
+    let dir = TempDir::new();
+    let redis = RedisServer::start();
+    let write = |database: u32| {
+        let url = format!("redis://127.0.0.1:{}/{database}", redis.port());
+        let text = format!("store: {{backend: redis, redis: {{url: '{url}', timeout: 10s}}}}");
+        dir.write("rlaas.yaml", &text)
+    };
+    let server = Rlaas::start_from(&write(0), &[]);
+    up(&server).await;
+    write(1);
+    server.signal("HUP");
+    let told = async || server.log().contains("takes effect after a restart");
+    eventually("that needs a restart", SOON, told).await;
+    // New connections find what the old ones have counted.
+    redis.query::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let mut client = server.client().await;
+    eventually("up", RECOVERY, async || check(&mut client, "alice").await.is_ok()).await;
+    let keyspace = redis.query::<String>(&["INFO", "keyspace"]);
+    assert!(keyspace.contains("db0:") && !keyspace.contains("db1:"), "{keyspace}");
+}
+
+#[tokio::test]
 async fn f11_the_least_permissions_are_enough_for_every_algorithm() {
     let redis = RedisServer::start();
     add_user(&redis);

@@ -146,6 +146,34 @@ async fn f30_what_was_taken_is_given_back_when_a_later_place_fails() {
 }
 
 #[tokio::test]
+async fn f30_a_caller_who_leaves_takes_nothing_along() {
+    let cluster = RedisCluster::start(3, 0).await;
+    let dir = TempDir::new();
+    // The tenant has none: whatever the user's rule takes is to be given back.
+    let server = serve(&cluster, &dir, &rules(1_000_000, 1, "error"), &["store.redis.timeout=10s"]);
+    let (user, tenant, _) = far_apart(&cluster);
+    for endpoint in ENDPOINTS {
+        assert!(ask(&server, request(endpoint, &user, &tenant)).await.expect("an answer").allowed);
+        let client = server.client().await;
+        let mut calls = JoinSet::new();
+        for _ in 0..500 {
+            let (mut client, request) = (client.clone(), request(endpoint, &user, &tenant));
+            calls.spawn(async move { client.check(request).await.map(drop) });
+        }
+        // Some have ended by then, the others are cancelled on their way.
+        calls.join_next().await.expect("a call").expect("no panic").expect("an answer");
+        calls.shutdown().await;
+        let in_use = async || {
+            let look = CheckRequest { cost: Some(0), ..request(endpoint, &user, &tenant) };
+            let look = ask(&server, look).await.expect("an answer");
+            look.decisions.iter().map(|decision| decision.limit - decision.remaining).sum::<i64>()
+        };
+        let given_back = async || in_use().await == 2;
+        eventually("what was taken is given back", Duration::from_secs(5), given_back).await;
+    }
+}
+
+#[tokio::test]
 async fn f30_policy_decides_for_the_rule_whose_place_fails_alone() {
     let mut cluster = RedisCluster::start_with(3, 0, PARTIAL).await;
     let dir = TempDir::new();

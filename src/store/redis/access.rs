@@ -61,6 +61,25 @@ impl Access {
         Self::new(login, url, &settings.tls)
     }
 
+    /// The same with the credentials and certificates of other settings. Database and encryption
+    /// stay: connections that differ in them would count apart.
+    ///
+    /// # Errors
+    ///
+    /// As [`Access::to_servers`].
+    pub(super) fn renewed(&self, settings: &RedisSettings) -> Result<Self, SettingError> {
+        let new = Self::to_servers(settings)?;
+        let mut login = self.login.clone();
+        if let Some(username) = new.login.username() {
+            login = login.set_username(username);
+        }
+        if let Some(password) = new.login.password() {
+            login = login.set_password(password);
+        }
+        let certificates = self.certificates.as_ref().map(|_| certificates(&settings.tls));
+        Ok(Self { login, certificates })
+    }
+
     /// Access to one sentinel.
     ///
     /// # Errors
@@ -122,11 +141,22 @@ impl Address {
         }
     }
 
-    /// `host:port`, as Redis writes it: the port is what follows the last colon.
+    /// `host:port`, as Redis writes it: the port is what follows the last colon. A server that does
+    /// not know its host leaves it out.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let port = port.parse().ok()?;
-        (!host.is_empty()).then(|| Self::Tcp { host: host.to_owned(), port })
+        Some(Self::Tcp { host: host.to_owned(), port })
+    }
+
+    /// The same, with the host of the server that was asked where it has none.
+    pub(super) fn seen_from(self, asked: &Self) -> Self {
+        match self {
+            Self::Tcp { host, port } if host.is_empty() => {
+                Self::Tcp { host: asked.host().to_owned(), port }
+            }
+            address => address,
+        }
     }
 
     /// The host of a server that is known by this address.

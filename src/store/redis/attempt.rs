@@ -19,6 +19,7 @@ use super::RedisStore;
 use super::call::{Answer, Told};
 use super::cluster::RedirectKind;
 use super::failure::Failure;
+use super::lanes::GivenUp;
 use super::naming::Style;
 use super::node::Node;
 use super::question::{Purpose, Question, ServerTime};
@@ -94,7 +95,10 @@ impl Attempt<'_> {
                 Err(failure) => failure,
             };
             match failure {
-                Failure::Elsewhere(redirect) if spend(&mut left.hops) => {
+                Failure::Elsewhere(redirect)
+                    if redirect.slot == self.slot && spend(&mut left.hops) =>
+                {
+                    let redirect = redirect.seen_from(route.node.name());
                     route.node = self.store.topology.follow(&redirect, until).await?;
                     route.asking = redirect.kind == RedirectKind::Ask;
                 }
@@ -145,10 +149,10 @@ impl Attempt<'_> {
             }
             Err(Failure::ReadOnly) => node.give_up(),
             Err(Failure::Other(error)) if !self.is_hurried(error) => {
-                if error.is_ambiguous() {
-                    lane.give_up();
+                // Of all who lose the same connection one counts.
+                if !error.is_ambiguous() || lane.give_up() == GivenUp::Now {
+                    node.breaker().failed(error);
                 }
-                node.breaker().failed(error);
             }
             Err(_) => {}
         }

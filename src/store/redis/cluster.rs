@@ -69,6 +69,16 @@ pub(super) enum RedirectKind {
     Ask,
 }
 
+impl Redirect {
+    /// The same, as it was meant by the server of this name.
+    pub(super) fn seen_from(self, asked: &str) -> Self {
+        match Address::parse(asked) {
+            Some(asked) => Self { address: self.address.seen_from(&asked), ..self },
+            None => self,
+        }
+    }
+}
+
 impl Cluster {
     pub(super) fn new(seeds: Vec<Address>, around: Surroundings) -> Self {
         let (news, inbox) = mpsc::channel(NEWS);
@@ -110,9 +120,15 @@ impl Cluster {
         redirect: &Redirect,
         deadline: Deadline,
     ) -> Result<Arc<Node>, StoreError> {
-        // What finds no room is said again by the next redirect.
-        let _full = self.news.try_send(redirect.clone());
-        self.wait_for(|map| map.nodes.get(&redirect.address).cloned(), deadline).await
+        let known = self.map.borrow().nodes.get(&redirect.address).cloned();
+        if known.is_none() || redirect.kind == RedirectKind::Moved {
+            // What finds no room is said again by the next redirect.
+            let _full = self.news.try_send(redirect.clone());
+        }
+        match known {
+            Some(node) => Ok(node),
+            None => self.wait_for(|map| map.nodes.get(&redirect.address).cloned(), deadline).await,
+        }
     }
 
     async fn wait_for(
@@ -211,6 +227,8 @@ impl Cluster {
             }
             nodes.insert(range.address.clone(), node);
         }
+        // Whom the map names is no guest any more.
+        tended.guests.retain(|guest| !nodes.contains_key(guest));
         for guest in &tended.guests {
             if let Some(node) = before.nodes.get(guest) {
                 nodes.entry(guest.clone()).or_insert_with(|| Arc::clone(node));
@@ -222,16 +240,23 @@ impl Cluster {
 
     /// Notes a redirect in the map.
     fn note(&self, redirect: &Redirect, tended: &mut Tended) {
-        let mut map = (**self.map.borrow()).clone();
+        let before = Arc::clone(&self.map.borrow());
         let address = &redirect.address;
-        let known = map.nodes.get(address).cloned();
-        let node = known.unwrap_or_else(|| {
-            if tended.guests.len() >= MOST_GUESTS {
-                tended.guests.clear();
-            }
+        let known = before.nodes.get(address);
+        let there = before.slots[usize::from(redirect.slot)].as_ref();
+        let is_noted = known.is_some_and(|known| {
+            redirect.kind == RedirectKind::Ask
+                || there.is_some_and(|there| Arc::ptr_eq(there, known))
+        });
+        // A server that names ever more others is not believed.
+        if is_noted || known.is_none() && tended.guests.len() >= MOST_GUESTS {
+            return;
+        }
+        let node = known.cloned().unwrap_or_else(|| {
             tended.guests.push(address.clone());
             self.add(address, tended)
         });
+        let mut map = (*before).clone();
         map.nodes.insert(address.clone(), Arc::clone(&node));
         if redirect.kind == RedirectKind::Moved {
             map.slots[usize::from(redirect.slot)] = Some(node);
@@ -329,7 +354,8 @@ fn read_range(range: &Value, asked: &Address) -> Option<Range> {
     };
     let slot = |slot: i64| u16::try_from(slot).ok().filter(|slot| *slot < SLOTS);
     let address = Address::Tcp { host: host.to_owned(), port: u16::try_from(*port).ok()? };
-    Some(Range { first: slot(*first)?, last: slot(*last)?, address })
+    let (first, last) = (slot(*first)?, slot(*last)?);
+    (first <= last).then_some(Range { first, last, address })
 }
 
 #[cfg(test)]
@@ -354,6 +380,7 @@ mod tests {
             range(10923, 16383, Value::Nil, 7002),
             range(0, 16384, text("h"), 7003),
             range(-1, 5, text("h"), 7003),
+            range(7, 6, text("h"), 7003),
             range(0, 5, text("?"), 7003),
             range(0, 5, text("h"), 70_000),
             Value::Array(vec![Value::Int(0)]),

@@ -4,6 +4,7 @@ use deadpool_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::access::Address;
 use super::cluster::{Redirect, RedirectKind};
+use super::naming::SLOTS;
 use crate::store::StoreError;
 
 /// How a call ended without an answer.
@@ -26,7 +27,8 @@ impl Failure {
             || Self::refused(error.code().unwrap_or("ERR"), error.detail().unwrap_or_default());
         let elsewhere = |kind| {
             let redirect = error.redirect_node().and_then(|(address, slot)| {
-                Some(Redirect { slot, address: Address::parse(address)?, kind })
+                let address = Address::parse(address).filter(|_| slot < SLOTS)?;
+                Some(Redirect { slot, address, kind })
             });
             redirect.map_or_else(refused, Self::Elsewhere)
         };
@@ -86,7 +88,23 @@ fn lacks_permission(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use deadpool_redis::redis;
+
     use super::*;
+
+    #[test]
+    fn a_redirect_names_a_slot_that_there_is() {
+        let failure = |text: &str| {
+            let value = redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
+            let error = value.and_then(redis::Value::extract_error).expect_err("an error");
+            Failure::of(&error)
+        };
+        let moved = failure("MOVED 16383 h:1");
+        assert!(matches!(moved, Failure::Elsewhere(redirect) if redirect.slot == 16_383));
+        for text in ["MOVED 16384 h:1", "MOVED 20000 h:1", "ASK -1 h:1", "MOVED 5 h", "MOVED"] {
+            assert!(matches!(failure(text), Failure::Other(_)), "{text}");
+        }
+    }
 
     #[test]
     fn what_a_script_met_is_known_by_its_code() {

@@ -20,8 +20,8 @@ use super::question::Question;
 use super::scripts::Scripts;
 use crate::store::StoreError;
 
-/// Most questions in one call: it keeps Redis busy for about half a millisecond.
-const MOST: usize = 64;
+/// Most work of several questions in one call: it keeps Redis busy for about half a millisecond.
+const MOST: u64 = 64;
 
 /// What every call needs beside its questions.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Gatherer {
         asked.sort_by_key(|asked| asked.question.algorithm().map(|algorithm| algorithm as usize));
         let mut calls = Vec::new();
         while !asked.is_empty() {
-            let rest = asked.split_off(asked.len().min(MOST));
+            let rest = asked.split_off(together(&asked));
             calls.push(self.send(std::mem::replace(&mut asked, rest)));
         }
         futures_util::future::join_all(calls).await;
@@ -147,6 +147,15 @@ impl Gatherer {
     fn waiting(&self) -> MutexGuard<'_, Vec<Asked>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How many of the first fit into one call: at least one.
+fn together(asked: &[Asked]) -> usize {
+    let sums = asked.iter().scan(0_u64, |sum, asked| {
+        *sum = sum.saturating_add(asked.question.work());
+        Some(*sum)
+    });
+    sums.take_while(|sum| *sum <= MOST).count().max(1)
 }
 
 async fn query(

@@ -161,8 +161,8 @@ impl Lane {
     }
 
     /// Has the connection dropped: what arrives on it can no longer be trusted to arrive in time.
-    pub(super) fn give_up(&self) {
-        self.keeper.line.send_if_modified(|line| {
+    pub(super) fn give_up(&self) -> GivenUp {
+        let is_ours = self.keeper.line.send_if_modified(|line| {
             let is_ours =
                 line.as_ref().is_some_and(|current| current.number == self.connection.number);
             if is_ours {
@@ -170,7 +170,15 @@ impl Lane {
             }
             is_ours
         });
+        if is_ours { GivenUp::Now } else { GivenUp::Before }
     }
+}
+
+/// Whether a connection was still there to be dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GivenUp {
+    Now,
+    Before,
 }
 
 #[derive(Clone)]

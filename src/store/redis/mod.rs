@@ -172,7 +172,11 @@ impl RedisStore {
         if deadline.is_over() {
             return Err(StoreError::Expired);
         }
-        let _room = self.room.try_acquire().map_err(|_| StoreError::Overloaded)?;
+        // What gives back had its room when it took.
+        let _room = match purpose {
+            Purpose::Check(_) => Some(self.room.try_acquire().map_err(|_| StoreError::Overloaded)?),
+            Purpose::GiveBack(_) => None,
+        };
         let slot = self.naming.slot(first.key);
         Attempt { store: self, hits, purpose, slot, deadline }.run().await
     }

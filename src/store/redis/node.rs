@@ -17,6 +17,7 @@ use crate::store::{Health, StoreError};
 /// One Redis server.
 #[derive(Debug)]
 pub(super) struct Node {
+    name: String,
     lanes: Lanes,
     breaker: Arc<Breaker>,
     pulse: Arc<Pulse>,
@@ -45,18 +46,27 @@ impl Node {
     /// A server that is connected to as soon as it is tended.
     pub(super) fn new(name: String, target: Target, around: &Surroundings) -> Self {
         let breaker = Arc::new(Breaker::new(name.clone(), around.local, &around.panel));
-        let pulse =
-            Arc::new(Pulse::new(name, around.local, Arc::clone(&breaker), around.stirs.clone()));
+        let pulse = Arc::new(Pulse::new(
+            name.clone(),
+            around.local,
+            Arc::clone(&breaker),
+            around.stirs.clone(),
+        ));
         let clock = Arc::new(ServerClock::default());
         let access = Arc::clone(&around.access);
         let dialer = Dialer { target, access, reached: Mutex::default() };
         let lanes = Lanes::new(dialer, around, Arc::clone(&clock), Arc::clone(&pulse));
-        Self { lanes, breaker, pulse, clock }
+        Self { name, lanes, breaker, pulse, clock }
     }
 
     /// The server at an address.
     pub(super) fn at(address: Address, around: &Surroundings) -> Self {
         Self::new(address.to_string(), Target::Server(address), around)
+    }
+
+    /// Its address, or the name of the master that it is.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// A connection for one call, if the breaker lets it through.

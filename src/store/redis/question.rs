@@ -17,6 +17,9 @@ use crate::store::{Hit, Intent};
 const SHORT_WINDOW: Span = Span::from_secs(1);
 const TRAVEL: Span = Span::from_millis(50);
 
+/// Entries of a log that take Redis as long to write as another decision.
+const UNITS_PER_WORK: u64 = 20;
+
 /// What a question is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose<'a> {
@@ -45,6 +48,7 @@ pub(super) struct Question {
     held: SmallVec<[(Span, Timestamp); 2]>,
     /// The only algorithm of all hits, if there is but one.
     algorithm: Option<Algorithm>,
+    work: u64,
 }
 
 /// Texts, one behind the other.
@@ -91,6 +95,11 @@ impl Question {
     /// The only algorithm of all hits, if there is but one.
     pub(super) fn algorithm(&self) -> Option<Algorithm> {
         self.algorithm
+    }
+
+    /// What it asks of Redis, in decisions of the usual kind: a log writes an entry for each unit.
+    pub(super) fn work(&self) -> u64 {
+        self.work
     }
 
     /// How many hits it has.
@@ -146,6 +155,10 @@ impl Question {
             (1, 0)
         };
         self.held.push((hit.limit.window(), seen));
+        self.work += match hit.algorithm {
+            Algorithm::SlidingWindowLog => 1 + hit.cost.units() / UNITS_PER_WORK,
+            _ => 1,
+        };
         self.arguments.push(hit.algorithm.lua_name().as_bytes());
         for number in [
             keys,

@@ -22,6 +22,7 @@ use crate::telemetry::metrics::Metrics;
 pub(super) struct Topology {
     servers: Layout,
     access: Arc<RwLock<Access>>,
+    mode: &'static str,
 }
 
 #[derive(Debug)]
@@ -64,7 +65,7 @@ impl Topology {
                 Layout::Many(Box::new(Cluster::new(seeds, around)))
             }
         };
-        Ok(Self { servers, access })
+        Ok(Self { servers, access, mode: settings.servers.mode() })
     }
 
     /// How keys are named here.
@@ -115,14 +116,18 @@ impl Topology {
         }
     }
 
-    /// Uses the credentials and certificates of these settings from the next connection on.
+    /// Uses the credentials and certificates of these settings from the next connection on. Those
+    /// of another mode are for other servers, and wait for a restart.
     ///
     /// # Errors
     ///
     /// As [`Topology::new`].
     pub(super) fn log_in_anew(&self, settings: &RedisSettings) -> Result<(), SettingError> {
-        let access = Access::to_servers(settings)?;
-        *self.access.write().unwrap_or_else(PoisonError::into_inner) = access;
+        if settings.servers.mode() != self.mode {
+            return Ok(());
+        }
+        let mut access = self.access.write().unwrap_or_else(PoisonError::into_inner);
+        *access = access.renewed(settings)?;
         Ok(())
     }
 
