@@ -233,6 +233,8 @@ impl Limiter {
     ) -> Result<Decided, CheckError> {
         let (limiter, snapshot) = (Arc::clone(self), Arc::clone(snapshot));
         let request = OwnedRequest::from(request);
+        // However many places there are, together they take no longer than one.
+        let deadline = deadline.or_within(self.store.patience());
         let asking = tokio::spawn(async move {
             let request = request.borrow();
             let matches = snapshot.rules.matching(&request);

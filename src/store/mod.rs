@@ -93,6 +93,14 @@ impl Store {
         }
     }
 
+    /// The longest that a decision may take.
+    pub fn patience(&self) -> Duration {
+        match self {
+            Self::Memory(_) => Duration::MAX,
+            Self::Redis(store) => store.patience(),
+        }
+    }
+
     /// Where the state of a key is.
     pub fn place(&self, key: &Key) -> Place {
         match self {

@@ -44,6 +44,8 @@ pub(super) struct Attempt<'a> {
     pub(super) slot: u16,
     /// When the caller stops to wait.
     pub(super) deadline: Deadline,
+    /// Waits the caller less than the store would?
+    pub(super) hurries: bool,
 }
 
 /// Where a call goes.
@@ -161,7 +163,8 @@ impl Attempt<'_> {
 
     /// Has it failed because the caller was in a hurry? That says nothing about the server.
     fn is_hurried(&self, error: &StoreError) -> bool {
-        matches!(error, StoreError::Timeout(_) | StoreError::Unreachable) && self.deadline.is_over()
+        let is_late = matches!(error, StoreError::Timeout(_) | StoreError::Unreachable);
+        is_late && self.hurries && self.deadline.is_over()
     }
 }
 

@@ -116,6 +116,11 @@ impl RedisStore {
         self.measure(&self.give_backs, hits, Purpose::GiveBack(taken), Deadline::NEVER).await
     }
 
+    /// The longest that a decision may take.
+    pub fn patience(&self) -> Duration {
+        self.timeout
+    }
+
     /// Where the state of a key is. See [`super::Store::place`].
     pub fn place(&self, key: &Key) -> Place {
         Place(self.naming.slot(key))
@@ -178,6 +183,8 @@ impl RedisStore {
             Purpose::GiveBack(_) => None,
         };
         let slot = self.naming.slot(first.key);
-        Attempt { store: self, hits, purpose, slot, deadline }.run().await
+        // What a request has spent on its way here is no hurry.
+        let hurries = deadline.left() < self.timeout * 9 / 10;
+        Attempt { store: self, hits, purpose, slot, deadline, hurries }.run().await
     }
 }
