@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use super::sharded::{ShardedCounter, Timing};
 
@@ -115,97 +115,64 @@ impl Metrics {
     /// Registers every metric, all at zero.
     pub fn new() -> Self {
         let mut registry = Registry::default();
+        let r = &mut registry;
+        // The client adds `_total` to counters.
         let metrics = Self {
-            decisions: Family::default(),
-            check_duration: Family::default(),
-            store_duration: Family::default(),
-            store_errors: Family::default(),
-            fail_open: Family::default(),
-            degraded: Family::default(),
-            shed: Counter::default(),
-            expired: Counter::default(),
-            give_back_errors: Counter::default(),
-            breaker_state: Gauge::default(),
-            deny_cache_hits: ShardedCounter::default(),
-            rejected: Family::default(),
-            ambiguous: Counter::default(),
-            memory_keys: Gauge::default(),
-            memory_evictions: Counter::default(),
-            config_revision: Gauge::default(),
-            config_last_reload_successful: Gauge::default(),
+            decisions: add(r, "rlaas_decisions", "Decisions"),
+            check_duration: add(
+                r,
+                "rlaas_check_duration_seconds",
+                "Seconds from request to verdict",
+            ),
+            store_duration: add(r, "rlaas_store_duration_seconds", "Seconds that the store took"),
+            store_errors: add(r, "rlaas_store_errors", "Failures of the store"),
+            fail_open: add(
+                r,
+                "rate_limiter_fail_open",
+                "Requests that passed because the store did not answer",
+            ),
+            degraded: add(
+                r,
+                "rlaas_degraded",
+                "Decisions by policy because the store did not answer",
+            ),
+            shed: add(r, "rlaas_shed", "Requests shed: too many waited for the store"),
+            expired: add(
+                r,
+                "rlaas_expired",
+                "Requests whose deadline was over before the store was asked",
+            ),
+            give_back_errors: add(
+                r,
+                "rlaas_give_back_errors",
+                "Requests that were denied and could not give back what they had taken",
+            ),
+            breaker_state: add(
+                r,
+                "rlaas_breaker_state",
+                "Breakers before Redis: 0 all closed, 1 one is half-open, 2 one is open",
+            ),
+            deny_cache_hits: add(r, "rlaas_deny_cache_hits", "Denials answered without the store"),
+            rejected: add(r, "rlaas_rejected", "Requests rejected as invalid"),
+            ambiguous: add(r, "rlaas_ambiguous", "Store calls that were sent and never answered"),
+            memory_keys: add(r, "rlaas_memory_keys", "Keys in the memory store"),
+            memory_evictions: add(
+                r,
+                "rlaas_memory_evictions",
+                "Live keys dropped because the memory store was full",
+            ),
+            config_revision: add(
+                r,
+                "rlaas_config_revision",
+                "Revision of the configuration in force",
+            ),
+            config_last_reload_successful: add(
+                r,
+                "rlaas_config_last_reload_successful",
+                "1 if the last configuration that was read is in force",
+            ),
             registry: Registry::default(),
         };
-        // The client adds `_total` to counters.
-        let r = &mut registry;
-        r.register("rlaas_decisions", "Decisions", metrics.decisions.clone());
-        r.register(
-            "rlaas_check_duration_seconds",
-            "Seconds from request to verdict",
-            metrics.check_duration.clone(),
-        );
-        r.register(
-            "rlaas_store_duration_seconds",
-            "Seconds that the store took",
-            metrics.store_duration.clone(),
-        );
-        r.register("rlaas_store_errors", "Failures of the store", metrics.store_errors.clone());
-        r.register(
-            "rate_limiter_fail_open",
-            "Requests that passed because the store did not answer",
-            metrics.fail_open.clone(),
-        );
-        r.register(
-            "rlaas_degraded",
-            "Decisions by policy because the store did not answer",
-            metrics.degraded.clone(),
-        );
-        r.register(
-            "rlaas_shed",
-            "Requests shed: too many waited for the store",
-            metrics.shed.clone(),
-        );
-        r.register(
-            "rlaas_expired",
-            "Requests whose deadline was over before the store was asked",
-            metrics.expired.clone(),
-        );
-        r.register(
-            "rlaas_give_back_errors",
-            "Requests that were denied and could not give back what they had taken",
-            metrics.give_back_errors.clone(),
-        );
-        r.register(
-            "rlaas_breaker_state",
-            "Breakers before Redis: 0 all closed, 1 one is half-open, 2 one is open",
-            metrics.breaker_state.clone(),
-        );
-        r.register(
-            "rlaas_deny_cache_hits",
-            "Denials answered without the store",
-            metrics.deny_cache_hits.clone(),
-        );
-        r.register("rlaas_rejected", "Requests rejected as invalid", metrics.rejected.clone());
-        r.register(
-            "rlaas_ambiguous",
-            "Store calls that were sent and never answered",
-            metrics.ambiguous.clone(),
-        );
-        r.register("rlaas_memory_keys", "Keys in the memory store", metrics.memory_keys.clone());
-        r.register(
-            "rlaas_memory_evictions",
-            "Live keys dropped because the memory store was full",
-            metrics.memory_evictions.clone(),
-        );
-        r.register(
-            "rlaas_config_revision",
-            "Revision of the configuration in force",
-            metrics.config_revision.clone(),
-        );
-        r.register(
-            "rlaas_config_last_reload_successful",
-            "1 if the last configuration that was read is in force",
-            metrics.config_last_reload_successful.clone(),
-        );
         r.register(
             "rlaas_build",
             "What is running",
@@ -224,6 +191,16 @@ impl Metrics {
         encode(&mut text, &self.registry).expect("writing to a string does not fail");
         text
     }
+}
+
+/// A metric at zero, registered.
+fn add<M>(registry: &mut Registry, name: &str, help: &str) -> M
+where
+    M: Metric + Clone + Default,
+{
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 impl Default for Metrics {
