@@ -255,6 +255,12 @@ impl SystemClock {
     pub fn now(&self) -> Timestamp {
         self.anchor + Span(micros(self.started.elapsed()))
     }
+
+    /// Half to all of `pause`, so that instances do not come back in step.
+    pub fn jittered(&self, pause: Duration) -> Duration {
+        let noise = u32::try_from(self.now().as_micros() % 1024).unwrap_or_default();
+        pause / 2 + pause / 2 * noise / 1024
+    }
 }
 
 impl Default for SystemClock {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
@@ -31,6 +32,32 @@ pub(super) struct Access {
     login: RedisConnectionInfo,
     /// `Some` for TLS.
     certificates: Option<TlsCertificates>,
+}
+
+/// The access that all connections to the servers use; it may be renewed between two of them.
+#[derive(Clone, Debug)]
+pub(super) struct SharedAccess(Arc<RwLock<Access>>);
+
+impl SharedAccess {
+    pub(super) fn new(access: Access) -> Self {
+        Self(Arc::new(RwLock::new(access)))
+    }
+
+    /// As it is now.
+    pub(super) fn now(&self) -> Access {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// See [`Access::renewed`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Access::to_servers`].
+    pub(super) fn renew(&self, settings: &RedisSettings) -> Result<(), SettingError> {
+        let mut access = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *access = access.renewed(settings)?;
+        Ok(())
+    }
 }
 
 impl Access {
@@ -67,7 +94,7 @@ impl Access {
     /// # Errors
     ///
     /// As [`Access::to_servers`].
-    pub(super) fn renewed(&self, settings: &RedisSettings) -> Result<Self, SettingError> {
+    fn renewed(&self, settings: &RedisSettings) -> Result<Self, SettingError> {
         let new = Self::to_servers(settings)?;
         let mut login = self.login.clone();
         if let Some(username) = new.login.username() {

@@ -65,10 +65,10 @@ struct Open {
 
 /// What was told of each kind of failure.
 #[derive(Debug, Default)]
-struct Log(Vec<Told>);
+struct Log(Vec<Entry>);
 
 #[derive(Debug)]
-struct Told {
+struct Entry {
     kind: &'static str,
     at: Timestamp,
     /// Failures since then.
@@ -102,7 +102,7 @@ impl Breaker {
             return Err(StoreError::BreakerOpen);
         }
         // If this one is never heard of again, another may try after as long.
-        open.until = now + self.jittered(open.pause);
+        open.until = now + Span::from(self.clock.jittered(open.pause));
         open.tries = true;
         Ok(ticket)
     }
@@ -144,11 +144,11 @@ impl Breaker {
         if let Some(open) = &mut state.open {
             if open.tries {
                 open.pause = (open.pause * 2).min(LONGEST_PAUSE);
-                open.until = now + self.jittered(open.pause);
+                open.until = now + Span::from(self.clock.jittered(open.pause));
                 open.tries = false;
             }
         } else if state.failures >= MOST_FAILURES {
-            let until = now + self.jittered(FIRST_PAUSE);
+            let until = now + Span::from(self.clock.jittered(FIRST_PAUSE));
             state.openings += 1;
             state.open = Some(Open { since: now, until, pause: FIRST_PAUSE, tries: false });
             warn!(
@@ -165,13 +165,6 @@ impl Breaker {
         if let Some(open) = &mut self.change().open {
             open.until = open.until.min(now);
         }
-    }
-
-    /// Half to all of `pause`, so that instances do not try in step.
-    fn jittered(&self, pause: Duration) -> Span {
-        let noise = self.clock.now().as_micros() % 1024;
-        let pause = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
-        Span::from_micros(pause / 2 + pause / 2 * noise / 1024)
     }
 
     fn change(&self) -> Change<'_> {
@@ -270,7 +263,7 @@ impl Log {
                 std::mem::take(&mut told.untold) + 1
             }
             None => {
-                self.0.push(Told { kind, at: now, untold: 0 });
+                self.0.push(Entry { kind, at: now, untold: 0 });
                 1
             }
         };
@@ -306,7 +299,7 @@ impl StoreError {
             Self::Refused { code, .. } => match code.as_str() {
                 "NOAUTH" | "WRONGPASS" | "NOPERM" => Severity::Fatal,
                 "OOM" | "MISCONF" | "NOREPLICAS" => Severity::Defect,
-                "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" | "BUSY" | "READONLY" => Severity::Failure,
+                "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" | "BUSY" => Severity::Failure,
                 "MOVED" | "ASK" | "TRYAGAIN" => Severity::None,
                 _ => Severity::Oddity,
             },

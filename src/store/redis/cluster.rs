@@ -190,7 +190,7 @@ impl Cluster {
 
     /// Asks one server after the other for the map until one tells it.
     async fn look(&self, tended: &mut Tended) -> bool {
-        let access = self.around.access();
+        let access = self.around.access.now();
         let up = |(_, node): &(&Address, &Arc<Node>)| *node.health().borrow() == Health::Up;
         let map = Arc::clone(&self.map.borrow());
         let mut servers: Vec<&Address> =

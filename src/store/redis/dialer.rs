@@ -4,21 +4,21 @@
 //! no authority of one's own, and takes a replica for a master. This one opens connections to
 //! servers that may decide, and never hands one out twice: the lanes keep them.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult};
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{Cmd, ErrorKind, RedisError, cmd};
 use thiserror::Error;
 
-use super::access::{Access, Address};
+use super::access::{Address, SharedAccess};
 use super::sentinel::Sentinels;
 
 /// Opens connections to one server, or to whichever is the master.
 #[derive(Debug)]
 pub(super) struct Dialer {
     pub(super) target: Target,
-    pub(super) access: Arc<RwLock<Access>>,
+    pub(super) access: SharedAccess,
     /// Where the last connection went.
     pub(super) reached: Mutex<Option<Address>>,
 }
@@ -88,8 +88,7 @@ impl Manager for Dialer {
 
     async fn create(&self) -> Result<Dialed, DialError> {
         let address = self.address().await?;
-        let access = self.access.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut connection = access.connect(&address).await?;
+        let mut connection = self.access.now().connect(&address).await?;
         let greeting = Greeting::ask(&mut connection).await?;
         if greeting.is_replica {
             return Err(DialError::Replica);

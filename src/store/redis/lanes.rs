@@ -315,11 +315,10 @@ impl Road {
         self.changes.send_replace(());
     }
 
-    /// Waits for half to all of `pause`, so that instances do not come back in step.
+    /// Waits for about `pause`, and makes the next one longer.
     #[expect(clippy::disallowed_methods, reason = "the pause between two attempts to connect")]
     async fn back_off(&self, pause: &mut Duration) {
-        let noise = u32::try_from(self.local.now().as_micros() % 1024).unwrap_or_default();
-        sleep(*pause / 2 + *pause / 2 * noise / 1024).await;
+        sleep(self.local.jittered(*pause)).await;
         *pause = (*pause * 2).min(LONGEST_PAUSE);
     }
 }

@@ -1,10 +1,10 @@
 //! One Redis server: lanes to it, a breaker before them, and what is known of its clock.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
-use super::access::{Access, Address};
+use super::access::{Address, SharedAccess};
 use super::breaker::{Breaker, Panel, Ticket};
 use super::dialer::{Dialer, Target};
 use super::gather::Scribe;
@@ -27,19 +27,12 @@ pub(super) struct Node {
 /// What all servers have in common.
 #[derive(Clone, Debug)]
 pub(super) struct Surroundings {
-    pub(super) access: Arc<RwLock<Access>>,
+    pub(super) access: SharedAccess,
     pub(super) local: SystemClock,
     pub(super) scribe: Arc<Scribe>,
     pub(super) panel: Arc<Panel>,
     /// Told whenever the health of a server changes.
     pub(super) stirs: watch::Sender<()>,
-}
-
-impl Surroundings {
-    /// How to get into a server now.
-    pub(super) fn access(&self) -> Access {
-        self.access.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
 }
 
 impl Node {
@@ -53,7 +46,7 @@ impl Node {
             around.stirs.clone(),
         ));
         let clock = Arc::new(ServerClock::default());
-        let access = Arc::clone(&around.access);
+        let access = around.access.clone();
         let dialer = Dialer { target, access, reached: Mutex::default() };
         let lanes = Lanes::new(dialer, around, Arc::clone(&clock), Arc::clone(&pulse));
         Self { name, lanes, breaker, pulse, clock }

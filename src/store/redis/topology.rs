@@ -1,10 +1,10 @@
 //! Which server decides: the one there is, or the one of the cluster that has the slot.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::access::{Access, Address};
+use super::access::{Access, Address, SharedAccess};
 use super::breaker::Panel;
 use super::cluster::{Cluster, Redirect};
 use super::dialer::Target;
@@ -21,7 +21,7 @@ use crate::telemetry::metrics::Metrics;
 #[derive(Debug)]
 pub(super) struct Topology {
     servers: Layout,
-    access: Arc<RwLock<Access>>,
+    access: SharedAccess,
     mode: &'static str,
 }
 
@@ -45,9 +45,9 @@ impl Topology {
         scribe: &Arc<Scribe>,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, SettingError> {
-        let access = Arc::new(RwLock::new(Access::to_servers(settings)?));
+        let access = SharedAccess::new(Access::to_servers(settings)?);
         let around = Surroundings {
-            access: Arc::clone(&access),
+            access: access.clone(),
             local,
             scribe: Arc::clone(scribe),
             panel: Arc::new(Panel::new(Arc::clone(metrics))),
@@ -126,9 +126,7 @@ impl Topology {
         if settings.servers.mode() != self.mode {
             return Ok(());
         }
-        let mut access = self.access.write().unwrap_or_else(PoisonError::into_inner);
-        *access = access.renewed(settings)?;
-        Ok(())
+        self.access.renew(settings)
     }
 
     /// Whether Redis answers, now and later.
