@@ -185,9 +185,8 @@ fn h2load(url: &str, body: &std::path::Path, seconds: usize) -> (f64, f64) {
     let number = |after: &str, before: &str| -> Option<f64> {
         text.split(after).nth(1)?.split(before).next()?.trim().parse().ok()
     };
-    let rate = number("finished in ", " req/s").or_else(|| {
-        text.split("finished in ").nth(1)?.split(", ").nth(1)?.split(' ').next()?.parse().ok()
-    });
+    let finished = text.lines().find(|line| line.starts_with("finished in "));
+    let rate = finished.and_then(|line| line.split([' ', ',']).nth(4)?.parse().ok());
     let answers = number("status codes: ", " 2xx");
     answers.zip(rate).unwrap_or_else(|| panic!("no rate in {text}"))
 }

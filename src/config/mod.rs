@@ -23,7 +23,6 @@ pub use watch::Watch;
 use std::time::Duration;
 
 use self::section::Section;
-use self::values::Invalid;
 use crate::limiter::DenyCacheSettings;
 use crate::rules::RuleSet;
 use crate::server::{ServerSettings, StoreHealth};
@@ -90,11 +89,7 @@ fn deny_cache(root: &mut Section<'_>) -> Option<DenyCacheSettings> {
         let range = Duration::from_millis(1)..=Duration::from_hours(1);
         values::duration(value, range, VALID_AGE)
     });
-    let max_keys = section.read("max-keys", "100000", |value| {
-        let valid = Invalid::new("valid is a whole number from 1 to 100000000");
-        values::whole(value, 1..=100_000_000, valid)
-    });
+    let max_keys = section.read("max-keys", "100000", values::count(100_000_000));
     section.close();
-    let max_keys = u32::try_from(max_keys).unwrap_or(u32::MAX);
     enabled.then_some(DenyCacheSettings { max_age, max_keys })
 }

@@ -44,12 +44,9 @@ pub(super) fn read(root: &mut Section<'_>) -> StoreSettings {
 
 fn memory(store: &mut Section<'_>) -> MemorySettings {
     let mut section = store.section("memory");
-    let max_keys = section.read("max-keys", "1000000", |value| {
-        let valid = Invalid::new("valid is a whole number from 1 to 1000000000");
-        values::whole(value, 1..=1_000_000_000, valid)
-    });
+    let max_keys = section.read("max-keys", "1000000", values::count(1_000_000_000));
     section.close();
-    MemorySettings { max_keys: u32::try_from(max_keys).unwrap_or(u32::MAX) }
+    MemorySettings { max_keys }
 }
 
 fn redis(store: &mut Section<'_>) -> RedisSettings {
@@ -67,10 +64,7 @@ fn redis(store: &mut Section<'_>) -> RedisSettings {
         let shortest = Duration::from_millis(1);
         values::duration(value, shortest..=Duration::from_mins(1), VALID_TIMEOUT)
     });
-    let max_in_flight = section.read("max-in-flight", "4096", |value| {
-        let valid = Invalid::new("valid is a whole number from 1 to 1000000");
-        values::whole(value, 1..=1_000_000, valid)
-    });
+    let max_in_flight = section.read("max-in-flight", "4096", values::count(1_000_000));
     let settings = RedisSettings {
         servers,
         credentials: Credentials { username, password },
@@ -78,7 +72,7 @@ fn redis(store: &mut Section<'_>) -> RedisSettings {
         tls,
         key_prefix,
         timeout,
-        max_in_flight: u32::try_from(max_in_flight).unwrap_or(u32::MAX),
+        max_in_flight,
     };
     check(&section, &settings);
     section.close();

@@ -88,6 +88,15 @@ pub(super) fn whole(
     }
 }
 
+/// A whole number from 1 to `most`.
+pub(super) fn count(most: u32) -> impl Fn(&Value) -> Read<u32> {
+    move |value| {
+        let valid = || Invalid(Cow::Owned(format!("valid is a whole number from 1 to {most}")));
+        let (number, shown) = whole(value, 1..=most.into(), valid())?;
+        Ok((u32::try_from(number).map_err(|_| valid())?, shown))
+    }
+}
+
 /// A duration in a range: text with a unit, or whole seconds.
 pub(super) fn duration(
     value: &Value,

@@ -218,9 +218,8 @@ impl Limiter {
 
     /// Are the hits in several places?
     fn is_scattered(&self, matches: &[Match<'_>]) -> bool {
-        let mut places = matches.iter().map(|found| self.store.place(&found.key));
-        let first = places.next();
-        places.any(|place| Some(place) != first)
+        let [first, others @ ..] = matches else { return false };
+        others.iter().any(|other| self.store.place(&other.key) != self.store.place(&first.key))
     }
 
     /// Asks in a task of its own: a caller who leaves between two places would take what is to be
