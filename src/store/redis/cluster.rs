@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use deadpool_redis::redis::{RedisResult, Value, cmd};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{interval, timeout};
 use tracing::{debug, warn};
 
-use super::access::{Access, Address};
+use super::access::Address;
 use super::naming::SLOTS;
 use super::node::{Node, Surroundings};
+use super::slots::{self, Range};
 use crate::clock::Deadline;
 use crate::store::{Health, StoreError};
 
@@ -201,7 +201,7 @@ impl Cluster {
             servers.rotate_left(turn);
         }
         for server in servers.into_iter().chain(&self.seeds) {
-            match timeout(PATIENCE, ask(&access, server)).await {
+            match timeout(PATIENCE, slots::ask(&access, server)).await {
                 Ok(Ok(ranges)) if !ranges.is_empty() => {
                     self.draw(&ranges, tended);
                     return true;
@@ -310,93 +310,5 @@ impl Tended {
             stays
         });
         while self.tasks.try_join_next().is_some() {}
-    }
-}
-
-/// Slots that one server has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Range {
-    first: u16,
-    last: u16,
-    address: Address,
-}
-
-async fn ask(access: &Access, server: &Address) -> RedisResult<Vec<Range>> {
-    let mut connection = access.connect(server).await?;
-    let answer: Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
-    Ok(read(&answer, server))
-}
-
-/// Reads the answer to CLUSTER SLOTS: of each range its first and last slot, and the master first
-/// of its servers. What makes no sense is left out.
-fn read(answer: &Value, asked: &Address) -> Vec<Range> {
-    let Value::Array(ranges) = answer else { return Vec::new() };
-    ranges.iter().filter_map(|range| read_range(range, asked)).collect()
-}
-
-fn read_range(range: &Value, asked: &Address) -> Option<Range> {
-    let Value::Array(range) = range else { return None };
-    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
-        return None;
-    };
-    let [host, Value::Int(port), ..] = master.as_slice() else { return None };
-    let host = match host {
-        Value::BulkString(host) => str::from_utf8(host).ok()?,
-        Value::SimpleString(host) => host,
-        Value::Nil => "",
-        _ => return None,
-    };
-    let host = match host {
-        // It does not know its own address: it is where we reached it.
-        "" => asked.host(),
-        "?" => return None,
-        host => host,
-    };
-    let slot = |slot: i64| u16::try_from(slot).ok().filter(|slot| *slot < SLOTS);
-    let address = Address::Tcp { host: host.to_owned(), port: u16::try_from(*port).ok()? };
-    let (first, last) = (slot(*first)?, slot(*last)?);
-    (first <= last).then_some(Range { first, last, address })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn text(text: &str) -> Value {
-        Value::BulkString(text.as_bytes().to_vec())
-    }
-
-    #[test]
-    fn what_a_server_says_of_the_map_is_read_or_left_out() {
-        let asked = Address::parse("asked:1").expect("an address");
-        let range = |first, last, host, port| {
-            let master =
-                Value::Array(vec![host, Value::Int(port), text("id"), Value::Array(vec![])]);
-            Value::Array(vec![Value::Int(first), Value::Int(last), master])
-        };
-        let answer = Value::Array(vec![
-            range(0, 5460, text("10.0.0.1"), 7000),
-            range(5461, 10922, text(""), 7001),
-            range(10923, 16383, Value::Nil, 7002),
-            range(0, 16384, text("h"), 7003),
-            range(-1, 5, text("h"), 7003),
-            range(7, 6, text("h"), 7003),
-            range(0, 5, text("?"), 7003),
-            range(0, 5, text("h"), 70_000),
-            Value::Array(vec![Value::Int(0)]),
-            Value::Okay,
-        ]);
-        let of = |first, last, address: &str| Range {
-            first,
-            last,
-            address: Address::parse(address).expect("an address"),
-        };
-        let expected = [
-            of(0, 5460, "10.0.0.1:7000"),
-            of(5461, 10922, "asked:7001"),
-            of(10923, 16383, "asked:7002"),
-        ];
-        assert_eq!(read(&answer, &asked), expected);
-        assert_eq!(read(&Value::Nil, &asked), []);
     }
 }

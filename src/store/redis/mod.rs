@@ -25,6 +25,7 @@ mod scripts;
 mod sentinel;
 mod server_clock;
 mod settings;
+mod slots;
 mod topology;
 
 pub use settings::{

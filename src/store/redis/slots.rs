@@ -1,0 +1,95 @@
+//! CLUSTER SLOTS: what a server says of the map of its cluster.
+
+use deadpool_redis::redis::{RedisResult, Value, cmd};
+
+use super::access::{Access, Address};
+use super::naming::SLOTS;
+
+/// Slots that one server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) first: u16,
+    pub(super) last: u16,
+    pub(super) address: Address,
+}
+
+/// Asks a server for the map.
+pub(super) async fn ask(access: &Access, server: &Address) -> RedisResult<Vec<Range>> {
+    let mut connection = access.connect(server).await?;
+    let answer: Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+    Ok(read(&answer, server))
+}
+
+/// Reads the answer to CLUSTER SLOTS: of each range its first and last slot, and the master first
+/// of its servers. What makes no sense is left out.
+fn read(answer: &Value, asked: &Address) -> Vec<Range> {
+    let Value::Array(ranges) = answer else { return Vec::new() };
+    ranges.iter().filter_map(|range| read_range(range, asked)).collect()
+}
+
+fn read_range(range: &Value, asked: &Address) -> Option<Range> {
+    let Value::Array(range) = range else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
+        return None;
+    };
+    let [host, Value::Int(port), ..] = master.as_slice() else { return None };
+    let host = match host {
+        Value::BulkString(host) => str::from_utf8(host).ok()?,
+        Value::SimpleString(host) => host,
+        Value::Nil => "",
+        _ => return None,
+    };
+    let host = match host {
+        // It does not know its own address: it is where we reached it.
+        "" => asked.host(),
+        "?" => return None,
+        host => host,
+    };
+    let slot = |slot: i64| u16::try_from(slot).ok().filter(|slot| *slot < SLOTS);
+    let address = Address::Tcp { host: host.to_owned(), port: u16::try_from(*port).ok()? };
+    let (first, last) = (slot(*first)?, slot(*last)?);
+    (first <= last).then_some(Range { first, last, address })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn what_a_server_says_of_the_map_is_read_or_left_out() {
+        let asked = Address::parse("asked:1").expect("an address");
+        let range = |first, last, host, port| {
+            let master =
+                Value::Array(vec![host, Value::Int(port), text("id"), Value::Array(vec![])]);
+            Value::Array(vec![Value::Int(first), Value::Int(last), master])
+        };
+        let answer = Value::Array(vec![
+            range(0, 5460, text("10.0.0.1"), 7000),
+            range(5461, 10922, text(""), 7001),
+            range(10923, 16383, Value::Nil, 7002),
+            range(0, 16384, text("h"), 7003),
+            range(-1, 5, text("h"), 7003),
+            range(7, 6, text("h"), 7003),
+            range(0, 5, text("?"), 7003),
+            range(0, 5, text("h"), 70_000),
+            Value::Array(vec![Value::Int(0)]),
+            Value::Okay,
+        ]);
+        let of = |first, last, address: &str| Range {
+            first,
+            last,
+            address: Address::parse(address).expect("an address"),
+        };
+        let expected = [
+            of(0, 5460, "10.0.0.1:7000"),
+            of(5461, 10922, "asked:7001"),
+            of(10923, 16383, "asked:7002"),
+        ];
+        assert_eq!(read(&answer, &asked), expected);
+        assert_eq!(read(&Value::Nil, &asked), []);
+    }
+}
