@@ -153,6 +153,17 @@ impl RedisCluster {
         master.expect("a master of the slot").node
     }
 
+    /// The node that serves everything of an id.
+    pub fn master_of_id(&self, id: &str) -> usize {
+        self.master_of(self.slot_of(&format!("{{{id}}}")))
+    }
+
+    /// What has a server use this cluster, each for `--set`.
+    pub fn settings(&self) -> Vec<String> {
+        let urls = format!("store.redis.urls={}", self.urls().join(","));
+        ["store.backend=redis", "store.redis.mode=cluster", &urls].map(str::to_owned).into()
+    }
+
     /// All keys of the masters that answer, sorted.
     pub fn keys(&self) -> Vec<String> {
         let mut keys = BTreeSet::new();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::algorithm::Decision;
+use rlaas::algorithm::{Algorithm, Decision};
 use rlaas::clock::{Clock, Deadline, ManualClock, Span, Timestamp};
 use rlaas::limiter::{CheckError, Limiter, Verdict};
 use rlaas::rules::{Draft, Grant, Request, RuleSet};
@@ -107,6 +107,11 @@ impl Service {
             Time::Memory(clock) => clock.set(now),
             Time::Redis(server) => server.set_clock(now),
         }
+    }
+
+    /// The algorithm of the default rule.
+    pub fn algorithm(&self) -> Algorithm {
+        self.limiter.snapshot().rules.default_rule().algorithm
     }
 
     /// Decides one request of cost 1.

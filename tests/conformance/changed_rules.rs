@@ -3,52 +3,27 @@
 
 use super::common::service::{Service, span};
 use super::common::{rules, rules_with_burst};
-use super::{on_redis, retry_after};
+use super::{on_each_algorithm_and_store, on_redis, per, retry_after};
 use rlaas::algorithm::Algorithm;
 use rlaas::clock::Span;
 use rlaas::rules::RuleSet;
 
 const MINUTE: Span = Span::from_secs(60);
 
-/// Makes a test of each case for each store, on every algorithm.
-macro_rules! on_each_algorithm_and_store {
-    ($($case:ident;)*) => {
-        mod memory {
-            use super::*;
-            $(#[tokio::test]
-            async fn $case() {
-                for algorithm in Algorithm::ALL {
-                    eprintln!("{}", algorithm.name());
-                    super::$case(*algorithm, Service::on_memory(of(*algorithm, 10))).await;
-                }
-            })*
-        }
-        mod redis {
-            use super::*;
-            $(#[tokio::test]
-            async fn $case() {
-                for algorithm in Algorithm::ALL {
-                    eprintln!("{}", algorithm.name());
-                    super::$case(*algorithm, on_redis(of(*algorithm, 10))).await;
-                }
-            })*
-        }
-    };
-}
-
 on_each_algorithm_and_store! {
-    a_lowered_limit_holds_at_once;
-    a_raised_limit_grants_what_it_adds;
-    a_shorter_window_forgets_sooner_and_a_longer_one_later;
-    a_changed_algorithm_starts_afresh;
-    many_changes_do_not_add_up;
+    a_lowered_limit_holds_at_once: per(10, MINUTE);
+    a_raised_limit_grants_what_it_adds: per(10, MINUTE);
+    a_shorter_window_forgets_sooner_and_a_longer_one_later: per(10, MINUTE);
+    a_changed_algorithm_starts_afresh: per(10, MINUTE);
+    many_changes_do_not_add_up: per(10, MINUTE);
 }
 
 fn of(algorithm: Algorithm, units: u64) -> RuleSet {
     rules(algorithm, units, MINUTE)
 }
 
-async fn a_lowered_limit_holds_at_once(algorithm: Algorithm, on: Service) {
+async fn a_lowered_limit_holds_at_once(on: Service) {
+    let algorithm = on.algorithm();
     on.check_cost("alice", 6).await;
     on.limiter.replace_rules(of(algorithm, 4));
     let looked = on.check_cost("alice", 0).await;
@@ -78,7 +53,8 @@ async fn a_lowered_limit_holds_at_once(algorithm: Algorithm, on: Service) {
     assert!(on.check("alice").await.is_allowed());
 }
 
-async fn a_raised_limit_grants_what_it_adds(algorithm: Algorithm, on: Service) {
+async fn a_raised_limit_grants_what_it_adds(on: Service) {
+    let algorithm = on.algorithm();
     on.check_cost("alice", 10).await;
     assert!(!on.check("alice").await.is_allowed());
     on.limiter.replace_rules(of(algorithm, 25));
@@ -98,7 +74,8 @@ async fn a_raised_limit_grants_what_it_adds(algorithm: Algorithm, on: Service) {
     assert!(!on.check("alice").await.is_allowed());
 }
 
-async fn a_shorter_window_forgets_sooner_and_a_longer_one_later(algorithm: Algorithm, on: Service) {
+async fn a_shorter_window_forgets_sooner_and_a_longer_one_later(on: Service) {
+    let algorithm = on.algorithm();
     on.check_cost("alice", 10).await;
     on.limiter.replace_rules(rules(algorithm, 10, Span::from_secs(6)));
     on.at(12.0);
@@ -111,7 +88,8 @@ async fn a_shorter_window_forgets_sooner_and_a_longer_one_later(algorithm: Algor
     assert_eq!(left, if algorithm == Algorithm::FixedWindow { 10 } else { 0 });
 }
 
-async fn a_changed_algorithm_starts_afresh(algorithm: Algorithm, on: Service) {
+async fn a_changed_algorithm_starts_afresh(on: Service) {
+    let algorithm = on.algorithm();
     for other in Algorithm::ALL {
         on.limiter.replace_rules(of(algorithm, 10));
         on.check_cost("alice", 10).await;
@@ -122,7 +100,8 @@ async fn a_changed_algorithm_starts_afresh(algorithm: Algorithm, on: Service) {
     }
 }
 
-async fn many_changes_do_not_add_up(algorithm: Algorithm, on: Service) {
+async fn many_changes_do_not_add_up(on: Service) {
+    let algorithm = on.algorithm();
     // Back and forth within one instant: no more than the largest limit passes in all.
     let mut passed = 0;
     for round in 0..100 {

@@ -5,41 +5,10 @@ use std::sync::Arc;
 use super::common::redis::RedisServer;
 use super::common::rules;
 use super::common::service::{Service, T0, span};
-use super::{on_redis, retry_after};
+use super::{on_each_algorithm_and_store, on_redis, per, retry_after};
 use rlaas::algorithm::{Algorithm, Decision, Outcome};
 use rlaas::clock::{Span, Timestamp};
-use rlaas::rules::RuleSet;
 use tokio::task::JoinSet;
-
-/// Makes a test of each case for each store, on every algorithm.
-macro_rules! on_each_algorithm_and_store {
-    ($($case:ident: $rules:expr;)*) => {
-        mod memory {
-            use super::*;
-            $(#[tokio::test]
-            async fn $case() {
-                for algorithm in Algorithm::ALL {
-                    eprintln!("{}", algorithm.name());
-                    super::$case(Service::on_memory($rules(*algorithm))).await;
-                }
-            })*
-        }
-        mod redis {
-            use super::*;
-            $(#[tokio::test]
-            async fn $case() {
-                for algorithm in Algorithm::ALL {
-                    eprintln!("{}", algorithm.name());
-                    super::$case(on_redis($rules(*algorithm))).await;
-                }
-            })*
-        }
-    };
-}
-
-fn per(units: u64, window: Span) -> impl Fn(Algorithm) -> RuleSet {
-    move |algorithm| rules(algorithm, units, window)
-}
 
 on_each_algorithm_and_store! {
     ga_02_ids_do_not_share: per(1, Span::from_secs(1));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::common::redis::RedisServer;
 use super::common::service::{Service, T0};
 use super::common::{rules, rules_with_burst};
-use super::{counted, on_redis};
+use super::{counted, on_each_algorithm_and_store, on_redis, per};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 use rlaas::algorithm::{Algorithm, Decision, Limit};
@@ -15,36 +15,10 @@ use tokio::runtime::Builder;
 
 const MINUTE: Span = Span::from_secs(60);
 
-/// Makes a test of each case for each store, on every algorithm.
-macro_rules! on_each_algorithm_and_store {
-    ($($case:ident;)*) => {
-        mod memory {
-            use super::*;
-            $(#[tokio::test]
-            async fn $case() {
-                for algorithm in Algorithm::ALL {
-                    eprintln!("{}", algorithm.name());
-                    super::$case(Service::on_memory(rules(*algorithm, 5, MINUTE))).await;
-                }
-            })*
-        }
-        mod redis {
-            use super::*;
-            $(#[tokio::test]
-            async fn $case() {
-                for algorithm in Algorithm::ALL {
-                    eprintln!("{}", algorithm.name());
-                    super::$case(on_redis(rules(*algorithm, 5, MINUTE))).await;
-                }
-            })*
-        }
-    };
-}
-
 on_each_algorithm_and_store! {
-    a_denial_and_a_look_give_nothing_back;
-    nothing_is_given_back_once_windows_have_passed;
-    what_is_gone_is_not_given_back;
+    a_denial_and_a_look_give_nothing_back: per(5, MINUTE);
+    nothing_is_given_back_once_windows_have_passed: per(5, MINUTE);
+    what_is_gone_is_not_given_back: per(5, MINUTE);
 }
 
 async fn a_denial_and_a_look_give_nothing_back(on: Service) {

@@ -21,8 +21,9 @@ mod sliding_window_log;
 use std::sync::Arc;
 
 use common::redis::RedisServer;
+use common::rules;
 use common::service::Service;
-use rlaas::algorithm::{Decision, Outcome};
+use rlaas::algorithm::{Algorithm, Decision, Outcome};
 use rlaas::clock::Span;
 use rlaas::rules::RuleSet;
 
@@ -46,6 +47,38 @@ macro_rules! on_each_store {
     };
 }
 pub(crate) use on_each_store;
+
+/// Makes a test of each case for each store, on every algorithm.
+macro_rules! on_each_algorithm_and_store {
+    ($($case:ident: $rules:expr;)*) => {
+        mod memory {
+            use super::*;
+            $(#[tokio::test]
+            async fn $case() {
+                for algorithm in rlaas::algorithm::Algorithm::ALL {
+                    eprintln!("{}", algorithm.name());
+                    super::$case($crate::common::service::Service::on_memory($rules(*algorithm))).await;
+                }
+            })*
+        }
+        mod redis {
+            use super::*;
+            $(#[tokio::test]
+            async fn $case() {
+                for algorithm in rlaas::algorithm::Algorithm::ALL {
+                    eprintln!("{}", algorithm.name());
+                    super::$case($crate::on_redis($rules(*algorithm))).await;
+                }
+            })*
+        }
+    };
+}
+pub(crate) use on_each_algorithm_and_store;
+
+/// So many per window, for any algorithm.
+fn per(units: u64, window: Span) -> impl Fn(Algorithm) -> RuleSet {
+    move |algorithm| rules(algorithm, units, window)
+}
 
 fn on_redis(rules: RuleSet) -> Service {
     Service::on_redis(rules, Arc::new(RedisServer::start()))

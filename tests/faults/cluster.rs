@@ -11,19 +11,15 @@ use tonic::Code;
 use super::common::cluster::RedisCluster;
 use super::common::eventually;
 use super::common::process::{Rlaas, check, signal};
-
-const WIDE: &str = "rate-limiter.max-requests=1000000000";
-const WINDOW: &str = "rate-limiter.use-algo=fixed-window";
-/// A window that does not end during a test.
-const LONG: &str = "rate-limiter.window-size=366d";
+use super::load::COUNTED;
 
 /// By default a cluster refuses every call while one slot has no master.
 pub(super) const PARTIAL: &[&str] = &["--cluster-require-full-coverage", "no"];
 
 fn on_cluster(cluster: &RedisCluster, settings: &[&str]) -> Rlaas {
-    let urls = format!("store.redis.urls={}", cluster.urls().join(","));
-    let always = ["store.backend=redis", "store.redis.mode=cluster", &urls];
-    Rlaas::start(&[&always, settings].concat())
+    let of_cluster = cluster.settings();
+    let of_cluster: Vec<&str> = of_cluster.iter().map(String::as_str).collect();
+    Rlaas::start(&[&of_cluster, COUNTED, settings].concat())
 }
 
 /// How often each id was asked for, passed and failed.
@@ -115,7 +111,7 @@ fn ids(count: u32) -> impl Iterator<Item = String> {
 #[tokio::test]
 async fn fw_13_and_ten_thousand_ids_meet_no_error() {
     let cluster = RedisCluster::start(3, 1).await;
-    let server = on_cluster(&cluster, &[WINDOW, LONG, "store.redis.timeout=10s"]);
+    let server = on_cluster(&cluster, &["rate-limiter.max-requests=5", "store.redis.timeout=10s"]);
     let client = server.client().await;
     let mut calls = JoinSet::new();
     for id in ids(10_000) {
@@ -137,15 +133,14 @@ async fn fw_13_and_ten_thousand_ids_meet_no_error() {
 #[tokio::test]
 async fn f28_a_dead_master_is_the_trouble_of_its_slots_until_its_replica_leads() {
     let mut cluster = RedisCluster::start_with(3, 1, PARTIAL).await;
-    let server = on_cluster(&cluster, &[WIDE, WINDOW, LONG, "store.redis.timeout=250ms"]);
+    let server = on_cluster(&cluster, &["store.redis.timeout=250ms"]);
     let mut load = Load::start(&server, ids(32)).await;
     load.each_passes(20).await;
     assert_eq!(load.sum(|tally| &tally.failed), 0);
 
-    let victim = cluster.master_of(cluster.slot_of("{user-0}"));
-    let is_of_victim: HashMap<String, bool> = ids(32)
-        .map(|id| (id.clone(), cluster.master_of(cluster.slot_of(&format!("{{{id}}}"))) == victim))
-        .collect();
+    let victim = cluster.master_of_id("user-0");
+    let is_of_victim: HashMap<String, bool> =
+        ids(32).map(|id| (id.clone(), cluster.master_of_id(&id) == victim)).collect();
     assert!(is_of_victim.values().any(|of_victim| !of_victim), "{is_of_victim:?}");
     cluster.kill(victim);
     // The whole cluster again, after its own failover.
@@ -160,12 +155,11 @@ async fn f28_a_dead_master_is_the_trouble_of_its_slots_until_its_replica_leads()
 #[tokio::test]
 async fn f29_f33_a_master_that_stalls_counts_no_call_twice() {
     let cluster = RedisCluster::start_with(3, 0, PARTIAL).await;
-    let server = on_cluster(&cluster, &[WIDE, WINDOW, LONG, "store.redis.timeout=500ms"]);
+    let server = on_cluster(&cluster, &["store.redis.timeout=500ms"]);
     let mut load = Load::start(&server, ids(32)).await;
     load.each_passes(20).await;
-    let victim = cluster.master_of(cluster.slot_of("{user-0}"));
-    let is_of_victim =
-        |id: &str| cluster.master_of(cluster.slot_of(&format!("{{{id}}}"))) == victim;
+    let victim = cluster.master_of_id("user-0");
+    let is_of_victim = |id: &str| cluster.master_of_id(id) == victim;
     let of_victim: Vec<String> = ids(32).filter(|id| is_of_victim(id)).collect();
     signal(cluster.node(victim).pid(), "STOP");
     let all_fail =
@@ -186,7 +180,7 @@ async fn f29_f33_a_master_that_stalls_counts_no_call_twice() {
 #[tokio::test]
 async fn f26_slots_that_move_under_load_lose_nothing() {
     let cluster = RedisCluster::start(3, 0).await;
-    let server = on_cluster(&cluster, &[WIDE, WINDOW, LONG, "store.redis.timeout=10s"]);
+    let server = on_cluster(&cluster, &["store.redis.timeout=10s"]);
     let mut load = Load::start(&server, ids(16)).await;
     load.each_passes(10).await;
     // All to one master: were several to take slots at once, the cluster itself might disagree.
@@ -208,7 +202,7 @@ async fn f26_slots_that_move_under_load_lose_nothing() {
 #[tokio::test]
 async fn f27_a_slot_that_is_half_moved_serves_old_ids_and_new_ones() {
     let cluster = RedisCluster::start(3, 0).await;
-    let server = on_cluster(&cluster, &["rate-limiter.max-requests=3", LONG]);
+    let server = on_cluster(&cluster, &["rate-limiter.max-requests=3"]);
     let mut client = server.client().await;
     let mut pass = async |id: &str| {
         let response = check(&mut client, id).await;

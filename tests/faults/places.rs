@@ -36,10 +36,10 @@ fn rules(user_limit: u32, tenant_limit: u32, tenant_policy: &str) -> String {
 const ENDPOINTS: [&str; 3] = ["/token-bucket", "/fixed-window", "/sliding-window-counter"];
 
 fn serve(cluster: &RedisCluster, dir: &TempDir, rules: &str, settings: &[&str]) -> Rlaas {
-    let urls = format!("store.redis.urls={}", cluster.urls().join(","));
-    let always = ["store.backend=redis", "store.redis.mode=cluster", &urls];
-    let always = [&always[..], &["deny-cache.enabled=false"]].concat();
-    Rlaas::start_from(&dir.write("rules.yaml", rules), &[&always[..], settings].concat())
+    let of_cluster = cluster.settings();
+    let of_cluster: Vec<&str> = of_cluster.iter().map(String::as_str).collect();
+    let settings = [&of_cluster, &["deny-cache.enabled=false"][..], settings].concat();
+    Rlaas::start_from(&dir.write("rules.yaml", rules), &settings)
 }
 
 fn request(endpoint: &str, user: &str, tenant: &str) -> CheckRequest {
@@ -57,7 +57,7 @@ async fn ask(server: &Rlaas, request: CheckRequest) -> Result<CheckResponse, Sta
 
 /// Two ids on different masters, and the second one's master.
 fn far_apart(cluster: &RedisCluster) -> (String, String, usize) {
-    let master = |id: &str| cluster.master_of(cluster.slot_of(&format!("{{{id}}}")));
+    let master = |id: &str| cluster.master_of_id(id);
     let user = "user-0".to_owned();
     let tenant = (0..).map(|number| format!("tenant-{number}"));
     let mut elsewhere = tenant.filter(|tenant| master(tenant) != master(&user));
@@ -152,7 +152,7 @@ async fn f30_a_caller_who_leaves_takes_nothing_along() {
     let dir = TempDir::new();
     let server = serve(&cluster, &dir, &rules(1, 1_000, "error"), &["store.redis.timeout=10s"]);
     let (user, tenant, _) = far_apart(&cluster);
-    let of_user = cluster.node(cluster.master_of(cluster.slot_of(&format!("{{{user}}}")))).pid();
+    let of_user = cluster.node(cluster.master_of_id(&user)).pid();
     for endpoint in ENDPOINTS {
         assert!(ask(&server, request(endpoint, &user, &tenant)).await.expect("an answer").allowed);
         let in_use = async || {

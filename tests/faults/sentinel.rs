@@ -6,10 +6,8 @@ use std::time::Duration;
 use super::common::eventually;
 use super::common::process::{Rlaas, check, signal};
 use super::common::sentinel::Sentinels;
-use super::load::Load;
+use super::load::{COUNTED, Load};
 
-const WIDE: &str = "rate-limiter.max-requests=1000000000";
-const WINDOW: &str = "rate-limiter.use-algo=fixed-window";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn behind(sentinels: &Sentinels, settings: &[&str]) -> Rlaas {
@@ -21,7 +19,7 @@ fn behind(sentinels: &Sentinels, settings: &[&str]) -> Rlaas {
 #[tokio::test]
 async fn f35_a_killed_master_is_followed_by_the_next_one() {
     let mut sentinels = Sentinels::start().await;
-    let server = behind(&sentinels, &[WIDE, WINDOW]);
+    let server = behind(&sentinels, COUNTED);
     let load = Load::start(&server, 8).await;
     load.more_pass(200, PATIENCE).await;
     let old = sentinels.kill_master();
@@ -35,7 +33,7 @@ async fn f35_a_killed_master_is_followed_by_the_next_one() {
 #[tokio::test]
 async fn f36_a_master_that_steps_down_is_left() {
     let sentinels = Sentinels::start().await;
-    let server = behind(&sentinels, &[WIDE, WINDOW]);
+    let server = behind(&sentinels, COUNTED);
     let load = Load::start(&server, 8).await;
     load.more_pass(200, PATIENCE).await;
     sentinels.failover().await;
@@ -47,7 +45,7 @@ async fn f36_a_master_that_steps_down_is_left() {
 #[tokio::test]
 async fn f37_a_master_that_comes_back_is_not_taken_for_one() {
     let sentinels = Sentinels::start().await;
-    let server = behind(&sentinels, &[WIDE, WINDOW, "rate-limiter.window-size=366d"]);
+    let server = behind(&sentinels, COUNTED);
     let load = Load::start(&server, 8).await;
     load.more_pass(200, PATIENCE).await;
     let old = sentinels.master();
@@ -73,7 +71,7 @@ async fn f37_a_master_that_comes_back_is_not_taken_for_one() {
 #[tokio::test]
 async fn f38_a_known_master_is_kept_to_without_sentinels() {
     let mut sentinels = Sentinels::start().await;
-    let server = behind(&sentinels, &[WIDE, WINDOW]);
+    let server = behind(&sentinels, COUNTED);
     let load = Load::start(&server, 4).await;
     load.more_pass(200, PATIENCE).await;
     let master = sentinels.master();
