@@ -3,9 +3,12 @@
 //! Wire types live here alone. No adapter knows which store decides.
 
 mod deadline;
+mod headers;
 pub mod http;
 mod status;
 pub mod v1;
+
+pub use headers::LimitHeaders;
 
 use std::sync::Arc;
 

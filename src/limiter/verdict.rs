@@ -98,7 +98,7 @@ impl RuleDecision {
     }
 
     /// Does it stop the request?
-    pub(super) fn stops(&self) -> bool {
+    pub fn stops(&self) -> bool {
         self.mode == Mode::Enforced && !self.decision.is_allowed()
     }
 }

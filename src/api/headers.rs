@@ -1,0 +1,243 @@
+//! What response headers tell of a verdict: the limits, and when to try again.
+//!
+//! Names and values alone. HTTP sends them itself, Envoy adds them to the responses of others; this
+//! file knows neither.
+//!
+//! | header | says |
+//! | --- | --- |
+//! | `ratelimit-policy` | each rule that is enforced: units per window |
+//! | `ratelimit` | the same rules: what is left, and for how long no more may be used. On a denial those that deny |
+//! | `ratelimit-limit`, `-remaining`, `-reset` | the rule that decided, for clients of before |
+//! | `retry-after` | on a denial: when the same request passes |
+//!
+//! **Source:** draft-ietf-httpapi-ratelimit-headers-11, sections 3 and 4; its revision 06 for the
+//! older three; RFC 9651, 3.3.3 (strings); RFC 9110, 10.2.3 (`Retry-After`).
+
+#![allow(dead_code, reason = "the protocols that send them come next")]
+
+use std::fmt::Write;
+
+use crate::algorithm::Outcome;
+use crate::clock::Span;
+use crate::limiter::{RuleDecision, Source, Verdict};
+use crate::rules::{Grant, Mode};
+
+/// Which headers tell of the limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitHeaders {
+    /// None.
+    None,
+    /// `RateLimit-Policy` and `RateLimit`, of the IETF's draft.
+    Draft,
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset`, of its older revisions.
+    Legacy,
+    /// All five.
+    Both,
+}
+
+/// A name, in lower case, and a value, which is ASCII.
+pub(super) type Header = (&'static str, String);
+
+impl LimitHeaders {
+    /// The headers that tell of the limits.
+    pub(super) fn of(self, verdict: &Verdict) -> Vec<Header> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Draft => draft(verdict),
+            Self::Legacy => legacy(verdict),
+            Self::Both => [draft(verdict), legacy(verdict)].concat(),
+        }
+    }
+}
+
+/// `retry-after`, in seconds, rounded up; none where waiting does not help.
+pub(super) fn retry_after(verdict: &Verdict) -> Option<Header> {
+    let Outcome::Denied { retry_after } = verdict.deciding().decision.outcome else { return None };
+    (!verdict.is_allowed()).then(|| ("retry-after", retry_after.as_secs_ceil().to_string()))
+}
+
+/// The name of a rule as a policy: an identifier that a structured field can carry. What is not
+/// visible ASCII is percent-encoded, and so is `%`.
+pub(super) fn policy_name(rule: &str) -> String {
+    let mut name = String::with_capacity(rule.len());
+    for byte in rule.bytes() {
+        match byte {
+            b'%' | ..b' ' | 0x7f.. => push(&mut name, format_args!("%{byte:02X}")),
+            _ => name.push(char::from(byte)),
+        }
+    }
+    name
+}
+
+fn draft(verdict: &Verdict) -> Vec<Header> {
+    let is_allowed = verdict.is_allowed();
+    let (mut policies, mut limits) = (String::new(), String::new());
+    for decided in verdict.decisions.iter().filter(|decided| decided.mode == Mode::Enforced) {
+        let (quota, window) = match decided.grant {
+            Grant::Limited(limit) => (limit.units(), whole_seconds(limit.window())),
+            Grant::Banned => (0, None),
+            Grant::Unlimited => continue,
+        };
+        let name = policy_name(&decided.rule).replace('\\', r"\\").replace('"', "\\\"");
+        item(&mut policies, &name, ("q", quota), ("w", window));
+        if decided.source != Source::FailOpen && decided.stops() != is_allowed {
+            item(&mut limits, &name, ("r", decided.decision.remaining), ("t", reset(decided)));
+        }
+    }
+    let fields = [("ratelimit-policy", policies), ("ratelimit", limits)];
+    fields.into_iter().filter(|(_, list)| !list.is_empty()).collect()
+}
+
+fn legacy(verdict: &Verdict) -> Vec<Header> {
+    let decided = verdict.deciding();
+    let quota = match decided.grant {
+        Grant::Limited(limit) => limit.units(),
+        Grant::Banned => 0,
+        Grant::Unlimited => return Vec::new(),
+    };
+    let known = (decided.source != Source::FailOpen).then_some(decided.decision.remaining);
+    let numbers = [
+        ("ratelimit-limit", Some(quota)),
+        ("ratelimit-remaining", known),
+        ("ratelimit-reset", known.and_then(|_| reset(decided))),
+    ];
+    numbers.into_iter().filter_map(|(name, number)| Some((name, number?.to_string()))).collect()
+}
+
+/// Seconds, rounded up, within which no more may be used than is left: until a denied request
+/// passes, else until everything is there again. Never, for a ban, is no time.
+fn reset(decided: &RuleDecision) -> Option<u64> {
+    let span = match decided.decision.outcome {
+        Outcome::Denied { retry_after } => retry_after,
+        Outcome::Allowed | Outcome::Impossible => decided.decision.reset_after,
+    };
+    (decided.grant != Grant::Banned).then(|| span.as_secs_ceil())
+}
+
+/// The draft has no parts of a second: a window that is no whole seconds is not told.
+fn whole_seconds(window: Span) -> Option<u64> {
+    let seconds = window.as_secs_ceil();
+    (Span::from_secs(seconds) == window).then_some(seconds)
+}
+
+/// Appends a member of a list: a string with one or two integers as parameters.
+fn item(list: &mut String, name: &str, one: (&str, u64), other: (&str, Option<u64>)) {
+    let separator = if list.is_empty() { "" } else { ", " };
+    push(list, format_args!("{separator}\"{name}\";{}={}", one.0, one.1));
+    if let (key, Some(number)) = other {
+        push(list, format_args!(";{key}={number}"));
+    }
+}
+
+fn push(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    text.write_fmt(arguments).expect("writing to a string does not fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::algorithm::{Algorithm, Limit};
+    use crate::clock::{Clock, Deadline, ManualClock, Timestamp};
+    use crate::limiter::Limiter;
+    use crate::rules::{Draft, Matcher, Request, Rule, RuleSet};
+    use crate::store::{MemorySettings, MemoryStore, Store};
+    use crate::telemetry::metrics::Metrics;
+
+    fn rule(name: &str, units: u64, window: Span) -> Rule {
+        let limit = Limit::new(units, window).expect("a valid limit");
+        let rule = Rule::default_of(Algorithm::SlidingWindowLog, limit);
+        Rule { name: name.into(), matcher: Matcher::default(), ..rule }
+    }
+
+    fn limiter(rules: Vec<Rule>) -> Arc<Limiter> {
+        let metrics = Arc::new(Metrics::new());
+        let clock = Clock::Manual(ManualClock::new(Timestamp::from_millis(1_700_000_100_000)));
+        let store = MemoryStore::new(MemorySettings::default(), clock, &metrics);
+        let rules = RuleSet::new(rule("default", 5, Span::from_secs(60)), rules);
+        Arc::new(Limiter::new(rules, Store::Memory(store), metrics))
+    }
+
+    async fn check(limiter: &Arc<Limiter>, cost: u64) -> Verdict {
+        let draft = Draft {
+            user_id: "alice",
+            resource: "",
+            attributes: &HashMap::new(),
+            cost: Some(cost),
+            dry_run: false,
+        };
+        let request = Request::new(draft).expect("a valid request");
+        limiter.check(&request, Deadline::NEVER).await.expect("a verdict")
+    }
+
+    fn told(verdict: &Verdict) -> Vec<(&'static str, String)> {
+        let limits = LimitHeaders::Both.of(verdict).into_iter();
+        limits.chain(retry_after(verdict)).collect()
+    }
+
+    fn headers(expected: &[(&'static str, &str)]) -> Vec<Header> {
+        expected.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
+    }
+
+    #[tokio::test]
+    async fn all_enforced_rules_are_told_and_on_a_denial_what_is_left_of_those_that_deny() {
+        let trial = Rule { mode: Mode::Shadow, ..rule("trial", 1, Span::from_secs(1)) };
+        let limiter = limiter(vec![
+            rule("hour", 100, Span::from_secs(3600)),
+            rule("quick", 3, Span::from_millis(2500)),
+            trial,
+        ]);
+        let policy = ("ratelimit-policy", "\"hour\";q=100;w=3600, \"quick\";q=3");
+        assert_eq!(
+            told(&check(&limiter, 2).await),
+            headers(&[
+                policy,
+                ("ratelimit", "\"hour\";r=98;t=3600, \"quick\";r=1;t=3"),
+                ("ratelimit-limit", "3"),
+                ("ratelimit-remaining", "1"),
+                ("ratelimit-reset", "3"),
+            ])
+        );
+        assert_eq!(
+            told(&check(&limiter, 2).await),
+            headers(&[
+                policy,
+                ("ratelimit", "\"quick\";r=1;t=3"),
+                ("ratelimit-limit", "3"),
+                ("ratelimit-remaining", "1"),
+                ("ratelimit-reset", "3"),
+                ("retry-after", "3"),
+            ])
+        );
+        // Waiting does not help.
+        let impossible = told(&check(&limiter, 4).await);
+        assert_eq!(impossible[1].1, "\"quick\";r=1;t=3");
+        assert!(!impossible.iter().any(|(name, _)| *name == "retry-after"), "{impossible:?}");
+    }
+
+    #[tokio::test]
+    async fn a_ban_has_no_time_and_without_bound_nothing_is_told() {
+        let banned = Rule { grant: Grant::Banned, ..rule("ban", 1, Span::from_secs(1)) };
+        assert_eq!(
+            told(&check(&limiter(vec![banned]), 1).await),
+            headers(&[
+                ("ratelimit-policy", "\"ban\";q=0"),
+                ("ratelimit", "\"ban\";r=0"),
+                ("ratelimit-limit", "0"),
+                ("ratelimit-remaining", "0"),
+            ])
+        );
+        let unlimited = Rule { grant: Grant::Unlimited, ..rule("ops", 1, Span::from_secs(1)) };
+        assert_eq!(told(&check(&limiter(vec![unlimited]), 1).await), []);
+    }
+
+    #[tokio::test]
+    async fn any_name_of_a_rule_makes_a_valid_string() {
+        let odd = limiter(vec![rule("a \"b\\c\" 100%\r\né", 5, Span::from_secs(1))]);
+        let [policy, ..] = &*LimitHeaders::Draft.of(&check(&odd, 1).await) else { panic!() };
+        assert_eq!(policy.1, r#""a \"b\\c\" 100%25%0D%0A%C3%A9";q=5;w=1"#);
+        assert_eq!(LimitHeaders::None.of(&check(&odd, 1).await), []);
+    }
+}
