@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// itself are always allowed.
 const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("clock", &[], &[]),
-    ("telemetry", &[], &["prometheus_client", "tracing", "tracing_subscriber"]),
+    ("telemetry", &[], &["prometheus_client", "thiserror", "tracing", "tracing_subscriber"]),
     ("algorithm", &["clock"], &["thiserror"]),
     ("rules", &["algorithm"], &["thiserror", "smallvec"]),
     (
@@ -44,7 +44,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "config",
-        &["server", "limiter", "store", "rules", "algorithm", "clock"],
+        &["server", "limiter", "store", "rules", "algorithm", "clock", "telemetry"],
         &["figment", "serde_saphyr", "humantime", "strsim", "thiserror"],
     ),
 ];

@@ -1,7 +1,7 @@
 //! Reload: on change of a file and on SIGHUP, a whole valid configuration or nothing.
 //!
-//! The rules are put in force at once, states stay; credentials and certificates for Redis count
-//! from its next connection on. What needs a restart is named.
+//! The rules and the level of the logs are put in force at once, states stay; credentials and
+//! certificates for Redis count from its next connection on. What needs a restart is named.
 
 use std::io;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use tracing::{error, info, warn};
 use crate::config::{Config, Effective, Sources, StoreSettings, Watch, warnings};
 use crate::limiter::Limiter;
 use crate::store::Store;
+use crate::telemetry::log::Logs;
 use crate::telemetry::metrics::Metrics;
 
 /// Time between two looks at the files.
@@ -27,6 +28,7 @@ const TAKEN: &[&str] = &[
     "store.redis.username",
     "store.redis.password",
     "store.redis.tls.",
+    "telemetry.log",
 ];
 
 /// Keeps the rules as the sources say. From its making on, SIGHUP no longer ends the process.
@@ -36,6 +38,7 @@ pub(super) struct Reload {
     started_with: Vec<Effective>,
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
+    logs: Option<Logs>,
     hangups: Signal,
     watch: Watch,
 }
@@ -52,7 +55,13 @@ impl Reload {
     ) -> io::Result<Self> {
         metrics.config_last_reload_successful.set(1);
         let hangups = signal(SignalKind::hangup())?;
-        Ok(Self { sources: Arc::new(sources), started_with, limiter, metrics, hangups, watch })
+        let (sources, logs) = (Arc::new(sources), None);
+        Ok(Self { sources, started_with, limiter, metrics, logs, hangups, watch })
+    }
+
+    /// Has the logs follow the configuration as well.
+    pub(super) fn with_logs(self, logs: Logs) -> Self {
+        Self { logs: Some(logs), ..self }
     }
 
     /// Follows the files and SIGHUP, for ever.
@@ -86,6 +95,9 @@ impl Reload {
                 {
                     // They were valid a moment ago, or they would not have been read.
                     let _valid = store.log_in_anew(settings);
+                }
+                if let Some(logs) = &self.logs {
+                    logs.follow(&config.telemetry.log.filter);
                 }
                 let revision = self.limiter.replace_rules(config.rules);
                 self.metrics.config_last_reload_successful.set(1);

@@ -15,7 +15,7 @@ use crate::config::{Config, Sources, StoreSettings, Watch, warnings};
 use crate::limiter::{DenyCache, Limiter};
 use crate::server::Server;
 use crate::store::{MemoryStore, RedisStore, Store};
-use crate::telemetry::log;
+use crate::telemetry::log::{self, LogFormat, Logs};
 use crate::telemetry::metrics::Metrics;
 
 pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
@@ -26,8 +26,8 @@ pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
         Ok(config) => config,
         Err(code) => return code,
     };
-    log::start();
-    match serve(config, (sources, watch)) {
+    let logs = log::start(&config.telemetry.log);
+    match serve(config, (sources, watch), logs) {
         Ok(code) => code,
         Err(error) => {
             error!(error = format!("{error:#}"), "can't serve");
@@ -36,7 +36,7 @@ pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
     }
 }
 
-fn serve(config: Config, sources: (Sources, Watch)) -> anyhow::Result<ExitCode> {
+fn serve(config: Config, sources: (Sources, Watch), logs: Logs) -> anyhow::Result<ExitCode> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(async {
         let signals = Signals::listen()?;
@@ -54,7 +54,11 @@ fn serve(config: Config, sources: (Sources, Watch)) -> anyhow::Result<ExitCode> 
         let server =
             Server::bind(config.server, Arc::clone(&limiter), Arc::clone(&metrics)).await?;
         let reload = Reload::new(sources, config.effective, Arc::clone(&limiter), metrics)?;
+        let reload = reload.with_logs(logs);
         announce(&server, &limiter);
+        if config.telemetry.log.format == LogFormat::Text {
+            println!("try: rlaas check alice --addr http://{}", server.grpc_address());
+        }
         tokio::select! {
             () = reload.follow() => Ok(ExitCode::from(NO)),
             drained = server.serve(signals.count_to(1)) => drained.map(|()| ExitCode::SUCCESS),
@@ -93,5 +97,4 @@ fn announce(server: &Server, limiter: &Limiter) {
         rules = snapshot.rules.iter().count(),
         "serving"
     );
-    println!("try: rlaas check alice --addr http://{grpc}");
 }

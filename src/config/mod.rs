@@ -9,6 +9,7 @@ mod rules;
 mod section;
 mod sources;
 mod store;
+mod telemetry;
 mod values;
 mod warnings;
 mod watch;
@@ -26,6 +27,7 @@ use self::section::Section;
 use crate::limiter::DenyCacheSettings;
 use crate::rules::RuleSet;
 use crate::server::{ServerSettings, StoreHealth};
+use crate::telemetry::TelemetrySettings;
 
 /// A whole, valid configuration.
 #[derive(Clone, Debug)]
@@ -36,6 +38,8 @@ pub struct Config {
     pub store: StoreSettings,
     /// What answers denials that still hold, in front of Redis.
     pub deny_cache: Option<DenyCacheSettings>,
+    /// What is told, and how.
+    pub telemetry: TelemetrySettings,
     /// The rules.
     pub rules: RuleSet,
     /// Every value in force with its origin, secrets masked, in the order of the documentation.
@@ -55,6 +59,7 @@ impl Config {
             server: server(&mut root),
             store: store::read(&mut root),
             deny_cache: deny_cache(&mut root),
+            telemetry: telemetry::read(&mut root),
             rules: rules::read(&mut root),
             effective: Vec::new(),
         };

@@ -24,7 +24,8 @@ pub(super) const ROOT: &str = "root";
 pub struct Sources {
     /// YAML files; later ones win.
     pub files: Vec<PathBuf>,
-    /// Environment variables. Only those that start with `RLAAS_`, and `REDIS_URL`, are looked at.
+    /// Environment variables. Only those that start with `RLAAS_`, `REDIS_URL` and `RUST_LOG` are
+    /// looked at.
     pub environment: Vec<(String, String)>,
     /// Keys and values from the command line.
     pub arguments: Vec<(String, String)>,
@@ -46,11 +47,18 @@ impl Sources {
         for file in &self.files {
             layers.add_file(file);
         }
-        let redis_url = self.environment.iter().filter(|(name, _)| name == "REDIS_URL");
-        for (name, value) in redis_url {
+        for (name, value) in &self.environment {
             let origin = format!("environment variable {name}");
-            layers.add(origin.clone(), nest("store.backend", "redis".into()));
-            layers.add(origin, nest("store.redis.url", value.as_str().into()));
+            match name.as_str() {
+                "REDIS_URL" => {
+                    layers.add(origin.clone(), nest("store.backend", "redis".into()));
+                    layers.add(origin, nest("store.redis.url", value.as_str().into()));
+                }
+                "RUST_LOG" if !value.is_empty() => {
+                    layers.add(origin, nest("telemetry.log", value.as_str().into()));
+                }
+                _ => {}
+            }
         }
         for (name, value) in &self.environment {
             if let Some(key) = key_of(name) {

@@ -3,3 +3,12 @@
 pub mod log;
 pub mod metrics;
 pub mod sharded;
+
+use self::log::LogSettings;
+
+/// What is told, and how.
+#[derive(Clone, Debug)]
+pub struct TelemetrySettings {
+    /// What is logged, and how.
+    pub log: LogSettings,
+}

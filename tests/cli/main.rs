@@ -6,6 +6,7 @@ mod common;
 mod bench;
 mod commands;
 mod configuration;
+mod logs;
 
 #[path = "../../examples/picture.rs"]
 #[expect(dead_code, reason = "its main is for cargo run")]

@@ -53,7 +53,7 @@ impl Rlaas {
         let mut serving = None;
         for line in lines.by_ref().map_while(Result::ok) {
             append(&log, &line);
-            if line.contains(" serving ") {
+            if line.contains(" serving ") || line.contains(r#""message":"serving""#) {
                 serving = Some(line);
                 break;
             }
@@ -63,7 +63,7 @@ impl Rlaas {
         let logging = std::thread::spawn(move || {
             lines.map_while(Result::ok).for_each(|line| append(&kept, &line));
         });
-        let (grpc, http) = (field(&serving, "grpc="), field(&serving, "http="));
+        let (grpc, http) = (field(&serving, "grpc"), field(&serving, "http"));
         Self { process, grpc, http, log, logging: Some(logging) }
     }
 
@@ -207,8 +207,13 @@ pub async fn check(
     client.check(request(user_id)).await.map(tonic::Response::into_inner)
 }
 
+/// A field of a line of the log, for people or as JSON.
 fn field(line: &str, name: &str) -> String {
-    let value = line.split(name).nth(1).and_then(|rest| rest.split(' ').next());
+    if let Ok(object) = serde_json::from_str::<serde_json::Value>(line) {
+        return object[name].as_str().expect("a text").to_owned();
+    }
+    let named = line.split(&format!("{name}=")).nth(1);
+    let value = named.and_then(|rest| rest.split(' ').next());
     value.unwrap_or_else(|| panic!("no {name} in {line}")).to_owned()
 }
 

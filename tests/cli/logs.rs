@@ -1,0 +1,132 @@
+//! Logs: for people, for machines, and the same to both whatever is sent.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::common::process::{Rlaas, check, finish, rlaas, run};
+use super::common::redis::free_port;
+use super::common::{TempDir, eventually};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Every line as the object that it must be.
+fn objects(log: &str) -> Vec<Value> {
+    let object = |line: &str| -> Value {
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    };
+    let objects: Vec<Value> = log.lines().map(object).collect();
+    for object in &objects {
+        for name in ["timestamp", "level", "target"] {
+            assert!(object[name].is_string(), "{name}: {object}");
+        }
+    }
+    objects
+}
+
+#[tokio::test]
+async fn json_is_an_object_a_line_with_the_fields_of_the_event() {
+    let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
+    let mut server = Rlaas::start(&["telemetry.format=json", "store.backend=redis", &url]);
+    let told = async || server.log().contains("redis does not answer");
+    eventually("an outage is told", PATIENCE, told).await;
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    let all = objects(&server.log());
+    let of = |message: &str| {
+        let found = all.iter().find(|object| object["message"] == message);
+        found.unwrap_or_else(|| panic!("no {message} in {all:?}"))
+    };
+    let serving = of("serving");
+    assert_eq!(serving["level"], "INFO");
+    assert_eq!(serving["target"], "rlaas::cli::serve");
+    assert_eq!(serving["grpc"], server.grpc());
+    assert_eq!(serving["rules"], 1, "numbers are numbers");
+    assert_eq!(of("redis does not answer")["level"], "WARN");
+    of("drained");
+}
+
+#[tokio::test]
+async fn nobody_who_asks_writes_into_the_log() {
+    let forged = "x\n2026-01-01T00:00:00Z  INFO forged\r\n{\"message\":\"forged\"}\u{1b}[2J\u{85}";
+    for format in ["text", "json"] {
+        let format = format!("telemetry.format={format}");
+        let server = Rlaas::start(&[&format, "telemetry.log=trace"]);
+        let mut client = server.client().await;
+        check(&mut client, forged).await.expect("an id is data");
+        check(&mut client, &"forged".repeat(1_000)).await.expect_err("a long id is refused");
+        server.get("/livez?forged").await;
+        // What a level below debug shows is of libraries, and of them as well nothing is ours.
+        let log = server.log();
+        assert!(log.lines().count() > 10 && !log.contains("forged"), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_reload_changes_the_level_and_names_what_it_can_not() {
+    let dir = TempDir::new();
+    let file = dir.write("rlaas.yaml", "telemetry: {log: info}\n");
+    let mut server = Rlaas::start_from(&file, &[]);
+    let reload = async |text: &str, until: &str| {
+        dir.write("rlaas.yaml", text);
+        server.signal("HUP");
+        let told = async || server.log().matches(until).count() > 0;
+        eventually(until, PATIENCE, told).await;
+    };
+    let debug = "connection closed before its first byte";
+    let silent = async || {
+        let connection = tokio::net::TcpStream::connect(server.grpc()).await;
+        drop(connection.expect("a running server"));
+        server.log().contains(debug)
+    };
+    assert!(!silent().await);
+    reload("telemetry: {log: 'warn,rlaas=debug'}\n", "configuration reloaded").await;
+    eventually("what debug shows", PATIENCE, silent).await;
+    reload("telemetry: {log: loud}\n", "telemetry.log: valid is off, error, warn").await;
+    reload("telemetry: {log: warn, format: json}\n", r#"key="telemetry.format""#).await;
+    dir.write("rlaas.yaml", "telemetry: {log: warn}\nrate-limiter: {max-requests: 7}\n");
+    server.signal("HUP");
+    let taken = async || server.metric("rlaas_config_revision").await == Some(2.0);
+    eventually("taken", PATIENCE, taken).await;
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    let log = server.log();
+    assert_eq!(log.matches("configuration reloaded").count(), 1, "warn is silent: {log}");
+    assert!(!log.contains("drained"), "{log}");
+}
+
+#[test]
+fn a_filter_comes_from_file_environment_or_command_line() {
+    let effective = |arguments: &[&str], environment: &[(&str, &str)]| {
+        let mut command = rlaas(&["config"]);
+        command.args(arguments).envs(environment.iter().copied());
+        let (code, out, error) = finish(command.output().expect("the program"));
+        assert_eq!(code, 0, "{error}");
+        out.lines().find(|line| line.contains(" log: ")).expect("a filter").trim().to_owned()
+    };
+    let dir = TempDir::new();
+    let file = dir.write("rlaas.yaml", "telemetry: {log: warn}\n").display().to_string();
+    let from_file = ["--config", &file];
+    assert_eq!(effective(&[], &[]), "log: info  # default");
+    assert_eq!(effective(&from_file, &[("RUST_LOG", "")]), format!("log: warn  # {file}"));
+    let rust_log = ("RUST_LOG", "debug");
+    let by_rust_log = "log: debug  # environment variable RUST_LOG";
+    assert_eq!(effective(&from_file, &[rust_log]), by_rust_log);
+    let ours = ("RLAAS_TELEMETRY__LOG", "error");
+    let by_ours = "log: error  # environment variable RLAAS_TELEMETRY__LOG";
+    assert_eq!(effective(&from_file, &[rust_log, ours]), by_ours);
+    let set = ["--set", "telemetry.log=off"];
+    assert_eq!(effective(&set, &[rust_log, ours]), "log: off  # command line");
+}
+
+#[test]
+fn a_bad_filter_or_format_is_refused() {
+    for (setting, valid) in [
+        ("telemetry.log=inof", "telemetry.log: valid is off, error, warn, info, debug or trace"),
+        ("telemetry.format=xml", "telemetry.format: valid is text or json"),
+    ] {
+        let (code, _, error) = run(&["serve", "--set", setting]);
+        assert_eq!(code, 64);
+        assert!(error.contains(valid), "{error}");
+    }
+}
