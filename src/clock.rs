@@ -123,13 +123,16 @@ impl Seen {
         self.0.iter().find(|(of, _)| *of == window).map_or(Timestamp::EPOCH, |(_, seen)| *seen)
     }
 
-    /// Notes that a decision on a limit with this window was made at `time`.
-    pub fn note(&mut self, window: Span, time: Timestamp) {
+    /// Notes that a decision on a limit with this window is made while the clock shows `time`, and
+    /// tells when that is: later where the clock is held.
+    pub fn note(&mut self, window: Span, time: Timestamp) -> Timestamp {
         if let Some((_, seen)) = self.0.iter_mut().find(|(of, _)| *of == window) {
             *seen = time.hold(*seen, window);
+            *seen
         } else {
             self.0.truncate(Self::MOST - 1);
             self.0.push((window, time));
+            time
         }
     }
 }
@@ -228,6 +231,13 @@ impl Clock {
             Self::Manual(clock) => clock.now(),
         }
     }
+
+    /// Keeps the machine's clock right; see [`SystemClock::steady`].
+    pub fn steady(&self) {
+        if let Self::System(clock) = self {
+            clock.steady();
+        }
+    }
 }
 
 impl Default for Clock {
@@ -236,30 +246,69 @@ impl Default for Clock {
     }
 }
 
-/// The machine's monotonic clock, anchored to wall time once: it never steps back.
-#[derive(Clone, Copy, Debug)]
+/// The machine's monotonic clock, anchored to wall time once. Clones share the anchor.
+///
+/// It counts the processor's cycles where they can be trusted: the system's own clock takes three
+/// times as long to read, which is a third of a decision in memory. Over hours the two part by
+/// milliseconds, until [`SystemClock::steady`] brings them together.
+#[derive(Clone, Debug)]
 pub struct SystemClock {
-    anchor: Timestamp,
+    /// Wall time, and the system's monotonic clock, when this one was made.
+    wall: Timestamp,
     started: Instant,
+    counter: quanta::Clock,
+    counted_from: quanta::Instant,
+    /// Wall time, in microseconds, when nothing was counted.
+    anchor: Arc<AtomicU64>,
 }
 
 impl SystemClock {
+    /// The longest between two looks at the system's clock for what is counted between them to be
+    /// of the same moment.
+    const MOMENT: Duration = Duration::from_micros(5);
+
     /// Anchors the monotonic clock to the wall time of this moment.
-    #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
     pub fn new() -> Self {
+        Self::counting(quanta::Clock::new())
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
+    fn counting(counter: quanta::Clock) -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { anchor: Timestamp(micros(wall)), started: Instant::now() }
+        Self {
+            wall: Timestamp(micros(wall)),
+            started: Instant::now(),
+            counted_from: counter.now(),
+            counter,
+            anchor: Arc::new(AtomicU64::new(micros(wall))),
+        }
     }
 
     /// The time now.
     pub fn now(&self) -> Timestamp {
-        self.anchor + Span(micros(self.started.elapsed()))
+        Timestamp(self.anchor.load(Ordering::Relaxed)) + self.counted()
+    }
+
+    /// Sets the count to the system's clock, by microseconds if this is done every second or so.
+    /// To be tried again where the machine was busy with something else just now.
+    pub fn steady(&self) {
+        let before = self.started.elapsed();
+        let counted = self.counted();
+        let after = self.started.elapsed();
+        if after - before < Self::MOMENT {
+            let anchor = self.wall + Span::from(after) - counted;
+            self.anchor.store(anchor.0, Ordering::Relaxed);
+        }
     }
 
     /// Half to all of `pause`, so that instances do not come back in step.
     pub fn jittered(&self, pause: Duration) -> Duration {
         let noise = u32::try_from(self.now().as_micros() % 1024).unwrap_or_default();
         pause / 2 + pause / 2 * noise / 1024
+    }
+
+    fn counted(&self) -> Span {
+        Span(micros(self.counter.now().duration_since(self.counted_from)))
     }
 }
 
@@ -324,5 +373,19 @@ mod tests {
         let first = clock.now();
         assert!(first > Timestamp::from_millis(1_700_000_000_000));
         assert!(clock.now() >= first);
+    }
+
+    #[test]
+    fn a_count_that_has_gone_wrong_is_set_right() {
+        let (counter, cycles) = quanta::Clock::mock();
+        let clock = SystemClock::counting(counter);
+        let started = clock.now();
+        cycles.increment(Duration::from_hours(1));
+        assert_eq!(clock.now().since(started), Span::from_secs(3600));
+        // Tried until nobody else had the processor in between.
+        while clock.now().since(started) >= Span::from_secs(3600) {
+            clock.steady();
+        }
+        assert!(clock.now() >= started);
     }
 }

@@ -7,8 +7,12 @@ use std::path::{Path, PathBuf};
 /// Room → the rooms and crates that it may name. `std`, `core` and `crate` paths into the room
 /// itself are always allowed.
 const ROOMS: &[(&str, &[&str], &[&str])] = &[
-    ("clock", &[], &[]),
-    ("telemetry", &[], &["prometheus_client", "thiserror", "tracing", "tracing_subscriber"]),
+    ("clock", &[], &["quanta"]),
+    (
+        "telemetry",
+        &[],
+        &["prometheus_client", "quanta", "thiserror", "tracing", "tracing_subscriber"],
+    ),
     ("algorithm", &["clock"], &["thiserror"]),
     ("rules", &["algorithm"], &["thiserror", "smallvec"]),
     (
@@ -66,6 +70,7 @@ const CRATES: &[&str] = &[
     "prometheus_client",
     "prost",
     "prost_types",
+    "quanta",
     "rustls",
     "serde",
     "serde_json",

@@ -12,10 +12,10 @@ use std::time::Duration;
 use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
-use self::shard::{Position, Shard};
+use self::shard::{Moment, Position, Shard};
 use super::{Decisions, Hit, Intent};
 use crate::algorithm::{Cost, Decision};
-use crate::clock::{Clock, Timestamp};
+use crate::clock::Clock;
 use crate::rules::Mode;
 use crate::telemetry::metrics::Metrics;
 
@@ -73,8 +73,9 @@ impl MemoryStore {
         let mut decisions = Decisions::with_capacity(hits.len());
         for (hit, place) in hits.iter().zip(&places) {
             let shard = of(&mut shards, place);
+            let moment = shard.moment(time, hit.limit.window());
             let found = shard.find(place.hash, hit.key.as_bytes());
-            decisions.push(decide(shard, found, hit, time, hit.cost));
+            decisions.push(decide(shard, found, hit, moment, hit.cost));
         }
         let stops = |(hit, decision): (&Hit<'_>, &Decision)| {
             hit.mode == Mode::Enforced && !decision.is_allowed()
@@ -83,12 +84,13 @@ impl MemoryStore {
 
         for ((hit, place), decision) in hits.iter().zip(&places).zip(&mut decisions) {
             let shard = of(&mut shards, place);
+            let moment = shard.moment(time, hit.limit.window());
             // What was committed before may have moved it.
             let found = shard.find(place.hash, hit.key.as_bytes());
             let takes = intent == Intent::Take && (all_allow || !decision.is_allowed());
-            settle(shard, place.hash, found, hit, time, takes, decision);
+            settle(shard, place.hash, found, hit, moment, takes, decision);
+            decision.wait_longer(moment.held_for());
         }
-        see(&mut shards, &places, hits, time, &mut decisions);
         decisions
     }
 
@@ -96,14 +98,11 @@ impl MemoryStore {
     pub fn check_one(&self, hit: &Hit<'_>, intent: Intent) -> Decision {
         let Place { hash, shard } = self.place(hit);
         let mut shard = lock(&self.shards[shard]);
-        let time = self.clock.now();
+        let moment = shard.moment(self.clock.now(), hit.limit.window());
         let found = shard.find(hash, hit.key.as_bytes());
-        let mut decision = decide(&shard, found, hit, time, hit.cost);
-        let takes = intent == Intent::Take;
-        settle(&mut shard, hash, found, hit, time, takes, &mut decision);
-        let window = hit.limit.window();
-        decision.wait_longer(shard.held(time, window).since(time));
-        shard.see(time, window);
+        let mut decision = decide(&shard, found, hit, moment, hit.cost);
+        settle(&mut shard, hash, found, hit, moment, intent == Intent::Take, &mut decision);
+        decision.wait_longer(moment.held_for());
         decision
     }
 
@@ -116,19 +115,22 @@ impl MemoryStore {
         let mut decisions = Decisions::with_capacity(hits.len());
         for ((hit, place), taken) in hits.iter().zip(&places).zip(taken) {
             let shard = of(&mut shards, place);
+            let moment = shard.moment(time, hit.limit.window());
             let found = shard.find(place.hash, hit.key.as_bytes());
-            give_back(shard, found, hit, time, taken);
-            decisions.push(decide(shard, found, hit, time, Cost::NONE));
+            give_back(shard, found, hit, moment, taken);
+            let mut decision = decide(shard, found, hit, moment, Cost::NONE);
+            decision.wait_longer(moment.held_for());
+            decisions.push(decision);
         }
-        see(&mut shards, &places, hits, time, &mut decisions);
         decisions
     }
 
-    /// Sweeps in the background, a few slots at a time, for ever.
+    /// Sweeps in the background, a few slots at a time, and keeps the clock steady, for ever.
     pub async fn tend(&self) {
         let mut interval = tokio::time::interval(SWEEP_INTERVAL);
         for shard in self.shards.iter().cycle() {
             interval.tick().await;
+            self.clock.steady();
             let steps = lock(shard).len().div_ceil(SWEPT_PER_LOCK);
             for _ in 0..steps {
                 lock(shard).sweep(SWEPT_PER_LOCK, self.clock.now());
@@ -167,11 +169,10 @@ fn decide(
     shard: &Shard,
     found: Option<Position>,
     hit: &Hit<'_>,
-    time: Timestamp,
+    moment: Moment,
     cost: Cost,
 ) -> Decision {
-    let now = shard.held(time, hit.limit.window());
-    hit.algorithm.decide(shard.state(found, time), hit.limit, now, cost)
+    hit.algorithm.decide(shard.state(found, moment), hit.limit, moment.now, cost)
 }
 
 /// Takes what was decided; where nothing is to be taken, tells the numbers of the state as it
@@ -181,7 +182,7 @@ fn settle(
     hash: u64,
     found: Option<Position>,
     hit: &Hit<'_>,
-    time: Timestamp,
+    moment: Moment,
     takes: bool,
     decision: &mut Decision,
 ) {
@@ -190,19 +191,18 @@ fn settle(
     }
     if !takes {
         let outcome = decision.outcome;
-        *decision = decide(shard, found, hit, time, Cost::NONE);
+        *decision = decide(shard, found, hit, moment, Cost::NONE);
         decision.outcome = outcome;
         return;
     }
     let place = match found {
         Some(place) => place,
-        None if decision.is_allowed() => shard.insert(hash, hit.key.as_bytes(), time),
+        None if decision.is_allowed() => shard.insert(hash, hit.key.as_bytes(), moment),
         // A denial that finds no state leaves none: nobody's room is taken by what never passed.
         None => return,
     };
-    let now = shard.held(time, hit.limit.window());
-    shard.update(place, time, |state| {
-        hit.algorithm.commit(state, hit.limit, now, hit.cost, decision);
+    shard.update(place, moment, |state| {
+        hit.algorithm.commit(state, hit.limit, moment.now, hit.cost, decision);
         decision.remaining == 0
     });
 }
@@ -211,31 +211,15 @@ fn give_back(
     shard: &mut Shard,
     found: Option<Position>,
     hit: &Hit<'_>,
-    time: Timestamp,
+    moment: Moment,
     taken: &Decision,
 ) {
-    let now = shard.held(time, hit.limit.window());
     let cost = hit.cost_of(taken);
     let Some(place) = found.filter(|_| cost != Cost::NONE) else { return };
-    shard.update(place, time, |state| {
-        hit.algorithm.give_back(state, hit.limit, now, cost, taken);
-        hit.algorithm.decide(state, hit.limit, now, Cost::NONE).remaining == 0
+    shard.update(place, moment, |state| {
+        hit.algorithm.give_back(state, hit.limit, moment.now, cost, taken);
+        hit.algorithm.decide(state, hit.limit, moment.now, Cost::NONE).remaining == 0
     });
-}
-
-/// Notes in each shard that it has decided, and tells of clocks that are held.
-fn see(
-    shards: &mut LockedShards<'_>,
-    places: &[Place],
-    hits: &[Hit<'_>],
-    time: Timestamp,
-    decisions: &mut [Decision],
-) {
-    for ((hit, place), decision) in hits.iter().zip(places).zip(decisions) {
-        let (shard, window) = (of(shards, place), hit.limit.window());
-        decision.wait_longer(shard.held(time, window).since(time));
-        shard.see(time, window);
-    }
 }
 
 fn of<'a>(shards: &'a mut [(usize, MutexGuard<'_, Shard>)], place: &Place) -> &'a mut Shard {

@@ -36,6 +36,22 @@ pub(super) struct Shard {
     metrics: Arc<Metrics>,
 }
 
+/// When a decision is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// What the clock shows: by this states expire.
+    time: Timestamp,
+    /// The same, or later where the clock is held: by this is decided.
+    pub(super) now: Timestamp,
+}
+
+impl Moment {
+    /// For how long the clock is held.
+    pub(super) fn held_for(self) -> Span {
+        self.now.since(self.time)
+    }
+}
+
 /// A slot of a shard.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Position(usize);
@@ -73,14 +89,9 @@ impl Shard {
         self.slots.len()
     }
 
-    /// Notes that a decision on a limit with this `window` was made at `time`.
-    pub(super) fn see(&mut self, time: Timestamp, window: Span) {
-        self.seen.note(window, time);
-    }
-
-    /// The time at which to decide on a limit with this `window` when the clock shows `time`.
-    pub(super) fn held(&self, time: Timestamp, window: Span) -> Timestamp {
-        time.hold(self.seen.at(window), window)
+    /// When to decide on a limit with this `window` if the clock shows `time`.
+    pub(super) fn moment(&mut self, time: Timestamp, window: Span) -> Moment {
+        Moment { time, now: self.seen.note(window, time) }
     }
 
     /// Where a key is remembered, until the next change of this shard.
@@ -89,11 +100,11 @@ impl Shard {
         self.index.find(hash, is_its).map(|slot| Position(*slot as usize))
     }
 
-    /// What is remembered at `time`.
-    pub(super) fn state(&self, position: Option<Position>, time: Timestamp) -> &State {
+    /// What is remembered.
+    pub(super) fn state(&self, position: Option<Position>, moment: Moment) -> &State {
         position
             .map(|Position(position)| &self.slots[position])
-            .filter(|slot| !slot.is_expired(time))
+            .filter(|slot| !slot.is_expired(moment.time))
             .map_or(&State::None, |slot| &slot.state)
     }
 
@@ -101,18 +112,19 @@ impl Shard {
     pub(super) fn update(
         &mut self,
         Position(position): Position,
-        time: Timestamp,
+        moment: Moment,
         change: impl FnOnce(&mut State) -> bool,
     ) {
         let slot = &mut self.slots[position];
-        if slot.is_expired(time) {
+        if slot.is_expired(moment.time) {
             slot.state = State::None;
         }
         slot.at_limit = change(&mut slot.state);
     }
 
     /// Makes a place for a key that has none. Every so often one that is expired is dropped.
-    pub(super) fn insert(&mut self, hash: u64, key: &[u8], time: Timestamp) -> Position {
+    pub(super) fn insert(&mut self, hash: u64, key: &[u8], moment: Moment) -> Position {
+        let time = moment.time;
         self.sweep(SWEPT_PER_INSERT, time);
         if self.slots.len() >= self.max_keys {
             self.evict(time);

@@ -75,7 +75,7 @@ impl Lanes {
             is_away: AtomicBool::new(false),
             changes: watch::Sender::new(()),
             clock,
-            local: around.local,
+            local: around.local.clone(),
             scribe: Arc::clone(&around.scribe),
             pulse,
         });

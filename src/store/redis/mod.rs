@@ -74,7 +74,7 @@ impl RedisStore {
         let local = SystemClock::new();
         let scribe =
             Arc::new(Scribe::new(RandomState::new().hash_one("instance"), settings.timeout));
-        let topology = Topology::new(settings, local, &scribe, &metrics)?;
+        let topology = Topology::new(settings, local.clone(), &scribe, &metrics)?;
         let timing =
             |operation| metrics.store_duration.get_or_create_owned(&OperationLabels { operation });
         let room = usize::try_from(settings.max_in_flight).unwrap_or(Semaphore::MAX_PERMITS);

@@ -38,10 +38,10 @@ pub(super) struct Surroundings {
 impl Node {
     /// A server that is connected to as soon as it is tended.
     pub(super) fn new(name: String, target: Target, around: &Surroundings) -> Self {
-        let breaker = Arc::new(Breaker::new(name.clone(), around.local, &around.panel));
+        let breaker = Arc::new(Breaker::new(name.clone(), around.local.clone(), &around.panel));
         let pulse = Arc::new(Pulse::new(
             name.clone(),
-            around.local,
+            around.local.clone(),
             Arc::clone(&breaker),
             around.stirs.clone(),
         ));
