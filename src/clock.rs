@@ -112,7 +112,11 @@ impl Sub<Span> for Timestamp {
 /// The latest times at which decisions were made, for each length of window: what is a jump to a
 /// short window is a step back to a long one.
 #[derive(Clone, Debug, Default)]
-pub struct Seen(Vec<(Span, Timestamp)>);
+pub struct Seen {
+    /// Most limits share one length: it stands here and not behind a pointer. Of no length at first.
+    first: (Span, Timestamp),
+    others: Vec<(Span, Timestamp)>,
+}
 
 impl Seen {
     /// Windows of more lengths than this share the last place.
@@ -120,20 +124,31 @@ impl Seen {
 
     /// The latest time of a decision on a limit with this window.
     pub fn at(&self, window: Span) -> Timestamp {
-        self.0.iter().find(|(of, _)| *of == window).map_or(Timestamp::EPOCH, |(_, seen)| *seen)
+        let mut all = std::iter::once(&self.first).chain(&self.others);
+        all.find(|(of, _)| *of == window).map_or(Timestamp::EPOCH, |(_, seen)| *seen)
     }
 
     /// Notes that a decision on a limit with this window is made while the clock shows `time`, and
     /// tells when that is: later where the clock is held.
     pub fn note(&mut self, window: Span, time: Timestamp) -> Timestamp {
-        if let Some((_, seen)) = self.0.iter_mut().find(|(of, _)| *of == window) {
-            *seen = time.hold(*seen, window);
-            *seen
-        } else {
-            self.0.truncate(Self::MOST - 1);
-            self.0.push((window, time));
-            time
+        let seen = if self.first.0 == window { &mut self.first.1 } else { self.place(window) };
+        *seen = time.hold(*seen, window);
+        *seen
+    }
+
+    /// Where a length is noted that is not the first, or not yet.
+    fn place(&mut self, window: Span) -> &mut Timestamp {
+        if self.first.0 == Span::ZERO {
+            self.first.0 = window;
+            return &mut self.first.1;
         }
+        let known = self.others.iter().position(|(of, _)| *of == window);
+        let position = known.unwrap_or_else(|| {
+            self.others.truncate(Self::MOST - 2);
+            self.others.push((window, Timestamp::EPOCH));
+            self.others.len() - 1
+        });
+        &mut self.others[position].1
     }
 }
 
@@ -257,7 +272,7 @@ pub struct SystemClock {
     wall: Timestamp,
     started: Instant,
     counter: quanta::Clock,
-    counted_from: quanta::Instant,
+    counted_from: u64,
     /// Wall time, in microseconds, when nothing was counted.
     anchor: Arc<AtomicU64>,
 }
@@ -278,7 +293,7 @@ impl SystemClock {
         Self {
             wall: Timestamp(micros(wall)),
             started: Instant::now(),
-            counted_from: counter.now(),
+            counted_from: counter.raw(),
             counter,
             anchor: Arc::new(AtomicU64::new(micros(wall))),
         }
@@ -295,7 +310,7 @@ impl SystemClock {
         let before = self.started.elapsed();
         let counted = self.counted();
         let after = self.started.elapsed();
-        if after - before < Self::MOMENT {
+        if after.saturating_sub(before) < Self::MOMENT {
             let anchor = self.wall + Span::from(after) - counted;
             self.anchor.store(anchor.0, Ordering::Relaxed);
         }
@@ -308,7 +323,7 @@ impl SystemClock {
     }
 
     fn counted(&self) -> Span {
-        Span(micros(self.counter.now().duration_since(self.counted_from)))
+        Span(self.counter.delta_as_nanos(self.counted_from, self.counter.raw()) / 1_000)
     }
 }
 

@@ -70,7 +70,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let available = limit.burst() - in_use;
 
     let wait = || {
-        let (room, room_part) = intervals(limit, limit.burst() - cost.units());
+        let (room, room_part) = limit.time_of(limit.burst() - cost.units());
         ahead - room + Span::from_micros(u64::from(part > room_part))
     };
     let outcome = Outcome::of(cost, available, limit.burst(), wait);
@@ -115,7 +115,7 @@ pub(super) fn give_back(
 ) {
     let (ahead, part, at) = ahead_of(state, limit, now);
     let left = (taken.at + taken.reset_after).since(now);
-    let (whole, rest) = intervals(limit, cost.units()).min((left, 0));
+    let (whole, rest) = limit.time_of(cost.units()).min((left, 0));
     state.0 = None;
     if (ahead, part) > (whole, rest) {
         let (ahead, part) = earlier(ahead, part, limit, (whole, rest));
@@ -128,7 +128,7 @@ pub(super) fn give_back(
 fn ahead_of(state: &State, limit: &Limit, now: Timestamp) -> (Span, u64, Timestamp) {
     let known = state.0.filter(|arrival| !is_from_the_future(arrival.at, now, limit));
     let Some(arrival) = known else { return (Span::ZERO, 0, now) };
-    let (ahead, part) = at_this_rate(&arrival, limit).min(intervals(limit, limit.burst()));
+    let (ahead, part) = at_this_rate(&arrival, limit).min(limit.time_of(limit.burst()));
     let elapsed = now.since(arrival.at);
     if elapsed > ahead {
         return (Span::ZERO, 0, now);
@@ -145,18 +145,12 @@ fn at_this_rate(arrival: &Arrival, limit: &Limit) -> (Span, u64) {
     }
     let window = arrival.window.as_micros();
     let (whole, rest) = divide(ahead.as_micros(), arrival.units(), part, window);
-    intervals(limit, (whole + u64::from(rest > 0)).min(limit.burst()))
-}
-
-/// The emission intervals of `units`: whole microseconds, and the part below.
-fn intervals(limit: &Limit, units: u64) -> (Span, u64) {
-    let (whole, part) = divide(units, limit.window().as_micros(), 0, limit.units());
-    (Span::from_micros(whole), part)
+    limit.time_of((whole + u64::from(rest > 0)).min(limit.burst()))
 }
 
 /// A point in time `units` emission intervals later.
 fn later(ahead: Span, part: u64, limit: &Limit, units: u64) -> (Span, u64) {
-    let (whole, rest) = intervals(limit, units);
+    let (whole, rest) = limit.time_of(units);
     let (sum, carry) = if part + rest < limit.units() {
         (part + rest, 0)
     } else {

@@ -28,9 +28,21 @@ impl Cost {
 /// How many units per window, and how many at once. Always valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    units: u64,
     window: Span,
-    burst: u64,
+    units: u32,
+    burst: u32,
+    /// What follows from them, so that no decision divides for it.
+    times: Times,
+}
+
+/// How long a unit and a whole burst take: whole microseconds, and the part below in microseconds
+/// divided by the units per window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Times {
+    unit: Span,
+    unit_part: u32,
+    burst_part: u32,
+    burst: Span,
 }
 
 impl Limit {
@@ -52,14 +64,29 @@ impl Limit {
     /// - [`LimitError::Units`] unless `units` is from 1 to 10⁹;
     /// - [`LimitError::Window`] unless `window` is whole milliseconds, from 1 ms to 366 days.
     pub fn new(units: u64, window: Span) -> Result<Self, LimitError> {
-        if !(1..=Self::MAX_UNITS).contains(&units) {
-            return Err(LimitError::Units);
-        }
+        let units = Self::count(units).ok_or(LimitError::Units)?;
         let whole = window.as_micros().is_multiple_of(Self::MIN_WINDOW.as_micros());
         if !whole || window < Self::MIN_WINDOW || window > Self::MAX_WINDOW {
             return Err(LimitError::Window);
         }
-        Ok(Self { units, window, burst: units })
+        Ok(Self::of(window, units, units))
+    }
+
+    /// What follows from a window, units per window and a burst that are valid.
+    fn of(window: Span, units: u32, burst: u32) -> Self {
+        let times = |count: u32| {
+            let (whole, part) = divide(count.into(), window.as_micros(), 0, units.into());
+            let part = u32::try_from(part).expect("a remainder is below the divisor");
+            (Span::from_micros(whole), part)
+        };
+        let ((unit, unit_part), (whole_burst, burst_part)) = (times(1), times(burst));
+        let times = Times { unit, unit_part, burst: whole_burst, burst_part };
+        Self { window, units, burst, times }
+    }
+
+    /// A number of units that a limit may have.
+    fn count(units: u64) -> Option<u32> {
+        u32::try_from(units).ok().filter(|_| (1..=Self::MAX_UNITS).contains(&units))
     }
 
     /// Allows `burst` units at once.
@@ -69,10 +96,9 @@ impl Limit {
     /// [`LimitError::Burst`] unless `burst` is from 1 to 10⁹ and comes back within 100 years.
     pub fn with_burst(self, burst: u64) -> Result<Self, LimitError> {
         let most = self.units_in(Self::MAX_FILL, 0).0.min(Self::MAX_UNITS);
-        if !(1..=most).contains(&burst) {
-            return Err(LimitError::Burst { most });
-        }
-        Ok(Self { burst, ..self })
+        let burst = Self::count(burst).filter(|_| burst <= most);
+        let burst = burst.ok_or(LimitError::Burst { most })?;
+        Ok(Self::of(self.window, self.units, burst))
     }
 
     /// A part of it, in millionths, of at least one unit: what one of several instances grants when
@@ -80,18 +106,18 @@ impl Limit {
     #[must_use]
     pub fn share(&self, millionths: u32) -> Self {
         let of = |units: u64| (units * u64::from(millionths) / 1_000_000).max(1);
-        let (units, burst) = (of(self.units), of(self.burst));
-        let share = Self { units, burst: units, ..*self };
+        let units = Self::count(of(self.units())).unwrap_or(self.units);
+        let share = Self::of(self.window, units, units);
         // A burst that would take too long to come back is as long as it may be.
-        share.with_burst(burst).unwrap_or_else(|error| match error {
-            LimitError::Burst { most } => Self { burst: most.max(1), ..share },
+        share.with_burst(of(self.burst())).unwrap_or_else(|error| match error {
+            LimitError::Burst { most } => share.with_burst(most.max(1)).unwrap_or(share),
             _ => share,
         })
     }
 
     /// Units per window: 1 to 10⁹.
     pub const fn units(&self) -> u64 {
-        self.units
+        self.units as u64
     }
 
     /// The window: 1 ms to 366 days, in whole milliseconds.
@@ -101,12 +127,25 @@ impl Limit {
 
     /// Units at once: 1 to 10⁹; those per window unless it was said otherwise.
     pub const fn burst(&self) -> u64 {
-        self.burst
+        self.burst as u64
     }
 
     /// The time from nothing to a whole burst.
     pub fn fill_time(&self) -> Span {
-        self.time_for(self.burst, 0)
+        self.time_for(self.burst(), 0)
+    }
+
+    /// The time that `units` take: whole microseconds, and the part below in microseconds divided
+    /// by the units per window.
+    pub(super) fn time_of(&self, units: u64) -> (Span, u64) {
+        if units == 1 {
+            (self.times.unit, self.times.unit_part.into())
+        } else if units == self.burst() {
+            (self.times.burst, self.times.burst_part.into())
+        } else {
+            let (whole, part) = divide(units, self.window.as_micros(), 0, self.units());
+            (Span::from_micros(whole), part)
+        }
     }
 
     /// The whole units that come in `span`, and the part of the next one.
@@ -114,18 +153,19 @@ impl Limit {
     /// Parts are counted in units divided by the window's microseconds; `part` is what was left
     /// from before. Exact as long as the units fit into 64 bits.
     pub(super) fn units_in(&self, span: Span, part: u64) -> (u64, u64) {
-        divide(span.as_micros(), self.units, part, self.window.as_micros())
+        divide(span.as_micros(), self.units(), part, self.window.as_micros())
     }
 
     /// The shortest time in which `units` less `part` of one come.
     pub(super) fn time_for(&self, units: u64, part: u64) -> Span {
-        let (whole, rest) = divide(units, self.window.as_micros(), 0, self.units);
+        let (whole, rest) = self.time_of(units);
         // whole + ⌈(rest - part) / units⌉
-        Span::from_micros(if rest >= part {
-            whole + (rest - part).div_ceil(self.units)
+        if rest >= part {
+            // What is left of a part is less than a microsecond.
+            whole + Span::from_micros(u64::from(rest > part))
         } else {
-            whole - (part - rest) / self.units
-        })
+            whole - Span::from_micros((part - rest) / self.units())
+        }
     }
 }
 

@@ -141,8 +141,10 @@ impl MemoryStore {
 
     fn place(&self, hit: &Hit<'_>) -> Place {
         let hash = self.hasher.hash_one(hit.key.as_bytes());
-        // A shard's table takes the low bits and the very top ones.
-        let shard = (hash >> 32) as usize % self.shards.len();
+        // A shard's table takes the low bits and the very top ones; a product takes less time than
+        // a remainder.
+        let middle = hash >> 24 & 0xffff_ffff;
+        let shard = ((middle * self.shards.len() as u64) >> 32) as usize;
         Place { hash, shard }
     }
 

@@ -21,8 +21,9 @@ const CANDIDATES: usize = 16;
 /// Slots that are looked at for each new key: more than one, so that expired ones run out.
 const SWEPT_PER_INSERT: usize = 2;
 
-/// A part of all keys, behind one lock.
+/// A part of all keys, behind one lock, on cache lines of its own.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Shard {
     /// From the hash of a key to its slot.
     index: HashTable<u32>,
