@@ -39,8 +39,10 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
             "tonic_health",
             "tonic_types",
             "futures_util",
+            "arc_swap",
             "ring",
             "subtle",
+            "thiserror",
         ],
     ),
     (
@@ -50,7 +52,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "config",
-        &["server", "limiter", "store", "rules", "algorithm", "clock", "telemetry"],
+        &["server", "api", "limiter", "store", "rules", "algorithm", "clock", "telemetry"],
         &["figment", "serde_saphyr", "humantime", "strsim", "thiserror"],
     ),
 ];

@@ -2,7 +2,9 @@
 //!
 //! Wire types live here alone. No adapter knows which store decides.
 
+pub mod auth;
 mod deadline;
+mod guard;
 mod headers;
 pub mod http;
 mod status;
@@ -14,6 +16,8 @@ use std::sync::Arc;
 
 use tonic::service::{Routes, RoutesBuilder};
 
+use self::auth::Auth;
+use self::guard::Guarded;
 use self::proto::rate_limit_service_server::RateLimitServiceServer;
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
@@ -35,19 +39,26 @@ const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ratelimit.b
 
 /// The gRPC services: rate limiting, and reflection v1 and v1alpha.
 ///
+/// With `auth` rate limiting is for whom it admits. Reflection stays open: it shows the protocol,
+/// which is public, and no data.
+///
 /// # Panics
 ///
 /// Never: the descriptors are made at build time.
-pub fn routes(limiter: &Arc<Limiter>, metrics: &Arc<Metrics>) -> Routes {
+pub fn routes(limiter: &Arc<Limiter>, metrics: &Arc<Metrics>, auth: Option<&Arc<Auth>>) -> Routes {
     let service = v1::Service::new(Arc::clone(limiter), Arc::clone(metrics));
+    let service = RateLimitServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE);
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let mut routes = RoutesBuilder::default();
+    match auth {
+        Some(auth) => routes.add_service(Guarded::new(service, Arc::clone(auth), v1::role_of)),
+        None => routes.add_service(service),
+    };
     routes
-        .add_service(RateLimitServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE))
         .add_service(reflection().build_v1().expect("the descriptors are made at build time"))
         .add_service(reflection().build_v1alpha().expect("the descriptors are made at build time"));
     routes.routes()

@@ -3,12 +3,22 @@
 
 use tonic::Status;
 
+use super::auth::Refusal;
 use crate::limiter::CheckError;
 use crate::rules::InvalidRequest;
 
 impl From<InvalidRequest> for Status {
     fn from(error: InvalidRequest) -> Self {
         Status::invalid_argument(error.to_string())
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Unauthenticated => Status::unauthenticated(refusal.to_string()),
+            Refusal::Forbidden(_) => Status::permission_denied(refusal.to_string()),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use futures_util::stream::{self, Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
+use super::auth::Role;
 use super::deadline::deadline;
 use super::proto::rate_limit_service_server::RateLimitService;
 use super::proto::{
@@ -132,6 +133,14 @@ impl RateLimitService for Service {
             store: self.limiter.store().name().to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }))
+    }
+}
+
+/// The role that a method needs. One that is not named here is for `admin`.
+pub(super) fn role_of(method: &str) -> Role {
+    match method {
+        "Check" | "CheckBatch" | "CheckStream" => Role::Check,
+        _ => Role::Admin,
     }
 }
 

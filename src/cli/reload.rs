@@ -1,7 +1,8 @@
 //! Reload: on change of a file and on SIGHUP, a whole valid configuration or nothing.
 //!
-//! The rules and the level of the logs are put in force at once, states stay; credentials and
-//! certificates for Redis count from its next connection on. What needs a restart is named.
+//! The rules, the level of the logs and those who may call are put in force at once, states stay;
+//! credentials and certificates for Redis count from its next connection on. What needs a restart
+//! is named.
 
 use std::io;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
+use crate::api::auth::{Auth, AuthSettings};
 use crate::config::{Config, Effective, Sources, StoreSettings, Watch, warnings};
 use crate::limiter::Limiter;
 use crate::store::Store;
@@ -23,6 +25,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What begins with these is put in force without a restart.
 const TAKEN: &[&str] = &[
+    "auth.",
     "rules[",
     "rate-limiter.",
     "store.redis.username",
@@ -39,6 +42,7 @@ pub(super) struct Reload {
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
     logs: Option<Logs>,
+    auth: Option<Arc<Auth>>,
     hangups: Signal,
     watch: Watch,
 }
@@ -55,13 +59,18 @@ impl Reload {
     ) -> io::Result<Self> {
         metrics.config_last_reload_successful.set(1);
         let hangups = signal(SignalKind::hangup())?;
-        let (sources, logs) = (Arc::new(sources), None);
-        Ok(Self { sources, started_with, limiter, metrics, logs, hangups, watch })
+        let (sources, logs, auth) = (Arc::new(sources), None, None);
+        Ok(Self { sources, started_with, limiter, metrics, logs, auth, hangups, watch })
     }
 
     /// Has the logs follow the configuration as well.
     pub(super) fn with_logs(self, logs: Logs) -> Self {
         Self { logs: Some(logs), ..self }
+    }
+
+    /// Has those who may call follow the configuration as well.
+    pub(super) fn with_auth(self, auth: Option<Arc<Auth>>) -> Self {
+        Self { auth, ..self }
     }
 
     /// Follows the files and SIGHUP, for ever.
@@ -99,6 +108,7 @@ impl Reload {
                 if let Some(logs) = &self.logs {
                     logs.follow(&config.telemetry.log.filter);
                 }
+                self.admit_anew(config.auth);
                 let revision = self.limiter.replace_rules(config.rules);
                 self.metrics.config_last_reload_successful.set(1);
                 info!(revision, "configuration reloaded");
@@ -107,6 +117,22 @@ impl Reload {
                 self.metrics.config_last_reload_successful.set(0);
                 error!(problems, "configuration not reloaded: the old one stays in force");
             }
+        }
+    }
+
+    /// A list that was emptied lets nobody in, and the first one waits for a restart.
+    fn admit_anew(&self, settings: AuthSettings) {
+        match &self.auth {
+            Some(auth) => {
+                if !settings.is_on() {
+                    warn!(key = "auth", "nobody is listed: all are refused until a restart");
+                }
+                auth.replace(settings);
+            }
+            None if settings.is_on() => {
+                warn!(key = "auth", "changed: takes effect after a restart");
+            }
+            None => {}
         }
     }
 

@@ -10,6 +10,7 @@ use tracing::{error, info, warn};
 use super::reload::Reload;
 use super::signals::Signals;
 use super::{ConfigurationArgs, INTERRUPTED, NO, load};
+use crate::api::auth::Auth;
 use crate::clock::Clock;
 use crate::config::{Config, Sources, StoreSettings, Watch, warnings};
 use crate::limiter::{DenyCache, Limiter};
@@ -51,10 +52,13 @@ fn serve(config: Config, sources: (Sources, Watch), logs: Logs) -> anyhow::Resul
             Some(settings) => limiter.with_deny_cache(DenyCache::new(settings, Clock::default())),
             None => limiter,
         });
+        let auth = config.auth.is_on().then(|| Auth::new(config.auth, Arc::clone(&metrics)));
+        let auth = auth.map(Arc::new);
         let server =
             Server::bind(config.server, Arc::clone(&limiter), Arc::clone(&metrics)).await?;
+        let server = server.with_auth(auth.clone());
         let reload = Reload::new(sources, config.effective, Arc::clone(&limiter), metrics)?;
-        let reload = reload.with_logs(logs);
+        let reload = reload.with_logs(logs).with_auth(auth);
         announce(&server, &limiter);
         if config.telemetry.log.format == LogFormat::Text {
             println!("try: rlaas check alice --addr http://{}", server.grpc_address());

@@ -4,6 +4,7 @@
 //! problem is reported at once, with its origin and key. This room only produces settings; it
 //! runs nothing.
 
+mod auth;
 mod problem;
 mod rules;
 mod section;
@@ -24,6 +25,7 @@ pub use watch::Watch;
 use std::time::Duration;
 
 use self::section::Section;
+use crate::api::auth::AuthSettings;
 use crate::limiter::DenyCacheSettings;
 use crate::rules::RuleSet;
 use crate::server::{ServerSettings, StoreHealth};
@@ -34,6 +36,8 @@ use crate::telemetry::TelemetrySettings;
 pub struct Config {
     /// Where and how to serve.
     pub server: ServerSettings,
+    /// Who may call what.
+    pub auth: AuthSettings,
     /// Where state lives.
     pub store: StoreSettings,
     /// What answers denials that still hold, in front of Redis.
@@ -57,6 +61,7 @@ impl Config {
         let mut root = tree.root();
         let config = Self {
             server: server(&mut root),
+            auth: auth::read(&mut root),
             store: store::read(&mut root),
             deny_cache: deny_cache(&mut root),
             telemetry: telemetry::read(&mut root),

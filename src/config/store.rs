@@ -53,7 +53,7 @@ fn redis(store: &mut Section<'_>) -> RedisSettings {
     const VALID_TIMEOUT: &str = "valid is a duration from 1ms to 60s, such as 50ms";
     let mut section = store.section("redis");
     let servers = servers(&mut section);
-    let username = section.optional("username", text);
+    let username = section.optional("username", values::text);
     let password = section.optional("password", secret);
     let database = section.optional("database", |value| {
         values::whole(value, 0..=MAX_DATABASE, Invalid::new("valid is 0 to 1000000"))
@@ -100,9 +100,9 @@ fn servers(section: &mut Section<'_>) -> Servers {
     };
     let urls = section.optional("urls", urls);
     let master_name = if mode == Sentinel {
-        section.read("master-name", "mymaster", text)
+        section.read("master-name", "mymaster", values::text)
     } else {
-        section.optional("master-name", text).unwrap_or_default()
+        section.optional("master-name", values::text).unwrap_or_default()
     };
     let listed = |section: &Section<'_>| {
         urls.clone().unwrap_or_else(|| {
@@ -180,13 +180,7 @@ fn urls(value: &Value) -> Read<Vec<RedisUrl>> {
     Ok((urls, shown.join(" ")))
 }
 
-fn text(value: &Value) -> Read<String> {
-    let text = value.as_str().filter(|text| !text.is_empty());
-    let text = text.ok_or(Invalid::new("valid is a text; numbers in quotes"))?;
-    Ok((text.to_owned(), text.to_owned()))
-}
-
 fn secret(value: &Value) -> Read<Secret> {
-    let (secret, _) = text(value)?;
+    let (secret, _) = values::text(value)?;
     Ok((Secret(secret), "***".to_owned()))
 }

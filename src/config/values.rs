@@ -54,6 +54,13 @@ pub(super) fn word<T: Copy>(value: &Value, words: &[(&'static str, T)]) -> Read<
     Ok((*setting, (*word).to_owned()))
 }
 
+/// A text that is not empty.
+pub(super) fn text(value: &Value) -> Read<String> {
+    let text = value.as_str().filter(|text| !text.is_empty());
+    let text = text.ok_or(Invalid::new("valid is a text; numbers in quotes"))?;
+    Ok((text.to_owned(), text.to_owned()))
+}
+
 /// A text, or several.
 pub(super) fn texts(value: &Value) -> Result<Vec<String>, Invalid> {
     // What stands unquoted may be read as a number, and 007 as 7.

@@ -24,6 +24,7 @@ use tracing::{error, info, warn};
 use self::health::HealthReports;
 use self::workers::Workers;
 use crate::api;
+use crate::api::auth::Auth;
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
 
@@ -33,6 +34,7 @@ pub struct Server {
     settings: ServerSettings,
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
+    auth: Option<Arc<Auth>>,
     grpc: TcpListener,
     http: TcpListener,
     grpc_address: SocketAddr,
@@ -62,7 +64,14 @@ impl Server {
     ) -> Result<Self, BindError> {
         let (grpc, grpc_address) = listen("server.listen", &settings.listen).await?;
         let (http, http_address) = listen("server.http", &settings.http).await?;
-        Ok(Self { settings, limiter, metrics, grpc, http, grpc_address, http_address })
+        Ok(Self { settings, limiter, metrics, auth: None, grpc, http, grpc_address, http_address })
+    }
+
+    /// The same for those alone whom `auth` admits; health, reflection, metrics and probes stay
+    /// open.
+    #[must_use]
+    pub fn with_auth(self, auth: Option<Arc<Auth>>) -> Self {
+        Self { auth, ..self }
     }
 
     /// Where gRPC is answered.
@@ -83,7 +92,8 @@ impl Server {
     /// If a worker thread can't be started.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let (health, health_service) = HealthReports::new().await;
-        let routes = api::routes(&self.limiter, &self.metrics).add_service(health_service);
+        let routes = api::routes(&self.limiter, &self.metrics, self.auth.as_ref());
+        let routes = routes.add_service(health_service);
         let workers = Workers::spawn(&self.settings, &routes)?;
 
         // Dropped at the end of this function, and aborted by that.

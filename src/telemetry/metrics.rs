@@ -40,6 +40,8 @@ pub struct Metrics {
     pub deny_cache_hits: ShardedCounter,
     /// Requests that were rejected as invalid, by the field that was.
     pub rejected: Family<ReasonLabels, Counter>,
+    /// Calls that were refused, by reason: their caller is unknown, or has not the role.
+    pub refused: Family<ReasonLabels, Counter>,
     /// Store calls whose fate is unknown: sent, and never answered.
     pub ambiguous: Counter,
     /// Keys in the memory store.
@@ -154,6 +156,7 @@ impl Metrics {
             ),
             deny_cache_hits: add(r, "rlaas_deny_cache_hits", "Denials answered without the store"),
             rejected: add(r, "rlaas_rejected", "Requests rejected as invalid"),
+            refused: add(r, "rlaas_refused", "Calls refused: unknown caller, or without the role"),
             ambiguous: add(r, "rlaas_ambiguous", "Store calls that were sent and never answered"),
             memory_keys: add(r, "rlaas_memory_keys", "Keys in the memory store"),
             memory_evictions: add(

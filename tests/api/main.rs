@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod auth;
 mod hostile;
 mod many;
 mod services;

@@ -195,6 +195,45 @@ fn each_bad_value_is_refused_by_its_key_as_it_is_spelled() {
 }
 
 #[test]
+fn each_bad_value_about_tokens_is_refused_by_its_key() {
+    let hash = "5e8848".repeat(11);
+    let hash = &hash[..64];
+    let nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    let one = format!("name: a, sha256: {hash}, roles: [check]");
+    let of = |token: &str| format!("auth: {{tokens: [{{{token}}}]}}");
+    let cases = [
+        ("auth: 1".to_owned(), "auth: valid is a section"),
+        ("auth: {tokens: s3cret}".to_owned(), "auth.tokens: valid is a list of sections"),
+        ("auth: {tokens: [s3cret]}".to_owned(), "auth.tokens[0]: valid is a list of sections"),
+        (format!("auth: {{token: [{{{one}}}]}}"), "auth.token: unknown key, did you mean"),
+        (of(&format!("sha256: {hash}, roles: [check]")), "auth.tokens[0].name: missing"),
+        (of("name: a, roles: [check]"), "auth.tokens[0].sha256: missing"),
+        (of(&format!("name: a, sha256: {hash}")), "auth.tokens[0].roles: missing"),
+        (
+            of("name: a, sha256: s3cret, roles: [check]"),
+            "auth.tokens[0].sha256: valid is the SHA-256 of a token: 64 hexadecimal digits",
+        ),
+        (
+            of(&format!("name: a, sha256: {nothing}, roles: [check]")),
+            "auth.tokens[0].sha256: this is the SHA-256 of nothing",
+        ),
+        (
+            of(&format!("name: a, sha256: {hash}, roles: [root]")),
+            "auth.tokens[0].roles: valid is a list of check and admin",
+        ),
+        (of(&format!("name: a, sha256: {hash}, roles: []")), "auth.tokens[0].roles: valid is"),
+        (of(&format!("{one}, token: s3cret")), "auth.tokens[0].token: unknown key"),
+        (of(&format!("{one}}}, {{{one}")), "auth.tokens[1].name: another token has this name"),
+    ];
+    for (text, expected) in cases {
+        let told = problems(&text);
+        assert_eq!(told.len(), 1, "{text}: {told:?}");
+        assert!(told[0].starts_with(expected), "{text}: {told:?}");
+        assert!(!told[0].contains("s3cret") && !told[0].contains(hash), "{told:?}");
+    }
+}
+
+#[test]
 fn each_bad_value_about_redis_is_refused_by_its_key() {
     let cases = [
         ("mode: raft", "mode: valid is standalone or sentinel or cluster"),

@@ -1,0 +1,299 @@
+//! Who may call what: bearer tokens and the names of client certificates give roles.
+//!
+//! A call passes if its token or its certificate has the role that it needs. Of a token only the
+//! SHA-256 is known here, and it is shown nowhere. This file knows headers and names; what a
+//! refusal looks like is for each protocol to say.
+//!
+//! **Source:** RFC 6750 section 2.1 (the header of a bearer token).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use axum::http::{Request, header};
+use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use subtle::ConstantTimeEq;
+use thiserror::Error;
+
+use crate::telemetry::metrics::{Metrics, ReasonLabels};
+
+/// What a caller may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Ask for decisions.
+    Check,
+    /// See the configuration.
+    Admin,
+}
+
+/// A set of roles. None implies another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Roles(u8);
+
+/// Everybody who may call, and with which roles.
+#[derive(Clone, Debug, Default)]
+pub struct AuthSettings {
+    /// Whoever shows one of these tokens.
+    pub tokens: Vec<Token>,
+    /// Whoever shows a certificate with this name: a DNS name or a URI of its subject alternative
+    /// names, as it is written there.
+    pub clients: HashMap<String, Roles>,
+}
+
+/// A bearer token, known by its hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// Its hash.
+    pub sha256: TokenHash,
+    /// What it allows.
+    pub roles: Roles,
+}
+
+/// The SHA-256 of a token. Never shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TokenHash([u8; SHA256_OUTPUT_LEN]);
+
+/// The names on the certificate that a connection has shown, which was found to be valid.
+#[derive(Clone, Debug)]
+pub struct CertificateNames(pub Arc<[String]>);
+
+/// Why a call is refused.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nobody knows its token or its certificate.
+    #[error("valid is a known bearer token or client certificate")]
+    Unauthenticated,
+    /// Its caller is known and has not this role.
+    #[error("the role {} is needed", .0.name())]
+    Forbidden(Role),
+}
+
+/// Who may call what at this moment.
+#[derive(Debug)]
+pub struct Auth {
+    in_force: ArcSwap<AuthSettings>,
+    metrics: Arc<Metrics>,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 2] = [Self::Check, Self::Admin];
+
+    /// The name, as settings have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Check => "check",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl Roles {
+    /// Is the role among them?
+    pub const fn contains(self, role: Role) -> bool {
+        self.0 & 1 << role as u8 != 0
+    }
+
+    const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl FromIterator<Role> for Roles {
+    fn from_iter<I: IntoIterator<Item = Role>>(roles: I) -> Self {
+        Self(roles.into_iter().fold(0, |set, role| set | 1 << role as u8))
+    }
+}
+
+impl AuthSettings {
+    /// Is anybody listed? Else everybody may call everything.
+    pub fn is_on(&self) -> bool {
+        !self.tokens.is_empty() || !self.clients.is_empty()
+    }
+
+    /// The roles of a token. Every hash is compared whole, whichever fits: how long it takes tells
+    /// nothing about them.
+    fn of_token(&self, token: &[u8]) -> Option<Roles> {
+        let hash = TokenHash::of(token);
+        let fits = |known: &&Token| bool::from(known.sha256.0.ct_eq(&hash.0));
+        self.tokens.iter().filter(fits).map(|known| known.roles).reduce(Roles::with)
+    }
+
+    fn of_names(&self, CertificateNames(names): &CertificateNames) -> Option<Roles> {
+        names.iter().filter_map(|name| self.clients.get(name).copied()).reduce(Roles::with)
+    }
+}
+
+impl Auth {
+    /// Admits whom `settings` list.
+    pub fn new(settings: AuthSettings, metrics: Arc<Metrics>) -> Self {
+        Self { in_force: ArcSwap::from_pointee(settings), metrics }
+    }
+
+    /// Admits whom other settings list, from the next call on.
+    pub fn replace(&self, settings: AuthSettings) {
+        self.in_force.store(Arc::new(settings));
+    }
+
+    /// Admits a call that needs a role.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`], which is counted.
+    pub fn admit<B>(&self, request: &Request<B>, role: Role) -> Result<(), Refusal> {
+        let in_force = self.in_force.load();
+        let token = bearer_token(request).and_then(|token| in_force.of_token(token));
+        let names = request.extensions().get::<CertificateNames>();
+        let certificate = names.and_then(|names| in_force.of_names(names));
+        let refusal = match token.into_iter().chain(certificate).reduce(Roles::with) {
+            Some(roles) if roles.contains(role) => return Ok(()),
+            Some(_) => Refusal::Forbidden(role),
+            None => Refusal::Unauthenticated,
+        };
+        let reason = refusal.reason();
+        self.metrics.refused.get_or_create(&ReasonLabels { reason }).inc();
+        Err(refusal)
+    }
+}
+
+impl Refusal {
+    const fn reason(self) -> &'static str {
+        match self {
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden(_) => "forbidden",
+        }
+    }
+}
+
+/// What follows `Bearer` in the header.
+fn bearer_token<B>(request: &Request<B>) -> Option<&[u8]> {
+    let header = request.headers().get(header::AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = header.split_at_checked(b"Bearer ".len())?;
+    let token = token.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
+}
+
+impl TokenHash {
+    /// The hash of a token.
+    pub fn of(token: &[u8]) -> Self {
+        let mut hash = [0; SHA256_OUTPUT_LEN];
+        hash.copy_from_slice(digest(&SHA256, token).as_ref());
+        Self(hash)
+    }
+}
+
+/// Not the hash of a token. Never shows what it is.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum HashError {
+    /// Not a SHA-256.
+    #[error("valid is the SHA-256 of a token: 64 hexadecimal digits")]
+    Digits,
+    /// The hash of an empty text, which a variable without a value leaves behind.
+    #[error("this is the SHA-256 of nothing: valid is that of a token")]
+    Empty,
+}
+
+impl FromStr for TokenHash {
+    type Err = HashError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.as_bytes();
+        if digits.len() != 2 * SHA256_OUTPUT_LEN || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return Err(HashError::Digits);
+        }
+        let mut hash = [0; SHA256_OUTPUT_LEN];
+        for (index, byte) in hash.iter_mut().enumerate() {
+            let pair = &text[2 * index..2 * index + 2];
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| HashError::Digits)?;
+        }
+        if Self(hash) == Self::of(b"") { Err(HashError::Empty) } else { Ok(Self(hash)) }
+    }
+}
+
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 6234 test vector.
+    const ABC: &str = "BA7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    fn auth() -> Auth {
+        let token = |text: &str, role| Token {
+            sha256: TokenHash::of(text.as_bytes()),
+            roles: Roles::from_iter([role]),
+        };
+        let settings = AuthSettings {
+            tokens: vec![token("one", Role::Check), token("two", Role::Admin)],
+            clients: HashMap::from([("spiffe://a/b".to_owned(), Roles::from_iter(Role::ALL))]),
+        };
+        Auth::new(settings, Arc::default())
+    }
+
+    fn with_token(header: &str) -> Request<()> {
+        let request = Request::builder().header("authorization", header);
+        request.body(()).expect("a request")
+    }
+
+    #[test]
+    fn a_token_has_its_roles_and_no_others() {
+        let auth = auth();
+        for header in ["Bearer one", "bearer one", "BEARER  one "] {
+            assert_eq!(auth.admit(&with_token(header), Role::Check), Ok(()), "{header}");
+        }
+        let one = with_token("Bearer one");
+        assert_eq!(auth.admit(&one, Role::Admin), Err(Refusal::Forbidden(Role::Admin)));
+        let two = with_token("Bearer two");
+        assert_eq!(auth.admit(&two, Role::Admin), Ok(()));
+        assert_eq!(auth.admit(&two, Role::Check), Err(Refusal::Forbidden(Role::Check)));
+        for header in ["Bearer", "Bearer ", "Bearer on", "Bearer onee", "Basic one", "one", ""] {
+            let refused = auth.admit(&with_token(header), Role::Check);
+            assert_eq!(refused, Err(Refusal::Unauthenticated), "{header}");
+        }
+        assert_eq!(auth.admit(&Request::new(()), Role::Check), Err(Refusal::Unauthenticated));
+    }
+
+    #[test]
+    fn a_certificate_is_known_by_any_of_its_names() {
+        let auth = auth();
+        let named = |names: &[&str]| {
+            let mut request = with_token("Bearer wrong");
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            request.extensions_mut().insert(CertificateNames(names));
+            request
+        };
+        assert_eq!(auth.admit(&named(&["h", "spiffe://a/b"]), Role::Admin), Ok(()));
+        for names in [&[][..], &["h"], &["spiffe://a/B"], &["spiffe://a/b/c"]] {
+            let refused = auth.admit(&named(names), Role::Check);
+            assert_eq!(refused, Err(Refusal::Unauthenticated), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_replaced_is_in_force() {
+        let auth = auth();
+        auth.replace(AuthSettings::default());
+        let one = with_token("Bearer one");
+        assert_eq!(auth.admit(&one, Role::Check), Err(Refusal::Unauthenticated));
+    }
+
+    #[test]
+    fn a_hash_is_64_digits_and_not_that_of_nothing() {
+        assert_eq!(ABC.parse(), Ok(TokenHash::of(b"abc")));
+        assert_eq!(ABC.to_lowercase().parse(), Ok(TokenHash::of(b"abc")));
+        for text in ["", "abc", &ABC[1..], &format!("{ABC}0"), &ABC.replace('f', "g")] {
+            assert_eq!(text.parse::<TokenHash>(), Err(HashError::Digits), "{text}");
+        }
+        assert_eq!("é".repeat(32).parse::<TokenHash>(), Err(HashError::Digits));
+        let nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(nothing.parse::<TokenHash>(), Err(HashError::Empty));
+        assert_eq!(format!("{:?}", TokenHash::of(b"abc")), "***");
+    }
+}
