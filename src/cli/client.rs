@@ -10,7 +10,7 @@ use tonic::transport::{Channel, Endpoint};
 /// The longest wait for a connection and for an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-const ADDR_HELP: &str = "Where the server answers gRPC \
+const ADDR_HELP: &str = "Where the server answers gRPC: http://host:port or unix:/path \
                          [default: that of RLAAS_SERVER__LISTEN, else http://127.0.0.1:50051]";
 
 /// Where the server is.
@@ -24,10 +24,10 @@ pub(super) struct ServerArgs {
 impl ServerArgs {
     pub(super) async fn connect(&self) -> anyhow::Result<Channel> {
         let addr = self.addr.clone().unwrap_or_else(own_address);
-        let with_scheme =
-            if addr.contains("://") { addr.clone() } else { format!("http://{addr}") };
+        let has_scheme = addr.contains("://") || addr.starts_with("unix:");
+        let with_scheme = if has_scheme { addr.clone() } else { format!("http://{addr}") };
         let endpoint = Endpoint::from_shared(with_scheme)
-            .map_err(|_| anyhow!("--addr: valid is http://host:port"))?;
+            .map_err(|_| anyhow!("--addr: valid is http://host:port or unix:/path"))?;
         let channel = endpoint.connect_timeout(TIMEOUT).timeout(TIMEOUT).connect().await;
         channel.with_context(|| format!("no server at {addr} (is `rlaas serve` running?)"))
     }
@@ -37,6 +37,8 @@ impl ServerArgs {
 fn own_address() -> String {
     let listen = std::env::var("RLAAS_SERVER__LISTEN");
     let listen = listen.unwrap_or_else(|_| "127.0.0.1:50051".to_owned());
+    // Of several the first.
+    let listen = listen.split([',', ' ']).next().unwrap_or_default();
     listen.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
 }
 

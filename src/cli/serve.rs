@@ -14,7 +14,7 @@ use crate::api::auth::Auth;
 use crate::clock::Clock;
 use crate::config::{Config, Sources, StoreSettings, Watch, warnings};
 use crate::limiter::{DenyCache, Limiter};
-use crate::server::Server;
+use crate::server::{ListenAddress, Server};
 use crate::store::{MemoryStore, RedisStore, Store};
 use crate::telemetry::log::{self, LogFormat, Logs};
 use crate::telemetry::metrics::Metrics;
@@ -61,7 +61,7 @@ fn serve(config: Config, sources: (Sources, Watch), logs: Logs) -> anyhow::Resul
         let reload = reload.with_logs(logs).with_auth(auth);
         announce(&server, &limiter);
         if config.telemetry.log.format == LogFormat::Text {
-            println!("try: rlaas check alice --addr http://{}", server.grpc_address());
+            println!("try: rlaas check alice --addr {}", url(&server.grpc_addresses()[0]));
         }
         tokio::select! {
             () = reload.follow() => Ok(ExitCode::from(NO)),
@@ -90,15 +90,27 @@ fn store(settings: &StoreSettings, metrics: &Arc<Metrics>) -> anyhow::Result<Sto
 }
 
 fn announce(server: &Server, limiter: &Limiter) {
-    let (grpc, http) = (server.grpc_address(), server.http_address());
+    let (grpc, http) = (server.grpc_addresses(), server.http_addresses());
     let snapshot = limiter.snapshot();
     let rule = snapshot.rules.default_rule();
     info!(
-        %grpc, %http,
+        grpc = %listed(grpc), http = %listed(http),
         version = env!("CARGO_PKG_VERSION"),
         store = limiter.store().name(),
         algorithm = rule.algorithm.name(),
         rules = snapshot.rules.iter().count(),
         "serving"
     );
+}
+
+fn listed(addresses: &[ListenAddress]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// As `--addr` takes it.
+fn url(address: &ListenAddress) -> String {
+    match address {
+        ListenAddress::Tcp(address) => format!("http://{address}"),
+        ListenAddress::Unix(_) => address.to_string(),
+    }
 }

@@ -76,8 +76,8 @@ impl Config {
 
 fn server(root: &mut Section<'_>) -> ServerSettings {
     let mut section = root.section("server");
-    let listen = section.read("listen", "127.0.0.1:50051", values::parsed);
-    let http = section.read("http", "127.0.0.1:8080", values::parsed);
+    let listen = section.read("listen", "127.0.0.1:50051", values::addresses);
+    let http = section.read("http", "127.0.0.1:8080", values::addresses);
     let workers = section.read("workers", "auto", values::workers);
     let mut drain = section.section("drain");
     let drain_delay = drain.read("delay", "0s", values::pause);

@@ -164,13 +164,7 @@ fn file(value: &Value) -> Read<Vec<u8>> {
 }
 
 fn urls(value: &Value) -> Read<Vec<RedisUrl>> {
-    let texts = match value.as_str() {
-        // From the environment: one text.
-        Some(text) => {
-            text.split([',', ' ']).filter(|url| !url.is_empty()).map(str::to_owned).collect()
-        }
-        None => values::texts(value)?,
-    };
+    let texts = values::listed(value)?;
     if !(1..=MOST_URLS).contains(&texts.len()) {
         return Err(Invalid::new("valid is 1 to 64 addresses"));
     }

@@ -14,6 +14,10 @@ use figment::value::Value;
 
 use crate::algorithm::{Algorithm, LimitError};
 use crate::clock::Span;
+use crate::server::{AddressError, ListenAddress};
+
+/// Most addresses to listen on.
+const MOST_ADDRESSES: usize = 16;
 
 /// A value with the text that shows it, secrets masked; or what would be valid.
 pub(super) type Read<T> = Result<(T, String), Invalid>;
@@ -72,6 +76,17 @@ pub(super) fn texts(value: &Value) -> Result<Vec<String>, Invalid> {
         value => own(value).map(|text| vec![text]),
     };
     texts.filter(|texts: &Vec<String>| !texts.is_empty()).ok_or_else(invalid)
+}
+
+/// Texts as a list, or as one text with commas or spaces between them: that of the environment.
+pub(super) fn listed(value: &Value) -> Result<Vec<String>, Invalid> {
+    match value.as_str() {
+        Some(text) => {
+            let texts = text.split([',', ' ']).filter(|text| !text.is_empty());
+            Ok(texts.map(str::to_owned).collect())
+        }
+        None => texts(value),
+    }
 }
 
 /// `true` or `false`.
@@ -135,6 +150,18 @@ pub(super) fn window(value: &Value) -> Read<Span> {
 pub(super) fn pause(value: &Value) -> Read<Duration> {
     let range = Duration::ZERO..=Duration::from_hours(1);
     duration(value, range, "valid is a duration from 0s to 1h, such as 30s")
+}
+
+/// Where clients connect.
+pub(super) fn addresses(value: &Value) -> Read<Vec<ListenAddress>> {
+    let texts = listed(value).map_err(|_| AddressError)?;
+    if !(1..=MOST_ADDRESSES).contains(&texts.len()) {
+        return Err(AddressError.into());
+    }
+    let addresses: Vec<ListenAddress> =
+        texts.iter().map(|text| text.parse()).collect::<Result<_, AddressError>>()?;
+    let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    Ok((addresses, shown.join(" ")))
 }
 
 /// The name of an algorithm.

@@ -5,12 +5,13 @@ use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::Flag;
+use super::connection::Connection;
+use super::listener::Listener;
 use super::workers::Intake;
 
 /// The longest that a new connection may stay silent.
@@ -21,7 +22,7 @@ const MOST_SILENT: usize = 1024;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts until `stop`, then hands over what has already sent something and drops the rest.
-pub(super) async fn run(listener: TcpListener, intake: Intake, stop: Flag) {
+pub(super) async fn run(listener: Listener, intake: Intake, stop: Flag) {
     let mut silent = Silent::default();
     let mut stopped = pin!(stop.clone().raised());
     let mut is_short = false;
@@ -29,7 +30,7 @@ pub(super) async fn run(listener: TcpListener, intake: Intake, stop: Flag) {
         tokio::select! {
             () = &mut stopped => break,
             accepted = listener.accept() => match accepted {
-                Ok((connection, _)) => {
+                Ok(connection) => {
                     is_short = false;
                     silent.push(admit(connection, intake.clone(), stop.clone()));
                 }
@@ -73,9 +74,8 @@ impl Silent {
 
 /// Hands a connection over with its first byte: a worker that drains waits for every connection
 /// it has, and one that says nothing would hold it up.
-async fn admit(connection: TcpStream, intake: Intake, stop: Flag) {
-    let mut first_byte = [0];
-    let arrival = timeout(FIRST_BYTE_TIMEOUT, connection.peek(&mut first_byte));
+async fn admit(connection: Connection, intake: Intake, stop: Flag) {
+    let arrival = timeout(FIRST_BYTE_TIMEOUT, connection.peek());
     tokio::select! {
         biased;
         arrived = arrival => match arrived {
@@ -92,9 +92,8 @@ async fn admit(connection: TcpStream, intake: Intake, stop: Flag) {
     }
 }
 
-async fn hand_over(connection: TcpStream, mut intake: Intake) -> io::Result<()> {
-    connection.set_nodelay(true)?;
-    intake.take(connection.into_std()?).await;
+async fn hand_over(connection: Connection, mut intake: Intake) -> io::Result<()> {
+    intake.take(connection.park()?).await;
     Ok(())
 }
 

@@ -1,27 +1,32 @@
 //! The server: bind → serve → drain.
 //!
-//! One accept loop hands connections in turn to worker threads, each with a runtime of its own.
-//! The server knows services, health and signals, not what rules mean.
+//! Accept loops hand connections in turn to worker threads, each with a runtime of its own; HTTP
+//! has one more, so that metrics and probes cost requests nothing. The server knows services,
+//! health and signals, not what rules mean.
 
 mod accept;
+mod connection;
 mod health;
+mod listener;
+mod protocol;
 mod settings;
 mod workers;
 
 pub use settings::{AddressError, ListenAddress, ServerSettings, StoreHealth};
 
 use std::io;
-use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 use self::health::HealthReports;
+use self::listener::Listener;
+use self::protocol::Protocol;
 use self::workers::Workers;
 use crate::api;
 use crate::api::auth::Auth;
@@ -35,10 +40,8 @@ pub struct Server {
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
     auth: Option<Arc<Auth>>,
-    grpc: TcpListener,
-    http: TcpListener,
-    grpc_address: SocketAddr,
-    http_address: SocketAddr,
+    grpc: Vec<Listener>,
+    http: Vec<Listener>,
 }
 
 /// An address that can't be had.
@@ -62,9 +65,11 @@ impl Server {
         limiter: Arc<Limiter>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, BindError> {
-        let (grpc, grpc_address) = listen("server.listen", &settings.listen).await?;
-        let (http, http_address) = listen("server.http", &settings.http).await?;
-        Ok(Self { settings, limiter, metrics, auth: None, grpc, http, grpc_address, http_address })
+        // The settings tell from here on where clients find the server.
+        let mut settings = settings;
+        let grpc = listen("server.listen", &mut settings.listen).await?;
+        let http = listen("server.http", &mut settings.http).await?;
+        Ok(Self { settings, limiter, metrics, auth: None, grpc, http })
     }
 
     /// The same for those alone whom `auth` admits; health, reflection, metrics and probes stay
@@ -75,13 +80,13 @@ impl Server {
     }
 
     /// Where gRPC is answered.
-    pub fn grpc_address(&self) -> SocketAddr {
-        self.grpc_address
+    pub fn grpc_addresses(&self) -> &[ListenAddress] {
+        &self.settings.listen
     }
 
     /// Where metrics and probes are answered.
-    pub fn http_address(&self) -> SocketAddr {
-        self.http_address
+    pub fn http_addresses(&self) -> &[ListenAddress] {
+        &self.settings.http
     }
 
     /// Serves until `stop` completes, then drains: health says so first, nothing new is accepted,
@@ -92,36 +97,33 @@ impl Server {
     /// If a worker thread can't be started.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let (health, health_service) = HealthReports::new().await;
-        let routes = api::routes(&self.limiter, &self.metrics, self.auth.as_ref());
-        let routes = routes.add_service(health_service);
-        let workers = Workers::spawn(&self.settings, &routes)?;
+        let services = api::routes(&self.limiter, &self.metrics, self.auth.as_ref());
+        let services = services.add_service(health_service);
+        let pages = api::http::router(&self.metrics, health.ready());
+        let mut grpc = Front::open(self.grpc, &Protocol::grpc(services), self.settings.workers)?;
+        let http = Front::open(self.http, &Protocol::http(pages), NonZeroUsize::MIN)?;
 
         // Dropped at the end of this function, and aborted by that.
         let mut background = JoinSet::new();
         let limiter = Arc::clone(&self.limiter);
         background.spawn(async move { limiter.tend().await });
-        let ready = health.ready();
-        background.spawn(serve_http(self.http, api::http::router(&self.metrics, ready)));
-        let (closing, close) = watch::channel(false);
-        let accepting = tokio::spawn(accept::run(self.grpc, workers.intake(), Flag(close)));
         let mut following = health.follow(&self.limiter, self.settings.store_health).await;
 
         tokio::select! {
             () = stop => {}
             // None of them ends by itself: without it the server would be half dead.
             Some(ended) = background.join_next() => error!(?ended, "a background task ended"),
+            Some(ended) = grpc.accepting.join_next() => error!(?ended, "an accept loop ended"),
         }
         info!("draining");
         following.shutdown().await;
         health.drain().await;
         pause(&self.settings).await;
-        closing.send_replace(true);
         health.end_watches().await;
         let finished = async {
-            if let Err(error) = accepting.await {
-                error!(%error, "accept loop ended");
-            }
-            workers.finish().await;
+            grpc.drain().await;
+            // Probes are answered as long as anything else is.
+            http.drain().await;
         };
         match timeout(self.settings.drain_timeout, finished).await {
             Ok(()) => info!("drained"),
@@ -134,26 +136,62 @@ impl Server {
     }
 }
 
+/// The addresses of one protocol and the workers behind them.
+#[derive(Debug)]
+struct Front {
+    accepting: JoinSet<()>,
+    workers: Workers,
+    closing: watch::Sender<bool>,
+}
+
+impl Front {
+    fn open(
+        listeners: Vec<Listener>,
+        protocol: &Protocol,
+        workers: NonZeroUsize,
+    ) -> io::Result<Self> {
+        let (closing, close) = watch::channel(false);
+        let close = Flag(close);
+        let workers = Workers::spawn(workers, protocol, &close)?;
+        let mut accepting = JoinSet::new();
+        for listener in listeners {
+            accepting.spawn(accept::run(listener, workers.intake(), close.clone()));
+        }
+        Ok(Self { accepting, workers, closing })
+    }
+
+    /// Accepts no more, and waits for what is in flight.
+    async fn drain(mut self) {
+        self.closing.send_replace(true);
+        while let Some(ended) = self.accepting.join_next().await {
+            if let Err(error) = ended {
+                error!(%error, "accept loop ended");
+            }
+        }
+        self.workers.finish().await;
+    }
+}
+
 /// Gives those who route to this server the time to notice.
 #[expect(clippy::disallowed_methods, reason = "server.drain.delay is a pause by definition")]
 async fn pause(settings: &ServerSettings) {
     tokio::time::sleep(settings.drain_delay).await;
 }
 
-async fn serve_http(listener: TcpListener, router: axum::Router) {
-    if let Err(error) = axum::serve(listener, router).await {
-        warn!(%error, "http listener ended");
-    }
-}
-
+/// Takes the addresses; each is then that which clients find.
 async fn listen(
     setting: &'static str,
-    address: &ListenAddress,
-) -> Result<(TcpListener, SocketAddr), BindError> {
-    let failed = |source| BindError { setting, address: address.clone(), source };
-    let listener = TcpListener::bind(address.as_str()).await.map_err(failed)?;
-    let local = listener.local_addr().map_err(failed)?;
-    Ok((listener, local))
+    addresses: &mut [ListenAddress],
+) -> Result<Vec<Listener>, BindError> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let failed = |source| BindError { setting, address: address.clone(), source };
+        let listener = Listener::bind(address).await.map_err(failed)?;
+        let bound = listener.address().map_err(failed)?;
+        *address = bound;
+        listeners.push(listener);
+    }
+    Ok(listeners)
 }
 
 /// A flag that is raised once; clones wait for it.

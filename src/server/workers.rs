@@ -4,33 +4,21 @@
 //! wake-ups between threads, which is most of what a decision in memory costs otherwise.
 
 use std::io;
-use std::net::TcpStream;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::service::Routes;
-use tonic::transport::Server;
-use tracing::error;
+use tokio::task::JoinSet;
+use tracing::debug;
 
-use super::ServerSettings;
+use super::Flag;
+use super::connection::Parked;
+use super::protocol::Protocol;
 
 /// Connections that wait for a worker to take them.
 const QUEUE: usize = 128;
-/// Calls that one connection may have in flight.
-const STREAMS: u32 = 1024;
-/// Bytes of headers that one call may send.
-const HEADER_BYTES: u32 = 16 * 1024;
-/// Calls that a client may cancel before they are read: h2's default cuts off a legitimate burst.
-const PENDING_RESETS: usize = 1000;
-/// Streams that a client may get wrong before its connection is closed.
-const ERROR_RESETS: usize = 1024;
-/// A connection that does not answer a ping within this time is dead.
-const KEEPALIVE: Duration = Duration::from_secs(20);
 
 /// The running workers.
 #[derive(Debug)]
@@ -42,13 +30,13 @@ pub(super) struct Workers {
 /// Where connections go in. Clones share the turn.
 #[derive(Clone, Debug)]
 pub(super) struct Intake {
-    queues: Arc<[mpsc::Sender<TcpStream>]>,
+    queues: Arc<[mpsc::Sender<Parked>]>,
     next: Arc<AtomicUsize>,
 }
 
 impl Intake {
-    /// Gives a connection, which does not block, to the next worker.
-    pub(super) async fn take(&mut self, connection: TcpStream) {
+    /// Gives a connection to the next worker.
+    pub(super) async fn take(&mut self, connection: Parked) {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.queues.len();
         // A worker that has ended takes nothing: the connection is closed.
         let _ended = self.queues[turn].send(connection).await;
@@ -56,16 +44,26 @@ impl Intake {
 }
 
 impl Workers {
-    pub(super) fn spawn(settings: &ServerSettings, routes: &Routes) -> io::Result<Self> {
+    /// Starts `count` threads that speak `protocol`, until `drain`.
+    pub(super) fn spawn(
+        count: NonZeroUsize,
+        protocol: &Protocol,
+        drain: &Flag,
+    ) -> io::Result<Self> {
         let (alive, running) = mpsc::channel(1);
         let mut queues = Vec::new();
-        for number in 0..settings.workers.get() {
+        for number in 0..count.get() {
             let (queue, connections) = mpsc::channel(QUEUE);
             queues.push(queue);
-            let worker = Worker { connections, routes: routes.clone(), _alive: alive.clone() };
+            let worker = Worker {
+                connections,
+                protocol: protocol.clone(),
+                drain: drain.clone(),
+                _alive: alive.clone(),
+            };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             thread::Builder::new()
-                .name(format!("worker-{number}"))
+                .name(format!("{}-{number}", protocol.name()))
                 .spawn(move || runtime.block_on(worker.run()))?;
         }
         let intake = Intake { queues: queues.into(), next: Arc::default() };
@@ -76,8 +74,8 @@ impl Workers {
         self.intake.clone()
     }
 
-    /// Completes when every worker has served what is in flight. They drain once their queues
-    /// are empty and nobody holds the intake any more.
+    /// Completes when every worker has served what is in flight. They end once they drain, their
+    /// queues are empty and nobody holds the intake any more.
     pub(super) async fn finish(self) {
         let Self { intake, mut running } = self;
         drop(intake);
@@ -86,29 +84,36 @@ impl Workers {
 }
 
 struct Worker {
-    connections: mpsc::Receiver<TcpStream>,
-    routes: Routes,
+    connections: mpsc::Receiver<Parked>,
+    protocol: Protocol,
+    drain: Flag,
     /// Dropped with the worker: tells that it has finished.
     _alive: mpsc::Sender<()>,
 }
 
 impl Worker {
-    async fn run(self) {
-        let connections =
-            ReceiverStream::new(self.connections).map(tokio::net::TcpStream::from_std);
-        let served = Server::builder()
-            .max_concurrent_streams(STREAMS)
-            .http2_max_header_list_size(HEADER_BYTES)
-            .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS))
-            .http2_max_local_error_reset_streams(Some(ERROR_RESETS))
-            .http2_keepalive_interval(Some(KEEPALIVE))
-            .http2_keepalive_timeout(Some(KEEPALIVE))
-            .add_routes(self.routes)
-            // The end of the connections is what begins the drain.
-            .serve_with_incoming_shutdown(connections, std::future::pending())
-            .await;
-        if let Err(error) = served {
-            error!(%error, "worker ended");
+    async fn run(mut self) {
+        let mut serving = JoinSet::new();
+        loop {
+            tokio::select! {
+                connection = self.connections.recv() => match connection {
+                    Some(connection) => {
+                        let (protocol, drain) = (self.protocol.clone(), self.drain.clone());
+                        serving.spawn(serve(connection, protocol, drain));
+                    }
+                    None => break,
+                },
+                Some(_) = serving.join_next() => {}
+            }
         }
+        while serving.join_next().await.is_some() {}
+    }
+}
+
+/// Serves a connection to its end; from `drain` on only what is in flight.
+async fn serve(connection: Parked, protocol: Protocol, drain: Flag) {
+    match connection.resume() {
+        Ok(connection) => protocol.serve(connection, drain.raised()).await,
+        Err(error) => debug!(%error, "connection lost before its first request"),
     }
 }

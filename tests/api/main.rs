@@ -7,3 +7,4 @@ mod auth;
 mod hostile;
 mod many;
 mod services;
+mod sockets;

@@ -140,7 +140,8 @@ fn every_problem_is_told_at_once_with_its_key() {
             "rate-limiter.max-requests: valid is a whole number from 1 to 1000000000",
             &*format!("rate-limiter.use-algo: valid is {}", names.join(", ")),
             "rate-limiter.window-size: valid is a window from 1ms to 366d in whole milliseconds",
-            "server.listen: valid is host:port, such as 127.0.0.1:50051 or [::1]:0",
+            "server.listen: valid is host:port, such as 127.0.0.1:50051 or [::1]:0, \
+             or unix:/path of up to 107 bytes",
             "server.worker: unknown key, did you mean server.workers?",
             "store.backend: valid is memory or redis",
         ]
@@ -174,6 +175,9 @@ fn each_bad_value_is_refused_by_its_key_as_it_is_spelled() {
         ("rate-limiter: 5", "rate-limiter: valid is a section"),
         ("server: []", "server: valid is a section"),
         ("server: {listen: 5}", "server.listen: valid is host:port"),
+        ("server: {listen: []}", "server.listen: valid is host:port"),
+        ("server: {listen: ['h:1', 'unix:relative']}", "server.listen: valid is host:port"),
+        ("server: {http: 'unix:'}", "server.http: valid is host:port"),
         ("server: {workers: 0}", "server.workers: valid is auto or"),
         ("server: {workers: 1025}", "server.workers: valid is auto or"),
         ("server: {drain: {timeout: -1s}}", "server.drain.timeout: valid is a duration"),

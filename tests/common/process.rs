@@ -1,6 +1,6 @@
 //! The program itself, as its users start it: on free ports, asked over sockets.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -9,8 +9,13 @@ use std::time::Duration;
 
 use rlaas::api::proto::rate_limit_service_client::RateLimitServiceClient;
 use rlaas::api::proto::{CheckRequest, CheckResponse};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
+
+/// A client of the service.
+pub type Client = RateLimitServiceClient<Channel>;
 
 /// A running `rlaas serve`; killed when it is dropped.
 #[derive(Debug)]
@@ -74,7 +79,7 @@ impl Rlaas {
         Self::start(&[&always, settings].concat())
     }
 
-    /// `host:port` of gRPC.
+    /// `host:port` of gRPC, or `unix:/path`; with commas between several.
     pub fn grpc(&self) -> &str {
         &self.grpc
     }
@@ -86,29 +91,21 @@ impl Rlaas {
 
     /// A connection of its own.
     pub async fn channel(&self) -> Channel {
-        let endpoint = Endpoint::from_shared(format!("http://{}", self.grpc)).expect("an address");
-        let endpoint = endpoint.timeout(Duration::from_secs(10));
-        endpoint.connect().await.expect("a running server")
+        connect(&self.grpc).await
     }
 
     /// A client with a connection of its own.
-    pub async fn client(&self) -> RateLimitServiceClient<Channel> {
-        RateLimitServiceClient::new(self.channel().await)
+    pub async fn client(&self) -> Client {
+        Client::new(self.channel().await)
     }
 
     /// Status code and body of a GET.
     pub async fn get(&self, path: &str) -> (u16, String) {
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let mut connection =
-            tokio::net::TcpStream::connect(&self.http).await.expect("a running server");
-        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
-        connection.write_all(request.as_bytes()).await.expect("a request");
-        let mut response = String::new();
-        let read = connection.read_to_string(&mut response).await;
-        read.unwrap_or_else(|error| panic!("no response: {error}\n{}", self.log()));
-        let status = response.split(' ').nth(1).and_then(|code| code.parse().ok());
-        let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        (status.expect("a status"), body.to_owned())
+        let connection = match self.http.strip_prefix("unix:") {
+            Some(socket) => get(UnixStream::connect(socket).await, path).await,
+            None => get(TcpStream::connect(&self.http).await, path).await,
+        };
+        connection.unwrap_or_else(|error| panic!("no response: {error}\n{}", self.log()))
     }
 
     /// The value of a metric, by its name with labels.
@@ -170,6 +167,14 @@ impl Drop for Rlaas {
     }
 }
 
+/// A connection to `host:port` or `unix:/path`.
+pub async fn connect(address: &str) -> Channel {
+    let is_socket = address.starts_with("unix:");
+    let url = if is_socket { address.to_owned() } else { format!("http://{address}") };
+    let endpoint = Endpoint::from_shared(url).expect("an address");
+    endpoint.timeout(Duration::from_secs(10)).connect().await.expect("a running server")
+}
+
 /// The program with arguments, and nothing of our environment that it would read.
 pub fn rlaas(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rlaas"));
@@ -200,11 +205,23 @@ pub fn request(user_id: &str) -> CheckRequest {
 }
 
 /// Asks once.
-pub async fn check(
-    client: &mut RateLimitServiceClient<Channel>,
-    user_id: &str,
-) -> Result<CheckResponse, Status> {
+pub async fn check(client: &mut Client, user_id: &str) -> Result<CheckResponse, Status> {
     client.check(request(user_id)).await.map(tonic::Response::into_inner)
+}
+
+/// Status code and body of a GET over this connection.
+async fn get(
+    connection: io::Result<impl AsyncRead + AsyncWrite + Unpin>,
+    path: &str,
+) -> io::Result<(u16, String)> {
+    let mut connection = connection?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes()).await?;
+    let mut response = String::new();
+    connection.read_to_string(&mut response).await?;
+    let status = response.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok((status.expect("a status"), body.to_owned()))
 }
 
 /// A field of a line of the log, for people or as JSON.

@@ -1,0 +1,94 @@
+//! Where clients connect: TCP, or a Unix domain socket, which is a file.
+//!
+//! Who may connect to a socket file is a matter of permissions: owner and group (mode 0660). One
+//! that a crash has left is replaced, one that is in use is not, and at the end it is removed.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tracing::warn;
+
+use super::connection::Connection;
+use super::settings::ListenAddress;
+
+/// Owner and group may connect.
+const SOCKET_MODE: u32 = 0o660;
+
+/// An address that was taken.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+impl Listener {
+    pub(super) async fn bind(address: &ListenAddress) -> io::Result<Self> {
+        match address {
+            ListenAddress::Tcp(address) => Ok(Self::Tcp(TcpListener::bind(&**address).await?)),
+            ListenAddress::Unix(path) => {
+                make_way(path).await?;
+                let listener = UnixListener::bind(path)?;
+                let file = SocketFile::new(path)?;
+                fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
+                Ok(Self::Unix(listener, file))
+            }
+        }
+    }
+
+    /// Where clients find it: the port is that which the system chose.
+    pub(super) fn address(&self) -> io::Result<ListenAddress> {
+        Ok(match self {
+            Self::Tcp(listener) => ListenAddress::Tcp(listener.local_addr()?.to_string()),
+            Self::Unix(_, file) => ListenAddress::Unix(file.path.clone()),
+        })
+    }
+
+    /// The next connection.
+    pub(super) async fn accept(&self) -> io::Result<Connection> {
+        Ok(match self {
+            Self::Tcp(listener) => Connection::Tcp(listener.accept().await?.0),
+            Self::Unix(listener, _) => Connection::Unix(listener.accept().await?.0),
+        })
+    }
+}
+
+/// Removes a socket file that nobody listens on any more.
+async fn make_way(path: &Path) -> io::Result<()> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    if !is_socket {
+        return Ok(());
+    }
+    match UnixStream::connect(path).await {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            warn!(path = %path.display(), "replacing a socket file that nobody listens on");
+            fs::remove_file(path)
+        }
+        // Somebody does, or may: binding says that the address is in use.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// The file of a socket; removed when it is dropped.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), inode: fs::symlink_metadata(path)?.ino() })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // If somebody has put another in its place, that stays.
+        if fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode) {
+            let _gone = fs::remove_file(&self.path);
+        }
+    }
+}
