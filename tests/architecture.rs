@@ -36,6 +36,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
             "axum",
             "tokio",
             "tonic_reflection",
+            "tonic_prost",
             "tonic_health",
             "tonic_types",
             "futures_util",

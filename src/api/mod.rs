@@ -4,11 +4,14 @@
 
 pub mod auth;
 mod deadline;
+mod facts;
 mod guard;
 mod headers;
 pub mod http;
+mod message;
 mod status;
-pub mod v1;
+mod v1;
+mod wire;
 
 pub use headers::LimitHeaders;
 
@@ -18,7 +21,7 @@ use tonic::service::{Routes, RoutesBuilder};
 
 use self::auth::Auth;
 use self::guard::Guarded;
-use self::proto::rate_limit_service_server::RateLimitServiceServer;
+use self::wire::service::RateLimitServiceServer;
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
 
