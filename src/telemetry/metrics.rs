@@ -1,8 +1,7 @@
 //! Every metric, declared once.
 //!
-//! Labels are rule names and enums only: no label ever holds a user, a key or an address.
+//! Their labels are in `labels.rs`: rule names and enums only.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -10,6 +9,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
+pub use super::labels::{
+    ApiLabels, DecisionLabels, DegradedLabels, KindLabels, OperationLabels, ReasonLabels, RuleLabels,
+};
 use super::sharded::{ShardedCounter, Timing};
 
 /// The metrics of one server.
@@ -52,65 +54,6 @@ pub struct Metrics {
     pub config_revision: Gauge,
     /// 1 if the last configuration that was read is in force, 0 if it was refused.
     pub config_last_reload_successful: Gauge,
-}
-
-/// Labels of a decision.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub struct DecisionLabels {
-    /// Name of the rule.
-    pub rule: String,
-    /// Canonical name of its algorithm.
-    pub algorithm: &'static str,
-    /// `allowed` or `denied`.
-    pub outcome: &'static str,
-    /// Where the answer came from.
-    pub source: &'static str,
-}
-
-/// Label of an API.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub struct ApiLabels {
-    /// Which API.
-    pub api: &'static str,
-}
-
-/// Label of a store operation.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub struct OperationLabels {
-    /// Which operation.
-    pub operation: &'static str,
-}
-
-/// Label of a kind of failure.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub struct KindLabels {
-    /// Which kind.
-    pub kind: &'static str,
-}
-
-/// Label of a rule.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub struct RuleLabels {
-    /// Name of the rule.
-    pub rule: String,
-}
-
-/// Labels of a decision by policy.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub struct DegradedLabels {
-    /// Name of the rule.
-    pub rule: String,
-    /// What its policy is.
-    pub policy: &'static str,
-    /// What kind of failure it met.
-    pub kind: &'static str,
-}
-
-/// Label of a reason.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub struct ReasonLabels {
-    /// Which reason.
-    pub reason: &'static str,
 }
 
 impl Metrics {

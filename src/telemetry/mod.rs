@@ -1,5 +1,6 @@
 //! What operators see: metrics and logs.
 
+mod labels;
 pub mod log;
 pub mod metrics;
 pub mod sharded;

@@ -1,0 +1,65 @@
+//! What metrics are told apart by.
+//!
+//! Labels are rule names and enums only: no label ever holds a user, a key or an address, so that
+//! the configuration bounds the number of series, whatever clients send.
+
+use prometheus_client::encoding::EncodeLabelSet;
+
+/// Labels of a decision.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct DecisionLabels {
+    /// Name of the rule.
+    pub rule: String,
+    /// Canonical name of its algorithm.
+    pub algorithm: &'static str,
+    /// `allowed` or `denied`.
+    pub outcome: &'static str,
+    /// Where the answer came from.
+    pub source: &'static str,
+}
+
+/// Label of an API.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ApiLabels {
+    /// Which API.
+    pub api: &'static str,
+}
+
+/// Label of a store operation.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct OperationLabels {
+    /// Which operation.
+    pub operation: &'static str,
+}
+
+/// Label of a kind of failure.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct KindLabels {
+    /// Which kind.
+    pub kind: &'static str,
+}
+
+/// Label of a rule.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct RuleLabels {
+    /// Name of the rule.
+    pub rule: String,
+}
+
+/// Labels of a decision by policy.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct DegradedLabels {
+    /// Name of the rule.
+    pub rule: String,
+    /// What its policy is.
+    pub policy: &'static str,
+    /// What kind of failure it met.
+    pub kind: &'static str,
+}
+
+/// Label of a reason.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ReasonLabels {
+    /// Which reason.
+    pub reason: &'static str,
+}
