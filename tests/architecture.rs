@@ -20,7 +20,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         &["rules", "algorithm", "clock", "telemetry"],
         &["tokio", "tracing", "thiserror", "smallvec", "hashbrown", "compact_str"],
     ),
-    ("store/redis", &[], &["deadpool", "deadpool_redis", "futures_util"]),
+    ("store/redis", &[], &["deadpool", "deadpool_redis", "futures_util", "rmp"]),
     (
         "limiter",
         &["store", "rules", "algorithm", "clock", "telemetry"],
@@ -88,6 +88,7 @@ const CRATES: &[&str] = &[
     "prost",
     "prost_types",
     "quanta",
+    "rmp",
     "ring",
     "rustix",
     "rustls",
