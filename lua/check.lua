@@ -5,10 +5,11 @@
 -- An error in one request is its own answer.
 --
 -- KEYS     the keys of the first hit, then those of the second, ...
--- ARGV[1]  nonce        text, unique for each call; echoed, and in the suffix of log entries
--- then for each request
---      +1  intent       text: `take` the cost, `look` (dry run), or `give_back` what was taken
---      +2  hits         how many hits follow
+-- ARGV[1]  nonce   text, unique for each call; echoed, and in the suffix of log entries
+-- ARGV[2]  and on: one request each, as values of MessagePack, one behind the other: reading a
+--          number from text takes longer than a command on a key
+--      1   intent       text: `take` the cost, `look` (dry run), or `give_back` what was taken
+--      2   hits         how many hits follow
 -- then for each hit
 --      +1  algorithm    text, as in `algorithms`
 --      +2  keys         how many KEYS belong to the hit
@@ -31,48 +32,47 @@
 --      to `give_back`: a window that is not named counts as empty there;
 --   the text of an error.
 
-local REPLY_FIELDS = {
-  'outcome', 'current_count', 'remaining', 'retry_after', 'reset_after', 'ttl', 'delay',
-}
+local time = clock()
+local reply = { NONCE, time }
+local told = #reply
+-- The next of KEYS that belongs to no hit yet.
+local next_key = 1
 
-local nonce, time = ARGV[1], clock()
-local reply = { nonce, time }
--- The next argument and key to be read.
-local argument, key = 2, 1
-
--- Reads one hit.
-local function parse(gives_back)
-  local keys = {}
-  for i = 1, tonumber(ARGV[argument + 1]) do
-    keys[i] = KEYS[key]
-    key = key + 1
+-- Reads the hits of a request from its values.
+local function parse(values)
+  local gives_back, hits, at = values[1] == 'give_back', {}, 2
+  for i = 1, values[2] do
+    local window = values[at + 5]
+    local now = hold(time, values[at + 9], window)
+    hits[i] = {
+      algorithm = algorithms[values[at + 1]],
+      key = KEYS[next_key],
+      first_key = next_key,
+      keys = values[at + 2],
+      first_index = values[at + 3],
+      units = values[at + 4],
+      window = window,
+      burst = values[at + 6],
+      cost = values[at + 7],
+      enforced = values[at + 8] == 1,
+      now = now,
+      held_for = now - time,
+      taken = gives_back and { at = values[at + 10], reset_after = values[at + 11] },
+      -- Filled in by `answer`.
+      state = false,
+      decision = false,
+    }
+    next_key = next_key + values[at + 2]
+    at = at + (gives_back and 11 or 9)
   end
-  local now = hold(time, tonumber(ARGV[argument + 8]), tonumber(ARGV[argument + 4]))
-  local hit = {
-    algorithm = algorithms[ARGV[argument]],
-    keys = keys,
-    first_index = tonumber(ARGV[argument + 2]),
-    units = tonumber(ARGV[argument + 3]),
-    window = tonumber(ARGV[argument + 4]),
-    burst = tonumber(ARGV[argument + 5]),
-    cost = tonumber(ARGV[argument + 6]),
-    enforced = ARGV[argument + 7] == '1',
-    now = now,
-    held_for = now - time,
-    held_for_ms = floor_millis(now) - floor_millis(time),
-  }
-  argument = argument + 9
-  if gives_back then
-    hit.taken = { at = tonumber(ARGV[argument]), reset_after = tonumber(ARGV[argument + 1]) }
-    argument = argument + 2
-  end
-  return hit
+  return hits
 end
 
 -- The decisions of a request, or nil if its keys are of another window.
-local function answer(hits, intent, suffix)
+local function answer(hits, intent, number)
   local take, gives_back, all_allow = intent == 'take', intent == 'give_back', true
-  for _, hit in ipairs(hits) do
+  for i = 1, #hits do
+    local hit = hits[i]
     if gives_back then
       local state = hit.algorithm.load(hit, hit.taken.at)
       if hit.cost > 0 then hit.algorithm.give_back(state, hit, hit.now, hit.cost, hit.taken) end
@@ -85,10 +85,11 @@ local function answer(hits, intent, suffix)
     all_allow = all_allow and (hit.decision.outcome == ALLOWED or not hit.enforced)
   end
 
-  for _, hit in ipairs(hits) do
+  for i = 1, #hits do
+    local hit = hits[i]
     local decision = hit.decision
     if take and hit.cost > 0 and (all_allow or decision.outcome ~= ALLOWED) then
-      hit.algorithm.commit(hit.state, hit, hit.now, hit.cost, decision, suffix)
+      hit.algorithm.commit(hit.state, hit, hit.now, hit.cost, decision, number)
     elseif hit.cost > 0 then
       -- Nothing is taken: the outcome stands, the numbers are those of the state as it stays.
       hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, 0)
@@ -99,29 +100,33 @@ local function answer(hits, intent, suffix)
 end
 
 local function tell(hits)
-  reply[#reply + 1] = 1
-  for _, hit in ipairs(hits) do
-    local decision = hit.decision
-    decision.retry_after = decision.retry_after + hit.held_for
-    decision.reset_after = decision.reset_after + hit.held_for
-    for _, field in ipairs(REPLY_FIELDS) do
-      reply[#reply + 1] = decision[field]
-    end
+  reply[told + 1] = 1
+  told = told + 1
+  for i = 1, #hits do
+    local decision, held_for = hits[i].decision, hits[i].held_for
+    reply[told + 1] = decision.outcome
+    reply[told + 2] = decision.current_count
+    reply[told + 3] = decision.remaining
+    reply[told + 4] = decision.retry_after + held_for
+    reply[told + 5] = decision.reset_after + held_for
+    reply[told + 6] = decision.ttl
+    reply[told + 7] = decision.delay
+    told = told + 7
   end
 end
 
-while argument <= #ARGV do
-  local intent, hits, suffix = ARGV[argument], {}, nonce .. '.' .. integer(argument)
-  local count = tonumber(ARGV[argument + 1])
-  argument = argument + 2
-  for i = 1, count do hits[i] = parse(intent == 'give_back') end
-  local fine, answered = pcall(answer, hits, intent, suffix)
-  if not fine then
-    reply[#reply + 1] = type(answered) == 'table' and answered.err or tostring(answered)
-  elseif answered then
+for number = 2, #ARGV do
+  local values = { cmsgpack.unpack(ARGV[number]) }
+  local hits = parse(values)
+  local fine, answered = pcall(answer, hits, values[1], number)
+  if fine and answered then
     tell(answered)
   else
-    reply[#reply + 1] = 0
+    told = told + 1
+    reply[told] = 0
+    if not fine then
+      reply[told] = type(answered) == 'table' and answered.err or tostring(answered)
+    end
   end
 end
 return reply

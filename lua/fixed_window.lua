@@ -1,7 +1,7 @@
 -- Fixed window: a counter for each window of wall time, aligned to the Unix epoch.
 --
 -- Twin of src/algorithm/fixed_window.rs. Key: STRING, the count, one key for each window:
--- hit.keys[1] belongs to the window with index hit.first_index, the next key to the next window.
+-- hit.key belongs to the window with index hit.first_index, the next of KEYS to the next window.
 
 -- Counted although it is denied: one more attempt at a window that is full.
 local function is_attempt(available, cost)
@@ -11,7 +11,9 @@ end
 -- The state in Redis; without a key if the window of `now` is not among the declared ones.
 local function load(hit, now)
   local index = (now - now % hit.window) / hit.window
-  local key = hit.keys[index - hit.first_index + 1]
+  local offset = index - hit.first_index
+  local named = offset >= 0 and offset < hit.keys
+  local key = named and KEYS[hit.first_key + offset] or nil
   local value = key and read('GET', key)
   -- As Redis writes it: INCRBY takes nothing else.
   local digits = type(value) == 'string' and (value:match('^[1-9]%d*$') or value:match('^0$'))
@@ -21,13 +23,14 @@ local function load(hit, now)
   end
   local ttl_ms = redis.call('PTTL', key)
   local endless = ttl_ms < 0
-  local ttl = endless and hit.window or (ttl_ms - hit.held_for_ms) * 1000
+  local expires_at_ms = floor_millis(now - hit.held_for) + ttl_ms
+  local ttl = endless and hit.window or (expires_at_ms - floor_millis(now)) * 1000
   return { key = key, live = true, endless = endless, count = count, ttl = ttl }
 end
 
 local function decide(state, limit, now, cost)
   local window = limit.window
-  local available = math.max(limit.units - state.count, 0)
+  local available = max(limit.units - state.count, 0)
   local until_end = window - now % window
 
   local outcome = outcome_of(cost, available, limit.units)
@@ -39,7 +42,7 @@ local function decide(state, limit, now, cost)
     remaining = available - taken,
     retry_after = until_end,
     reset_after = until_end,
-    ttl = math.max(state.ttl, 1),
+    ttl = max(state.ttl, 1),
     delay = 0,
   }
 end
@@ -58,7 +61,7 @@ end
 
 local function give_back(state, limit, now, cost)
   if not state.live then return end
-  local count = math.min(state.count, limit.units) - cost
+  local count = min(state.count, limit.units) - cost
   if count <= 0 then
     redis.call('DEL', state.key)
     return

@@ -11,10 +11,10 @@ end
 
 -- How far the tat was ahead, at the rate of `limit`: as many units are in use at any rate.
 local function at_this_rate(state, limit)
-  local ahead = math.max(state.tat - state.at, 0)
+  local ahead = max(state.tat - state.at, 0)
   if state.units == limit.units and state.window == limit.window then return ahead, state.part end
   local whole, rest = divide(ahead, state.units, state.part, state.window)
-  return intervals(limit, math.min(whole + (rest > 0 and 1 or 0), limit.burst))
+  return intervals(limit, min(whole + (rest > 0 and 1 or 0), limit.burst))
 end
 
 -- How far the tat is ahead of `now`, and the time that this is of.
@@ -24,9 +24,9 @@ local function ahead_of(state, limit, now)
   local ahead, part = at_this_rate(state, limit)
   local most, most_part = intervals(limit, limit.burst)
   if ahead > most or ahead == most and part > most_part then ahead, part = most, most_part end
-  local elapsed = math.max(now - state.at, 0)
+  local elapsed = max(now - state.at, 0)
   if elapsed > ahead then return 0, 0, now end
-  return ahead - elapsed, part, math.max(state.at, now)
+  return ahead - elapsed, part, max(state.at, now)
 end
 
 -- A point in time `units` emission intervals later.
@@ -45,10 +45,10 @@ end
 
 local function load(hit)
   local tat, part, at, units, window =
-    recall(hit.keys[1], '^gcra (%d+) (%d+) (%d+) ([1-9]%d*) ([1-9]%d*)$')
+    recall(hit.key, '^gcra (%d+) (%d+) (%d+) ([1-9]%d*) ([1-9]%d*)$')
   -- What no limit can have left is a foreign value.
   if tat and (part >= units or units > MAX_UNITS or window > MAX_WINDOW) then tat = nil end
-  return { key = hit.keys[1], tat = tat, part = part, at = at, units = units, window = window }
+  return { key = hit.key, tat = tat, part = part, at = at, units = units, window = window }
 end
 
 local function decide(state, limit, now, cost)
@@ -88,7 +88,7 @@ end
 local function give_back(state, limit, now, cost, taken)
   if not state.tat then return end
   local ahead, part, at = ahead_of(state, limit, now)
-  local left = math.max(taken.at + taken.reset_after - now, 0)
+  local left = max(taken.at + taken.reset_after - now, 0)
   local whole, rest = intervals(limit, cost)
   if whole >= left then whole, rest = left, 0 end
   if ahead < whole or ahead == whole and part <= rest then

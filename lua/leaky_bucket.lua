@@ -8,18 +8,18 @@
 local function leaked(state, limit, now)
   local known = state.level and not is_from_the_future(state.at, now, limit)
   if not known then return 0, 0, now end
-  local elapsed = math.min(math.max(now - state.at, 0), fill_time(limit))
-  local part = math.min(state.part, limit.window - 1)
+  local elapsed = min(max(now - state.at, 0), fill_time(limit))
+  local part = min(state.part, limit.window - 1)
   local gone
   gone, part = units_in(limit, elapsed, part)
-  local level = math.max(math.min(state.level, limit.burst) - gone, 0)
+  local level = max(min(state.level, limit.burst) - gone, 0)
   if level == 0 then part = 0 end
-  return level, part, math.max(state.at, now)
+  return level, part, max(state.at, now)
 end
 
 local function load(hit)
-  local level, part, at = recall(hit.keys[1], '^leaky (%d+) (%d+) (%d+)$')
-  return { key = hit.keys[1], level = level, part = part, at = at }
+  local level, part, at = recall(hit.key, '^leaky (%d+) (%d+) (%d+)$')
+  return { key = hit.key, level = level, part = part, at = at }
 end
 
 local function decide(state, limit, now, cost)

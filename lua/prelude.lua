@@ -3,8 +3,13 @@
 -- A script is this file, then the algorithms that it needs, then check.lua. Lua numbers are
 -- doubles: every number here is a whole number below 2^53.
 
+local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
+
 -- Algorithms by name: { load, decide, commit, give_back }, the twins of src/algorithm/<name>.rs.
 local algorithms = {}
+
+-- Unique for each call.
+local NONCE = ARGV[1]
 
 -- The most units per window, and the longest window in µs: 366 days.
 local MAX_UNITS, MAX_WINDOW = 1000000000, 31622400000000
@@ -27,6 +32,7 @@ end
 
 -- Writes a whole number in full: tostring would keep 14 digits.
 local function integer(number)
+  if number == 1 then return '1' end
   return string.format('%.0f', number)
 end
 
@@ -52,7 +58,7 @@ local function divide(time, units, more, by)
   local time_rest = time % by
   local quotient, rest = 0, 0
   for power = 4, 0, -1 do
-    local digit = math.floor(units / 64 ^ power) % 64
+    local digit = floor(units / 64 ^ power) % 64
     sum = rest * 64 + time_rest * digit
     rest = sum % by
     quotient = quotient * 64 + (sum - rest) / by
@@ -71,7 +77,7 @@ end
 -- The shortest time in which `units` less `part` of one come.
 local function time_for(limit, units, part)
   local whole, rest = divide(limit.window, units, 0, limit.units)
-  return whole + math.ceil((rest - part) / limit.units)
+  return whole + ceil((rest - part) / limit.units)
 end
 
 local function fill_time(limit)
@@ -87,7 +93,7 @@ end
 -- the window's microseconds. Had nobody else asked, the bucket would be whole again when `taken`
 -- said: no more is out than what comes until then.
 local function still_out(limit, now, cost, taken)
-  local left = math.max(taken.at + taken.reset_after - now, 0)
+  local left = max(taken.at + taken.reset_after - now, 0)
   if left >= time_for(limit, cost, 0) then return cost, 0 end
   return units_in(limit, left, 0)
 end
@@ -116,6 +122,6 @@ end
 -- second longer. The time to live ends at a point in time: `now` may be held ahead of the clock.
 local function remember(key, now, spent_after, ...)
   local value = string.format(...)
-  local expires_at = floor_millis(now) + math.ceil(spent_after / 1000) + 1000
+  local expires_at = floor_millis(now) + ceil(spent_after / 1000) + 1000
   redis.call('SET', key, value, 'PXAT', integer(expires_at))
 end

@@ -8,7 +8,7 @@
 local function rolled(state, limit, now)
   local window = limit.window
   if not state.start then return now, 0, 0 end
-  local elapsed = math.max(now - state.start, 0)
+  local elapsed = max(now - state.start, 0)
   if elapsed >= 2 * window or is_from_the_future(state.start, now, limit) then return now, 0, 0 end
   if elapsed >= window then return state.start + window, 0, state.current end
   return state.start, state.current, state.previous
@@ -27,18 +27,18 @@ local function falls_to(most, count, limit)
 end
 
 local function load(hit)
-  local start, current, previous = recall(hit.keys[1], '^counter (%d+) (%d+) (%d+)$')
+  local start, current, previous = recall(hit.key, '^counter (%d+) (%d+) (%d+)$')
   -- What no limit can have left is a foreign value.
-  if start and math.max(current, previous) > MAX_UNITS then start = nil end
-  return { key = hit.keys[1], start = start, current = current, previous = previous }
+  if start and max(current, previous) > MAX_UNITS then start = nil end
+  return { key = hit.key, start = start, current = current, previous = previous }
 end
 
 local function decide(state, limit, now, cost)
   local window = limit.window
   local start, current, previous = rolled(state, limit, now)
-  local elapsed = math.max(now - start, 0)
+  local elapsed = max(now - start, 0)
   local estimate = weighted(previous, window - elapsed, limit) + current
-  local available = math.max(limit.units - estimate, 0)
+  local available = max(limit.units - estimate, 0)
 
   local outcome = outcome_of(cost, available, limit.units)
   local retry_after = 0
@@ -80,16 +80,16 @@ local function give_back(state, limit, now, cost, taken)
   local window = limit.window
   local start, current, previous = rolled(state, limit, now)
   if taken.at >= start then
-    current = math.max(current - cost, 0)
+    current = max(current - cost, 0)
   elseif start - taken.at <= window then
-    previous = math.max(previous - cost, 0)
+    previous = max(previous - cost, 0)
   end
   if current + previous == 0 then
     redis.call('DEL', state.key)
     return
   end
   -- As before the first request in it: two windows of silence start with the one before.
-  if current == 0 then start, current, previous = math.max(start - window, 0), previous, 0 end
+  if current == 0 then start, current, previous = max(start - window, 0), previous, 0 end
   state = { key = state.key, start = start, current = current, previous = previous }
   local until_left = decide(state, limit, now, 0).reset_after
   remember(state.key, now, until_left, 'counter %.0f %.0f %.0f', start, current, previous)

@@ -1,7 +1,8 @@
 -- Sliding window log: the exact log of the last window.
 --
 -- Twin of src/algorithm/sliding_window_log.rs. Key: ZSET, an entry for each unit: member
--- `{ms}-{suffix}`, score ms. The suffix comes from the service: unique for each script call.
+-- `{ms}-{suffix}`, score ms. The suffix is the nonce of the service, unique for each script call, the
+-- number of the request in it, and that of the unit.
 
 -- Entries that one request may write.
 local MAX_WRITTEN = 10000
@@ -10,7 +11,7 @@ local MEMBERS_PER_CALL = 1000
 
 -- The live range of scores, and how many entries are in it.
 local function load(hit, now)
-  local key, now_ms = hit.keys[1], floor_millis(now)
+  local key, now_ms = hit.key, floor_millis(now)
   local first, last = '(' .. integer(now_ms - hit.window / 1000), integer(now_ms)
   local count = read('ZCOUNT', key, first, last)
   return { key = key, first = first, last = last, foreign = not count, count = count or 0 }
@@ -26,11 +27,11 @@ end
 local function decide(state, limit, now, cost)
   local window_ms = limit.window / 1000
   local count = state.count
-  local available = math.max(limit.units - count, 0)
+  local available = max(limit.units - count, 0)
   local function leaves_after(at_ms) return (at_ms + window_ms) * 1000 - now end
 
-  local most = math.min(limit.units, MAX_WRITTEN)
-  local outcome = outcome_of(cost, math.min(available, most), most)
+  local most = min(limit.units, MAX_WRITTEN)
+  local outcome = outcome_of(cost, min(available, most), most)
   local taken = outcome == ALLOWED and cost or 0
   local retry_after, reset_after = 0, 0
   if outcome == DENIED then
@@ -53,12 +54,13 @@ local function decide(state, limit, now, cost)
   }
 end
 
--- Writes `units` entries at `at_ms`.
-local function write(key, at_ms, units, suffix)
+-- Writes `units` entries at `at_ms` for the request with this number.
+local function write(key, at_ms, units, number)
   local score, members = integer(at_ms), {}
+  local suffix = NONCE .. '.' .. number
   for unit = 1, units do
     members[#members + 1] = score
-    members[#members + 1] = score .. '-' .. suffix .. '.' .. integer(unit)
+    members[#members + 1] = score .. '-' .. suffix .. '.' .. unit
     if #members == 2 * MEMBERS_PER_CALL or unit == units then
       redis.call('ZADD', key, unpack(members))
       members = {}
@@ -66,7 +68,7 @@ local function write(key, at_ms, units, suffix)
   end
 end
 
-local function commit(state, limit, now, cost, decision, suffix)
+local function commit(state, limit, now, cost, decision, number)
   if state.foreign then
     if decision.outcome ~= ALLOWED then return end
     redis.call('DEL', state.key)
@@ -74,7 +76,7 @@ local function commit(state, limit, now, cost, decision, suffix)
     redis.call('ZREMRANGEBYSCORE', state.key, '-inf', state.first:sub(2))
   end
   if decision.outcome == ALLOWED and cost > 0 then
-    write(state.key, floor_millis(now), cost, suffix)
+    write(state.key, floor_millis(now), cost, number)
   end
   redis.call('PEXPIREAT', state.key, integer(floor_millis(now) + 2 * limit.window / 1000))
 end
@@ -83,7 +85,7 @@ local function give_back(state, limit, now, cost, taken)
   if state.foreign then return end
   local at_ms = integer(floor_millis(taken.at))
   local entries = redis.call('ZCOUNT', state.key, at_ms, at_ms)
-  local units = math.min(entries, cost, MAX_WRITTEN)
+  local units = min(entries, cost, MAX_WRITTEN)
   if units == 0 then return end
   local first = redis.call('ZCOUNT', state.key, '-inf', '(' .. at_ms)
   redis.call('ZREMRANGEBYRANK', state.key, integer(first), integer(first + units - 1))

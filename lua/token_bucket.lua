@@ -7,18 +7,18 @@
 local function refilled(state, limit, now)
   local known = state.tokens and not is_from_the_future(state.at, now, limit)
   if not known then return limit.burst, 0, now end
-  local elapsed = math.min(math.max(now - state.at, 0), fill_time(limit))
-  local part = math.min(state.part, limit.window - 1)
+  local elapsed = min(max(now - state.at, 0), fill_time(limit))
+  local part = min(state.part, limit.window - 1)
   local gained
   gained, part = units_in(limit, elapsed, part)
   local tokens = state.tokens + gained
   if tokens >= limit.burst then tokens, part = limit.burst, 0 end
-  return tokens, part, math.max(state.at, now)
+  return tokens, part, max(state.at, now)
 end
 
 local function load(hit)
-  local tokens, part, at = recall(hit.keys[1], '^token (%d+) (%d+) (%d+)$')
-  return { key = hit.keys[1], tokens = tokens, part = part, at = at }
+  local tokens, part, at = recall(hit.key, '^token (%d+) (%d+) (%d+)$')
+  return { key = hit.key, tokens = tokens, part = part, at = at }
 end
 
 local function decide(state, limit, now, cost)

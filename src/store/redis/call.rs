@@ -73,8 +73,8 @@ impl Call<'_> {
             command.arg(key);
         }
         command.arg(&self.nonce);
-        for argument in self.questions.iter().flat_map(|question| question.arguments().iter()) {
-            command.arg(argument);
+        for question in self.questions {
+            command.arg(question.argument());
         }
         command
     }

@@ -38,11 +38,12 @@ pub(super) struct ServerTime<'a> {
     pub(super) clock: &'a ServerClock,
 }
 
-/// The keys and arguments of one request.
+/// The keys and the argument of one request.
 #[derive(Debug, Default)]
 pub(super) struct Question {
     keys: Words,
-    arguments: Words,
+    /// Values of MessagePack, one behind the other.
+    argument: Vec<u8>,
     /// Of each hit its window, and the time before which it is not decided; see
     /// [`Timestamp::hold`].
     held: SmallVec<[(Span, Timestamp); 2]>,
@@ -67,8 +68,8 @@ impl Question {
         time: ServerTime<'_>,
     ) -> Self {
         let mut question = Self::default();
-        question.arguments.push(purpose.name().as_bytes());
-        question.arguments.push_number(hits.len() as u64);
+        question.say(purpose.name());
+        question.say_number(hits.len() as u64);
         for (position, hit) in hits.iter().enumerate() {
             match purpose {
                 Purpose::Check(_) => question.push(naming, hit, time),
@@ -88,8 +89,9 @@ impl Question {
         &self.keys
     }
 
-    pub(super) fn arguments(&self) -> &Words {
-        &self.arguments
+    /// The one argument.
+    pub(super) fn argument(&self) -> &[u8] {
+        &self.argument
     }
 
     /// The only algorithm of all hits, if there is but one.
@@ -132,8 +134,8 @@ impl Question {
         let index = window_index(taken.at, window);
         let hit = Hit { cost: hit.cost_of(taken), ..*hit };
         self.push_windows(naming, &hit, time.clock.seen(window), index..index + 1);
-        self.arguments.push_number(taken.at.as_micros());
-        self.arguments.push_number(taken.reset_after.as_micros());
+        self.say_number(taken.at.as_micros());
+        self.say_number(taken.reset_after.as_micros());
     }
 
     /// Adds a hit; its keys name `windows` if its algorithm wants it.
@@ -159,7 +161,7 @@ impl Question {
             Algorithm::SlidingWindowLog => 1 + hit.cost.units() / UNITS_PER_WORK,
             _ => 1,
         };
-        self.arguments.push(hit.algorithm.lua_name().as_bytes());
+        self.say(hit.algorithm.lua_name());
         for number in [
             keys,
             first_index,
@@ -170,8 +172,16 @@ impl Question {
             u64::from(hit.mode == Mode::Enforced),
             seen.as_micros(),
         ] {
-            self.arguments.push_number(number);
+            self.say_number(number);
         }
+    }
+
+    fn say(&mut self, word: &str) {
+        rmp::encode::write_str(&mut self.argument, word).expect("the argument grows");
+    }
+
+    fn say_number(&mut self, number: u64) {
+        rmp::encode::write_uint(&mut self.argument, number).expect("the argument grows");
     }
 }
 
@@ -188,21 +198,6 @@ impl Words {
     fn push(&mut self, word: &[u8]) {
         self.bytes.extend_from_slice(word);
         self.ends.push(self.bytes.len());
-    }
-
-    /// In decimal digits.
-    fn push_number(&mut self, number: u64) {
-        const MOST_DIGITS: usize = 20;
-        let (mut digits, mut first, mut rest) = ([0; MOST_DIGITS], MOST_DIGITS, number);
-        loop {
-            first -= 1;
-            digits[first] = b"0123456789"[(rest % 10) as usize];
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        self.push(&digits[first..]);
     }
 }
 
@@ -226,16 +221,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_kept_apart_and_numbers_written_in_full() {
+    fn words_are_kept_apart() {
         let mut words = Words::default();
-        words.push(b"");
-        words.push(b"a b");
-        for number in [0, 7, 10, 1_000_000_007, u64::MAX] {
-            words.push_number(number);
+        for word in ["", "a b", "c"] {
+            words.push(word.as_bytes());
         }
-        let texts: Vec<&[u8]> = words.iter().collect();
-        let max = u64::MAX.to_string();
-        assert_eq!(texts, [&b""[..], b"a b", b"0", b"7", b"10", b"1000000007", max.as_bytes()]);
-        assert_eq!(words.len(), 7);
+        assert_eq!(words.iter().collect::<Vec<&[u8]>>(), [&b""[..], b"a b", b"c"]);
+        assert_eq!(words.len(), 3);
     }
 }
