@@ -2,8 +2,9 @@
 # Everything that must hold, from a fresh clone: installs what the tests need where it is missing
 # (Debian: redis-server, openssl and a C compiler), then format, lints, tests and documentation.
 #
-#   tests/run.sh          the gate: within 15 minutes on two cores
-#   SOAK=1 tests/run.sh   also the long runs
+#   tests/run.sh             the gate: within 15 minutes on two cores
+#   SOAK=1 tests/run.sh      also the long runs
+#   NO_SKIP=1 tests/run.sh   fails where tools of other languages are missing (SKIPPED otherwise)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

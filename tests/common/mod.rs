@@ -9,6 +9,7 @@ pub mod redis;
 pub mod sentinel;
 pub mod service;
 pub mod tls;
+pub mod tools;
 
 use std::path::PathBuf;
 use std::process::id;

@@ -1,0 +1,45 @@
+//! Tools that a machine has or has not, such as those of other languages.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// As much of a reason as is shown.
+const LINES: usize = 5;
+
+/// Says that something was not tried, on the terminal: the harness shows no word of a test that
+/// passes.
+///
+/// # Panics
+///
+/// With `NO_SKIP` in the environment.
+pub fn skipped(what: &str, why: &str) {
+    assert!(std::env::var_os("NO_SKIP").is_none(), "NO_SKIP, and {what} can't be tried: {why}");
+    let why: Vec<&str> = why.lines().take(LINES).collect();
+    let _nobody_reads_it = writeln!(std::io::stderr(), "SKIPPED {what}: {}", why.join("\n  "));
+}
+
+/// A folder for what tools fetch and build: kept from run to run, below `target`.
+pub fn workshop(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&path).expect("a folder below target");
+    path
+}
+
+/// Runs a command to its end and returns what it printed.
+///
+/// # Errors
+///
+/// The command, and the end of what it said.
+pub fn finish(command: &mut Command) -> Result<String, String> {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let name = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{name}: {error}"))?;
+    let out = String::from_utf8_lossy(&output.stdout);
+    if output.status.success() {
+        return Ok(out.into_owned());
+    }
+    let said = format!("{out}{}", String::from_utf8_lossy(&output.stderr));
+    Err(format!("{name}: {}\n{}", output.status, said.trim_end()))
+}
