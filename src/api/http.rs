@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
 
+use crate::telemetry::exposition::Exposition;
 use crate::telemetry::metrics::Metrics;
-
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// `GET /metrics`, `/livez` and `/readyz`.
 pub fn router(metrics: &Arc<Metrics>, ready: watch::Receiver<bool>) -> Router {
@@ -23,8 +22,10 @@ pub fn router(metrics: &Arc<Metrics>, ready: watch::Receiver<bool>) -> Router {
         .merge(probes)
 }
 
-async fn render(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, OPENMETRICS)], metrics.render())
+async fn render(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> impl IntoResponse {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let exposition = Exposition::accepted(accept.unwrap_or_default());
+    ([(header::CONTENT_TYPE, exposition.content_type())], metrics.render(exposition))
 }
 
 async fn readyz(State(ready): State<watch::Receiver<bool>>) -> (StatusCode, &'static str) {

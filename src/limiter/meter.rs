@@ -48,3 +48,30 @@ fn labels(decided: &RuleDecision, outcome: Outcome) -> DecisionLabels {
         source: decided.source.name(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{OnStoreFailure, Share};
+    use crate::telemetry::labels::{POLICIES, SOURCES};
+
+    #[test]
+    fn metrics_know_every_source_and_policy() {
+        let sources = [
+            Source::Store,
+            Source::DenyCache,
+            Source::FailOpen,
+            Source::FailClosed,
+            Source::LocalFallback,
+        ];
+        assert_eq!(sources.map(Source::name), SOURCES);
+        let share = Share::new(Share::WHOLE).expect("a share");
+        let policies = [
+            OnStoreFailure::Error,
+            OnStoreFailure::Allow,
+            OnStoreFailure::Deny,
+            OnStoreFailure::Local(share),
+        ];
+        assert_eq!(policies.map(OnStoreFailure::name), POLICIES);
+    }
+}

@@ -12,6 +12,7 @@ mod verdict;
 pub use deny_cache::{DenyCache, DenyCacheSettings};
 pub use verdict::{RuleDecision, Source, Verdict};
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -23,7 +24,7 @@ use self::degradation::Degradation;
 use self::meter::Meter;
 use self::taking::{RuleHit, Settled, Taking};
 use self::verdict::uncounted;
-use crate::algorithm::{Cost, Decision, Outcome};
+use crate::algorithm::{Algorithm, Cost, Decision, Outcome};
 use crate::clock::{Clock, Deadline};
 use crate::rules::{Grant, Match, Mode, OnStoreFailure, OwnedRequest, Request, RuleSet};
 use crate::store::{Hit, Intent, MemorySettings, MemoryStore, Store, StoreError};
@@ -138,6 +139,7 @@ impl Limiter {
         }
         let revision = before.revision + 1;
         self.snapshot.store(Arc::new(Snapshot::new(rules, revision)));
+        self.forget_rules_of(&before.rules);
         self.metrics.config_revision.set(revision.cast_signed());
         self.changes.send_replace(());
         revision
@@ -170,6 +172,17 @@ impl Limiter {
     /// Does the work in the background, for ever: of the store, and of the one that stands in.
     pub async fn tend(&self) {
         tokio::join!(self.store.tend(), self.fallback.tend());
+    }
+
+    /// Forgets what was counted of rules that are no longer in force.
+    fn forget_rules_of(&self, before: &RuleSet) {
+        let snapshot = self.snapshot();
+        let in_force: HashSet<(&str, Algorithm)> =
+            snapshot.rules.iter().map(|rule| (&*rule.name, rule.algorithm)).collect();
+        for rule in before.iter().filter(|rule| !in_force.contains(&(&*rule.name, rule.algorithm)))
+        {
+            self.metrics.forget_rule(&rule.name, rule.algorithm.name());
+        }
     }
 
     /// What the deny cache knows: the denials that still hold, and bans beside them, and no others'

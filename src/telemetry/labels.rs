@@ -5,6 +5,40 @@
 
 use prometheus_client::encoding::EncodeLabelSet;
 
+/// What a decision comes to.
+pub const OUTCOMES: [&str; 3] = ["allowed", "denied", "shadow_denied"];
+/// Where decisions come from.
+pub const SOURCES: [&str; 5] =
+    ["store", "deny_cache", "fail_open", "fail_closed", "local_fallback"];
+/// What a rule may say about a store that does not decide.
+pub const POLICIES: [&str; 4] = ["error", "allow", "deny", "local"];
+/// How the store fails, beside what Redis refuses.
+pub const KINDS: [&str; 8] = [
+    "unreachable",
+    "breaker_open",
+    "overloaded",
+    "expired",
+    "timeout",
+    "lost",
+    "garbled",
+    "window_missed",
+];
+/// How Redis refuses.
+pub const REFUSALS: [&str; 12] = [
+    "loading",
+    "busy",
+    "oom",
+    "misconf",
+    "noreplicas",
+    "readonly",
+    "clusterdown",
+    "masterdown",
+    "slot_moves",
+    "auth",
+    "noperm",
+    "refused",
+];
+
 /// Labels of a decision.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct DecisionLabels {

@@ -88,12 +88,16 @@ impl FromStr for LogFilter {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         // A word alone would be the name of a target: a level with a slip of the pen silences all.
-        let is_clear = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
-        let parsed = EnvFilter::builder().parse(text);
-        if parsed.is_err() || !text.split(',').all(is_clear) {
-            return Err(FilterError);
+        let is_clear = |part: &str| {
+            let is_level = !part.is_empty() && part.parse::<LevelFilter>().is_ok();
+            is_level || (part.contains('=') && !part.contains(char::is_whitespace))
+        };
+        let parses = EnvFilter::builder().parse(text).is_ok();
+        if parses && text.split(',').all(is_clear) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(FilterError)
         }
-        Ok(Self(text.to_owned()))
     }
 }
 

@@ -9,9 +9,13 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
+use super::exposition::{Exposition, as_text};
 pub use super::labels::{
-    ApiLabels, DecisionLabels, DegradedLabels, KindLabels, OperationLabels, ReasonLabels, RuleLabels,
+    ApiLabels, DecisionLabels, DegradedLabels, KindLabels, OperationLabels, ReasonLabels,
+    RuleLabels,
 };
+use super::labels::{KINDS, OUTCOMES, POLICIES, REFUSALS, SOURCES};
+use super::process::Process;
 use super::sharded::{ShardedCounter, Timing};
 
 /// The metrics of one server.
@@ -38,6 +42,8 @@ pub struct Metrics {
     pub give_back_errors: Counter,
     /// Breakers: 0 all closed, 1 one is half-open, 2 one is open.
     pub breaker_state: Gauge,
+    /// Times that the clock of a Redis server has jumped against ours.
+    pub redis_clock_jumps: Counter,
     /// Denials that were answered without the store.
     pub deny_cache_hits: ShardedCounter,
     /// Requests that were rejected as invalid, by the field that was.
@@ -97,6 +103,11 @@ impl Metrics {
                 "rlaas_breaker_state",
                 "Breakers before Redis: 0 all closed, 1 one is half-open, 2 one is open",
             ),
+            redis_clock_jumps: add(
+                r,
+                "rlaas_redis_clock_jumps",
+                "Times that the clock of a Redis server jumped by more than a second",
+            ),
             deny_cache_hits: add(r, "rlaas_deny_cache_hits", "Denials answered without the store"),
             rejected: add(r, "rlaas_rejected", "Requests rejected as invalid"),
             refused: add(r, "rlaas_refused", "Calls refused: unknown caller, or without the role"),
@@ -124,19 +135,49 @@ impl Metrics {
             "What is running",
             Info::new([("version", env!("CARGO_PKG_VERSION"))]),
         );
+        registry.register_collector(Box::new(Process));
+        // A series that begins with its first failure shows no rise to who looks for one.
+        for kind in KINDS.iter().chain(&REFUSALS) {
+            drop(metrics.store_errors.get_or_create(&KindLabels { kind }));
+        }
         Self { registry, ..metrics }
     }
 
-    /// All metrics in the `OpenMetrics` text format.
+    /// Forgets what was counted of a rule that is no longer in force, by its name and algorithm: a
+    /// process that lives through many configurations has the series of the last.
+    pub fn forget_rule(&self, name: &str, algorithm: &'static str) {
+        let rule = || name.to_owned();
+        for (outcome, source) in pairs(&OUTCOMES, &SOURCES) {
+            self.decisions.remove(&DecisionLabels { rule: rule(), algorithm, outcome, source });
+        }
+        self.fail_open.remove(&RuleLabels { rule: rule() });
+        for kind in KINDS.iter().chain(&REFUSALS) {
+            for policy in POLICIES {
+                self.degraded.remove(&DegradedLabels { rule: rule(), policy, kind });
+            }
+        }
+    }
+
+    /// All metrics.
     ///
     /// # Panics
     ///
     /// Never: writing to a string does not fail.
-    pub fn render(&self) -> String {
+    pub fn render(&self, exposition: Exposition) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string does not fail");
-        text
+        match exposition {
+            Exposition::OpenMetrics => text,
+            Exposition::Text => as_text(&text),
+        }
     }
+}
+
+fn pairs(
+    ones: &[&'static str],
+    others: &[&'static str],
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    ones.iter().flat_map(|one| others.iter().map(move |other| (*one, *other)))
 }
 
 /// A metric at zero, registered.
@@ -163,7 +204,7 @@ mod tests {
     fn counters_and_info_get_the_documented_names() {
         let metrics = Metrics::new();
         metrics.memory_evictions.inc();
-        let text = metrics.render();
+        let text = metrics.render(Exposition::OpenMetrics);
         assert!(text.contains("\nrlaas_memory_evictions_total 1\n"), "{text}");
         assert!(text.contains("\nrlaas_build_info{version="), "{text}");
     }

@@ -1,8 +1,10 @@
 //! What operators see: metrics and logs.
 
-mod labels;
+pub mod exposition;
+pub mod labels;
 pub mod log;
 pub mod metrics;
+mod process;
 pub mod sharded;
 
 use self::log::LogSettings;

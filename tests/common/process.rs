@@ -79,6 +79,11 @@ impl Rlaas {
         Self::start(&[&always, settings].concat())
     }
 
+    /// `host:port` of metrics and probes.
+    pub fn http(&self) -> &str {
+        &self.http
+    }
+
     /// `host:port` of gRPC, or `unix:/path`; with commas between several.
     pub fn grpc(&self) -> &str {
         &self.grpc
@@ -101,11 +106,17 @@ impl Rlaas {
 
     /// Status code and body of a GET.
     pub async fn get(&self, path: &str) -> (u16, String) {
-        let connection = match self.http.strip_prefix("unix:") {
-            Some(socket) => get(UnixStream::connect(socket).await, path).await,
-            None => get(TcpStream::connect(&self.http).await, path).await,
+        let (status, _, body) = self.get_with(path, "").await;
+        (status, body)
+    }
+
+    /// Status code, headers and body of a GET with more headers, each with its line end.
+    pub async fn get_with(&self, path: &str, headers: &str) -> (u16, String, String) {
+        let answer = match self.http.strip_prefix("unix:") {
+            Some(socket) => get(UnixStream::connect(socket).await, path, headers).await,
+            None => get(TcpStream::connect(&self.http).await, path, headers).await,
         };
-        connection.unwrap_or_else(|error| panic!("no response: {error}\n{}", self.log()))
+        answer.unwrap_or_else(|error| panic!("no response: {error}\n{}", self.log()))
     }
 
     /// The value of a metric, by its name with labels.
@@ -213,15 +224,17 @@ pub async fn check(client: &mut Client, user_id: &str) -> Result<CheckResponse, 
 async fn get(
     connection: io::Result<impl AsyncRead + AsyncWrite + Unpin>,
     path: &str,
-) -> io::Result<(u16, String)> {
+    headers: &str,
+) -> io::Result<(u16, String, String)> {
     let mut connection = connection?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
     connection.write_all(request.as_bytes()).await?;
     let mut response = String::new();
     connection.read_to_string(&mut response).await?;
     let status = response.split(' ').nth(1).and_then(|code| code.parse().ok());
-    let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok((status.expect("a status"), body.to_owned()))
+    let (head, body) = response.split_once("\r\n\r\n").unwrap_or_default();
+    Ok((status.expect("a status"), head.to_owned(), body.to_owned()))
 }
 
 /// A field of a line of the log, for people or as JSON.

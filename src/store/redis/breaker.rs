@@ -224,6 +224,11 @@ impl Panel {
         Self { not_closed: Mutex::default(), metrics }
     }
 
+    /// What else is told of servers.
+    pub(super) fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
     fn moved(&self, from: Position, to: Position) {
         let mut not_closed = self.not_closed.lock().unwrap_or_else(PoisonError::into_inner);
         let mut count = |position, change: isize| {

@@ -45,7 +45,7 @@ impl Node {
             Arc::clone(&breaker),
             around.stirs.clone(),
         ));
-        let clock = Arc::new(ServerClock::default());
+        let clock = Arc::new(ServerClock::new(Arc::clone(around.panel.metrics())));
         let access = around.access.clone();
         let dialer = Dialer { target, access, reached: Mutex::default() };
         let lanes = Lanes::new(dialer, around, Arc::clone(&clock), Arc::clone(&pulse));

@@ -1,24 +1,40 @@
 //! What this service knows of the clock of a Redis server.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::clock::{Seen, Span, Timestamp};
+use crate::telemetry::metrics::Metrics;
 
 /// The times that answers told, and an estimate of the time now. An estimate only names keys; the
 /// server's clock decides.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ServerClock {
     /// Server time minus local time, in microseconds.
     ahead_micros: AtomicI64,
     seen: Mutex<Seen>,
+    metrics: Arc<Metrics>,
 }
 
+/// What is ahead before any answer has told.
+const UNTOLD: i64 = i64::MIN;
+/// A clock that has moved against ours by more than this has jumped: answers travel for less.
+const JUMP: Duration = Duration::from_secs(1);
+
 impl ServerClock {
+    /// A clock that has not told yet; its jumps are counted here.
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { ahead_micros: UNTOLD.into(), seen: Mutex::default(), metrics }
+    }
+
     /// Notes that an answer that arrives at `local` told the server's `time`.
     pub(super) fn tell(&self, time: Timestamp, local: Timestamp) {
         let ahead = time.as_micros().cast_signed().wrapping_sub(local.as_micros().cast_signed());
-        self.ahead_micros.store(ahead, Ordering::Relaxed);
+        let before = self.ahead_micros.swap(ahead, Ordering::Relaxed);
+        if before != UNTOLD && u128::from(before.abs_diff(ahead)) > JUMP.as_micros() {
+            self.metrics.redis_clock_jumps.inc();
+        }
     }
 
     /// Notes that a decision on a limit with this `window` was made at `time`.
@@ -30,6 +46,7 @@ impl ServerClock {
     /// that the last answer travelled.
     pub(super) fn estimate(&self, local: Timestamp) -> Timestamp {
         let ahead = self.ahead_micros.load(Ordering::Relaxed);
+        let ahead = if ahead == UNTOLD { 0 } else { ahead };
         Timestamp::from_micros(local.as_micros().saturating_add_signed(ahead))
     }
 

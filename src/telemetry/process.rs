@@ -1,0 +1,87 @@
+//! What the process takes of its machine, under the names that Prometheus' own clients use.
+//!
+//! Linux tells it below `/proc`; elsewhere there is nothing to tell.
+//!
+//! **Source:** proc(5); Prometheus, "Writing client libraries", Process metrics.
+
+use std::{fmt, fs};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+/// What times below `/proc` are counted in: the kernel shows every program a hundredth of a second.
+const TICKS_PER_SECOND: f64 = 100.0;
+const BYTES_PER_KIB: f64 = 1024.0;
+
+/// Reads the numbers whenever metrics are read.
+#[derive(Debug)]
+pub(super) struct Process;
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let stat = Stat::read();
+        if let Some(seconds) = stat.cpu_seconds() {
+            let (name, help) = ("process_cpu_seconds", "CPU time in seconds");
+            let encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(seconds).encode(encoder)?;
+        }
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        let bytes = |field| number_after(&status, field).map(|kib| kib * BYTES_PER_KIB);
+        for (name, help, value) in [
+            ("process_start_time_seconds", "Start in seconds since 1970", stat.start_seconds()),
+            ("process_threads", "Threads", stat.field(20)),
+            ("process_resident_memory_bytes", "Resident memory in bytes", bytes("VmRSS:")),
+            ("process_virtual_memory_bytes", "Virtual memory in bytes", bytes("VmSize:")),
+            ("process_open_fds", "Open file descriptors", open_files()),
+            ("process_max_fds", "Most file descriptors", number_after(&limits, "Max open files")),
+        ] {
+            if let Some(value) = value {
+                let encoder = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+                ConstGauge::new(value).encode(encoder)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `/proc/self/stat` from its third field on. The second is a name in brackets that may hold
+/// anything.
+struct Stat(String);
+
+impl Stat {
+    fn read() -> Self {
+        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        Self(stat.rsplit_once(')').map_or(String::new(), |(_, rest)| rest.to_owned()))
+    }
+
+    /// A field by its number in the manual.
+    fn field(&self, number: usize) -> Option<f64> {
+        self.0.split_whitespace().nth(number - 3)?.parse().ok()
+    }
+
+    /// In user mode and in the kernel.
+    fn cpu_seconds(&self) -> Option<f64> {
+        Some((self.field(14)? + self.field(15)?) / TICKS_PER_SECOND)
+    }
+
+    fn start_seconds(&self) -> Option<f64> {
+        let boot = number_after(&fs::read_to_string("/proc/stat").ok()?, "btime")?;
+        Some(boot + self.field(22)? / TICKS_PER_SECOND)
+    }
+}
+
+fn open_files() -> Option<f64> {
+    // One of them is that of the look itself.
+    let open = fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1);
+    u32::try_from(open).ok().map(f64::from)
+}
+
+/// The number that follows `name` at the beginning of a line.
+fn number_after(text: &str, name: &str) -> Option<f64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_whitespace().next()?.parse().ok()
+}

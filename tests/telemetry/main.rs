@@ -1,0 +1,6 @@
+//! What operators see: metrics, dashboards and alerts over them, traces.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod metrics;
