@@ -35,6 +35,7 @@ impl State {
 }
 
 /// `current_count` is the count after this request, `ttl` the time to live of the counter.
+#[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let window = limit.window().as_micros();
     let index = window_index(now, limit.window());
@@ -59,6 +60,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
 }
 
 /// Counts what was decided.
+#[inline]
 pub(super) fn commit(
     state: &mut State,
     limit: &Limit,

@@ -63,6 +63,7 @@ impl State {
 }
 
 /// `current_count` is the units in use after this request, `ttl` the time until none is.
+#[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let (ahead, part, _) = ahead_of(state, limit, now);
     let (whole, rest) = limit.units_in(ahead, part);
@@ -89,6 +90,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
 }
 
 /// Moves the tat.
+#[inline]
 pub(super) fn commit(
     state: &mut State,
     limit: &Limit,
@@ -125,6 +127,7 @@ pub(super) fn give_back(
 }
 
 /// How far the tat is ahead of `now`, and the time that this is of.
+#[inline]
 fn ahead_of(state: &State, limit: &Limit, now: Timestamp) -> (Span, u64, Timestamp) {
     let known = state.0.filter(|arrival| !is_from_the_future(arrival.at, now, limit));
     let Some(arrival) = known else { return (Span::ZERO, 0, now) };
@@ -137,6 +140,7 @@ fn ahead_of(state: &State, limit: &Limit, now: Timestamp) -> (Span, u64, Timesta
 }
 
 /// How far the tat was ahead, at the rate of `limit`: as many units are in use at any rate.
+#[inline]
 fn at_this_rate(arrival: &Arrival, limit: &Limit) -> (Span, u64) {
     let ahead = arrival.tat.since(arrival.at);
     let part = u64::from(arrival.part);
@@ -149,6 +153,7 @@ fn at_this_rate(arrival: &Arrival, limit: &Limit) -> (Span, u64) {
 }
 
 /// A point in time `units` emission intervals later.
+#[inline]
 fn later(ahead: Span, part: u64, limit: &Limit, units: u64) -> (Span, u64) {
     let (whole, rest) = limit.time_of(units);
     let (sum, carry) = if part + rest < limit.units() {

@@ -32,6 +32,7 @@ impl State {
 
 /// `current_count` is the level after this request, `ttl` the time until empty, `delay` the time
 /// until what was in the bucket before this request has leaked.
+#[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let (level, part, _) = leaked(state, limit, now);
     let room = limit.burst() - level;
@@ -52,6 +53,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
 }
 
 /// Pours the units in.
+#[inline]
 pub(super) fn commit(
     state: &mut State,
     limit: &Limit,
@@ -88,6 +90,7 @@ pub(super) fn give_back(
 
 /// The level at `now`, the part of its topmost unit that has leaked, and the time that they are
 /// of. A level above the burst, which a rule that was changed may leave, counts as the burst.
+#[inline]
 fn leaked(state: &State, limit: &Limit, now: Timestamp) -> (u64, u64, Timestamp) {
     let known = state.0.filter(|meter| !is_from_the_future(meter.at, now, limit));
     let Some(meter) = known else { return (0, 0, now) };

@@ -137,6 +137,28 @@ macro_rules! registry {
                 }
             }
 
+            /// Decides, and commits that at once: one look at the state for both.
+            pub fn take(
+                self,
+                state: &mut State,
+                limit: &Limit,
+                now: Timestamp,
+                cost: Cost,
+            ) -> Decision {
+                match (self, &mut *state) {
+                    $((Self::$variant, State::$variant(state)) => {
+                        let decision = $module::decide(state, limit, now, cost);
+                        $module::commit(state, limit, now, cost, &decision);
+                        decision
+                    })*
+                    _ => {
+                        let decision = self.decide(state, limit, now, cost);
+                        self.commit(state, limit, now, cost, &decision);
+                        decision
+                    }
+                }
+            }
+
             /// Makes `state` at `now` what it would be if the `cost` that the decision `taken` has
             /// taken had stayed, as far as the state tells: it never gives more than that. A state
             /// of another algorithm stays as it is.

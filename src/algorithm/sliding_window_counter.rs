@@ -36,6 +36,7 @@ impl State {
 
 /// `current_count` is the estimate after this request, `ttl` the time until both counters have
 /// left.
+#[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let window = limit.window();
     let Windows { start, current, previous } = rolled(&state.windows, limit, now);
@@ -72,6 +73,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
 }
 
 /// Counts in the current window.
+#[inline]
 pub(super) fn commit(
     state: &mut State,
     limit: &Limit,
@@ -117,6 +119,7 @@ pub(super) fn give_back(
 
 /// The windows at `now`: rolled over by one, or started anew after two, as after a clock that has
 /// jumped back by more than a window.
+#[inline]
 fn rolled(windows: &Windows, limit: &Limit, now: Timestamp) -> Windows {
     let window = limit.window();
     let elapsed = now.since(windows.start);

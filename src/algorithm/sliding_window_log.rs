@@ -53,6 +53,7 @@ impl State {
 ///
 /// Entries at or before `now - window` are gone, those after `now` are from a clock that has
 /// jumped back since, and do not count.
+#[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let window_ms = limit.window().as_millis();
     let (first, end) = live(state, limit, now);
@@ -86,6 +87,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
 }
 
 /// Writes an entry for each unit taken. The log lives on for two windows, after a denial too.
+#[inline]
 pub(super) fn commit(
     state: &mut State,
     limit: &Limit,

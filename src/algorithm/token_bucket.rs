@@ -30,6 +30,7 @@ impl State {
 }
 
 /// `current_count` is the units in use after this request, `ttl` the time until full.
+#[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let (tokens, part, _) = refilled(state, limit, now);
 
@@ -50,6 +51,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
 }
 
 /// Takes the tokens.
+#[inline]
 pub(super) fn commit(
     state: &mut State,
     limit: &Limit,
@@ -85,6 +87,7 @@ pub(super) fn give_back(
 }
 
 /// The tokens at `now`, the part of the next one, and the time that they are of.
+#[inline]
 fn refilled(state: &State, limit: &Limit, now: Timestamp) -> (u64, u64, Timestamp) {
     let known = state.0.filter(|bucket| !is_from_the_future(bucket.at, now, limit));
     let Some(bucket) = known else { return (limit.burst(), 0, now) };

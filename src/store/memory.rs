@@ -40,10 +40,15 @@ impl Default for MemorySettings {
     }
 }
 
+/// On cache lines of its own: neighbours do not wait for each other.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Padded(Mutex<Shard>);
+
 /// State in this process.
 #[derive(Debug)]
 pub struct MemoryStore {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Padded]>,
     hasher: DefaultHashBuilder,
     clock: Clock,
 }
@@ -54,9 +59,9 @@ impl MemoryStore {
         let max_keys = settings.max_keys.max(1) as usize;
         let shards = (max_keys / MIN_KEYS_PER_SHARD).clamp(1, MAX_SHARDS);
         let hasher = DefaultHashBuilder::default();
-        let shard =
-            |_| Mutex::new(Shard::new(max_keys / shards, hasher.clone(), Arc::clone(metrics)));
-        Self { shards: (0..shards).map(shard).collect(), hasher, clock }
+        let shard = || Shard::new(max_keys / shards, hasher.clone(), Arc::clone(metrics));
+        let shards = (0..shards).map(|_| Padded(Mutex::new(shard()))).collect();
+        Self { shards, hasher, clock }
     }
 
     /// Decides every hit and takes the units only if all allow. See [`super::Store::check`].
@@ -100,8 +105,15 @@ impl MemoryStore {
         let mut shard = lock(&self.shards[shard]);
         let moment = shard.moment(self.clock.now(), hit.limit.window());
         let found = shard.find(hash, hit.key.as_bytes());
-        let mut decision = decide(&shard, found, hit, moment, hit.cost);
-        settle(&mut shard, hash, found, hit, moment, intent == Intent::Take, &mut decision);
+        let takes = intent == Intent::Take && hit.cost != Cost::NONE;
+        let mut decision = if let Some(place) = found.filter(|_| takes) {
+            let take = |state: &mut _| hit.algorithm.take(state, hit.limit, moment.now, hit.cost);
+            shard.update(place, moment, take)
+        } else {
+            let mut decision = decide(&shard, found, hit, moment, hit.cost);
+            settle(&mut shard, hash, found, hit, moment, takes, &mut decision);
+            decision
+        };
         decision.wait_longer(moment.held_for());
         decision
     }
@@ -205,7 +217,7 @@ fn settle(
     };
     shard.update(place, moment, |state| {
         hit.algorithm.commit(state, hit.limit, moment.now, hit.cost, decision);
-        decision.remaining == 0
+        *decision
     });
 }
 
@@ -220,7 +232,7 @@ fn give_back(
     let Some(place) = found.filter(|_| cost != Cost::NONE) else { return };
     shard.update(place, moment, |state| {
         hit.algorithm.give_back(state, hit.limit, moment.now, cost, taken);
-        hit.algorithm.decide(state, hit.limit, moment.now, Cost::NONE).remaining == 0
+        hit.algorithm.decide(state, hit.limit, moment.now, Cost::NONE)
     });
 }
 
@@ -233,6 +245,6 @@ fn of<'a>(shards: &'a mut [(usize, MutexGuard<'_, Shard>)], place: &Place) -> &'
 }
 
 /// A panic elsewhere does not end this store: a shard is consistent between calls.
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(shard: &Padded) -> MutexGuard<'_, Shard> {
+    shard.0.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::algorithm::State;
+use crate::algorithm::{Decision, State};
 use crate::clock::{Seen, Span, Timestamp};
 use crate::telemetry::metrics::Metrics;
 
@@ -21,10 +21,12 @@ const CANDIDATES: usize = 16;
 /// Slots that are looked at for each new key: more than one, so that expired ones run out.
 const SWEPT_PER_INSERT: usize = 2;
 
-/// A part of all keys, behind one lock, on cache lines of its own.
+/// A part of all keys, behind one lock. What each decision writes stands first, beside the lock.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C)]
 pub(super) struct Shard {
+    /// When this shard has decided.
+    seen: Seen,
     /// From the hash of a key to its slot.
     index: HashTable<u32>,
     slots: Vec<Slot>,
@@ -32,8 +34,6 @@ pub(super) struct Shard {
     /// Where the sweep goes on.
     cursor: usize,
     max_keys: usize,
-    /// When this shard has decided.
-    seen: Seen,
     metrics: Arc<Metrics>,
 }
 
@@ -109,18 +109,20 @@ impl Shard {
             .map_or(&State::None, |slot| &slot.state)
     }
 
-    /// Changes what is remembered; `change` tells whether the id is at its limit.
+    /// Changes what is remembered; `change` tells what is left then.
     pub(super) fn update(
         &mut self,
         Position(position): Position,
         moment: Moment,
-        change: impl FnOnce(&mut State) -> bool,
-    ) {
+        change: impl FnOnce(&mut State) -> Decision,
+    ) -> Decision {
         let slot = &mut self.slots[position];
         if slot.is_expired(moment.time) {
             slot.state = State::None;
         }
-        slot.at_limit = change(&mut slot.state);
+        let decision = change(&mut slot.state);
+        slot.at_limit = decision.remaining == 0;
+        decision
     }
 
     /// Makes a place for a key that has none. Every so often one that is expired is dropped.
