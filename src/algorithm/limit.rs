@@ -1,5 +1,7 @@
 //! How many, per how long; and what one request takes of it.
 
+use std::num::NonZeroU32;
+
 use thiserror::Error;
 
 use crate::clock::Span;
@@ -29,8 +31,8 @@ impl Cost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     window: Span,
-    units: u32,
-    burst: u32,
+    units: NonZeroU32,
+    burst: NonZeroU32,
     /// What follows from them, so that no decision divides for it.
     times: Times,
 }
@@ -73,20 +75,21 @@ impl Limit {
     }
 
     /// What follows from a window, units per window and a burst that are valid.
-    fn of(window: Span, units: u32, burst: u32) -> Self {
+    fn of(window: Span, units: NonZeroU32, burst: NonZeroU32) -> Self {
         let times = |count: u32| {
-            let (whole, part) = divide(count.into(), window.as_micros(), 0, units.into());
+            let (whole, part) = divide(count.into(), window.as_micros(), 0, units.get().into());
             let part = u32::try_from(part).expect("a remainder is below the divisor");
             (Span::from_micros(whole), part)
         };
-        let ((unit, unit_part), (whole_burst, burst_part)) = (times(1), times(burst));
+        let ((unit, unit_part), (whole_burst, burst_part)) = (times(1), times(burst.get()));
         let times = Times { unit, unit_part, burst: whole_burst, burst_part };
         Self { window, units, burst, times }
     }
 
     /// A number of units that a limit may have.
-    fn count(units: u64) -> Option<u32> {
-        u32::try_from(units).ok().filter(|_| (1..=Self::MAX_UNITS).contains(&units))
+    fn count(units: u64) -> Option<NonZeroU32> {
+        let count = u32::try_from(units).ok().filter(|_| units <= Self::MAX_UNITS);
+        count.and_then(NonZeroU32::new)
     }
 
     /// Allows `burst` units at once.
@@ -117,7 +120,7 @@ impl Limit {
 
     /// Units per window: 1 to 10⁹.
     pub const fn units(&self) -> u64 {
-        self.units as u64
+        self.units.get() as u64
     }
 
     /// The window: 1 ms to 366 days, in whole milliseconds.
@@ -127,7 +130,7 @@ impl Limit {
 
     /// Units at once: 1 to 10⁹; those per window unless it was said otherwise.
     pub const fn burst(&self) -> u64 {
-        self.burst as u64
+        self.burst.get() as u64
     }
 
     /// The time from nothing to a whole burst.

@@ -115,8 +115,11 @@ impl Limiter {
     ) -> Result<Verdict, CheckError> {
         let snapshot = self.snapshot.load();
         let matches = snapshot.rules.matching(request);
-        let known = self.remembered(&matches, request, snapshot.revision);
-        let decisions = match known.or_else(|| self.decide_at_once(&matches, request, deadline)) {
+        if let Some(decided) = self.decide_at_once(&matches, request, deadline) {
+            snapshot.meters[decided.position].count(&decided, &self.metrics);
+            return Ok(Verdict::of(decided));
+        }
+        let decisions = match self.remembered(&matches, request, snapshot.revision) {
             Some(decisions) => decisions,
             None if self.is_scattered(&matches) => {
                 self.ask_apart(&snapshot, request, deadline).await?
@@ -220,13 +223,11 @@ impl Limiter {
         matches: &[Match<'_>],
         request: &Request<'_>,
         deadline: Deadline,
-    ) -> Option<Decided> {
+    ) -> Option<RuleDecision> {
         let [found] = matches else { return None };
         let RuleHit { hit, .. } = hit(found, request)?;
         let decision = self.store.check_at_once(&hit, intent(request), deadline)?;
-        let mut decided = Decided::new();
-        decided.push(RuleDecision::new(found, decision, Source::Store));
-        Some(decided)
+        Some(RuleDecision::new(found, decision, Source::Store))
     }
 
     /// Are the hits in several places?

@@ -72,6 +72,13 @@ impl Verdict {
         Self { decisions, deciding }
     }
 
+    /// What the only rule says.
+    pub(super) fn of(decided: RuleDecision) -> Self {
+        let mut decisions = SmallVec::new();
+        decisions.push(decided);
+        Self { decisions, deciding: 0 }
+    }
+
     /// The decision that tells most.
     pub fn deciding(&self) -> &RuleDecision {
         &self.decisions[self.deciding]

@@ -46,7 +46,7 @@ pub struct Match<'a> {
 }
 
 /// The rules that a request meets.
-pub type Matches<'a> = SmallVec<[Match<'a>; 2]>;
+pub type Matches<'a> = SmallVec<[Match<'a>; 1]>;
 
 impl RuleSet {
     /// Indexes the rules. Their names must differ.
