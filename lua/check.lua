@@ -8,7 +8,8 @@
 -- ARGV[1]  nonce   text, unique for each call; echoed, and in the suffix of log entries
 -- ARGV[2]  and on: one request each, as values of MessagePack, one behind the other: reading a
 --          number from text takes longer than a command on a key
---      1   intent       text: `take` the cost, `look` (dry run), or `give_back` what was taken
+--      1   intent       text: `take` the cost if all allow, `take_each` that allows, `look` (dry run),
+--                       or `give_back` what was taken
 --      2   hits         how many hits follow
 -- then for each hit
 --      +1  algorithm    text, as in `algorithms`
@@ -18,7 +19,8 @@
 --      +5  window       limit: µs
 --      +6  burst        limit: units at once
 --      +7  cost         units
---      +8  enforced     1 if a denial stops the others from taking, 0 for a shadow
+--      +8  mode         what a denial does to the others: 1 stops them from taking, 0 (a shadow)
+--                       nothing, 2 (a quota) stops them if all quotas deny
 --      +9  seen         µs: the latest time of this server at which the service saw a decision on
 --                       a limit with this window, or 0
 -- and to give back, of the decision that took the cost
@@ -31,6 +33,9 @@
 --   0: the keys were of another window than the time's, and nothing was written. That is no answer
 --      to `give_back`: a window that is not named counts as empty there;
 --   the text of an error.
+
+-- What a denial does to the others: modes of hits. A shadow, 0, does nothing.
+local ENFORCED, QUOTA = 1, 2
 
 local time = clock()
 local reply = { NONCE, time }
@@ -54,7 +59,7 @@ local function parse(values)
       window = window,
       burst = values[at + 6],
       cost = values[at + 7],
-      enforced = values[at + 8] == 1,
+      mode = values[at + 8],
       now = now,
       held_for = now - time,
       taken = gives_back and { at = values[at + 10], reset_after = values[at + 11] },
@@ -68,9 +73,20 @@ local function parse(values)
   return hits
 end
 
+-- Takes what is left where a hit is denied for more.
+local function take_rest(hit, number)
+  local rest = hit.decision.remaining
+  if rest == 0 then return end
+  local state = hit.algorithm.load(hit, hit.now)
+  local taken = hit.algorithm.decide(state, hit, hit.now, rest)
+  hit.algorithm.commit(state, hit, hit.now, rest, taken, number)
+  hit.decision = hit.algorithm.decide(hit.algorithm.load(hit, hit.now), hit, hit.now, hit.cost)
+end
+
 -- The decisions of a request, or nil if its keys are of another window.
 local function answer(hits, intent, number)
-  local take, gives_back, all_allow = intent == 'take', intent == 'give_back', true
+  local take, each, gives_back = intent == 'take', intent == 'take_each', intent == 'give_back'
+  local all_allow, quota_allows = true, nil
   for i = 1, #hits do
     local hit = hits[i]
     if gives_back then
@@ -82,14 +98,22 @@ local function answer(hits, intent, number)
     hit.state = hit.algorithm.load(hit, hit.now)
     if not (hit.state.key or gives_back) then return nil end
     hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, hit.cost)
-    all_allow = all_allow and (hit.decision.outcome == ALLOWED or not hit.enforced)
+    local allows = hit.decision.outcome == ALLOWED
+    if hit.mode == QUOTA then
+      quota_allows = quota_allows or allows
+    elseif hit.mode == ENFORCED and not allows then
+      all_allow = false
+    end
   end
+  if quota_allows == false then all_allow = false end
 
   for i = 1, #hits do
     local hit = hits[i]
     local decision = hit.decision
-    if take and hit.cost > 0 and (all_allow or decision.outcome ~= ALLOWED) then
+    local takes = each or take and (all_allow or decision.outcome ~= ALLOWED)
+    if takes and hit.cost > 0 then
       hit.algorithm.commit(hit.state, hit, hit.now, hit.cost, decision, number)
+      if each and decision.outcome ~= ALLOWED then take_rest(hit, number) end
     elseif hit.cost > 0 then
       -- Nothing is taken: the outcome stands, the numbers are those of the state as it stays.
       hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, 0)

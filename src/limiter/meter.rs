@@ -25,7 +25,7 @@ impl Meter {
     pub(super) fn count(&self, decided: &RuleDecision, metrics: &Metrics) {
         let outcome = match (decided.mode, decided.decision.is_allowed()) {
             (_, true) => Outcome::Allowed,
-            (Mode::Enforced, false) => Outcome::Denied,
+            (Mode::Enforced | Mode::Quota, false) => Outcome::Denied,
             (Mode::Shadow, false) => Outcome::ShadowDenied,
         };
         let counter = || metrics.decisions.get_or_create_owned(&labels(decided, outcome));

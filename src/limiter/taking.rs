@@ -48,8 +48,10 @@ struct Taken<'a> {
     store: &'a Store,
     /// What the hits had for a limit, where that is not the rule's.
     limits: Option<SmallVec<[Limit; 2]>>,
-    /// With this intent; where one denies nothing was taken all the same.
+    /// With this intent; where they were refused nothing was taken all the same.
     intent: Intent,
+    /// Are others in other places? Then no place knows whether every quota denies.
+    is_part: bool,
 }
 
 type Positions = SmallVec<[usize; 2]>;
@@ -63,20 +65,25 @@ impl Taking<'_> {
     pub(super) async fn run(&self, intent: Intent) -> Result<SmallVec<[Settled; 2]>, CheckError> {
         let mut settled: SmallVec<[Settled; 2]> = SmallVec::from_elem(None, self.hits.len());
         let mut taken: SmallVec<[Taken<'_>; 1]> = SmallVec::new();
-        let mut intent = if self.is_banned { Intent::Look } else { intent };
-        for positions in self.by_place() {
-            let hits: SmallVec<[Hit<'_>; 2]> =
-                positions.iter().map(|position| self.hits[*position].hit).collect();
-            let decided = self.limiter.store.check(&hits, intent, self.deadline).await;
+        let mut intent = match intent {
+            Intent::Take if self.is_banned => Intent::Look,
+            intent => intent,
+        };
+        let places = self.by_place();
+        let is_part = places.len() > 1;
+        for positions in places {
+            let store = &self.limiter.store;
+            let part = Taken { positions, store, limits: None, intent, is_part };
+            let decided = store.check(&part.hits(self.hits), intent, self.deadline).await;
             let part = match decided {
                 Ok(decisions) => {
                     self.limiter.degradation.store_decides();
-                    for (position, decision) in positions.iter().zip(decisions) {
+                    for (position, decision) in part.positions.iter().zip(decisions) {
                         settled[*position] = Some((decision, Source::Store));
                     }
-                    Ok(Taken { positions, store: &self.limiter.store, limits: None, intent })
+                    Ok(part)
                 }
-                Err(error) => self.degrade(positions, &error, intent, &mut settled).await,
+                Err(error) => self.degrade(part, &error, &mut settled).await,
             };
             match part {
                 Ok(part) => taken.push(part),
@@ -107,21 +114,21 @@ impl Taking<'_> {
     }
 
     fn is_denied(&self, settled: &[Settled]) -> bool {
-        self.hits.iter().zip(settled).any(|(RuleHit { hit, .. }, settled)| {
-            let denies = settled.is_some_and(|(decision, _)| !decision.is_allowed());
-            hit.mode == Mode::Enforced && denies
-        })
+        let denials = self.hits.iter().zip(settled).map(|(RuleHit { hit, .. }, settled)| {
+            (hit.mode, settled.is_some_and(|(decision, _)| !decision.is_allowed()))
+        });
+        Mode::refuse(denials)
     }
 
     /// What the rules say about a store that did not decide these hits.
     async fn degrade(
         &self,
-        positions: Positions,
+        failed: Taken<'_>,
         error: &StoreError,
-        intent: Intent,
         settled: &mut [Settled],
     ) -> Result<Taken<'_>, CheckError> {
         let limiter = self.limiter;
+        let Taken { positions, intent, is_part, .. } = failed;
         match error {
             // After another place was asked it is a failure as others are.
             StoreError::Expired if settled.iter().all(Option::is_none) => {
@@ -167,9 +174,9 @@ impl Taking<'_> {
             };
             self.count(rule_hit.rule, policy, error);
         }
-        let intent = if denies { Intent::Look } else { intent };
+        let intent = if denies && intent == Intent::Take { Intent::Look } else { intent };
         let (store, limits) = (&limiter.fallback, Some(limits));
-        let taken = Taken { positions: alone, store, limits, intent };
+        let taken = Taken { positions: alone, store, limits, intent, is_part };
         let decisions = store.check(&taken.hits(self.hits), intent, Deadline::NEVER).await;
         for (position, decision) in taken.positions.iter().zip(decisions.unwrap_or_default()) {
             let rule = self.hits[*position].rule;
@@ -188,11 +195,10 @@ impl Taking<'_> {
                 .filter_map(|position| settled[*position].map(|(decision, _)| decision))
                 .collect();
             let hits = part.hits(self.hits);
-            // The place that denied has taken nothing of its own.
-            let passes = |(hit, decision): (&Hit<'_>, &Decision)| {
-                hit.mode == Mode::Shadow || decision.is_allowed()
-            };
-            if !hits.iter().zip(&decisions).all(passes) {
+            // The place that refused has taken nothing of its own.
+            let denials =
+                hits.iter().zip(&decisions).map(|(hit, one)| (hit.mode, !one.is_allowed()));
+            if Mode::refuse(denials) {
                 continue;
             }
             match part.store.give_back(&hits, &decisions).await {
@@ -232,7 +238,11 @@ impl Taken<'_> {
         let of = |(index, position): (usize, &usize)| {
             let hit = all[*position].hit;
             let limit = self.limits.as_ref().map_or(hit.limit, |limits| &limits[index]);
-            Hit { limit, ..hit }
+            let mode = match hit.mode {
+                Mode::Quota if self.is_part => Mode::Shadow,
+                mode => mode,
+            };
+            Hit { limit, mode, ..hit }
         };
         self.positions.iter().enumerate().map(of).collect()
     }

@@ -86,7 +86,7 @@ impl Verdict {
 
     /// May the request pass?
     pub fn is_allowed(&self) -> bool {
-        !self.decisions.iter().any(RuleDecision::stops)
+        !Mode::refuse(self.decisions.iter().map(RuleDecision::denial))
     }
 }
 
@@ -104,9 +104,14 @@ impl RuleDecision {
         }
     }
 
-    /// Does it stop the request?
+    /// Does it stop the request by itself?
     pub fn stops(&self) -> bool {
         self.mode == Mode::Enforced && !self.decision.is_allowed()
+    }
+
+    /// How it is enforced, and whether it denies.
+    pub(super) fn denial(&self) -> (Mode, bool) {
+        (self.mode, !self.decision.is_allowed())
     }
 }
 

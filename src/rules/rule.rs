@@ -67,6 +67,27 @@ pub enum Mode {
     Enforced,
     /// It is decided, counted and reported, and stops nobody.
     Shadow,
+    /// One of several quotas of a request: it is refused if all of them deny.
+    Quota,
+}
+
+impl Mode {
+    /// Do these rules, each with whether it denies, refuse a request: does an enforced one, or every
+    /// quota that there is?
+    pub fn refuse(denials: impl Iterator<Item = (Self, bool)>) -> bool {
+        let (mut quotas, mut denied_quotas) = (0, 0);
+        for (mode, denies) in denials {
+            match mode {
+                Self::Enforced if denies => return true,
+                Self::Enforced | Self::Shadow => {}
+                Self::Quota => {
+                    quotas += 1;
+                    denied_quotas += u32::from(denies);
+                }
+            }
+        }
+        quotas > 0 && quotas == denied_quotas
+    }
 }
 
 /// What a request meets when the store does not answer.

@@ -66,7 +66,7 @@ impl MemoryStore {
 
     /// Decides every hit and takes the units only if all allow. See [`super::Store::check`].
     pub fn check(&self, hits: &[Hit<'_>], intent: Intent) -> Decisions {
-        if let [hit] = hits {
+        if let ([hit], Intent::Take | Intent::Look) = (hits, intent) {
             let mut decisions = Decisions::new();
             decisions.push(self.check_one(hit, intent));
             return decisions;
@@ -82,18 +82,23 @@ impl MemoryStore {
             let found = shard.find(place.hash, hit.key.as_bytes());
             decisions.push(decide(shard, found, hit, moment, hit.cost));
         }
-        let stops = |(hit, decision): (&Hit<'_>, &Decision)| {
-            hit.mode == Mode::Enforced && !decision.is_allowed()
-        };
-        let all_allow = !hits.iter().zip(&decisions).any(stops);
+        let denials = hits.iter().zip(&decisions).map(|(hit, one)| (hit.mode, !one.is_allowed()));
+        let all_allow = !Mode::refuse(denials);
 
         for ((hit, place), decision) in hits.iter().zip(&places).zip(&mut decisions) {
             let shard = of(&mut shards, place);
             let moment = shard.moment(time, hit.limit.window());
             // What was committed before may have moved it.
             let found = shard.find(place.hash, hit.key.as_bytes());
-            let takes = intent == Intent::Take && (all_allow || !decision.is_allowed());
+            let takes = match intent {
+                Intent::Take => all_allow || !decision.is_allowed(),
+                Intent::TakeEach => true,
+                Intent::Look => false,
+            };
             settle(shard, place.hash, found, hit, moment, takes, decision);
+            if intent == Intent::TakeEach && !decision.is_allowed() {
+                take_rest(shard, place.hash, hit, moment, decision);
+            }
             decision.wait_longer(moment.held_for());
         }
         decisions
@@ -219,6 +224,20 @@ fn settle(
         hit.algorithm.commit(state, hit.limit, moment.now, hit.cost, decision);
         *decision
     });
+}
+
+/// Takes what is left where a hit is denied for more.
+fn take_rest(shard: &mut Shard, hash: u64, hit: &Hit<'_>, moment: Moment, denied: &mut Decision) {
+    let left = denied.remaining;
+    let Some(cost) = u32::try_from(left).ok().filter(|left| *left > 0).map(Cost::new) else {
+        return;
+    };
+    let rest = Hit { cost, ..*hit };
+    let found = shard.find(hash, hit.key.as_bytes());
+    let mut taken = decide(shard, found, &rest, moment, cost);
+    settle(shard, hash, found, &rest, moment, true, &mut taken);
+    let found = shard.find(hash, hit.key.as_bytes());
+    *denied = decide(shard, found, hit, moment, hit.cost);
 }
 
 fn give_back(

@@ -49,6 +49,9 @@ impl Hit<'_> {
 pub enum Intent {
     /// Take the units if every hit allows.
     Take,
+    /// Take the units of each hit that allows, whatever the others say; one that denies takes what
+    /// is left.
+    TakeEach,
     /// Take nothing: a dry run.
     Look,
 }

@@ -8,7 +8,9 @@ use rlaas::algorithm::{Algorithm, Decision};
 use rlaas::clock::{Clock, Deadline, ManualClock, Span, Timestamp};
 use rlaas::limiter::{CheckError, Limiter, Verdict};
 use rlaas::rules::{Draft, Grant, Request, RuleSet};
-use rlaas::store::{Hit, MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store};
+use rlaas::store::{
+    Hit, Intent, MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store,
+};
 use rlaas::telemetry::metrics::Metrics;
 use tokio::task::AbortHandle;
 
@@ -127,6 +129,22 @@ impl Service {
     /// Decides one request and takes nothing.
     pub async fn dry_run(&self, user: &str, cost: u64) -> Decision {
         self.verdict(user, Some(cost), true).await.expect("a verdict").deciding().decision
+    }
+
+    /// Decides one request in the store, with an intent of the test's choice.
+    pub async fn decide(&self, user: &str, cost: u64, intent: Intent) -> Decision {
+        let (attributes, cost) = (HashMap::new(), Some(cost));
+        let draft =
+            Draft { user_id: user, resource: "", attributes: &attributes, cost, dry_run: false };
+        let request = Request::new(draft).expect("a valid request");
+        let snapshot = self.limiter.snapshot();
+        let matches = snapshot.rules.matching(&request);
+        let [found] = matches.as_slice() else { panic!("several rules") };
+        let Grant::Limited(limit) = &found.grant else { panic!("a rule without a limit") };
+        let (algorithm, mode) = (found.rule.algorithm, found.rule.mode);
+        let hit = Hit { key: &found.key, algorithm, limit, cost: request.cost(), mode };
+        let decided = self.limiter.store().check(&[hit], intent, Deadline::NEVER).await;
+        decided.expect("a decision")[0]
     }
 
     /// Gives back what `taken` took for a request of this cost: a decision for each of its rules.

@@ -17,6 +17,7 @@ mod promise;
 mod redis_only;
 mod sliding_window_counter;
 mod sliding_window_log;
+mod take_each;
 
 use std::sync::Arc;
 

@@ -100,6 +100,11 @@ on_both_stores! {
         Rule { mode: Mode::Shadow, ..rule("trial", Algorithm::Gcra, 2, &[Part::UserId]) },
         rule("real", Algorithm::TokenBucket, 4, &[Part::UserId]),
     ]);
+    quotas_refuse_a_request_together: set(vec![
+        Rule { mode: Mode::Quota, ..rule("a", Algorithm::FixedWindow, 1, &[Part::UserId]) },
+        Rule { mode: Mode::Quota, ..rule("b", Algorithm::TokenBucket, 3, &[Part::UserId]) },
+        rule("c", Algorithm::Gcra, 9, &[Part::UserId]),
+    ]);
     the_closest_override_counts: with_overrides();
     the_default_rule_applies_where_no_other_is_enforced: RuleSet::new(
         Rule::default_of(Algorithm::FixedWindow, Limit::new(1, MINUTE).expect("a valid limit")),
@@ -192,6 +197,16 @@ async fn no_unit_is_lost_or_minted_by_many_clients(on: Service) {
     for (resource, taken) in resources {
         assert_eq!(left(&on, "x", resource, &[]).await[0], 20 - taken, "{resource}");
     }
+}
+
+async fn quotas_refuse_a_request_together(on: Service) {
+    for expected in [[0, 2, 8], [0, 1, 7], [0, 0, 6]] {
+        assert!(ask(&on, "alice", "", &[]).await.is_allowed());
+        assert_eq!(left(&on, "alice", "", &[]).await, expected);
+    }
+    let refused = ask(&on, "alice", "", &[]).await;
+    assert!(!refused.is_allowed());
+    assert_eq!(left(&on, "alice", "", &[]).await, [0, 0, 6]);
 }
 
 async fn a_shadow_counts_and_stops_nobody(on: Service) {

@@ -74,7 +74,7 @@ impl Attempt<'_> {
         let costs = || self.hits.iter().any(|hit| hit.cost != Cost::NONE);
         let takes = match self.purpose {
             Purpose::Check(Intent::Look) => false,
-            Purpose::Check(Intent::Take) | Purpose::GiveBack(_) => costs(),
+            Purpose::Check(Intent::Take | Intent::TakeEach) | Purpose::GiveBack(_) => costs(),
         };
         let mut left = Allowance {
             windows: WINDOW_ATTEMPTS,

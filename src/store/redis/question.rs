@@ -169,7 +169,7 @@ impl Question {
             hit.limit.window().as_micros(),
             hit.limit.burst(),
             hit.cost.units(),
-            u64::from(hit.mode == Mode::Enforced),
+            mode(hit.mode),
             seen.as_micros(),
         ] {
             self.say_number(number);
@@ -206,9 +206,19 @@ impl Purpose<'_> {
     const fn name(self) -> &'static str {
         match self {
             Self::Check(Intent::Take) => "take",
+            Self::Check(Intent::TakeEach) => "take_each",
             Self::Check(Intent::Look) => "look",
             Self::GiveBack(_) => "give_back",
         }
+    }
+}
+
+/// As `lua/check.lua` knows it.
+const fn mode(mode: Mode) -> u64 {
+    match mode {
+        Mode::Shadow => 0,
+        Mode::Enforced => 1,
+        Mode::Quota => 2,
     }
 }
 

@@ -1,0 +1,38 @@
+//! Each hit takes alone, whatever the others say; one that is denied takes what is left.
+
+use super::common::service::Service;
+use super::{on_each_algorithm_and_store, per};
+use rlaas::algorithm::Algorithm;
+use rlaas::clock::Span;
+use rlaas::store::Intent;
+
+const MINUTE: Span = Span::from_secs(60);
+
+on_each_algorithm_and_store! {
+    what_is_denied_takes_what_is_left: per(5, MINUTE);
+    what_fits_is_taken_as_ever: per(5, MINUTE);
+}
+
+async fn what_is_denied_takes_what_is_left(on: Service) {
+    on.check_cost("alice", 3).await;
+    let denied = on.decide("alice", 4, Intent::TakeEach).await;
+    assert_eq!((denied.is_allowed(), denied.remaining), (false, 0));
+    let after = on.check_cost("alice", 0).await;
+    assert_eq!(after.remaining, 0);
+    assert!(!on.check("alice").await.is_allowed());
+    // Until then, and not for longer.
+    on.at(120.0);
+    assert!(on.check_cost("alice", 4).await.is_allowed());
+}
+
+async fn what_fits_is_taken_as_ever(on: Service) {
+    let each = on.decide("alice", 2, Intent::TakeEach).await;
+    let all = on.decide("bob", 2, Intent::Take).await;
+    assert_eq!((each.is_allowed(), each.remaining), (true, 3));
+    assert_eq!((each.current_count, each.reset_after), (all.current_count, all.reset_after));
+    for left in [2, 1, 0, 0] {
+        assert_eq!(on.decide("alice", 1, Intent::TakeEach).await.remaining, left);
+    }
+    let attempts = if on.algorithm() == Algorithm::FixedWindow { 6 } else { 5 };
+    assert_eq!(on.check_cost("alice", 0).await.current_count, attempts);
+}
