@@ -8,7 +8,10 @@ use protox::Compiler;
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
     let mut compiler = Compiler::new(["proto"])?;
-    compiler.include_imports(true).include_source_info(true).open_file("ratelimit.proto")?;
+    compiler.include_imports(true).include_source_info(true);
+    for proto in ["ratelimit.proto", "envoy/service/ratelimit/v3/rls.proto"] {
+        compiler.open_file(proto)?;
+    }
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("ratelimit.bin"), compiler.encode_file_descriptor_set())?;
     tonic_prost_build::configure()

@@ -14,7 +14,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         &["prometheus_client", "quanta", "thiserror", "tracing", "tracing_subscriber"],
     ),
     ("algorithm", &["clock"], &["thiserror"]),
-    ("rules", &["algorithm"], &["thiserror", "smallvec"]),
+    ("rules", &["algorithm", "clock"], &["thiserror", "smallvec"]),
     (
         "store",
         &["rules", "algorithm", "clock", "telemetry"],
@@ -64,7 +64,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     (
         "config",
         &["server", "api", "limiter", "store", "rules", "algorithm", "clock", "telemetry"],
-        &["figment", "serde_saphyr", "humantime", "strsim", "thiserror"],
+        &["figment", "serde", "serde_saphyr", "humantime", "strsim", "thiserror"],
     ),
 ];
 

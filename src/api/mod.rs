@@ -4,6 +4,7 @@
 
 pub mod auth;
 mod deadline;
+pub mod envoy;
 mod facts;
 mod guard;
 mod headers;
@@ -20,6 +21,8 @@ use std::sync::Arc;
 use tonic::service::{Routes, RoutesBuilder};
 
 use self::auth::Auth;
+use self::envoy::EnvoySettings;
+use self::envoy::proto::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
 use self::guard::Guarded;
 use self::wire::service::RateLimitServiceServer;
 use crate::limiter::Limiter;
@@ -40,7 +43,7 @@ const MAX_MESSAGE: usize = 512 * 1024;
 
 const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ratelimit.bin"));
 
-/// The gRPC services: rate limiting, and reflection v1 and v1alpha.
+/// The gRPC services: rate limiting, that of Envoy, and reflection v1 and v1alpha.
 ///
 /// With `auth` rate limiting is for whom it admits. Reflection stays open: it shows the protocol,
 /// which is public, and no data.
@@ -48,9 +51,16 @@ const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ratelimit.b
 /// # Panics
 ///
 /// Never: the descriptors are made at build time.
-pub fn routes(limiter: &Arc<Limiter>, metrics: &Arc<Metrics>, auth: Option<&Arc<Auth>>) -> Routes {
+pub fn routes(
+    limiter: &Arc<Limiter>,
+    metrics: &Arc<Metrics>,
+    auth: Option<&Arc<Auth>>,
+    envoy: EnvoySettings,
+) -> Routes {
     let service = v1::Service::new(Arc::clone(limiter), Arc::clone(metrics));
     let service = RateLimitServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE);
+    let envoy = envoy::Service::new(Arc::clone(limiter), Arc::clone(metrics), envoy);
+    let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTORS)
@@ -58,8 +68,10 @@ pub fn routes(limiter: &Arc<Limiter>, metrics: &Arc<Metrics>, auth: Option<&Arc<
     };
     let mut routes = RoutesBuilder::default();
     match auth {
-        Some(auth) => routes.add_service(Guarded::new(service, Arc::clone(auth), v1::role_of)),
-        None => routes.add_service(service),
+        Some(auth) => routes
+            .add_service(Guarded::new(service, Arc::clone(auth), v1::role_of))
+            .add_service(Guarded::new(envoy, Arc::clone(auth), envoy::role_of)),
+        None => routes.add_service(service).add_service(envoy),
     };
     routes
         .add_service(reflection().build_v1().expect("the descriptors are made at build time"))

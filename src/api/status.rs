@@ -6,6 +6,7 @@ use tonic::Status;
 use super::auth::Refusal;
 use crate::limiter::CheckError;
 use crate::rules::InvalidRequest;
+use crate::rules::descriptors::InvalidDescriptor;
 
 impl From<InvalidRequest> for Status {
     fn from(error: InvalidRequest) -> Self {
@@ -22,10 +23,17 @@ impl From<Refusal> for Status {
     }
 }
 
+impl From<InvalidDescriptor> for Status {
+    fn from(error: InvalidDescriptor) -> Self {
+        Status::invalid_argument(error.to_string())
+    }
+}
+
 impl From<CheckError> for Status {
     fn from(error: CheckError) -> Self {
         match error {
             CheckError::StoreUnavailable(_) => Status::unavailable("store unavailable"),
+            CheckError::Descriptor(error) => error.into(),
             CheckError::Overloaded => Status::resource_exhausted("overloaded"),
             CheckError::Expired => Status::deadline_exceeded("deadline exceeded"),
         }

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{Config, Sources};
+use crate::config::{Config, Problems, Sources};
 
 const NO: u8 = 1;
 const NO_ANSWER: u8 = 2;
@@ -72,10 +72,13 @@ impl ConfigurationArgs {
 
 /// The configuration, or its problems on standard error and the exit code.
 fn load(sources: &Sources) -> Result<Config, ExitCode> {
-    Config::load(sources).map_err(|problems| {
-        eprintln!("{problems}");
-        ExitCode::from(WRONG_CONFIGURATION)
-    })
+    Config::load(sources).map_err(|problems| refuse(&problems))
+}
+
+/// Tells what is wrong.
+fn refuse(problems: &Problems) -> ExitCode {
+    eprintln!("{problems}");
+    ExitCode::from(WRONG_CONFIGURATION)
 }
 
 impl Cli {

@@ -27,6 +27,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 const TAKEN: &[&str] = &[
     "auth.",
     "rules[",
+    "envoy.files",
+    "envoy.count-refused",
     "rate-limiter.",
     "store.redis.username",
     "store.redis.password",
@@ -87,12 +89,18 @@ impl Reload {
         }
     }
 
-    async fn reload(&self) {
+    async fn reload(&mut self) {
         // Many rules take a while to read: not on the thread that carries requests.
         let sources = Arc::clone(&self.sources);
-        let loaded = spawn_blocking(move || Config::load(&sources).map_err(|all| all.to_string()));
+        let loaded = spawn_blocking(move || {
+            let (config, named) = Config::load_named(&sources);
+            (config.map_err(|all| all.to_string()), Some(named))
+        });
         // A panic while reading is a configuration that was not read.
-        let loaded = loaded.await.unwrap_or_else(|panic| Err(panic.to_string()));
+        let (loaded, named) = loaded.await.unwrap_or_else(|panic| (Err(panic.to_string()), None));
+        if let Some(named) = named {
+            self.watch.follow(named);
+        }
         match loaded {
             Ok(config) => {
                 self.name_what_needs_a_restart(&config.effective);

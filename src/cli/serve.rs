@@ -9,7 +9,7 @@ use tracing::{error, info, warn};
 
 use super::reload::Reload;
 use super::signals::Signals;
-use super::{ConfigurationArgs, INTERRUPTED, NO, load};
+use super::{ConfigurationArgs, INTERRUPTED, NO, refuse};
 use crate::api::auth::Auth;
 use crate::clock::Clock;
 use crate::config::{Config, Sources, StoreSettings, Watch, warnings};
@@ -22,11 +22,13 @@ use crate::telemetry::metrics::Metrics;
 pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
     let sources = args.sources();
     // Looked at before they are read: a change in between is seen.
-    let watch = Watch::new(sources.files.clone());
-    let config = match load(&sources) {
+    let mut watch = Watch::new(sources.files.clone());
+    let (config, named) = Config::load_named(&sources);
+    let config = match config {
         Ok(config) => config,
-        Err(code) => return code,
+        Err(problems) => return refuse(&problems),
     };
+    watch.follow(named);
     let logs = log::start(&config.telemetry.log);
     match serve(config, (sources, watch), logs) {
         Ok(code) => code,
@@ -56,7 +58,7 @@ fn serve(config: Config, sources: (Sources, Watch), logs: Logs) -> anyhow::Resul
         let auth = auth.map(Arc::new);
         let server =
             Server::bind(config.server, Arc::clone(&limiter), Arc::clone(&metrics)).await?;
-        let server = server.with_auth(auth.clone());
+        let server = server.with_auth(auth.clone()).with_envoy(config.envoy);
         let reload = Reload::new(sources, config.effective, Arc::clone(&limiter), metrics)?;
         let reload = reload.with_logs(logs).with_auth(auth);
         announce(&server, &limiter);

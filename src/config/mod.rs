@@ -5,6 +5,7 @@
 //! runs nothing.
 
 mod auth;
+mod envoy;
 mod problem;
 mod rules;
 mod section;
@@ -20,12 +21,13 @@ pub use section::Effective;
 pub use sources::Sources;
 pub use store::StoreSettings;
 pub use warnings::{Warning, warnings};
-pub use watch::Watch;
+pub use watch::{Seen, Watch};
 
 use std::time::Duration;
 
 use self::section::Section;
 use crate::api::auth::AuthSettings;
+use crate::api::envoy::EnvoySettings;
 use crate::limiter::DenyCacheSettings;
 use crate::rules::RuleSet;
 use crate::server::{ServerSettings, StoreHealth};
@@ -36,6 +38,8 @@ use crate::telemetry::TelemetrySettings;
 pub struct Config {
     /// Where and how to serve.
     pub server: ServerSettings,
+    /// How Envoy's service answers.
+    pub envoy: EnvoySettings,
     /// Who may call what.
     pub auth: AuthSettings,
     /// Where state lives.
@@ -57,20 +61,28 @@ impl Config {
     ///
     /// [`Problems`]: every one there is.
     pub fn load(sources: &Sources) -> Result<Self, Problems> {
+        Self::load_named(sources).0
+    }
+
+    /// The same, and the files that the sources name, valid or not: those that are to be watched
+    /// beside the sources.
+    pub fn load_named(sources: &Sources) -> (Result<Self, Problems>, Vec<Seen>) {
         let tree = sources.read();
         let mut root = tree.root();
+        let server = server(&mut root);
+        let envoy = envoy::read(&mut root);
         let config = Self {
-            server: server(&mut root),
+            server,
+            envoy: envoy.settings,
             auth: auth::read(&mut root),
             store: store::read(&mut root),
             deny_cache: deny_cache(&mut root),
             telemetry: telemetry::read(&mut root),
-            rules: rules::read(&mut root),
+            rules: rules::read(&mut root).with_descriptors(envoy.descriptors),
             effective: Vec::new(),
         };
         root.close();
-        let effective = tree.finish()?;
-        Ok(Self { effective, ..config })
+        (tree.finish().map(|effective| Self { effective, ..config }), envoy.files)
     }
 }
 

@@ -137,15 +137,20 @@ fn exception(mut section: Section<'_>, rate: Option<Rate>) -> Option<Override> {
 
 /// How many, per how long, by which algorithm.
 #[derive(Clone, Copy)]
-struct Rate {
-    algorithm: Algorithm,
-    units: u64,
-    window: Span,
+pub(super) struct Rate {
+    pub(super) algorithm: Algorithm,
+    pub(super) units: u64,
+    pub(super) window: Span,
 }
 
 impl Rate {
     /// The limit, unless it is not valid, which is told at its key.
-    fn limit(self, section: &Section<'_>, units_key: &str, burst: Option<u64>) -> Option<Limit> {
+    pub(super) fn limit(
+        self,
+        section: &Section<'_>,
+        units_key: &str,
+        burst: Option<u64>,
+    ) -> Option<Limit> {
         if !section.is_sound() {
             return None;
         }
@@ -192,12 +197,12 @@ fn matcher(section: &mut Section<'_>) -> Matcher {
 }
 
 /// What a request meets when the store fails.
-struct Failure {
-    policy: OnStoreFailure,
-    breaker_opens: bool,
+pub(super) struct Failure {
+    pub(super) policy: OnStoreFailure,
+    pub(super) breaker_opens: bool,
 }
 
-fn failure(section: &mut Section<'_>) -> Failure {
+pub(super) fn failure(section: &mut Section<'_>) -> Failure {
     const HALF: u32 = Share::WHOLE / 2;
     let share = section.optional("local-share", share);
     let half = || Share::new(HALF).expect("a half is a part");

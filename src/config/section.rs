@@ -197,6 +197,16 @@ impl<'a> Section<'a> {
         read.collect()
     }
 
+    /// These keys mean something, and are read elsewhere.
+    pub(super) fn know(&mut self, keys: &[&'static str]) {
+        self.known.extend_from_slice(keys);
+    }
+
+    /// Is the section there?
+    pub(super) fn is_given(&self) -> bool {
+        self.dict.is_some()
+    }
+
     /// Is `key` given?
     pub(super) fn has(&self, key: &str) -> bool {
         self.dict.is_some_and(|dict| dict.contains_key(key))
@@ -207,6 +217,11 @@ impl<'a> Section<'a> {
         // What is not given is missed where the rest of the section stands.
         let near = self.dict.and_then(|dict| dict.get(key).or_else(|| dict.values().next()));
         self.tree.refuse(near.map_or(Tag::Default, tag_of), &self.join(key), invalid.into());
+    }
+
+    /// Notes what is wrong elsewhere.
+    pub(super) fn note(&self, problem: Problem) {
+        self.tree.problems.borrow_mut().push(problem);
     }
 
     /// Has everything been valid so far?

@@ -69,8 +69,20 @@ impl Sources {
         for (key, value) in &self.arguments {
             layers.add("command line".to_owned(), nest(key, value.as_str().into()));
         }
-        Tree::new(layers.figment, layers.spellings, layers.problems)
+        layers.tree()
     }
+}
+
+/// Reads one text that nothing is layered with.
+pub(super) fn tree_of(origin: String, text: &str) -> Tree {
+    let mut layers = Layers::default();
+    layers.add_text(origin, text);
+    layers.tree()
+}
+
+/// Why a text is not YAML of this shape; without a snippet: it may hold a secret.
+pub(super) fn reason(error: &serde_saphyr::Error) -> String {
+    without_urls(&error.without_snippet().render_with_formatter(&UserMessageFormatter))
 }
 
 /// The key that an environment variable names, if it is one of ours.
@@ -107,23 +119,24 @@ pub(super) type Spellings = BTreeMap<(String, String), String>;
 
 impl Layers {
     fn add_file(&mut self, file: &Path) {
-        let text = match std::fs::read_to_string(file) {
-            Ok(text) => text,
+        match std::fs::read_to_string(file) {
+            Ok(text) => self.add_text(file.display().to_string(), &text),
             Err(error) => {
                 let reason = error.to_string();
-                return self.problems.push(Problem::Unreadable { file: file.to_owned(), reason });
-            }
-        };
-        let origin = file.display().to_string();
-        match serde_saphyr::from_str::<Option<Dict>>(&text) {
-            Ok(dict) => self.add(origin, dict.unwrap_or_default()),
-            Err(error) => {
-                // Without a snippet: the file may hold a secret.
-                let error = error.without_snippet();
-                let reason = without_urls(&error.render_with_formatter(&UserMessageFormatter));
-                self.problems.push(Problem::Syntax { origin, reason });
+                self.problems.push(Problem::Unreadable { file: file.to_owned(), reason });
             }
         }
+    }
+
+    fn add_text(&mut self, origin: String, text: &str) {
+        match serde_saphyr::from_str::<Option<Dict>>(text) {
+            Ok(dict) => self.add(origin, dict.unwrap_or_default()),
+            Err(error) => self.problems.push(Problem::Syntax { origin, reason: reason(&error) }),
+        }
+    }
+
+    fn tree(self) -> Tree {
+        Tree::new(self.figment, self.spellings, self.problems)
     }
 
     fn add(&mut self, origin: String, dict: Dict) {

@@ -5,13 +5,15 @@
 //! time. Looking costs microseconds, so nobody has to be told by the system.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The files of a configuration, as they were when last looked at.
 #[derive(Debug)]
 pub struct Watch {
     files: Vec<PathBuf>,
     seen: Vec<Option<Fingerprint>>,
+    /// How many of them are there for good.
+    own: usize,
     /// They had changed then: somebody may still be writing.
     is_fresh: bool,
 }
@@ -20,11 +22,34 @@ pub struct Watch {
 /// nanoseconds.
 type Fingerprint = (u64, u64, u64, i64, i64);
 
+/// A file that the configuration names, as it was before it was read.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    file: PathBuf,
+    fingerprint: Option<Fingerprint>,
+}
+
+impl Seen {
+    pub(super) fn now(file: &Path) -> Self {
+        Self { file: file.to_owned(), fingerprint: fingerprint(file) }
+    }
+}
+
 impl Watch {
     /// Looks at the files for the first time.
     pub fn new(files: Vec<PathBuf>) -> Self {
-        let seen = look(&files);
-        Self { files, seen, is_fresh: false }
+        let own = files.len();
+        Self { seen: look(&files), files, own, is_fresh: false }
+    }
+
+    /// Looks at these as well from now on, instead of those of an earlier call.
+    pub fn follow(&mut self, named: Vec<Seen>) {
+        self.files.truncate(self.own);
+        self.seen.truncate(self.own);
+        for Seen { file, fingerprint } in named {
+            self.files.push(file);
+            self.seen.push(fingerprint);
+        }
     }
 
     /// Has any file changed, and not gone on changing since the last look? A file that is being
@@ -38,11 +63,12 @@ impl Watch {
 }
 
 fn look(files: &[PathBuf]) -> Vec<Option<Fingerprint>> {
-    let fingerprint = |file: &PathBuf| {
-        let found = std::fs::metadata(file).ok()?;
-        Some((found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
-    };
-    files.iter().map(fingerprint).collect()
+    files.iter().map(|file| fingerprint(file)).collect()
+}
+
+fn fingerprint(file: &Path) -> Option<Fingerprint> {
+    let found = std::fs::metadata(file).ok()?;
+    Some((found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
 }
 
 #[cfg(test)]

@@ -1,12 +1,37 @@
 //! Counts the decisions of one rule: to look a counter up by its labels would cost more than to
 //! decide.
 
-use std::sync::OnceLock;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{RuleDecision, Source};
 use crate::rules::Mode;
 use crate::telemetry::metrics::{DecisionLabels, Metrics};
 use crate::telemetry::sharded::ShardedCounter;
+
+/// Most labels that tell values of requests, and the longest: metrics stay bounded whatever is sent.
+const MOST_DETAILED: usize = 1_000;
+const LONGEST_DETAILED: usize = 256;
+
+/// The counters of labels that tell values of requests, for as long as this process lives.
+#[derive(Debug, Default)]
+pub(super) struct DetailedMeters(Mutex<HashMap<Arc<str>, Arc<Meter>>>);
+
+impl DetailedMeters {
+    /// The counters of a label, and the label; none once there are too many: the rule counts then.
+    pub(super) fn meter(&self, label: &str) -> Option<(Arc<str>, Arc<Meter>)> {
+        let mut meters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((label, meter)) = meters.get_key_value(label) {
+            return Some((Arc::clone(label), Arc::clone(meter)));
+        }
+        if meters.len() >= MOST_DETAILED || label.len() > LONGEST_DETAILED {
+            return None;
+        }
+        let (label, meter): (Arc<str>, Arc<Meter>) = (label.into(), Arc::default());
+        meters.insert(Arc::clone(&label), Arc::clone(&meter));
+        Some((label, meter))
+    }
+}
 
 /// What a decision of a rule comes to.
 #[derive(Clone, Copy)]

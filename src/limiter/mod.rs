@@ -5,11 +5,13 @@
 
 mod degradation;
 mod deny_cache;
+mod descriptors;
 mod meter;
 mod taking;
 mod verdict;
 
 pub use deny_cache::{DenyCache, DenyCacheSettings};
+pub use descriptors::{DescriptorAnswer, DescriptorVerdict};
 pub use verdict::{RuleDecision, Source, Verdict};
 
 use std::collections::HashSet;
@@ -21,11 +23,12 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use self::degradation::Degradation;
-use self::meter::Meter;
+use self::meter::{DetailedMeters, Meter};
 use self::taking::{RuleHit, Settled, Taking};
 use self::verdict::uncounted;
 use crate::algorithm::{Algorithm, Cost, Decision, Outcome};
 use crate::clock::{Clock, Deadline};
+use crate::rules::descriptors::InvalidDescriptor;
 use crate::rules::{Grant, Match, Mode, OnStoreFailure, OwnedRequest, Request, RuleSet};
 use crate::store::{Hit, Intent, MemorySettings, MemoryStore, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
@@ -41,6 +44,7 @@ pub struct Limiter {
     fallback: Store,
     deny_cache: Option<DenyCache>,
     degradation: Degradation,
+    detailed_meters: DetailedMeters,
     metrics: Arc<Metrics>,
 }
 
@@ -53,12 +57,16 @@ pub struct Snapshot {
     pub revision: u64,
     /// What counts the decisions of each rule.
     meters: Vec<Meter>,
+    /// The same of rules for descriptors.
+    descriptor_meters: Vec<Meter>,
 }
 
 impl Snapshot {
     fn new(rules: RuleSet, revision: u64) -> Self {
-        let meters = rules.iter().map(|_| Meter::default()).collect();
-        Self { rules, revision, meters }
+        let meters = |count| std::iter::repeat_with(Meter::default).take(count).collect();
+        let (flat, of_descriptors) = (rules.iter().count(), rules.descriptors().count());
+        let (meters, descriptor_meters) = (meters(flat), meters(of_descriptors));
+        Self { rules, revision, meters, descriptor_meters }
     }
 }
 
@@ -71,6 +79,9 @@ pub enum CheckError {
     /// Too many requests wait for the store already.
     #[error("overloaded")]
     Overloaded,
+    /// A descriptor asks for what can't be had.
+    #[error(transparent)]
+    Descriptor(#[from] InvalidDescriptor),
     /// The caller's deadline was over before the store was asked.
     #[error("the deadline was over before the store was asked")]
     Expired,
@@ -89,6 +100,7 @@ impl Limiter {
             fallback: Store::Memory(fallback),
             deny_cache: None,
             degradation: Degradation::new(),
+            detailed_meters: DetailedMeters::default(),
             metrics,
         }
     }
@@ -165,10 +177,9 @@ impl Limiter {
 
     /// Does every rule have an answer when the store has none?
     pub fn decides_without_store(&self) -> bool {
-        self.snapshot
-            .load()
-            .rules
-            .iter()
+        let snapshot = self.snapshot.load();
+        let mut rules = snapshot.rules.iter().chain(snapshot.rules.descriptors().iter());
+        rules
             .all(|rule| rule.on_store_failure != OnStoreFailure::Error || rule.mode == Mode::Shadow)
     }
 

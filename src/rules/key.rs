@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use smallvec::SmallVec;
 
+use crate::clock::Span;
+
 /// Rule + matched values, as text: the name of the rule, a colon, then the id. The default rule has
 /// no name here.
 ///
@@ -44,6 +46,38 @@ impl Key {
         Self { text, id_at }
     }
 
+    /// The key of a descriptor: `envoy/` and the domain for a rule, which no name of one is, then its
+    /// keys and values in turn; and the window of a limit that a request brought along.
+    pub(super) fn of_descriptor<'a>(
+        domain: &str,
+        entries: impl Iterator<Item = (&'a str, IdValue<'a>)>,
+        window: Option<Span>,
+    ) -> Self {
+        let mut text = Text::new();
+        text.extend_from_slice(b"envoy/");
+        push_encoded(&mut text, domain);
+        text.push(b':');
+        let id_at = text.len();
+        for (key, value) in entries {
+            if text.len() > id_at {
+                text.push(b':');
+            }
+            push_encoded(&mut text, key);
+            text.push(b':');
+            match value {
+                IdValue::Own(value) => push_encoded(&mut text, value),
+                IdValue::Shared(pattern) => {
+                    text.extend_from_slice(b"%%");
+                    push_encoded(&mut text, pattern);
+                }
+            }
+        }
+        if let Some(window) = window {
+            text.extend_from_slice(format!(":%/{window}").as_bytes());
+        }
+        Self { text, id_at }
+    }
+
     /// The whole key, which is UTF-8.
     pub fn as_bytes(&self) -> &[u8] {
         &self.text
@@ -58,6 +92,16 @@ impl Key {
     pub fn id(&self) -> &str {
         as_text(&self.text[self.id_at..])
     }
+}
+
+/// What stands for the value of a descriptor's entry. Neither `%%` nor `%/` is how a value begins
+/// that is encoded.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum IdValue<'a> {
+    /// The value itself.
+    Own(&'a str),
+    /// The pattern that the value fits, with all that do.
+    Shared(&'a str),
 }
 
 fn as_text(bytes: &[u8]) -> &str {

@@ -3,6 +3,7 @@
 //! A [`RuleSet`] is a whole, valid, immutable snapshot; matching a [`Request`] against it is pure.
 //! This room knows nothing of stores and protocols.
 
+pub mod descriptors;
 mod key;
 mod matcher;
 mod pattern;
@@ -19,6 +20,8 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
+use self::descriptors::Descriptors;
+
 /// The rules in force: every one that matches applies, in no order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSet {
@@ -30,6 +33,7 @@ pub struct RuleSet {
     by_value: HashMap<Part, HashMap<String, Vec<usize>>>,
     /// The other rules: each request looks at all of them.
     others: Vec<usize>,
+    descriptors: Descriptors,
 }
 
 /// What one rule has to say about a request.
@@ -68,7 +72,18 @@ impl RuleSet {
                 }
             }
         }
-        Self { default, named, by_value, others }
+        Self { default, named, by_value, others, descriptors: Descriptors::default() }
+    }
+
+    /// The same rules, and these for requests by descriptors.
+    #[must_use]
+    pub fn with_descriptors(self, descriptors: Descriptors) -> Self {
+        Self { descriptors, ..self }
+    }
+
+    /// The rules for requests by descriptors.
+    pub fn descriptors(&self) -> &Descriptors {
+        &self.descriptors
     }
 
     /// The rules that `request` meets; the default rule where no other is enforced.

@@ -30,6 +30,7 @@ use self::protocol::Protocol;
 use self::workers::Workers;
 use crate::api;
 use crate::api::auth::Auth;
+use crate::api::envoy::EnvoySettings;
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
 
@@ -40,6 +41,7 @@ pub struct Server {
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
     auth: Option<Arc<Auth>>,
+    envoy: EnvoySettings,
     grpc: Vec<Listener>,
     http: Vec<Listener>,
 }
@@ -69,7 +71,8 @@ impl Server {
         let mut settings = settings;
         let grpc = listen("server.listen", &mut settings.listen).await?;
         let http = listen("server.http", &mut settings.http).await?;
-        Ok(Self { settings, limiter, metrics, auth: None, grpc, http })
+        let (auth, envoy) = (None, EnvoySettings::default());
+        Ok(Self { settings, limiter, metrics, auth, envoy, grpc, http })
     }
 
     /// The same for those alone whom `auth` admits; health, reflection, metrics and probes stay
@@ -77,6 +80,12 @@ impl Server {
     #[must_use]
     pub fn with_auth(self, auth: Option<Arc<Auth>>) -> Self {
         Self { auth, ..self }
+    }
+
+    /// Answers Envoy as these settings say.
+    #[must_use]
+    pub fn with_envoy(self, envoy: EnvoySettings) -> Self {
+        Self { envoy, ..self }
     }
 
     /// Where gRPC is answered.
@@ -97,7 +106,8 @@ impl Server {
     /// If a worker thread can't be started.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let (health, health_service) = HealthReports::new().await;
-        let services = api::routes(&self.limiter, &self.metrics, self.auth.as_ref());
+        let (auth, envoy) = (self.auth.as_ref(), self.envoy);
+        let services = api::routes(&self.limiter, &self.metrics, auth, envoy);
         let services = services.add_service(health_service);
         let pages = api::http::router(&self.metrics, health.ready());
         let mut grpc = Front::open(self.grpc, &Protocol::grpc(services), self.settings.workers)?;

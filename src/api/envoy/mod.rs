@@ -1,0 +1,222 @@
+//! `envoy.service.ratelimit.v3`: what meshes and gateways ask.
+//!
+//! **Source:** envoyproxy/envoy, `api/envoy/service/ratelimit/v3/rls.proto`; what it leaves open is as
+//! in envoyproxy/ratelimit, except where that server guesses or crashes.
+
+#[expect(missing_docs, clippy::pedantic, reason = "generated; documented in the protos")]
+pub mod proto;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::{Request, Response, Status};
+
+use self::proto::config::core::v3::HeaderValue;
+use self::proto::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use self::proto::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use self::proto::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use self::proto::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use self::proto::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
+use self::proto::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use self::proto::r#type::v3::RateLimitUnit;
+use super::auth::Role;
+use super::deadline::deadline;
+use super::headers::{LimitHeaders, retry_after};
+use crate::algorithm::{Cost, Outcome};
+use crate::clock::Span;
+use crate::limiter::{CheckError, DescriptorAnswer, DescriptorVerdict, Limiter, Source};
+use crate::rules::descriptors::{Asked, DescriptorRequest, Hits, InvalidDescriptor, LimitOverride};
+use crate::rules::{Grant, Mode};
+use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
+use crate::telemetry::sharded::Timing;
+
+/// How Envoy's service answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnvoySettings {
+    /// The longest that an answer may take.
+    pub deadline: Duration,
+    /// What it has Envoy add to responses.
+    pub response_headers: LimitHeaders,
+}
+
+impl Default for EnvoySettings {
+    fn default() -> Self {
+        let deadline = Duration::from_millis(15);
+        Self { deadline, response_headers: LimitHeaders::None }
+    }
+}
+
+/// `envoy.service.ratelimit.v3.RateLimitService`. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct Service {
+    limiter: Arc<Limiter>,
+    metrics: Arc<Metrics>,
+    timing: Timing,
+    settings: EnvoySettings,
+}
+
+impl Service {
+    /// Answers by what `limiter` decides.
+    pub fn new(limiter: Arc<Limiter>, metrics: Arc<Metrics>, settings: EnvoySettings) -> Self {
+        let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: "envoy" });
+        Self { limiter, metrics, timing, settings }
+    }
+
+    fn count_rejected(&self, error: InvalidDescriptor) -> Status {
+        self.metrics.rejected.get_or_create(&ReasonLabels { reason: error.field() }).inc();
+        error.into()
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimitService for Service {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let timer = self.timing.start();
+        let deadline = deadline(request.metadata()).or_within(self.settings.deadline);
+        let asked = parse(request.get_ref()).map_err(|error| self.count_rejected(error))?;
+        let verdict = self.limiter.check_descriptors(&asked, deadline).await;
+        timer.stop();
+        match verdict {
+            Ok(verdict) => Ok(Response::new(respond(&verdict, self.settings.response_headers))),
+            Err(CheckError::Descriptor(error)) => Err(self.count_rejected(error)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The role that every method needs.
+pub(super) fn role_of(_method: &str) -> Role {
+    Role::Check
+}
+
+fn parse(request: &RateLimitRequest) -> Result<DescriptorRequest<'_>, InvalidDescriptor> {
+    if request.descriptors.len() > DescriptorRequest::MAX_DESCRIPTORS {
+        return Err(InvalidDescriptor::Descriptors);
+    }
+    let hits = u64::from(request.hits_addend.max(1));
+    let descriptors = request.descriptors.iter().enumerate();
+    let asked = descriptors.map(|(index, descriptor)| parse_one(index, descriptor, hits));
+    DescriptorRequest::new(&request.domain, asked.collect::<Result<_, _>>()?)
+}
+
+/// `hits` is what the request says for descriptors that say nothing.
+fn parse_one(
+    index: usize,
+    descriptor: &RateLimitDescriptor,
+    hits: u64,
+) -> Result<Asked<'_>, InvalidDescriptor> {
+    let units = u32::try_from(descriptor.hits_addend.unwrap_or(hits));
+    let cost = Cost::new(units.map_err(|_| InvalidDescriptor::Hits { index })?);
+    let limit = descriptor.limit.map(|limit| parse_override(index, limit));
+    Ok(Asked {
+        entries: descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect(),
+        limit: limit.transpose()?,
+        hits: if descriptor.is_negative_hits { Hits::GiveBack(cost) } else { Hits::Take(cost) },
+    })
+}
+
+fn parse_override(
+    index: usize,
+    limit: RateLimitOverride,
+) -> Result<LimitOverride, InvalidDescriptor> {
+    let seconds = match limit.unit() {
+        RateLimitUnit::Second => 1,
+        RateLimitUnit::Minute => MINUTE,
+        RateLimitUnit::Hour => HOUR,
+        RateLimitUnit::Day => DAY,
+        RateLimitUnit::Month => MONTH,
+        RateLimitUnit::Year => YEAR,
+        RateLimitUnit::Unknown => return Err(InvalidDescriptor::Unit { index }),
+    };
+    LimitOverride::new(limit.requests_per_unit.into(), Span::from_secs(seconds))
+        .map_err(|error| InvalidDescriptor::Limit { index, error })
+}
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+const WEEK: u64 = 7 * DAY;
+const MONTH: u64 = 30 * DAY;
+const YEAR: u64 = 365 * DAY;
+
+fn respond(verdict: &DescriptorVerdict, headers: LimitHeaders) -> RateLimitResponse {
+    let is_allowed = verdict.is_allowed();
+    RateLimitResponse {
+        overall_code: if is_allowed { Code::Ok } else { Code::OverLimit }.into(),
+        statuses: verdict.answers.iter().map(|answer| status(answer.as_ref())).collect(),
+        response_headers_to_add: response_headers(verdict, headers),
+        ..RateLimitResponse::default()
+    }
+}
+
+fn response_headers(verdict: &DescriptorVerdict, headers: LimitHeaders) -> Vec<HeaderValue> {
+    if headers == LimitHeaders::None {
+        return Vec::new();
+    }
+    let Some(folded) = verdict.folded() else { return Vec::new() };
+    let header = |(key, value): (&str, String)| HeaderValue {
+        key: key.to_owned(),
+        value,
+        raw_value: Vec::new(),
+    };
+    headers.of(&folded).into_iter().chain(retry_after(&folded)).map(header).collect()
+}
+
+/// Where no rule applies, and for what is unlimited, there is no limit to tell.
+fn status(answer: Option<&DescriptorAnswer>) -> DescriptorStatus {
+    let Some(DescriptorAnswer { decided, window, limit_name }) = answer else {
+        return DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
+    };
+    let units = match decided.grant {
+        Grant::Limited(limit) => limit.units(),
+        Grant::Banned => 0,
+        Grant::Unlimited => {
+            let limit_remaining = u32::MAX;
+            let code = Code::Ok.into();
+            return DescriptorStatus { code, limit_remaining, ..DescriptorStatus::default() };
+        }
+    };
+    let passes = decided.decision.is_allowed() || decided.mode == Mode::Shadow;
+    DescriptorStatus {
+        code: if passes { Code::Ok } else { Code::OverLimit }.into(),
+        current_limit: Some(RateLimit {
+            name: limit_name.as_deref().unwrap_or_default().to_owned(),
+            requests_per_unit: u32::try_from(units).unwrap_or(u32::MAX),
+            unit: unit(*window).into(),
+        }),
+        limit_remaining: u32::try_from(decided.decision.remaining).unwrap_or(u32::MAX),
+        duration_until_reset: until_reset(answer),
+    }
+}
+
+/// In whole seconds, rounded up: Envoy tells its clients no parts of one.
+fn until_reset(answer: Option<&DescriptorAnswer>) -> Option<prost_types::Duration> {
+    let decided = &answer?.decided;
+    let span = match (decided.source, decided.decision.outcome) {
+        (Source::FailOpen, _) => return None,
+        (Source::FailClosed, Outcome::Denied { retry_after }) => retry_after,
+        _ => decided.decision.reset_after,
+    };
+    let seconds = i64::try_from(span.as_secs_ceil()).unwrap_or(i64::MAX);
+    Some(prost_types::Duration { seconds, nanos: 0 })
+}
+
+/// The unit of a window; a window that is none has none.
+fn unit(window: Span) -> Unit {
+    match window.as_micros() {
+        1_000_000 => Unit::Second,
+        micros if !micros.is_multiple_of(1_000_000) => Unit::Unknown,
+        micros => match micros / 1_000_000 {
+            MINUTE => Unit::Minute,
+            HOUR => Unit::Hour,
+            DAY => Unit::Day,
+            WEEK => Unit::Week,
+            MONTH => Unit::Month,
+            YEAR => Unit::Year,
+            _ => Unit::Unknown,
+        },
+    }
+}

@@ -1,0 +1,136 @@
+//! `rate_limit`: the limit of a descriptor, with what this service can do beyond its source.
+
+use figment::value::Value;
+
+use crate::algorithm::{Algorithm, Limit};
+use crate::clock::Span;
+use crate::config::rules::{Rate, failure};
+use crate::config::section::Section;
+use crate::config::values::{self, Invalid, Read};
+use crate::rules::descriptors::DescriptorRule;
+use crate::rules::{Grant, Matcher, Mode, Rule};
+
+/// Units of time and their seconds: a month has 30 days and a year 365, as in the source.
+const UNITS: [(&str, u64); 7] = [
+    ("second", 1),
+    ("minute", 60),
+    ("hour", 60 * 60),
+    ("day", 24 * 60 * 60),
+    ("week", 7 * 24 * 60 * 60),
+    ("month", 30 * 24 * 60 * 60),
+    ("year", 365 * 24 * 60 * 60),
+];
+
+/// The rule that `rate_limit` makes of a descriptor; none if there is none, or it has a problem,
+/// which is told.
+pub(super) fn read(
+    descriptor: &mut Section<'_>,
+    label: &str,
+    mode: Mode,
+    is_detailed: bool,
+) -> Option<DescriptorRule> {
+    let mut section = descriptor.section("rate-limit");
+    if !section.is_given() {
+        return None;
+    }
+    let name = section.optional("name", text).filter(|name| !name.is_empty());
+    let replaces = replaces(&mut section, name.as_deref());
+    let algorithm = section.optional("algorithm", values::algorithm);
+    let algorithm = algorithm.unwrap_or(Algorithm::FixedWindow);
+    let unlimited = section.optional("unlimited", values::boolean).unwrap_or(false);
+    let window = window(&mut section, unlimited);
+    let requests = section.optional("requests-per-unit", |value| {
+        values::whole(value, 0..=Limit::MAX_UNITS, Invalid::new("valid is 0 to 1000000000"))
+    });
+    let burst = section.optional("burst", |value| {
+        values::whole(value, 1..=Limit::MAX_UNITS, Invalid::new("valid is 1 to 1000000000"))
+    });
+    let failure = failure(&mut section);
+    let grant = match (unlimited, requests, window) {
+        (true, _, _) => Some(Grant::Unlimited),
+        (false, Some(0), Some(_)) => Some(Grant::Banned),
+        (false, Some(units), Some(window)) => {
+            let rate = Rate { algorithm, units, window };
+            rate.limit(&section, "requests-per-unit", burst).map(Grant::Limited)
+        }
+        (false, None, _) if !section.has("requests-per-unit") => {
+            section.refuse("requests-per-unit", Invalid::new("missing"));
+            None
+        }
+        (false, _, _) => None,
+    };
+    section.close();
+    let rule = Rule {
+        name: label.into(),
+        matcher: Matcher::default(),
+        key_by: Vec::new(),
+        algorithm,
+        grant: grant?,
+        overrides: Vec::new(),
+        mode,
+        on_store_failure: failure.policy,
+        breaker_opens: failure.breaker_opens,
+    };
+    let (name, window) = (name.map(Into::into), window.unwrap_or(Span::ZERO));
+    Some(DescriptorRule { rule, name, replaces, window, is_detailed })
+}
+
+/// `unit`, with `unit_multiplier`; or `window`.
+fn window(section: &mut Section<'_>, unlimited: bool) -> Option<Span> {
+    let unit = section.optional("unit", unit);
+    let multiplier = section.optional("unit-multiplier", values::count(u32::MAX));
+    let window = section.optional("window", values::window);
+    if unlimited {
+        for key in ["unit", "unit-multiplier", "window"] {
+            if section.has(key) {
+                section.refuse(key, Invalid::new("valid only without unlimited: true"));
+            }
+        }
+        return None;
+    }
+    match (section.has("unit"), section.has("window")) {
+        (true, true) => section.refuse("window", Invalid::new("give either unit or window")),
+        (false, true) if section.has("unit-multiplier") => {
+            section.refuse("unit-multiplier", Invalid::new("valid only with unit"));
+        }
+        (false, false) => section.refuse("unit", Invalid::new("missing")),
+        _ => {}
+    }
+    let seconds = unit.map(|unit| unit * u64::from(multiplier.unwrap_or(1)));
+    if let Some(seconds) = seconds
+        && Limit::new(1, Span::from_secs(seconds.min(1 << 32))).is_err()
+    {
+        section.refuse("unit-multiplier", Invalid::new("valid is a window of up to 366d"));
+        return None;
+    }
+    seconds.map(Span::from_secs).or(window)
+}
+
+/// Names of rules, each in a section of its own.
+fn replaces(section: &mut Section<'_>, own: Option<&str>) -> Vec<std::sync::Arc<str>> {
+    let mut names = Vec::new();
+    for mut replaced in section.list("replaces") {
+        match replaced.required("name", text) {
+            Some(name) if name.is_empty() || Some(name.as_str()) == own => {
+                replaced.refuse("name", Invalid::new("valid is the name of another limit"));
+            }
+            Some(name) => names.push(name.into()),
+            None => {}
+        }
+        replaced.close();
+    }
+    names
+}
+
+fn unit(value: &Value) -> Read<u64> {
+    let given = values::scalar(value).unwrap_or_default().to_ascii_lowercase();
+    let found = UNITS.iter().find(|(name, _)| *name == given);
+    let (name, seconds) =
+        found.ok_or(Invalid::new("valid is second, minute, hour, day, week, month or year"))?;
+    Ok((*seconds, (*name).to_owned()))
+}
+
+fn text(value: &Value) -> Read<String> {
+    let text = values::scalar(value).ok_or(Invalid::new("valid is a text"))?;
+    Ok((text.clone(), text))
+}

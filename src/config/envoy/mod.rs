@@ -1,0 +1,106 @@
+//! The section `envoy`, and the files of envoyproxy/ratelimit that it names.
+
+mod file;
+mod limit;
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use figment::value::Value;
+
+use super::problem::Problem;
+use super::section::Section;
+use super::values::{self, Invalid, Read};
+use super::watch::Seen;
+use crate::api::LimitHeaders;
+use crate::api::envoy::EnvoySettings;
+use crate::rules::descriptors::{Counting, Descriptor, Descriptors};
+
+/// What the section says.
+pub(super) struct Envoy {
+    pub(super) settings: EnvoySettings,
+    pub(super) descriptors: Descriptors,
+    /// The files and folders as they were before they were read.
+    pub(super) files: Vec<Seen>,
+}
+
+/// The trees of all files so far.
+#[derive(Default)]
+struct Domains(BTreeMap<String, Siblings>);
+
+/// Descriptors of one level, no two with the same key and value.
+#[derive(Default)]
+struct Siblings {
+    descriptors: Vec<Descriptor>,
+    taken: HashSet<(String, Option<String>)>,
+}
+
+pub(super) fn read(root: &mut Section<'_>) -> Envoy {
+    const VALID_DEADLINE: &str = "valid is a duration from 1ms to 1h, such as 15ms";
+    let mut section = root.section("envoy");
+    let paths = section.read("files", "", paths);
+    let deadline = section.read("deadline", "15ms", |value| {
+        let range = Duration::from_millis(1)..=Duration::from_hours(1);
+        values::duration(value, range, VALID_DEADLINE)
+    });
+    let count_refused = section.read("count-refused", "false", values::boolean);
+    let response_headers = section.read("response-headers", "none", |value| {
+        let words = [
+            ("none", LimitHeaders::None),
+            ("draft", LimitHeaders::Draft),
+            ("legacy", LimitHeaders::Legacy),
+            ("both", LimitHeaders::Both),
+        ];
+        values::word(value, &words)
+    });
+    section.close();
+
+    let mut domains = Domains::default();
+    let mut files = Vec::new();
+    for path in paths {
+        files.push(Seen::now(&path));
+        for file in listed(&path, root) {
+            // A folder tells only which files it has.
+            files.push(Seen::now(&file));
+            file::read(&file, &mut domains, root);
+        }
+    }
+    let counting = if count_refused { Counting::EachAlone } else { Counting::AllOrNothing };
+    let domains = domains.0.into_iter().map(|(name, of)| (name, of.descriptors)).collect();
+    let settings = EnvoySettings { deadline, response_headers };
+    Envoy { settings, descriptors: Descriptors::new(domains, counting), files }
+}
+
+/// A file itself; of a folder its YAML files, by name.
+fn listed(path: &Path, root: &Section<'_>) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_owned()];
+    }
+    let is_yaml = |file: &PathBuf| {
+        file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+    };
+    match std::fs::read_dir(path) {
+        Ok(entries) => {
+            let mut files: Vec<PathBuf> =
+                entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_yaml).collect();
+            files.sort();
+            files
+        }
+        Err(error) => {
+            root.note(Problem::Unreadable { file: path.to_owned(), reason: error.to_string() });
+            Vec::new()
+        }
+    }
+}
+
+/// A path, or several; an empty text is none.
+fn paths(value: &Value) -> Read<Vec<PathBuf>> {
+    let none = matches!(value, Value::Array(_, items) if items.is_empty());
+    if none || value.as_str() == Some("") {
+        return Ok((Vec::new(), "[]".to_owned()));
+    }
+    let texts = values::texts(value).map_err(|_| Invalid::new("valid is a list of paths"))?;
+    let shown = format!("[{}]", texts.join(", "));
+    Ok((texts.into_iter().map(PathBuf::from).collect(), shown))
+}

@@ -1,0 +1,278 @@
+//! Descriptor rules: trees of keys and values by domain, as envoyproxy/ratelimit has them.
+//!
+//! A request names a domain and descriptors, each a path of keys and values; each meets at most one
+//! rule, which stands at the same depth of the tree. To look that up is pure, and costs a few
+//! look-ups for each entry, however many rules there are.
+//!
+//! **Source:** envoyproxy/ratelimit, "Configuration".
+
+mod request;
+mod tree;
+
+pub use request::{Asked, DescriptorRequest, Hits, InvalidDescriptor, LimitOverride};
+pub use tree::Descriptor;
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use self::tree::{Level, Path};
+use super::key::IdValue;
+use super::{Grant, Key, Mode, Rule};
+use crate::algorithm::{Algorithm, Limit};
+use crate::clock::Span;
+
+/// The descriptor rules in force, by domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Descriptors {
+    domains: HashMap<String, Domain>,
+    /// Those of the trees, then one for each domain.
+    entries: Vec<Entry>,
+    /// How many stand in trees.
+    in_trees: usize,
+    counting: Counting,
+}
+
+/// What a request takes that is refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counting {
+    /// Nothing, of any descriptor.
+    #[default]
+    AllOrNothing,
+    /// From every descriptor by itself, as envoyproxy/ratelimit counts; from one that denies what
+    /// is left.
+    EachAlone,
+}
+
+/// A rule that stands in a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescriptorRule {
+    /// Algorithm, grant and policies. Its name is its path as configured ([`label`]); it has no
+    /// matcher and no key of its own.
+    pub rule: Rule,
+    /// What answers and `replaces` of other rules call it.
+    pub name: Option<Arc<str>>,
+    /// The rules that do not apply where this one does.
+    pub replaces: Vec<Arc<str>>,
+    /// The window of its limit, even where that is 0.
+    pub window: Span,
+    /// Do metrics tell the values that requests have?
+    pub is_detailed: bool,
+}
+
+/// What a descriptor meets.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Where the rule stands in [`Descriptors::count`].
+    pub position: usize,
+    /// Has the request a limit of its own?
+    pub is_override: bool,
+    /// What is granted.
+    pub grant: Grant,
+    /// Per how long, even where that is nothing.
+    pub window: Span,
+    /// Names the state.
+    pub key: Key,
+    /// The rule with the values of the request, where its metrics tell them.
+    pub detailed_label: Option<String>,
+    /// What is to be taken.
+    pub hits: Hits,
+}
+
+/// What each descriptor of a request meets, in order.
+pub type AllFound = SmallVec<[Option<Found>; 2]>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Domain {
+    top: Level,
+    /// The entry of limits that requests bring along where no rule stands.
+    others: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    of: DescriptorRule,
+    /// The rule for limits that requests bring along, where it differs: these are enforced.
+    enforced: Option<Box<Rule>>,
+}
+
+impl Descriptors {
+    /// Indexes the trees of each domain. Of the descriptors of a level no two may have the same key
+    /// and value.
+    pub fn new(domains: Vec<(String, Vec<Descriptor>)>, counting: Counting) -> Self {
+        let mut rules = Vec::new();
+        let mut tops = Vec::new();
+        for (domain, descriptors) in domains {
+            tops.push((domain, Level::new(descriptors, &mut rules)));
+        }
+        let in_trees = rules.len();
+        let mut domains = HashMap::new();
+        for (domain, top) in tops {
+            rules.push(DescriptorRule::of_domain(&domain));
+            domains.insert(domain, Domain { top, others: rules.len() - 1 });
+        }
+        let entries = rules.into_iter().map(Entry::new).collect();
+        Self { domains, entries, in_trees, counting }
+    }
+
+    /// What a request takes that is refused.
+    pub fn counting(&self) -> Counting {
+        self.counting
+    }
+
+    /// The rules that stand in trees.
+    pub fn iter(&self) -> impl Iterator<Item = &Rule> {
+        self.entries[..self.in_trees].iter().map(|entry| &entry.of.rule)
+    }
+
+    /// How many rules there are: those in trees, and one for each domain.
+    pub fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The rule that was found.
+    pub fn rule(&self, found: &Found) -> &Rule {
+        let Entry { of, enforced } = &self.entries[found.position];
+        match enforced {
+            Some(enforced) if found.is_override => enforced,
+            _ => &of.rule,
+        }
+    }
+
+    /// The name of the limit that was found; one that a request brought along has none.
+    pub fn limit_name(&self, found: &Found) -> Option<&Arc<str>> {
+        self.entries[found.position].of.name.as_ref().filter(|_| !found.is_override)
+    }
+
+    /// What each descriptor meets; rules that another one of them replaces are met by none.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidDescriptor`] if what is asked for can't be had from the algorithm of a rule.
+    pub fn meet(&self, request: &DescriptorRequest<'_>) -> Result<AllFound, InvalidDescriptor> {
+        let asked = request.descriptors();
+        let Some(domain) = self.domains.get(request.domain()) else {
+            return Ok(asked.iter().map(|_| None).collect());
+        };
+        let mut all = AllFound::with_capacity(asked.len());
+        for (index, asked) in asked.iter().enumerate() {
+            all.push(self.meet_one(request.domain(), domain, asked, index)?);
+        }
+        self.drop_replaced(&mut all);
+        Ok(all)
+    }
+
+    fn meet_one(
+        &self,
+        name: &str,
+        domain: &Domain,
+        asked: &Asked<'_>,
+        index: usize,
+    ) -> Result<Option<Found>, InvalidDescriptor> {
+        let path = domain.top.walk(&asked.entries);
+        let position = path.last().and_then(|step| step.node.rule);
+        let found = match (asked.limit, position) {
+            (None, None) => return Ok(None),
+            (None, Some(position)) => self.by_rule(position, name, &path, asked),
+            (Some(limit), position) => {
+                let position = position.unwrap_or(domain.others);
+                Self::by_override(limit, position, name, asked)
+            }
+        };
+        let algorithm = self.rule(&found).algorithm;
+        if let Grant::Limited(limit) = &found.grant {
+            algorithm.accepts(limit).map_err(|error| InvalidDescriptor::Limit { index, error })?;
+        }
+        if matches!(asked.hits, Hits::GiveBack(_)) && algorithm == Algorithm::SlidingWindowLog {
+            return Err(InvalidDescriptor::NegativeHits { index });
+        }
+        Ok(Some(found))
+    }
+
+    fn by_rule(&self, position: usize, domain: &str, path: &Path<'_>, asked: &Asked<'_>) -> Found {
+        let DescriptorRule { rule, window, is_detailed, .. } = &self.entries[position].of;
+        let values = path.iter().map(|step| (step.key, step.id_value()));
+        Found {
+            position,
+            is_override: false,
+            grant: rule.grant,
+            window: *window,
+            key: Key::of_descriptor(domain, values, None),
+            detailed_label: tree::detailed_label(domain, path, *is_detailed),
+            hits: asked.hits,
+        }
+    }
+
+    /// A limit that the request brings along has a state of its own, for each window: that of the
+    /// rule in the tree counts by another one.
+    fn by_override(
+        limit: LimitOverride,
+        position: usize,
+        domain: &str,
+        asked: &Asked<'_>,
+    ) -> Found {
+        let values = asked.entries.iter().map(|(key, value)| (*key, IdValue::Own(value)));
+        Found {
+            position,
+            is_override: true,
+            grant: limit.grant(),
+            window: limit.window(),
+            key: Key::of_descriptor(domain, values, Some(limit.window())),
+            detailed_label: None,
+            hits: asked.hits,
+        }
+    }
+
+    fn drop_replaced(&self, all: &mut AllFound) {
+        let of_trees = all.iter().flatten().filter(|found| !found.is_override);
+        let replaced: SmallVec<[&Arc<str>; 4]> =
+            of_trees.flat_map(|found| &self.entries[found.position].of.replaces).collect();
+        if replaced.is_empty() {
+            return;
+        }
+        for one in all {
+            let name = one.as_ref().and_then(|found| self.limit_name(found));
+            let is_limited = one.as_ref().is_some_and(|found| found.grant != Grant::Unlimited);
+            if is_limited && name.is_some_and(|name| replaced.contains(&name)) {
+                *one = None;
+            }
+        }
+    }
+}
+
+impl DescriptorRule {
+    /// Stands in for a rule where a request brings its own limit.
+    fn of_domain(domain: &str) -> Self {
+        let limit = Limit::new(1, Limit::MAX_WINDOW).expect("a valid limit");
+        let rule = Rule::default_of(Algorithm::FixedWindow, limit);
+        Self {
+            rule: Rule { name: domain.into(), key_by: Vec::new(), ..rule },
+            name: None,
+            replaces: Vec::new(),
+            window: limit.window(),
+            is_detailed: false,
+        }
+    }
+}
+
+impl Entry {
+    fn new(of: DescriptorRule) -> Self {
+        let differs = of.rule.mode != Mode::Enforced;
+        let enforced = || Box::new(Rule { mode: Mode::Enforced, ..of.rule.clone() });
+        Self { enforced: differs.then(enforced), of }
+    }
+}
+
+/// A path as metrics name it: `domain.key_value.key`.
+pub fn label<'a>(domain: &str, path: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> String {
+    let mut label = domain.to_owned();
+    for (key, value) in path {
+        let _infallible = write!(label, ".{key}");
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            let _infallible = write!(label, "_{value}");
+        }
+    }
+    label
+}

@@ -1,0 +1,182 @@
+//! The tree of one domain: at each level exact values before patterns before keys alone.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use super::{DescriptorRule, label};
+use crate::rules::key::IdValue;
+
+/// A descriptor as configured, with those below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Its key.
+    pub key: String,
+    /// The value that it wants, in which each `*` stands for any text; any value if absent.
+    pub value: Option<String>,
+    /// Do all values that fit a pattern share one state?
+    pub shares: bool,
+    /// Do metrics tell the value that a request has?
+    pub tells_value: bool,
+    /// What applies to requests that end here.
+    pub rule: Option<DescriptorRule>,
+    /// What may follow.
+    pub below: Vec<Descriptor>,
+}
+
+/// The descriptors that may come next, by their keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Level(HashMap<String, Choices>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Choices {
+    exact: HashMap<String, Node>,
+    /// In the order of the file: the first that fits counts.
+    patterns: Vec<(Wildcard, Node)>,
+    alone: Option<Box<Node>>,
+}
+
+/// A descriptor in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Node {
+    /// Where its rule stands.
+    pub(super) rule: Option<usize>,
+    value: Option<String>,
+    shares: bool,
+    tells_value: bool,
+    below: Level,
+}
+
+/// A text in which each `*` stands for any text: what is between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wildcard(Vec<String>);
+
+/// An entry of a request and what it met.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step<'a> {
+    pub(super) key: &'a str,
+    value: &'a str,
+    pub(super) node: &'a Node,
+}
+
+/// What the entries of a descriptor met, one after the other; empty if one of them met nothing.
+pub(super) type Path<'a> = SmallVec<[Step<'a>; 4]>;
+
+impl Level {
+    /// Indexes descriptors, and adds their rules to `rules`.
+    pub(super) fn new(descriptors: Vec<Descriptor>, rules: &mut Vec<DescriptorRule>) -> Self {
+        let mut level = Self::default();
+        for Descriptor { key, value, shares, tells_value, rule, below } in descriptors {
+            let rule = rule.map(|rule| {
+                rules.push(rule);
+                rules.len() - 1
+            });
+            let below = Self::new(below, rules);
+            let node = Node { rule, value: value.clone(), shares, tells_value, below };
+            let choices = level.0.entry(key).or_default();
+            match value {
+                None => choices.alone = Some(Box::new(node)),
+                Some(value) if value.contains('*') => {
+                    choices.patterns.push((Wildcard::new(&value), node));
+                }
+                Some(value) => {
+                    choices.exact.insert(value, node);
+                }
+            }
+        }
+        level
+    }
+
+    pub(super) fn walk<'a>(&'a self, entries: &[(&'a str, &'a str)]) -> Path<'a> {
+        let mut level = self;
+        let mut path = Path::new();
+        for (key, value) in entries {
+            let Some(node) = level.choose(key, value) else { return Path::new() };
+            path.push(Step { key, value, node });
+            level = &node.below;
+        }
+        path
+    }
+
+    fn choose(&self, key: &str, value: &str) -> Option<&Node> {
+        let choices = self.0.get(key)?;
+        let by_pattern = || {
+            let mut patterns = choices.patterns.iter();
+            patterns.find(|(pattern, _)| pattern.fits(value)).map(|(_, node)| node)
+        };
+        choices.exact.get(value).or_else(by_pattern).or(choices.alone.as_deref())
+    }
+}
+
+impl Step<'_> {
+    /// What stands for its value in a key.
+    pub(super) fn id_value(&self) -> IdValue<'_> {
+        match &self.node.value {
+            Some(pattern) if self.node.shares => IdValue::Shared(pattern),
+            _ => IdValue::Own(self.value),
+        }
+    }
+}
+
+/// The label of a path with the values that its metrics tell; none if it is that of the rule.
+pub(super) fn detailed_label(domain: &str, path: &Path<'_>, all: bool) -> Option<String> {
+    let tells = |step: &&Step<'_>| {
+        let is_other = step.node.value.as_deref() != Some(step.value);
+        (all || step.node.tells_value) && !step.node.shares && is_other
+    };
+    path.iter().find(tells)?;
+    let shown = path.iter().map(|step| {
+        let value = if tells(&step) { Some(step.value) } else { step.node.value.as_deref() };
+        (step.key, value)
+    });
+    Some(label(domain, shown))
+}
+
+impl Wildcard {
+    fn new(text: &str) -> Self {
+        Self(text.split('*').map(str::to_owned).collect())
+    }
+
+    fn fits(&self, value: &str) -> bool {
+        let [first, between @ .., last] = self.0.as_slice() else { return false };
+        let Some(mut rest) = value.strip_prefix(first.as_str()) else { return false };
+        for part in between {
+            let Some((_, after)) = rest.split_once(part.as_str()) else { return false };
+            rest = after;
+        }
+        rest.ends_with(last.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_star_stands_for_any_text() {
+        let fits = |pattern: &str, value: &str| Wildcard::new(pattern).fits(value);
+        for (pattern, value) in [
+            ("*", ""),
+            ("*", "a"),
+            ("a*", "a"),
+            ("a*", "ab"),
+            ("*b", "ab"),
+            ("a*c", "ac"),
+            ("a*c", "abc"),
+            ("/api/*/resource/*/action", "/api/v1/resource/12/action"),
+            ("a*b*b", "abb"),
+            ("**", "a"),
+        ] {
+            assert!(fits(pattern, value), "{pattern} {value}");
+        }
+        for (pattern, value) in [
+            ("a*", "ba"),
+            ("a*c", "ab"),
+            ("ab*bc", "abc"),
+            ("a*b*b", "ab"),
+            ("/api/*/action", "/api/1/other"),
+        ] {
+            assert!(!fits(pattern, value), "{pattern} {value}");
+        }
+    }
+}

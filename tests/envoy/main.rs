@@ -1,0 +1,8 @@
+//! `envoy.service.ratelimit.v3`: a table of cases over a socket on both stores, the files of
+//! envoyproxy/ratelimit, and a real Envoy in front.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod notation;
+mod table;

@@ -1,0 +1,120 @@
+//! How the table writes requests and responses: short, and every field of them.
+//!
+//! ```text
+//! shop: user=alice                       one descriptor with one entry
+//! shop *2: user=alice; a=1,b=2 *3        two; the request's hits_addend, and one's own
+//! shop: user=alice -1                    is_negative_hits
+//! shop: user=alice =5/minute             a limit override
+//! OK [OK 5/MINUTE left 4 reset 60]       overall code, then each status
+//! OVER_LIMIT [OK | OVER_LIMIT 0/DAY left 0 reset 86400 name=ban] + ratelimit-limit: 5
+//! INVALID_ARGUMENT domain: valid is …    an error
+//! ```
+
+use std::fmt::Write;
+
+use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
+use rlaas::api::envoy::proto::service::ratelimit::v3::rate_limit_response::DescriptorStatus;
+use rlaas::api::envoy::proto::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use rlaas::api::envoy::proto::r#type::v3::RateLimitUnit;
+use tonic::Status;
+
+/// Reads a request.
+pub(crate) fn request(text: &str) -> RateLimitRequest {
+    let (head, descriptors) = text.split_once(':').expect("a domain and a colon");
+    let (domain, hits) = head.split_once(" *").unwrap_or((head, "0"));
+    let descriptors = descriptors.split(';').map(str::trim).filter(|text| !text.is_empty());
+    RateLimitRequest {
+        domain: domain.trim().to_owned(),
+        descriptors: descriptors.map(descriptor).collect(),
+        hits_addend: hits.parse().expect("hits"),
+    }
+}
+
+fn descriptor(text: &str) -> RateLimitDescriptor {
+    let mut words = text.split(' ');
+    let entries = words.next().expect("entries").split(',').filter(|entry| *entry != "-");
+    let entry = |entry: &str| {
+        let (key, value) = entry.split_once('=').expect("a key and a value");
+        Entry { key: key.to_owned(), value: value.to_owned() }
+    };
+    let mut descriptor =
+        RateLimitDescriptor { entries: entries.map(entry).collect(), ..Default::default() };
+    for word in words {
+        let (sign, number) = word.split_at(1);
+        match sign {
+            "*" => descriptor.hits_addend = Some(number.parse().expect("hits")),
+            "-" => {
+                descriptor.hits_addend = Some(number.parse().expect("hits"));
+                descriptor.is_negative_hits = true;
+            }
+            "=" => descriptor.limit = Some(limit(number)),
+            _ => panic!("{word} in {text}"),
+        }
+    }
+    descriptor
+}
+
+fn limit(text: &str) -> RateLimitOverride {
+    let (units, unit) = text.split_once('/').expect("units and a unit");
+    let by_name = RateLimitUnit::from_str_name(&unit.to_uppercase()).map(i32::from);
+    RateLimitOverride {
+        requests_per_unit: units.parse().expect("units"),
+        unit: by_name.unwrap_or_else(|| unit.parse().expect("a unit or its number")),
+    }
+}
+
+/// Writes an answer.
+pub(crate) fn answer(answer: &Result<RateLimitResponse, Status>) -> String {
+    match answer {
+        Ok(response) => written(response),
+        Err(status) => {
+            let code = format!("{:?}", status.code());
+            let words = code.chars().enumerate().map(|(position, letter)| {
+                let gap = if position > 0 && letter.is_uppercase() { "_" } else { "" };
+                format!("{gap}{}", letter.to_ascii_uppercase())
+            });
+            format!("{} {}", words.collect::<String>(), status.message())
+        }
+    }
+}
+
+fn written(response: &RateLimitResponse) -> String {
+    let statuses: Vec<String> = response.statuses.iter().map(written_status).collect();
+    let mut text = format!("{} [{}]", code(response.overall_code), statuses.join(" | "));
+    for header in &response.response_headers_to_add {
+        write!(text, " + {}: {}", header.key, header.value).expect("text");
+    }
+    assert!(response.request_headers_to_add.is_empty());
+    assert!(response.raw_body.is_empty() && response.dynamic_metadata.is_none());
+    text
+}
+
+fn written_status(status: &DescriptorStatus) -> String {
+    let mut text = code(status.code).to_owned();
+    if let Some(limit) = &status.current_limit {
+        let unit = limit.unit().as_str_name();
+        write!(text, " {}/{unit}", limit.requests_per_unit).expect("text");
+    }
+    if status.current_limit.is_some() || status.limit_remaining != 0 {
+        write!(text, " left {}", status.limit_remaining).expect("text");
+    }
+    if let Some(reset) = &status.duration_until_reset {
+        assert_eq!(reset.nanos, 0, "whole seconds");
+        write!(text, " reset {}", reset.seconds).expect("text");
+    }
+    match status.current_limit.as_ref().map(|limit| limit.name.as_str()) {
+        None | Some("") => text,
+        Some(name) => format!("{text} name={name}"),
+    }
+}
+
+fn code(code: i32) -> &'static str {
+    match code {
+        1 => "OK",
+        2 => "OVER_LIMIT",
+        _ => panic!("code {code}"),
+    }
+}
