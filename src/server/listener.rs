@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tracing::warn;
 
+use super::address::ListenAddress;
 use super::connection::Connection;
-use super::settings::ListenAddress;
 
 /// Owner and group may connect.
 const SOCKET_MODE: u32 = 0o660;

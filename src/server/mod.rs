@@ -5,6 +5,7 @@
 //! health and signals, not what rules mean.
 
 mod accept;
+mod address;
 mod connection;
 mod health;
 mod listener;
@@ -12,7 +13,8 @@ mod protocol;
 mod settings;
 mod workers;
 
-pub use settings::{AddressError, ListenAddress, ServerSettings, StoreHealth};
+pub use address::{AddressError, ListenAddress};
+pub use settings::{ServerSettings, StoreHealth};
 
 use std::io;
 use std::num::NonZeroUsize;

@@ -1,0 +1,94 @@
+//! Where clients connect.
+
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Longest path of a socket, in bytes.
+///
+/// **Source:** `sun_path` in unix(7): 108 with the NUL at its end.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// Where clients connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// `host:port`, as the system resolves it; port 0 takes a free one.
+    Tcp(String),
+    /// The absolute path of a Unix domain socket.
+    Unix(PathBuf),
+}
+
+impl FromStr for ListenAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.strip_prefix("unix:") {
+            // gRPC's own way of writing it has the two slashes of a URL too.
+            Some(path) => socket(path.strip_prefix("//").unwrap_or(path)),
+            None => host_and_port(text),
+        }
+    }
+}
+
+fn socket(path: &str) -> Result<ListenAddress, AddressError> {
+    let path = PathBuf::from(path);
+    let length = path.as_os_str().as_bytes().len();
+    let is_valid = path.is_absolute() && path.file_name().is_some() && length <= MAX_SOCKET_PATH;
+    if is_valid { Ok(ListenAddress::Unix(path)) } else { Err(AddressError) }
+}
+
+fn host_and_port(text: &str) -> Result<ListenAddress, AddressError> {
+    let (host, port) = text.rsplit_once(':').ok_or(AddressError)?;
+    let bracketed = host.starts_with('[') && host.ends_with(']');
+    if host.is_empty() || (host.contains(':') && !bracketed) {
+        return Err(AddressError);
+    }
+    port.parse::<u16>().map_err(|_| AddressError)?;
+    Ok(ListenAddress::Tcp(text.to_owned()))
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => f.write_str(address),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Not an address to listen on.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("valid is host:port, such as 127.0.0.1:50051 or [::1]:0, or unix:/path of up to 107 bytes")]
+pub struct AddressError;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_host_and_a_port() {
+        for text in ["127.0.0.1:50051", "localhost:0", "[::1]:8080", "0.0.0.0:65535"] {
+            assert_eq!(text.parse(), Ok(ListenAddress::Tcp(text.to_owned())));
+        }
+        for text in ["", "50051", ":50051", "::1:80", "h:", "h:65536", "h:http"] {
+            assert_eq!(text.parse::<ListenAddress>(), Err(AddressError), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_may_be_the_path_of_a_socket() {
+        let socket = ListenAddress::Unix("/run/rlaas.sock".into());
+        for text in ["unix:/run/rlaas.sock", "unix:///run/rlaas.sock"] {
+            assert_eq!(text.parse(), Ok(socket.clone()));
+        }
+        assert_eq!(socket.to_string(), "unix:/run/rlaas.sock");
+        let long = |length: usize| format!("unix:/{}", "s".repeat(length - 1));
+        assert!(long(MAX_SOCKET_PATH).parse::<ListenAddress>().is_ok());
+        for text in ["unix:", "unix:/", "unix:rlaas.sock", "unix://h/path/..", &long(108)] {
+            assert_eq!(text.parse::<ListenAddress>(), Err(AddressError), "{text}");
+        }
+    }
+}
