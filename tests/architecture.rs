@@ -48,7 +48,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "server",
-        &["api", "limiter", "store", "telemetry"],
+        &["api", "limiter", "store", "clock", "telemetry"],
         &[
             "tonic",
             "tonic_health",

@@ -15,6 +15,7 @@ mod v1;
 mod wire;
 
 pub use headers::LimitHeaders;
+pub use status::Interruption;
 
 use std::sync::Arc;
 

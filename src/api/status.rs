@@ -8,6 +8,21 @@ use crate::limiter::CheckError;
 use crate::rules::InvalidRequest;
 use crate::rules::descriptors::InvalidDescriptor;
 
+/// What ends a call before its answer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interruption {
+    /// Its connection closes.
+    Closing,
+}
+
+impl From<Interruption> for Status {
+    fn from(interruption: Interruption) -> Self {
+        match interruption {
+            Interruption::Closing => Status::unavailable("connection closing"),
+        }
+    }
+}
+
 impl From<InvalidRequest> for Status {
     fn from(error: InvalidRequest) -> Self {
         Status::invalid_argument(error.to_string())

@@ -9,6 +9,7 @@ mod envoy;
 mod problem;
 mod rules;
 mod section;
+mod server;
 mod sources;
 mod store;
 mod telemetry;
@@ -30,7 +31,7 @@ use crate::api::auth::AuthSettings;
 use crate::api::envoy::EnvoySettings;
 use crate::limiter::DenyCacheSettings;
 use crate::rules::RuleSet;
-use crate::server::{ServerSettings, StoreHealth};
+use crate::server::ServerSettings;
 use crate::telemetry::TelemetrySettings;
 
 /// A whole, valid configuration.
@@ -69,7 +70,7 @@ impl Config {
     pub fn load_named(sources: &Sources) -> (Result<Self, Problems>, Vec<Seen>) {
         let tree = sources.read();
         let mut root = tree.root();
-        let server = server(&mut root);
+        let server = server::read(&mut root);
         let envoy = envoy::read(&mut root);
         let config = Self {
             server,
@@ -84,23 +85,6 @@ impl Config {
         root.close();
         (tree.finish().map(|effective| Self { effective, ..config }), envoy.files)
     }
-}
-
-fn server(root: &mut Section<'_>) -> ServerSettings {
-    let mut section = root.section("server");
-    let listen = section.read("listen", "127.0.0.1:50051", values::addresses);
-    let http = section.read("http", "127.0.0.1:8080", values::addresses);
-    let workers = section.read("workers", "auto", values::workers);
-    let mut drain = section.section("drain");
-    let drain_delay = drain.read("delay", "0s", values::pause);
-    let drain_timeout = drain.read("timeout", "30s", values::pause);
-    drain.close();
-    section.close();
-    let mut health = root.section("health");
-    let require_store = health.read("require-store", "false", values::boolean);
-    health.close();
-    let store_health = if require_store { StoreHealth::Required } else { StoreHealth::Reported };
-    ServerSettings { listen, http, workers, drain_delay, drain_timeout, store_health }
 }
 
 fn deny_cache(root: &mut Section<'_>) -> Option<DenyCacheSettings> {

@@ -6,15 +6,18 @@
 
 mod accept;
 mod address;
+mod calls;
 mod connection;
+mod farewell;
 mod health;
+mod host;
+mod life;
 mod listener;
-mod protocol;
 mod settings;
 mod workers;
 
 pub use address::{AddressError, ListenAddress};
-pub use settings::{ServerSettings, StoreHealth};
+pub use settings::{ConnectionSettings, ServerSettings, StoreHealth};
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -27,8 +30,8 @@ use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 use self::health::HealthReports;
+use self::host::Host;
 use self::listener::Listener;
-use self::protocol::Protocol;
 use self::workers::Workers;
 use crate::api;
 use crate::api::auth::Auth;
@@ -112,8 +115,10 @@ impl Server {
         let services = api::routes(&self.limiter, &self.metrics, auth, envoy);
         let services = services.add_service(health_service);
         let pages = api::http::router(&self.metrics, health.ready());
-        let mut grpc = Front::open(self.grpc, &Protocol::grpc(services), self.settings.workers)?;
-        let http = Front::open(self.http, &Protocol::http(pages), NonZeroUsize::MIN)?;
+        let grpc = Host::grpc(services, self.settings.connection, &self.metrics);
+        let http = grpc.http(pages);
+        let mut grpc = Front::open(self.grpc, &grpc, self.settings.workers)?;
+        let http = Front::open(self.http, &http, NonZeroUsize::MIN)?;
 
         // Dropped at the end of this function, and aborted by that.
         let mut background = JoinSet::new();
@@ -157,14 +162,10 @@ struct Front {
 }
 
 impl Front {
-    fn open(
-        listeners: Vec<Listener>,
-        protocol: &Protocol,
-        workers: NonZeroUsize,
-    ) -> io::Result<Self> {
+    fn open(listeners: Vec<Listener>, host: &Host, workers: NonZeroUsize) -> io::Result<Self> {
         let (closing, close) = watch::channel(false);
         let close = Flag(close);
-        let workers = Workers::spawn(workers, protocol, &close)?;
+        let workers = Workers::spawn(workers, host, &close)?;
         let mut accepting = JoinSet::new();
         for listener in listeners {
             accepting.spawn(accept::run(listener, workers.intake(), close.clone()));

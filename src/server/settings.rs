@@ -14,12 +14,27 @@ pub struct ServerSettings {
     pub http: Vec<ListenAddress>,
     /// Worker threads.
     pub workers: NonZeroUsize,
+    /// How connections are treated.
+    pub connection: ConnectionSettings,
     /// Pause between the signal to stop and the end of accepting.
     pub drain_delay: Duration,
     /// The longest wait for requests in flight.
     pub drain_timeout: Duration,
     /// What an outage of the store means for readiness.
     pub store_health: StoreHealth,
+}
+
+/// How connections are treated.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionSettings {
+    /// At half to all of this age a client is told to open another one; never without.
+    pub max_age: Option<Duration>,
+    /// How long its streams may go on then.
+    pub max_age_grace: Duration,
+    /// Silence after which a ping asks whether the client is there.
+    pub keepalive_interval: Duration,
+    /// The longest wait for its answer.
+    pub keepalive_timeout: Duration,
 }
 
 /// What an outage of the store, after its first answer, means for readiness.

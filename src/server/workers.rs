@@ -15,7 +15,7 @@ use tracing::debug;
 
 use super::Flag;
 use super::connection::Parked;
-use super::protocol::Protocol;
+use super::host::Host;
 
 /// Connections that wait for a worker to take them.
 const QUEUE: usize = 128;
@@ -44,27 +44,18 @@ impl Intake {
 }
 
 impl Workers {
-    /// Starts `count` threads that speak `protocol`, until `drain`.
-    pub(super) fn spawn(
-        count: NonZeroUsize,
-        protocol: &Protocol,
-        drain: &Flag,
-    ) -> io::Result<Self> {
+    /// Starts `count` threads that serve until `drain`.
+    pub(super) fn spawn(count: NonZeroUsize, host: &Host, drain: &Flag) -> io::Result<Self> {
         let (alive, running) = mpsc::channel(1);
         let mut queues = Vec::new();
         for number in 0..count.get() {
             let (queue, connections) = mpsc::channel(QUEUE);
             queues.push(queue);
-            let worker = Worker {
-                connections,
-                protocol: protocol.clone(),
-                drain: drain.clone(),
-                _alive: alive.clone(),
-            };
+            let (host, drain, alive) = (host.clone(), drain.clone(), alive.clone());
+            let name = format!("{}-{number}", host.name());
+            let worker = Worker { connections, host, drain, _alive: alive };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            thread::Builder::new()
-                .name(format!("{}-{number}", protocol.name()))
-                .spawn(move || runtime.block_on(worker.run()))?;
+            thread::Builder::new().name(name).spawn(move || runtime.block_on(worker.run()))?;
         }
         let intake = Intake { queues: queues.into(), next: Arc::default() };
         Ok(Self { intake, running })
@@ -85,7 +76,7 @@ impl Workers {
 
 struct Worker {
     connections: mpsc::Receiver<Parked>,
-    protocol: Protocol,
+    host: Host,
     drain: Flag,
     /// Dropped with the worker: tells that it has finished.
     _alive: mpsc::Sender<()>,
@@ -98,8 +89,7 @@ impl Worker {
             tokio::select! {
                 connection = self.connections.recv() => match connection {
                     Some(connection) => {
-                        let (protocol, drain) = (self.protocol.clone(), self.drain.clone());
-                        serving.spawn(serve(connection, protocol, drain));
+                        serving.spawn(serve(connection, self.host.clone(), self.drain.clone()));
                     }
                     None => break,
                 },
@@ -110,10 +100,9 @@ impl Worker {
     }
 }
 
-/// Serves a connection to its end; from `drain` on only what is in flight.
-async fn serve(connection: Parked, protocol: Protocol, drain: Flag) {
+async fn serve(connection: Parked, host: Host, drain: Flag) {
     match connection.resume() {
-        Ok(connection) => protocol.serve(connection, drain.raised()).await,
+        Ok(connection) => host.serve(connection, drain).await,
         Err(error) => debug!(%error, "connection lost before its first request"),
     }
 }

@@ -52,6 +52,10 @@ pub struct Metrics {
     pub refused: Family<ReasonLabels, Counter>,
     /// Store calls whose fate is unknown: sent, and never answered.
     pub ambiguous: Counter,
+    /// Connections that are served at this moment, by API.
+    pub open_connections: Family<ApiLabels, Gauge>,
+    /// Connections that were served so far, by API.
+    pub connections: Family<ApiLabels, Counter>,
     /// Keys in the memory store.
     pub memory_keys: Gauge,
     /// Live keys that the memory store dropped because it was full.
@@ -112,6 +116,8 @@ impl Metrics {
             rejected: add(r, "rlaas_rejected", "Requests rejected as invalid"),
             refused: add(r, "rlaas_refused", "Calls refused: unknown caller, or without the role"),
             ambiguous: add(r, "rlaas_ambiguous", "Store calls that were sent and never answered"),
+            open_connections: add(r, "rlaas_open_connections", "Connections at this moment"),
+            connections: add(r, "rlaas_connections", "Connections so far"),
             memory_keys: add(r, "rlaas_memory_keys", "Keys in the memory store"),
             memory_evictions: add(
                 r,

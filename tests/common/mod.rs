@@ -3,6 +3,7 @@
 #![allow(unreachable_pub, reason = "a module of several crates")]
 
 pub mod cluster;
+pub mod http2;
 pub mod process;
 pub mod proxy;
 pub mod redis;

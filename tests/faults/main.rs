@@ -6,6 +6,7 @@ mod common;
 mod access;
 mod breaker;
 mod cluster;
+mod connections;
 mod deadlines;
 mod deny_cache;
 mod drain;

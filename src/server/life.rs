@@ -1,0 +1,138 @@
+//! The life of a connection.
+//!
+//! | from | until | the client |
+//! | --- | --- | --- |
+//! | the start | its age is up, or the server drains | calls |
+//! | then (GOAWAY) | the grace is over; a second where the server drains | finishes its calls here and makes new ones elsewhere |
+//! | [`Stage::Closing`] | no call can still wait for the store | gets answers to all that was read of its streams, then UNAVAILABLE |
+//! | [`Stage::Over`] | the client has been told | gets UNAVAILABLE where it still waits, such as for news of health |
+//!
+//! A connection that has nothing more to answer ends at once in each of them.
+
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper_util::server::graceful::GracefulConnection;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::Flag;
+use super::farewell::Farewell;
+
+/// No call that was read takes longer: a store may take a minute (`store.redis.timeout`).
+const LONGEST_CALL: Duration = Duration::from_secs(65);
+/// From the first GOAWAY to the last: calls that were on their way arrive.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// How long a client may take to hear that its connection ends.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// How far a connection has come, as its calls see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// All is as usual.
+    Open,
+    /// No more is read.
+    Closing,
+    /// No more is waited for.
+    Over,
+}
+
+/// How long a connection has in each part of its life.
+#[derive(Debug)]
+pub(super) struct Life {
+    /// For ever without.
+    pub(super) age: Option<Duration>,
+    pub(super) grace: Duration,
+    pub(super) drain: Flag,
+    /// HTTP/1 has none.
+    pub(super) farewell: Option<Farewell>,
+    pub(super) stage: watch::Sender<Stage>,
+}
+
+impl Life {
+    /// Serves a connection from its start to its end.
+    pub(super) async fn lead<C: GracefulConnection>(self, connection: C) -> Result<(), C::Error> {
+        let mut connection = pin!(connection);
+        if let Some(ended) = self.serve_for(self.age, connection.as_mut()).await {
+            return ended;
+        }
+        if let Some(farewell) = &self.farewell {
+            farewell.say();
+            if let Ok(ended) = timeout(FAREWELL, connection.as_mut()).await {
+                return ended;
+            }
+        }
+        connection.as_mut().graceful_shutdown();
+        if let Some(ended) = self.serve_for(Some(self.grace), connection.as_mut()).await {
+            return ended;
+        }
+        self.stage.send_replace(Stage::Closing);
+        let mut patience = LONGEST_CALL;
+        while !patience.is_zero() {
+            if let Ok(ended) = timeout(LAST_WORDS, connection.as_mut()).await {
+                return ended;
+            }
+            if self.is_idle() {
+                return Ok(());
+            }
+            patience = patience.saturating_sub(LAST_WORDS);
+        }
+        self.stage.send_replace(Stage::Over);
+        timeout(LAST_WORDS, connection).await.unwrap_or(Ok(()))
+    }
+
+    /// Serves until the connection ends, and tells how; or until the time is over or the server
+    /// drains.
+    async fn serve_for<C: GracefulConnection>(
+        &self,
+        time: Option<Duration>,
+        connection: Pin<&mut C>,
+    ) -> Option<C::Output> {
+        let served = async {
+            tokio::select! {
+                biased;
+                ended = connection => Some(ended),
+                () = self.drain.clone().raised() => None,
+            }
+        };
+        match time {
+            Some(time) => timeout(time, served).await.unwrap_or(None),
+            None => served.await,
+        }
+    }
+
+    /// Is no call in flight? Each of them looks at the stage; else only the connection does.
+    fn is_idle(&self) -> bool {
+        self.stage.receiver_count() <= 1
+    }
+}
+
+/// Waits for a stage.
+pub(super) struct Until {
+    wanted: Stage,
+    stage: watch::Receiver<Stage>,
+    /// Made when there is somebody to wake: most calls never wait.
+    waiting: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Until {
+    pub(super) fn new(wanted: Stage, stage: watch::Receiver<Stage>) -> Self {
+        Self { wanted, stage, waiting: None }
+    }
+
+    pub(super) fn is_reached(&self) -> bool {
+        *self.stage.borrow() >= self.wanted
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let waiting = self.waiting.get_or_insert_with(|| {
+            let (wanted, mut stage) = (self.wanted, self.stage.clone());
+            Box::pin(async move {
+                // Without a sender the connection is gone, and so is whoever waits.
+                let _gone = stage.wait_for(|stage| *stage >= wanted).await;
+            })
+        });
+        waiting.as_mut().poll(cx)
+    }
+}

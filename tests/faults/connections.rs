@@ -1,0 +1,86 @@
+//! The life of connections: how they end, and what of their calls.
+
+use std::time::Duration;
+
+use rlaas::api::proto::CheckRequest;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
+
+use super::common::eventually;
+use super::common::http2::{ACK, Frame, GOAWAY, PING, RawHttp2};
+use super::common::process::{Rlaas, check, request};
+use super::load::{Load, WIDE, WINDOW};
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn connections_are_renewed_under_load_without_a_failed_call() {
+    let server = Rlaas::start(&["server.max-connection-age=1s", WIDE, WINDOW]);
+    let load = Load::start(&server, 8).await;
+    let opened = async || server.metric_sum("rlaas_connections_total", &["api=\"grpc\""]).await;
+    eventually("renewed several times", SOON, async || opened().await >= 5 * 8).await;
+    assert_eq!(load.unavailable(), 0);
+    let tally = load.finish().await;
+    assert!(tally.calls() > 100, "{}", tally.calls());
+    let open = async || server.metric_sum("rlaas_open_connections", &["api=\"grpc\""]).await;
+    eventually("all are gone", SOON, async || open().await == 0).await;
+}
+
+#[tokio::test]
+async fn a_connection_of_age_is_told_to_go_and_one_without_calls_ends() {
+    let server = Rlaas::start(&["server.max-connection-age=1s"]);
+    let mut connection = RawHttp2::connect(server.grpc(), &[]).await;
+    // The first says that the end is near, and no call is lost yet.
+    let first = connection.next_of(GOAWAY).await.expect("GOAWAY");
+    assert_eq!(first.payload[..8], [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
+    let mut last = first;
+    while last.payload[..4] == [0x7f, 0xff, 0xff, 0xff] {
+        last = connection.next_of(GOAWAY).await.expect("the last call that counts");
+    }
+    assert_eq!(last.payload[..8], [0; 8]);
+    connection.closed().await;
+}
+
+#[tokio::test]
+async fn a_stream_on_a_connection_of_age_ends_after_the_grace_with_all_answers() {
+    let ages = ["server.max-connection-age=1s", "server.max-connection-age-grace=500ms"];
+    let server = Rlaas::start(&ages);
+    let (asks, asked) = mpsc::channel(1);
+    let mut client = server.client().await;
+    let stream = client.check_stream(ReceiverStream::new(asked)).await;
+    let mut answers = stream.expect("a stream").into_inner();
+    let mut answered = 0;
+    let end = loop {
+        // The server takes no more at some time: then what is sent has nowhere to go.
+        let _ended = asks.send(request("alice")).await;
+        match answers.next().await.expect("an end that is told") {
+            Ok(_) => answered += 1,
+            Err(status) => break status,
+        }
+    };
+    assert_eq!((end.code(), end.message()), (Code::Unavailable, "connection closing"));
+    assert!(answered > 10, "it went on for a while: {answered}");
+    // The same client goes on.
+    check(&mut client, "bob").await.expect("an answer");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_answer_pings_is_gone() {
+    let server = Rlaas::start(&["server.keepalive.interval=1s", "server.keepalive.timeout=1s"]);
+    let mut dead = RawHttp2::connect(server.grpc(), &[]).await;
+    let mut alive = RawHttp2::connect(server.grpc(), &[]).await;
+    for _ in 0..3 {
+        let ping = alive.next_of(PING).await.expect("still there");
+        alive.send(&Frame::new(PING, ACK, 0, ping.payload)).await.expect("still there");
+    }
+    dead.closed().await;
+}
+
+#[tokio::test]
+async fn never_is_an_age() {
+    let server = Rlaas::start(&["server.max-connection-age=never"]);
+    let request = CheckRequest { cost: Some(0), ..request("alice") };
+    server.client().await.check(request).await.expect("an answer");
+}
