@@ -31,13 +31,14 @@ var deadline = milliseconds("DEADLINE_MS", 5000)
 
 // connect makes one channel for the whole process: any number of goroutines share it, and it
 // connects again by itself.
-func connect(address string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("dns:///"+address,
+func connect(target string) (*grpc.ClientConn, error) {
+	alive := keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second}
+	return grpc.NewClient(target,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// All addresses of the name take turns: the pods of a headless Service, for one.
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
 		// A server that vanished without a word is noticed.
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second}))
+		grpc.WithKeepaliveParams(alive))
 }
 
 // ask asks once. Never again for the same request: a call that was sent may have counted.
@@ -70,11 +71,11 @@ func ask(limits pb.RateLimitServiceClient, userID string) (string, error) {
 }
 
 func main() {
-	address := "127.0.0.1:50051"
+	target := "127.0.0.1:50051"
 	if len(os.Args) > 1 {
-		address = os.Args[1]
+		target = os.Args[1]
 	}
-	channel, err := connect(address)
+	channel, err := connect(target)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -31,14 +31,18 @@ const OPTIONS = {
 };
 
 const protos = fileURLToPath(new URL("../../proto", import.meta.url));
-const definition = loadSync("ratelimit.proto", { includeDirs: [protos], longs: Number, enums: String });
+const format = { includeDirs: [protos], longs: Number, enums: String };
+const definition = loadSync("ratelimit.proto", format);
 const { RateLimitService } = grpc.loadPackageDefinition(definition).ratelimit.v1;
 
 // Asks once. Never again for the same request: a call that was sent may have counted.
 function check(limits, request) {
   const deadline = Date.now() + DEADLINE_MS;
   return new Promise((resolve, reject) => {
-    limits.check(request, { deadline }, (error, response) => (error ? reject(error) : resolve(response)));
+    limits.check(request, { deadline }, (error, response) => {
+      if (error) reject(error);
+      else resolve(response);
+    });
   });
 }
 
@@ -60,9 +64,9 @@ async function ask(limits, userId) {
   return `403 Forbidden, ${response.reason}`;
 }
 
-const address = process.argv[2] ?? "127.0.0.1:50051";
+const target = process.argv[2] ?? "127.0.0.1:50051";
 // One channel for the whole process: it carries any number of calls and connects again by itself.
-const limits = new RateLimitService(`dns:///${address}`, grpc.credentials.createInsecure(), OPTIONS);
+const limits = new RateLimitService(target, grpc.credentials.createInsecure(), OPTIONS);
 for await (const userId of createInterface({ input: process.stdin })) {
   console.log(`${userId}: ${await ask(limits, userId)}`);
 }

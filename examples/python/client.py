@@ -53,9 +53,11 @@ def ask(limits: RateLimitServiceStub, user_id: str) -> str:
 
 
 def main() -> None:
-    address = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051"
+    target = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051"
+    # A path would be sent as the authority of a Unix domain socket: it is no valid one.
+    beside = [("grpc.default_authority", "localhost")] if target.startswith("unix:") else []
     # One channel for the whole process, for all its threads: it connects again by itself.
-    with grpc.insecure_channel(f"dns:///{address}", OPTIONS) as channel:
+    with grpc.insecure_channel(target, OPTIONS + beside) as channel:
         limits = RateLimitServiceStub(channel)
         for line in sys.stdin:
             user_id = line.rstrip("\n")

@@ -48,6 +48,11 @@ pub(super) async fn asks_as_it_should(command: impl Fn() -> Command) {
     assert_eq!(plain(&hasty.ask("alice")), "no answer (deadlineexceeded): it passes");
     server.signal("CONT");
 
+    let socket = format!("unix:{}", dir.path("rlaas.sock").display());
+    let _beside = Rlaas::start(&[&format!("server.listen={socket}")]);
+    let mut neighbour = Client::start(command().arg(&socket).env("DEADLINE_MS", "60000"));
+    assert_eq!(neighbour.ask("alice"), "allowed, 4 left");
+
     let failure = client.fails_on("");
     assert!(plain(&failure).contains("invalidargument"), "{failure}");
     assert!(failure.contains("user_id: valid is 1 to 1024 bytes"), "{failure}");

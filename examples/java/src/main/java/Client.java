@@ -5,6 +5,7 @@ import com.google.protobuf.Duration;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
+import io.grpc.ManagedChannelBuilder;
 import io.grpc.StatusRuntimeException;
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -30,14 +31,16 @@ public final class Client {
   private static final boolean PASSES_WITHOUT_ANSWER = true;
 
   /** One for the whole process, for all its threads: it connects again by itself. */
-  private static ManagedChannel connect(String address) {
-    return Grpc.newChannelBuilder("dns:///" + address, InsecureChannelCredentials.create())
-        // All addresses of the name take turns: the pods of a headless Service, for one.
-        .defaultLoadBalancingPolicy("round_robin")
-        // A server that vanished without a word is noticed.
-        .keepAliveTime(10, SECONDS)
-        .keepAliveTimeout(1, SECONDS)
-        .build();
+  private static ManagedChannel connect(String target) {
+    ManagedChannelBuilder<?> channel =
+        Grpc.newChannelBuilder(target, InsecureChannelCredentials.create())
+            // All addresses of the name take turns: the pods of a headless Service, for one.
+            .defaultLoadBalancingPolicy("round_robin")
+            // A server that vanished without a word is noticed.
+            .keepAliveTime(10, SECONDS)
+            .keepAliveTimeout(1, SECONDS);
+    // A path would be sent as the authority of a Unix domain socket: it is no valid one.
+    return (target.startsWith("unix:") ? channel.overrideAuthority("localhost") : channel).build();
   }
 
   /** Asks once. Never again for the same request: a call that was sent may have counted. */
