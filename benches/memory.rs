@@ -4,6 +4,8 @@
 //! cargo bench --bench memory                 # or with one number of keys: -- 1000
 //! ```
 //!
+//! Then how long decisions take while 1,000,000 expired ids are swept beside them.
+//!
 //! A decision is `MemoryStore::check_one`, with a whole [`rlaas::algorithm::Decision`] as its
 //! result; keys are made before. Medians of five runs, which take turns.
 
@@ -12,10 +14,11 @@
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use rlaas::algorithm::{Algorithm, Cost, Limit};
-use rlaas::clock::{Clock, Span};
+use rlaas::clock::{Clock, ManualClock, Span, Timestamp};
 use rlaas::rules::{Draft, Key, Mode, Request, Rule, RuleSet};
 use rlaas::store::{Hit, Intent, MemorySettings, MemoryStore};
 use rlaas::telemetry::metrics::Metrics;
@@ -44,6 +47,71 @@ fn main() {
         let (name, nanos) = (algorithm.name(), nanos[RUNS / 2]);
         println!("| {name} | {keys} | {threads} | {nanos:.1} | {allocations:.3} |");
     }
+    if wanted.is_none_or(|wanted| wanted == 1_000_000) {
+        sweep();
+    }
+}
+
+/// Decisions beside the sweep of expired ids, and beside none.
+fn sweep() {
+    const EXPIRED: usize = 1_000_000;
+    let clock = ManualClock::new(Timestamp::from_millis(1_000_000));
+    let metrics = Arc::new(Metrics::new());
+    let settings = MemorySettings { max_keys: 2_000_000 };
+    let store = MemoryStore::new(settings, Clock::Manual(clock.clone()), &metrics);
+    let limit = Limit::new(Limit::MAX_UNITS, Span::from_secs(1)).expect("a valid limit");
+    let rules = RuleSet::new(Rule::default_of(Algorithm::Gcra, limit), Vec::new());
+    let decide = |key: &Key| {
+        let (algorithm, cost, mode) = (Algorithm::Gcra, Cost::ONE, Mode::Enforced);
+        store.check_one(&Hit { key, algorithm, limit: &limit, cost, mode }, Intent::Take)
+    };
+    println!("\n| beside | decisions | p99.99 µs | longest µs | over 1 ms |");
+    println!("| --- | --- | --- | --- | --- |");
+    for (name, expired) in [("nothing to sweep", 0), ("1,000,000 expired ids", EXPIRED)] {
+        (0..expired).for_each(|number| _ = black_box(decide(&key(&rules, 1_000 + number))));
+        clock.set(clock.now() + Span::from_secs(3_600));
+        let keys: Vec<Key> = (0..1_000).map(|number| key(&rules, number)).collect();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| tend_until(&store, &stop));
+            let mut micros: Vec<f64> = Vec::new();
+            // The sweep of all shards takes 256 steps of 20 ms.
+            for key in keys.iter().cycle() {
+                let started = now();
+                black_box(decide(key));
+                micros.push(started.elapsed().as_secs_f64() * 1e6);
+                let left = metrics.memory_keys.get();
+                if micros.len() >= 20_000_000 && left <= 1_000 || micros.len() > 400_000_000 {
+                    assert!(left <= 1_000, "{left} keys are left");
+                    break;
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            micros.sort_by(f64::total_cmp);
+            let late = micros.iter().filter(|micros| **micros > 1_000.0).count();
+            let at = micros[micros.len() / 10_000 * 9_999];
+            let longest = micros[micros.len() - 1];
+            println!("| {name} | {} | {at:.1} | {longest:.0} | {late} |", micros.len());
+        });
+    }
+}
+
+fn tend_until(store: &MemoryStore, stop: &AtomicBool) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let mut looks = tokio::time::interval(std::time::Duration::from_millis(50));
+        let stopped = async {
+            while !stop.load(Ordering::Relaxed) {
+                looks.tick().await;
+            }
+        };
+        tokio::select! { () = store.tend() => {}, () = stopped => {} }
+    });
+}
+
+#[expect(clippy::disallowed_methods, reason = "measures")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 struct Bench {
@@ -77,9 +145,8 @@ impl Bench {
     }
 
     /// Nanoseconds of wall time for one decision, on as many threads.
-    #[expect(clippy::disallowed_methods, reason = "measures")]
     fn nanos(&self, threads: usize) -> f64 {
-        let started = Instant::now();
+        let started = now();
         std::thread::scope(|scope| {
             for thread in 0..threads {
                 scope.spawn(move || self.run(DECISIONS, thread * self.order.len() / threads));

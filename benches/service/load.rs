@@ -1,0 +1,87 @@
+//! The load: h2load with a ready request.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use prost::Message;
+use rlaas::api::proto::{CheckBatchRequest, CheckRequest};
+
+use crate::common::TempDir;
+use crate::contender::{Contender, Load};
+
+const CONNECTIONS: usize = 4;
+const STREAMS: usize = 32;
+
+/// The requests, in files.
+pub(crate) struct Requests {
+    dir: TempDir,
+    check: PathBuf,
+    batch: PathBuf,
+}
+
+impl Requests {
+    pub(crate) fn new() -> Self {
+        let dir = TempDir::new();
+        let (check, batch) = (dir.path("check"), dir.path("batch"));
+        let request = |user: usize| CheckRequest {
+            user_id: format!("user-{user:011}"),
+            ..CheckRequest::default()
+        };
+        std::fs::write(&check, framed(&request(1))).expect("a file");
+        let requests = CheckBatchRequest { requests: (0..100).map(request).collect() };
+        std::fs::write(&batch, framed(&requests)).expect("a file");
+        Self { dir, check, batch }
+    }
+
+    /// As many as possible for some seconds: answers, and how many in a second.
+    pub(crate) fn flood(&self, contender: &Contender, seconds: usize) -> (f64, f64) {
+        let text = self.h2load(contender, &["-D", &seconds.to_string()]);
+        let number = |after: &str, before: &str| -> Option<f64> {
+            text.split(after).nth(1)?.split(before).next()?.trim().parse().ok()
+        };
+        let finished = text.lines().find(|line| line.starts_with("finished in "));
+        let rate = finished.and_then(|line| line.split([' ', ',']).nth(4)?.parse().ok());
+        let answers = number("status codes: ", " 2xx");
+        answers.zip(rate).unwrap_or_else(|| panic!("no rate in {text}"))
+    }
+
+    /// So many in a second: the latencies in microseconds, ascending.
+    pub(crate) fn pace(&self, contender: &Contender, seconds: usize, rate: f64) -> Vec<f64> {
+        let log = self.dir.path("log");
+        let each = format!("{:.0}", rate / CONNECTIONS as f64);
+        let path = log.to_string_lossy().into_owned();
+        self.h2load(contender, &["-D", &seconds.to_string(), "--rps", &each, "--log-file", &path]);
+        let log = std::fs::read_to_string(&log).expect("a log");
+        let latency = |line: &str| line.split('\t').nth(2)?.parse().ok();
+        let mut latencies: Vec<f64> = log.lines().filter_map(latency).collect();
+        latencies.sort_by(f64::total_cmp);
+        latencies
+    }
+
+    fn h2load(&self, contender: &Contender, options: &[&str]) -> String {
+        let (method, body) = match contender.load {
+            Load::Check => ("Check", &self.check),
+            Load::Batch => ("CheckBatch", &self.batch),
+        };
+        let url = format!("http://{}/ratelimit.v1.RateLimitService/{method}", contender.address);
+        let output = Command::new("h2load")
+            .args(["-c", &CONNECTIONS.to_string(), "-m", &STREAMS.to_string(), "-t", "1"])
+            .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
+            .args(options)
+            .arg("-d")
+            .arg(body as &Path)
+            .arg(url)
+            .output()
+            .expect("h2load");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains(" 0 failed, 0 errored, 0 timeout"), "{text}");
+        text
+    }
+}
+
+/// A gRPC message: no compression, its length, itself.
+fn framed(message: &impl Message) -> Vec<u8> {
+    let bytes = message.encode_to_vec();
+    let length = u32::try_from(bytes.len()).expect("a short message");
+    [&[0][..], &length.to_be_bytes(), &bytes].concat()
+}

@@ -1,0 +1,141 @@
+//! The whole service against a bare tonic echo: answers per second as ratios, in one run.
+//!
+//! ```sh
+//! cargo bench --bench service                 # needs h2load: apt-get install nghttp2-client
+//! cargo bench --bench service -- --seconds 5 --rounds 5
+//! ```
+//!
+//! The echo is a tonic server with the same messages, the same HTTP/2 settings and the same layout of
+//! threads, which answers every Check with a ready answer: what remains is what deciding costs. The
+//! load comes from h2load, 4 connections with 32 streams each, which costs a fraction of a tonic
+//! client. Servers are measured in turn, round after round, and the medians are compared: these
+//! machines are noisy. With two cores the server has one and the load the other. Where the load is
+//! the slower side, the server's own processor time for an answer tells more than the rate.
+
+#![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+
+mod bare;
+mod contender;
+mod load;
+
+use std::process::{Command, Stdio};
+
+use common::redis::RedisServer;
+use contender::{Contender, Load};
+use load::Requests;
+
+/// As the service has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// One for everybody who is counted on: nobody is denied.
+const WIDE: [&str; 2] =
+    ["rate-limiter.max-requests=1000000000", "rate-limiter.use-algo=fixed-window"];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let after = |name: &str| {
+        let position = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(position + 1).map(String::as_str)
+    };
+    if arguments.iter().any(|argument| argument == "--echo") {
+        return bare::serve(after("--echo"));
+    }
+    let found = Command::new("h2load").arg("--version").stdout(Stdio::null()).status();
+    assert!(found.is_ok(), "no h2load: apt-get install nghttp2-client");
+    let number = |name: &str, default: usize| {
+        after(name).and_then(|value| value.parse().ok()).unwrap_or(default)
+    };
+    compare(number("--seconds", 3), number("--rounds", 5));
+}
+
+fn compare(seconds: usize, rounds: usize) {
+    let redis = RedisServer::start_unmoved();
+    let redis_url = redis.url();
+    let url = format!("store.redis.url={redis_url}");
+    let on_redis = [&WIDE[..], &["store.backend=redis", &url, "store.redis.timeout=1s"]].concat();
+    let mut contenders = [
+        Contender::own("bare tonic echo", &["--echo"]),
+        Contender::rlaas("Check, memory", Load::Check, &WIDE),
+        Contender::rlaas("Check, Redis", Load::Check, &on_redis),
+        Contender::own("a connection from the pool for each", &["--echo", &redis_url]),
+        Contender::rlaas("CheckBatch of 100, memory", Load::Batch, &WIDE),
+    ];
+    let requests = Requests::new();
+    for round in 0..=rounds {
+        for contender in &mut contenders {
+            let before = contender.processor_seconds();
+            let (answers, rate) = requests.flood(contender, seconds);
+            let spent = contender.processor_seconds() - before;
+            // The first round warms up.
+            if round > 0 {
+                contender.rates.push(rate);
+                contender.costs.push(spent * 1e6 / answers);
+            }
+        }
+        eprintln!("round {round} of {rounds}");
+    }
+    tell_rates(&mut contenders);
+    let [echo, memory, ..] = &contenders;
+    compare_latency(&requests, [echo, memory], seconds, rounds);
+    compare_start(rounds);
+}
+
+fn tell_rates(contenders: &mut [Contender]) {
+    println!("| what | per second | against the echo | processor µs each | against the echo |");
+    println!("| --- | --- | --- | --- | --- |");
+    let echo = (median(&mut contenders[0].rates), median(&mut contenders[0].costs));
+    for contender in contenders {
+        let (name, rate, cost) =
+            (contender.name, median(&mut contender.rates), median(&mut contender.costs));
+        match contender.load {
+            Load::Check => println!(
+                "| {name} | {rate:.0} | {:.2} | {cost:.2} | {:.2} |",
+                rate / echo.0,
+                echo.1 / cost
+            ),
+            Load::Batch => {
+                println!(
+                    "| {name} | {:.0} decisions | – | {:.3} | – |",
+                    rate * 100.0,
+                    cost / 100.0
+                );
+            }
+        }
+    }
+}
+
+/// Latencies at half of what the echo can answer.
+fn compare_latency(requests: &Requests, of: [&Contender; 2], seconds: usize, rounds: usize) {
+    let rate = of[0].rates[rounds / 2] / 2.0;
+    let mut percentiles = [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]];
+    for _ in 0..rounds {
+        for (contender, [half, most]) in of.iter().zip(&mut percentiles) {
+            let latencies = requests.pace(contender, seconds, rate);
+            half.push(latencies[latencies.len() / 2]);
+            most.push(latencies[latencies.len() * 99 / 100]);
+        }
+    }
+    println!("\n| at {rate:.0} per second | p50 µs | p99 µs | p99 against the echo |");
+    println!("| --- | --- | --- | --- |");
+    let echo = median(&mut percentiles[0][1]);
+    for (contender, [half, most]) in of.iter().zip(&mut percentiles) {
+        let (half, most) = (median(half), median(most));
+        println!("| {} | {half:.0} | {most:.0} | {:.2} |", contender.name, most / echo);
+    }
+}
+
+/// From the start of the process to the line that tells its addresses.
+fn compare_start(rounds: usize) {
+    let start = |_| Contender::rlaas("start", Load::Check, &WIDE).start * 1e3;
+    let mut starts: Vec<f64> = (0..rounds).map(start).collect();
+    println!("\nstart to serving, memory: {:.1} ms", median(&mut starts));
+}
+
+fn median(numbers: &mut [f64]) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
