@@ -63,7 +63,8 @@ impl State {
 }
 
 /// `current_count` is the units in use after this request, `ttl` the time until none is.
-#[inline]
+#[expect(clippy::inline_always, reason = "decided and committed at once, the state is read once")]
+#[inline(always)]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let (ahead, part, _) = ahead_of(state, limit, now);
     let (whole, rest) = limit.units_in(ahead, part);
@@ -90,7 +91,8 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
 }
 
 /// Moves the tat.
-#[inline]
+#[expect(clippy::inline_always, reason = "decided and committed at once, the state is read once")]
+#[inline(always)]
 pub(super) fn commit(
     state: &mut State,
     limit: &Limit,
@@ -127,7 +129,8 @@ pub(super) fn give_back(
 }
 
 /// How far the tat is ahead of `now`, and the time that this is of.
-#[inline]
+#[expect(clippy::inline_always, reason = "decided and committed at once, the state is read once")]
+#[inline(always)]
 fn ahead_of(state: &State, limit: &Limit, now: Timestamp) -> (Span, u64, Timestamp) {
     let known = state.0.filter(|arrival| !is_from_the_future(arrival.at, now, limit));
     let Some(arrival) = known else { return (Span::ZERO, 0, now) };

@@ -4,6 +4,7 @@
 //! allow. Nothing waits and nothing fails.
 
 mod shard;
+mod slots;
 
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

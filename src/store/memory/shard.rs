@@ -1,6 +1,6 @@
 //! One shard of the memory store: a bounded table of states that forgets without pauses.
 //!
-//! Slots lie densely in one vector with an index from hash to slot beside it, so that a cursor can
+//! Slots lie densely in one list with an index from hash to slot beside it, so that a cursor can
 //! walk them a few at a time. When the shard is full, a new key takes the place of one of the next
 //! [`CANDIDATES`] slots: an expired one, else the one that expires first, and an id at its limit
 //! only where all of them are. What is evicted while it is alive is counted; its id starts afresh.
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
+use super::slots::Slots;
 use crate::algorithm::{Decision, State};
 use crate::clock::{Seen, Span, Timestamp};
 use crate::telemetry::metrics::Metrics;
@@ -29,7 +30,7 @@ pub(super) struct Shard {
     seen: Seen,
     /// From the hash of a key to its slot.
     index: HashTable<u32>,
-    slots: Vec<Slot>,
+    slots: Slots<Slot>,
     hasher: DefaultHashBuilder,
     /// Where the sweep goes on.
     cursor: usize,
@@ -77,7 +78,7 @@ impl Shard {
     pub(super) fn new(max_keys: usize, hasher: DefaultHashBuilder, metrics: Arc<Metrics>) -> Self {
         Self {
             index: HashTable::new(),
-            slots: Vec::new(),
+            slots: Slots::default(),
             hasher,
             cursor: 0,
             max_keys,
@@ -149,9 +150,10 @@ impl Shard {
             if self.cursor >= self.slots.len() {
                 self.cursor = 0;
             }
-            match self.slots.get(self.cursor) {
-                Some(slot) if slot.is_expired(time) => self.remove(self.cursor),
-                _ => self.cursor += 1,
+            if self.slots[self.cursor].is_expired(time) {
+                self.remove(self.cursor);
+            } else {
+                self.cursor += 1;
             }
         }
     }
