@@ -1,6 +1,6 @@
 //! Rate limiting as a service: may this request pass?
 //!
-//! `rlaas` answers over gRPC. It keeps its counters in memory, or in Redis, so that any number of
+//! `rlaas` answers over gRPC and HTTP. It keeps its counters in memory, or in Redis, so that any number of
 //! instances share one truth. This page is the map of the house: where a line of code lives, what
 //! it may touch, and how a request flows.
 //!
@@ -43,7 +43,7 @@
 //!
 //! ```text
 //! client
-//!   │ 1 api/v1.rs        bytes → request, or INVALID_ARGUMENT
+//!   │ 1 api/v1.rs, http  bytes → request, or INVALID_ARGUMENT
 //!   │ 2 Limiter::check   rules snapshot → hits (pure, no lock); the deny cache may answer here
 //!   │ 3 store            memory: lock the shards in order, decide all, commit if all allow
 //!   │                    redis: one script call, the same steps, before the caller's deadline

@@ -44,6 +44,8 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
             "ring",
             "subtle",
             "thiserror",
+            "serde",
+            "serde_json",
         ],
     ),
     (

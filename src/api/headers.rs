@@ -13,8 +13,6 @@
 //! **Source:** draft-ietf-httpapi-ratelimit-headers-11, sections 3 and 4; its revision 06 for the
 //! older three; RFC 9651, 3.3.3 (strings); RFC 9110, 10.2.3 (`Retry-After`).
 
-#![allow(dead_code, reason = "the protocols that send them come next")]
-
 use std::fmt::Write;
 
 use crate::algorithm::Outcome;

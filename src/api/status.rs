@@ -1,7 +1,8 @@
 //! Errors to statuses, in this one place. Callers read less than logs do: no address, no key and
 //! no text of the store.
 
-use tonic::Status;
+use axum::http::StatusCode;
+use tonic::{Code, Status};
 
 use super::auth::Refusal;
 use crate::limiter::CheckError;
@@ -46,11 +47,32 @@ impl From<InvalidDescriptor> for Status {
 
 impl From<CheckError> for Status {
     fn from(error: CheckError) -> Self {
-        match error {
-            CheckError::StoreUnavailable(_) => Status::unavailable("store unavailable"),
-            CheckError::Descriptor(error) => error.into(),
-            CheckError::Overloaded => Status::resource_exhausted("overloaded"),
-            CheckError::Expired => Status::deadline_exceeded("deadline exceeded"),
+        let code = match error {
+            CheckError::StoreUnavailable(_) => Code::Unavailable,
+            CheckError::Descriptor(error) => return error.into(),
+            CheckError::Overloaded => Code::ResourceExhausted,
+            CheckError::Expired => Code::DeadlineExceeded,
+        };
+        Status::new(code, text(&error))
+    }
+}
+
+/// What callers read of an error, whatever their protocol.
+pub(super) fn text(error: &CheckError) -> String {
+    match error {
+        CheckError::StoreUnavailable(_) => "store unavailable".to_owned(),
+        CheckError::Descriptor(error) => error.to_string(),
+        CheckError::Overloaded => "overloaded".to_owned(),
+        CheckError::Expired => "deadline exceeded".to_owned(),
+    }
+}
+
+/// The same as a status of HTTP.
+pub(super) fn http(error: &CheckError) -> StatusCode {
+    match error {
+        CheckError::Descriptor(_) => StatusCode::BAD_REQUEST,
+        CheckError::StoreUnavailable(_) | CheckError::Overloaded | CheckError::Expired => {
+            StatusCode::SERVICE_UNAVAILABLE
         }
     }
 }

@@ -136,7 +136,7 @@ pub(super) fn role_of(method: &str) -> Role {
     }
 }
 
-fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, InvalidRequest> {
+pub(super) fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, InvalidRequest> {
     rules::Request::new(rules::Draft {
         user_id: &request.user_id,
         resource: &request.resource,

@@ -1,4 +1,4 @@
-//! Where and how to serve: `server` and `health`.
+//! Where and how to serve: `server`, `http` and `health`.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use figment::value::Value;
 
 use super::section::Section;
 use super::values::{self, Read};
+use crate::api::LimitHeaders;
 use crate::server::{ConnectionSettings, ServerSettings, StoreHealth};
 
 pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
@@ -19,8 +20,25 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     let drain_timeout = drain.read("timeout", "30s", values::pause);
     drain.close();
     section.close();
+    let limit_headers = limit_headers(root);
     let store_health = store_health(root);
-    ServerSettings { listen, http, workers, connection, drain_delay, drain_timeout, store_health }
+    ServerSettings {
+        listen,
+        http,
+        workers,
+        connection,
+        drain_delay,
+        drain_timeout,
+        store_health,
+        limit_headers,
+    }
+}
+
+fn limit_headers(root: &mut Section<'_>) -> LimitHeaders {
+    let mut section = root.section("http");
+    let headers = section.read("headers", "draft", values::limit_headers);
+    section.close();
+    headers
 }
 
 fn connection(server: &mut Section<'_>) -> ConnectionSettings {

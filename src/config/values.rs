@@ -13,6 +13,7 @@ use std::time::Duration;
 use figment::value::Value;
 
 use crate::algorithm::{Algorithm, LimitError};
+use crate::api::LimitHeaders;
 use crate::clock::Span;
 use crate::server::{AddressError, ListenAddress};
 
@@ -176,6 +177,19 @@ pub(super) fn algorithm(value: &Value) -> Read<Algorithm> {
         Invalid(Cow::Owned(valid))
     })?;
     Ok((algorithm, algorithm.name().to_owned()))
+}
+
+/// Which headers tell of the limits.
+pub(super) fn limit_headers(value: &Value) -> Read<LimitHeaders> {
+    word(
+        value,
+        &[
+            ("none", LimitHeaders::None),
+            ("draft", LimitHeaders::Draft),
+            ("legacy", LimitHeaders::Legacy),
+            ("both", LimitHeaders::Both),
+        ],
+    )
 }
 
 /// Worker threads: `auto` is one for each core.

@@ -36,6 +36,7 @@ use self::workers::Workers;
 use crate::api;
 use crate::api::auth::Auth;
 use crate::api::envoy::EnvoySettings;
+use crate::api::http::Checks;
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
 
@@ -98,7 +99,7 @@ impl Server {
         &self.settings.listen
     }
 
-    /// Where metrics and probes are answered.
+    /// Where HTTP is answered.
     pub fn http_addresses(&self) -> &[ListenAddress] {
         &self.settings.http
     }
@@ -114,7 +115,9 @@ impl Server {
         let (auth, envoy) = (self.auth.as_ref(), self.envoy);
         let services = api::routes(&self.limiter, &self.metrics, auth, envoy);
         let services = services.add_service(health_service);
-        let pages = api::http::router(&self.metrics, health.ready());
+        let (limiter, metrics) = (Arc::clone(&self.limiter), Arc::clone(&self.metrics));
+        let checks = Checks::new(limiter, metrics, self.settings.limit_headers);
+        let pages = api::http::router(checks, auth, health.ready());
         let grpc = Host::grpc(services, self.settings.connection, &self.metrics);
         let http = grpc.http(pages);
         let mut grpc = Front::open(self.grpc, &grpc, self.settings.workers)?;

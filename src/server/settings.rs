@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use super::address::ListenAddress;
 
+use crate::api::LimitHeaders;
+
 /// Where and how to serve.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     /// Where gRPC is answered, at least one.
     pub listen: Vec<ListenAddress>,
-    /// Where metrics and probes are answered, at least one.
+    /// Where HTTP is answered, decisions included, at least one.
     pub http: Vec<ListenAddress>,
     /// Worker threads.
     pub workers: NonZeroUsize,
@@ -22,6 +24,8 @@ pub struct ServerSettings {
     pub drain_timeout: Duration,
     /// What an outage of the store means for readiness.
     pub store_health: StoreHealth,
+    /// Which headers tell of the limits over HTTP.
+    pub limit_headers: LimitHeaders,
 }
 
 /// How connections are treated.

@@ -79,14 +79,14 @@ impl Rlaas {
         Self::start(&[&always, settings].concat())
     }
 
-    /// `host:port` of metrics and probes.
-    pub fn http(&self) -> &str {
-        &self.http
-    }
-
     /// `host:port` of gRPC, or `unix:/path`; with commas between several.
     pub fn grpc(&self) -> &str {
         &self.grpc
+    }
+
+    /// `host:port` of HTTP.
+    pub fn http(&self) -> &str {
+        &self.http
     }
 
     /// What was logged so far.

@@ -1,4 +1,4 @@
-//! HTTP: metrics and probes.
+//! Metrics and probes.
 
 use std::sync::Arc;
 
@@ -8,12 +8,13 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 
 use crate::telemetry::exposition::Exposition;
 use crate::telemetry::metrics::Metrics;
 
 /// `GET /metrics`, `/livez` and `/readyz`.
-pub fn router(metrics: &Arc<Metrics>, ready: watch::Receiver<bool>) -> Router {
+pub(super) fn router(metrics: &Arc<Metrics>, ready: watch::Receiver<bool>) -> Router {
     let probes = Router::new().route("/readyz", get(readyz)).with_state(ready);
     Router::new()
         .route("/metrics", get(render))
@@ -22,10 +23,13 @@ pub fn router(metrics: &Arc<Metrics>, ready: watch::Receiver<bool>) -> Router {
         .merge(probes)
 }
 
+/// Many rules take a while to write down: not on a thread that decides.
 async fn render(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> impl IntoResponse {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let exposition = Exposition::accepted(accept.unwrap_or_default());
-    ([(header::CONTENT_TYPE, exposition.content_type())], metrics.render(exposition))
+    let text = spawn_blocking(move || metrics.render(exposition)).await;
+    let text = text.expect("rendering does not panic");
+    ([(header::CONTENT_TYPE, exposition.content_type())], text)
 }
 
 async fn readyz(State(ready): State<watch::Receiver<bool>>) -> (StatusCode, &'static str) {

@@ -1,0 +1,170 @@
+//! `POST /v1/check`: `Check` in the JSON mapping of its messages.
+//!
+//! A denial is status 429 with a problem document that has the members of the response beside its
+//! own, so that who reads responses reads both.
+//!
+//! **Source:** <https://protobuf.dev/programming-guides/json/>.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::Number;
+use serde_json::value::RawValue;
+
+use super::answer::{Answer, Denial};
+use super::members::Members;
+use super::problem::{Problem, document};
+use super::rejection::{Field, Rejection};
+use super::{Checks, body};
+use crate::api::proto::CheckRequest;
+use crate::api::v1::parse;
+use crate::limiter::Verdict;
+
+const USER_ID: Field = Field { names: &["userId", "user_id"], reason: "user_id", valid: "a text" };
+const RESOURCE: Field = Field { names: &["resource"], reason: "resource", valid: "a text" };
+const ATTRIBUTES: Field = Field {
+    names: &["attributes"],
+    reason: "attributes",
+    valid: "an object of texts, each name once",
+};
+const COST: Field =
+    Field { names: &["cost"], reason: "cost", valid: "a whole number from 0 to 4294967295" };
+const DRY_RUN: Field =
+    Field { names: &["dryRun", "dry_run"], reason: "dry_run", valid: "true or false" };
+
+/// Decides one request.
+pub(super) async fn check(State(checks): State<Checks>, body: Body) -> Response {
+    let decided = decide(&checks, body).await;
+    match decided {
+        Ok(verdict) => answer(&checks, &verdict),
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn decide(checks: &Checks, body: Body) -> Result<Verdict, Problem> {
+    let rejected = |rejection: Rejection| Problem::from(checks.count(rejection));
+    let body = body::read(body).await.map_err(rejected)?;
+    let request = read(&body).map_err(rejected)?;
+    let request = parse(&request).map_err(|invalid| {
+        rejected(Rejection::out_of_bounds(invalid, &[USER_ID, RESOURCE, ATTRIBUTES, COST]))
+    })?;
+    Ok(checks.decide(&request).await?)
+}
+
+fn answer(checks: &Checks, verdict: &Verdict) -> Response {
+    let response = if verdict.is_allowed() {
+        Json(Answer::of(verdict)).into_response()
+    } else {
+        document(StatusCode::TOO_MANY_REQUESTS, &Denial::of(verdict))
+    };
+    checks.with_headers(verdict, response)
+}
+
+fn read(body: &[u8]) -> Result<CheckRequest, Rejection> {
+    let mut members = Members::of_body(body)?;
+    let request = CheckRequest {
+        user_id: members.take(&USER_ID)?.unwrap_or_default(),
+        resource: members.take(&RESOURCE)?.unwrap_or_default(),
+        attributes: match members.take::<Members<'_>>(&ATTRIBUTES)? {
+            Some(attributes) => HashMap::from_iter(attributes.entries(&ATTRIBUTES)?),
+            None => HashMap::new(),
+        },
+        cost: match members.take::<&RawValue>(&COST)? {
+            Some(number) => Some(whole_number(number).ok_or_else(|| COST.invalid())?),
+            None => None,
+        },
+        dry_run: members.take(&DRY_RUN)?.unwrap_or_default(),
+    };
+    members.close()?;
+    Ok(request)
+}
+
+/// A number, or a text that holds one; `1.0` and `1e2` are whole too.
+fn whole_number(number: &RawValue) -> Option<u64> {
+    let text: Cow<'_, str> = match number.get() {
+        quoted if quoted.starts_with('"') => serde_json::from_str::<String>(quoted).ok()?.into(),
+        bare => bare.into(),
+    };
+    let number: Number = serde_json::from_str(&text).ok().filter(|_| text.trim() == text)?;
+    number.as_u64().or_else(|| {
+        let number = number.as_f64()?;
+        let fits = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it fits")]
+        fits.then_some(number as u64)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(body: &str) -> String {
+        read(body.as_bytes()).expect_err(body).detail
+    }
+
+    #[test]
+    fn both_spellings_and_every_form_of_a_number_are_read() {
+        let expected = CheckRequest {
+            user_id: "alice".to_owned(),
+            resource: "/r".to_owned(),
+            attributes: HashMap::from([("plan".to_owned(), "free".to_owned())]),
+            cost: Some(100),
+            dry_run: true,
+        };
+        for cost in ["100", "\"100\"", "1e2", "\"1e2\"", "100.0"] {
+            for (user_id, dry_run) in [("userId", "dryRun"), ("user_id", "dry_run")] {
+                let body = format!(
+                    r#" {{"{user_id}": "\u0061lice", "resource": "/r", "{dry_run}": true,
+                         "attributes": {{"plan": "free"}}, "cost": {cost}}} "#
+                );
+                assert_eq!(read(body.as_bytes()).expect(&body), expected);
+            }
+        }
+        let nulls = r#"{"userId": null, "resource": null, "attributes": null, "cost": null,
+                        "dryRun": null}"#;
+        assert_eq!(read(nulls.as_bytes()).expect(nulls), CheckRequest::default());
+        assert_eq!(read(b"{}").expect("nothing"), CheckRequest::default());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_name_and_without_its_value() {
+        for (body, expected) in [
+            ("", "body: no JSON from line 1, column 0 on"),
+            ("{\"userId\": \"s3cret", "body: no JSON from line 1, column 18 on"),
+            ("{\"userId\": \"a\"} x", "body: no JSON from line 1, column 17 on"),
+            ("[\"s3cret\"]", "body: valid is a JSON object"),
+            ("\"s3cret\"", "body: valid is a JSON object"),
+            ("{\"userId\": 7}", "userId: valid is a text"),
+            ("{\"user_id\": [\"s3cret\"]}", "userId: valid is a text"),
+            ("{\"userId\": \"\\ud800\"}", "userId: valid is a text"),
+            ("{\"userId\": \"a\", \"user_id\": \"a\"}", "userId: given twice"),
+            ("{\"cost\": 1, \"cost\": 1}", "cost: given twice"),
+            ("{\"users\": \"s3cret\"}", "users: unknown field"),
+            ("{\"a\\u0000b\": 1}", "a\\0b: unknown field"),
+            ("{\"resource\": false}", "resource: valid is a text"),
+            ("{\"dryRun\": \"true\"}", "dryRun: valid is true or false"),
+            ("{\"attributes\": []}", "attributes: valid is an object of texts, each name once"),
+            (
+                "{\"attributes\": {\"a\": 1}}",
+                "attributes: valid is an object of texts, each name once",
+            ),
+            (
+                "{\"attributes\": {\"a\": null}}",
+                "attributes: valid is an object of texts, each name once",
+            ),
+            ("{\"attributes\": {\"a\": \"1\", \"a\": \"2\"}}", "attributes: given twice"),
+        ] {
+            assert_eq!(told(body), expected, "{body}");
+        }
+        for cost in ["-1", "1.5", "1e10", "\"\"", "\"x\"", "\" 1\"", "\"NaN\"", "true", "[]", "{}"]
+        {
+            let told = told(&format!("{{\"cost\": {cost}}}"));
+            assert_eq!(told, "cost: valid is a whole number from 0 to 4294967295", "{cost}");
+        }
+    }
+}

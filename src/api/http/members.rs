@@ -1,0 +1,104 @@
+//! Reads JSON objects member by member, so that what is wrong is told by its name.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+
+use super::rejection::{Field, Rejection};
+
+/// The members of an object; their values are not read yet.
+#[derive(Debug, Default)]
+pub(super) struct Members<'a> {
+    values: BTreeMap<String, &'a RawValue>,
+    twice: Option<String>,
+}
+
+impl<'a> Members<'a> {
+    /// The members of a body.
+    pub(super) fn of_body(body: &'a [u8]) -> Result<Self, Rejection> {
+        let members: Self = serde_json::from_slice(body).map_err(|error| {
+            let problem = match error.classify() {
+                Category::Data => "valid is a JSON object".to_owned(),
+                Category::Io | Category::Syntax | Category::Eof => {
+                    format!("no JSON from line {}, column {} on", error.line(), error.column())
+                }
+            };
+            Rejection::body(StatusCode::BAD_REQUEST, problem)
+        })?;
+        match &members.twice {
+            Some(name) => Err(Rejection::name(name, "given twice")),
+            None => Ok(members),
+        }
+    }
+
+    /// Takes a member out; null is the same as none.
+    pub(super) fn take<T>(&mut self, field: &Field) -> Result<Option<T>, Rejection>
+    where
+        T: Deserialize<'a>,
+    {
+        let mut given = field.names.iter().filter_map(|name| self.values.remove(*name));
+        let (value, other) = (given.next(), given.next());
+        if other.is_some() {
+            return Err(field.twice());
+        }
+        value.map_or(Ok(None), |value| {
+            serde_json::from_str(value.get()).map_err(|_| field.invalid())
+        })
+    }
+
+    /// Refuses what nobody has taken.
+    pub(super) fn close(self) -> Result<(), Rejection> {
+        match self.values.first_key_value() {
+            Some((name, _)) => Err(Rejection::name(name, "unknown field")),
+            None => Ok(()),
+        }
+    }
+
+    /// Every name and value: the names are data.
+    pub(super) fn entries<T>(self, field: &Field) -> Result<Vec<(String, T)>, Rejection>
+    where
+        T: Deserialize<'a>,
+    {
+        if self.twice.is_some() {
+            return Err(field.twice());
+        }
+        let entries = self.values.into_iter().map(|(name, value)| {
+            let value = serde_json::from_str(value.get()).map_err(|_| field.invalid())?;
+            Ok((name, value))
+        });
+        entries.collect()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Members<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+        let mut members = Members::default();
+        while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+            match members.values.entry(name) {
+                Entry::Vacant(entry) => _ = entry.insert(value),
+                Entry::Occupied(entry) => members.twice = Some(entry.key().clone()),
+            }
+        }
+        Ok(members)
+    }
+}

@@ -1,0 +1,114 @@
+//! HTTP: decisions for those who do not speak gRPC, probes and metrics.
+//!
+//! | path | answers |
+//! | --- | --- |
+//! | `POST /v1/check` | the JSON mapping of `Check`; what is no 200 is a problem document |
+//! | `GET /check`, `POST /check` | what RLaaS Users Service and GoRL answered |
+//! | `GET /openapi.json` | the description of all this |
+//! | `GET /metrics`, `/livez`, `/readyz` | metrics and probes |
+//!
+//! Callers have no deadline here: the store's own bounds what they wait.
+
+mod answer;
+mod body;
+mod check;
+mod guard;
+mod members;
+mod openapi;
+mod probes;
+mod problem;
+mod query;
+mod rejection;
+mod seed;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use tokio::sync::watch;
+
+use self::problem::Problem;
+use self::rejection::Rejection;
+use super::auth::Auth;
+use super::headers::{LimitHeaders, retry_after};
+use crate::clock::Deadline;
+use crate::limiter::{CheckError, Limiter, Verdict};
+use crate::rules;
+use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
+use crate::telemetry::sharded::Timing;
+
+/// Everything that is answered; with `auth` decisions are for whom it admits.
+pub fn router(checks: Checks, auth: Option<&Arc<Auth>>, ready: watch::Receiver<bool>) -> Router {
+    let probes = probes::router(&checks.metrics, ready);
+    let mut decisions = Router::new()
+        .route("/v1/check", post(check::check))
+        .route("/check", get(seed::by_user).post(seed::by_endpoint))
+        .with_state(checks);
+    if let Some(auth) = auth {
+        decisions = decisions.route_layer(from_fn_with_state(Arc::clone(auth), guard::admit));
+    }
+    decisions
+        .route("/openapi.json", get(openapi::document))
+        .merge(probes)
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(other_method)
+}
+
+/// What decides. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct Checks {
+    limiter: Arc<Limiter>,
+    metrics: Arc<Metrics>,
+    timing: Timing,
+    headers: LimitHeaders,
+}
+
+impl Checks {
+    /// Answers by what `limiter` decides, and tells of the limits by `headers`.
+    pub fn new(limiter: Arc<Limiter>, metrics: Arc<Metrics>, headers: LimitHeaders) -> Self {
+        let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: "http" });
+        Self { limiter, metrics, timing, headers }
+    }
+
+    async fn decide(&self, request: &rules::Request<'_>) -> Result<Verdict, CheckError> {
+        let timer = self.timing.start();
+        let verdict = self.limiter.check(request, Deadline::NEVER).await;
+        timer.stop();
+        verdict
+    }
+
+    /// Counts a request that is not valid.
+    fn count(&self, rejection: Rejection) -> Rejection {
+        let labels = ReasonLabels { reason: rejection.reason };
+        self.metrics.rejected.get_or_create(&labels).inc();
+        rejection
+    }
+
+    /// Tells of the limits, and that the answer holds for this moment alone.
+    fn with_headers(&self, verdict: &Verdict, mut response: Response) -> Response {
+        let headers = response.headers_mut();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        for (name, value) in self.headers.of(verdict).into_iter().chain(retry_after(verdict)) {
+            let value = HeaderValue::try_from(value).expect("names are encoded, numbers are ASCII");
+            headers.insert(HeaderName::from_static(name), value);
+        }
+        response
+    }
+}
+
+async fn unknown_path() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "see /openapi.json for what there is")
+}
+
+/// The header `Allow` is added by the router.
+async fn other_method(method: Method) -> Response {
+    if method == Method::OPTIONS {
+        StatusCode::NO_CONTENT.into_response()
+    } else {
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the header Allow tells which are")
+            .into_response()
+    }
+}

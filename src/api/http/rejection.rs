@@ -1,0 +1,82 @@
+//! A request that is not decided because it is not valid: which field, and what is valid. Never the
+//! value.
+
+use axum::http::StatusCode;
+
+use crate::rules::InvalidRequest;
+
+/// Most characters of a name that a client has made up.
+const SHOWN: usize = 64;
+
+/// Why a request is not valid.
+#[derive(Debug)]
+pub(super) struct Rejection {
+    pub(super) status: StatusCode,
+    /// The field as metrics name it.
+    pub(super) reason: &'static str,
+    /// Names the field and what is valid.
+    pub(super) detail: String,
+}
+
+/// A field of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Field {
+    /// What clients may call it; the first is what it is called.
+    pub(super) names: &'static [&'static str],
+    /// The field as metrics name it.
+    pub(super) reason: &'static str,
+    /// What is valid.
+    pub(super) valid: &'static str,
+}
+
+impl Rejection {
+    /// The body as a whole.
+    pub(super) fn body(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self { status, reason: "body", detail: format!("body: {}", detail.into()) }
+    }
+
+    /// A name that a client has made up, or written twice.
+    pub(super) fn name(name: &str, problem: &str) -> Self {
+        let shown: String = name.escape_debug().take(SHOWN).collect();
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            reason: "body",
+            detail: format!("{shown}: {problem}"),
+        }
+    }
+
+    /// What is out of bounds, under the name that this API has for the field.
+    pub(super) fn out_of_bounds(invalid: InvalidRequest, fields: &[Field]) -> Self {
+        let reason = invalid.field();
+        let called = fields.iter().find(|field| field.reason == reason);
+        let name = called.map_or(reason, |field| field.names[0]);
+        // What is invalid begins with its name.
+        let detail = invalid.to_string().replacen(reason, name, 1);
+        Self { status: StatusCode::BAD_REQUEST, reason, detail }
+    }
+}
+
+impl Field {
+    /// It is there, and not what it may be.
+    pub(super) fn invalid(&self) -> Rejection {
+        self.rejected(&format!("valid is {}", self.valid))
+    }
+
+    /// It is not there.
+    pub(super) fn missing(&self) -> Rejection {
+        self.rejected("missing")
+    }
+
+    /// It is there more than once.
+    pub(super) fn twice(&self) -> Rejection {
+        self.rejected("given twice")
+    }
+
+    fn rejected(&self, problem: &str) -> Rejection {
+        Rejection {
+            status: StatusCode::BAD_REQUEST,
+            reason: self.reason,
+            detail: format!("{}: {problem}", self.names[0]),
+        }
+    }
+}

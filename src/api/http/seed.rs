@@ -1,0 +1,118 @@
+//! What the seed systems answered, for their clients: RLaaS Users Service by user, GoRL by endpoint
+//! and key.
+//!
+//! Texts and statuses are theirs; limits and waits are told in headers.
+
+use std::collections::HashMap;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use super::members::Members;
+use super::rejection::{Field, Rejection};
+use super::{Checks, body, query};
+use crate::api::headers::retry_after;
+use crate::limiter::Verdict;
+use crate::rules::{Draft, Request};
+
+const USER_ID: Field = Field { names: &["userId"], reason: "user_id", valid: "a text" };
+const ENDPOINT: Field = Field { names: &["endpoint"], reason: "resource", valid: "a text" };
+const KEY: Field = Field { names: &["key"], reason: "user_id", valid: "a text" };
+const API_KEY: Field = Field { names: &["api_key"], reason: "attributes", valid: "a text" };
+/// The attribute that rules know the API key by.
+const API_KEY_ATTRIBUTE: &str = "api_key";
+
+/// Why there is no verdict.
+pub(super) enum Failure {
+    Rejected(Rejection),
+    /// The seed systems knew no difference between why.
+    Undecided,
+}
+
+/// `GET /check?userId=alice`.
+pub(super) async fn by_user(
+    State(checks): State<Checks>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Failure> {
+    let user_id = query::parameter(query.as_deref().unwrap_or_default(), &USER_ID);
+    let user_id = user_id.map_err(|rejection| checks.count(rejection))?;
+    let asked = Asked { user_id, ..Asked::default() };
+    let verdict = asked.decide(&checks, &[USER_ID]).await?;
+    let response = if verdict.is_allowed() {
+        "User is allowed".into_response()
+    } else {
+        let wait = retry_after(&verdict).map(|(_, seconds)| seconds);
+        let when = wait.map_or(String::new(), |wait| format!("...Try after {wait} seconds."));
+        (StatusCode::TOO_MANY_REQUESTS, format!("User is not allowed{when}")).into_response()
+    };
+    Ok(checks.with_headers(&verdict, response))
+}
+
+/// `POST /check`.
+pub(super) async fn by_endpoint(
+    State(checks): State<Checks>,
+    body: Body,
+) -> Result<Response, Failure> {
+    let body = body::read(body).await.map_err(|rejection| checks.count(rejection))?;
+    let asked = read(&body).map_err(|rejection| checks.count(rejection))?;
+    let verdict = asked.decide(&checks, &[ENDPOINT, KEY, API_KEY]).await?;
+    let response = if verdict.is_allowed() {
+        Json(json!({ "allowed": true })).into_response()
+    } else {
+        (StatusCode::TOO_MANY_REQUESTS, "Rate limit exceeded").into_response()
+    };
+    Ok(checks.with_headers(&verdict, response))
+}
+
+fn read(body: &[u8]) -> Result<Asked, Rejection> {
+    let mut members = Members::of_body(body)?;
+    let (resource, user_id) = (members.take(&ENDPOINT)?, members.take(&KEY)?);
+    let api_key: Option<String> = members.take(&API_KEY)?;
+    // What is unknown before what is missing: it may be the same, misspelled.
+    members.close()?;
+    let attributes = api_key.map(|api_key| (API_KEY_ATTRIBUTE.to_owned(), api_key));
+    Ok(Asked {
+        user_id: user_id.ok_or_else(|| KEY.missing())?,
+        resource: resource.ok_or_else(|| ENDPOINT.missing())?,
+        attributes: attributes.into_iter().collect(),
+    })
+}
+
+/// What was asked, not checked yet.
+#[derive(Default)]
+struct Asked {
+    user_id: String,
+    resource: String,
+    attributes: HashMap<String, String>,
+}
+
+impl Asked {
+    async fn decide(&self, checks: &Checks, fields: &[Field]) -> Result<Verdict, Failure> {
+        let Self { user_id, resource, attributes } = self;
+        let request =
+            Request::new(Draft { user_id, resource, attributes, cost: None, dry_run: false })
+                .map_err(|invalid| checks.count(Rejection::out_of_bounds(invalid, fields)))?;
+        checks.decide(&request).await.map_err(|_error| Failure::Undecided)
+    }
+}
+
+impl From<Rejection> for Failure {
+    fn from(rejection: Rejection) -> Self {
+        Self::Rejected(rejection)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Rejected(Rejection { status, detail, .. }) => (status, detail).into_response(),
+            Self::Undecided => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "Internal error").into_response()
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! `POST /v1/check`: the JSON mapping of the messages, held against a library that knows it.
+
+use std::sync::LazyLock;
+
+use futures_util::future::select;
+use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, SerializeOptions};
+use rlaas::api::proto::CheckRequest;
+use tonic::Code;
+
+use super::client::{Answer, get, post};
+use super::common::TempDir;
+use super::common::process::{Rlaas, check, signal};
+use super::common::redis::{RedisServer, free_port};
+
+/// Members that a problem document adds to a response.
+const OF_PROBLEMS: [&str; 5] = ["type", "title", "status", "detail", "violated-policies"];
+
+const RULES: &str = "\
+rules:
+  - {name: bucket, endpoint: /leaky, algorithm: leaky-bucket, limit: 2, window: 1500ms}
+  - {name: trial, endpoint: /leaky, limit: 1, window: 1s, shadow: true}
+  - name: pay
+    endpoint: /pay
+    limit: 2
+    window: 60s
+    overrides:
+      - {match: {user_id: ops}, unlimited: true}
+      - {match: {user_id: mallory}, limit: 0}
+";
+
+static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+    let descriptors = include_bytes!(concat!(env!("OUT_DIR"), "/ratelimit.bin"));
+    DescriptorPool::decode(&descriptors[..]).expect("descriptors")
+});
+
+/// Reads a message as the library does.
+fn read(message: &str, json: &str) -> Result<DynamicMessage, serde_json::Error> {
+    let descriptor = POOL.get_message_by_name(message).expect("a message of the proto");
+    let mut text = serde_json::Deserializer::from_str(json);
+    let options = DeserializeOptions::new().deny_unknown_fields(true);
+    let message = DynamicMessage::deserialize_with_options(descriptor, &mut text, &options)?;
+    text.end()?;
+    Ok(message)
+}
+
+/// Is the body what the library writes for the same message?
+fn hold_to_the_mapping(answer: &Answer) {
+    let mut body = answer.json();
+    let members = body.as_object_mut().expect("an object");
+    members.retain(|name, _| !OF_PROBLEMS.contains(&name.as_str()));
+    let message = read("ratelimit.v1.CheckResponse", &body.to_string()).expect("a response");
+    let options =
+        SerializeOptions::new().skip_default_fields(false).stringify_64_bit_integers(true);
+    let written = message.serialize_with_options(serde_json::value::Serializer, &options);
+    assert_eq!(written.expect("JSON"), body);
+}
+
+#[tokio::test]
+async fn every_kind_of_answer_is_in_the_mapping() {
+    let dir = TempDir::new();
+    let file = dir.write("rules.yaml", RULES);
+    let mut told = Vec::new();
+    let server = Rlaas::start_from(&file, &["rate-limiter.use-algo=fixed-window"]);
+    for body in [
+        r#"{"userId":"a"}"#,
+        r#"{"userId":"a","cost":0}"#,
+        r#"{"userId":"a","cost":4}"#,
+        r#"{"userId":"a","cost":4}"#,
+        r#"{"userId":"a","cost":6}"#,
+        r#"{"userId":"a","resource":"/leaky"}"#,
+        r#"{"userId":"a","resource":"/leaky"}"#,
+        r#"{"userId":"a","resource":"/leaky"}"#,
+        r#"{"userId":"ops","resource":"/pay"}"#,
+        r#"{"userId":"mallory","resource":"/pay"}"#,
+    ] {
+        let answer = post(&server, "/v1/check", body).await;
+        hold_to_the_mapping(&answer);
+        told.push((answer.status, answer.json()["reason"].as_str().expect("a reason").to_owned()));
+    }
+    let expected = [
+        (200, "WITHIN_LIMIT"),
+        (200, "WITHIN_LIMIT"),
+        (200, "WITHIN_LIMIT"),
+        (429, "OVER_LIMIT"),
+        (429, "COST_ABOVE_LIMIT"),
+        (200, "WITHIN_LIMIT"),
+        (200, "WITHIN_LIMIT"),
+        (429, "OVER_LIMIT"),
+        (200, "UNLIMITED"),
+        (429, "BANNED"),
+    ];
+    assert_eq!(told, expected.map(|(status, reason)| (status, reason.to_owned())));
+}
+
+#[tokio::test]
+async fn a_denial_is_a_problem_that_names_the_rules_that_deny() {
+    let dir = TempDir::new();
+    let file = dir.write("rules.yaml", RULES);
+    let server = Rlaas::start_from(&file, &[]);
+    for _ in 0..2 {
+        post(&server, "/v1/check", r#"{"userId":"a","resource":"/leaky"}"#).await;
+    }
+    let denied = post(&server, "/v1/check", r#"{"userId":"a","resource":"/leaky"}"#).await;
+    assert_eq!(denied.status, 429);
+    let wait = denied.header("retry-after").expect("a wait");
+    assert_eq!(denied.detail(), format!("try again after {wait} seconds"));
+    let problem = denied.json();
+    let kind = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+    assert_eq!(problem["type"], kind);
+    assert_eq!(problem["title"], "Quota Exceeded");
+    assert_eq!(problem["violated-policies"], serde_json::json!(["bucket"]), "no shadow");
+    assert_eq!(problem["allowed"], false);
+    assert_eq!(problem["rule"], "bucket");
+}
+
+/// But for what is given twice: the library takes the last, rlaas refuses it.
+#[tokio::test]
+async fn requests_are_read_as_the_library_reads_them() {
+    let server = Rlaas::start(&["rate-limiter.max-requests=100000"]);
+    let mut client = server.client().await;
+    for body in [
+        "{}",
+        r#"{"userId":"a"}"#,
+        r#"{"user_id":"a"}"#,
+        r#"{"userId":null}"#,
+        r#"{"userId":7}"#,
+        r#"{"userId":["a"]}"#,
+        r#"{"userId":{}}"#,
+        r#"{"userId":"a","resource":null,"attributes":null,"cost":null,"dryRun":null}"#,
+        r#"{"userId":"a","attributes":{"plan":"free"}}"#,
+        r#"{"userId":"a","attributes":{"plan":1}}"#,
+        r#"{"userId":"a","attributes":{"plan":null}}"#,
+        r#"{"userId":"a","attributes":{"":"x"}}"#,
+        r#"{"userId":"a","attributes":[]}"#,
+        r#"{"userId":"a","cost":1}"#,
+        r#"{"userId":"a","cost":"1"}"#,
+        r#"{"userId":"a","cost":1.0}"#,
+        r#"{"userId":"a","cost":1e2}"#,
+        r#"{"userId":"a","cost":1.5}"#,
+        r#"{"userId":"a","cost":-1}"#,
+        r#"{"userId":"a","cost":4294967296}"#,
+        r#"{"userId":"a","cost":18446744073709551615}"#,
+        r#"{"userId":"a","cost":18446744073709551616}"#,
+        r#"{"userId":"a","cost":""}"#,
+        r#"{"userId":"a","cost":"one"}"#,
+        r#"{"userId":"a","cost":true}"#,
+        r#"{"userId":"a","dryRun":true}"#,
+        r#"{"userId":"a","dry_run":true}"#,
+        r#"{"userId":"a","dryRun":"true"}"#,
+        r#"{"userId":"a","dryRun":1}"#,
+        r#"{"userId":"a","unknown":1}"#,
+        r#"{"userId":"a"}{}"#,
+        r#"{"userId":"a",}"#,
+        r#"{userId:"a"}"#,
+        "[]",
+        "\"a\"",
+        "null",
+        "",
+    ] {
+        let expected = match read("ratelimit.v1.CheckRequest", body) {
+            Ok(message) => {
+                let request: CheckRequest = message.transcode_to().expect("the same message");
+                client.check(request).await.map_or_else(|status| status.code(), |_| Code::Ok)
+            }
+            Err(_) => Code::InvalidArgument,
+        };
+        let expected = if expected == Code::Ok { 200 } else { 400 };
+        let answer = post(&server, "/v1/check", body).await;
+        let status = if answer.status == 429 { 200 } else { answer.status };
+        assert_eq!(status, expected, "{body}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn all_protocols_share_their_counters() {
+    let redis = RedisServer::start();
+    for server in [Rlaas::start(&[]), Rlaas::on_redis(&redis, &[])] {
+        let mut client = server.client().await;
+        check(&mut client, "alice").await.expect("an answer");
+        get(&server, "/check?userId=alice").await;
+        post(&server, "/check", r#"{"endpoint":"/r","key":"alice"}"#).await;
+        let looked = post(&server, "/v1/check", r#"{"userId":"alice","dryRun":true}"#).await;
+        assert_eq!(looked.json()["currentCount"], "3");
+        let taken = post(&server, "/v1/check", r#"{"userId":"alice","cost":"2"}"#).await;
+        assert_eq!(taken.json()["currentCount"], "3");
+        let response = check(&mut client, "alice").await;
+        assert!(!response.expect("an answer").allowed);
+    }
+    assert_eq!(redis.keys(), ["rlaas:rate_limit:alice"]);
+}
+
+#[tokio::test]
+async fn without_a_store_the_policy_of_the_rule_answers() {
+    let port = free_port();
+    let url = format!("store.redis.url=redis://127.0.0.1:{port}");
+    for (policy, status, source) in [
+        ("error", 503, None),
+        ("allow", 200, Some("FAIL_OPEN")),
+        ("deny", 429, Some("FAIL_CLOSED")),
+        ("local", 200, Some("LOCAL_FALLBACK")),
+    ] {
+        let policy = format!("rate-limiter.on-store-failure={policy}");
+        let server = Rlaas::start(&["store.backend=redis", &url, &policy]);
+        let answer = post(&server, "/v1/check", r#"{"userId":"alice"}"#).await;
+        assert_eq!(answer.status, status, "{policy}");
+        if let Some(source) = source {
+            assert_eq!(answer.json()["source"], source);
+            hold_to_the_mapping(&answer);
+        } else {
+            assert_eq!(answer.detail(), "store unavailable");
+            assert_eq!(answer.header("retry-after"), Some("1"));
+        }
+        let known = source.is_some_and(|source| source != "FAIL_OPEN");
+        assert_eq!(answer.header("ratelimit").is_some(), known, "{policy}");
+        assert!(!answer.body.contains(&port.to_string()), "no address: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_shed_is_told() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, &["store.redis.max-in-flight=1"]);
+    post(&server, "/v1/check", r#"{"userId":"alice"}"#).await;
+    signal(redis.pid(), "STOP");
+    let one = Box::pin(post(&server, "/v1/check", r#"{"userId":"bob"}"#));
+    let other = Box::pin(post(&server, "/v1/check", r#"{"userId":"carol"}"#));
+    // One of them waits for Redis, the other is answered at once.
+    let (shed, waiting) = select(one, other).await.factor_first();
+    signal(redis.pid(), "CONT");
+    assert_eq!(shed.status, 503);
+    assert_eq!(shed.detail(), "overloaded");
+    assert_eq!(shed.header("retry-after"), Some("1"));
+    assert_eq!(waiting.await.status, 200);
+}
+
+#[tokio::test]
+async fn metrics_tell_what_http_decided_and_rejected() {
+    let server = Rlaas::start(&[]);
+    post(&server, "/v1/check", r#"{"userId":"secret-user"}"#).await;
+    get(&server, "/check?userId=secret-user").await;
+    post(&server, "/check", r#"{"endpoint":"/r","key":"secret-user"}"#).await;
+    for bad in ["{", r#"{"secret":1}"#, r#"{"userId":1}"#, r#"{"userId":"a","cost":-1}"#] {
+        post(&server, "/v1/check", bad).await;
+    }
+    get(&server, "/check").await;
+    post(&server, "/check", r#"{"endpoint":1,"key":"a"}"#).await;
+    let count = "rlaas_check_duration_seconds_count{api=\"http\"}";
+    assert_eq!(server.metric(count).await, Some(3.0));
+    for (reason, times) in [("body", 2.0), ("user_id", 2.0), ("cost", 1.0), ("resource", 1.0)] {
+        let name = format!("rlaas_rejected_total{{reason=\"{reason}\"}}");
+        assert_eq!(server.metric(&name).await, Some(times), "{reason}");
+    }
+    assert!(!get(&server, "/metrics").await.body.contains("secret"));
+    assert!(!server.log().contains("secret"));
+}
+
+#[test]
+fn members_of_a_problem_are_no_members_of_a_response() {
+    let response = POOL.get_message_by_name("ratelimit.v1.CheckResponse").expect("a response");
+    for name in OF_PROBLEMS {
+        assert!(response.get_field_by_json_name(name).is_none(), "{name}");
+    }
+}

@@ -1,0 +1,94 @@
+//! A client that sends what it is told to, and shows everything that comes back.
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::common::process::Rlaas;
+
+/// A response.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    headers: Vec<(String, String)>,
+    pub(super) body: String,
+}
+
+impl Answer {
+    /// The value of a header that is there at most once.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        let mut values = self.headers.iter().filter(|(of, _)| of.eq_ignore_ascii_case(name));
+        let value = values.next().map(|(_, value)| value.as_str());
+        assert!(values.next().is_none(), "{name} is there twice");
+        value
+    }
+
+    /// The names of the headers that tell of limits, in order.
+    pub(super) fn limit_headers(&self) -> Vec<&str> {
+        let names = self.headers.iter().map(|(name, _)| name.as_str());
+        names.filter(|name| name.starts_with("ratelimit") || *name == "retry-after").collect()
+    }
+
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// What a problem document says.
+    pub(super) fn detail(&self) -> String {
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
+        let problem = self.json();
+        assert_eq!(problem["status"], self.status, "{problem}");
+        problem["detail"].as_str().expect("a text").to_owned()
+    }
+}
+
+pub(super) async fn get(server: &Rlaas, target: &str) -> Answer {
+    send(server, "GET", target, None).await
+}
+
+pub(super) async fn post(server: &Rlaas, path: &str, body: &str) -> Answer {
+    send(server, "POST", path, Some(body)).await
+}
+
+/// Sends a request with any method.
+pub(super) async fn send(server: &Rlaas, method: &str, target: &str, body: Option<&str>) -> Answer {
+    send_with(server, method, target, "", body).await
+}
+
+/// Sends a request with headers, each with its line end.
+pub(super) async fn send_with(
+    server: &Rlaas,
+    method: &str,
+    target: &str,
+    headers: &str,
+    body: Option<&str>,
+) -> Answer {
+    let length = body.map(|body| format!("Content-Length: {}\r\n", body.len()));
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}{}\r\n",
+        length.unwrap_or_default()
+    );
+    send_raw(server, &[head.as_bytes(), body.unwrap_or_default().as_bytes()].concat()).await
+}
+
+/// Sends bytes as they are, and reads until the server closes the connection.
+pub(super) async fn send_raw(server: &Rlaas, bytes: &[u8]) -> Answer {
+    let connection = TcpStream::connect(server.http()).await.expect("a running server");
+    let (mut reader, mut writer) = connection.into_split();
+    writer.write_all(bytes).await.expect("a server that takes it all");
+    let mut response = Vec::new();
+    reader.read_to_end(&mut response).await.expect("a response");
+    let response = String::from_utf8(response).expect("UTF-8");
+    let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
+    let mut lines = head.split("\r\n");
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
+    let header = |line: &str| {
+        let (name, value) = line.split_once(": ").expect("a header");
+        (name.to_owned(), value.to_owned())
+    };
+    Answer {
+        status: status.expect("a status"),
+        headers: lines.map(header).collect(),
+        body: body.to_owned(),
+    }
+}

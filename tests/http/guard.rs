@@ -1,0 +1,58 @@
+//! Where callers are listed, decisions are for them alone, and everything else stays open.
+
+use ring::digest::{SHA256, digest};
+
+use super::client::{Answer, get, send_with};
+use super::common::TempDir;
+use super::common::process::Rlaas;
+
+pub(super) const CHECK: &str = "s3cret-of-the-checker";
+pub(super) const ADMIN: &str = "s3cret-of-the-admin";
+const DECISIONS: [(&str, &str, Option<&str>); 3] = [
+    ("GET", "/check?userId=alice", None),
+    ("POST", "/check", Some(r#"{"endpoint":"/r","key":"alice"}"#)),
+    ("POST", "/v1/check", Some(r#"{"userId":"alice"}"#)),
+];
+
+/// A server for [`CHECK`], which has the role, and [`ADMIN`], which has another.
+pub(super) fn guarded() -> Rlaas {
+    let token = |name: &str, token: &str, role: &str| {
+        let bytes = digest(&SHA256, token.as_bytes());
+        let hash =
+            bytes.as_ref().iter().fold(String::new(), |hash, byte| format!("{hash}{byte:02x}"));
+        format!("    - {{name: {name}, sha256: {hash}, roles: [{role}]}}\n")
+    };
+    let tokens = [token("shop", CHECK, "check"), token("ops", ADMIN, "admin")].concat();
+    let dir = TempDir::new();
+    Rlaas::start_from(&dir.write("auth.yaml", &format!("auth:\n  tokens:\n{tokens}")), &[])
+}
+
+/// Asks with a token.
+pub(super) async fn ask(
+    server: &Rlaas,
+    (method, target, body): (&str, &str, Option<&str>),
+    token: &str,
+) -> Answer {
+    let header = format!("Authorization: Bearer {token}\r\n");
+    send_with(server, method, target, &header, body).await
+}
+
+#[tokio::test]
+async fn decisions_are_for_callers_with_the_role() {
+    let server = guarded();
+    for decision in DECISIONS {
+        let unknown = ask(&server, decision, "wrong").await;
+        assert_eq!(unknown.status, 401, "{decision:?}");
+        assert_eq!(unknown.header("www-authenticate"), Some("Bearer"));
+        assert_eq!(unknown.detail(), "valid is a known bearer token or client certificate");
+        let other = ask(&server, decision, ADMIN).await;
+        assert_eq!((other.status, other.detail().as_str()), (403, "the role check is needed"));
+        assert_eq!(ask(&server, decision, CHECK).await.status, 200, "{decision:?}");
+    }
+    assert_eq!(get(&server, "/check?userId=alice").await.status, 401);
+    let refused = server.metric("rlaas_refused_total{reason=\"unauthenticated\"}").await;
+    assert_eq!(refused, Some(4.0));
+    for open in ["/metrics", "/livez", "/readyz", "/openapi.json"] {
+        assert_eq!(get(&server, open).await.status, 200, "{open}");
+    }
+}

@@ -1,0 +1,62 @@
+//! Headers that tell of the limits, as the setting says.
+
+use super::client::{get, post};
+use super::common::TempDir;
+use super::common::process::{Rlaas, run};
+
+#[tokio::test]
+async fn a_setting_says_which_headers_there_are() {
+    let draft = ["ratelimit-policy", "ratelimit"];
+    let legacy = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
+    let both = [&draft[..], &legacy].concat();
+    for (setting, expected) in [
+        (&[][..], &draft[..]),
+        (&["http.headers=draft"], &draft),
+        (&["http.headers=legacy"], &legacy),
+        (&["http.headers=both"], &both),
+        (&["http.headers=none"], &[]),
+    ] {
+        let server = Rlaas::start(&[setting, &["rate-limiter.max-requests=1"]].concat());
+        assert_eq!(get(&server, "/check?userId=a").await.limit_headers(), expected);
+        let denied = [expected, &["retry-after"]].concat();
+        for answer in [
+            get(&server, "/check?userId=a").await,
+            post(&server, "/check", r#"{"endpoint":"","key":"a"}"#).await,
+            post(&server, "/v1/check", r#"{"userId":"a"}"#).await,
+        ] {
+            assert_eq!((answer.status, answer.limit_headers()), (429, denied.clone()));
+        }
+        assert!(post(&server, "/v1/check", "{}").await.limit_headers().is_empty());
+    }
+}
+
+#[test]
+fn another_word_is_refused() {
+    let dir = TempDir::new();
+    let file = dir.write("bad.yaml", "http: {headers: all}\n");
+    let (code, _, error) = run(&["check-config", &file.display().to_string()]);
+    assert_eq!(code, 64);
+    assert!(error.contains("http.headers: valid is none or draft or legacy or both"), "{error}");
+}
+
+#[tokio::test]
+async fn the_values_are_those_of_the_answer() {
+    let server = Rlaas::start(&["http.headers=both"]);
+    for left in (0..5).rev() {
+        let answer = post(&server, "/v1/check", r#"{"userId":"alice"}"#).await;
+        assert_eq!(answer.header("ratelimit-policy"), Some("\"default\";q=5;w=60"));
+        let limit = format!("\"default\";r={left};t=60");
+        assert_eq!(answer.header("ratelimit"), Some(&*limit));
+        assert_eq!(answer.header("ratelimit-limit"), Some("5"));
+        assert_eq!(answer.header("ratelimit-remaining"), Some(&*left.to_string()));
+        assert_eq!(answer.header("ratelimit-reset"), Some("60"));
+        assert_eq!(answer.json()["remaining"], left.to_string());
+    }
+    let denied = post(&server, "/v1/check", r#"{"userId":"alice"}"#).await;
+    let wait = denied.json()["retryAfter"].as_str().expect("a wait").to_owned();
+    let wait: f64 = wait.trim_end_matches('s').parse().expect("seconds");
+    let up = wait.ceil().to_string();
+    assert_eq!(denied.header("retry-after"), Some(&*up));
+    assert_eq!(denied.header("ratelimit"), Some(&*format!("\"default\";r=0;t={up}")));
+    assert_eq!(denied.header("ratelimit-reset"), Some(&*up));
+}

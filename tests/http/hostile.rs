@@ -1,0 +1,154 @@
+//! Bad requests: a status and a message that names the field, nothing counted, and the server lives
+//! on.
+
+use super::client::{Answer, get, post, send, send_raw};
+use super::common::process::Rlaas;
+
+async fn hold_alive(server: &Rlaas) {
+    assert_eq!(server.metric("rlaas_memory_keys").await, Some(0.0));
+    assert_eq!(get(server, "/check?userId=alice").await.status, 200);
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_named() {
+    let server = Rlaas::start(&[]);
+    let long = "u".repeat(1025);
+    let many: Vec<String> = (0..33).map(|i| format!("\"{i}\":\"\"")).collect();
+    for (body, expected) in [
+        ("", "body: no JSON from line 1, column 0 on"),
+        ("[1,2]", "body: valid is a JSON object"),
+        ("{}", "userId: valid is 1 to 1024 bytes"),
+        (&format!(r#"{{"userId":"{long}"}}"#), "userId: valid is 1 to 1024 bytes"),
+        (r#"{"userId":5}"#, "userId: valid is a text"),
+        (
+            &format!(r#"{{"userId":"a","resource":"{long}"}}"#),
+            "resource: valid is up to 1024 bytes",
+        ),
+        (
+            &format!(r#"{{"userId":"a","attributes":{{{}}}}}"#, many.join(",")),
+            "attributes: valid is up to 32 of them",
+        ),
+        (r#"{"userId":"a","cost":4294967296}"#, "cost: valid is 0 to 4294967295"),
+        (r#"{"userId":"a","user":"b"}"#, "user: unknown field"),
+    ] {
+        let answer = post(&server, "/v1/check", body).await;
+        assert_eq!((answer.status, answer.detail().as_str()), (400, expected), "{body}");
+    }
+    for (body, expected) in [
+        ("nonsense", "body: no JSON from line 1, column 2 on"),
+        (r#"{"key":"a"}"#, "endpoint: missing"),
+        (r#"{"endpoint":"/r"}"#, "key: missing"),
+        (r#"{"endpoint":"/r","key":""}"#, "key: valid is 1 to 1024 bytes"),
+        (r#"{"endpoint":"/r","key":["a"]}"#, "key: valid is a text"),
+        (&format!(r#"{{"endpoint":"{long}","key":"a"}}"#), "endpoint: valid is up to 1024 bytes"),
+        (
+            &format!(r#"{{"endpoint":"/r","key":"a","api_key":"{long}"}}"#),
+            "api_key: valid is a value of up to 1024 bytes",
+        ),
+        (r#"{"endpoint":"/r","key":"a","apiKey":"k"}"#, "apiKey: unknown field"),
+        (r#"{"endpoint":"/r","Key":"a"}"#, "Key: unknown field"),
+    ] {
+        let answer = post(&server, "/check", body).await;
+        assert_eq!((answer.status, answer.body.as_str()), (400, expected), "{body}");
+    }
+    for (query, expected) in [
+        ("", "userId: missing"),
+        ("?user=alice", "userId: missing"),
+        ("?userId", "userId: valid is 1 to 1024 bytes"),
+        ("?userId=", "userId: valid is 1 to 1024 bytes"),
+        ("?userId=a&userId=b", "userId: given twice"),
+        ("?userId=%zz", "userId: valid is a text"),
+        ("?userId=%C3%28", "userId: valid is a text"),
+        (&format!("?userId={long}"), "userId: valid is 1 to 1024 bytes"),
+    ] {
+        let answer = get(&server, &format!("/check{query}")).await;
+        assert_eq!((answer.status, answer.body.as_str()), (400, expected), "{query}");
+    }
+    hold_alive(&server).await;
+}
+
+#[tokio::test]
+async fn a_name_that_was_made_up_is_shown_in_part_and_escaped() {
+    let server = Rlaas::start(&[]);
+    let body = format!(r#"{{"\u0000\n{}":1}}"#, "x".repeat(100_000));
+    let answer = post(&server, "/check", &body).await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.body.starts_with("\\0\\nxxx") && answer.body.len() < 100, "{answer:?}");
+}
+
+#[tokio::test]
+async fn what_is_just_within_bounds_passes_however_it_is_written() {
+    let server = Rlaas::start(&["rate-limiter.max-requests=100000"]);
+    let nul = |times: usize| "\\u0000".repeat(times);
+    let attribute = |i: usize| format!("\"{i:02}{}\":\"{}\"", nul(62), nul(1024));
+    let attributes: Vec<String> = (0..32).map(attribute).collect();
+    let body = format!(
+        r#"{{"userId":"{0}","resource":"{0}","attributes":{{{1}}},"cost":4294967295}}"#,
+        nul(1024),
+        attributes.join(",")
+    );
+    let answer = post(&server, "/v1/check", &body).await;
+    assert_eq!(answer.json()["reason"], "COST_ABOVE_LIMIT");
+    let longest = "%00".repeat(1024);
+    assert_eq!(get(&server, &format!("/check?userId={longest}")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_whether_it_says_so_or_not() {
+    let server = Rlaas::start(&[]);
+    let large = "x".repeat(10_000_000);
+    let chunk = format!("{:x}\r\n{large}\r\n0\r\n\r\n", large.len());
+    let chunked = "Host: test\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for path in ["/check", "/v1/check"] {
+        let announced = post(&server, path, &large).await;
+        let unannounced =
+            send_raw(&server, format!("POST {path} HTTP/1.1\r\n{chunked}{chunk}").as_bytes()).await;
+        for answer in [announced, unannounced] {
+            assert_eq!(answer.status, 413);
+            assert!(answer.body.contains("body: valid is up to 262144 bytes"), "{answer:?}");
+        }
+    }
+    // Nobody waits for what is larger still.
+    let head = "POST /check HTTP/1.1\r\nHost: test\r\nContent-Length: 99999999999\r\n\r\n";
+    assert_eq!(send_raw(&server, head.as_bytes()).await.status, 413);
+    hold_alive(&server).await;
+    assert_eq!(server.metric("rlaas_rejected_total{reason=\"body\"}").await, Some(5.0));
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_waited_for_within_bounds() {
+    let server = Rlaas::start(&[]);
+    let head = |path: &str| {
+        format!("POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: 20\r\n\r\n{{\"userId\"")
+    };
+    let (one, other) = (head("/check"), head("/v1/check"));
+    let both = tokio::join!(send_raw(&server, one.as_bytes()), send_raw(&server, other.as_bytes()));
+    for answer in [both.0, both.1] {
+        assert_eq!(answer.status, 408);
+        assert!(answer.body.contains("body: valid is one that is there within 10 s"), "{answer:?}");
+    }
+    hold_alive(&server).await;
+}
+
+#[tokio::test]
+async fn other_methods_and_paths_are_told_what_there_is() {
+    let server = Rlaas::start(&[]);
+    let allowed = |answer: &Answer| answer.header("allow").map(str::to_owned);
+    for (path, methods) in [("/check", "GET,HEAD,POST"), ("/v1/check", "POST")] {
+        for method in ["PUT", "DELETE", "PATCH", "TRACE", "BREW"] {
+            let answer = send(&server, method, path, None).await;
+            assert_eq!(answer.status, 405, "{method} {path}");
+            assert_eq!(allowed(&answer).as_deref(), Some(methods), "{method} {path}");
+            assert_eq!(answer.detail(), "the header Allow tells which are");
+        }
+        let options = send(&server, "OPTIONS", path, None).await;
+        assert_eq!((options.status, options.body.as_str()), (204, ""));
+        assert_eq!(allowed(&options).as_deref(), Some(methods));
+    }
+    for path in ["/", "/v1", "/v1/check/", "//check", "/check/alice", "/%00", "/v2/check"] {
+        let answer = get(&server, path).await;
+        assert_eq!(answer.status, 404, "{path}");
+        assert_eq!(answer.detail(), "see /openapi.json for what there is");
+    }
+    hold_alive(&server).await;
+}

@@ -1,0 +1,14 @@
+//! What HTTP clients see, over a socket.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod check;
+mod client;
+mod guard;
+mod headers;
+mod hostile;
+mod openapi;
+mod readme;
+mod schema;
+mod seed;
