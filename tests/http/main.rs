@@ -11,4 +11,5 @@ mod hostile;
 mod openapi;
 mod readme;
 mod schema;
+mod schemathesis;
 mod seed;
