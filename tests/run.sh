@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything that must hold, from a fresh clone: installs what the tests need where it is missing
-# (Debian: redis-server, openssl, curl and a C compiler; schemathesis where python3 can), then format, lints, tests and documentation.
+# (Debian: redis-server, prometheus, openssl, curl and a C compiler; schemathesis where python3 can),
+# then format, lints, tests and documentation.
 #
 #   tests/run.sh             the gate: within 15 minutes on two cores
 #   SOAK=1 tests/run.sh      also the long runs
@@ -10,6 +11,7 @@ cd "$(dirname "$0")/.."
 
 missing=()
 command -v redis-server >/dev/null || missing+=(redis-server)
+command -v prometheus >/dev/null || missing+=(prometheus)
 command -v openssl >/dev/null || missing+=(openssl)
 command -v curl >/dev/null || missing+=(curl)
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
@@ -17,6 +19,13 @@ if [ ${#missing[@]} -gt 0 ]; then
   echo "installing ${missing[*]}"
   sudo=""
   [ "$(id -u)" = 0 ] || sudo=sudo
+  # The tests start servers of their own: none that is installed is to run as a service.
+  policy=/usr/sbin/policy-rc.d
+  if [ ! -e $policy ]; then
+    printf '#!/bin/sh\nexit 101\n' | $sudo tee $policy >/dev/null
+    $sudo chmod +x $policy
+    trap '$sudo rm -f $policy' EXIT
+  fi
   $sudo apt-get update -qq
   $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
 fi

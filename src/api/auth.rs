@@ -129,6 +129,10 @@ impl AuthSettings {
 impl Auth {
     /// Admits whom `settings` list.
     pub fn new(settings: AuthSettings, metrics: Arc<Metrics>) -> Self {
+        // A series that begins with its first refusal shows no rise to who looks for one.
+        for refusal in [Refusal::Unauthenticated, Refusal::Forbidden(Role::Check)] {
+            drop(metrics.refused.get_or_create(&ReasonLabels { reason: refusal.reason() }));
+        }
         Self { in_force: ArcSwap::from_pointee(settings), metrics }
     }
 

@@ -5,6 +5,7 @@
 pub mod cluster;
 pub mod http2;
 pub mod process;
+pub mod prometheus;
 pub mod proxy;
 pub mod redis;
 pub mod sentinel;

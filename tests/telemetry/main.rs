@@ -3,4 +3,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod dashboard;
 mod metrics;
+mod queries;

@@ -55,6 +55,8 @@ async fn every_metric_has_its_documented_name_and_labels() {
         "rlaas_degraded_total{rule,policy,kind}",
         "rlaas_rejected_total{reason}",
         "rlaas_shed_total{}",
+        "rlaas_open_connections{api}",
+        "rlaas_connections_total{api}",
         "rlaas_expired_total{}",
         "rlaas_ambiguous_total{}",
         "rlaas_give_back_errors_total{}",
@@ -76,8 +78,26 @@ async fn every_metric_has_its_documented_name_and_labels() {
     ] {
         assert!(found.contains(shape), "{shape} is none of {found:#?}");
     }
+    assert_listed(&text);
     let first_bound = "rlaas_check_duration_seconds_bucket{le=\"0.00001\",api=\"grpc\"}";
     assert!(text.contains(first_bound), "{text}");
+}
+
+/// Names with their types, as the README lists them and as they are exposed.
+fn assert_listed(text: &str) {
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let mut exposed: BTreeSet<(&str, &str)> =
+        types.filter(|(name, _)| !name.starts_with("process_")).collect();
+    // Where everybody may call everything nobody is refused.
+    exposed.insert(("rlaas_refused_total", "counter"));
+    let row = |line: &'static str| {
+        let mut cells = line.strip_prefix("| `")?.split(" | ");
+        let (name, kind) = (cells.next()?.strip_suffix('`')?, cells.next()?);
+        ["counter", "gauge", "histogram"].contains(&kind).then_some((name, kind))
+    };
+    let readme = include_str!("../../README.md");
+    let listed: BTreeSet<(&str, &str)> = readme.lines().filter_map(row).collect();
+    assert_eq!(listed, exposed);
 }
 
 #[tokio::test]

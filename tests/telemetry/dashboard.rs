@@ -1,0 +1,115 @@
+//! The dashboard and the alerts, as files: what they are made of.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::common::process::{Rlaas, check};
+use super::common::prometheus::{ours, promtool};
+
+/// The dashboard.
+pub(super) fn dashboard() -> Value {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/grafana/rlaas.json");
+    let text = std::fs::read_to_string(file).expect("a dashboard");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Every query of the dashboard, with the title of its panel.
+pub(super) fn queries(dashboard: &Value) -> Vec<(String, String)> {
+    let panels = list(&dashboard["panels"]).iter().map(|panel| (&panel["title"], panel));
+    let targets = panels.flat_map(|(title, panel)| {
+        list(&panel["targets"]).iter().map(move |target| (text(title), text(&target["expr"])))
+    });
+    let notes = list(&dashboard["annotations"]["list"]).iter();
+    let notes = notes.filter_map(|note| Some((text(&note["name"]), note["expr"].as_str()?.into())));
+    targets.chain(notes).collect()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("a text").to_owned()
+}
+
+#[test]
+fn panels_have_a_place_a_description_and_the_chosen_source() {
+    let dashboard = dashboard();
+    assert_eq!(dashboard["uid"], "rlaas");
+    assert_eq!(dashboard["id"], Value::Null, "grafana gives it one");
+    let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
+    for panel in list(&dashboard["panels"]) {
+        let title = &panel["title"];
+        assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{title}: its id is taken");
+        let place = |name: &str| panel["gridPos"][name].as_u64().expect("a place");
+        let (left, top) = (place("x"), place("y"));
+        assert!(left + place("w") <= 24, "{title}: it is beyond the right edge");
+        for x in left..left + place("w") {
+            for y in top..top + place("h") {
+                assert!(cells.insert((x, y)), "{title}: it covers another");
+            }
+        }
+        if panel["type"] == "row" {
+            continue;
+        }
+        assert!(!text(&panel["description"]).is_empty(), "{title}: what does it show?");
+        for part in [panel].into_iter().chain(list(&panel["targets"])) {
+            assert_eq!(part["datasource"]["uid"], "${datasource}", "{title}");
+        }
+    }
+}
+
+#[test]
+fn queries_ask_for_what_is_chosen() {
+    let dashboard = dashboard();
+    let variables = list(&dashboard["templating"]["list"]).iter();
+    let variables: Vec<String> = variables.map(|variable| text(&variable["name"])).collect();
+    assert_eq!(variables, ["datasource", "job", "instance", "rule"]);
+    let queries = queries(&dashboard);
+    assert!(queries.len() > 30, "the reader of queries sees only {}", queries.len());
+    for (title, query) in queries {
+        let selectors = query.matches("{job=~\"$job\", instance=~\"$instance\"").count();
+        assert_eq!(selectors, query.matches('{').count(), "{title}: {query}");
+        let known = ["$job", "$instance", "$rule", "$__rate_interval"];
+        let used = known.iter().map(|name| query.matches(name).count()).sum::<usize>();
+        assert_eq!(used, query.matches('$').count(), "{title}: {query}");
+    }
+}
+
+#[test]
+fn promtool_accepts_the_configuration_and_the_alerts_do_as_their_tests_say() {
+    let path = |name| ours(name).display().to_string();
+    promtool(&["check", "config", &path("prometheus.yaml")], Stdio::null());
+    promtool(&["check", "rules", &path("alerts.yaml")], Stdio::null());
+    promtool(&["test", "rules", &path("alerts.test.yaml")], Stdio::null());
+}
+
+#[test]
+fn every_alert_has_a_test_and_says_how_bad_it_is_and_what_it_means() {
+    let [alerts, tests] = ["alerts.yaml", "alerts.test.yaml"]
+        .map(|name| std::fs::read_to_string(ours(name)).expect("a file"));
+    let names: Vec<&str> =
+        alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(names.len() > 10, "the reader of alerts sees only {names:?}");
+    for part in ["severity: ", "summary: ", "description: "] {
+        assert_eq!(alerts.matches(part).count(), names.len(), "{part}");
+    }
+    for name in names {
+        let raised = format!("alertname: {name}\n        exp_alerts:");
+        assert!(tests.contains(&raised), "nothing raises {name}");
+        assert!(tests.contains(&format!("alertname: {name} }}")), "nothing leaves {name} alone");
+    }
+}
+
+#[tokio::test]
+async fn promtool_finds_no_fault_in_what_is_exposed() {
+    let server = Rlaas::start(&[]);
+    check(&mut server.client().await, "alice").await.expect("an answer");
+    let (_, metrics) = server.get("/metrics").await;
+    let dir = super::common::TempDir::new();
+    let file = dir.write("metrics", &metrics);
+    promtool(&["check", "metrics"], std::fs::File::open(file).expect("a file").into());
+}
