@@ -88,6 +88,10 @@ impl RuleSet {
 
     /// The rules that `request` meets; the default rule where no other is enforced.
     pub fn matching(&self, request: &Request<'_>) -> Matches<'_> {
+        let of_default = || Match::new(0, &self.default, request);
+        if self.named.is_empty() {
+            return Matches::from_iter([of_default()]);
+        }
         let looked_up =
             self.by_value.iter().filter_map(|(part, by_value)| by_value.get(part.of(request)?));
         let mut candidates: SmallVec<[usize; 8]> =
@@ -99,7 +103,7 @@ impl RuleSet {
             .map(|(position, rule)| Match::new(position, rule, request))
             .collect();
         if matches.iter().all(|other| other.rule.mode == Mode::Shadow) {
-            matches.push(Match::new(0, &self.default, request));
+            matches.push(of_default());
         }
         matches
     }

@@ -24,9 +24,11 @@ use crate::telemetry::metrics::Metrics;
 const SWEPT_PER_LOCK: usize = 256;
 /// Time between two steps of the background sweep.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(20);
-/// Most shards, and the fewest keys in each where there are several.
-const MAX_SHARDS: usize = 256;
-const MIN_KEYS_PER_SHARD: usize = 1024;
+/// Keys in each shard where there are several: as many as an index of a power of two has room for,
+/// with some to spare for an uneven spread. There are less than twice as many in any.
+const KEYS_PER_SHARD: usize = 3328;
+/// Steps in which the background sweep comes around.
+const SWEEP_STEPS: usize = 256;
 
 /// How much the memory store may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +60,7 @@ impl MemoryStore {
     /// An empty store.
     pub fn new(settings: MemorySettings, clock: Clock, metrics: &Arc<Metrics>) -> Self {
         let max_keys = settings.max_keys.max(1) as usize;
-        let shards = (max_keys / MIN_KEYS_PER_SHARD).clamp(1, MAX_SHARDS);
+        let shards = (max_keys / KEYS_PER_SHARD).max(1);
         let hasher = DefaultHashBuilder::default();
         let shard = || Shard::new(max_keys / shards, hasher.clone(), Arc::clone(metrics));
         let shards = (0..shards).map(|_| Padded(Mutex::new(shard()))).collect();
@@ -146,13 +148,15 @@ impl MemoryStore {
     /// Sweeps in the background, a few slots at a time, and keeps the clock steady, for ever.
     pub async fn tend(&self) {
         let mut interval = tokio::time::interval(SWEEP_INTERVAL);
-        for shard in self.shards.iter().cycle() {
+        for shards in self.shards.chunks(self.shards.len().div_ceil(SWEEP_STEPS)).cycle() {
             interval.tick().await;
             self.clock.steady();
-            let steps = lock(shard).len().div_ceil(SWEPT_PER_LOCK);
-            for _ in 0..steps {
-                lock(shard).sweep(SWEPT_PER_LOCK, self.clock.now());
-                tokio::task::yield_now().await;
+            for shard in shards {
+                let steps = lock(shard).len().div_ceil(SWEPT_PER_LOCK);
+                for _ in 0..steps {
+                    lock(shard).sweep(SWEPT_PER_LOCK, self.clock.now());
+                    tokio::task::yield_now().await;
+                }
             }
         }
     }

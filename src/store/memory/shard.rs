@@ -28,8 +28,9 @@ const SWEPT_PER_INSERT: usize = 2;
 pub(super) struct Shard {
     /// When this shard has decided.
     seen: Seen,
-    /// From the hash of a key to its slot.
-    index: HashTable<u32>,
+    /// From the hash of a key to its slot, of which there are fewer than 2^16.
+    index: HashTable<u16>,
+    /// Marked are the ids at their limit: nobody must get out of it because there was no room.
     slots: Slots<Slot>,
     hasher: DefaultHashBuilder,
     /// Where the sweep goes on.
@@ -63,8 +64,6 @@ struct Slot {
     /// Most keys are short: up to 24 bytes lie in the slot itself.
     key: CompactString,
     state: State,
-    /// Nobody must get out of a limit because there was no room for it.
-    at_limit: bool,
 }
 
 impl Slot {
@@ -98,8 +97,8 @@ impl Shard {
 
     /// Where a key is remembered, until the next change of this shard.
     pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<Position> {
-        let is_its = |slot: &u32| self.slots[*slot as usize].key.as_bytes() == key;
-        self.index.find(hash, is_its).map(|slot| Position(*slot as usize))
+        let is_its = |slot: &u16| self.slots[usize::from(*slot)].key.as_bytes() == key;
+        self.index.find(hash, is_its).map(|slot| Position(usize::from(*slot)))
     }
 
     /// What is remembered.
@@ -122,7 +121,7 @@ impl Shard {
             slot.state = State::None;
         }
         let decision = change(&mut slot.state);
-        slot.at_limit = decision.remaining == 0;
+        self.slots.mark(position, decision.remaining == 0);
         decision
     }
 
@@ -135,10 +134,10 @@ impl Shard {
         }
         let position = self.slots.len();
         let key = CompactString::from_utf8_lossy(key);
-        self.slots.push(Slot { key, state: State::None, at_limit: false });
+        self.slots.push(Slot { key, state: State::None });
         let (slots, hasher) = (&self.slots, &self.hasher);
         self.index.insert_unique(hash, slot_number(position), |slot| {
-            hasher.hash_one(slots[*slot as usize].key.as_bytes())
+            hasher.hash_one(slots[usize::from(*slot)].key.as_bytes())
         });
         self.metrics.memory_keys.inc();
         Position(position)
@@ -164,7 +163,7 @@ impl Shard {
         let candidates = (0..CANDIDATES.min(len)).map(|step| (self.cursor + step) % len);
         let victim = candidates.min_by_key(|position| {
             let slot = &self.slots[*position];
-            (!slot.is_expired(time), slot.at_limit, slot.state.expires_at())
+            (!slot.is_expired(time), self.slots.is_marked(*position), slot.state.expires_at())
         });
         let Some(victim) = victim else { return };
         self.cursor = (self.cursor + CANDIDATES) % len;
@@ -185,14 +184,14 @@ impl Shard {
         self.metrics.memory_keys.dec();
     }
 
-    fn entry_of(&mut self, position: usize) -> hashbrown::hash_table::OccupiedEntry<'_, u32> {
+    fn entry_of(&mut self, position: usize) -> hashbrown::hash_table::OccupiedEntry<'_, u16> {
         let hash = self.hasher.hash_one(self.slots[position].key.as_bytes());
         self.index
-            .find_entry(hash, |slot| *slot as usize == position)
+            .find_entry(hash, |slot| usize::from(*slot) == position)
             .expect("every slot is in the index")
     }
 }
 
-fn slot_number(position: usize) -> u32 {
-    u32::try_from(position).expect("max_keys is below 2^32")
+fn slot_number(position: usize) -> u16 {
+    u16::try_from(position).expect("a shard has fewer keys than numbers")
 }
