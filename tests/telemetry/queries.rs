@@ -16,7 +16,7 @@ use super::common::redis::RedisServer;
 use super::common::{TempDir, eventually};
 use super::dashboard::{dashboard, queries};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A rule for each policy, a shadow, and a caller that is known.
 const RULES: &str = "
