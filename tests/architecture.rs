@@ -59,6 +59,9 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
             "hyper",
             "hyper_util",
             "rustix",
+            "rustls",
+            "tokio_rustls",
+            "webpki",
             "tracing",
             "thiserror",
         ],
@@ -102,6 +105,7 @@ const CRATES: &[&str] = &[
     "subtle",
     "thiserror",
     "tokio",
+    "tokio_rustls",
     "tokio_stream",
     "tonic",
     "tonic_health",
@@ -110,6 +114,7 @@ const CRATES: &[&str] = &[
     "tonic_types",
     "tracing",
     "tracing_subscriber",
+    "webpki",
 ];
 
 #[test]
