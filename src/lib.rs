@@ -35,7 +35,7 @@
 //! | [`store`] | rules (key), algorithm, clock, metrics | all hits of a request in one atomic step |
 //! | [`limiter`] | store, rules, algorithm, clock, metrics | `Limiter::check`, the one decision function |
 //! | [`api`] | limiter, rules, algorithm, clock (spans), metrics | thin adapters: bytes ↔ request and verdict |
-//! | [`server`] | api, limiter, store (health), clock (jitter), metrics | bind → serve → drain; workers; connections; health |
+//! | [`server`] | api, limiter, store (health), clock (jitter, certificates), metrics | bind → serve → drain; workers; connections; health |
 //! | [`config`] | the settings types of the rooms above | figment → settings that are valid; what changed |
 //! | [`cli`] | everything | one file or folder for each command |
 //!

@@ -52,6 +52,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         "server",
         &["api", "limiter", "store", "clock", "telemetry"],
         &[
+            "arc_swap",
             "tonic",
             "tonic_health",
             "tokio",

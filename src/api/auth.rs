@@ -55,9 +55,14 @@ pub struct Token {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TokenHash([u8; SHA256_OUTPUT_LEN]);
 
-/// The names on the certificate that a connection has shown, which was found to be valid.
+/// What a client has shown on a connection where it is to show a certificate.
 #[derive(Clone, Debug)]
-pub struct CertificateNames(pub Arc<[String]>);
+pub enum Certificate {
+    /// One that was found to be valid, with these names.
+    Shown(Arc<[String]>),
+    /// None: it may see what is open to all, and no more.
+    Missing,
+}
 
 /// Why a call is refused.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -73,8 +78,16 @@ pub enum Refusal {
 /// Who may call what at this moment.
 #[derive(Debug)]
 pub struct Auth {
-    in_force: ArcSwap<AuthSettings>,
+    policy: Policy,
     metrics: Arc<Metrics>,
+}
+
+#[derive(Debug)]
+enum Policy {
+    /// Whoever is listed.
+    Listed(ArcSwap<AuthSettings>),
+    /// Whoever does not owe a certificate.
+    Certified,
 }
 
 impl Role {
@@ -121,7 +134,7 @@ impl AuthSettings {
         self.tokens.iter().filter(fits).map(|known| known.roles).reduce(Roles::with)
     }
 
-    fn of_names(&self, CertificateNames(names): &CertificateNames) -> Option<Roles> {
+    fn of_names(&self, names: &[String]) -> Option<Roles> {
         names.iter().filter_map(|name| self.clients.get(name).copied()).reduce(Roles::with)
     }
 }
@@ -129,16 +142,27 @@ impl AuthSettings {
 impl Auth {
     /// Admits whom `settings` list.
     pub fn new(settings: AuthSettings, metrics: Arc<Metrics>) -> Self {
+        Self::with(Policy::Listed(ArcSwap::from_pointee(settings)), metrics)
+    }
+
+    /// Admits everybody who does not owe a certificate.
+    pub fn of_certified(metrics: Arc<Metrics>) -> Self {
+        Self::with(Policy::Certified, metrics)
+    }
+
+    fn with(policy: Policy, metrics: Arc<Metrics>) -> Self {
         // A series that begins with its first refusal shows no rise to who looks for one.
-        for refusal in [Refusal::Unauthenticated, Refusal::Forbidden(Role::Check)] {
+        for refusal in [Refusal::Unauthenticated, Refusal::Forbidden(Role::Admin)] {
             drop(metrics.refused.get_or_create(&ReasonLabels { reason: refusal.reason() }));
         }
-        Self { in_force: ArcSwap::from_pointee(settings), metrics }
+        Self { policy, metrics }
     }
 
     /// Admits whom other settings list, from the next call on.
     pub fn replace(&self, settings: AuthSettings) {
-        self.in_force.store(Arc::new(settings));
+        if let Policy::Listed(in_force) = &self.policy {
+            in_force.store(Arc::new(settings));
+        }
     }
 
     /// Admits a call that needs a role.
@@ -147,11 +171,7 @@ impl Auth {
     ///
     /// [`Refusal`], which is counted.
     pub fn admit<B>(&self, request: &Request<B>, role: Role) -> Result<(), Refusal> {
-        let in_force = self.in_force.load();
-        let token = bearer_token(request).and_then(|token| in_force.of_token(token));
-        let names = request.extensions().get::<CertificateNames>();
-        let certificate = names.and_then(|names| in_force.of_names(names));
-        let refusal = match token.into_iter().chain(certificate).reduce(Roles::with) {
+        let refusal = match self.roles_of(request) {
             Some(roles) if roles.contains(role) => return Ok(()),
             Some(_) => Refusal::Forbidden(role),
             None => Refusal::Unauthenticated,
@@ -159,6 +179,23 @@ impl Auth {
         let reason = refusal.reason();
         self.metrics.refused.get_or_create(&ReasonLabels { reason }).inc();
         Err(refusal)
+    }
+
+    /// The roles of a caller, or `None` if nobody knows it.
+    fn roles_of<B>(&self, request: &Request<B>) -> Option<Roles> {
+        let names = match request.extensions().get() {
+            Some(Certificate::Missing) => return None,
+            Some(Certificate::Shown(names)) => &**names,
+            None => &[],
+        };
+        match &self.policy {
+            Policy::Certified => Some(Role::ALL.into_iter().collect()),
+            Policy::Listed(in_force) => {
+                let in_force = in_force.load();
+                let of_token = bearer_token(request).and_then(|token| in_force.of_token(token));
+                of_token.into_iter().chain(in_force.of_names(names)).reduce(Roles::with)
+            }
+        }
     }
 }
 
@@ -270,13 +307,24 @@ mod tests {
         let named = |names: &[&str]| {
             let mut request = with_token("Bearer wrong");
             let names = names.iter().map(|name| (*name).to_owned()).collect();
-            request.extensions_mut().insert(CertificateNames(names));
+            request.extensions_mut().insert(Certificate::Shown(names));
             request
         };
         assert_eq!(auth.admit(&named(&["h", "spiffe://a/b"]), Role::Admin), Ok(()));
         for names in [&[][..], &["h"], &["spiffe://a/B"], &["spiffe://a/b/c"]] {
             let refused = auth.admit(&named(names), Role::Check);
             assert_eq!(refused, Err(Refusal::Unauthenticated), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn who_owes_a_certificate_is_refused_whatever_its_token() {
+        let certified = Auth::of_certified(Arc::default());
+        for (auth, header) in [(auth(), "Bearer one"), (certified, "")] {
+            let mut request = with_token(header);
+            assert_eq!(auth.admit(&request, Role::Check), Ok(()));
+            request.extensions_mut().insert(Certificate::Missing);
+            assert_eq!(auth.admit(&request, Role::Check), Err(Refusal::Unauthenticated));
         }
     }
 

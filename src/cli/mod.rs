@@ -4,6 +4,7 @@
 //! signal.
 
 mod bench;
+mod certificates;
 mod check;
 mod check_config;
 mod client;

@@ -7,6 +7,7 @@ use anyhow::Context;
 use tokio::runtime::Builder;
 use tracing::{error, info, warn};
 
+use super::certificates::Certificates;
 use super::reload::Reload;
 use super::signals::Signals;
 use super::{ConfigurationArgs, INTERRUPTED, NO, refuse};
@@ -14,7 +15,7 @@ use crate::api::auth::Auth;
 use crate::clock::Clock;
 use crate::config::{Config, Sources, StoreSettings, Watch, warnings};
 use crate::limiter::{DenyCache, Limiter};
-use crate::server::{ListenAddress, Server};
+use crate::server::{ListenAddress, Server, Tls};
 use crate::store::{MemoryStore, RedisStore, Store};
 use crate::telemetry::log::{self, LogFormat, Logs};
 use crate::telemetry::metrics::Metrics;
@@ -56,17 +57,22 @@ fn serve(config: Config, sources: (Sources, Watch), logs: Logs) -> anyhow::Resul
         });
         let auth = config.auth.is_on().then(|| Auth::new(config.auth, Arc::clone(&metrics)));
         let auth = auth.map(Arc::new);
+        let tls = config.server.tls.clone();
         let server =
             Server::bind(config.server, Arc::clone(&limiter), Arc::clone(&metrics)).await?;
         let server = server.with_auth(auth.clone()).with_envoy(config.envoy);
+        let certificates = tls.clone().map(|tls| Certificates::new(tls, Arc::clone(&metrics)));
+        let certificates = certificates.transpose()?;
         let reload = Reload::new(sources, config.effective, Arc::clone(&limiter), metrics)?;
         let reload = reload.with_logs(logs).with_auth(auth);
         announce(&server, &limiter);
         if config.telemetry.log.format == LogFormat::Text {
-            println!("try: rlaas check alice --addr {}", url(&server.grpc_addresses()[0]));
+            let (address, tls) = (&server.grpc_addresses()[0], tls.as_ref());
+            println!("try: rlaas check alice --addr {}", url(address, tls));
         }
         tokio::select! {
             () = reload.follow() => Ok(ExitCode::from(NO)),
+            () = follow(certificates) => Ok(ExitCode::from(NO)),
             drained = server.serve(signals.count_to(1)) => drained.map(|()| ExitCode::SUCCESS),
             () = signals.count_to(2) => Ok(ExitCode::from(INTERRUPTED)),
         }
@@ -75,6 +81,14 @@ fn serve(config: Config, sources: (Sources, Watch), logs: Logs) -> anyhow::Resul
     // What is still running after the drain is not waited for.
     runtime.shutdown_background();
     code
+}
+
+/// Follows the certificates, if there are any, for ever.
+async fn follow(certificates: Option<Certificates>) {
+    match certificates {
+        Some(certificates) => certificates.follow().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn store(settings: &StoreSettings, metrics: &Arc<Metrics>) -> anyhow::Result<Store> {
@@ -110,9 +124,10 @@ fn listed(addresses: &[ListenAddress]) -> String {
 }
 
 /// As `--addr` takes it.
-fn url(address: &ListenAddress) -> String {
-    match address {
-        ListenAddress::Tcp(address) => format!("http://{address}"),
-        ListenAddress::Unix(_) => address.to_string(),
+fn url(address: &ListenAddress, tls: Option<&Tls>) -> String {
+    match (address, tls) {
+        (ListenAddress::Tcp(address), None) => format!("http://{address}"),
+        (ListenAddress::Tcp(address), Some(_)) => format!("https://{address}"),
+        (ListenAddress::Unix(_), _) => address.to_string(),
     }
 }

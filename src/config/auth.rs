@@ -1,32 +1,44 @@
 //! Who may call what: `auth`.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use figment::value::Value;
 
 use super::section::Section;
 use super::values::{self, Invalid, Read};
 use crate::api::auth::{AuthSettings, Role, Roles, Token, TokenHash};
+use crate::server::{ServerSettings, Tls};
 
 /// Most tokens: each is compared with that of every call.
 const MOST_TOKENS: usize = 1_000;
+/// Most names of clients.
+const MOST_CLIENTS: usize = 100_000;
 
-pub(super) fn read(root: &mut Section<'_>) -> AuthSettings {
+/// Clients are known by their certificates, so `server` comes first.
+pub(super) fn read(root: &mut Section<'_>, server: &ServerSettings) -> AuthSettings {
     let mut section = root.section("auth");
-    let tokens = tokens(&mut section);
+    let mut taken = HashSet::new();
+    let sections = list(&mut section, "tokens", MOST_TOKENS).into_iter();
+    let tokens = sections.filter_map(|section| token(section, &mut taken)).collect();
+    let mut clients = HashMap::new();
+    for section in list(&mut section, "clients", MOST_CLIENTS) {
+        client(section, &mut clients);
+    }
+    let knows_certificates = server.tls.as_ref().is_some_and(Tls::wants_certificates);
+    if !clients.is_empty() && !knows_certificates && root.is_sound() {
+        section.refuse("clients", Invalid::new("valid only with server.tls.client-ca"));
+    }
     section.close();
-    AuthSettings { tokens, ..AuthSettings::default() }
+    AuthSettings { tokens, clients }
 }
 
-fn tokens(auth: &mut Section<'_>) -> Vec<Token> {
-    let sections = auth.list("tokens");
-    if sections.len() > MOST_TOKENS {
-        auth.refuse("tokens", Invalid(Cow::Owned(format!("valid is up to {MOST_TOKENS} of them"))));
+fn list<'a>(auth: &mut Section<'a>, key: &'static str, most: usize) -> Vec<Section<'a>> {
+    let sections = auth.list(key);
+    if sections.len() > most {
+        auth.refuse(key, Invalid(Cow::Owned(format!("valid is up to {most} of them"))));
     }
-    let mut taken = HashSet::new();
-    let tokens = sections.into_iter().filter_map(|section| token(section, &mut taken));
-    tokens.collect()
+    sections
 }
 
 fn token(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<Token> {
@@ -38,6 +50,17 @@ fn token(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<Token>
     let roles = section.required("roles", roles);
     section.close();
     Some(Token { sha256: sha256?, roles: roles? })
+}
+
+fn client(mut section: Section<'_>, clients: &mut HashMap<String, Roles>) {
+    let name = section.required("name", values::text);
+    let roles = section.required("roles", roles);
+    if let Some((name, roles)) = name.zip(roles)
+        && clients.insert(name, roles).is_some()
+    {
+        section.refuse("name", Invalid::new("another client has this name"));
+    }
+    section.close();
 }
 
 fn hash(value: &Value) -> Read<TokenHash> {

@@ -13,6 +13,7 @@ mod server;
 mod sources;
 mod store;
 mod telemetry;
+mod tls;
 mod values;
 mod warnings;
 mod watch;
@@ -73,9 +74,9 @@ impl Config {
         let server = server::read(&mut root);
         let envoy = envoy::read(&mut root);
         let config = Self {
+            auth: auth::read(&mut root, &server),
             server,
             envoy: envoy.settings,
-            auth: auth::read(&mut root),
             store: store::read(&mut root),
             deny_cache: deny_cache(&mut root),
             telemetry: telemetry::read(&mut root),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use figment::value::Value;
 
 use super::section::Section;
+use super::tls;
 use super::values::{self, Read};
 use crate::api::LimitHeaders;
 use crate::server::{ConnectionSettings, ServerSettings, StoreHealth};
@@ -14,6 +15,7 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     let listen = section.read("listen", "127.0.0.1:50051", values::addresses);
     let http = section.read("http", "127.0.0.1:8080", values::addresses);
     let workers = section.read("workers", "auto", values::workers);
+    let tls = tls::read(&mut section);
     let connection = connection(&mut section);
     let mut drain = section.section("drain");
     let drain_delay = drain.read("delay", "0s", values::pause);
@@ -25,6 +27,7 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     ServerSettings {
         listen,
         http,
+        tls,
         workers,
         connection,
         drain_delay,

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use axum::Router;
 use axum::body::Body as AnyBody;
 use axum::http::{HeaderMap, Request, Response};
 use axum::routing::future::RouteFuture;
@@ -14,17 +13,18 @@ use tokio::sync::watch;
 use tonic::Status;
 
 use super::life::{Stage, Until};
+use super::services::Services;
 use crate::api::Interruption;
 
 /// The way of calls to the services.
 #[derive(Debug)]
 pub(super) struct Calls {
-    services: Router,
+    services: Services,
     stage: watch::Receiver<Stage>,
 }
 
 impl Calls {
-    pub(super) fn new(services: Router, stage: watch::Receiver<Stage>) -> Self {
+    pub(super) fn new(services: Services, stage: watch::Receiver<Stage>) -> Self {
         Self { services, stage }
     }
 }
@@ -37,9 +37,7 @@ impl Service<Request<Incoming>> for Calls {
     fn call(&self, request: Request<Incoming>) -> Call {
         let closing = Until::new(Stage::Closing, self.stage.clone());
         let request = request.map(|body| Question { body, closing });
-        // A router is always ready.
-        let answer = tonic::codegen::Service::call(&mut self.services.clone(), request);
-        Call { answer, stage: self.stage.clone() }
+        Call { answer: self.services.answer(request), stage: self.stage.clone() }
     }
 }
 

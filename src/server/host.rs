@@ -3,18 +3,12 @@
 //! hyper serves each connection by itself, not tonic's server: so each can be told when its time
 //! is up, and gRPC (HTTP/2) and HTTP/1.1 get the same treatment.
 
-use std::convert::Infallible;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::Request;
-use axum::response::Response;
-use axum::routing::future::RouteFuture;
-use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -23,9 +17,13 @@ use tracing::debug;
 
 use super::Flag;
 use super::calls::Calls;
+use super::connection::Connection;
 use super::farewell::Spoken;
 use super::life::{Life, Stage};
+use super::services::Services;
 use super::settings::ConnectionSettings;
+use super::tls::{Encrypted, Tls, Version};
+use crate::api::auth::Certificate;
 use crate::clock::SystemClock;
 use crate::telemetry::metrics::{ApiLabels, Metrics};
 
@@ -48,10 +46,12 @@ pub(super) struct Host {
     settings: ConnectionSettings,
     metrics: Arc<Metrics>,
     clock: SystemClock,
+    tls: Option<Tls>,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Protocol {
+/// What is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
     Grpc,
     Http,
 }
@@ -65,7 +65,13 @@ impl Host {
     ) -> Self {
         let router = services.prepare().into_axum_router();
         let (metrics, clock) = (Arc::clone(metrics), SystemClock::new());
-        Self { protocol: Protocol::Grpc, router, settings, metrics, clock }
+        Self { protocol: Protocol::Grpc, router, settings, metrics, clock, tls: None }
+    }
+
+    /// The same, encrypted where it comes by TCP. Who may open a socket file is a matter of its
+    /// permissions, and nobody listens in between.
+    pub(super) fn encrypted(self, tls: Option<Tls>) -> Self {
+        Self { tls, ..self }
     }
 
     /// Answers HTTP, otherwise like this one.
@@ -82,11 +88,36 @@ impl Host {
     }
 
     /// Serves a connection to its end; from `drain` on only what is in flight.
-    pub(super) async fn serve<IO>(self, connection: IO, drain: Flag)
-    where
+    pub(super) async fn serve(self, connection: Connection, drain: Flag) {
+        let _open = Open::count(&self.metrics, self.protocol);
+        let (Connection::Tcp(_), Some(tls)) = (&connection, &self.tls) else {
+            let version = Version::usual_for(self.protocol);
+            return self.converse(connection, version, None, drain).await;
+        };
+        let shaken = tokio::select! {
+            shaken = tls.accept(connection, self.protocol) => shaken,
+            () = drain.clone().raised() => return,
+        };
+        match shaken {
+            Ok(Encrypted { stream, version, certificate }) => {
+                self.converse(stream, version, certificate, drain).await;
+            }
+            Err(error) => {
+                self.metrics.tls_handshake_errors.inc();
+                debug!(%error, "no handshake");
+            }
+        }
+    }
+
+    async fn converse<IO>(
+        self,
+        connection: IO,
+        version: Version,
+        certificate: Option<Certificate>,
+        drain: Flag,
+    ) where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let _open = Open::count(&self.metrics, self.protocol);
         let (stage, seen) = watch::channel(Stage::Open);
         let mut life = Life {
             age: self.settings.max_age.map(|age| self.clock.jittered(age)),
@@ -95,16 +126,20 @@ impl Host {
             farewell: None,
             stage,
         };
-        let ended = match self.protocol {
-            Protocol::Grpc => {
+        let http2 = self.http2();
+        let services = Services::new(self.router, certificate);
+        let ended = match (self.protocol, version) {
+            (Protocol::Grpc, _) => {
                 let (io, farewell) = Spoken::new(connection);
                 life.farewell = Some(farewell);
-                let calls = Calls::new(self.router.clone(), seen);
-                life.lead(self.http2().serve_connection(TokioIo::new(io), calls)).await
+                let calls = Calls::new(services, seen);
+                life.lead(http2.serve_connection(TokioIo::new(io), calls)).await
             }
-            Protocol::Http => {
-                let pages = Pages(self.router.clone());
-                life.lead(http1().serve_connection(TokioIo::new(connection), pages)).await
+            (Protocol::Http, Version::Http2) => {
+                life.lead(http2.serve_connection(TokioIo::new(connection), services)).await
+            }
+            (Protocol::Http, Version::Http1) => {
+                life.lead(http1().serve_connection(TokioIo::new(connection), services)).await
             }
         };
         if let Err(error) = ended {
@@ -154,19 +189,5 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.metrics.open_connections.get_or_create(&self.labels).dec();
-    }
-}
-
-/// The pages of HTTP.
-struct Pages(Router);
-
-impl Service<Request<Incoming>> for Pages {
-    type Response = Response;
-    type Error = Infallible;
-    type Future = RouteFuture<Infallible>;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        // A router is always ready.
-        tonic::codegen::Service::call(&mut self.0.clone(), request)
     }
 }

@@ -13,11 +13,14 @@ mod health;
 mod host;
 mod life;
 mod listener;
+mod services;
 mod settings;
+mod tls;
 mod workers;
 
 pub use address::{AddressError, ListenAddress};
 pub use settings::{ConnectionSettings, ServerSettings, StoreHealth};
+pub use tls::{Tls, TlsError, TlsFiles, Validity};
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -117,8 +120,10 @@ impl Server {
         let services = services.add_service(health_service);
         let (limiter, metrics) = (Arc::clone(&self.limiter), Arc::clone(&self.metrics));
         let checks = Checks::new(limiter, metrics, self.settings.limit_headers);
-        let pages = api::http::router(checks, auth, health.ready());
+        let auth = self.auth_over_http();
+        let pages = api::http::router(checks, auth.as_ref(), health.ready());
         let grpc = Host::grpc(services, self.settings.connection, &self.metrics);
+        let grpc = grpc.encrypted(self.settings.tls.clone());
         let http = grpc.http(pages);
         let mut grpc = Front::open(self.grpc, &grpc, self.settings.workers)?;
         let http = Front::open(self.http, &http, NonZeroUsize::MIN)?;
@@ -153,6 +158,14 @@ impl Server {
             ),
         }
         Ok(())
+    }
+
+    /// Whom decisions over HTTP are for. There a handshake lets those pass who owe a certificate,
+    /// for the sake of probes; so they are refused here.
+    fn auth_over_http(&self) -> Option<Arc<Auth>> {
+        let owed = self.settings.tls.as_ref().is_some_and(Tls::wants_certificates);
+        let of_certified = || Arc::new(Auth::of_certified(Arc::clone(&self.metrics)));
+        self.auth.clone().or_else(|| owed.then(of_certified))
     }
 }
 

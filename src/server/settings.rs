@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::address::ListenAddress;
 
+use super::tls::Tls;
 use crate::api::LimitHeaders;
 
 /// Where and how to serve.
@@ -14,6 +15,8 @@ pub struct ServerSettings {
     pub listen: Vec<ListenAddress>,
     /// Where HTTP is answered, decisions included, at least one.
     pub http: Vec<ListenAddress>,
+    /// Certificates, for encryption of what comes by TCP.
+    pub tls: Option<Tls>,
     /// Worker threads.
     pub workers: NonZeroUsize,
     /// How connections are treated.

@@ -91,6 +91,13 @@ pub struct DegradedLabels {
     pub kind: &'static str,
 }
 
+/// Label of a certificate.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct CertificateLabels {
+    /// Whose certificate: `server` or `client-ca`.
+    pub certificate: &'static str,
+}
+
 /// Label of a reason.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ReasonLabels {

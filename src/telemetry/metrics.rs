@@ -11,8 +11,8 @@ use prometheus_client::registry::{Metric, Registry};
 
 use super::exposition::{Exposition, as_text};
 pub use super::labels::{
-    ApiLabels, DecisionLabels, DegradedLabels, KindLabels, OperationLabels, ReasonLabels,
-    RuleLabels,
+    ApiLabels, CertificateLabels, DecisionLabels, DegradedLabels, KindLabels, OperationLabels,
+    ReasonLabels, RuleLabels,
 };
 use super::labels::{KINDS, OUTCOMES, POLICIES, REFUSALS, SOURCES};
 use super::process::Process;
@@ -50,6 +50,12 @@ pub struct Metrics {
     pub rejected: Family<ReasonLabels, Counter>,
     /// Calls that were refused, by reason: their caller is unknown, or has not the role.
     pub refused: Family<ReasonLabels, Counter>,
+    /// Handshakes that failed: no TLS, no certificate, a foreign one, or too slow.
+    pub tls_handshake_errors: Counter,
+    /// 1 if the certificates that were read last are in force, 0 if they were refused.
+    pub tls_last_reload_successful: Gauge,
+    /// Unix time at which a certificate in force ends.
+    pub tls_certificate_expiry: Family<CertificateLabels, Gauge>,
     /// Store calls whose fate is unknown: sent, and never answered.
     pub ambiguous: Counter,
     /// Connections that are served at this moment, by API.
@@ -115,6 +121,21 @@ impl Metrics {
             deny_cache_hits: add(r, "rlaas_deny_cache_hits", "Denials answered without the store"),
             rejected: add(r, "rlaas_rejected", "Requests rejected as invalid"),
             refused: add(r, "rlaas_refused", "Calls refused: unknown caller, or without the role"),
+            tls_handshake_errors: add(
+                r,
+                "rlaas_tls_handshake_errors",
+                "TLS handshakes that failed",
+            ),
+            tls_last_reload_successful: add(
+                r,
+                "rlaas_tls_last_reload_successful",
+                "1 if the certificates that were read last are in force",
+            ),
+            tls_certificate_expiry: add(
+                r,
+                "rlaas_tls_certificate_expiry_timestamp_seconds",
+                "Unix time at which a certificate in force ends",
+            ),
             ambiguous: add(r, "rlaas_ambiguous", "Store calls that were sent and never answered"),
             open_connections: add(r, "rlaas_open_connections", "Connections at this moment"),
             connections: add(r, "rlaas_connections", "Connections so far"),
@@ -146,6 +167,8 @@ impl Metrics {
         for kind in KINDS.iter().chain(&REFUSALS) {
             drop(metrics.store_errors.get_or_create(&KindLabels { kind }));
         }
+        // Nothing has been refused yet, and nothing ever is where there are none.
+        metrics.tls_last_reload_successful.set(1);
         Self { registry, ..metrics }
     }
 

@@ -8,3 +8,4 @@ mod hostile;
 mod many;
 mod services;
 mod sockets;
+mod tls;

@@ -6,6 +6,7 @@ use rlaas::algorithm::Algorithm;
 
 use super::common::TempDir;
 use super::common::process::{finish, rlaas, run};
+use super::common::tls::{Certificate, Certificates};
 
 /// The word-for-word configuration of the seed systems.
 const SEED: &str = "rate-limiter:\n  use-algo: sliding-window-algo\n  window-size: 60\n  \
@@ -240,6 +241,89 @@ fn each_bad_value_about_tokens_is_refused_by_its_key() {
         assert!(told[0].starts_with(expected), "{text}: {told:?}");
         assert!(!told[0].contains("s3cret") && !told[0].contains(hash), "{told:?}");
     }
+}
+
+#[test]
+fn each_wrong_file_of_tls_is_told_with_its_key_and_path() {
+    let certificates = Certificates::make();
+    let dir = TempDir::new();
+    let cert = |of| certificates.certificate(of).display().to_string();
+    let key = |of| certificates.key(of).display().to_string();
+    let (cert, key) = (cert(Certificate::Server), key(Certificate::Server));
+    let other_key = certificates.key(Certificate::Client).display().to_string();
+    let write = |name: &str, text: &str| dir.write(name, text).display().to_string();
+    let empty = write("empty.pem", "");
+    let begin = "-----BEGIN CERTIFICATE-----\n";
+    let cut_off = write("cut-off.pem", &format!("{begin}TUlJ\n"));
+    let garbage =
+        write("garbage.pem", &format!("{begin}s3cret==\n{}", begin.replace("BEGIN", "END")));
+    let not_der = write("not-der.pem", &format!("{begin}TUlJ\n{}", begin.replace("BEGIN", "END")));
+    let label = "ENCRYPTED PRIVATE KEY-----\n";
+    let encrypted = write("key.pem", &format!("-----BEGIN {label}TUlJ\n-----END {label}"));
+    let missing = dir.path("missing.pem").display().to_string();
+    let belong = "missing: a certificate and its key belong together";
+    let cases = [
+        (format!("cert: {cert}"), format!("key: {belong}")),
+        (format!("key: {key}"), format!("cert: {belong}")),
+        (
+            format!("cert: {missing}, key: {key}"),
+            format!("cert: {missing}: can't be read: No such"),
+        ),
+        (format!("cert: {empty}, key: {key}"), format!("cert: {empty}: valid is PEM with a cert")),
+        (
+            format!("cert: {key}, key: {key}"),
+            format!("cert: {key}: valid is PEM with a certificate"),
+        ),
+        (format!("cert: {cut_off}, key: {key}"), format!("cert: {cut_off}: certificate number 1")),
+        (format!("cert: {garbage}, key: {key}"), format!("cert: {garbage}: certificate number 1")),
+        (format!("cert: {not_der}, key: {key}"), format!("cert: {not_der}: certificate number 1")),
+        (format!("cert: {cert}, key: {cert}"), format!("key: {cert}: valid is PEM with a private")),
+        (
+            format!("cert: {cert}, key: {missing}"),
+            format!("key: {missing}: can't be read: No such"),
+        ),
+        (
+            format!("cert: {cert}, key: {encrypted}"),
+            format!("key: {encrypted}: the private key is en"),
+        ),
+        (
+            format!("cert: {cert}, key: {other_key}"),
+            format!("key: {other_key}: the private key does not belong to the certificate"),
+        ),
+        (
+            format!("cert: {cert}, key: {key}, client-ca: {empty}"),
+            format!("client-ca: {empty}: valid is PEM with a certificate"),
+        ),
+        (
+            format!("cert: {cert}, key: {key}, client-ca: {not_der}"),
+            format!("client-ca: {not_der}: certificate number 1 in it can't be read"),
+        ),
+        (format!("cert: 7, key: {key}"), "cert: valid is the path of a PEM file".to_owned()),
+        (
+            format!("cert: {cert}, key: '-----BEGIN PRIVATE KEY-----\n\n  s3cret'"),
+            "key: valid is the path of a PEM file".to_owned(),
+        ),
+    ];
+    for (text, expected) in cases {
+        let told = problems(&format!("server: {{tls: {{{text}}}}}"));
+        assert_eq!(told.len(), 1, "{text}: {told:?}");
+        assert!(told[0].starts_with(&format!("server.tls.{expected}")), "{text}: {told:?}");
+        assert!(!told[0].contains("s3cret"), "{told:?}");
+    }
+    let valid = format!("server: {{tls: {{cert: {cert}, key: {key}}}}}");
+    let file = dir.write("tls.yaml", &valid).display().to_string();
+    let out = effective(&["--config", &file], &[]);
+    assert!(out.contains(&format!("key: '{key}'  # {file}")), "{out}");
+
+    let client = "clients: [{name: shop, roles: [check]}]";
+    let told = problems(&format!("{valid}\nauth: {{{client}}}"));
+    assert_eq!(told, ["auth.clients: valid only with server.tls.client-ca"]);
+    let ca = format!("cert: {cert}, key: {key}, client-ca: {cert}");
+    let told = problems(&format!("server: {{tls: {{{ca}}}}}\nauth: {{{client}, clents: []}}"));
+    assert_eq!(told, ["auth.clents: unknown key, did you mean auth.clients?"]);
+    let twice = client.replace("}]", "}, {name: shop, roles: [admin]}]");
+    let told = problems(&format!("server: {{tls: {{{ca}}}}}\nauth: {{{twice}}}"));
+    assert_eq!(told, ["auth.clients[1].name: another client has this name"]);
 }
 
 #[test]

@@ -13,8 +13,13 @@ const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/o
 pub enum Certificate {
     /// For `localhost` and 127.0.0.1, by the authority that is trusted.
     Server,
-    /// For clients, by the same authority.
+    /// As [`Certificate::Server`], another one.
+    Renewed,
+    /// For a client that is called `shop.example` and `spiffe://example/shop`, by the same
+    /// authority.
     Client,
+    /// As [`Certificate::Client`], but by an authority that nobody trusts.
+    ForeignClient,
     /// As [`Certificate::Server`], but its time is over.
     Expired,
     /// As [`Certificate::Server`], but by an authority that nobody trusts.
@@ -47,7 +52,9 @@ impl Certificates {
         certificates.found("foreign-authority");
         for certificate in [
             Certificate::Server,
+            Certificate::Renewed,
             Certificate::Client,
+            Certificate::ForeignClient,
             Certificate::Expired,
             Certificate::Foreign,
             Certificate::WrongHost,
@@ -108,7 +115,7 @@ impl Certificates {
         let request = format!("{name}.csr");
         self.request(name, &request, &[]);
         let authority = match certificate {
-            Certificate::Foreign => "foreign-authority",
+            Certificate::Foreign | Certificate::ForeignClient => "foreign-authority",
             _ => "authority",
         };
         let end = match certificate {
@@ -162,7 +169,9 @@ impl Certificate {
     fn name(self) -> &'static str {
         match self {
             Self::Server => "server",
+            Self::Renewed => "renewed",
             Self::Client => "client",
+            Self::ForeignClient => "foreign-client",
             Self::Expired => "expired",
             Self::Foreign => "foreign",
             Self::WrongHost => "wrong-host",
@@ -172,8 +181,8 @@ impl Certificate {
     /// The section of `openssl.conf` that says what it is for.
     fn extensions(self) -> &'static str {
         match self {
-            Self::Server | Self::Expired | Self::Foreign => "server",
-            Self::Client => "client",
+            Self::Server | Self::Renewed | Self::Expired | Self::Foreign => "server",
+            Self::Client | Self::ForeignClient => "client",
             Self::WrongHost => "wrong_host",
         }
     }

@@ -1,0 +1,32 @@
+//! Encryption of what clients say: `server.tls`.
+
+use std::path::PathBuf;
+
+use figment::value::Value;
+
+use super::section::Section;
+use super::values::{Invalid, Read};
+use crate::server::{Tls, TlsError, TlsFiles};
+
+/// `None` without the section, or if it has a problem, which is told.
+pub(super) fn read(server: &mut Section<'_>) -> Option<Tls> {
+    let mut section = server.section("tls");
+    let given = ["cert", "key", "client-ca"].iter().any(|key| section.has(key));
+    for key in ["cert", "key"].into_iter().filter(|key| given && !section.has(key)) {
+        section.refuse(key, Invalid::new("missing: a certificate and its key belong together"));
+    }
+    let files = section.optional("cert", path).zip(section.optional("key", path));
+    let client_ca = section.optional("client-ca", path);
+    let files = files.map(|(cert, key)| TlsFiles { cert, key, client_ca });
+    let refuse = |error: TlsError| section.refuse(error.setting, error);
+    let tls = files.and_then(|files| Tls::load(files).map_err(refuse).ok());
+    section.close();
+    tls
+}
+
+/// A path, and not what should be in the file.
+fn path(value: &Value) -> Read<PathBuf> {
+    let path = value.as_str().filter(|path| !path.is_empty() && !path.contains(['\n', '\0']));
+    let path = path.ok_or(Invalid::new("valid is the path of a PEM file"))?;
+    Ok((path.into(), path.to_owned()))
+}

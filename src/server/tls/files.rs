@@ -1,0 +1,130 @@
+//! The files of `server.tls`: PEM to what rustls wants, or what is wrong with which of them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{InconsistentKeys, RootCertStore};
+use thiserror::Error;
+
+/// Where the certificates are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate of the server, and what leads from it to an authority.
+    pub cert: PathBuf,
+    /// The private key of the certificate.
+    pub key: PathBuf,
+    /// The authorities of clients; with it they have to show certificates.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// What is wrong with a file. Shows no part of it.
+#[derive(Debug, Error)]
+#[error("{}: {fault}", path.display())]
+pub struct TlsError {
+    /// Which of the settings names it.
+    pub setting: &'static str,
+    path: PathBuf,
+    #[source]
+    fault: Fault,
+}
+
+/// What can be wrong with a file.
+#[derive(Debug, Error)]
+enum Fault {
+    #[error("can't be read: {0}")]
+    Unreadable(#[source] io::Error),
+    #[error("valid is PEM with a certificate: there is none in it")]
+    NoCertificate,
+    #[error("valid is PEM with a private key: there is none in it")]
+    NoKey,
+    #[error("the private key is encrypted: valid is one without a passphrase")]
+    EncryptedKey,
+    #[error("the private key does not belong to the certificate of server.tls.cert")]
+    OtherKey,
+    #[error("the private key is of a kind that is not supported")]
+    UnsupportedKey,
+    #[error("certificate number {0} in it can't be read")]
+    Malformed(usize),
+    #[error("can't be used: {0}")]
+    Unusable(#[source] rustls::Error),
+}
+
+/// What the files hold.
+pub(super) struct Contents {
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    pub(super) key: PrivateKeyDer<'static>,
+    pub(super) authorities: Option<Authorities>,
+}
+
+/// Whom to trust with the certificates of clients.
+pub(super) struct Authorities {
+    pub(super) certificates: Vec<CertificateDer<'static>>,
+    pub(super) roots: Arc<RootCertStore>,
+}
+
+impl TlsFiles {
+    pub(super) fn read(&self) -> Result<Contents, TlsError> {
+        let chain = certificates(&self.cert).map_err(|fault| self.cert_error(fault))?;
+        let key = private_key(&self.key).map_err(|fault| self.key_error(fault))?;
+        let authorities = self.client_ca.as_deref().map(authorities).transpose();
+        let authorities = authorities.map_err(|fault| self.client_ca_error(fault))?;
+        Ok(Contents { chain, key, authorities })
+    }
+
+    /// What rustls says of a certificate and its key.
+    pub(super) fn refused(&self, error: rustls::Error) -> TlsError {
+        match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                self.key_error(Fault::OtherKey)
+            }
+            rustls::Error::InvalidCertificate(_) => self.cert_error(Fault::Malformed(1)),
+            rustls::Error::General(_) => self.key_error(Fault::UnsupportedKey),
+            error => self.cert_error(Fault::Unusable(error)),
+        }
+    }
+
+    fn cert_error(&self, fault: Fault) -> TlsError {
+        TlsError { setting: "cert", path: self.cert.clone(), fault }
+    }
+
+    fn key_error(&self, fault: Fault) -> TlsError {
+        TlsError { setting: "key", path: self.key.clone(), fault }
+    }
+
+    fn client_ca_error(&self, fault: Fault) -> TlsError {
+        let path = self.client_ca.clone().unwrap_or_default();
+        TlsError { setting: "client-ca", path, fault }
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> {
+    let pem = fs::read(path).map_err(Fault::Unreadable)?;
+    let mut certificates = Vec::new();
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let number = certificates.len() + 1;
+        certificates.push(certificate.map_err(|_| Fault::Malformed(number))?);
+    }
+    if certificates.is_empty() { Err(Fault::NoCertificate) } else { Ok(certificates) }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
+    const ENCRYPTED: &[u8] = b"ENCRYPTED";
+    let pem = fs::read(path).map_err(Fault::Unreadable)?;
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
+        let is_encrypted = pem.windows(ENCRYPTED.len()).any(|window| window == ENCRYPTED);
+        if is_encrypted { Fault::EncryptedKey } else { Fault::NoKey }
+    })
+}
+
+fn authorities(path: &Path) -> Result<Authorities, Fault> {
+    let certificates = certificates(path)?;
+    let mut roots = RootCertStore::empty();
+    for (index, certificate) in certificates.iter().enumerate() {
+        roots.add(certificate.clone()).map_err(|_| Fault::Malformed(index + 1))?;
+    }
+    Ok(Authorities { certificates, roots: Arc::new(roots) })
+}

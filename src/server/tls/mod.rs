@@ -1,0 +1,219 @@
+//! Encryption: certificates, and the handshake that makes a connection one that is encrypted.
+//!
+//! A handshake runs on the worker that will serve the connection, as part of serving it: slow ones
+//! hold up nobody, and they are spread over the cores. Certificates can be replaced at any time;
+//! a handshake uses those in force when it begins, and what is connected goes on.
+
+mod files;
+mod validity;
+
+pub use files::{TlsError, TlsFiles};
+pub use validity::Validity;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use self::files::{Authorities, Contents};
+use super::connection::Connection;
+use super::host::Protocol;
+use crate::api::auth::Certificate;
+
+/// The longest that a handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const HTTP_2: &[u8] = b"h2";
+const HTTP_1: &[u8] = b"http/1.1";
+
+/// Certificates in force. Clones share them.
+#[derive(Clone)]
+pub struct Tls {
+    files: TlsFiles,
+    in_force: Arc<ArcSwap<InForce>>,
+}
+
+struct InForce {
+    grpc: Arc<ServerConfig>,
+    http: Arc<ServerConfig>,
+    validities: Vec<(&'static str, Validity)>,
+}
+
+/// The version of HTTP that is spoken on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    Http1,
+    Http2,
+}
+
+impl Version {
+    /// Where nobody has said which.
+    pub(super) fn usual_for(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Grpc => Self::Http2,
+            Protocol::Http => Self::Http1,
+        }
+    }
+}
+
+/// A connection after its handshake.
+pub(super) struct Encrypted {
+    pub(super) stream: TlsStream<Connection>,
+    pub(super) version: Version,
+    /// What the client has shown, where certificates are wanted.
+    pub(super) certificate: Option<Certificate>,
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] says what is wrong with which of them.
+    pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
+        let in_force = Arc::new(ArcSwap::from_pointee(InForce::read(&files)?));
+        Ok(Self { files, in_force })
+    }
+
+    /// Reads the files again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tls::load`]; what was in force stays so.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        self.in_force.store(Arc::new(InForce::read(&self.files)?));
+        Ok(())
+    }
+
+    /// The files.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let TlsFiles { cert, key, client_ca } = self.files.clone();
+        [cert, key].into_iter().chain(client_ca).collect()
+    }
+
+    /// Has a client to show a certificate?
+    pub fn wants_certificates(&self) -> bool {
+        self.files.client_ca.is_some()
+    }
+
+    /// From when until when the certificates in force are valid: `server`, and `client-ca` if
+    /// there is one. Of several the time in which all are.
+    pub fn validities(&self) -> Vec<(&'static str, Validity)> {
+        self.in_force.load().validities.clone()
+    }
+
+    /// Shakes hands; in time, or not at all.
+    ///
+    /// # Errors
+    ///
+    /// If the client does not, or shows no certificate that is valid where one is wanted.
+    pub(super) async fn accept(
+        &self,
+        connection: Connection,
+        protocol: Protocol,
+    ) -> io::Result<Encrypted> {
+        let in_force = self.in_force.load_full();
+        let config = match protocol {
+            Protocol::Grpc => &in_force.grpc,
+            Protocol::Http => &in_force.http,
+        };
+        let handshake = TlsAcceptor::from(Arc::clone(config)).accept(connection);
+        let stream = timeout(HANDSHAKE_TIMEOUT, handshake).await??;
+        let session = stream.get_ref().1;
+        let version = match session.alpn_protocol() {
+            Some(HTTP_2) => Version::Http2,
+            Some(_) => Version::Http1,
+            None => Version::usual_for(protocol),
+        };
+        let shown = session.peer_certificates().and_then(<[_]>::first);
+        let certificate = self.wants_certificates().then(|| match shown {
+            Some(certificate) => Certificate::Shown(names(certificate)),
+            None => Certificate::Missing,
+        });
+        Ok(Encrypted { stream, version, certificate })
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tls({:?})", self.files)
+    }
+}
+
+impl InForce {
+    fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+        let contents = files.read()?;
+        let mut validities = vec![("server", &contents.chain)];
+        if let Some(authorities) = &contents.authorities {
+            validities.push(("client-ca", &authorities.certificates));
+        }
+        let validities = validities
+            .into_iter()
+            .filter_map(|(of, certificates)| Some((of, validity(certificates)?)))
+            .collect();
+        let config = |protocol| server_config(files, &contents, protocol).map(Arc::new);
+        Ok(Self { grpc: config(Protocol::Grpc)?, http: config(Protocol::Http)?, validities })
+    }
+}
+
+/// Probes come over HTTP and have no certificates: there one is asked for, and who shows none is
+/// refused where decisions are made.
+fn server_config(
+    files: &TlsFiles,
+    contents: &Contents,
+    protocol: Protocol,
+) -> Result<ServerConfig, TlsError> {
+    let builder = match &contents.authorities {
+        None => ServerConfig::builder().with_no_client_auth(),
+        Some(Authorities { roots, .. }) => {
+            let verifier = WebPkiClientVerifier::builder(Arc::clone(roots));
+            let verifier = match protocol {
+                Protocol::Grpc => verifier,
+                Protocol::Http => verifier.allow_unauthenticated(),
+            };
+            let verifier = verifier.build().expect("there is an authority, and no list to revoke");
+            ServerConfig::builder().with_client_cert_verifier(verifier)
+        }
+    };
+    let config = builder.with_single_cert(contents.chain.clone(), contents.key.clone_key());
+    let mut config = config.map_err(|error| files.refused(error))?;
+    if contents.authorities.is_some() {
+        // A session that is taken up again would not show its certificate again.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    config.alpn_protocols = match protocol {
+        Protocol::Grpc => vec![HTTP_2.to_owned()],
+        Protocol::Http => vec![HTTP_2.to_owned(), HTTP_1.to_owned()],
+    };
+    Ok(config)
+}
+
+/// The DNS names and URIs of the subject alternative names. The common name is none of them: it
+/// is for people, and authorities vouch for it less than for these.
+fn names(certificate: &CertificateDer<'_>) -> Arc<[String]> {
+    match webpki::EndEntityCert::try_from(certificate) {
+        Ok(certificate) => {
+            let names = certificate.valid_dns_names().chain(certificate.valid_uri_names());
+            names.map(str::to_owned).collect()
+        }
+        Err(_not_read) => Arc::default(),
+    }
+}
+
+/// The time in which all certificates are valid.
+fn validity(certificates: &[CertificateDer<'_>]) -> Option<Validity> {
+    let all = certificates.iter().filter_map(|certificate| Validity::of(certificate));
+    all.reduce(|one, other| Validity {
+        not_before: one.not_before.max(other.not_before),
+        not_after: one.not_after.min(other.not_after),
+    })
+}
