@@ -44,7 +44,8 @@ impl Rlaas {
         Self::start_with(command, settings)
     }
 
-    fn start_with(mut command: Command, settings: &[&str]) -> Self {
+    /// Starts to serve on free ports by a command of its own.
+    pub fn start_with(mut command: Command, settings: &[&str]) -> Self {
         for setting in ["server.listen=127.0.0.1:0", "server.http=127.0.0.1:0"] {
             command.args(["--set", setting]);
         }

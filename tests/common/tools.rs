@@ -7,6 +7,9 @@ use std::process::{Command, Stdio};
 /// As much of a reason as is shown.
 const LINES: usize = 5;
 
+/// The longest that fetching may take, in seconds: an index can be silent.
+const PATIENCE: &str = "300";
+
 /// Says that something was not tried, on the terminal: the harness shows no word of a test that
 /// passes.
 ///
@@ -26,7 +29,23 @@ pub fn workshop(name: &str) -> PathBuf {
     path
 }
 
-/// Runs a command to its end and returns what it printed.
+/// Runs a command that asks a package index, which may be out of reach.
+///
+/// # Errors
+///
+/// As [`finish`].
+pub fn fetch(command: &Command) -> Result<String, String> {
+    let mut bounded = Command::new("timeout");
+    bounded.arg(PATIENCE).arg(command.get_program()).args(command.get_args());
+    let variables = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    bounded.envs(variables);
+    if let Some(dir) = command.get_current_dir() {
+        bounded.current_dir(dir);
+    }
+    finish(&mut bounded)
+}
+
+/// Runs a command to its end and returns what it said.
 ///
 /// # Errors
 ///

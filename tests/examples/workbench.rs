@@ -4,10 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::common::tools::{finish, skipped, workshop};
-
-/// The longest that fetching from a package index may take, in seconds: about that of silence.
-const PATIENCE: &str = "300";
+use super::common::tools::{fetch, finish, skipped, workshop};
 
 /// What building leaves behind in a folder: nothing to copy.
 const LEFT_BEHIND: [&str; 4] = [".venv", "bin", "node_modules", "target"];
@@ -56,8 +53,7 @@ impl Workbench {
             return true;
         }
         for step in to_fetch {
-            let mut fetch = self.command("timeout", &[PATIENCE]);
-            if let Err(why) = finish(fetch.args(*step)) {
+            if let Err(why) = fetch(&self.command(step[0], &step[1..])) {
                 assert!(!why.contains("COMPILATION ERROR"), "{why}");
                 skipped(&format!("examples/{}", self.language), &why);
                 return false;

@@ -1,0 +1,79 @@
+//! The image: what its build is given is enough. Whether it is built is for a machine with bases.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::common::TempDir;
+use super::common::tools::finish;
+use super::project;
+
+/// What the image builds with.
+const BUILD: &str = "cargo build --release --locked";
+
+/// Gets as far as a build does before it compiles: the manifest is read, its targets are there.
+const BEGIN: &str =
+    "cargo build --offline --locked --bin none 2>&1 | tee cargo.log | grep 'no bin target named'";
+
+#[test]
+fn the_build_of_the_image_is_given_what_cargo_needs() {
+    let dir = TempDir::new();
+    let root = dir.path("build");
+    fs::create_dir(&root).expect("a directory");
+    let admitted = fs::read_to_string(project(".dockerignore")).expect("a file of the project");
+    let mut builds = 0;
+    for (word, rest) in steps("build") {
+        match word.as_str() {
+            "COPY" => {
+                let (from, to) = rest.rsplit_once(' ').expect("from and to");
+                for from in from.split(' ') {
+                    assert!(admitted.lines().any(|line| line == format!("!{from}")), "{from}");
+                    let to = if to == "./" { root.join(from) } else { root.join(to) };
+                    copy(&project(from), &to);
+                }
+            }
+            "RUN" => {
+                builds += rest.matches(BUILD).count();
+                let script = rest.replace(BUILD, BEGIN);
+                let mut shell = Command::new("sh");
+                shell.args(["-ec", &script]).current_dir(&root);
+                let begun = finish(&mut shell);
+                let log = || fs::read_to_string(root.join("cargo.log")).unwrap_or_default();
+                begun.unwrap_or_else(|why| panic!("{why}\n{}", log()));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(builds, 2, "the dependencies, then the program");
+}
+
+#[test]
+fn the_user_is_given_by_a_number_that_is_not_root() {
+    let steps = steps("");
+    let (_, user) = steps.iter().rfind(|(word, _)| word == "USER").expect("a user");
+    assert_eq!(user, "65532:65532");
+}
+
+/// The instructions of the stage with this name, or of all: word and rest, each on one line.
+fn steps(stage: &str) -> Vec<(String, String)> {
+    let file = fs::read_to_string(project("Dockerfile")).expect("a file of the project");
+    let lines: Vec<&str> = file.lines().filter(|line| !line.starts_with('#')).collect();
+    let joined = lines.join("\n").replace("\\\n", "");
+    let steps = joined.lines().filter_map(|line| line.split_once(' '));
+    let mut steps: Vec<_> =
+        steps.map(|(word, rest)| (word.to_owned(), rest.trim().to_owned())).collect();
+    if !stage.is_empty() {
+        let is_named = |(word, rest): &(String, String)| {
+            word == "FROM" && rest.ends_with(&format!(" AS {stage}"))
+        };
+        steps.drain(..=steps.iter().position(is_named).expect("a stage of this name"));
+        let end = steps.iter().position(|(word, _)| word == "FROM");
+        steps.truncate(end.unwrap_or(steps.len()));
+    }
+    steps
+}
+
+fn copy(from: &Path, to: &Path) {
+    let mut copy = Command::new("cp");
+    finish(copy.arg("-rT").args([from, to])).expect("a copy");
+}

@@ -1,0 +1,131 @@
+//! The files themselves: each is what it should be, and each is used.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::common::process::run;
+use super::project;
+
+/// Fields of a kustomization that name files and folders.
+const NAMING: [&str; 4] = ["resources", "components", "patches", "configMapGenerator"];
+
+/// A folder with its kustomization.
+#[derive(Debug)]
+pub(super) struct Kustomization {
+    pub(super) folder: PathBuf,
+    value: Value,
+}
+
+impl Kustomization {
+    /// Every one in `config/kubernetes`.
+    pub(super) fn all() -> Vec<Self> {
+        let mut folders = vec![project("config/kubernetes")];
+        let mut found = Vec::new();
+        while let Some(folder) = folders.pop() {
+            let entries = fs::read_dir(&folder).expect("a folder of the project");
+            let paths = entries.map(|entry| entry.expect("an entry").path());
+            folders.extend(paths.filter(|path| path.is_dir()));
+            if folder.join("kustomization.yaml").exists() {
+                let value = document(&folder.join("kustomization.yaml"));
+                found.push(Self { folder, value });
+            }
+        }
+        found
+    }
+
+    /// Can it be built by itself? Components go into others.
+    pub(super) fn is_whole(&self) -> bool {
+        self.value["kind"] == "Kustomization"
+    }
+
+    /// Files and folders that it names.
+    fn named(&self) -> Vec<PathBuf> {
+        let fields = NAMING.into_iter().map(|field| &self.value[field]);
+        fields.flat_map(names).map(|name| self.folder.join(name)).collect()
+    }
+
+    /// Files of configuration that become `ConfigMap`s.
+    pub(super) fn configurations(&self) -> Vec<PathBuf> {
+        let names = names(&self.value["configMapGenerator"]);
+        names.into_iter().map(|name| self.folder.join(name)).collect()
+    }
+
+    /// The manifests and patches beside it.
+    pub(super) fn manifests(&self) -> Vec<(PathBuf, Value)> {
+        let kustomization = self.folder.join("kustomization.yaml");
+        let configurations = self.configurations();
+        let is_manifest = |path: &PathBuf| {
+            *path != kustomization && !configurations.contains(path) && path.is_file()
+        };
+        let paths = yaml_files(&self.folder).into_iter().filter(is_manifest);
+        paths.map(|path| (path.clone(), document(&path))).collect()
+    }
+}
+
+#[test]
+fn every_manifest_says_what_it_is() {
+    let manifests: Vec<_> =
+        Kustomization::all().iter().flat_map(Kustomization::manifests).collect();
+    assert!(manifests.len() > 8, "only {} manifests", manifests.len());
+    for (path, value) in manifests {
+        for field in ["apiVersion", "kind"] {
+            assert!(value[field].is_string(), "{}: {field}", path.display());
+        }
+        assert!(value["metadata"]["name"].is_string(), "{}", path.display());
+    }
+}
+
+#[test]
+fn every_file_is_used_and_every_file_that_is_used_is_there() {
+    for kustomization in Kustomization::all() {
+        let named: BTreeSet<PathBuf> = kustomization.named().into_iter().collect();
+        for path in &named {
+            assert!(path.exists(), "{}", path.display());
+        }
+        for path in yaml_files(&kustomization.folder) {
+            let is_known = named.contains(&path) || path.ends_with("kustomization.yaml");
+            assert!(is_known, "{} is not in the kustomization beside it", path.display());
+        }
+    }
+}
+
+#[test]
+fn every_configuration_is_valid_alone() {
+    let all: Vec<_> = Kustomization::all().iter().flat_map(Kustomization::configurations).collect();
+    assert!(all.len() >= 3, "only {all:?}");
+    for file in all {
+        let (code, out, error) = run(&["check-config", &file.display().to_string()]);
+        assert_eq!((code, &*out, &*error), (0, "valid\n", ""), "{}", file.display());
+    }
+}
+
+/// What a field of a kustomization names: texts, and the `path` or `files` of its items.
+fn names(field: &Value) -> Vec<String> {
+    let items = field.as_array().into_iter().flatten();
+    let of_item = |item: &Value| match item {
+        Value::String(name) => vec![name.clone()],
+        _ => names(&item["files"]).into_iter().chain(text(&item["path"])).collect(),
+    };
+    items.flat_map(of_item).collect()
+}
+
+/// A text, if it is one.
+pub(super) fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+/// A file with one document.
+pub(super) fn document(path: &Path) -> Value {
+    let text = fs::read_to_string(path).expect("a file of the project");
+    let parsed = serde_saphyr::from_str(&text);
+    parsed.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn yaml_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder of the project");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")).collect()
+}

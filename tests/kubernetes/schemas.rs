@@ -1,0 +1,79 @@
+//! What kustomize makes of the folders, held against the schemas of Kubernetes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::common::tools::{fetch, finish, skipped, workshop};
+use super::manifests::Kustomization;
+
+/// The oldest that has native sidecars by default, and the newest that there are schemas for.
+const VERSIONS: [&str; 2] = ["1.29.0", "1.37.0"];
+
+/// Kinds of others, for which Kubernetes has no schema.
+const FOREIGN: [&str; 1] = ["ServiceMonitor"];
+
+const KUSTOMIZE: &str = "sigs.k8s.io/kustomize/kustomize/v5@v5.7.1";
+const VALIDATE: &str = "kubernetes-validate==1.37.0";
+
+#[test]
+fn everything_builds_and_fits_the_schemas() {
+    match (kustomize(), validate()) {
+        (Ok(kustomize), Ok(validate)) => fits_the_schemas(&kustomize, &validate),
+        (Err(why), _) | (_, Err(why)) => skipped("config/kubernetes against schemas", &why),
+    }
+}
+
+fn fits_the_schemas(kustomize: &Path, validate: &Path) {
+    let file = workshop("kubernetes").join("built.yaml");
+    for kustomization in Kustomization::all().iter().filter(|one| one.is_whole()) {
+        let mut build = Command::new(kustomize);
+        let manifests = finish(build.arg("build").arg(&kustomization.folder)).expect("manifests");
+        for version in VERSIONS {
+            fs::write(&file, &manifests).expect("a file below target");
+            let said = finish(&mut validation(validate, &file, version)).expect("valid manifests");
+            let unknown: Vec<&str> = said.lines().filter(|line| line.contains("WARN")).collect();
+            let is_foreign = |line: &&str| FOREIGN.iter().any(|kind| line.contains(kind));
+            assert!(unknown.iter().all(is_foreign), "{unknown:?}");
+            assert!(said.contains("passed for resource deployment/"), "{said}");
+
+            let wrong = manifests.replace("restartPolicy:", "restartPolicies:");
+            let wrong = wrong.replace("topologyKey:", "topologyKeys:");
+            fs::write(&file, wrong).expect("a file below target");
+            let refused = finish(&mut validation(validate, &file, version));
+            assert!(refused.is_err(), "a misspelled field passed: {refused:?}");
+        }
+    }
+}
+
+fn validation(packages: &Path, file: &Path, version: &str) -> Command {
+    let mut command = Command::new("python3");
+    command.args(["-m", "kubernetes_validate", "--strict", "-k", version]).arg(file);
+    command.env("PYTHONPATH", packages);
+    command
+}
+
+/// The program, built once.
+fn kustomize() -> Result<PathBuf, String> {
+    let folder = workshop("kubernetes");
+    let program = folder.join("kustomize");
+    if !program.exists() {
+        let mut install = Command::new("go");
+        install.args(["install", KUSTOMIZE]).env("GOBIN", &folder);
+        install.envs([("GOFLAGS", "-modcacherw"), ("GOTOOLCHAIN", "local")]);
+        install.env("GOMODCACHE", folder.join("go")).env("GOCACHE", folder.join("build"));
+        fetch(&install)?;
+    }
+    Ok(program)
+}
+
+/// Where the packages of kubernetes-validate are, installed once.
+fn validate() -> Result<PathBuf, String> {
+    let packages = workshop("kubernetes").join("packages");
+    if !packages.join("kubernetes_validate").exists() {
+        let mut install = Command::new("python3");
+        install.args(["-m", "pip", "install", "-q", "--retries", "1", VALIDATE, "--target"]);
+        fetch(install.arg(&packages))?;
+    }
+    Ok(packages)
+}
