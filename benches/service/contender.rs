@@ -25,6 +25,8 @@ pub(crate) struct Contender {
 pub(crate) enum Load {
     Check,
     Batch,
+    /// `POST /v1/check`.
+    Json,
 }
 
 impl Contender {
@@ -51,8 +53,8 @@ impl Contender {
         let mut lines = BufReader::new(process.stderr.take().expect("a pipe")).lines();
         let serving = lines.by_ref().map_while(Result::ok).find(|line| line.contains(" serving "));
         let start = started.elapsed().as_secs_f64();
-        let address =
-            serving.as_ref().and_then(|line| line.split("grpc=").nth(1)?.split(' ').next());
+        let field = if load == Load::Json { "http=" } else { "grpc=" };
+        let address = serving.as_ref().and_then(|line| line.split(field).nth(1)?.split(' ').next());
         let address = address.expect("an address").to_owned();
         std::thread::spawn(move || lines.for_each(drop));
         Self { name, process, address, load, start, rates: Vec::new(), costs: Vec::new() }

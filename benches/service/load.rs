@@ -17,12 +17,13 @@ pub(crate) struct Requests {
     dir: TempDir,
     check: PathBuf,
     batch: PathBuf,
+    json: PathBuf,
 }
 
 impl Requests {
     pub(crate) fn new() -> Self {
         let dir = TempDir::new();
-        let (check, batch) = (dir.path("check"), dir.path("batch"));
+        let (check, batch, json) = (dir.path("check"), dir.path("batch"), dir.path("json"));
         let request = |user: usize| CheckRequest {
             user_id: format!("user-{user:011}"),
             ..CheckRequest::default()
@@ -30,7 +31,8 @@ impl Requests {
         std::fs::write(&check, framed(&request(1))).expect("a file");
         let requests = CheckBatchRequest { requests: (0..100).map(request).collect() };
         std::fs::write(&batch, framed(&requests)).expect("a file");
-        Self { dir, check, batch }
+        std::fs::write(&json, format!("{{\"userId\":\"user-{:011}\"}}", 1)).expect("a file");
+        Self { dir, check, batch, json }
     }
 
     /// As many as possible for some seconds: answers, and how many in a second.
@@ -59,14 +61,20 @@ impl Requests {
     }
 
     fn h2load(&self, contender: &Contender, options: &[&str]) -> String {
-        let (method, body) = match contender.load {
-            Load::Check => ("Check", &self.check),
-            Load::Batch => ("CheckBatch", &self.batch),
+        let grpc = ["-H", "content-type: application/grpc", "-H", "te: trailers"];
+        let json = ["--h1", "-H", "content-type: application/json"];
+        let (path, body, form) = match contender.load {
+            Load::Check => ("ratelimit.v1.RateLimitService/Check", &self.check, &grpc[..]),
+            Load::Batch => ("ratelimit.v1.RateLimitService/CheckBatch", &self.batch, &grpc[..]),
+            Load::Json => ("v1/check", &self.json, &json[..]),
         };
-        let url = format!("http://{}/ratelimit.v1.RateLimitService/{method}", contender.address);
+        // HTTP/1.1 has one request in flight on a connection.
+        let streams = if contender.load == Load::Json { 1 } else { STREAMS };
+        let connections = CONNECTIONS * STREAMS / streams;
+        let url = format!("http://{}/{path}", contender.address);
         let output = Command::new("h2load")
-            .args(["-c", &CONNECTIONS.to_string(), "-m", &STREAMS.to_string(), "-t", "1"])
-            .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
+            .args(["-c", &connections.to_string(), "-m", &streams.to_string(), "-t", "1"])
+            .args(form)
             .args(options)
             .arg("-d")
             .arg(body as &Path)

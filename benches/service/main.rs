@@ -7,10 +7,11 @@
 //!
 //! The echo is a tonic server with the same messages, the same HTTP/2 settings and the same layout of
 //! threads, which answers every Check with a ready answer: what remains is what deciding costs. The
-//! load comes from h2load, 4 connections with 32 streams each, which costs a fraction of a tonic
-//! client. Servers are measured in turn, round after round, and the medians are compared: these
-//! machines are noisy. With two cores the server has one and the load the other. Where the load is
-//! the slower side, the server's own processor time for an answer tells more than the rate.
+//! load comes from h2load, 4 connections with 32 streams each (over HTTP/1.1 128 connections), which
+//! costs a fraction of a tonic client. Servers are measured in turn, round after round, and the
+//! medians are compared: these machines are noisy. With two cores the server has one and the load
+//! the other. Where the load is the slower side, the server's own processor time for an answer
+//! tells more than the rate.
 
 #![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
 
@@ -63,6 +64,7 @@ fn compare(seconds: usize, rounds: usize) {
         Contender::rlaas("Check, Redis", Load::Check, &on_redis),
         Contender::own("a connection from the pool for each", &["--echo", &redis_url]),
         Contender::rlaas("CheckBatch of 100, memory", Load::Batch, &WIDE),
+        Contender::rlaas("POST /v1/check, memory", Load::Json, &WIDE),
     ];
     let requests = Requests::new();
     for round in 0..=rounds {
@@ -84,15 +86,20 @@ fn compare(seconds: usize, rounds: usize) {
     compare_start(rounds);
 }
 
+/// As ratios to the echo, and of other protocols to Check.
 fn tell_rates(contenders: &mut [Contender]) {
     println!("| what | per second | against the echo | processor µs each | against the echo |");
     println!("| --- | --- | --- | --- | --- |");
-    let echo = (median(&mut contenders[0].rates), median(&mut contenders[0].costs));
-    for contender in contenders {
+    let mut medians = |of: usize| {
+        let Contender { rates, costs, .. } = &mut contenders[of];
+        (median(rates), median(costs))
+    };
+    let (echo, check) = (medians(0), medians(1));
+    for contender in contenders.iter_mut() {
         let (name, rate, cost) =
             (contender.name, median(&mut contender.rates), median(&mut contender.costs));
         match contender.load {
-            Load::Check => println!(
+            Load::Check | Load::Json => println!(
                 "| {name} | {rate:.0} | {:.2} | {cost:.2} | {:.2} |",
                 rate / echo.0,
                 echo.1 / cost
@@ -105,6 +112,12 @@ fn tell_rates(contenders: &mut [Contender]) {
                 );
             }
         }
+    }
+    println!("\n| what | rate against Check | processor against Check |");
+    println!("| --- | --- | --- |");
+    for contender in contenders.iter_mut().filter(|contender| contender.load == Load::Json) {
+        let (rate, cost) = (median(&mut contender.rates), median(&mut contender.costs));
+        println!("| {} | {:.2} | {:.2} |", contender.name, rate / check.0, check.1 / cost);
     }
 }
 
