@@ -26,7 +26,7 @@ fn no_request_that_it_makes_up_meets_an_error_or_an_undescribed_answer() {
     for server in [Rlaas::start(&[many]), Rlaas::on_redis(&redis, &[many])] {
         let output = Command::new(&program)
             .args(["run", "--checks", CHECKS, "--phases", "examples,coverage,fuzzing"])
-            .args(["--max-examples", "50", "--max-time", "30", "--workers", "2"])
+            .args(["--max-examples", "50", "--max-time", "15", "--workers", "2"])
             .args(["--seed", "1", "--continue-on-failure", "--no-color"])
             .arg(format!("http://{}/openapi.json", server.http()))
             .current_dir(env!("CARGO_TARGET_TMPDIR"))
