@@ -31,7 +31,7 @@
 //! | [`clock`] | – | points and lengths of time; the only reader of clocks that decisions depend on |
 //! | [`telemetry`] | – | every metric declared once; logs |
 //! | [`algorithm`] | clock | decide, commit, give back: pure arithmetic, with a Lua twin in `lua/` |
-//! | [`rules`] | algorithm | request → the rules that match, their grants and keys: pure, indexed |
+//! | [`rules`] | algorithm, clock (spans) | request → the rules that match, their grants and keys: pure, indexed |
 //! | [`store`] | rules (key), algorithm, clock, metrics | all hits of a request in one atomic step |
 //! | [`limiter`] | store, rules, algorithm, clock, metrics | `Limiter::check`, the one decision function |
 //! | [`api`] | limiter, rules, algorithm, clock (spans), metrics | thin adapters: bytes ↔ request and verdict |
@@ -43,14 +43,14 @@
 //!
 //! ```text
 //! client
-//!   │ 1 api/v1.rs, http  bytes → request, or INVALID_ARGUMENT
+//!   │ 1 api/             v1.rs, http, envoy: bytes → request, or INVALID_ARGUMENT
 //!   │ 2 Limiter::check   rules snapshot → hits (pure, no lock); the deny cache may answer here
 //!   │ 3 store            memory: lock the shards in order, decide all, commit if all allow
 //!   │                    redis: one script call, the same steps, before the caller's deadline
 //!   │                    and if the breaker of the node lets it through
 //!   │   back             StoreError → the rule's policy; several places: give back what a later
 //!   │                    one denies; remember denials; count; fold into a verdict
-//!   └ 4 api/v1.rs        verdict → response
+//!   └ 4 api/             verdict → response
 //! ```
 //!
 //! # What holds everywhere

@@ -115,6 +115,7 @@ fn announce(server: &Server, limiter: &Limiter) {
         store = limiter.store().name(),
         algorithm = rule.algorithm.name(),
         rules = snapshot.rules.iter().count(),
+        descriptors = snapshot.rules.descriptors().iter().count(),
         "serving"
     );
 }

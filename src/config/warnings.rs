@@ -43,6 +43,12 @@ pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
             warn(What::ManyEntries(entries));
         }
     }
+    for rule in rules.descriptors().iter() {
+        if let Some(entries) = most_entries(rule).filter(|entries| *entries > MANY_ENTRIES) {
+            let what = What::ManyEntries(entries);
+            warnings.push(Warning { rule: Arc::clone(&rule.name), what });
+        }
+    }
     warnings.extend(outdone(rules));
     warnings
 }

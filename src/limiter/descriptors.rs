@@ -75,7 +75,7 @@ impl Limiter {
         request: &DescriptorRequest<'_>,
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, CheckError> {
-        let snapshot = self.snapshot.load_full();
+        let snapshot = self.snapshot.load();
         let found = snapshot.rules.descriptors().meet(request)?;
         if !self.outlives_its_caller(&found) {
             let settled = Meeting::new(self, &snapshot, &found, deadline).settle().await?;
@@ -230,11 +230,17 @@ impl<'a> Meeting<'a> {
         };
         let hits: SmallVec<[RuleHit<'_>; 2]> = groups.iter().filter_map(hit).collect();
         let decided = self.ask(&hits, Intent::Take).await?;
+        let denials = hits.iter().zip(&decided).map(|(RuleHit { hit, .. }, decided)| {
+            (hit.mode, decided.is_some_and(|(decision, _)| !decision.is_allowed()))
+        });
+        let is_taken = !self.is_banned() && !Mode::refuse(denials);
         for ((group, decided), RuleHit { hit, .. }) in groups.iter().zip(decided).zip(&hits) {
             let mut upto = 0;
             for position in group {
                 upto += self.cost(*position).units();
-                settled[*position] = decided.map(|of| part(of, hit.cost.units(), upto));
+                // The units of those that come after it are there still.
+                let later = if is_taken { hit.cost.units().saturating_sub(upto) } else { 0 };
+                settled[*position] = decided.map(|of| part(of, upto, later));
             }
         }
         Ok(())
@@ -357,12 +363,12 @@ fn without_store_if_known(found: Option<&Found>) -> Settled {
     Some((decision, Source::Store))
 }
 
-/// What the first `upto` of `total` units meet that were decided as one.
-fn part((of, source): (Decision, Source), total: u64, upto: u64) -> (Decision, Source) {
-    if upto == total || !matches!(source, Source::Store | Source::LocalFallback) {
+/// What the first `upto` units meet of those that were decided as one, while `later` more were taken
+/// with them.
+fn part((of, source): (Decision, Source), upto: u64, later: u64) -> (Decision, Source) {
+    if !matches!(source, Source::Store | Source::LocalFallback) {
         return (of, source);
     }
-    let later = total - upto.min(total);
     let decision = match of.outcome {
         Outcome::Allowed => Decision {
             remaining: of.remaining + later,

@@ -4,5 +4,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod asking;
+mod files;
 mod notation;
+mod service;
 mod table;

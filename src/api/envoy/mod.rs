@@ -36,13 +36,13 @@ pub struct EnvoySettings {
     /// The longest that an answer may take.
     pub deadline: Duration,
     /// What it has Envoy add to responses.
-    pub response_headers: LimitHeaders,
+    pub headers: LimitHeaders,
 }
 
 impl Default for EnvoySettings {
     fn default() -> Self {
         let deadline = Duration::from_millis(15);
-        Self { deadline, response_headers: LimitHeaders::None }
+        Self { deadline, headers: LimitHeaders::None }
     }
 }
 
@@ -80,7 +80,7 @@ impl RateLimitService for Service {
         let verdict = self.limiter.check_descriptors(&asked, deadline).await;
         timer.stop();
         match verdict {
-            Ok(verdict) => Ok(Response::new(respond(&verdict, self.settings.response_headers))),
+            Ok(verdict) => Ok(Response::new(respond(&verdict, self.settings.headers))),
             Err(CheckError::Descriptor(error)) => Err(self.count_rejected(error)),
             Err(error) => Err(error.into()),
         }

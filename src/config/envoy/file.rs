@@ -61,7 +61,21 @@ pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
     }
     section.close();
     if let Err(problems) = tree.finish() {
-        problems.0.into_iter().for_each(|problem| root.note(problem));
+        problems.0.into_iter().map(as_spelled).for_each(|problem| root.note(problem));
+    }
+}
+
+/// Keys of these files have `_`.
+fn as_spelled(problem: Problem) -> Problem {
+    match problem {
+        Problem::Invalid { origin, key, valid } => {
+            Problem::Invalid { origin, key: key.replace('-', "_"), valid }
+        }
+        Problem::UnknownKey { origin, key, suggestion } => {
+            let suggestion = suggestion.map(|known| known.replace('-', "_"));
+            Problem::UnknownKey { origin, key, suggestion }
+        }
+        other => other,
     }
 }
 

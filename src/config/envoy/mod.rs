@@ -13,7 +13,6 @@ use super::problem::Problem;
 use super::section::Section;
 use super::values::{self, Invalid, Read};
 use super::watch::Seen;
-use crate::api::LimitHeaders;
 use crate::api::envoy::EnvoySettings;
 use crate::rules::descriptors::{Counting, Descriptor, Descriptors};
 
@@ -45,15 +44,7 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
         values::duration(value, range, VALID_DEADLINE)
     });
     let count_refused = section.read("count-refused", "false", values::boolean);
-    let response_headers = section.read("response-headers", "none", |value| {
-        let words = [
-            ("none", LimitHeaders::None),
-            ("draft", LimitHeaders::Draft),
-            ("legacy", LimitHeaders::Legacy),
-            ("both", LimitHeaders::Both),
-        ];
-        values::word(value, &words)
-    });
+    let headers = section.read("headers", "none", values::limit_headers);
     section.close();
 
     let mut domains = Domains::default();
@@ -68,7 +59,7 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     }
     let counting = if count_refused { Counting::EachAlone } else { Counting::AllOrNothing };
     let domains = domains.0.into_iter().map(|(name, of)| (name, of.descriptors)).collect();
-    let settings = EnvoySettings { deadline, response_headers };
+    let settings = EnvoySettings { deadline, headers };
     Envoy { settings, descriptors: Descriptors::new(domains, counting), files }
 }
 

@@ -1,0 +1,213 @@
+//! Files of envoyproxy/ratelimit: read as they are, refused by name, followed when they change.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::asking::{ask, client};
+use super::common::process::{Rlaas, run};
+use super::common::{TempDir, eventually};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A configuration that names these files.
+fn naming(dir: &TempDir, files: &[&Path]) -> std::path::PathBuf {
+    let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+    dir.write("rlaas.yaml", &format!("envoy: {{ files: [{}] }}\n", files.join(", ")))
+}
+
+/// What `rlaas check-config` says of a file of rules, without the path of the file.
+fn problems(rules: &str) -> (i32, String) {
+    let dir = TempDir::new();
+    let file = dir.write("rules.yaml", rules);
+    let config = naming(&dir, &[&file]);
+    let (code, _, error) = run(&["check-config", &config.display().to_string()]);
+    (code, error.replace(&format!("{}: ", file.display()), ""))
+}
+
+/// A domain with one descriptor of these lines.
+fn descriptor(lines: &str) -> String {
+    let lines: Vec<String> = lines.lines().map(|line| format!("    {line}\n")).collect();
+    format!("domain: shop\ndescriptors:\n  -\n{}", lines.concat())
+}
+
+#[test]
+fn everything_of_the_source_is_read() {
+    let (code, error) = problems(
+        "# A comment\ndomain: a/b c\ndescriptors:\n  - key: k\n    value: 404\n    rate_limit:\n      \
+         name: one\n      unit: Second\n      requests_per_unit: 0\n      replaces:\n        - name: \
+         two\n    shadow_mode: true\n    detailed_metric: true\n    value_to_metric: true\n    \
+         descriptors:\n      - key: k\n        value: x*y*z\n        share_threshold: true\n        \
+         quota_mode: true\n        rate_limit: { unlimited: true }\n  - key: open\n    value:\n    \
+         rate_limit:\n    descriptors:\n",
+    );
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert_eq!(problems("domain: empty\n").0, 0);
+}
+
+#[test]
+fn what_is_not_valid_is_refused_by_name() {
+    let minute = "key: k\nrate_limit: { unit: minute, requests_per_unit: 1";
+    for (rules, expected) in [
+        (String::new(), "domain: valid is 1 to 1024 bytes"),
+        ("descriptors: []".to_owned(), "domain: valid is 1 to 1024 bytes"),
+        ("domain: a\nrules: []".to_owned(), "rules: unknown key"),
+        ("domain: a\ndescriptors: 1".to_owned(), "line 2, column 14"),
+        ("domain: a\ndescriptors: [1]".to_owned(), "line 2, column 15"),
+        ("domain: a\ndescriptors: [{key: [1]}]".to_owned(), "line 2"),
+        ("domain: [".to_owned(), "line 1"),
+        (descriptor("value: v"), "descriptors[0].key: missing"),
+        (descriptor("key: k*"), "descriptors[0].key: valid is a text without *"),
+        (descriptor("key: k\nvalues: [a]"), "descriptors[0].values: unknown key, did you mean"),
+        (descriptor("key: k\nmetadata: { a: 1 }"), "descriptors[0].metadata: not supported"),
+        (descriptor("key: k\nshadow_mode: maybe"), "descriptors[0].shadow_mode: valid is true or"),
+        (
+            descriptor("key: k\nshadow_mode: true\nquota_mode: true"),
+            "descriptors[0].quota_mode: give only one of it and shadow_mode",
+        ),
+        (
+            descriptor("key: k\nvalue: v\nshare_threshold: true"),
+            "descriptors[0].share_threshold: valid only for a value with *",
+        ),
+        (
+            descriptor("key: k\nrate_limit: { requests_per_unit: 1 }"),
+            "descriptors[0].rate_limit.unit: missing",
+        ),
+        (
+            descriptor("key: k\nrate_limit: { unit: minute }"),
+            "descriptors[0].rate_limit.requests_per_unit: missing",
+        ),
+        (
+            descriptor("key: k\nrate_limit: { unit: fortnight, requests_per_unit: 1 }"),
+            "descriptors[0].rate_limit.unit: valid is second, minute, hour, day, week, month or",
+        ),
+        (
+            descriptor("key: k\nrate_limit: { unit: day, requests_per_unit: -1 }"),
+            "descriptors[0].rate_limit.requests_per_unit: valid is 0 to 1000000000",
+        ),
+        (
+            descriptor("key: k\nrate_limit: { unit: day, requests_per_unit: 4294967295 }"),
+            "descriptors[0].rate_limit.requests_per_unit: valid is 0 to 1000000000",
+        ),
+        (
+            descriptor("key: k\nrate_limit: { unit: day, unlimited: true }"),
+            "descriptors[0].rate_limit.unit: valid only without unlimited: true",
+        ),
+        (
+            descriptor(&format!("{minute}, window: 1s }}")),
+            "descriptors[0].rate_limit.window: give either unit or window",
+        ),
+        (
+            descriptor(
+                "key: k\nrate_limit: { unit: year, unit_multiplier: 2, requests_per_unit: 1 }",
+            ),
+            "descriptors[0].rate_limit.unit_multiplier: valid is a window of up to 366d",
+        ),
+        (
+            descriptor(&format!("{minute}, burst: 2 }}")),
+            "descriptors[0].rate_limit.burst: fixed-window has no burst",
+        ),
+        (
+            descriptor(&format!("{minute}, algorithm: guess }}")),
+            "descriptors[0].rate_limit.algorithm: valid is fixed-window",
+        ),
+        (
+            descriptor(&format!("{minute}, on_store_failure: panic }}")),
+            "descriptors[0].rate_limit.on_store_failure: valid is error or allow or deny or local",
+        ),
+        (
+            descriptor(&format!("{minute}, name: a, replaces: [{{ name: a }}] }}")),
+            "descriptors[0].rate_limit.replaces[0].name: valid is the name of another limit",
+        ),
+        (
+            descriptor(&format!("{minute}, replaces: [{{}}] }}")),
+            "descriptors[0].rate_limit.replaces[0].name: missing",
+        ),
+        (
+            format!("domain: a\ndescriptors: [{0}, {0}]", "{ key: k, value: v }"),
+            "descriptors[1].key: another descriptor of this level has this key and value",
+        ),
+        (
+            "domain: a\ndescriptors: [{ key: k, descriptors: [{ key: x }, { value: y }] }]".into(),
+            "descriptors[0].descriptors[1].key: missing",
+        ),
+    ] {
+        let (code, error) = problems(&rules);
+        assert_eq!(code, 64, "{rules}");
+        assert!(error.contains(expected), "{rules}\n{error}\n{expected}");
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let (_, error) = problems("rules: 1\ndescriptors: [{ value: v }, { key: k, other: 1 }]");
+    assert_eq!(error.lines().count(), 4, "{error}");
+}
+
+#[test]
+fn a_missing_file_is_told() {
+    let dir = TempDir::new();
+    let config = naming(&dir, &[&dir.path("nobody.yaml")]);
+    let (code, _, error) = run(&["check-config", &config.display().to_string()]);
+    assert_eq!(code, 64);
+    assert!(error.contains("nobody.yaml: can't be read"), "{error}");
+}
+
+#[tokio::test]
+async fn folders_are_read_and_a_domain_may_have_several_files() {
+    let dir = TempDir::new();
+    std::fs::create_dir(dir.path("rules")).expect("a folder");
+    let of = |key: &str| {
+        let limit = "rate_limit: { unit: hour, requests_per_unit: 1 }";
+        format!("domain: shop\ndescriptors: [{{ key: {key}, {limit} }}]\n")
+    };
+    dir.write("rules/a.yaml", &of("a"));
+    dir.write("rules/b.yml", &of("b"));
+    dir.write("rules/c.txt", "no rules");
+    let server = Rlaas::start_from(&naming(&dir, &[&dir.path("rules")]), &[]);
+    let mut client = client(&server).await;
+    for key in ["a", "b"] {
+        let answer = ask(&mut client, &format!("shop: {key}=1")).await;
+        assert!(answer.contains("OK 1/HOUR left 0"), "{answer}");
+    }
+    dir.write("rules/c.yaml", &of("c"));
+    eventually("a new file of the folder", PATIENCE, async || {
+        ask(&mut client, "shop: c=1 *0").await.contains("1/HOUR")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_changed_file_counts_at_once_and_a_bad_one_not() {
+    let dir = TempDir::new();
+    let rules = |limit: &str| {
+        format!(
+            "domain: shop\ndescriptors: [{{ key: a, rate_limit: {{ window: 300d, \
+             requests_per_unit: {limit} }} }}]\n"
+        )
+    };
+    let file = dir.write("rules.yaml", &rules("2"));
+    let server = Rlaas::start_from(&naming(&dir, &[&file]), &[]);
+    let mut client = client(&server).await;
+    let look = "shop: a=1 *0";
+    ask(&mut client, "shop: a=1").await;
+    dir.write("rules.yaml", &rules("9"));
+    eventually("the new limit", PATIENCE, async || {
+        ask(&mut client, look).await.contains("9/UNKNOWN left 8")
+    })
+    .await;
+    dir.write("rules.yaml", &rules("many"));
+    eventually("the refusal", PATIENCE, async || {
+        server.log().contains("descriptors[0].rate_limit.requests_per_unit")
+    })
+    .await;
+    assert!(ask(&mut client, look).await.contains("9/UNKNOWN left 8"));
+    // A file that is named only now is watched although it was refused.
+    let other = dir.write("other.yaml", &rules("none"));
+    naming(&dir, &[&other]);
+    eventually("the other file", PATIENCE, async || server.log().contains("other.yaml")).await;
+    dir.write("other.yaml", &rules("5"));
+    eventually("its limit", PATIENCE, async || {
+        ask(&mut client, look).await.contains("5/UNKNOWN left 4")
+    })
+    .await;
+}

@@ -1,0 +1,285 @@
+//! What holds of the service beyond the table: failures of the store, many callers, metrics, roles.
+
+use std::time::Duration;
+
+use super::asking::{Client, ask, client};
+use super::common::cluster::RedisCluster;
+use super::common::process::{Rlaas, signal};
+use super::common::redis::RedisServer;
+use super::common::{TempDir, eventually};
+use super::notation;
+use tokio::task::JoinSet;
+use tokio_stream::StreamExt;
+use tonic::{Code, Request};
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
+
+/// A server with these rules, one descriptor a line: its key and what its `rate_limit` says.
+fn serve(dir: &TempDir, rules: &[(&str, &str)], settings: &[&str]) -> Rlaas {
+    let descriptor = |(key, limit): &(&str, &str)| {
+        format!("  - {{ key: {key}, rate_limit: {{ window: 300d, {limit} }} }}\n")
+    };
+    let descriptors: Vec<String> = rules.iter().map(descriptor).collect();
+    let text = format!("domain: shop\ndescriptors:\n{}", descriptors.concat());
+    let file = dir.write("rules.yaml", &text);
+    let files = format!("envoy.files={}", file.display());
+    Rlaas::start(&[&[files.as_str()], settings].concat())
+}
+
+fn on(redis: &RedisServer) -> [String; 2] {
+    ["store.backend=redis".to_owned(), format!("store.redis.url={}", redis.url())]
+}
+
+#[tokio::test]
+async fn reflection_describes_the_service() {
+    let server = Rlaas::start(&[]);
+    let mut client = ServerReflectionClient::new(server.channel().await);
+    let symbol = MessageRequest::FileContainingSymbol(SERVICE.to_owned());
+    for message in [MessageRequest::ListServices(String::new()), symbol] {
+        let request =
+            ServerReflectionRequest { host: String::new(), message_request: Some(message) };
+        let stream = client.server_reflection_info(tokio_stream::once(request)).await;
+        let answer = stream.expect("a stream").into_inner().next().await.expect("an answer");
+        match answer.expect("an answer").message_response.expect("a message") {
+            MessageResponse::ListServicesResponse(list) => {
+                assert!(list.service.iter().any(|service| service.name == SERVICE), "{list:?}");
+            }
+            MessageResponse::FileDescriptorResponse(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_store_failure_is_unavailable_or_the_policy_of_the_rule() {
+    let (dir, mut redis) = (TempDir::new(), RedisServer::start());
+    let rules = [
+        ("error", "requests_per_unit: 4"),
+        ("allow", "requests_per_unit: 4, on_store_failure: allow"),
+        ("deny", "requests_per_unit: 4, fail_open: false, algorithm: gcra"),
+        ("denies", "requests_per_unit: 4, on_store_failure: deny"),
+        ("local", "requests_per_unit: 4, on_store_failure: local, local_share: 0.5"),
+    ];
+    let url = on(&redis);
+    let settings = [url[0].as_str(), &url[1], "envoy.deadline=5s", "store.redis.timeout=5s"];
+    let server = serve(&dir, &rules, &settings);
+    let mut client = client(&server).await;
+    let limit = "4/UNKNOWN";
+    assert!(ask(&mut client, "shop: error=a").await.starts_with("OK [OK 4/UNKNOWN left 3"));
+    redis.kill();
+    for (request, expected) in [
+        ("shop: error=a", "UNAVAILABLE store unavailable".to_owned()),
+        ("shop: deny=a", "UNAVAILABLE store unavailable".to_owned()),
+        ("shop: allow=a", format!("OK [OK {limit} left 0]")),
+        ("shop: denies=a", format!("OVER_LIMIT [OVER_LIMIT {limit} left 0 reset 1]")),
+        (
+            "shop: allow=a; denies=a",
+            format!("OVER_LIMIT [OK {limit} left 0 | OVER_LIMIT {limit} left 0 reset 1]"),
+        ),
+        ("shop: allow=a; error=a", "UNAVAILABLE store unavailable".to_owned()),
+        ("shop: error=a -1", "UNAVAILABLE store unavailable".to_owned()),
+        ("shop: nobody=a", "OK [OK]".to_owned()),
+        // The limit that a request brings along is for the rule to judge too.
+        ("shop: allow=a =1/minute", "OK [OK 1/MINUTE left 0]".to_owned()),
+        ("shop: nobody=a =1/minute", "UNAVAILABLE store unavailable".to_owned()),
+    ] {
+        assert_eq!(ask(&mut client, request).await, expected, "{request}");
+    }
+    // Half of the limit, alone.
+    for expected in ["OK [OK 4/UNKNOWN left 1", "OK [OK 4/UNKNOWN left 0", "OVER_LIMIT [OVER_LIMIT"]
+    {
+        let answer = ask(&mut client, "shop: local=a").await;
+        assert!(answer.starts_with(expected), "{answer}");
+    }
+    let labels = ["rule=\"shop.allow\"", "policy=\"allow\""];
+    assert!(server.metric_sum("rlaas_degraded_total", &labels).await >= 2);
+}
+
+#[tokio::test]
+async fn a_hung_store_is_told_by_the_deadline_of_this_service() {
+    let (dir, redis) = (TempDir::new(), RedisServer::start());
+    let url = on(&redis);
+    let settings = [url[0].as_str(), &url[1], "envoy.deadline=100ms", "store.redis.timeout=60s"];
+    let server = serve(&dir, &[("a", "requests_per_unit: 4")], &settings);
+    let mut client = client(&server).await;
+    eventually("an answer of Redis", PATIENCE, async || {
+        ask(&mut client, "shop: a=1 *0").await.starts_with("OK")
+    })
+    .await;
+    signal(redis.pid(), "STOP");
+    // The client of this test would wait for 10 s.
+    assert_eq!(ask(&mut client, "shop: a=1").await, "UNAVAILABLE store unavailable");
+    signal(redis.pid(), "CONT");
+}
+
+#[tokio::test]
+async fn a_thousand_calls_through_two_instances_pass_exactly_the_limit() {
+    let (dir, redis) = (TempDir::new(), RedisServer::start());
+    let url = on(&redis);
+    let settings = [url[0].as_str(), &url[1], "envoy.deadline=10s", "store.redis.timeout=10s"];
+    let rules = [("user", "requests_per_unit: 50"), ("all", "requests_per_unit: 70")];
+    let servers = [serve(&dir, &rules, &settings), serve(&dir, &rules, &settings)];
+    let mut asking = JoinSet::new();
+    for task in 0..20 {
+        let mut client = client(&servers[task % 2]).await;
+        asking.spawn(async move {
+            let mut passed = 0;
+            for _ in 0..50 {
+                let request = format!("shop: user={}; all=1", task % 4 / 2);
+                passed += u32::from(ask(&mut client, &request).await.starts_with("OK ["));
+            }
+            passed
+        });
+    }
+    let passed: u32 = asking.join_all().await.into_iter().sum();
+    assert_eq!(passed, 70);
+    let mut client = client(&servers[0]).await;
+    let looked = ask(&mut client, "shop: user=0 *0; user=1 *0; all=1 *0").await;
+    let left = |at: usize| -> u32 {
+        let status = looked.split('|').nth(at).and_then(|status| status.split("left ").nth(1));
+        status.and_then(|left| left.split(' ').next()?.parse().ok()).expect("what is left")
+    };
+    assert_eq!((left(0) + left(1), left(2)), (30, 0), "{looked}");
+}
+
+#[tokio::test]
+async fn the_deny_cache_answers_where_it_knows_every_status() {
+    let (dir, redis) = (TempDir::new(), RedisServer::start());
+    let url = on(&redis);
+    let settings = [url[0].as_str(), &url[1], "envoy.deadline=10s", "store.redis.timeout=10s"];
+    let rules = [("a", "requests_per_unit: 1"), ("b", "requests_per_unit: 5")];
+    let server = serve(&dir, &rules, &settings);
+    let mut client = client(&server).await;
+    ask(&mut client, "shop: a=1").await;
+    for _ in 0..3 {
+        let refused = ask(&mut client, "shop: a=1").await;
+        assert!(refused.starts_with("OVER_LIMIT [OVER_LIMIT 1/UNKNOWN left 0 reset "), "{refused}");
+        let both = ask(&mut client, "shop: b=1; a=1").await;
+        assert!(both.starts_with("OVER_LIMIT [OK 5/UNKNOWN left 5 reset "), "{both}");
+    }
+    assert!(server.metric("rlaas_deny_cache_hits_total").await >= Some(1.0));
+    // What is given back is forgotten.
+    assert!(ask(&mut client, "shop: a=1 -1").await.starts_with("OK [OK 1/UNKNOWN left 1"));
+    assert!(ask(&mut client, "shop: a=1").await.starts_with("OK"));
+}
+
+#[tokio::test]
+async fn in_a_cluster_a_refused_request_gives_back_what_it_took_elsewhere() {
+    let (dir, cluster) = (TempDir::new(), RedisCluster::start(3, 0).await);
+    let of_cluster = cluster.settings();
+    let of_cluster: Vec<&str> = of_cluster.iter().map(String::as_str).collect();
+    let rules = [("user", "requests_per_unit: 50"), ("tenant", "requests_per_unit: 1")];
+    let settings = [&of_cluster[..], &["envoy.deadline=10s", "store.redis.timeout=10s"]].concat();
+    let server = serve(&dir, &rules, &settings);
+    let mut client = client(&server).await;
+    ask(&mut client, "shop: tenant=1").await;
+    for user in 0..20 {
+        let request = format!("shop: user={user}; tenant=1; user={user}");
+        let refused = ask(&mut client, &request).await;
+        assert!(refused.starts_with("OVER_LIMIT [OK 50/UNKNOWN left 50"), "{refused}");
+        let looked = ask(&mut client, &format!("shop: user={user} *0")).await;
+        assert!(looked.starts_with("OK [OK 50/UNKNOWN left 50"), "{looked}");
+    }
+    for user in 0..20 {
+        let request = format!("shop: user={user} *3; user={user}x");
+        let passed = ask(&mut client, &request).await;
+        assert!(passed.contains("left 47") && passed.contains("left 49"), "{passed}");
+        let back = ask(&mut client, &format!("shop: user={user} -2")).await;
+        assert!(back.starts_with("OK [OK 50/UNKNOWN left 49"), "{back}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_labelled_by_the_path_as_configured() {
+    let dir = TempDir::new();
+    let limit = "rate_limit: { unit: hour, requests_per_unit: 1 }";
+    let text = format!(
+        "domain: shop\ndescriptors:\n  - key: user\n    {limit}\n  - {{ key: path, value: /a*, \
+         {limit} }}\n  - key: route\n    value_to_metric: true\n    descriptors:\n      - {{ key: \
+         who, {limit} }}\n  - {{ key: all, detailed_metric: true, {limit} }}\n  - {{ key: files, \
+         value: f*, share_threshold: true, detailed_metric: true, {limit} }}\n"
+    );
+    let files = format!("envoy.files={}", dir.write("rules.yaml", &text).display());
+    let server = Rlaas::start(&[&files]);
+    let mut client = client(&server).await;
+    for request in [
+        "shop: user=secret",
+        "shop: path=/abc",
+        "shop: route=api,who=secret",
+        "shop: all=told",
+        "shop: files=f1",
+        "shop: brought=secret =1/hour",
+        "shop: =x",
+        ": a=b",
+        "shop: user=a =1/0",
+    ] {
+        ask(&mut client, request).await;
+    }
+    for label in ["shop.user", "shop.path_/a*", "shop.route_api.who", "shop.all_told"] {
+        let labels = [format!("rule=\"{label}\""), "outcome=\"allowed\"".to_owned()];
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        assert_eq!(server.metric_sum("rlaas_decisions_total", &labels).await, 1, "{label}");
+    }
+    for label in ["rule=\"shop.files_f*\"", "rule=\"shop\""] {
+        assert_eq!(server.metric_sum("rlaas_decisions_total", &[label]).await, 1, "{label}");
+    }
+    for (reason, count) in [("domain", 1), ("limit", 1)] {
+        let label = format!("reason=\"{reason}\"");
+        assert_eq!(server.metric_sum("rlaas_rejected_total", &[&label]).await, count, "{reason}");
+    }
+    let (_, text) = server.get("/metrics").await;
+    assert!(!text.contains("secret"));
+    assert!(text.contains("rlaas_check_duration_seconds_count{api=\"envoy\"} 7\n"), "{text}");
+}
+
+#[tokio::test]
+async fn labels_that_tell_values_are_bounded() {
+    const MOST: usize = 1_000;
+    let dir = TempDir::new();
+    let text = "domain: shop\ndescriptors:\n  - { key: a, detailed_metric: true, rate_limit: { unit: \
+                hour, requests_per_unit: 1 } }\n";
+    let files = format!("envoy.files={}", dir.write("rules.yaml", text).display());
+    let server = Rlaas::start(&[&files]);
+    let mut client = client(&server).await;
+    let long = "x".repeat(300);
+    ask(&mut client, &format!("shop: a={long}")).await;
+    for value in 0..MOST + 50 {
+        ask(&mut client, &format!("shop: a={value}")).await;
+    }
+    let (_, text) = server.get("/metrics").await;
+    assert_eq!(text.matches("rule=\"shop.a_").count(), MOST);
+    assert_eq!(server.metric_sum("rlaas_decisions_total", &["rule=\"shop.a\""]).await, 51);
+}
+
+#[tokio::test]
+async fn it_takes_the_role_check() {
+    let dir = TempDir::new();
+    let hash = |token: &str| {
+        let bytes = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
+        bytes.as_ref().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+    };
+    let text = format!(
+        "auth:\n  tokens:\n    - {{ name: mesh, sha256: {}, roles: [check] }}\n    - {{ name: ops, \
+         sha256: {}, roles: [admin] }}\n",
+        hash("checker"),
+        hash("admin")
+    );
+    let server = Rlaas::start_from(&dir.write("rlaas.yaml", &text), &[]);
+    let mut client = client(&server).await;
+    let asked = async |client: &mut Client, token: &str| {
+        let mut request = Request::new(notation::request("shop: a=b"));
+        if !token.is_empty() {
+            let header = format!("Bearer {token}").parse().expect("a header");
+            request.metadata_mut().insert("authorization", header);
+        }
+        client.should_rate_limit(request).await.err().map(|status| status.code())
+    };
+    assert_eq!(asked(&mut client, "").await, Some(Code::Unauthenticated));
+    assert_eq!(asked(&mut client, "admin").await, Some(Code::PermissionDenied));
+    assert_eq!(asked(&mut client, "checker").await, None);
+}
