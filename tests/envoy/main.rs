@@ -5,7 +5,9 @@
 mod common;
 
 mod asking;
+mod envoy;
 mod files;
+mod front;
 mod notation;
 mod service;
 mod table;

