@@ -29,7 +29,7 @@
 //! | room | may use | does |
 //! | --- | --- | --- |
 //! | [`clock`] | – | points and lengths of time; the only reader of clocks that decisions depend on |
-//! | [`telemetry`] | – | every metric declared once; logs |
+//! | [`telemetry`] | – | every metric declared once; logs; traces |
 //! | [`algorithm`] | clock | decide, commit, give back: pure arithmetic, with a Lua twin in `lua/` |
 //! | [`rules`] | algorithm, clock (spans) | request → the rules that match, their grants and keys: pure, indexed |
 //! | [`store`] | rules (key), algorithm, clock, metrics | all hits of a request in one atomic step |

@@ -11,6 +11,7 @@ mod headers;
 pub mod http;
 mod message;
 mod status;
+mod traces;
 mod v1;
 mod wire;
 
@@ -28,6 +29,7 @@ use self::guard::Guarded;
 use self::wire::service::RateLimitServiceServer;
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::traces::Traces;
 
 /// Messages and services of `proto/ratelimit.proto`.
 #[expect(missing_docs, clippy::pedantic, reason = "generated; documented in the proto")]
@@ -44,9 +46,20 @@ const MAX_MESSAGE: usize = 512 * 1024;
 
 const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ratelimit.bin"));
 
+/// How the services answer, beside what the limiter says.
+#[derive(Clone, Debug, Default)]
+pub struct Answering {
+    /// Who is answered; everybody if there is nothing.
+    pub auth: Option<Arc<Auth>>,
+    /// How Envoy is answered.
+    pub envoy: EnvoySettings,
+    /// What tells of each call.
+    pub traces: Option<Traces>,
+}
+
 /// The gRPC services: rate limiting, that of Envoy, and reflection v1 and v1alpha.
 ///
-/// With `auth` rate limiting is for whom it admits. Reflection stays open: it shows the protocol,
+/// With [`Answering::auth`] rate limiting is for whom it admits. Reflection stays open: it shows the protocol,
 /// which is public, and no data.
 ///
 /// # Panics
@@ -55,12 +68,12 @@ const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ratelimit.b
 pub fn routes(
     limiter: &Arc<Limiter>,
     metrics: &Arc<Metrics>,
-    auth: Option<&Arc<Auth>>,
-    envoy: EnvoySettings,
+    Answering { auth, envoy, traces }: &Answering,
 ) -> Routes {
-    let service = v1::Service::new(Arc::clone(limiter), Arc::clone(metrics));
+    let service = v1::Service::new(Arc::clone(limiter), Arc::clone(metrics), traces.clone());
     let service = RateLimitServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE);
-    let envoy = envoy::Service::new(Arc::clone(limiter), Arc::clone(metrics), envoy);
+    let envoy = envoy::Service::new(Arc::clone(limiter), Arc::clone(metrics), *envoy);
+    let envoy = envoy.with_traces(traces.clone());
     let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
     let reflection = || {
         tonic_reflection::server::Builder::configure()

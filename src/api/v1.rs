@@ -2,15 +2,18 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use futures_util::stream::{self, Stream, StreamExt};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::auth::Role;
 use super::deadline::deadline;
 use super::facts::{algorithm, units};
 use super::message::{duration, int64};
 use super::proto::{self, CheckBatchRequest, CheckRequest, GetConfigRequest, GetConfigResponse};
+use super::traces::Call;
 use super::wire::Written;
 use super::wire::service::RateLimitService;
 use crate::clock::Deadline;
@@ -18,6 +21,7 @@ use crate::limiter::{Limiter, Verdict};
 use crate::rules::{self, Grant, InvalidRequest, Mode, OnStoreFailure, Rule};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::{Timer, Timing};
+use crate::telemetry::traces::Traces;
 
 /// Most requests in a batch.
 const MAX_BATCH: usize = 1_000;
@@ -30,13 +34,18 @@ pub(super) struct Service {
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
     timing: Timing,
+    traces: Option<Traces>,
 }
 
 impl Service {
     /// Answers by what `limiter` decides.
-    pub(super) fn new(limiter: Arc<Limiter>, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(
+        limiter: Arc<Limiter>,
+        metrics: Arc<Metrics>,
+        traces: Option<Traces>,
+    ) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: "grpc" });
-        Self { limiter, metrics, timing }
+        Self { limiter, metrics, timing, traces }
     }
 
     async fn decide(
@@ -51,6 +60,11 @@ impl Service {
         Ok(verdict?)
     }
 
+    /// Begins the span of a call, where calls have one.
+    fn begin(&self, method: &'static str, metadata: &MetadataMap) -> Call {
+        Call::begin(self.traces.as_ref(), method, metadata)
+    }
+
     fn count_rejected(&self, reason: &'static str) {
         self.metrics.rejected.get_or_create(&ReasonLabels { reason }).inc();
     }
@@ -61,18 +75,22 @@ impl RateLimitService for Service {
     type CheckStreamStream = Pin<Box<dyn Stream<Item = Result<Written, Status>> + Send>>;
 
     async fn check(&self, request: Request<CheckRequest>) -> Result<Response<Written>, Status> {
+        let mut call = self.begin("ratelimit.v1.RateLimitService/Check", request.metadata());
         let deadline = deadline(request.metadata());
-        let verdict = self.decide(request.get_ref(), deadline, &mut self.timing.start()).await?;
-        Ok(Response::new(Written::response(&verdict)))
+        let verdict = self.decide(request.get_ref(), deadline, &mut self.timing.start()).await;
+        call.decided(verdict.as_ref());
+        Ok(Response::new(Written::response(&verdict?)))
     }
 
     async fn check_batch(
         &self,
         request: Request<CheckBatchRequest>,
     ) -> Result<Response<Written>, Status> {
+        let mut call = self.begin("ratelimit.v1.RateLimitService/CheckBatch", request.metadata());
         let deadline = deadline(request.metadata());
         let requests = request.into_inner().requests;
         if requests.len() > MAX_BATCH {
+            call.answered(Code::InvalidArgument);
             self.count_rejected("requests");
             let valid = format!("requests: valid is up to {MAX_BATCH} of them");
             return Err(Status::invalid_argument(valid));
@@ -81,7 +99,9 @@ impl RateLimitService for Service {
         if self.limiter.store().decides_at_once() {
             let mut timer = self.timing.start();
             for request in &requests {
-                batch.add(self.decide(request, deadline, &mut timer).await.as_ref());
+                let result = self.decide(request, deadline, &mut timer).await;
+                call.count(result.as_ref());
+                batch.add(result.as_ref());
             }
         } else {
             let mut results = stream::iter(requests)
@@ -90,9 +110,11 @@ impl RateLimitService for Service {
                 })
                 .buffered(IN_FLIGHT);
             while let Some(result) = results.next().await {
+                call.count(result.as_ref());
                 batch.add(result.as_ref());
             }
         }
+        call.answered(Code::Ok);
         Ok(Response::new(batch))
     }
 
@@ -100,6 +122,7 @@ impl RateLimitService for Service {
         &self,
         request: Request<Streaming<CheckRequest>>,
     ) -> Result<Response<Self::CheckStreamStream>, Status> {
+        let mut call = self.begin("ratelimit.v1.RateLimitService/CheckStream", request.metadata());
         let (service, deadline) = (self.clone(), deadline(request.metadata()));
         let results = request.into_inner().map(move |request| {
             let service = service.clone();
@@ -110,13 +133,23 @@ impl RateLimitService for Service {
             }
         });
         // No more is read than is answered: a client that does not read its answers waits.
-        Ok(Response::new(Box::pin(results.buffered(IN_FLIGHT))))
+        let results = results.buffered(IN_FLIGHT);
+        if call.is_told() {
+            let end = stream::poll_fn(move |_| {
+                call.answered(Code::Ok);
+                Poll::Ready(None)
+            });
+            return Ok(Response::new(Box::pin(results.chain(end))));
+        }
+        Ok(Response::new(Box::pin(results)))
     }
 
     async fn get_config(
         &self,
-        _request: Request<GetConfigRequest>,
+        request: Request<GetConfigRequest>,
     ) -> Result<Response<GetConfigResponse>, Status> {
+        let mut call = self.begin("ratelimit.v1.RateLimitService/GetConfig", request.metadata());
+        call.answered(Code::Ok);
         let snapshot = self.limiter.snapshot();
         Ok(Response::new(GetConfigResponse {
             default_rule: Some(show(snapshot.rules.default_rule())),

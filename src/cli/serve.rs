@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tokio::runtime::Builder;
+use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
 use super::certificates::Certificates;
@@ -19,6 +20,7 @@ use crate::server::{ListenAddress, Server, Tls};
 use crate::store::{MemoryStore, RedisStore, Store};
 use crate::telemetry::log::{self, LogFormat, Logs};
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::traces::Traces;
 
 pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
     let sources = args.sources();
@@ -60,9 +62,11 @@ fn serve(config: Config, sources: (Sources, Watch), logs: Logs) -> anyhow::Resul
         let tls = config.server.tls.clone();
         let server =
             Server::bind(config.server, Arc::clone(&limiter), Arc::clone(&metrics)).await?;
+        let traces = config.telemetry.otlp.as_ref().map(Traces::start).transpose()?;
         let server = server.with_auth(auth.clone()).with_envoy(config.envoy);
         let certificates = tls.clone().map(|tls| Certificates::new(tls, Arc::clone(&metrics)));
         let certificates = certificates.transpose()?;
+        let server = server.with_traces(traces.clone());
         let reload = Reload::new(sources, config.effective, Arc::clone(&limiter), metrics)?;
         let reload = reload.with_logs(logs).with_auth(auth);
         announce(&server, &limiter);
@@ -70,13 +74,16 @@ fn serve(config: Config, sources: (Sources, Watch), logs: Logs) -> anyhow::Resul
             let (address, tls) = (&server.grpc_addresses()[0], tls.as_ref());
             println!("try: rlaas check alice --addr {}", url(address, tls));
         }
-        tokio::select! {
+        let code = tokio::select! {
             () = reload.follow() => Ok(ExitCode::from(NO)),
             () = follow(certificates) => Ok(ExitCode::from(NO)),
             drained = server.serve(signals.count_to(1)) => drained.map(|()| ExitCode::SUCCESS),
             () = signals.count_to(2) => Ok(ExitCode::from(INTERRUPTED)),
+        };
+        if let Some(traces) = traces {
+            finish(traces, &signals).await;
         }
-        .context("no worker threads or signals")
+        code.context("no worker threads or signals")
     });
     // What is still running after the drain is not waited for.
     runtime.shutdown_background();
@@ -88,6 +95,15 @@ async fn follow(certificates: Option<Certificates>) {
     match certificates {
         Some(certificates) => certificates.follow().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Has the last spans sent, unless somebody is in a hurry.
+async fn finish(traces: Traces, signals: &Signals) {
+    tokio::select! {
+        // This runtime carries the connection: it must not wait.
+        _finished = spawn_blocking(move || traces.finish()) => {}
+        () = signals.count_to(2) => {}
     }
 }
 

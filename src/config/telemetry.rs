@@ -1,9 +1,12 @@
 //! The section `telemetry`.
 
+use figment::value::Value;
+
 use super::section::Section;
-use super::values;
+use super::values::{self, Read};
 use crate::telemetry::TelemetrySettings;
 use crate::telemetry::log::{LogFormat, LogSettings};
+use crate::telemetry::traces::{OtlpSettings, SampleRatio};
 
 pub(super) fn read(root: &mut Section<'_>) -> TelemetrySettings {
     let mut section = root.section("telemetry");
@@ -11,6 +14,17 @@ pub(super) fn read(root: &mut Section<'_>) -> TelemetrySettings {
     let format = section.read("format", "text", |value| {
         values::word(value, &[("text", LogFormat::Text), ("json", LogFormat::Json)])
     });
+    let mut otlp = section.section("otlp");
+    let endpoint = otlp.optional("endpoint", values::parsed);
+    let sample_ratio = otlp.read("sample-ratio", "1", ratio);
+    otlp.close();
     section.close();
-    TelemetrySettings { log: LogSettings { filter, format } }
+    let otlp = endpoint.map(|endpoint| OtlpSettings { endpoint, sample_ratio });
+    TelemetrySettings { log: LogSettings { filter, format }, otlp }
+}
+
+fn ratio(value: &Value) -> Read<SampleRatio> {
+    // What is no number is no part either.
+    let ratio = values::scalar(value).and_then(|text| text.parse().ok()).unwrap_or(f64::NAN);
+    Ok((SampleRatio::new(ratio)?, ratio.to_string()))
 }

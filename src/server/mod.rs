@@ -36,12 +36,13 @@ use self::health::HealthReports;
 use self::host::Host;
 use self::listener::Listener;
 use self::workers::Workers;
-use crate::api;
 use crate::api::auth::Auth;
 use crate::api::envoy::EnvoySettings;
 use crate::api::http::Checks;
+use crate::api::{self, Answering};
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::traces::Traces;
 
 /// A server that has its addresses and serves nobody yet.
 #[derive(Debug)]
@@ -49,8 +50,7 @@ pub struct Server {
     settings: ServerSettings,
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
-    auth: Option<Arc<Auth>>,
-    envoy: EnvoySettings,
+    answering: Answering,
     grpc: Vec<Listener>,
     http: Vec<Listener>,
 }
@@ -80,21 +80,27 @@ impl Server {
         let mut settings = settings;
         let grpc = listen("server.listen", &mut settings.listen).await?;
         let http = listen("server.http", &mut settings.http).await?;
-        let (auth, envoy) = (None, EnvoySettings::default());
-        Ok(Self { settings, limiter, metrics, auth, envoy, grpc, http })
+        let answering = Answering::default();
+        Ok(Self { settings, limiter, metrics, answering, grpc, http })
     }
 
     /// The same for those alone whom `auth` admits; health, reflection, metrics and probes stay
     /// open.
     #[must_use]
     pub fn with_auth(self, auth: Option<Arc<Auth>>) -> Self {
-        Self { auth, ..self }
+        Self { answering: Answering { auth, ..self.answering }, ..self }
     }
 
     /// Answers Envoy as these settings say.
     #[must_use]
     pub fn with_envoy(self, envoy: EnvoySettings) -> Self {
-        Self { envoy, ..self }
+        Self { answering: Answering { envoy, ..self.answering }, ..self }
+    }
+
+    /// Tells of each call.
+    #[must_use]
+    pub fn with_traces(self, traces: Option<Traces>) -> Self {
+        Self { answering: Answering { traces, ..self.answering }, ..self }
     }
 
     /// Where gRPC is answered.
@@ -115,8 +121,7 @@ impl Server {
     /// If a worker thread can't be started.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let (health, health_service) = HealthReports::new().await;
-        let (auth, envoy) = (self.auth.as_ref(), self.envoy);
-        let services = api::routes(&self.limiter, &self.metrics, auth, envoy);
+        let services = api::routes(&self.limiter, &self.metrics, &self.answering);
         let services = services.add_service(health_service);
         let (limiter, metrics) = (Arc::clone(&self.limiter), Arc::clone(&self.metrics));
         let checks = Checks::new(limiter, metrics, self.settings.limit_headers);
@@ -165,7 +170,7 @@ impl Server {
     fn auth_over_http(&self) -> Option<Arc<Auth>> {
         let owed = self.settings.tls.as_ref().is_some_and(Tls::wants_certificates);
         let of_certified = || Arc::new(Auth::of_certified(Arc::clone(&self.metrics)));
-        self.auth.clone().or_else(|| owed.then(of_certified))
+        self.answering.auth.clone().or_else(|| owed.then(of_certified))
     }
 }
 

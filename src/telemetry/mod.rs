@@ -1,4 +1,4 @@
-//! What operators see: metrics and logs.
+//! What operators see: metrics, logs and traces.
 
 pub mod exposition;
 pub mod labels;
@@ -6,12 +6,16 @@ pub mod log;
 pub mod metrics;
 mod process;
 pub mod sharded;
+pub mod traces;
 
 use self::log::LogSettings;
+use self::traces::OtlpSettings;
 
 /// What is told, and how.
 #[derive(Clone, Debug)]
 pub struct TelemetrySettings {
     /// What is logged, and how.
     pub log: LogSettings,
+    /// Where spans go; nowhere if there is nothing.
+    pub otlp: Option<OtlpSettings>,
 }

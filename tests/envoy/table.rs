@@ -8,6 +8,7 @@ use super::common::TempDir;
 use super::common::redis::RedisServer;
 use super::common::service::Service;
 use super::notation;
+use rlaas::api::Answering;
 use rlaas::api::envoy::proto::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use rlaas::config::{Config, Sources};
 use tokio::net::TcpListener;
@@ -77,7 +78,8 @@ async fn ask(group: &Group, case: &Case, config: &Config, on: &Service) -> usize
 async fn serve(config: &Config, on: &Service) -> RateLimitServiceClient<Channel> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
-    let routes = rlaas::api::routes(&on.limiter, &on.metrics, None, config.envoy);
+    let answering = Answering { envoy: config.envoy, ..Answering::default() };
+    let routes = rlaas::api::routes(&on.limiter, &on.metrics, &answering);
     let incoming = TcpListenerStream::new(listener);
     tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));
     let channel = Channel::from_shared(format!("http://{address}")).expect("an address");

@@ -6,3 +6,4 @@ mod common;
 mod dashboard;
 mod metrics;
 mod queries;
+mod traces;

@@ -22,13 +22,18 @@ use self::proto::r#type::v3::RateLimitUnit;
 use super::auth::Role;
 use super::deadline::deadline;
 use super::headers::{LimitHeaders, retry_after};
+use super::traces::Call;
 use crate::algorithm::{Cost, Outcome};
-use crate::clock::Span;
+use crate::clock::{Deadline, Span};
 use crate::limiter::{CheckError, DescriptorAnswer, DescriptorVerdict, Limiter, Source};
 use crate::rules::descriptors::{Asked, DescriptorRequest, Hits, InvalidDescriptor, LimitOverride};
 use crate::rules::{Grant, Mode};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::Timing;
+use crate::telemetry::traces::Traces;
+
+/// Its only method.
+const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// How Envoy's service answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,13 +58,35 @@ pub struct Service {
     metrics: Arc<Metrics>,
     timing: Timing,
     settings: EnvoySettings,
+    traces: Option<Traces>,
 }
 
 impl Service {
     /// Answers by what `limiter` decides.
     pub fn new(limiter: Arc<Limiter>, metrics: Arc<Metrics>, settings: EnvoySettings) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: "envoy" });
-        Self { limiter, metrics, timing, settings }
+        Self { limiter, metrics, timing, settings, traces: None }
+    }
+
+    /// The same, with a span for each call.
+    #[must_use]
+    pub fn with_traces(self, traces: Option<Traces>) -> Self {
+        Self { traces, ..self }
+    }
+
+    async fn decide(
+        &self,
+        request: &RateLimitRequest,
+        deadline: Deadline,
+    ) -> Result<DescriptorVerdict, Status> {
+        let timer = self.timing.start();
+        let asked = parse(request).map_err(|error| self.count_rejected(error))?;
+        let verdict = self.limiter.check_descriptors(&asked, deadline).await;
+        timer.stop();
+        verdict.map_err(|error| match error {
+            CheckError::Descriptor(error) => self.count_rejected(error),
+            error => error.into(),
+        })
     }
 
     fn count_rejected(&self, error: InvalidDescriptor) -> Status {
@@ -74,16 +101,11 @@ impl RateLimitService for Service {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let timer = self.timing.start();
+        let mut call = Call::begin(self.traces.as_ref(), METHOD, request.metadata());
         let deadline = deadline(request.metadata()).or_within(self.settings.deadline);
-        let asked = parse(request.get_ref()).map_err(|error| self.count_rejected(error))?;
-        let verdict = self.limiter.check_descriptors(&asked, deadline).await;
-        timer.stop();
-        match verdict {
-            Ok(verdict) => Ok(Response::new(respond(&verdict, self.settings.headers))),
-            Err(CheckError::Descriptor(error)) => Err(self.count_rejected(error)),
-            Err(error) => Err(error.into()),
-        }
+        let verdict = self.decide(request.get_ref(), deadline).await;
+        call.settled(verdict.as_ref());
+        Ok(Response::new(respond(&verdict?, self.settings.headers)))
     }
 }
 

@@ -1,0 +1,230 @@
+//! Traces: a span for each call, sent by OTLP over gRPC. Off unless an endpoint is set.
+//!
+//! Who calls with a W3C trace context has its trace carried on, and has decided whether it is
+//! sampled. Spans wait in a bounded queue for a thread of their own, which sends them; what does
+//! not fit is dropped. No call ever waits for a collector.
+//!
+//! **Source:** W3C Trace Context; `OpenTelemetry`, semantic conventions for gRPC.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::trace::{Span as _, SpanKind, Status, Tracer as _, TracerProvider as _};
+use opentelemetry::{Context, KeyValue, Value};
+use opentelemetry_otlp::{ExporterBuildError, WithExportConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{
+    BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider, Span, SpanData, SpanExporter,
+};
+use thiserror::Error;
+use tracing::{info, warn};
+
+/// The longest that a batch may take to be sent.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest that the end of the process waits for what was not sent yet.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Where spans go, and how many.
+#[derive(Clone, Debug)]
+pub struct OtlpSettings {
+    /// Where an OTLP collector takes them.
+    pub endpoint: Endpoint,
+    /// How many of the calls whose callers have not decided are sampled.
+    pub sample_ratio: SampleRatio,
+}
+
+/// `http://host:port` of an OTLP collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint(String);
+
+/// Not an endpoint.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("valid is http://host:port of a collector that takes OTLP over gRPC, without TLS")]
+pub struct EndpointError;
+
+/// A part of all calls: from 0, none, to 1, all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampleRatio(f64);
+
+/// Not a part.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("valid is a number from 0 to 1, such as 0.01")]
+pub struct RatioError;
+
+/// Spans can't be sent.
+#[derive(Debug, Error)]
+#[error("telemetry.otlp.endpoint")]
+pub struct TracesError(#[from] ExporterBuildError);
+
+/// Makes spans. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct Traces {
+    provider: SdkTracerProvider,
+    tracer: SdkTracer,
+}
+
+/// The trace that a call is part of, by its headers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Caller<'a> {
+    /// `traceparent`.
+    pub parent: Option<&'a str>,
+    /// `tracestate`.
+    pub state: Option<&'a str>,
+}
+
+/// The span of one call; it ends when it is dropped.
+#[derive(Debug)]
+pub struct CallSpan(Span);
+
+impl Traces {
+    /// Sends from now on. The runtime that this is called in carries the connection.
+    ///
+    /// # Errors
+    ///
+    /// [`TracesError`] if the endpoint is none after all.
+    pub fn start(settings: &OtlpSettings) -> Result<Self, TracesError> {
+        let Endpoint(endpoint) = settings.endpoint.clone();
+        let exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic();
+        let exporter = exporter.with_endpoint(&endpoint).with_timeout(SEND_TIMEOUT).build()?;
+        let exporter = TellingExporter { exporter, endpoint, fails: AtomicBool::new(false) };
+        let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+        let resource = Resource::builder().with_service_name("rlaas").with_attribute(version);
+        let sampler = Sampler::TraceIdRatioBased(settings.sample_ratio.0);
+        let provider = SdkTracerProvider::builder()
+            .with_span_processor(BatchSpanProcessor::builder(exporter).build())
+            .with_sampler(Sampler::ParentBased(Box::new(sampler)))
+            .with_resource(resource.build())
+            .build();
+        Ok(Self { tracer: provider.tracer("rlaas"), provider })
+    }
+
+    /// Begins the span of a call to a gRPC method, such as `package.Service/Method`.
+    pub fn call(&self, method: &'static str, caller: Caller<'_>) -> CallSpan {
+        let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &caller);
+        let known = [KeyValue::new("rpc.system.name", "grpc"), KeyValue::new("rpc.method", method)];
+        let span = self.tracer.span_builder(method).with_kind(SpanKind::Server);
+        CallSpan(self.tracer.build_with_context(span.with_attributes(known), &parent))
+    }
+
+    /// Sends what was not sent yet, for a second at most. Blocks; the runtime that carries the
+    /// connection has to go on meanwhile.
+    pub fn finish(&self) {
+        // What could not be sent was told already.
+        let _told = self.provider.shutdown_with_timeout(FINISH_TIMEOUT);
+    }
+}
+
+impl CallSpan {
+    /// Is it kept? Else nothing that is set matters.
+    pub fn is_sampled(&self) -> bool {
+        self.0.is_recording()
+    }
+
+    /// Notes a fact about the call, never an id, a key or a value of its request.
+    pub fn set(&mut self, name: &'static str, value: impl Into<Value>) {
+        self.0.set_attribute(KeyValue::new(name, value));
+    }
+
+    /// Notes that the server has failed the call, by the name of its status.
+    pub fn fail(&mut self, status: &'static str) {
+        self.set("error.type", status);
+        self.0.set_status(Status::error(""));
+    }
+}
+
+impl Extractor for Caller<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        match key {
+            "traceparent" => self.parent,
+            "tracestate" => self.state,
+            _ => None,
+        }
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        vec!["traceparent", "tracestate"]
+    }
+}
+
+/// Says once that nobody takes the spans, and once that somebody does again.
+#[derive(Debug)]
+struct TellingExporter {
+    exporter: opentelemetry_otlp::SpanExporter,
+    endpoint: String,
+    fails: AtomicBool,
+}
+
+impl SpanExporter for TellingExporter {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let result = self.exporter.export(batch).await;
+        let endpoint = &self.endpoint;
+        match (&result, self.fails.swap(result.is_err(), Ordering::Relaxed)) {
+            (Err(error), false) => warn!(endpoint, %error, "nobody takes the traces"),
+            (Ok(()), true) => info!(endpoint, "the traces are taken again"),
+            _ => {}
+        }
+        result
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let authority = text.strip_prefix("http://").ok_or(EndpointError)?;
+        let authority = authority.strip_suffix('/').unwrap_or(authority);
+        let (host, port) = authority.rsplit_once(':').ok_or(EndpointError)?;
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+        if host.is_empty() || !host.bytes().all(is_part) || port.parse::<u16>().is_err() {
+            return Err(EndpointError);
+        }
+        Ok(Self(format!("http://{authority}")))
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl SampleRatio {
+    /// This part of all calls.
+    ///
+    /// # Errors
+    ///
+    /// [`RatioError`] if it is not from 0 to 1.
+    pub fn new(ratio: f64) -> Result<Self, RatioError> {
+        if (0.0..=1.0).contains(&ratio) { Ok(Self(ratio)) } else { Err(RatioError) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_has_a_host_and_a_port() {
+        for text in ["http://127.0.0.1:4317", "http://otel-collector.svc:4317", "http://[::1]:1"] {
+            assert_eq!(text.parse(), Ok(Endpoint(text.to_owned())));
+        }
+        for text in
+            ["", "127.0.0.1:4317", "https://h:1", "http://h", "http://u:p@h:1", "http://h:1/v1"]
+        {
+            assert_eq!(text.parse::<Endpoint>(), Err(EndpointError), "{text}");
+        }
+    }
+}
