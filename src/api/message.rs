@@ -1,14 +1,11 @@
-//! Answers as messages, for those who do not write them to a wire of gRPC.
-
-use prost_types::Duration;
+//! Answers as messages of prost: what `wire.rs` is held against.
 
 use super::facts::Facts;
 use super::proto::{CheckResponse, RuleDecision};
-use crate::clock::Span;
+use super::v1::{duration, int64};
 use crate::limiter::{self, Verdict};
 
 /// The answer as a message.
-#[cfg_attr(not(test), expect(dead_code, reason = "the truth that wire.rs is held against"))]
 pub(super) fn respond(verdict: &Verdict) -> CheckResponse {
     let decided = describe(verdict.deciding());
     let source = Facts::of(verdict.deciding()).source;
@@ -45,18 +42,4 @@ fn describe(decided: &limiter::RuleDecision) -> RuleDecision {
         reason: facts.reason.into(),
         shadow: facts.shadow,
     }
-}
-
-/// Whole seconds and the rest.
-pub(super) fn duration(span: Span) -> Duration {
-    let micros = span.as_micros();
-    Duration {
-        seconds: int64(micros / 1_000_000),
-        nanos: i32::try_from(micros % 1_000_000 * 1_000).expect("less than a second"),
-    }
-}
-
-/// The number, or the largest that there is.
-pub(super) fn int64(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

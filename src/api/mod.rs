@@ -9,6 +9,7 @@ mod facts;
 mod guard;
 mod headers;
 pub mod http;
+#[cfg(test)]
 mod message;
 mod status;
 mod traces;

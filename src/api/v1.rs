@@ -11,12 +11,11 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use super::auth::Role;
 use super::deadline::deadline;
 use super::facts::{algorithm, units};
-use super::message::{duration, int64};
 use super::proto::{self, CheckBatchRequest, CheckRequest, GetConfigRequest, GetConfigResponse};
 use super::traces::Call;
 use super::wire::Written;
 use super::wire::service::RateLimitService;
-use crate::clock::Deadline;
+use crate::clock::{Deadline, Span};
 use crate::limiter::{Limiter, Verdict};
 use crate::rules::{self, Grant, InvalidRequest, Mode, OnStoreFailure, Rule};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
@@ -193,4 +192,18 @@ fn show(rule: &Rule) -> proto::Rule {
         burst: limit.map_or(0, |limit| int64(limit.burst())),
         shadow: rule.mode == Mode::Shadow,
     }
+}
+
+/// Whole seconds and the rest.
+pub(super) fn duration(span: Span) -> prost_types::Duration {
+    let micros = span.as_micros();
+    prost_types::Duration {
+        seconds: int64(micros / 1_000_000),
+        nanos: i32::try_from(micros % 1_000_000 * 1_000).expect("less than a second"),
+    }
+}
+
+/// The number, or the largest that there is.
+pub(super) fn int64(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
