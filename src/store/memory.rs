@@ -20,8 +20,8 @@ use crate::clock::Clock;
 use crate::rules::Mode;
 use crate::telemetry::metrics::Metrics;
 
-/// Slots that are swept in the background under one lock: a few microseconds.
-const SWEPT_PER_LOCK: usize = 256;
+/// Slots that are swept in the background under one lock: about a microsecond.
+const SWEPT_PER_LOCK: usize = 64;
 /// Time between two steps of the background sweep.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(20);
 /// Keys in each shard where there are several: as many as an index of a power of two has room for,
