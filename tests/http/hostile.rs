@@ -15,7 +15,7 @@ async fn what_is_wrong_is_named() {
     let long = "u".repeat(1025);
     let many: Vec<String> = (0..33).map(|i| format!("\"{i}\":\"\"")).collect();
     for (body, expected) in [
-        ("", "body: no JSON from line 1, column 0 on"),
+        ("", "body: not JSON at line 1, column 0"),
         ("[1,2]", "body: valid is a JSON object"),
         ("{}", "userId: valid is 1 to 1024 bytes"),
         (&format!(r#"{{"userId":"{long}"}}"#), "userId: valid is 1 to 1024 bytes"),
@@ -35,7 +35,7 @@ async fn what_is_wrong_is_named() {
         assert_eq!((answer.status, answer.detail().as_str()), (400, expected), "{body}");
     }
     for (body, expected) in [
-        ("nonsense", "body: no JSON from line 1, column 2 on"),
+        ("nonsense", "body: not JSON at line 1, column 2"),
         (r#"{"key":"a"}"#, "endpoint: missing"),
         (r#"{"endpoint":"/r"}"#, "key: missing"),
         (r#"{"endpoint":"/r","key":""}"#, "key: valid is 1 to 1024 bytes"),

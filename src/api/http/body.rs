@@ -12,6 +12,8 @@ use super::rejection::Rejection;
 /// Largest body that is read, in bytes: a request at all its bounds fits, even if each of its bytes
 /// is written as `\u0000`.
 const MOST_BYTES: usize = 256 * 1024;
+/// Bytes that most bodies fit into: who announces more is given more as it comes.
+const USUAL: usize = 1024;
 /// What is larger is still received up to here, and dropped: a client that is cut off while it
 /// sends does not see the answer.
 const MOST_DROPPED: usize = 16 * 1024 * 1024;
@@ -29,7 +31,7 @@ pub(super) async fn read(body: Body) -> Result<Vec<u8>, Rejection> {
 
 async fn receive(body: Body) -> Result<Vec<u8>, Rejection> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    let (mut bytes, mut size) = (Vec::with_capacity(announced.min(MOST_BYTES)), 0);
+    let (mut bytes, mut size) = (Vec::with_capacity(announced.min(USUAL)), 0);
     let mut parts = body.into_data_stream();
     while announced.max(size) <= MOST_DROPPED {
         let Some(part) = parts.next().await else { break };

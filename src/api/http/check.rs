@@ -134,9 +134,9 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_name_and_without_its_value() {
         for (body, expected) in [
-            ("", "body: no JSON from line 1, column 0 on"),
-            ("{\"userId\": \"s3cret", "body: no JSON from line 1, column 18 on"),
-            ("{\"userId\": \"a\"} x", "body: no JSON from line 1, column 17 on"),
+            ("", "body: not JSON at line 1, column 0"),
+            ("{\"userId\": \"s3cret", "body: not JSON at line 1, column 18"),
+            ("{\"userId\": \"a\"} x", "body: not JSON at line 1, column 17"),
             ("[\"s3cret\"]", "body: valid is a JSON object"),
             ("\"s3cret\"", "body: valid is a JSON object"),
             ("{\"userId\": 7}", "userId: valid is a text"),

@@ -26,7 +26,7 @@ impl<'a> Members<'a> {
             let problem = match error.classify() {
                 Category::Data => "valid is a JSON object".to_owned(),
                 Category::Io | Category::Syntax | Category::Eof => {
-                    format!("no JSON from line {}, column {} on", error.line(), error.column())
+                    format!("not JSON at line {}, column {}", error.line(), error.column())
                 }
             };
             Rejection::body(StatusCode::BAD_REQUEST, problem)
