@@ -1,35 +1,151 @@
 //! What the commands that ask a running server share: the way to it.
 
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use tokio::runtime::{Builder, Runtime};
-use tonic::transport::{Channel, Endpoint};
+use tokio::time::timeout;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::codegen::http::{HeaderValue, Request, Response, header};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Error, Identity};
 
 /// The longest wait for a connection and for an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Tells the token where nobody else sees it, other than on a command line.
+const TOKEN_VARIABLE: &str = "RLAAS_TOKEN";
 
-const ADDR_HELP: &str = "Where the server answers gRPC: http://host:port or unix:/path \
-                         [default: that of RLAAS_SERVER__LISTEN, else http://127.0.0.1:50051]";
+const ADDR_HELP: &str = "Where the server answers gRPC: http://host:port, https://host:port or \
+                         unix:/path [default: that of RLAAS_SERVER__LISTEN, else \
+                         http://127.0.0.1:50051]";
 
-/// Where the server is.
+/// Where the server is, and what it wants to see.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ServerArgs {
     /// Where the server answers gRPC
     #[arg(long, value_name = "URL", help = ADDR_HELP)]
     addr: Option<String>,
+    /// Bearer token; better as the environment variable `RLAAS_TOKEN`, which `ps` does not show
+    #[arg(long)]
+    token: Option<Token>,
+    /// Authorities to trust instead of the system's, in PEM
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Certificate to show to the server, in PEM
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Its private key, in PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
 }
 
+/// A bearer token. Never shown.
+#[derive(Clone)]
+struct Token(String);
+
 impl ServerArgs {
-    pub(super) async fn connect(&self) -> anyhow::Result<Channel> {
+    pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
+        let authorization = self.authorization()?;
         let addr = self.addr.clone().unwrap_or_else(own_address);
-        let has_scheme = addr.contains("://") || addr.starts_with("unix:");
-        let with_scheme = if has_scheme { addr.clone() } else { format!("http://{addr}") };
-        let endpoint = Endpoint::from_shared(with_scheme)
-            .map_err(|_| anyhow!("--addr: valid is http://host:port or unix:/path"))?;
-        let channel = endpoint.connect_timeout(TIMEOUT).timeout(TIMEOUT).connect().await;
-        channel.with_context(|| format!("no server at {addr} (is `rlaas serve` running?)"))
+        let url = self.with_scheme(&addr);
+        let valid = "--addr: valid is http://host:port, https://host:port or unix:/path";
+        let mut endpoint = Endpoint::from_shared(url.clone()).map_err(|_| anyhow!(valid))?;
+        if url.starts_with("https://") {
+            endpoint = endpoint.tls_config(self.tls()?).context("--ca, --cert, --key")?;
+        } else if self.is_for_tls() {
+            bail!("--ca, --cert and --key: valid only with https://");
+        }
+        let endpoint = endpoint.connect_timeout(TIMEOUT).timeout(TIMEOUT);
+        // A handshake has no time limit of its own.
+        let channel = timeout(TIMEOUT, endpoint.connect()).await.map_err(anyhow::Error::from);
+        let channel = channel.and_then(|connected| Ok(connected?));
+        let no_server = || format!("no server at {addr} (is `rlaas serve` running?)");
+        Ok(Connection { channel: channel.with_context(no_server)?, authorization })
+    }
+
+    fn with_scheme(&self, addr: &str) -> String {
+        if addr.contains("://") || addr.starts_with("unix:") {
+            addr.to_owned()
+        } else if self.is_for_tls() {
+            format!("https://{addr}")
+        } else {
+            format!("http://{addr}")
+        }
+    }
+
+    fn is_for_tls(&self) -> bool {
+        self.ca.is_some() || self.cert.is_some()
+    }
+
+    fn tls(&self) -> anyhow::Result<ClientTlsConfig> {
+        let mut tls = match &self.ca {
+            Some(ca) => {
+                ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read("--ca", ca)?))
+            }
+            None => ClientTlsConfig::new().with_native_roots(),
+        };
+        if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
+            tls = tls.identity(Identity::from_pem(read("--cert", cert)?, read("--key", key)?));
+        }
+        Ok(tls)
+    }
+
+    /// The header that shows the token.
+    fn authorization(&self) -> anyhow::Result<Option<HeaderValue>> {
+        let from_environment = || std::env::var(TOKEN_VARIABLE).ok().map(Token);
+        let token = self.token.clone().or_else(from_environment);
+        let Some(Token(token)) = token.filter(|Token(token)| !token.is_empty()) else {
+            return Ok(None);
+        };
+        let header = HeaderValue::try_from(format!("Bearer {token}"));
+        let mut header = header.map_err(|_| anyhow!("--token: valid is a line of ASCII"))?;
+        header.set_sensitive(true);
+        Ok(Some(header))
+    }
+}
+
+fn read(option: &str, path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("{option}: can't read {}", path.display()))
+}
+
+impl From<String> for Token {
+    fn from(token: String) -> Self {
+        Self(token)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// A connection that shows the token with each call, if there is one.
+#[derive(Clone, Debug)]
+pub(super) struct Connection {
+    channel: Channel,
+    authorization: Option<HeaderValue>,
+}
+
+impl Service<Request<Body>> for Connection {
+    type Response = Response<Body>;
+    type Error = Error;
+    type Future = <Channel as Service<Request<Body>>>::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Service::poll_ready(&mut self.channel, cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(header::AUTHORIZATION, authorization.clone());
+        }
+        Service::call(&mut self.channel, request)
     }
 }
 

@@ -16,6 +16,8 @@ use super::section::Tree;
 
 /// What every environment variable of ours starts with.
 const PREFIX: &str = "RLAAS_";
+/// `RLAAS_TOKEN` is for the commands that ask a server.
+const TOKEN: &str = "TOKEN";
 /// Everything is layered below one key, so that it can be taken out whole.
 pub(super) const ROOT: &str = "root";
 
@@ -88,7 +90,7 @@ pub(super) fn reason(error: &serde_saphyr::Error) -> String {
 /// The key that an environment variable names, if it is one of ours.
 fn key_of(variable: &str) -> Option<String> {
     let name = variable.strip_prefix(PREFIX)?;
-    let ours = name.contains("__") || !is_service_link(name);
+    let ours = name.contains("__") || !(is_service_link(name) || name == TOKEN);
     ours.then(|| name.to_ascii_lowercase().replace("__", ".").replace('_', "-"))
 }
 

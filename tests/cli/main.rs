@@ -7,6 +7,7 @@ mod bench;
 mod commands;
 mod configuration;
 mod logs;
+mod secured;
 
 #[path = "../../examples/picture.rs"]
 #[expect(dead_code, reason = "its main is for cargo run")]

@@ -190,7 +190,11 @@ pub async fn connect(address: &str) -> Channel {
 /// The program with arguments, and nothing of our environment that it would read.
 pub fn rlaas(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rlaas"));
-    command.args(arguments).env_remove("REDIS_URL").env_remove("RUST_LOG");
+    command
+        .args(arguments)
+        .env_remove("REDIS_URL")
+        .env_remove("RUST_LOG")
+        .env_remove("RLAAS_TOKEN");
     command
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use tonic::Code;
-use tonic::transport::Channel;
 
 use super::ids::Ids;
 use super::options::BenchArgs;
@@ -11,8 +10,9 @@ use super::tally::Counts;
 use crate::api::proto::check_result;
 use crate::api::proto::rate_limit_service_client::RateLimitServiceClient;
 use crate::api::proto::{CheckBatchRequest, CheckRequest};
+use crate::cli::client::Connection;
 
-pub(super) type Client = RateLimitServiceClient<Channel>;
+pub(super) type Client = RateLimitServiceClient<Connection>;
 
 /// What is asked for. A call costs a copy of its ids, which the client wants to own, and no other
 /// memory than tonic's.
