@@ -3,8 +3,9 @@
 //! Nothing of a request is told, only of its verdict. Where traces are off there is no span.
 //!
 //! **Source:** `OpenTelemetry`, semantic conventions for gRPC (statuses that are errors of the
-//! server).
+//! server) and for HTTP spans.
 
+use axum::http::{HeaderMap, Method, Request, StatusCode};
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
@@ -40,11 +41,36 @@ impl Call {
         Self(traces.and_then(|traces| {
             let header = |name| metadata.get(name).and_then(|value| value.to_str().ok());
             let (parent, state) = (header("traceparent"), header("tracestate"));
-            let span = traces.call(method, Caller { parent, state });
-            let is_sampled = span.is_sampled();
-            let open = Open { span, tally: Tally::default(), is_answered: false };
-            is_sampled.then(|| Box::new(open))
+            Open::sampled(traces.call(method, Caller { parent, state }))
         }))
+    }
+
+    /// Begins the span of a request over HTTP for `route`, which is no more than its path.
+    pub(super) fn over_http<B>(traces: &Traces, route: &str, request: &Request<B>) -> Self {
+        let headers: &HeaderMap = request.headers();
+        let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let (parent, state) = (header("traceparent"), header("tracestate"));
+        // What a caller makes up is no name.
+        let method = match *request.method() {
+            Method::GET => "GET",
+            Method::HEAD => "HEAD",
+            Method::POST => "POST",
+            _ => "_OTHER",
+        };
+        Self(Open::sampled(traces.request(method, route, Caller { parent, state })))
+    }
+
+    /// Notes the status of a response over HTTP, and what was decided if anything was.
+    pub(super) fn responded(&mut self, status: StatusCode, told: Option<(bool, &RuleDecision)>) {
+        let Some(open) = &mut self.0 else { return };
+        open.is_answered = true;
+        if let Some((is_allowed, decided)) = told {
+            open.tell(is_allowed, Some(decided));
+        }
+        open.span.set("http.response.status_code", i64::from(status.as_u16()));
+        if status.is_server_error() {
+            open.span.fail(status.as_str().to_owned());
+        }
     }
 
     /// Does anybody hear of this call?
@@ -91,6 +117,12 @@ impl Call {
 }
 
 impl Open {
+    fn sampled(span: CallSpan) -> Option<Box<Self>> {
+        let is_sampled = span.is_sampled();
+        let open = Self { span, tally: Tally::default(), is_answered: false };
+        is_sampled.then(|| Box::new(open))
+    }
+
     /// Notes the outcome, and the rule that tells most of it.
     fn tell(&mut self, is_allowed: bool, decided: Option<&RuleDecision>) {
         self.span.set("rlaas.outcome", if is_allowed { "allowed" } else { "denied" });

@@ -6,6 +6,7 @@
 //!
 //! **Source:** W3C Trace Context; `OpenTelemetry`, semantic conventions for gRPC.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,10 +106,17 @@ impl Traces {
 
     /// Begins the span of a call to a gRPC method, such as `package.Service/Method`.
     pub fn call(&self, method: &'static str, caller: Caller<'_>) -> CallSpan {
-        let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &caller);
         let known = [KeyValue::new("rpc.system.name", "grpc"), KeyValue::new("rpc.method", method)];
-        let span = self.tracer.span_builder(method).with_kind(SpanKind::Server);
-        CallSpan(self.tracer.build_with_context(span.with_attributes(known), &parent))
+        self.begin(method.into(), known, caller)
+    }
+
+    /// Begins the span of a request over HTTP, by its method and the path of its route.
+    pub fn request(&self, method: &'static str, route: &str, caller: Caller<'_>) -> CallSpan {
+        let known = [
+            KeyValue::new("http.request.method", method),
+            KeyValue::new("http.route", route.to_owned()),
+        ];
+        self.begin(format!("{method} {route}").into(), known, caller)
     }
 
     /// Sends what was not sent yet, for a second at most. Blocks; the runtime that carries the
@@ -116,6 +124,14 @@ impl Traces {
     pub fn finish(&self) {
         // What could not be sent was told already.
         let _told = self.provider.shutdown_with_timeout(FINISH_TIMEOUT);
+    }
+}
+
+impl Traces {
+    fn begin(&self, name: Cow<'static, str>, known: [KeyValue; 2], caller: Caller<'_>) -> CallSpan {
+        let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &caller);
+        let span = self.tracer.span_builder(name).with_kind(SpanKind::Server);
+        CallSpan(self.tracer.build_with_context(span.with_attributes(known), &parent))
     }
 }
 
@@ -131,7 +147,7 @@ impl CallSpan {
     }
 
     /// Notes that the server has failed the call, by the name of its status.
-    pub fn fail(&mut self, status: &'static str) {
+    pub fn fail(&mut self, status: impl Into<Value>) {
         self.set("error.type", status);
         self.0.set_status(Status::error(""));
     }

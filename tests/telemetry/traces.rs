@@ -197,6 +197,37 @@ async fn every_call_has_one_span() {
 }
 
 #[tokio::test]
+async fn over_http_a_span_has_the_route_and_no_query() {
+    let collector = Collector::default();
+    let server = Rlaas::start(&[&collector.start().await, "rate-limiter.max-requests=1"]);
+    let headers = format!("traceparent: 00-{TRACE}-{CALLER}-01\r\n");
+    for status in [200, 429] {
+        let answer = server.get_with("/check?userId=s3cret", &headers).await;
+        assert_eq!(answer.0, status);
+    }
+    assert_eq!(server.get_with("/check", &headers).await.0, 400);
+    server.get_with("/metrics", &headers).await;
+    server.get_with("/s3cret", &headers).await;
+    end(server).await;
+
+    let spans = collector.spans();
+    let facts = |span: &Span| {
+        let attributes = attributes(span);
+        let fact = |name| attributes.get(name).cloned().unwrap_or_default();
+        [fact("http.response.status_code"), fact("rlaas.outcome"), fact("rlaas.rule")]
+    };
+    let all: Vec<[String; 3]> = spans.iter().map(facts).collect();
+    let expected = [["200", "allowed", "default"], ["429", "denied", "default"], ["400", "", ""]];
+    assert_eq!(all, expected, "and none of metrics or of what is not there");
+    for span in &spans {
+        assert_eq!((span.name.as_str(), hex(&span.trace_id).as_str()), ("GET /check", TRACE));
+        assert_eq!(attributes(span)["http.request.method"], "GET");
+        assert_eq!(attributes(span)["http.route"], "/check");
+    }
+    assert!(!String::from_utf8_lossy(&collector.bytes()).contains("s3cret"));
+}
+
+#[tokio::test]
 async fn the_caller_decides_what_is_sampled_and_the_ratio_where_nobody_has() {
     let collector = Collector::default();
     let settings = [&*collector.start().await, "telemetry.otlp.sample-ratio=0"];

@@ -20,6 +20,7 @@ mod problem;
 mod query;
 mod rejection;
 mod seed;
+mod traces;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ use tokio::sync::watch;
 
 use self::problem::Problem;
 use self::rejection::Rejection;
+use self::traces::Told;
 use super::auth::Auth;
 use super::headers::{LimitHeaders, retry_after};
 use crate::clock::Deadline;
@@ -39,16 +41,21 @@ use crate::limiter::{CheckError, Limiter, Verdict};
 use crate::rules;
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::Timing;
+use crate::telemetry::traces::Traces;
 
 /// Everything that is answered; with `auth` decisions are for whom it admits.
 pub fn router(checks: Checks, auth: Option<&Arc<Auth>>, ready: watch::Receiver<bool>) -> Router {
     let probes = probes::router(&checks.metrics, ready);
+    let traces = checks.traces.clone();
     let mut decisions = Router::new()
         .route("/v1/check", post(check::check))
         .route("/check", get(seed::by_user).post(seed::by_endpoint))
         .with_state(checks);
     if let Some(auth) = auth {
         decisions = decisions.route_layer(from_fn_with_state(Arc::clone(auth), guard::admit));
+    }
+    if let Some(traces) = traces {
+        decisions = decisions.route_layer(from_fn_with_state(traces, traces::tell));
     }
     decisions
         .route("/openapi.json", get(openapi::document))
@@ -64,13 +71,20 @@ pub struct Checks {
     metrics: Arc<Metrics>,
     timing: Timing,
     headers: LimitHeaders,
+    traces: Option<Traces>,
 }
 
 impl Checks {
     /// Answers by what `limiter` decides, and tells of the limits by `headers`.
     pub fn new(limiter: Arc<Limiter>, metrics: Arc<Metrics>, headers: LimitHeaders) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: "http" });
-        Self { limiter, metrics, timing, headers }
+        Self { limiter, metrics, timing, headers, traces: None }
+    }
+
+    /// The same, with a span for each request.
+    #[must_use]
+    pub fn with_traces(self, traces: Option<Traces>) -> Self {
+        Self { traces, ..self }
     }
 
     async fn decide(&self, request: &rules::Request<'_>) -> Result<Verdict, CheckError> {
@@ -94,6 +108,9 @@ impl Checks {
         for (name, value) in self.headers.of(verdict).into_iter().chain(retry_after(verdict)) {
             let value = HeaderValue::try_from(value).expect("names are encoded, numbers are ASCII");
             headers.insert(HeaderName::from_static(name), value);
+        }
+        if self.traces.is_some() {
+            response.extensions_mut().insert(Told::of(verdict));
         }
         response
     }
