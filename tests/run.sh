@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that must hold, from a fresh clone: installs what the tests need where it is missing
-# (Debian: redis-server, prometheus, openssl, curl and a C compiler; schemathesis where python3 can),
-# then format, lints, tests and documentation.
+# (Debian: redis-server, prometheus, openssl, curl and a C compiler), then format, lints, tests and
+# documentation.
 #
 #   tests/run.sh             the gate: within 15 minutes on two cores
 #   SOAK=1 tests/run.sh      also the long runs
@@ -28,14 +28,6 @@ if [ ${#missing[@]} -gt 0 ]; then
   fi
   $sudo apt-get update -qq
   $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
-fi
-
-# What makes requests up from the OpenAPI document. Its test says that it was skipped without it.
-tools=target/tools/schemathesis
-if [ ! -x "$tools/bin/schemathesis" ]; then
-  echo "installing schemathesis"
-  { python3 -m venv "$tools" && "$tools/bin/pip" install -q schemathesis==4.32.5; } ||
-    echo "SKIPPED: no schemathesis, because python3 with venv and pip can't install it"
 fi
 
 step() {

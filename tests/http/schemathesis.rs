@@ -1,11 +1,14 @@
-//! schemathesis makes requests up from the document, valid and invalid ones: no error of the
-//! server, no answer that is not described. `tests/run.sh` installs it.
+//! schemathesis makes requests up from the document, valid and invalid ones: no error of the server,
+//! no answer that is not described.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use super::common::process::Rlaas;
 use super::common::redis::RedisServer;
+use super::common::tools::{fetch, finish, skipped, workshop};
+
+const PACKAGE: &str = "schemathesis==4.32.5";
 
 /// What is looked for. Not whether everything that fits the schemas is accepted: lengths are in
 /// bytes, which JSON Schema can't say.
@@ -15,25 +18,32 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
 
 #[test]
 fn no_request_that_it_makes_up_meets_an_error_or_an_undescribed_answer() {
-    let program =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/schemathesis/bin/schemathesis");
-    if !program.exists() {
-        eprintln!("SKIPPED: no {}; tests/run.sh installs it", program.display());
-        return;
-    }
+    let program = match install() {
+        Ok(program) => program,
+        Err(why) => return skipped("the HTTP API against made-up requests", &why),
+    };
     let redis = RedisServer::start();
-    let many = "rate-limiter.max-requests=3";
-    for server in [Rlaas::start(&[many]), Rlaas::on_redis(&redis, &[many])] {
-        let output = Command::new(&program)
-            .args(["run", "--checks", CHECKS, "--phases", "examples,coverage,fuzzing"])
+    let few = "rate-limiter.max-requests=3";
+    for server in [Rlaas::start(&[few]), Rlaas::on_redis(&redis, &[few])] {
+        let mut run = Command::new(&program);
+        run.args(["run", "--checks", CHECKS, "--phases", "examples,coverage,fuzzing"])
             .args(["--max-examples", "50", "--max-time", "15", "--workers", "2"])
             .args(["--seed", "1", "--continue-on-failure", "--no-color"])
             .arg(format!("http://{}/openapi.json", server.http()))
-            .current_dir(env!("CARGO_TARGET_TMPDIR"))
-            .output()
-            .expect("schemathesis");
-        let told = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{told}");
-        assert!(told.contains("Test cases"), "nothing was tried: {told}");
+            .current_dir(workshop("schemathesis"));
+        let told = finish(&mut run).expect("requests that meet no surprise");
+        assert!(told.contains("Test cases:"), "nothing was tried: {told}");
     }
+}
+
+/// The program, installed below `target` once.
+fn install() -> Result<PathBuf, String> {
+    let dir = workshop("schemathesis");
+    let program = dir.join("bin/schemathesis");
+    if !program.exists() {
+        finish(Command::new("python3").args(["-m", "venv"]).arg(&dir))?;
+        let mut pip = Command::new(dir.join("bin/pip"));
+        fetch(pip.args(["install", "-q", "--retries", "1", PACKAGE]))?;
+    }
+    Ok(program)
 }
