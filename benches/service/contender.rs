@@ -27,6 +27,8 @@ pub(crate) enum Load {
     Batch,
     /// `POST /v1/check`.
     Json,
+    /// `ShouldRateLimit` of Envoy's service.
+    Envoy,
 }
 
 impl Contender {

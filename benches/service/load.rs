@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use prost::Message;
+use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use rlaas::api::envoy::proto::service::ratelimit::v3::RateLimitRequest;
 use rlaas::api::proto::{CheckBatchRequest, CheckRequest};
 
 use crate::common::TempDir;
@@ -18,12 +21,14 @@ pub(crate) struct Requests {
     check: PathBuf,
     batch: PathBuf,
     json: PathBuf,
+    envoy: PathBuf,
 }
 
 impl Requests {
     pub(crate) fn new() -> Self {
         let dir = TempDir::new();
-        let (check, batch, json) = (dir.path("check"), dir.path("batch"), dir.path("json"));
+        let (check, batch) = (dir.path("check"), dir.path("batch"));
+        let (json, envoy) = (dir.path("json"), dir.path("envoy"));
         let request = |user: usize| CheckRequest {
             user_id: format!("user-{user:011}"),
             ..CheckRequest::default()
@@ -32,7 +37,15 @@ impl Requests {
         let requests = CheckBatchRequest { requests: (0..100).map(request).collect() };
         std::fs::write(&batch, framed(&requests)).expect("a file");
         std::fs::write(&json, format!("{{\"userId\":\"user-{:011}\"}}", 1)).expect("a file");
-        Self { dir, check, batch, json }
+        std::fs::write(&envoy, framed(&one_descriptor())).expect("a file");
+        Self { dir, check, batch, json, envoy }
+    }
+
+    /// A file of rules for the one descriptor, by which nobody is refused.
+    pub(crate) fn rules(&self) -> String {
+        let rules = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: { unit: minute, \
+                     requests_per_unit: 1000000000 }\n";
+        self.dir.write("rules.yaml", rules).display().to_string()
     }
 
     /// As many as possible for some seconds: answers, and how many in a second.
@@ -66,6 +79,10 @@ impl Requests {
         let (path, body, form) = match contender.load {
             Load::Check => ("ratelimit.v1.RateLimitService/Check", &self.check, &grpc[..]),
             Load::Batch => ("ratelimit.v1.RateLimitService/CheckBatch", &self.batch, &grpc[..]),
+            Load::Envoy => {
+                let path = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+                (path, &self.envoy, &grpc[..])
+            }
             Load::Json => ("v1/check", &self.json, &json[..]),
         };
         // HTTP/1.1 has one request in flight on a connection.
@@ -84,6 +101,17 @@ impl Requests {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(text.contains(" 0 failed, 0 errored, 0 timeout"), "{text}");
         text
+    }
+}
+
+/// What Envoy sends for a header, of the same user.
+fn one_descriptor() -> RateLimitRequest {
+    let entry = Entry { key: "user".to_owned(), value: format!("user-{:011}", 1) };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
+    RateLimitRequest {
+        domain: "shop".to_owned(),
+        descriptors: vec![descriptor],
+        ..RateLimitRequest::default()
     }
 }
 

@@ -58,6 +58,8 @@ fn compare(seconds: usize, rounds: usize) {
     let redis_url = redis.url();
     let url = format!("store.redis.url={redis_url}");
     let on_redis = [&WIDE[..], &["store.backend=redis", &url, "store.redis.timeout=1s"]].concat();
+    let requests = Requests::new();
+    let files = format!("envoy.files={}", requests.rules());
     let mut contenders = [
         Contender::own("bare tonic echo", &["--echo"]),
         Contender::rlaas("Check, memory", Load::Check, &WIDE),
@@ -65,8 +67,8 @@ fn compare(seconds: usize, rounds: usize) {
         Contender::own("a connection from the pool for each", &["--echo", &redis_url]),
         Contender::rlaas("CheckBatch of 100, memory", Load::Batch, &WIDE),
         Contender::rlaas("POST /v1/check, memory", Load::Json, &WIDE),
+        Contender::rlaas("Envoy's ShouldRateLimit, memory", Load::Envoy, &[&files]),
     ];
-    let requests = Requests::new();
     for round in 0..=rounds {
         for contender in &mut contenders {
             let before = contender.processor_seconds();
@@ -99,7 +101,7 @@ fn tell_rates(contenders: &mut [Contender]) {
         let (name, rate, cost) =
             (contender.name, median(&mut contender.rates), median(&mut contender.costs));
         match contender.load {
-            Load::Check | Load::Json => println!(
+            Load::Check | Load::Json | Load::Envoy => println!(
                 "| {name} | {rate:.0} | {:.2} | {cost:.2} | {:.2} |",
                 rate / echo.0,
                 echo.1 / cost
