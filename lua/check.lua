@@ -6,7 +6,8 @@
 --
 -- KEYS     the keys of the first hit, then those of the second, ...
 -- ARGV[1]  nonce   text, unique for each call; echoed, and in the suffix of log entries
--- ARGV[2]  and on: one request each, as values of MessagePack, one behind the other: reading a
+-- ARGV[2]  note    text, of no meaning here
+-- ARGV[3]  and on: one request each, as values of MessagePack, one behind the other: reading a
 --          number from text takes longer than a command on a key
 --      1   intent       text: `take` the cost if all allow, `take_each` that allows, `look` (dry run),
 --                       or `give_back` what was taken
@@ -139,7 +140,7 @@ local function tell(hits)
   end
 end
 
-for number = 2, #ARGV do
+for number = 3, #ARGV do
   local values = { cmsgpack.unpack(ARGV[number]) }
   local hits = parse(values)
   local fine, answered = pcall(answer, hits, values[1], number)

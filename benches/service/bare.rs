@@ -82,7 +82,7 @@ impl Pooled {
         }
         let mut connection = self.pool.get().await.expect("a connection");
         let mut call = self.script.prepare_invoke();
-        call.key(format!("pooled:{user}:{index}")).arg("nonce").arg(question);
+        call.key(format!("pooled:{user}:{index}")).arg("nonce").arg("").arg(question);
         let reply: Value = call.invoke_async(&mut connection).await.expect("a reply");
         matches!(reply, Value::Array(fields) if fields.get(3) == Some(&Value::Int(0)))
     }

@@ -13,6 +13,10 @@ use crate::store::{Decisions, StoreError};
 /// Integers in a reply for each hit.
 const REPLY_FIELDS: usize = 7;
 
+/// For those who meet a call in SLOWLOG or in an error: both cut the arguments before they get to
+/// what is no text.
+const NOTE: &str = "what follows is MessagePack, described in lua/check.lua of rlaas";
+
 /// The questions of one call.
 #[derive(Debug)]
 pub(super) struct Call<'a> {
@@ -72,7 +76,7 @@ impl Call<'_> {
         for key in self.questions.iter().flat_map(|question| question.keys().iter()) {
             command.arg(key);
         }
-        command.arg(&self.nonce);
+        command.arg(&self.nonce).arg(NOTE);
         for question in self.questions {
             command.arg(question.argument());
         }

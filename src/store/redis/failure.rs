@@ -57,6 +57,8 @@ impl Failure {
 
     fn refused(code: &str, text: &str) -> Self {
         let code = if lacks_permission(text) { "NOPERM" } else { code };
+        // Of an unknown command Redis tells the arguments too: a key is nothing for logs.
+        let text = text.split(", with args").next().unwrap_or_default();
         Self::Other(StoreError::Refused { code: code.to_owned(), text: text.to_owned() })
     }
 
