@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use clap::Args;
 use serde::Serialize;
 
-use super::client::{ServerArgs, runtime};
+use super::client::{ServerArgs, no_answer, runtime};
 use super::{NO, NO_ANSWER, key_value};
 use crate::api::proto::check_response::{Reason, Source};
 use crate::api::proto::rate_limit_service_client::RateLimitServiceClient;
@@ -65,7 +64,7 @@ async fn ask(args: CheckArgs) -> anyhow::Result<CheckResponse> {
     };
     match client.check(request).await {
         Ok(response) => Ok(response.into_inner()),
-        Err(status) => Err(anyhow!("{}: {}", status.code(), status.message())),
+        Err(status) => Err(no_answer(status)),
     }
 }
 

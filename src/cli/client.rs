@@ -1,5 +1,6 @@
 //! What the commands that ask a running server share: the way to it.
 
+use std::error::Error;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,11 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderValue, Request, Response, header};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Error, Identity};
+use tonic::transport::{self, Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 /// The longest wait for a connection and for an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -134,7 +136,7 @@ pub(super) struct Connection {
 
 impl Service<Request<Body>> for Connection {
     type Response = Response<Body>;
-    type Error = Error;
+    type Error = transport::Error;
     type Future = <Channel as Service<Request<Body>>>::Future;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
@@ -156,6 +158,15 @@ fn own_address() -> String {
     // Of several the first.
     let listen = listen.split([',', ' ']).next().unwrap_or_default();
     listen.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
+}
+
+/// Why a call has no answer; what tonic leaves to the source of a status included.
+pub(super) fn no_answer(status: Status) -> anyhow::Error {
+    let told = format!("{}: {}", status.code(), status.message());
+    match status.source().and_then(Error::source) {
+        Some(_) => anyhow::Error::new(status).context(told),
+        None => anyhow!(told),
+    }
 }
 
 pub(super) fn runtime() -> anyhow::Result<Runtime> {

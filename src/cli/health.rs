@@ -2,13 +2,12 @@
 
 use std::process::ExitCode;
 
-use anyhow::anyhow;
 use clap::Args;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::client::{ServerArgs, runtime};
+use super::client::{ServerArgs, no_answer, runtime};
 use super::{NO, NO_ANSWER};
 use crate::api::SERVICE;
 
@@ -39,6 +38,6 @@ async fn ask(args: &HealthArgs) -> anyhow::Result<ServingStatus> {
     let request = HealthCheckRequest { service: args.service.clone() };
     match client.check(request).await {
         Ok(response) => Ok(response.into_inner().status()),
-        Err(status) => Err(anyhow!("{}: {}", status.code(), status.message())),
+        Err(status) => Err(no_answer(status)),
     }
 }
