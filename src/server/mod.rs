@@ -132,7 +132,7 @@ impl Server {
         let grpc = grpc.encrypted(self.settings.tls.clone());
         let http = grpc.http(pages);
         let mut grpc = Front::open(self.grpc, &grpc, self.settings.workers)?;
-        let http = Front::open(self.http, &http, NonZeroUsize::MIN)?;
+        let http = Front::open(self.http, &http, self.settings.workers)?;
 
         // Dropped at the end of this function, and aborted by that.
         let mut background = JoinSet::new();
