@@ -8,6 +8,7 @@ mod containers;
 mod image;
 mod manifests;
 mod schemas;
+mod tls;
 
 use std::path::{Path, PathBuf};
 

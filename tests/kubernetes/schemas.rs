@@ -11,7 +11,7 @@ use super::manifests::Kustomization;
 const VERSIONS: [&str; 2] = ["1.29.0", "1.37.0"];
 
 /// Kinds of others, for which Kubernetes has no schema.
-const FOREIGN: [&str; 1] = ["ServiceMonitor"];
+const FOREIGN: [&str; 2] = ["ServiceMonitor", "Certificate"];
 
 const KUSTOMIZE: &str = "sigs.k8s.io/kustomize/kustomize/v5@v5.7.1";
 const VALIDATE: &str = "kubernetes-validate==1.37.0";
