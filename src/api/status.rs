@@ -14,12 +14,18 @@ use crate::rules::descriptors::InvalidDescriptor;
 pub enum Interruption {
     /// Its connection closes.
     Closing,
+    /// It took too long to arrive.
+    Late,
+    /// A bug.
+    Panicked,
 }
 
 impl From<Interruption> for Status {
     fn from(interruption: Interruption) -> Self {
         match interruption {
             Interruption::Closing => Status::unavailable("connection closing"),
+            Interruption::Late => Status::deadline_exceeded("request took too long to arrive"),
+            Interruption::Panicked => Status::internal("internal error"),
         }
     }
 }

@@ -51,7 +51,23 @@ fn connection(server: &mut Section<'_>) -> ConnectionSettings {
     let keepalive_interval = keepalive.read("interval", "20s", patience);
     let keepalive_timeout = keepalive.read("timeout", "20s", patience);
     keepalive.close();
-    ConnectionSettings { max_age, max_age_grace, keepalive_interval, keepalive_timeout }
+    let mut limits = server.section("limits");
+    let connections = limits.read("connections", "10000", values::count(1_000_000));
+    let connections_per_address =
+        limits.read("connections-per-address", "1000", values::count(1_000_000));
+    let streams = limits.read("streams", "1024", values::count(65_536));
+    let request_time = limits.read("request-time", "10s", patience);
+    limits.close();
+    ConnectionSettings {
+        max_age,
+        max_age_grace,
+        keepalive_interval,
+        keepalive_timeout,
+        connections,
+        connections_per_address,
+        streams,
+        request_time,
+    }
 }
 
 fn store_health(root: &mut Section<'_>) -> StoreHealth {

@@ -1,8 +1,12 @@
 //! The calls of one connection, on their way to the services and back.
 
 use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::Body as AnyBody;
 use axum::http::{HeaderMap, Request, Response};
@@ -10,23 +14,30 @@ use axum::routing::future::RouteFuture;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::service::Service;
 use tokio::sync::watch;
+use tokio::time::Sleep;
 use tonic::Status;
+use tonic::codegen::StdError;
+use tracing::error;
 
 use super::life::{Stage, Until};
 use super::services::Services;
 use crate::api::Interruption;
+use crate::telemetry::metrics::Metrics;
 
-/// The way of calls to the services.
+/// The way of calls to the services; there is one more to it for each call in flight.
+#[derive(Clone, Debug)]
+pub(super) struct Calls(pub(super) Arc<Way>);
+
+/// Where calls go, and what bounds them.
 #[derive(Debug)]
-pub(super) struct Calls {
-    services: Services,
-    stage: watch::Receiver<Stage>,
-}
-
-impl Calls {
-    pub(super) fn new(services: Services, stage: watch::Receiver<Stage>) -> Self {
-        Self { services, stage }
-    }
+pub(super) struct Way {
+    pub(super) services: Services,
+    /// The longest that a request may take to arrive; streams have any time.
+    pub(super) request_time: Duration,
+    pub(super) stage: watch::Receiver<Stage>,
+    pub(super) metrics: Arc<Metrics>,
+    /// What an interruption looks like to the client.
+    pub(super) interrupt: fn(Interruption) -> Response<AnyBody>,
 }
 
 impl Service<Request<Incoming>> for Calls {
@@ -35,51 +46,100 @@ impl Service<Request<Incoming>> for Calls {
     type Future = Call;
 
     fn call(&self, request: Request<Incoming>) -> Call {
-        let closing = Until::new(Stage::Closing, self.stage.clone());
-        let request = request.map(|body| Question { body, closing });
-        Call { answer: self.services.answer(request), stage: self.stage.clone() }
+        let is_answered = Arc::new(AtomicBool::new(false));
+        let request = request.map(|body| Question {
+            body,
+            closing: Until::new(Stage::Closing, self.0.stage.clone()),
+            time: self.0.request_time,
+            timer: None,
+            is_answered: Arc::clone(&is_answered),
+        });
+        let answer = self.0.services.answer(request);
+        Call { answer, is_answered, way: Arc::clone(&self.0) }
+    }
+}
+
+impl Way {
+    fn count_panic(&self) {
+        error!("a call panicked");
+        self.metrics.panics.inc();
     }
 }
 
 /// A call until its answer begins.
 pub(super) struct Call {
     answer: RouteFuture<Infallible>,
-    stage: watch::Receiver<Stage>,
+    is_answered: Arc<AtomicBool>,
+    way: Arc<Way>,
 }
 
 impl Future for Call {
     type Output = Result<Response<Answer>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.answer).poll(cx).map_ok(|response| {
-            let over = Until::new(Stage::Over, self.stage.clone());
-            response.map(|body| Answer { body: Some(body), over })
-        })
+        let answer = &mut self.answer;
+        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(answer).poll(cx)));
+        polled
+            .unwrap_or_else(|_panic| {
+                self.way.count_panic();
+                Poll::Ready(Ok((self.way.interrupt)(Interruption::Panicked)))
+            })
+            .map_ok(|response| {
+                self.is_answered.store(true, Ordering::Relaxed);
+                let over = Until::new(Stage::Over, self.way.stage.clone());
+                let way = Arc::clone(&self.way);
+                response.map(|body| Answer { body: Some(body), over, way })
+            })
     }
 }
 
-/// What a client sends; no more is read of it once its connection closes.
+/// What a client sends. It has to arrive in time, unless it is a stream: those are answered from
+/// their start. No more is read of it once its connection closes.
 struct Question {
     body: Incoming,
     closing: Until,
+    time: Duration,
+    /// Made for those that did not arrive at once.
+    timer: Option<Pin<Box<Sleep>>>,
+    is_answered: Arc<AtomicBool>,
+}
+
+impl Question {
+    /// Completes when the time to arrive is over.
+    #[expect(clippy::disallowed_methods, reason = "how long somebody is waited for")]
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_answered.load(Ordering::Relaxed) {
+            return Poll::Pending;
+        }
+        let time = self.time;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
+        timer.as_mut().poll(cx)
+    }
 }
 
 impl Body for Question {
     type Data = Bytes;
-    type Error = tonic::codegen::StdError;
+    type Error = StdError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let interrupted =
+            |by: Interruption| Poll::Ready(Some(Err(StdError::from(Status::from(by)))));
         if !self.closing.is_reached() {
             let frame = Pin::new(&mut self.body).poll_frame(cx);
             if frame.is_ready() {
                 return frame.map_err(Into::into);
             }
         }
-        let closed = self.closing.poll(cx);
-        closed.map(|()| Some(Err(Status::from(Interruption::Closing).into())))
+        if self.closing.poll(cx).is_ready() {
+            return interrupted(Interruption::Closing);
+        }
+        if self.poll_late(cx).is_ready() {
+            return interrupted(Interruption::Late);
+        }
+        Poll::Pending
     }
 
     fn is_end_stream(&self) -> bool {
@@ -96,10 +156,11 @@ pub(super) struct Answer {
     /// None after an interruption.
     body: Option<AnyBody>,
     over: Until,
+    way: Arc<Way>,
 }
 
 impl Answer {
-    /// Ends the answer.
+    /// Ends the answer. HTTP/1 has no trailers that anybody reads: there it is cut short.
     fn interrupt(&mut self, by: Interruption) -> Frame<Bytes> {
         self.body = None;
         let mut trailers = HeaderMap::new();
@@ -117,7 +178,11 @@ impl Body for Answer {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        let frame = Pin::new(body).poll_frame(cx);
+        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(body).poll_frame(cx)));
+        let Ok(frame) = polled else {
+            self.way.count_panic();
+            return Poll::Ready(Some(Ok(self.interrupt(Interruption::Panicked))));
+        };
         if frame.is_ready() {
             return frame;
         }

@@ -5,38 +5,37 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
+use tonic::Status;
 use tonic::service::Routes;
 use tracing::debug;
 
 use super::Flag;
-use super::calls::Calls;
+use super::calls::{Calls, Way};
 use super::connection::Connection;
 use super::farewell::Spoken;
 use super::life::{Life, Stage};
 use super::services::Services;
 use super::settings::ConnectionSettings;
 use super::tls::{Encrypted, Tls, Version};
+use crate::api::Interruption;
 use crate::api::auth::Certificate;
 use crate::clock::SystemClock;
 use crate::telemetry::metrics::{ApiLabels, Metrics};
 
-/// Calls that one connection may have in flight.
-const STREAMS: u32 = 1024;
-/// Bytes of headers that one call may send.
-const HEADER_BYTES: u32 = 16 * 1024;
+/// Bytes of headers that one request may have.
+const HEADER_BYTES: u16 = 16 * 1024;
 /// Calls that a client may cancel before they are read: h2's default cuts off a legitimate burst.
 const PENDING_RESETS: usize = 1000;
 /// Streams that a client may get wrong before its connection is closed.
 const ERROR_RESETS: usize = 1024;
-/// The longest that the head of an HTTP/1.1 request may take.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What is answered, and how. Clones share everything.
 #[derive(Clone, Debug)]
@@ -79,6 +78,14 @@ impl Host {
         Self { protocol: Protocol::Http, router: pages, ..self.clone() }
     }
 
+    pub(super) fn settings(&self) -> ConnectionSettings {
+        self.settings
+    }
+
+    pub(super) fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
+    }
+
     /// What its threads are called.
     pub(super) fn name(&self) -> &'static str {
         match self.protocol {
@@ -119,27 +126,35 @@ impl Host {
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (stage, seen) = watch::channel(Stage::Open);
+        let way = Arc::new(Way {
+            services: Services::new(self.router.clone(), certificate),
+            request_time: self.settings.request_time,
+            stage: seen,
+            metrics: Arc::clone(&self.metrics),
+            interrupt: match self.protocol {
+                Protocol::Grpc => |by| Status::from(by).into_http(),
+                Protocol::Http => http_interruption,
+            },
+        });
+        let calls = Calls(Arc::clone(&way));
         let mut life = Life {
             age: self.settings.max_age.map(|age| self.clock.jittered(age)),
             grace: self.settings.max_age_grace,
             drain,
+            hello: self.settings.request_time,
             farewell: None,
+            way,
             stage,
         };
-        let http2 = self.http2();
-        let services = Services::new(self.router, certificate);
-        let ended = match (self.protocol, version) {
-            (Protocol::Grpc, _) => {
+        let ended = match version {
+            Version::Http2 => {
                 let (io, farewell) = Spoken::new(connection);
                 life.farewell = Some(farewell);
-                let calls = Calls::new(services, seen);
-                life.lead(http2.serve_connection(TokioIo::new(io), calls)).await
+                life.lead(self.http2().serve_connection(TokioIo::new(io), calls)).await
             }
-            (Protocol::Http, Version::Http2) => {
-                life.lead(http2.serve_connection(TokioIo::new(connection), services)).await
-            }
-            (Protocol::Http, Version::Http1) => {
-                life.lead(http1().serve_connection(TokioIo::new(connection), services)).await
+            Version::Http1 => {
+                let io = TokioIo::new(connection);
+                life.lead(self.http1().serve_connection(io, calls)).await
             }
         };
         if let Err(error) = ended {
@@ -151,20 +166,23 @@ impl Host {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
-            .max_concurrent_streams(STREAMS)
-            .max_header_list_size(HEADER_BYTES)
+            .max_concurrent_streams(self.settings.streams)
+            .max_header_list_size(HEADER_BYTES.into())
             .max_pending_accept_reset_streams(PENDING_RESETS)
             .max_local_error_reset_streams(ERROR_RESETS)
             .keep_alive_interval(self.settings.keepalive_interval)
             .keep_alive_timeout(self.settings.keepalive_timeout);
         builder
     }
-}
 
-fn http1() -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-    builder
+    fn http1(&self) -> http1::Builder {
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.settings.request_time)
+            .max_header_size(HEADER_BYTES.into());
+        builder
+    }
 }
 
 /// Counts a connection for as long as it is open.
@@ -189,5 +207,77 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.metrics.open_connections.get_or_create(&self.labels).dec();
+    }
+}
+
+/// What an interruption looks like to a client of HTTP.
+fn http_interruption(by: Interruption) -> Response {
+    let status = match by {
+        Interruption::Closing => StatusCode::SERVICE_UNAVAILABLE,
+        Interruption::Late => StatusCode::REQUEST_TIMEOUT,
+        Interruption::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    status.into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use axum::routing::post;
+    use tokio::net::TcpListener;
+    use tonic::Code;
+    use tonic::transport::Endpoint;
+
+    use super::*;
+    use crate::api::proto::CheckRequest;
+    use crate::api::proto::rate_limit_service_client::RateLimitServiceClient;
+
+    const SETTINGS: ConnectionSettings = ConnectionSettings {
+        max_age: None,
+        max_age_grace: Duration::ZERO,
+        keepalive_interval: Duration::from_secs(20),
+        keepalive_timeout: Duration::from_secs(20),
+        connections: 10,
+        connections_per_address: 10,
+        streams: 10,
+        request_time: Duration::from_secs(10),
+    };
+
+    /// No request makes the service panic, so here are handlers that do.
+    async fn panics() -> &'static str {
+        panic!("a bug")
+    }
+
+    /// Serves one connection.
+    async fn serve(host: Host) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(async move {
+            let (connection, _) = listener.accept().await.expect("a connection");
+            let (_open, never) = watch::channel(false);
+            host.serve(Connection::Tcp(connection), Flag(never)).await;
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_internal_error_and_the_connection_lives() {
+        let metrics = Arc::new(Metrics::new());
+        let path = "/ratelimit.v1.RateLimitService/Check";
+        let services = Router::new().route(path, post(panics));
+        let host = Host::grpc(services.into(), SETTINGS, &metrics);
+        let address = serve(host).await;
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+        let channel = endpoint.connect().await.expect("a connection");
+        let mut client = RateLimitServiceClient::new(channel);
+        for count in 1..=3 {
+            let status = client.check(CheckRequest::default()).await.expect_err("a panic");
+            assert_eq!((status.code(), status.message()), (Code::Internal, "internal error"));
+            assert_eq!(metrics.panics.get(), count);
+        }
+        let labels = ApiLabels { api: "grpc" };
+        assert_eq!(metrics.connections.get_or_create(&labels).get(), 1);
     }
 }

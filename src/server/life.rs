@@ -10,6 +10,7 @@
 //! A connection that has nothing more to answer ends at once in each of them.
 
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::Flag;
+use super::calls::Way;
 use super::farewell::Farewell;
 
 /// No call that was read takes longer: a store may take a minute (`store.redis.timeout`).
@@ -45,8 +47,12 @@ pub(super) struct Life {
     pub(super) age: Option<Duration>,
     pub(super) grace: Duration,
     pub(super) drain: Flag,
-    /// HTTP/1 has none.
+    /// The longest until the client has said hello.
+    pub(super) hello: Duration,
+    /// HTTP/1 has none: it is told by the headers of its answers.
     pub(super) farewell: Option<Farewell>,
+    /// Has one more owner for each call in flight.
+    pub(super) way: Arc<Way>,
     pub(super) stage: watch::Sender<Stage>,
 }
 
@@ -54,7 +60,16 @@ impl Life {
     /// Serves a connection from its start to its end.
     pub(super) async fn lead<C: GracefulConnection>(self, connection: C) -> Result<(), C::Error> {
         let mut connection = pin!(connection);
-        if let Some(ended) = self.serve_for(self.age, connection.as_mut()).await {
+        let hello = self.age.map_or(self.hello, |age| age.min(self.hello));
+        if let Some(ended) = self.serve_for(Some(hello), connection.as_mut()).await {
+            return ended;
+        }
+        let has_met = self.farewell.as_ref().is_none_or(Farewell::has_met);
+        if !has_met && !self.drain.is_raised() {
+            return Ok(());
+        }
+        let rest = self.age.map(|age| age.saturating_sub(hello));
+        if let Some(ended) = self.serve_for(rest, connection.as_mut()).await {
             return ended;
         }
         if let Some(farewell) = &self.farewell {
@@ -102,9 +117,9 @@ impl Life {
         }
     }
 
-    /// Is no call in flight? Each of them looks at the stage; else only the connection does.
+    /// Is no call in flight? Beside this life only the connection itself knows the way then.
     fn is_idle(&self) -> bool {
-        self.stage.receiver_count() <= 1
+        Arc::strong_count(&self.way) <= 2
     }
 }
 

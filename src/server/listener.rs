@@ -5,6 +5,7 @@
 
 use std::fs::{self, Permissions};
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -46,12 +47,18 @@ impl Listener {
         })
     }
 
-    /// The next connection.
-    pub(super) async fn accept(&self) -> io::Result<Connection> {
-        Ok(match self {
-            Self::Tcp(listener) => Connection::Tcp(listener.accept().await?.0),
-            Self::Unix(listener, _) => Connection::Unix(listener.accept().await?.0),
-        })
+    /// The next connection, and its address if it has one.
+    pub(super) async fn accept(&self) -> io::Result<(Connection, Option<IpAddr>)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                Ok((Connection::Tcp(stream), Some(address.ip())))
+            }
+            Self::Unix(listener, _) => {
+                let (stream, _nameless) = listener.accept().await?;
+                Ok((Connection::Unix(stream), None))
+            }
+        }
     }
 }
 

@@ -8,11 +8,14 @@ mod accept;
 mod address;
 mod calls;
 mod connection;
+mod descriptors;
 mod farewell;
+mod front;
 mod health;
 mod host;
 mod life;
 mod listener;
+mod seats;
 mod services;
 mod settings;
 mod tls;
@@ -23,7 +26,6 @@ pub use settings::{ConnectionSettings, ServerSettings, StoreHealth};
 pub use tls::{Tls, TlsError, TlsFiles, Validity};
 
 use std::io;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -32,10 +34,11 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
+use self::descriptors::Room;
+use self::front::{Front, Size};
 use self::health::HealthReports;
 use self::host::Host;
 use self::listener::Listener;
-use self::workers::Workers;
 use crate::api::auth::Auth;
 use crate::api::envoy::EnvoySettings;
 use crate::api::http::Checks;
@@ -131,8 +134,13 @@ impl Server {
         let grpc = Host::grpc(services, self.settings.connection, &self.metrics);
         let grpc = grpc.encrypted(self.settings.tls.clone());
         let http = grpc.http(pages);
-        let mut grpc = Front::open(self.grpc, &grpc, self.settings.workers)?;
-        let http = Front::open(self.http, &http, self.settings.workers)?;
+        let listeners = self.grpc.len() + self.http.len();
+        let Room { grpc: connections, http: http_connections, silent } =
+            Room::make(self.settings.connection.connections, listeners);
+        let size = Size { workers: self.settings.workers, connections, silent };
+        let mut grpc = Front::open(self.grpc, &grpc, size)?;
+        let size = Size { connections: http_connections, ..size };
+        let http = Front::open(self.http, &http, size)?;
 
         // Dropped at the end of this function, and aborted by that.
         let mut background = JoinSet::new();
@@ -144,7 +152,7 @@ impl Server {
             () = stop => {}
             // None of them ends by itself: without it the server would be half dead.
             Some(ended) = background.join_next() => error!(?ended, "a background task ended"),
-            Some(ended) = grpc.accepting.join_next() => error!(?ended, "an accept loop ended"),
+            Some(ended) = grpc.ended() => error!(?ended, "an accept loop ended"),
         }
         info!("draining");
         following.shutdown().await;
@@ -175,38 +183,6 @@ impl Server {
     }
 }
 
-/// The addresses of one protocol and the workers behind them.
-#[derive(Debug)]
-struct Front {
-    accepting: JoinSet<()>,
-    workers: Workers,
-    closing: watch::Sender<bool>,
-}
-
-impl Front {
-    fn open(listeners: Vec<Listener>, host: &Host, workers: NonZeroUsize) -> io::Result<Self> {
-        let (closing, close) = watch::channel(false);
-        let close = Flag(close);
-        let workers = Workers::spawn(workers, host, &close)?;
-        let mut accepting = JoinSet::new();
-        for listener in listeners {
-            accepting.spawn(accept::run(listener, workers.intake(), close.clone()));
-        }
-        Ok(Self { accepting, workers, closing })
-    }
-
-    /// Accepts no more, and waits for what is in flight.
-    async fn drain(mut self) {
-        self.closing.send_replace(true);
-        while let Some(ended) = self.accepting.join_next().await {
-            if let Err(error) = ended {
-                error!(%error, "accept loop ended");
-            }
-        }
-        self.workers.finish().await;
-    }
-}
-
 /// Gives those who route to this server the time to notice.
 #[expect(clippy::disallowed_methods, reason = "server.drain.delay is a pause by definition")]
 async fn pause(settings: &ServerSettings) {
@@ -234,6 +210,10 @@ async fn listen(
 struct Flag(watch::Receiver<bool>);
 
 impl Flag {
+    fn is_raised(&self) -> bool {
+        *self.0.borrow()
+    }
+
     /// Completes when the flag is raised, or can't be raised any more.
     async fn raised(mut self) {
         let _gone = self.0.wait_for(|raised| *raised).await;

@@ -4,10 +4,8 @@ use std::convert::Infallible;
 
 use axum::Router;
 use axum::http::Request;
-use axum::response::Response;
 use axum::routing::future::RouteFuture;
-use hyper::body::{Body, Bytes, Incoming};
-use hyper::service::Service;
+use hyper::body::{Body, Bytes};
 use tonic::codegen::StdError;
 
 use crate::api::auth::Certificate;
@@ -33,15 +31,5 @@ impl Services {
         }
         // A router is always ready.
         tonic::codegen::Service::call(&mut self.router.clone(), request)
-    }
-}
-
-impl Service<Request<Incoming>> for Services {
-    type Response = Response;
-    type Error = Infallible;
-    type Future = RouteFuture<Infallible>;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        self.answer(request)
     }
 }

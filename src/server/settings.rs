@@ -42,6 +42,14 @@ pub struct ConnectionSettings {
     pub keepalive_interval: Duration,
     /// The longest wait for its answer.
     pub keepalive_timeout: Duration,
+    /// Most connections at once.
+    pub connections: u32,
+    /// Most of them from one address.
+    pub connections_per_address: u32,
+    /// Most calls in flight on one of them.
+    pub streams: u32,
+    /// The longest that a request may take to arrive.
+    pub request_time: Duration,
 }
 
 /// What an outage of the store, after its first answer, means for readiness.

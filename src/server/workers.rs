@@ -16,6 +16,7 @@ use tracing::debug;
 use super::Flag;
 use super::connection::Parked;
 use super::host::Host;
+use super::seats::Seat;
 
 /// Connections that wait for a worker to take them.
 const QUEUE: usize = 128;
@@ -27,19 +28,26 @@ pub(super) struct Workers {
     running: mpsc::Receiver<()>,
 }
 
+/// A connection that takes a seat.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) connection: Parked,
+    pub(super) seat: Seat,
+}
+
 /// Where connections go in. Clones share the turn.
 #[derive(Clone, Debug)]
 pub(super) struct Intake {
-    queues: Arc<[mpsc::Sender<Parked>]>,
+    queues: Arc<[mpsc::Sender<Arrival>]>,
     next: Arc<AtomicUsize>,
 }
 
 impl Intake {
     /// Gives a connection to the next worker.
-    pub(super) async fn take(&mut self, connection: Parked) {
+    pub(super) async fn take(&self, arrival: Arrival) {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.queues.len();
         // A worker that has ended takes nothing: the connection is closed.
-        let _ended = self.queues[turn].send(connection).await;
+        let _ended = self.queues[turn].send(arrival).await;
     }
 }
 
@@ -49,11 +57,11 @@ impl Workers {
         let (alive, running) = mpsc::channel(1);
         let mut queues = Vec::new();
         for number in 0..count.get() {
-            let (queue, connections) = mpsc::channel(QUEUE);
+            let (queue, arrivals) = mpsc::channel(QUEUE);
             queues.push(queue);
             let (host, drain, alive) = (host.clone(), drain.clone(), alive.clone());
             let name = format!("{}-{number}", host.name());
-            let worker = Worker { connections, host, drain, _alive: alive };
+            let worker = Worker { arrivals, host, drain, _alive: alive };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             thread::Builder::new().name(name).spawn(move || runtime.block_on(worker.run()))?;
         }
@@ -75,7 +83,7 @@ impl Workers {
 }
 
 struct Worker {
-    connections: mpsc::Receiver<Parked>,
+    arrivals: mpsc::Receiver<Arrival>,
     host: Host,
     drain: Flag,
     /// Dropped with the worker: tells that it has finished.
@@ -87,9 +95,9 @@ impl Worker {
         let mut serving = JoinSet::new();
         loop {
             tokio::select! {
-                connection = self.connections.recv() => match connection {
-                    Some(connection) => {
-                        serving.spawn(serve(connection, self.host.clone(), self.drain.clone()));
+                arrival = self.arrivals.recv() => match arrival {
+                    Some(arrival) => {
+                        serving.spawn(serve(arrival, self.host.clone(), self.drain.clone()));
                     }
                     None => break,
                 },
@@ -100,7 +108,8 @@ impl Worker {
     }
 }
 
-async fn serve(connection: Parked, host: Host, drain: Flag) {
+async fn serve(arrival: Arrival, host: Host, drain: Flag) {
+    let Arrival { connection, seat: _seat } = arrival;
     match connection.resume() {
         Ok(connection) => host.serve(connection, drain).await,
         Err(error) => debug!(%error, "connection lost before its first request"),

@@ -60,6 +60,10 @@ pub struct Metrics {
     pub ambiguous: Counter,
     /// Connections that are served at this moment, by API.
     pub open_connections: Family<ApiLabels, Gauge>,
+    /// Connections that were not served, by reason.
+    pub refused_connections: Family<ReasonLabels, Counter>,
+    /// Calls that ended in a panic.
+    pub panics: Counter,
     /// Connections that were served so far, by API.
     pub connections: Family<ApiLabels, Counter>,
     /// Keys in the memory store.
@@ -139,6 +143,12 @@ impl Metrics {
             ambiguous: add(r, "rlaas_ambiguous", "Store calls that were sent and never answered"),
             open_connections: add(r, "rlaas_open_connections", "Connections at this moment"),
             connections: add(r, "rlaas_connections", "Connections so far"),
+            refused_connections: add(
+                r,
+                "rlaas_refused_connections",
+                "Connections that were not served",
+            ),
+            panics: add(r, "rlaas_panics", "Calls that ended in a panic"),
             memory_keys: add(r, "rlaas_memory_keys", "Keys in the memory store"),
             memory_evictions: add(
                 r,

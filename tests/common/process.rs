@@ -148,6 +148,14 @@ impl Rlaas {
         number.expect("the size of a process")
     }
 
+    /// Processor time so far, in hundredths of a second.
+    pub fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
+        let stat = stat.expect("a running server");
+        let fields = stat.rsplit(") ").next().expect("fields after the name").split(' ');
+        fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
+    }
+
     pub fn pid(&self) -> u32 {
         self.process.id()
     }

@@ -5,13 +5,16 @@ use std::time::Duration;
 use rlaas::api::proto::GetConfigRequest;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::common::eventually;
-use super::common::process::{Rlaas, check, signal};
+use super::common::process::{Rlaas, check, request, signal};
 use super::common::redis::RedisServer;
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -58,6 +61,36 @@ async fn requests_in_flight_finish() {
     }
     drop(client);
     assert_eq!(server.wait().code(), Some(0), "{}", server.log());
+}
+
+#[tokio::test]
+async fn an_idle_stream_ends_and_a_half_closed_one_gets_all_its_answers() {
+    let redis = RedisServer::start();
+    let mut server = Rlaas::on_redis(&redis, &[]);
+    let mut client = server.client().await;
+    let (asks, asked) = mpsc::channel(1);
+    asks.send(request("alice")).await.expect("room");
+    let stream = client.check_stream(ReceiverStream::new(asked)).await;
+    let mut idle = stream.expect("a stream").into_inner();
+    idle.next().await.expect("an answer").expect("an answer");
+    signal(redis.pid(), "STOP");
+    let asked = (0..10).map(|user| request(&user.to_string()));
+    let stream = client.check_stream(tokio_stream::iter(asked)).await;
+    let mut half_closed = stream.expect("a stream").into_inner();
+    // This call comes after them on the same connection.
+    client.get_config(GetConfigRequest {}).await.expect("an answer");
+
+    server.signal("TERM");
+    let end = idle.next().await.expect("an end that is told").expect_err("no answer");
+    assert_eq!((end.code(), end.message()), (Code::Unavailable, "connection closing"));
+    signal(redis.pid(), "CONT");
+    for _ in 0..10 {
+        half_closed.next().await.expect("an answer").expect("an answer");
+    }
+    assert!(half_closed.next().await.is_none());
+    eventually("the end", PATIENCE, async || server.has_ended()).await;
+    assert_eq!(server.wait().code(), Some(0), "{}", server.log());
+    drop(asks);
 }
 
 #[tokio::test]

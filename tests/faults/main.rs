@@ -4,6 +4,7 @@
 mod common;
 
 mod access;
+mod attacks;
 mod breaker;
 mod cluster;
 mod connections;

@@ -1,0 +1,73 @@
+//! File descriptors: how many there are, and who gets them.
+//!
+//! A server that gives its last one to a client can't reach Redis any more.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::warn;
+
+/// What everything else needs: runtimes, listeners, Redis, files of the configuration.
+const RESERVED: u32 = 64;
+/// Most connections to one listener that wait for their first byte.
+const MOST_SILENT: u32 = 1024;
+
+/// How many connections the descriptors allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) grpc: u32,
+    pub(super) http: u32,
+    /// Of each listener.
+    pub(super) silent: u32,
+}
+
+impl Room {
+    /// Room for as many connections as are wanted, as far as the limit goes. It is raised as far
+    /// as the process may.
+    pub(super) fn make(wanted: u32, listeners: usize) -> Self {
+        let listeners = u32::try_from(listeners).unwrap_or(u32::MAX);
+        let room = Self::within(raise_limit(), wanted, listeners);
+        if room.grpc < wanted {
+            warn!(
+                wanted,
+                allowed = room.grpc,
+                "fewer connections than wanted: raise the limit of open files (ulimit -n) \
+                 or lower server.limits.connections"
+            );
+        }
+        room
+    }
+
+    fn within(limit: u32, wanted: u32, listeners: u32) -> Self {
+        let free = limit.saturating_sub(RESERVED).max(limit / 2);
+        let silent = (free / 8 / listeners.max(1)).clamp(1, MOST_SILENT);
+        let http = (free / 4).min(wanted).max(1);
+        let rest = free.saturating_sub(http).saturating_sub(silent.saturating_mul(listeners));
+        Self { grpc: rest.min(wanted).max(1), http, silent }
+    }
+}
+
+/// The limit of open files, which is as high as it may be from here on.
+fn raise_limit() -> u32 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let raised = setrlimit(Resource::Nofile, raised).map(|()| raised.current);
+    let limit = raised.unwrap_or(limit.current);
+    limit.map_or(u32::MAX, |limit| u32::try_from(limit).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_do_not_get_the_last_descriptors() {
+        for limit in [16, 64, 128, 1024, 20_000, u32::MAX] {
+            for listeners in [2, 32] {
+                let room = Room::within(limit, 10_000, listeners);
+                let most = room.grpc + room.http + room.silent * listeners;
+                assert!(limit < 128 || most <= limit - RESERVED, "{limit}: {room:?}");
+                assert!(room.grpc <= 10_000, "{limit}: {room:?}");
+            }
+        }
+        assert_eq!(Room::within(u32::MAX, 10_000, 2).grpc, 10_000);
+    }
+}
