@@ -135,6 +135,28 @@ async fn f56_slow_http_requests_are_closed() {
     bystander.was_served(&server, 50_000).await;
 }
 
+/// Whether the attacker is cut off depends on who is quicker: what it may not do is to harm others.
+#[tokio::test]
+async fn f57_rapid_resets_harm_nobody_else() {
+    const BURST: u32 = 1_000;
+    let server = Rlaas::start(&[]);
+    let bystander = Bystander::of(&server).await;
+    let mut attacker = RawHttp2::connect(server.grpc(), &[]).await;
+    for burst in 0..200 {
+        let mut bytes = Vec::new();
+        for call in burst * BURST..(burst + 1) * BURST {
+            let stream = 2 * call + 1;
+            bytes.extend(Frame::new(HEADERS, END_HEADERS, stream, headers(CHECK)).to_bytes());
+            bytes.extend(Frame::new(RST_STREAM, 0, stream, 8_u32.to_be_bytes()).to_bytes());
+        }
+        // The server has cut it off, or reads no more of it.
+        if !matches!(timeout(SOON, attacker.send_bytes(&bytes)).await, Ok(Ok(()))) {
+            break;
+        }
+    }
+    bystander.was_served(&server, 100_000).await;
+}
+
 #[tokio::test]
 async fn f58_resets_that_the_server_is_made_to_send_are_cut_off() {
     let server = Rlaas::start(&[]);

@@ -18,6 +18,7 @@ mod redis;
 mod refusals;
 mod reload;
 mod restarts;
+mod roll;
 mod sentinel;
 mod tls;
 mod wire;
