@@ -30,7 +30,11 @@ pub(super) fn problems(document: &Value, schema: &Value, value: &Value, path: &s
         let number = || rule.as_f64().expect("a number");
         let size = || rule.as_u64().and_then(|size| usize::try_from(size).ok()).expect("a size");
         match keyword.as_str() {
-            "type" => hold(is_of_type(value, rule.as_str().expect("one type")), rule),
+            "type" => {
+                let types = rule.as_array().map_or(std::slice::from_ref(rule), Vec::as_slice);
+                let is_of = |of: &Value| is_of_type(value, of.as_str().expect("a type"));
+                hold(types.iter().any(is_of), rule);
+            }
             "const" => hold(value == rule, rule),
             "enum" => hold(rule.as_array().expect("values").contains(value), rule),
             "minimum" => hold(value.as_f64().is_none_or(|value| value >= number()), rule),
@@ -119,6 +123,7 @@ fn is_of_type(value: &Value, name: &str) -> bool {
         "string" => value.is_string(),
         "integer" => value.is_i64() || value.is_u64(),
         "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
         name => panic!("type {name} is not known"),
     }
 }

@@ -1,11 +1,12 @@
 //! Reads bodies, within bounds.
 
-use std::time::Duration;
+use std::error::Error;
+use std::iter::successors;
 
 use axum::body::{Body, HttpBody};
 use axum::http::StatusCode;
 use futures_util::StreamExt;
-use tokio::time::timeout;
+use tonic::{Code, Status};
 
 use super::rejection::Rejection;
 
@@ -17,25 +18,14 @@ const USUAL: usize = 1024;
 /// What is larger is still received up to here, and dropped: a client that is cut off while it
 /// sends does not see the answer.
 const MOST_DROPPED: usize = 16 * 1024 * 1024;
-/// The longest that a body may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The whole body.
+/// The whole body. How long it may take is for its connection to say.
 pub(super) async fn read(body: Body) -> Result<Vec<u8>, Rejection> {
-    let received = timeout(PATIENCE, receive(body)).await;
-    received.unwrap_or_else(|_elapsed| {
-        let problem = format!("valid is one that is there within {} s", PATIENCE.as_secs());
-        Err(Rejection::body(StatusCode::REQUEST_TIMEOUT, problem))
-    })
-}
-
-async fn receive(body: Body) -> Result<Vec<u8>, Rejection> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let (mut bytes, mut size) = (Vec::with_capacity(announced.min(USUAL)), 0);
     let mut parts = body.into_data_stream();
     while announced.max(size) <= MOST_DROPPED {
         let Some(part) = parts.next().await else { break };
-        let part = part.map_err(|_| Rejection::body(StatusCode::BAD_REQUEST, "cut off"))?;
+        let part = part.map_err(|error| cut_off(&error))?;
         size += part.len();
         if size <= MOST_BYTES {
             bytes.extend_from_slice(&part);
@@ -46,4 +36,15 @@ async fn receive(body: Body) -> Result<Vec<u8>, Rejection> {
         return Err(Rejection::body(StatusCode::PAYLOAD_TOO_LARGE, problem));
     }
     Ok(bytes)
+}
+
+/// Why there is no more of it.
+fn cut_off(error: &axum::Error) -> Rejection {
+    let mut causes = successors(error.source(), |cause| (*cause).source());
+    match causes.find_map(|cause| cause.downcast_ref::<Status>()).map(Status::code) {
+        Some(Code::DeadlineExceeded) => {
+            Rejection::body(StatusCode::REQUEST_TIMEOUT, "it took too long to arrive")
+        }
+        _ => Rejection::body(StatusCode::BAD_REQUEST, "cut off"),
+    }
 }
