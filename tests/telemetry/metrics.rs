@@ -88,8 +88,10 @@ fn assert_listed(text: &str) {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let mut exposed: BTreeSet<(&str, &str)> =
         types.filter(|(name, _)| !name.starts_with("process_")).collect();
-    // Where everybody may call everything nobody is refused, and without TLS nothing ends.
+    // Where everybody may call everything nobody is refused, nor where there is room;
+    // and without TLS nothing ends.
     exposed.insert(("rlaas_refused_total", "counter"));
+    exposed.insert(("rlaas_refused_connections_total", "counter"));
     exposed.insert(("rlaas_tls_certificate_expiry_timestamp_seconds", "gauge"));
     let row = |line: &'static str| {
         let mut cells = line.strip_prefix("| `")?.split(" | ");
