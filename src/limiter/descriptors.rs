@@ -11,9 +11,7 @@ use tokio::time::timeout;
 
 use super::taking::{RuleHit, Settled, Taking};
 use super::verdict::uncounted;
-use super::{
-    CheckError, DenyCache, Limiter, RuleDecision, Snapshot, Source, Verdict, without_store,
-};
+use super::{CheckError, Limiter, RuleDecision, Snapshot, Source, Verdict, without_store};
 use crate::algorithm::{Cost, Decision, Outcome};
 use crate::clock::{Deadline, Span};
 use crate::rules::descriptors::{Counting, DescriptorRequest, Descriptors, Found, Hits};
@@ -303,17 +301,8 @@ impl<'a> Meeting<'a> {
         {
             return Ok(AllSettled::from_slice(&[Some((decision, Source::Store))]));
         }
-        let asked_at = limiter.deny_cache.as_ref().map(DenyCache::now);
-        let taking = Taking { limiter, hits, is_banned, deadline };
-        let settled = Box::pin(taking.run(intent)).await?;
-        if let (Some(cache), Some(asked_at)) = (&limiter.deny_cache, asked_at) {
-            for (RuleHit { hit, .. }, settled) in hits.iter().zip(&settled) {
-                if let Some((decision, Source::Store)) = settled {
-                    cache.note(hit, revision, asked_at, decision);
-                }
-            }
-        }
-        Ok(settled)
+        let taking = Taking { limiter, hits, is_banned, revision, deadline };
+        Box::pin(taking.run(intent)).await
     }
 
     fn at(&self, position: usize) -> &'a Found {

@@ -279,17 +279,8 @@ impl Limiter {
         let hits: SmallVec<[RuleHit<'_>; 2]> =
             matches.iter().filter_map(|found| hit(found, request)).collect();
         let is_banned = matches.iter().any(is_ban);
-        let asked_at = self.deny_cache.as_ref().map(DenyCache::now);
-        let taking = Taking { limiter: self, hits: &hits, is_banned, deadline };
-        let settled = taking.run(intent(request)).await?;
-        if let (Some(cache), Some(asked_at)) = (&self.deny_cache, asked_at) {
-            for (RuleHit { hit, .. }, settled) in hits.iter().zip(&settled) {
-                if let Some((decision, Source::Store)) = settled {
-                    cache.note(hit, revision, asked_at, decision);
-                }
-            }
-        }
-        Ok(assemble(matches, &settled))
+        let taking = Taking { limiter: self, hits: &hits, is_banned, revision, deadline };
+        Ok(assemble(matches, &taking.run(intent(request)).await?))
     }
 }
 

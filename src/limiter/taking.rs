@@ -38,6 +38,8 @@ pub(super) struct Taking<'a> {
     pub(super) hits: &'a [RuleHit<'a>],
     /// Is the request denied whatever the hits say?
     pub(super) is_banned: bool,
+    /// Of the rules that the hits are of.
+    pub(super) revision: u64,
     pub(super) deadline: Deadline,
 }
 
@@ -57,12 +59,24 @@ struct Taken<'a> {
 type Positions = SmallVec<[usize; 2]>;
 
 impl Taking<'_> {
-    /// Decides every hit, and takes the units if all enforced ones allow.
+    /// Decides every hit, takes the units if all enforced ones allow, and remembers denials.
     ///
     /// # Errors
     ///
     /// [`CheckError`]; nothing is taken then, as far as that can be undone.
     pub(super) async fn run(&self, intent: Intent) -> Result<SmallVec<[Settled; 2]>, CheckError> {
+        let Some(cache) = &self.limiter.deny_cache else { return self.decide(intent).await };
+        let asked_at = cache.now();
+        let settled = self.decide(intent).await?;
+        for (RuleHit { hit, .. }, settled) in self.hits.iter().zip(&settled) {
+            if let Some((decision, Source::Store)) = settled {
+                cache.note(hit, self.revision, asked_at, decision);
+            }
+        }
+        Ok(settled)
+    }
+
+    async fn decide(&self, intent: Intent) -> Result<SmallVec<[Settled; 2]>, CheckError> {
         let mut settled: SmallVec<[Settled; 2]> = SmallVec::from_elem(None, self.hits.len());
         let mut taken: SmallVec<[Taken<'_>; 1]> = SmallVec::new();
         let mut intent = match intent {
