@@ -7,7 +7,7 @@ use std::time::Duration;
 use rlaas::algorithm::{Algorithm, Decision};
 use rlaas::clock::{Clock, Deadline, ManualClock, Span, Timestamp};
 use rlaas::limiter::{CheckError, Limiter, Verdict};
-use rlaas::rules::{Draft, Grant, Request, RuleSet};
+use rlaas::rules::{Draft, Grant, Match, Request, RuleSet};
 use rlaas::store::{
     Hit, Intent, MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store,
 };
@@ -140,10 +140,8 @@ impl Service {
         let snapshot = self.limiter.snapshot();
         let matches = snapshot.rules.matching(&request);
         let [found] = matches.as_slice() else { panic!("several rules") };
-        let Grant::Limited(limit) = &found.grant else { panic!("a rule without a limit") };
-        let (algorithm, mode) = (found.rule.algorithm, found.rule.mode);
-        let hit = Hit { key: &found.key, algorithm, limit, cost: request.cost(), mode };
-        let decided = self.limiter.store().check(&[hit], intent, Deadline::NEVER).await;
+        let hits = [hit(found, &request)];
+        let decided = self.limiter.store().check(&hits, intent, Deadline::NEVER).await;
         decided.expect("a decision")[0]
     }
 
@@ -155,12 +153,7 @@ impl Service {
         let request = Request::new(draft).expect("a valid request");
         let snapshot = self.limiter.snapshot();
         let matches = snapshot.rules.matching(&request);
-        let hits = matches.iter().map(|found| {
-            let Grant::Limited(limit) = &found.grant else { panic!("a rule without a limit") };
-            let (algorithm, mode) = (found.rule.algorithm, found.rule.mode);
-            Hit { key: &found.key, algorithm, limit, cost: request.cost(), mode }
-        });
-        let hits: Vec<Hit<'_>> = hits.collect();
+        let hits: Vec<Hit<'_>> = matches.iter().map(|found| hit(found, &request)).collect();
         self.limiter.store().give_back(&hits, taken).await.expect("decisions").to_vec()
     }
 
@@ -181,4 +174,11 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.tending.abort();
     }
+}
+
+/// What the store is asked for a rule that the request meets.
+fn hit<'a>(found: &'a Match<'_>, request: &Request<'_>) -> Hit<'a> {
+    let Grant::Limited(limit) = &found.grant else { panic!("a rule without a limit") };
+    let (algorithm, mode) = (found.rule.algorithm, found.rule.mode);
+    Hit { key: &found.key, algorithm, limit, cost: request.cost(), mode }
 }
