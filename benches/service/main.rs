@@ -117,7 +117,8 @@ fn tell_rates(contenders: &mut [Contender]) {
     }
     println!("\n| what | rate against Check | processor against Check |");
     println!("| --- | --- | --- |");
-    for contender in contenders.iter_mut().filter(|contender| contender.load == Load::Json) {
+    let is_other = |contender: &&mut Contender| matches!(contender.load, Load::Json | Load::Envoy);
+    for contender in contenders.iter_mut().filter(is_other) {
         let (rate, cost) = (median(&mut contender.rates), median(&mut contender.costs));
         println!("| {} | {:.2} | {:.2} |", contender.name, rate / check.0, check.1 / cost);
     }
