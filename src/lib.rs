@@ -1,8 +1,8 @@
 //! Rate limiting as a service: may this request pass?
 //!
-//! `rlaas` answers over gRPC and HTTP. It keeps its counters in memory, or in Redis, so that any number of
-//! instances share one truth. This page is the map of the house: where a line of code lives, what
-//! it may touch, and how a request flows.
+//! `rlaas` answers over gRPC and HTTP. It keeps its counters in memory, or in Redis, so that any
+//! number of instances share one truth. This page is the map of the house: where a line of code
+//! lives, what it may touch, and how a request flows.
 //!
 //! # Words
 //!
@@ -17,6 +17,8 @@
 //! | verdict | outcome for the request, folded from its decisions |
 //! | store | where state lives: memory, redis |
 //! | shadow | a rule that is evaluated and counted, never enforced |
+//! | quota | one of several rules of a request, which is refused if all of them deny |
+//! | descriptor | keys and values by which a mesh asks; each meets at most one rule |
 //! | degraded | a verdict made by policy because the store did not answer |
 //! | place | where a key's state is: hits in one place are decided in one atomic step |
 //! | node | one Redis server, with lanes to it and a breaker before them |
@@ -50,13 +52,14 @@
 //!   │                    and if the breaker of the node lets it through
 //!   │   back             StoreError → the rule's policy; several places: give back what a later
 //!   │                    one denies; remember denials; count; fold into a verdict
-//!   └ 4 api/             verdict → response
+//!   └ 4 api/             verdict → response; wire.rs writes that of `Check` without a message between
 //! ```
 //!
 //! # What holds everywhere
 //!
-//! - **All or nothing.** Every hit is decided first; units are taken only if all allow. The one
-//!   exception: a fixed window that is full goes on counting attempts.
+//! - **All or nothing.** Every hit is decided first; units are taken only if all allow. The
+//!   exceptions: a fixed window that is full goes on counting attempts, and `envoy.count-refused`
+//!   has each descriptor count by itself.
 //! - **Integers only**, in microseconds and units. Parts of a unit are kept; products above 2^53 are
 //!   divided digit by digit in Lua, so that no rate needs a coarser unit than the microsecond.
 //! - **One clock for each store**: Redis' own, or a monotonic one anchored to wall time. A clock

@@ -1,20 +1,20 @@
 //! The server: bind → serve → drain.
 //!
 //! Accept loops hand connections in turn to worker threads, each with a runtime of its own; HTTP
-//! has one more, so that metrics and probes cost requests nothing. The server knows services,
-//! health and signals, not what rules mean.
+//! has threads of its own, so that metrics and probes hold up no call of gRPC. The server knows
+//! services, health and signals, not what rules mean.
 
 mod accept;
 mod address;
 mod calls;
 mod connection;
-mod descriptors;
 mod farewell;
 mod front;
 mod health;
 mod host;
 mod life;
 mod listener;
+mod open_files;
 mod seats;
 mod services;
 mod settings;
@@ -34,11 +34,11 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
-use self::descriptors::Room;
 use self::front::{Front, Size};
 use self::health::HealthReports;
 use self::host::Host;
 use self::listener::Listener;
+use self::open_files::Room;
 use crate::api::auth::Auth;
 use crate::api::envoy::EnvoySettings;
 use crate::api::http::Checks;
