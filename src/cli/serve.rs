@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::certificates::Certificates;
 use super::reload::Reload;
@@ -43,6 +43,7 @@ pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
 }
 
 fn serve(config: Config, sources: (Sources, Watch), logs: Logs) -> anyhow::Result<ExitCode> {
+    forgo_huge_pages();
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(async {
         let signals = Signals::listen()?;
@@ -88,6 +89,15 @@ fn serve(config: Config, sources: (Sources, Watch), logs: Logs) -> anyhow::Resul
     // What is still running after the drain is not waited for.
     runtime.shutdown_background();
     code
+}
+
+/// As Redis does: whoever first touches a huge page waits for two megabytes to be cleared, which is
+/// as long as a thousand decisions; and many connections with little in each fill them badly.
+fn forgo_huge_pages() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        debug!(%error, "can't do without huge pages");
+    }
 }
 
 /// Follows the certificates, if there are any, for ever.
