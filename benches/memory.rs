@@ -1,7 +1,7 @@
 //! The memory store by itself: nanoseconds and allocations of a decision, bytes of an id.
 //!
 //! ```sh
-//! cargo bench --bench memory                 # or with one number of keys: -- 1000
+//! cargo bench --bench memory                 # or less of it: -- 1000 gcra
 //! ```
 //!
 //! Then how long decisions take while 1,000,000 expired ids are swept beside them.
@@ -33,11 +33,13 @@ fn main() {
         .flat_map(|algorithm| KEYS.map(|keys| (*algorithm, keys, 1)))
         .chain(Algorithm::ALL.iter().map(|algorithm| (*algorithm, 1_000, 2)))
         .collect();
-    let wanted: Option<usize> = std::env::args().nth(1).and_then(|keys| keys.parse().ok());
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let wanted: Option<usize> = arguments.iter().find_map(|keys| keys.parse().ok());
+    let only = arguments.iter().find_map(|name| Algorithm::from_name(name));
     println!("| algorithm | keys | threads | ns/decision | allocations/decision |");
     println!("| --- | --- | --- | --- | --- |");
     for (algorithm, keys, threads) in rows {
-        if wanted.is_some_and(|wanted| wanted != keys) {
+        if wanted.unwrap_or(keys) != keys || only.unwrap_or(algorithm) != algorithm {
             continue;
         }
         let bench = Bench::new(algorithm, keys);

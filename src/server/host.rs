@@ -10,7 +10,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tonic::Status;
@@ -20,6 +20,7 @@ use tracing::debug;
 use super::Flag;
 use super::calls::{Calls, Way};
 use super::connection::Connection;
+use super::executor::Arrived;
 use super::farewell::Spoken;
 use super::life::{Life, Stage};
 use super::services::Services;
@@ -144,17 +145,20 @@ impl Host {
             hello: self.settings.request_time,
             farewell: None,
             way,
+            arrived: Arrived::default(),
             stage,
         };
+        // In boxes: they are large, and would be moved with whatever holds them.
         let ended = match version {
             Version::Http2 => {
                 let (io, farewell) = Spoken::new(connection);
                 life.farewell = Some(farewell);
-                life.lead(self.http2().serve_connection(TokioIo::new(io), calls)).await
+                let builder = self.http2(life.arrived.clone());
+                life.lead(Box::pin(builder.serve_connection(TokioIo::new(io), calls))).await
             }
             Version::Http1 => {
                 let io = TokioIo::new(connection);
-                life.lead(self.http1().serve_connection(io, calls)).await
+                life.lead(Box::pin(self.http1().serve_connection(io, calls))).await
             }
         };
         if let Err(error) = ended {
@@ -162,8 +166,8 @@ impl Host {
         }
     }
 
-    fn http2(&self) -> http2::Builder<TokioExecutor> {
-        let mut builder = http2::Builder::new(TokioExecutor::new());
+    fn http2(&self, arrived: Arrived) -> http2::Builder<Arrived> {
+        let mut builder = http2::Builder::new(arrived);
         builder
             .timer(TokioTimer::new())
             .max_concurrent_streams(self.settings.streams)

@@ -9,7 +9,8 @@
 //!
 //! A connection that has nothing more to answer ends at once in each of them.
 
-use std::pin::{Pin, pin};
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tokio::time::timeout;
 
 use super::Flag;
 use super::calls::Way;
+use super::executor::Arrived;
 use super::farewell::Farewell;
 
 /// No call that was read takes longer: a store may take a minute (`store.redis.timeout`).
@@ -53,13 +55,17 @@ pub(super) struct Life {
     pub(super) farewell: Option<Farewell>,
     /// Has one more owner for each call in flight.
     pub(super) way: Arc<Way>,
+    /// What has come by the connection and has not begun.
+    pub(super) arrived: Arrived,
     pub(super) stage: watch::Sender<Stage>,
 }
 
 impl Life {
     /// Serves a connection from its start to its end.
-    pub(super) async fn lead<C: GracefulConnection>(self, connection: C) -> Result<(), C::Error> {
-        let mut connection = pin!(connection);
+    pub(super) async fn lead<C: GracefulConnection>(
+        self,
+        mut connection: Pin<Box<C>>,
+    ) -> Result<(), C::Error> {
         let hello = self.age.map_or(self.hello, |age| age.min(self.hello));
         if let Some(ended) = self.serve_for(Some(hello), connection.as_mut()).await {
             return ended;
@@ -74,7 +80,7 @@ impl Life {
         }
         if let Some(farewell) = &self.farewell {
             farewell.say();
-            if let Ok(ended) = timeout(FAREWELL, connection.as_mut()).await {
+            if let Ok(ended) = timeout(FAREWELL, self.serve(connection.as_mut())).await {
                 return ended;
             }
         }
@@ -85,7 +91,7 @@ impl Life {
         self.stage.send_replace(Stage::Closing);
         let mut patience = LONGEST_CALL;
         while !patience.is_zero() {
-            if let Ok(ended) = timeout(LAST_WORDS, connection.as_mut()).await {
+            if let Ok(ended) = timeout(LAST_WORDS, self.serve(connection.as_mut())).await {
                 return ended;
             }
             if self.is_idle() {
@@ -94,7 +100,7 @@ impl Life {
             patience = patience.saturating_sub(LAST_WORDS);
         }
         self.stage.send_replace(Stage::Over);
-        timeout(LAST_WORDS, connection).await.unwrap_or(Ok(()))
+        timeout(LAST_WORDS, self.serve(connection.as_mut())).await.unwrap_or(Ok(()))
     }
 
     /// Serves until the connection ends, and tells how; or until the time is over or the server
@@ -107,7 +113,7 @@ impl Life {
         let served = async {
             tokio::select! {
                 biased;
-                ended = connection => Some(ended),
+                ended = self.serve(connection) => Some(ended),
                 () = self.drain.clone().raised() => None,
             }
         };
@@ -115,6 +121,19 @@ impl Life {
             Some(time) => timeout(time, served).await.unwrap_or(None),
             None => served.await,
         }
+    }
+
+    /// Reads and writes, and begins calls in between, until the connection ends.
+    async fn serve<C: GracefulConnection>(&self, mut connection: Pin<&mut C>) -> C::Output {
+        poll_fn(|cx| {
+            loop {
+                let polled = connection.as_mut().poll(cx);
+                if polled.is_ready() || !self.arrived.begin() {
+                    return polled;
+                }
+            }
+        })
+        .await
     }
 
     /// Is no call in flight? Beside this life only the connection itself knows the way then.

@@ -8,6 +8,7 @@ mod accept;
 mod address;
 mod calls;
 mod connection;
+mod executor;
 mod farewell;
 mod front;
 mod health;
