@@ -26,6 +26,7 @@ use super::life::{Life, Stage};
 use super::services::Services;
 use super::settings::ConnectionSettings;
 use super::tls::{Encrypted, Tls, Version};
+use super::turns::InTurns;
 use crate::api::Interruption;
 use crate::api::auth::Certificate;
 use crate::clock::SystemClock;
@@ -148,6 +149,7 @@ impl Host {
             arrived: Arrived::default(),
             stage,
         };
+        let connection = InTurns::new(connection, life.arrived.clone());
         // In boxes: they are large, and would be moved with whatever holds them.
         let ended = match version {
             Version::Http2 => {

@@ -20,6 +20,7 @@ mod seats;
 mod services;
 mod settings;
 mod tls;
+mod turns;
 mod workers;
 
 pub use address::{AddressError, ListenAddress};

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tracing::debug;
 
 use super::Flag;
@@ -98,6 +98,8 @@ impl Worker {
                 arrival = self.arrivals.recv() => match arrival {
                     Some(arrival) => {
                         serving.spawn(serve(arrival, self.host.clone(), self.drain.clone()));
+                        // One at a time, and between two of them whoever is ready.
+                        yield_now().await;
                     }
                     None => break,
                 },
