@@ -16,9 +16,10 @@ use tokio::task::yield_now;
 
 use super::executor::Arrived;
 
-/// Bytes that are read in one turn, at least and at most.
+/// Bytes that are read in one turn: at first, at least and at most.
+const FIRST: usize = 8 * 1024;
 const SHORT: usize = 512;
-const LONG: usize = 8 * 1024;
+const LONG: usize = 32 * 1024;
 /// Calls that one turn should not have many more of: about a tenth of a millisecond of work.
 const CALLS: usize = 16;
 
@@ -61,7 +62,7 @@ impl Wake for Pause {
 impl<IO: AsyncRead> InTurns<IO> {
     /// A connection by which calls arrive there.
     pub(super) fn new(io: IO, arrived: Arrived) -> Self {
-        Self { io: io.take(LONG as u64), turn: LONG, arrived, begun: 0, pause: None }
+        Self { io: io.take(FIRST as u64), turn: FIRST, arrived, begun: 0, pause: None }
     }
 
     fn begin_turn(&mut self) {
@@ -172,7 +173,7 @@ mod tests {
     #[tokio::test]
     async fn a_turn_is_over_however_often_more_is_asked_for() {
         let (mut endless, mut bytes) =
-            (InTurns::new(tokio::io::repeat(1), Arrived::default()), vec![0; LONG]);
+            (InTurns::new(tokio::io::repeat(1), Arrived::default()), vec![0; FIRST]);
         endless.read_exact(&mut bytes).await.expect("more bytes");
         for _ in 0..3 {
             assert!(try_to_read(&mut endless, &mut bytes).await.is_pending());
