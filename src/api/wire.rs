@@ -29,6 +29,10 @@ pub(super) mod service {
 const LENGTH_DELIMITED: u8 = 2;
 const CONTINUED: u8 = 1 << 7;
 
+/// Most bytes of the numbers of a message: eight of a tag and up to ten bytes, and three durations of
+/// a tag, a length, seconds and nanoseconds.
+const MOST_BYTES: usize = 8 * 11 + 3 * (2 + 11 + 6);
+
 /// Bytes that most answers fit into.
 const USUAL: usize = 192;
 
@@ -73,62 +77,74 @@ impl Written {
 
     /// The fields of `CheckResponse`.
     fn push_response(&mut self, verdict: &Verdict) {
-        let deciding = Facts::of(verdict.deciding());
-        self.number(1, verdict.is_allowed().into());
-        self.number(2, deciding.current_count);
-        self.number(3, deciding.ttl_seconds);
-        self.number(4, deciding.limit);
-        self.number(5, deciding.remaining);
-        self.duration(6, deciding.retry_after);
-        self.duration(7, Some(deciding.reset_after));
-        self.text(8, deciding.rule);
-        self.number(9, enumerator(deciding.algorithm));
-        self.number(10, enumerator(deciding.source));
-        self.duration(11, deciding.delay);
+        let deciding = verdict.deciding();
+        let facts = Facts::of(deciding);
+        self.numbers(|numbers| {
+            numbers.number(1, verdict.is_allowed().into());
+            numbers.number(2, facts.current_count);
+            numbers.number(3, facts.ttl_seconds);
+            numbers.number(4, facts.limit);
+            numbers.number(5, facts.remaining);
+            numbers.duration(6, facts.retry_after);
+            numbers.duration(7, Some(facts.reset_after));
+        });
+        self.text(8, facts.rule);
+        self.numbers(|numbers| {
+            numbers.number(9, enumerator(facts.algorithm));
+            numbers.number(10, enumerator(facts.source));
+            numbers.duration(11, facts.delay);
+        });
         for decided in &verdict.decisions {
-            self.message(12, |written| written.push_decision(&Facts::of(decided)));
+            if std::ptr::eq(decided, deciding) {
+                self.message(12, |written| written.push_decision(&facts));
+            } else {
+                self.message(12, |written| written.push_decision(&Facts::of(decided)));
+            }
         }
-        self.number(13, enumerator(deciding.reason));
+        self.number(13, enumerator(facts.reason));
     }
 
     /// The fields of `RuleDecision`.
     fn push_decision(&mut self, facts: &Facts<'_>) {
         self.text(1, facts.rule);
-        self.number(2, enumerator(facts.algorithm));
-        self.number(3, facts.allowed.into());
-        self.number(4, facts.current_count);
-        self.number(5, facts.ttl_seconds);
-        self.number(6, facts.limit);
-        self.number(7, facts.remaining);
-        self.duration(8, facts.retry_after);
-        self.duration(9, Some(facts.reset_after));
-        self.duration(10, facts.delay);
-        self.number(11, enumerator(facts.reason));
-        self.number(12, facts.shadow.into());
-    }
-
-    /// `google.protobuf.Duration`.
-    fn duration(&mut self, field: u8, span: Option<Span>) {
-        let Some(span) = span else { return };
-        self.message(field, |written| {
-            written.number(1, span.as_micros() / 1_000_000);
-            written.number(2, span.as_micros() % 1_000_000 * 1_000);
+        self.numbers(|numbers| {
+            numbers.number(2, enumerator(facts.algorithm));
+            numbers.number(3, facts.allowed.into());
+            numbers.number(4, facts.current_count);
+            numbers.number(5, facts.ttl_seconds);
+            numbers.number(6, facts.limit);
+            numbers.number(7, facts.remaining);
+            numbers.duration(8, facts.retry_after);
+            numbers.duration(9, Some(facts.reset_after));
+            numbers.duration(10, facts.delay);
+            numbers.number(11, enumerator(facts.reason));
+            numbers.number(12, facts.shadow.into());
         });
     }
 
-    /// A field that is left out at its default, as proto3 has it.
     fn number(&mut self, field: u8, value: u64) {
-        const VARINT: u8 = 0;
-        if value != 0 {
-            self.0.push(field << 3 | VARINT);
-            self.varint(value);
-        }
+        self.numbers(|numbers| numbers.number(field, value));
+    }
+
+    /// Fields that have but so many bytes together: they are written without a look at the room
+    /// that there is.
+    #[inline]
+    fn numbers(&mut self, write: impl FnOnce(&mut Numbers<'_>)) {
+        let start = self.0.len();
+        self.0.extend_from_slice(&[0; MOST_BYTES]);
+        let room = self.0[start..].first_chunk_mut().expect("as many bytes");
+        let mut numbers = Numbers { bytes: room, len: 0 };
+        write(&mut numbers);
+        let len = numbers.len;
+        self.0.truncate(start + len);
     }
 
     fn text(&mut self, field: u8, text: &str) {
         if !text.is_empty() {
-            self.0.push(field << 3 | LENGTH_DELIMITED);
-            self.varint(text.len() as u64);
+            self.numbers(|numbers| {
+                numbers.push(field << 3 | LENGTH_DELIMITED);
+                numbers.varint(text.len() as u64);
+            });
             self.0.extend_from_slice(text.as_bytes());
         }
     }
@@ -150,13 +166,50 @@ impl Written {
         }
         self.0[at] = length.to_le_bytes()[0];
     }
+}
 
+/// Room for the fields of a message, all but texts and messages.
+struct Numbers<'a> {
+    bytes: &'a mut [u8; MOST_BYTES],
+    len: usize,
+}
+
+impl Numbers<'_> {
+    /// A field that is left out at its default, as proto3 has it.
+    #[inline]
+    fn number(&mut self, field: u8, value: u64) {
+        const VARINT: u8 = 0;
+        if value != 0 {
+            self.push(field << 3 | VARINT);
+            self.varint(value);
+        }
+    }
+
+    /// `google.protobuf.Duration`: shorter than what a length of one byte can tell.
+    #[inline]
+    fn duration(&mut self, field: u8, span: Option<Span>) {
+        let Some(span) = span else { return };
+        self.push(field << 3 | LENGTH_DELIMITED);
+        let length_at = self.len;
+        self.push(0);
+        self.number(1, span.as_micros() / 1_000_000);
+        self.number(2, span.as_micros() % 1_000_000 * 1_000);
+        self.bytes[length_at] = (self.len - length_at - 1).to_le_bytes()[0];
+    }
+
+    #[inline]
     fn varint(&mut self, mut value: u64) {
         while value >= CONTINUED.into() {
-            self.0.push(value.to_le_bytes()[0] | CONTINUED);
+            self.push(value.to_le_bytes()[0] | CONTINUED);
             value >>= 7;
         }
-        self.0.push(value.to_le_bytes()[0]);
+        self.push(value.to_le_bytes()[0]);
+    }
+
+    #[inline]
+    fn push(&mut self, byte: u8) {
+        self.bytes[self.len] = byte;
+        self.len += 1;
     }
 }
 
