@@ -127,8 +127,7 @@ impl Limiter {
     ) -> Result<Verdict, CheckError> {
         let snapshot = self.snapshot.load();
         let matches = snapshot.rules.matching(request);
-        if let Some(decided) = self.decide_at_once(&matches, request, deadline) {
-            snapshot.meters[decided.position].count(&decided, &self.metrics);
+        if let Some(decided) = self.decide_at_once(&snapshot, &matches, request, deadline) {
             return Ok(Verdict::of(decided));
         }
         let decisions = match self.remembered(&matches, request, snapshot.revision) {
@@ -143,6 +142,23 @@ impl Limiter {
             snapshot.meters[decided.position].count(decided, &self.metrics);
         }
         Ok(Verdict::fold(decisions))
+    }
+
+    /// The same where nothing is to be waited for and the request meets one rule: `tell` is given
+    /// the verdict where it stands. What is not decided by this is for [`Limiter::check`].
+    pub fn check_at_once<T>(
+        &self,
+        request: &Request<'_>,
+        deadline: Deadline,
+        tell: impl FnOnce(&Verdict) -> T,
+    ) -> Option<T> {
+        if !self.store.decides_at_once() {
+            return None;
+        }
+        let snapshot = self.snapshot.load();
+        let matches = snapshot.rules.matching(request);
+        let decided = self.decide_at_once(&snapshot, &matches, request, deadline)?;
+        Some(tell(&Verdict::of(decided)))
     }
 
     /// Puts other rules in force, all at once, and returns their revision. States that are there
@@ -231,6 +247,7 @@ impl Limiter {
     /// case, without what others may need.
     fn decide_at_once(
         &self,
+        snapshot: &Snapshot,
         matches: &[Match<'_>],
         request: &Request<'_>,
         deadline: Deadline,
@@ -238,7 +255,9 @@ impl Limiter {
         let [found] = matches else { return None };
         let RuleHit { hit, .. } = hit(found, request)?;
         let decision = self.store.check_at_once(&hit, intent(request), deadline)?;
-        Some(RuleDecision::new(found, decision, Source::Store))
+        let decided = RuleDecision::new(found, decision, Source::Store);
+        snapshot.meters[decided.position].count(&decided, &self.metrics);
+        Some(decided)
     }
 
     /// Are the hits in several places?

@@ -31,7 +31,9 @@ impl Key {
     /// alone, which no value is encoded as.
     pub(super) fn of_rule<'a>(name: &str, values: impl Iterator<Item = Option<&'a str>>) -> Self {
         let mut text = Text::new();
-        push_encoded(&mut text, name);
+        if !name.is_empty() {
+            push_encoded(&mut text, name);
+        }
         text.push(b':');
         let id_at = text.len();
         for (position, value) in values.enumerate() {

@@ -88,24 +88,28 @@ impl RuleSet {
 
     /// The rules that `request` meets; the default rule where no other is enforced.
     pub fn matching(&self, request: &Request<'_>) -> Matches<'_> {
-        let of_default = || Match::new(0, &self.default, request);
-        if self.named.is_empty() {
-            return Matches::from_iter([of_default()]);
+        let mut matches = Matches::new();
+        if !self.named.is_empty() {
+            self.match_named(request, &mut matches);
         }
+        if matches.iter().all(|other| other.rule.mode == Mode::Shadow) {
+            matches.push(Match::new(0, &self.default, request));
+        }
+        matches
+    }
+
+    fn match_named<'a>(&'a self, request: &Request<'_>, matches: &mut Matches<'a>) {
         let looked_up =
             self.by_value.iter().filter_map(|(part, by_value)| by_value.get(part.of(request)?));
         let mut candidates: SmallVec<[usize; 8]> =
             looked_up.flatten().chain(&self.others).copied().collect();
         candidates.sort_unstable();
         let rules = candidates.into_iter().map(|index| (index + 1, &self.named[index]));
-        let mut matches: Matches<'_> = rules
-            .filter(|(_, rule)| rule.matcher.fit(request).is_some())
-            .map(|(position, rule)| Match::new(position, rule, request))
-            .collect();
-        if matches.iter().all(|other| other.rule.mode == Mode::Shadow) {
-            matches.push(of_default());
+        for (position, rule) in rules {
+            if rule.matcher.fit(request).is_some() {
+                matches.push(Match::new(position, rule, request));
+            }
         }
-        matches
     }
 
     /// The most rules that one request may meet, at a guess from above.
