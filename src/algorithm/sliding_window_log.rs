@@ -19,9 +19,8 @@ const MAX_WRITTEN: u64 = 10_000;
 /// The log, oldest entries first. Units of the same millisecond share a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
+    /// Before the first entry stands a run of the epoch, for those that were dropped.
     runs: VecDeque<Run>,
-    /// Entries that have been dropped from the front.
-    dropped: u64,
     expires_at: Timestamp,
 }
 
@@ -33,19 +32,53 @@ struct Run {
     upto: u64,
 }
 
+impl Run {
+    const DROPPED: Self = Self { at_ms: 0, upto: 0 };
+}
+
 impl State {
     pub(super) fn expires_at(&self) -> Timestamp {
         self.expires_at
     }
 
-    /// Runs after `millis` start at this index.
+    /// Runs after `millis` start at this index: nearly always behind the last one, or before the
+    /// first entry.
     fn after(&self, millis: u64) -> usize {
-        self.runs.partition_point(|run| run.at_ms <= millis)
+        if self.runs.back().is_none_or(|last| last.at_ms <= millis) {
+            self.runs.len()
+        } else if self.runs.get(1).is_some_and(|first| first.at_ms > millis) {
+            1
+        } else {
+            self.runs.partition_point(|run| run.at_ms <= millis)
+        }
+    }
+
+    /// The first run at index `first` or behind it up to which there are so many entries.
+    fn reaching(&self, first: usize, entries: u64) -> &Run {
+        let run = &self.runs[first];
+        if run.upto >= entries {
+            return run;
+        }
+        &self.runs[self.runs.partition_point(|run| run.upto < entries)]
+    }
+
+    /// The index of the entries of this millisecond, if there are any.
+    fn run_of(&self, at_ms: u64) -> Option<usize> {
+        let last = self.after(at_ms).checked_sub(1)?;
+        (last > 0 && self.runs[last].at_ms == at_ms).then_some(last)
     }
 
     /// Entries in the runs before index `end`.
     fn upto(&self, end: usize) -> u64 {
-        end.checked_sub(1).map_or(self.dropped, |last| self.runs[last].upto)
+        end.checked_sub(1).map_or(0, |last| self.runs[last].upto)
+    }
+
+    /// Drops the runs before index `end`.
+    fn drop_before(&mut self, end: usize) {
+        if end > 1 {
+            self.runs.drain(..end - 1);
+            self.runs[0].at_ms = Run::DROPPED.at_ms;
+        }
     }
 }
 
@@ -65,8 +98,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let most = limit.units().min(MAX_WRITTEN);
     let outcome = Outcome::of(cost, available.min(most), most, || {
         let surplus = count + cost.units() - limit.units();
-        let last_to_leave = state.runs.partition_point(|run| run.upto < gone + surplus);
-        leaves_after(state.runs[last_to_leave].at_ms)
+        leaves_after(state.reaching(first, gone + surplus).at_ms)
     });
     let taken = outcome.taken(cost);
     Decision {
@@ -96,8 +128,7 @@ pub(super) fn commit(
     decision: &Decision,
 ) {
     let (first, _) = live(state, limit, now);
-    state.dropped = state.upto(first);
-    state.runs.drain(..first);
+    state.drop_before(first);
     if decision.is_allowed() && cost != Cost::NONE {
         write(state, now.as_millis(), cost.units());
     }
@@ -115,11 +146,8 @@ pub(super) fn give_back(
     taken: &Decision,
 ) {
     let at_ms = taken.at.as_millis();
-    let end = state.after(at_ms);
-    let Some(last) = end.checked_sub(1).filter(|last| state.runs[*last].at_ms == at_ms) else {
-        return;
-    };
-    let entries = state.upto(end) - state.upto(last);
+    let Some(last) = state.run_of(at_ms) else { return };
+    let entries = state.upto(last + 1) - state.upto(last);
     let units = entries.min(cost.units()).min(MAX_WRITTEN);
     for run in state.runs.range_mut(last..) {
         run.upto -= units;
@@ -127,7 +155,7 @@ pub(super) fn give_back(
     if units == entries {
         state.runs.remove(last);
     }
-    if state.runs.is_empty() {
+    if state.runs.len() == 1 {
         *state = State::default();
     }
 }
@@ -135,20 +163,19 @@ pub(super) fn give_back(
 /// The runs that count at `now`, as a range of indices.
 fn live(state: &State, limit: &Limit, now: Timestamp) -> (usize, usize) {
     let gone_ms = now.as_millis().checked_sub(limit.window().as_millis());
-    let first = gone_ms.map_or(0, |gone_ms| state.after(gone_ms));
-    (first, state.after(now.as_millis()))
+    (state.after(gone_ms.unwrap_or_default()), state.after(now.as_millis()))
 }
 
 /// Adds `units` entries at `at_ms`, which is nearly always the end of the log.
 fn write(state: &mut State, at_ms: u64, units: u64) {
-    let end = state.after(at_ms);
-    let joins_last = end.checked_sub(1).is_some_and(|last| state.runs[last].at_ms == at_ms);
-    let start = if joins_last {
-        end - 1
-    } else {
+    if state.runs.is_empty() {
+        state.runs.push_back(Run::DROPPED);
+    }
+    let start = state.run_of(at_ms).unwrap_or_else(|| {
+        let end = state.after(at_ms);
         state.runs.insert(end, Run { at_ms, upto: state.upto(end) });
         end
-    };
+    });
     for run in state.runs.range_mut(start..) {
         run.upto += units;
     }
