@@ -81,7 +81,7 @@ local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
   local ahead, part, at = ahead_of(state, limit, now)
   ahead, part = later(ahead, part, limit, cost)
-  remember(state.key, now, decision.reset_after, 'gcra %.0f %.0f %.0f %.0f %.0f',
+  remember(state.key, at, decision.reset_after, 'gcra %.0f %.0f %.0f %.0f %.0f',
     at + ahead, part, at, limit.units, limit.window)
 end
 
@@ -96,7 +96,7 @@ local function give_back(state, limit, now, cost, taken)
     return
   end
   ahead, part = earlier(ahead, part, limit, whole, rest)
-  remember(state.key, now, ahead + (part > 0 and 1 or 0), 'gcra %.0f %.0f %.0f %.0f %.0f',
+  remember(state.key, at, ahead + (part > 0 and 1 or 0), 'gcra %.0f %.0f %.0f %.0f %.0f',
     at + ahead, part, at, limit.units, limit.window)
 end
 

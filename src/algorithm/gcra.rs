@@ -10,55 +10,42 @@
 //!
 //! **Source:** ITU-T I.371 (2004), section 5.4.1, the virtual scheduling algorithm.
 
-use std::num::NonZeroU32;
-
 use super::limit::divide;
-use super::{Cost, Decision, Limit, Outcome, is_from_the_future, time_to_live};
+use super::{Cost, Decision, Limit, MARGIN, NEVER, Outcome, is_from_the_future, kept};
 use crate::clock::{Span, Timestamp};
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
 pub(super) const HAS_BURST: bool = true;
 pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
 
-/// The theoretical arrival time as it was last left. None yet: long ago.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State(Option<Arrival>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Arrival {
+/// The theoretical arrival time as it was last left. None yet: left in a time that does not come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
     tat: Timestamp,
-    /// Its part below a microsecond, in microseconds divided by the units of the rate: fewer than
-    /// those.
-    part: u32,
-    /// The rate: units per window, at most 10⁹.
-    units: NonZeroU32,
-    window: Span,
     at: Timestamp,
-    expires_at: Timestamp,
+    /// The rate: units per window.
+    window: Span,
+    units: u32,
+    /// The tat's part below a microsecond, in microseconds divided by the units of the rate: fewer
+    /// than those.
+    part: u32,
 }
 
-impl Arrival {
-    /// The tat that is so far ahead of `at`, at the rate of `limit`: always there, because units
-    /// are from 1 to 10⁹ and a part is below them.
-    fn new(
-        (ahead, part): (Span, u64),
-        at: Timestamp,
-        limit: &Limit,
-        expires_at: Timestamp,
-    ) -> Option<Self> {
-        let part = u32::try_from(part).ok()?;
-        let units = NonZeroU32::new(u32::try_from(limit.units()).ok()?)?;
-        Some(Self { tat: at + ahead, part, units, window: limit.window(), at, expires_at })
-    }
-
-    fn units(&self) -> u64 {
-        self.units.get().into()
+impl Default for State {
+    fn default() -> Self {
+        Self { tat: Timestamp::EPOCH, at: NEVER, window: Span::ZERO, units: 0, part: 0 }
     }
 }
 
 impl State {
+    /// The tat that is so far ahead of `at`, at the rate of `limit`.
+    fn new((ahead, part): (Span, u64), at: Timestamp, limit: &Limit) -> Self {
+        let (units, part) = (kept(limit.units()), kept(part));
+        Self { tat: at + ahead, at, window: limit.window(), units, part }
+    }
+
     pub(super) fn expires_at(&self) -> Timestamp {
-        self.0.map_or(Timestamp::EPOCH, |arrival| arrival.expires_at)
+        self.tat + MARGIN
     }
 }
 
@@ -104,9 +91,7 @@ pub(super) fn commit(
         return;
     }
     let (ahead, part, at) = ahead_of(state, limit, now);
-    let (ahead, part) = later(ahead, part, limit, cost.units());
-    let expires_at = time_to_live(now, decision.reset_after);
-    state.0 = Arrival::new((ahead, part), at, limit, expires_at);
+    *state = State::new(later(ahead, part, limit, cost.units()), at, limit);
 }
 
 /// Moves the tat back by what of the emission intervals is still ahead; see [`super::still_out`].
@@ -120,38 +105,37 @@ pub(super) fn give_back(
     let (ahead, part, at) = ahead_of(state, limit, now);
     let left = (taken.at + taken.reset_after).since(now);
     let (whole, rest) = limit.time_of(cost.units()).min((left, 0));
-    state.0 = None;
-    if (ahead, part) > (whole, rest) {
-        let (ahead, part) = earlier(ahead, part, limit, (whole, rest));
-        let expires_at = time_to_live(now, ahead + Span::from_micros(u64::from(part > 0)));
-        state.0 = Arrival::new((ahead, part), at, limit, expires_at);
-    }
+    *state = if (ahead, part) > (whole, rest) {
+        State::new(earlier(ahead, part, limit, (whole, rest)), at, limit)
+    } else {
+        State::default()
+    };
 }
 
 /// How far the tat is ahead of `now`, and the time that this is of.
 #[expect(clippy::inline_always, reason = "decided and committed at once, the state is read once")]
 #[inline(always)]
 fn ahead_of(state: &State, limit: &Limit, now: Timestamp) -> (Span, u64, Timestamp) {
-    let known = state.0.filter(|arrival| !is_from_the_future(arrival.at, now, limit));
-    let Some(arrival) = known else { return (Span::ZERO, 0, now) };
-    let (ahead, part) = at_this_rate(&arrival, limit).min(limit.time_of(limit.burst()));
-    let elapsed = now.since(arrival.at);
+    if is_from_the_future(state.at, now, limit) {
+        return (Span::ZERO, 0, now);
+    }
+    let (ahead, part) = at_this_rate(state, limit).min(limit.time_of_burst());
+    let elapsed = now.since(state.at);
     if elapsed > ahead {
         return (Span::ZERO, 0, now);
     }
-    (ahead - elapsed, part, arrival.at.max(now))
+    (ahead - elapsed, part, state.at.max(now))
 }
 
 /// How far the tat was ahead, at the rate of `limit`: as many units are in use at any rate.
 #[inline]
-fn at_this_rate(arrival: &Arrival, limit: &Limit) -> (Span, u64) {
-    let ahead = arrival.tat.since(arrival.at);
-    let part = u64::from(arrival.part);
-    if (arrival.units(), arrival.window) == (limit.units(), limit.window()) {
+fn at_this_rate(state: &State, limit: &Limit) -> (Span, u64) {
+    let ahead = state.tat.since(state.at);
+    let (units, part) = (u64::from(state.units), u64::from(state.part));
+    if (units, state.window) == (limit.units(), limit.window()) {
         return (ahead, part);
     }
-    let window = arrival.window.as_micros();
-    let (whole, rest) = divide(ahead.as_micros(), arrival.units(), part, window);
+    let (whole, rest) = divide(ahead.as_micros(), units, part, state.window.as_micros());
     limit.time_of((whole + u64::from(rest > 0)).min(limit.burst()))
 }
 

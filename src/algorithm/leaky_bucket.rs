@@ -3,30 +3,35 @@
 //! Never more than burst + limit × elapsed / window in any span. `delay` tells how long to hold a
 //! request back so that the outflow stays even: a queue without the queue.
 
-use super::{Cost, Decision, Limit, Outcome, is_from_the_future, still_out, time_to_live};
+use super::{
+    Cost, Decision, Limit, NEVER, Outcome, is_from_the_future, kept, still_out, time_to_live,
+};
 use crate::clock::Timestamp;
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
 pub(super) const HAS_BURST: bool = true;
 pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
 
-/// The meter as it was last left. None yet: empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State(Option<Meter>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Meter {
-    level: u64,
+/// The meter as it was last left. None yet, or empty: left in a time that does not come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
     /// The part of the topmost unit that has leaked, in units divided by the window's
     /// microseconds.
     part: u64,
     at: Timestamp,
     expires_at: Timestamp,
+    level: u32,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { part: 0, at: NEVER, expires_at: Timestamp::EPOCH, level: 0 }
+    }
 }
 
 impl State {
     pub(super) fn expires_at(&self) -> Timestamp {
-        self.0.map_or(Timestamp::EPOCH, |meter| meter.expires_at)
+        self.expires_at
     }
 }
 
@@ -66,7 +71,7 @@ pub(super) fn commit(
     }
     let (level, part, at) = leaked(state, limit, now);
     let expires_at = time_to_live(now, decision.reset_after);
-    state.0 = Some(Meter { level: level + cost.units(), part, at, expires_at });
+    *state = State { level: kept(level + cost.units()), part, at, expires_at };
 }
 
 /// Takes the units out that have not leaked yet.
@@ -82,21 +87,24 @@ pub(super) fn give_back(
     let window = limit.window().as_micros();
     let level = level.saturating_sub(units + (part + rest) / window);
     let part = (part + rest) % window;
-    state.0 = (level > 0).then(|| {
+    *state = if level > 0 {
         let until_empty = limit.time_for(level, part);
-        Meter { level, part, at, expires_at: time_to_live(now, until_empty) }
-    });
+        State { level: kept(level), part, at, expires_at: time_to_live(now, until_empty) }
+    } else {
+        State::default()
+    };
 }
 
 /// The level at `now`, the part of its topmost unit that has leaked, and the time that they are
 /// of. A level above the burst, which a rule that was changed may leave, counts as the burst.
 #[inline]
 fn leaked(state: &State, limit: &Limit, now: Timestamp) -> (u64, u64, Timestamp) {
-    let known = state.0.filter(|meter| !is_from_the_future(meter.at, now, limit));
-    let Some(meter) = known else { return (0, 0, now) };
-    let elapsed = now.since(meter.at).min(limit.fill_time());
-    let part = meter.part.min(limit.window().as_micros() - 1);
+    if is_from_the_future(state.at, now, limit) {
+        return (0, 0, now);
+    }
+    let elapsed = now.since(state.at).min(limit.fill_time());
+    let part = state.part.min(limit.window().as_micros() - 1);
     let (gone, part) = limit.units_in(elapsed, part);
-    let level = meter.level.min(limit.burst()).saturating_sub(gone);
-    (level, if level == 0 { 0 } else { part }, meter.at.max(now))
+    let level = limit.burst().min(state.level.into()).saturating_sub(gone);
+    (level, if level == 0 { 0 } else { part }, state.at.max(now))
 }

@@ -138,13 +138,18 @@ impl Limit {
         self.time_for(self.burst(), 0)
     }
 
+    /// The time that a whole burst takes, as [`Limit::time_of`] tells it.
+    pub(super) fn time_of_burst(&self) -> (Span, u64) {
+        (self.times.burst, self.times.burst_part.into())
+    }
+
     /// The time that `units` take: whole microseconds, and the part below in microseconds divided
     /// by the units per window.
     pub(super) fn time_of(&self, units: u64) -> (Span, u64) {
         if units == 1 {
             (self.times.unit, self.times.unit_part.into())
         } else if units == self.burst() {
-            (self.times.burst, self.times.burst_part.into())
+            self.time_of_burst()
         } else {
             let (whole, part) = divide(units, self.window.as_micros(), 0, self.units());
             (Span::from_micros(whole), part)

@@ -214,18 +214,28 @@ registry! {
     gcra                   Gcra                 "gcra"                   ["GCRA"];
 }
 
+/// When a state was left that there never was: in a time that does not come.
+const NEVER: Timestamp = Timestamp::from_micros(u64::MAX);
+
+/// Units within the bounds of a limit, as a state keeps them.
+fn kept(units: u64) -> u32 {
+    u32::try_from(units).expect("a limit has at most 10⁹ units")
+}
+
 /// Is a state of `at` from a clock that has jumped back since? It counts as none then, so that
 /// nobody is blocked for longer than a window: at most one extra refill.
 fn is_from_the_future(at: Timestamp, now: Timestamp, limit: &Limit) -> bool {
     at > now + limit.window()
 }
 
+/// How much longer than it makes a difference a state lives.
+const MARGIN: Span = Span::from_millis(1_000);
+
 /// From when on a state that is `spent` after some time makes no difference, with a margin and in
 /// whole milliseconds like the expiry of a Redis key.
 fn time_to_live(now: Timestamp, spent_after: Span) -> Timestamp {
-    const MARGIN_MS: u64 = 1_000;
-    let millis = now.as_millis() + spent_after.as_micros().div_ceil(1_000) + MARGIN_MS;
-    Timestamp::from_millis(millis)
+    let millis = now.as_millis() + spent_after.as_micros().div_ceil(1_000);
+    Timestamp::from_millis(millis) + MARGIN
 }
 
 /// What of a taken `cost` may still be out at `now`: units, and the part of one in units divided by
@@ -262,6 +272,6 @@ mod tests {
 
     #[test]
     fn a_state_is_small() {
-        assert!(size_of::<State>() <= 48, "{} bytes", size_of::<State>());
+        assert!(size_of::<State>() <= 40, "{} bytes", size_of::<State>());
     }
 }

@@ -3,29 +3,34 @@
 //! Never more than burst + limit × elapsed / window in any span. Parts of a token are kept, so
 //! that no rate is ever rounded.
 
-use super::{Cost, Decision, Limit, Outcome, is_from_the_future, still_out, time_to_live};
+use super::{
+    Cost, Decision, Limit, NEVER, Outcome, is_from_the_future, kept, still_out, time_to_live,
+};
 use crate::clock::{Span, Timestamp};
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
 pub(super) const HAS_BURST: bool = true;
 pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
 
-/// The bucket as it was last left. None yet: full.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State(Option<Bucket>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Bucket {
-    tokens: u64,
+/// The bucket as it was last left. None yet, or full: left in a time that does not come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
     /// The part of the next token, in tokens divided by the window's microseconds.
     part: u64,
     at: Timestamp,
     expires_at: Timestamp,
+    tokens: u32,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { part: 0, at: NEVER, expires_at: Timestamp::EPOCH, tokens: 0 }
+    }
 }
 
 impl State {
     pub(super) fn expires_at(&self) -> Timestamp {
-        self.0.map_or(Timestamp::EPOCH, |bucket| bucket.expires_at)
+        self.expires_at
     }
 }
 
@@ -64,7 +69,7 @@ pub(super) fn commit(
     }
     let (tokens, part, at) = refilled(state, limit, now);
     let expires_at = time_to_live(now, decision.reset_after);
-    state.0 = Some(Bucket { tokens: tokens - cost.units(), part, at, expires_at });
+    *state = State { tokens: kept(tokens - cost.units()), part, at, expires_at };
 }
 
 /// Puts the tokens back that are still out.
@@ -80,21 +85,24 @@ pub(super) fn give_back(
     let window = limit.window().as_micros();
     let tokens = tokens + units + (part + rest) / window;
     let part = (part + rest) % window;
-    state.0 = (tokens < limit.burst()).then(|| {
+    *state = if tokens < limit.burst() {
         let until_full = limit.time_for(limit.burst() - tokens, part);
-        Bucket { tokens, part, at, expires_at: time_to_live(now, until_full) }
-    });
+        State { tokens: kept(tokens), part, at, expires_at: time_to_live(now, until_full) }
+    } else {
+        State::default()
+    };
 }
 
 /// The tokens at `now`, the part of the next one, and the time that they are of.
 #[inline]
 fn refilled(state: &State, limit: &Limit, now: Timestamp) -> (u64, u64, Timestamp) {
-    let known = state.0.filter(|bucket| !is_from_the_future(bucket.at, now, limit));
-    let Some(bucket) = known else { return (limit.burst(), 0, now) };
-    let elapsed = now.since(bucket.at).min(limit.fill_time());
-    let part = bucket.part.min(limit.window().as_micros() - 1);
+    if is_from_the_future(state.at, now, limit) {
+        return (limit.burst(), 0, now);
+    }
+    let elapsed = now.since(state.at).min(limit.fill_time());
+    let part = state.part.min(limit.window().as_micros() - 1);
     let (gained, part) = limit.units_in(elapsed, part);
-    let tokens = bucket.tokens.saturating_add(gained);
+    let tokens = gained.saturating_add(state.tokens.into());
     let (tokens, part) = if tokens >= limit.burst() { (limit.burst(), 0) } else { (tokens, part) };
-    (tokens, part, bucket.at.max(now))
+    (tokens, part, state.at.max(now))
 }

@@ -6,7 +6,7 @@
 mod shard;
 mod slots;
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -162,7 +162,7 @@ impl MemoryStore {
     }
 
     fn place(&self, hit: &Hit<'_>) -> Place {
-        let hash = self.hasher.hash_one(hit.key.as_bytes());
+        let hash = hash_of(&self.hasher, hit.key.as_bytes());
         // A shard's table takes the low bits and the very top ones; a product takes less time than
         // a remainder.
         let middle = hash >> 24 & 0xffff_ffff;
@@ -177,6 +177,13 @@ impl MemoryStore {
         wanted.dedup();
         wanted.into_iter().map(|shard| (shard, lock(&self.shards[shard]))).collect()
     }
+}
+
+/// Of the bytes alone: there is nothing behind them that they could run into.
+fn hash_of(hasher: &DefaultHashBuilder, key: &[u8]) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    hasher.write(key);
+    hasher.finish()
 }
 
 /// With their indices.

@@ -5,12 +5,12 @@
 //! [`CANDIDATES`] slots: an expired one, else the one that expires first, and an id at its limit
 //! only where all of them are. What is evicted while it is alive is counted; its id starts afresh.
 
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use compact_str::CompactString;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
+use super::hash_of;
 use super::slots::Slots;
 use crate::algorithm::{Decision, State};
 use crate::clock::{Seen, Span, Timestamp};
@@ -59,7 +59,9 @@ impl Moment {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Position(usize);
 
+/// On one cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Slot {
     /// Most keys are short: up to 24 bytes lie in the slot itself.
     key: CompactString,
@@ -67,9 +69,9 @@ struct Slot {
 }
 
 impl Slot {
-    /// As Redis does it: in whole milliseconds, and alive at the very last one.
+    /// As Redis does it: alive in the very last millisecond.
     fn is_expired(&self, time: Timestamp) -> bool {
-        time.as_millis() > self.state.expires_at().as_millis()
+        time >= self.state.expires_at() + Span::from_millis(1)
     }
 }
 
@@ -137,7 +139,7 @@ impl Shard {
         self.slots.push(Slot { key, state: State::None });
         let (slots, hasher) = (&self.slots, &self.hasher);
         self.index.insert_unique(hash, slot_number(position), |slot| {
-            hasher.hash_one(slots[usize::from(*slot)].key.as_bytes())
+            hash_of(hasher, slots[usize::from(*slot)].key.as_bytes())
         });
         self.metrics.memory_keys.inc();
         Position(position)
@@ -185,7 +187,7 @@ impl Shard {
     }
 
     fn entry_of(&mut self, position: usize) -> hashbrown::hash_table::OccupiedEntry<'_, u16> {
-        let hash = self.hasher.hash_one(self.slots[position].key.as_bytes());
+        let hash = hash_of(&self.hasher, self.slots[position].key.as_bytes());
         self.index
             .find_entry(hash, |slot| usize::from(*slot) == position)
             .expect("every slot is in the index")

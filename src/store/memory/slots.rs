@@ -6,8 +6,8 @@
 
 use std::ops::{Index, IndexMut};
 
-/// Items in one piece: with slots of 72 bytes just below 2 KiB, which allocators have.
-const PIECE: usize = 28;
+/// Items in one piece: with slots of 64 bytes 2 KiB, which allocators have.
+const PIECE: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Slots<T>(Vec<Piece<T>>);
@@ -44,8 +44,10 @@ impl<T> Slots<T> {
     }
 
     pub(super) fn mark(&mut self, position: usize, is_marked: bool) {
-        let marks = &mut self.0[position / PIECE].marks;
-        *marks = if is_marked { *marks | bit(position) } else { *marks & !bit(position) };
+        // Written only where it changes: other threads read it, too.
+        if is_marked != self.is_marked(position) {
+            self.0[position / PIECE].marks ^= bit(position);
+        }
     }
 
     /// Drops an item; the last one takes its place.
