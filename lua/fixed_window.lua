@@ -8,6 +8,11 @@ local function is_attempt(available, cost)
   return available == 0 and cost == 1
 end
 
+-- When a counter that begins at `now` is forgotten, in ms.
+local function end_of_life(limit, now)
+  return floor_millis(now) + limit.window / 1000
+end
+
 -- The state in Redis; without a key if the window of `now` is not among the declared ones.
 local function load(hit, now)
   local index = (now - now % hit.window) / hit.window
@@ -16,8 +21,8 @@ local function load(hit, now)
   local key = named and KEYS[hit.first_key + offset] or nil
   local value = key and read('GET', key)
   -- As Redis writes it: INCRBY takes nothing else.
-  local digits = type(value) == 'string' and (value:match('^[1-9]%d*$') or value:match('^0$'))
-  local count = digits and tonumber(digits)
+  local is_count = type(value) == 'string' and (value:find('^[1-9]%d*$') or value == '0')
+  local count = is_count and tonumber(value)
   if not count or count > 9007199254740000 then
     return { key = key, live = false, count = 0, ttl = hit.window }
   end
@@ -50,12 +55,11 @@ end
 local function commit(state, limit, now, cost, decision)
   local counted = decision.current_count - state.count
   if counted == 0 then return end
-  local expires_at = integer(floor_millis(now) + limit.window / 1000)
   if state.live then
     redis.call('INCRBY', state.key, integer(counted))
-    if state.endless then redis.call('PEXPIREAT', state.key, expires_at) end
+    if state.endless then redis.call('PEXPIREAT', state.key, integer(end_of_life(limit, now))) end
   else
-    redis.call('SET', state.key, integer(counted), 'PXAT', expires_at)
+    redis.call('SET', state.key, integer(counted), 'PXAT', integer(end_of_life(limit, now)))
   end
 end
 
@@ -68,7 +72,7 @@ local function give_back(state, limit, now, cost)
   end
   redis.call('SET', state.key, integer(count), 'KEEPTTL')
   if state.endless then
-    redis.call('PEXPIREAT', state.key, integer(floor_millis(now) + limit.window / 1000))
+    redis.call('PEXPIREAT', state.key, integer(end_of_life(limit, now)))
   end
 end
 
