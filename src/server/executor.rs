@@ -13,28 +13,44 @@ use std::task::{Context, Waker};
 use hyper::rt::Executor;
 
 /// Calls that have come by a connection and have not begun. Clones share them.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Arrived(Arc<Hall>);
 
-#[derive(Default)]
 struct Hall {
+    calls: CallsWait,
     waiting: Mutex<Vec<BoxedCall>>,
-    begun: AtomicUsize,
+    come: AtomicUsize,
+}
+
+/// Do calls wait for something outside of this process?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallsWait {
+    /// They are answered at once, with few exceptions.
+    Seldom,
+    /// Most wait, for Redis: each is a task from the start.
+    Usually,
 }
 
 type BoxedCall = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Arrived {
     fn execute(&self, call: F) {
-        self.waiting().push(Box::pin(call));
+        self.0.come.fetch_add(1, Ordering::Relaxed);
+        match self.0.calls {
+            CallsWait::Seldom => self.waiting().push(Box::pin(call)),
+            CallsWait::Usually => drop(tokio::spawn(call)),
+        }
     }
 }
 
 impl Arrived {
+    pub(super) fn new(calls: CallsWait) -> Self {
+        Self(Arc::new(Hall { calls, waiting: Mutex::default(), come: AtomicUsize::new(0) }))
+    }
+
     /// Begins all that have come; those that have to wait go on as tasks. Has any come?
     pub(super) fn begin(&self) -> bool {
         let calls = std::mem::take(&mut *self.waiting());
-        self.0.begun.fetch_add(calls.len(), Ordering::Relaxed);
         let any = !calls.is_empty();
         // As a task it is polled once more, and says then who is to be woken.
         let mut nobody = Context::from_waker(Waker::noop());
@@ -46,9 +62,9 @@ impl Arrived {
         any
     }
 
-    /// How many have begun so far.
-    pub(super) fn begun(&self) -> usize {
-        self.0.begun.load(Ordering::Relaxed)
+    /// How many have come so far.
+    pub(super) fn count(&self) -> usize {
+        self.0.come.load(Ordering::Relaxed)
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<BoxedCall>> {
@@ -70,7 +86,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_need_not_wait_is_answered_at_once_and_others_later() {
-        let arrived = Arrived::default();
+        let arrived = Arrived::new(CallsWait::Seldom);
         assert!(!arrived.begin(), "nobody has come");
         let (answer, answered) = oneshot::channel();
         arrived.execute(async { answer.send(1).expect("somebody who waits") });
@@ -80,7 +96,7 @@ mod tests {
             echo.send(asked.await.expect("a question")).expect("somebody who waits");
         });
         assert!(arrived.begin());
-        assert_eq!(arrived.begun(), 2);
+        assert_eq!(arrived.count(), 2);
         assert_eq!(answered.await, Ok(1));
         assert!(echoed.try_recv().is_err(), "it has not been asked");
         question.send(2).expect("somebody who asks");

@@ -20,7 +20,7 @@ use tracing::debug;
 use super::Flag;
 use super::calls::{Calls, Way};
 use super::connection::Connection;
-use super::executor::Arrived;
+use super::executor::{Arrived, CallsWait};
 use super::farewell::Spoken;
 use super::life::{Life, Stage};
 use super::services::Services;
@@ -47,6 +47,7 @@ pub(super) struct Host {
     settings: ConnectionSettings,
     metrics: Arc<Metrics>,
     clock: SystemClock,
+    calls: CallsWait,
     tls: Option<Tls>,
 }
 
@@ -66,13 +67,19 @@ impl Host {
     ) -> Self {
         let router = services.prepare().into_axum_router();
         let (metrics, clock) = (Arc::clone(metrics), SystemClock::new());
-        Self { protocol: Protocol::Grpc, router, settings, metrics, clock, tls: None }
+        let calls = CallsWait::Seldom;
+        Self { protocol: Protocol::Grpc, router, settings, metrics, clock, calls, tls: None }
     }
 
     /// The same, encrypted where it comes by TCP. Who may open a socket file is a matter of its
     /// permissions, and nobody listens in between.
     pub(super) fn encrypted(self, tls: Option<Tls>) -> Self {
         Self { tls, ..self }
+    }
+
+    /// The same for calls of this kind.
+    pub(super) fn where_calls(self, calls: CallsWait) -> Self {
+        Self { calls, ..self }
     }
 
     /// Answers HTTP, otherwise like this one.
@@ -146,7 +153,7 @@ impl Host {
             hello: self.settings.request_time,
             farewell: None,
             way,
-            arrived: Arrived::default(),
+            arrived: Arrived::new(self.calls),
             stage,
         };
         let connection = InTurns::new(connection, life.arrived.clone());

@@ -36,6 +36,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
+use self::executor::CallsWait;
 use self::front::{Front, Size};
 use self::health::HealthReports;
 use self::host::Host;
@@ -134,7 +135,7 @@ impl Server {
         let auth = self.auth_over_http();
         let pages = api::http::router(checks, auth.as_ref(), health.ready());
         let grpc = Host::grpc(services, self.settings.connection, &self.metrics);
-        let grpc = grpc.encrypted(self.settings.tls.clone());
+        let grpc = grpc.encrypted(self.settings.tls.clone()).where_calls(self.calls());
         let http = grpc.http(pages);
         let listeners = self.grpc.len() + self.http.len();
         let Room { grpc: connections, http: http_connections, silent } =
@@ -174,6 +175,10 @@ impl Server {
             ),
         }
         Ok(())
+    }
+
+    fn calls(&self) -> CallsWait {
+        if self.limiter.store().decides_at_once() { CallsWait::Seldom } else { CallsWait::Usually }
     }
 
     /// Whom decisions over HTTP are for. There a handshake lets those pass who owe a certificate,

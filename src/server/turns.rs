@@ -29,8 +29,8 @@ pub(super) struct InTurns<IO> {
     /// Bytes that one turn has.
     turn: usize,
     arrived: Arrived,
-    /// Calls that had begun when this turn did.
-    begun: usize,
+    /// Calls that had come when this turn began.
+    come: usize,
     /// Between two turns.
     pause: Option<Arc<Pause>>,
 }
@@ -62,17 +62,17 @@ impl Wake for Pause {
 impl<IO: AsyncRead> InTurns<IO> {
     /// A connection by which calls arrive there.
     pub(super) fn new(io: IO, arrived: Arrived) -> Self {
-        Self { io: io.take(FIRST as u64), turn: FIRST, arrived, begun: 0, pause: None }
+        Self { io: io.take(FIRST as u64), turn: FIRST, arrived, come: 0, pause: None }
     }
 
     fn begin_turn(&mut self) {
-        self.begun = self.arrived.begun();
+        self.come = self.arrived.count();
         self.io.set_limit(self.turn as u64);
     }
 
     /// By the calls of a turn that was too short for all that has come.
     fn adapt(&mut self) {
-        match self.arrived.begun() - self.begun {
+        match self.arrived.count() - self.come {
             ..CALLS if self.turn < LONG => self.turn *= 2,
             CALLS.. if self.turn > SHORT => self.turn /= 2,
             _ => {}
@@ -150,12 +150,13 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     use super::*;
+    use crate::server::executor::CallsWait;
 
     #[tokio::test]
     async fn who_has_much_to_say_lets_others_in_between() {
         const TURNS: usize = 10;
         static OTHERS: AtomicUsize = AtomicUsize::new(0);
-        let mut endless = InTurns::new(tokio::io::repeat(1), Arrived::default());
+        let mut endless = InTurns::new(tokio::io::repeat(1), Arrived::new(CallsWait::Seldom));
         tokio::spawn(async {
             loop {
                 OTHERS.fetch_add(1, Ordering::Relaxed);
@@ -173,7 +174,7 @@ mod tests {
     #[tokio::test]
     async fn a_turn_is_over_however_often_more_is_asked_for() {
         let (mut endless, mut bytes) =
-            (InTurns::new(tokio::io::repeat(1), Arrived::default()), vec![0; FIRST]);
+            (InTurns::new(tokio::io::repeat(1), Arrived::new(CallsWait::Seldom)), vec![0; FIRST]);
         endless.read_exact(&mut bytes).await.expect("more bytes");
         for _ in 0..3 {
             assert!(try_to_read(&mut endless, &mut bytes).await.is_pending());
@@ -183,7 +184,7 @@ mod tests {
 
     #[tokio::test]
     async fn turns_of_many_calls_are_short() {
-        let (arrived, mut bytes) = (Arrived::default(), vec![0; LONG]);
+        let (arrived, mut bytes) = (Arrived::new(CallsWait::Seldom), vec![0; LONG]);
         let mut endless = InTurns::new(tokio::io::repeat(1), arrived.clone());
         for (calls, turn) in [(2 * CALLS, SHORT), (1, LONG)] {
             for _ in 0..10 {
@@ -199,7 +200,7 @@ mod tests {
     #[tokio::test]
     async fn who_says_little_at_a_time_does_not_wait() {
         let (mut client, server) = tokio::io::duplex(64);
-        let mut server = InTurns::new(server, Arrived::default());
+        let mut server = InTurns::new(server, Arrived::new(CallsWait::Seldom));
         let mut bytes = [0; 64];
         for _ in 0..3 * LONG / 64 {
             client.write_all(&bytes).await.expect("room");
