@@ -148,11 +148,16 @@ async fn a_deadline_that_is_over_counts_nothing_and_is_told() {
         up(&server).await;
         let mut client = server.client().await;
         let mut stream = Hurried::start(&mut client, "300m").await;
-        let mut passed = 0;
+        let (mut passed, mut cut_short) = (0, 0);
         let over = async || match stream.ask(request("alice")).await {
             Ok(count) => {
                 passed += 1;
                 assert_eq!(count, passed);
+                false
+            }
+            // In its last moments one may be on its way to Redis.
+            Err((Code::Unavailable, _)) => {
+                cut_short += 1;
                 false
             }
             Err((code, message)) => {
@@ -167,7 +172,8 @@ async fn a_deadline_that_is_over_counts_nothing_and_is_told() {
             assert_eq!(over.0, Code::DeadlineExceeded);
         }
         assert_eq!(server.metric_sum("rlaas_expired_total", &[]).await, 11);
-        assert_eq!(ambiguous(&server).await, 0);
+        assert!(cut_short <= 1, "{cut_short} were on their way when the deadline was over");
+        assert!(ambiguous(&server).await <= cut_short);
 
         // Of a single call this side seldom hears: it gives up at the next tick of its clock.
         let told = async || {
