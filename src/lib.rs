@@ -37,7 +37,7 @@
 //! | [`store`] | rules (key), algorithm, clock, metrics | all hits of a request in one atomic step |
 //! | [`limiter`] | store, rules, algorithm, clock, metrics | `Limiter::check`, the one decision function |
 //! | [`api`] | limiter, rules, algorithm, clock (spans), metrics | thin adapters: bytes ↔ request and verdict |
-//! | [`server`] | api, limiter, store (health), clock (jitter, certificates), metrics | bind → serve → drain; workers; connections; health |
+//! | [`server`] | api, limiter, store (health), clock (jitter, certificates), metrics | bind → serve → drain; workers; turns of connections; health |
 //! | [`config`] | the settings types of the rooms above | figment → settings that are valid; what changed |
 //! | [`cli`] | everything | one file or folder for each command |
 //!
@@ -45,6 +45,7 @@
 //!
 //! ```text
 //! client
+//!   │ 0 server/          in its connection's turn; calls that came together are begun together
 //!   │ 1 api/             v1.rs, http, envoy: bytes → request, or INVALID_ARGUMENT
 //!   │ 2 Limiter::check   rules snapshot → hits (pure, no lock); the deny cache may answer here
 //!   │ 3 store            memory: lock the shards in order, decide all, commit if all allow
@@ -70,7 +71,8 @@
 //! - **The breaker is where the servers are**, one for each, in `store/redis`: in a cluster the
 //!   limiter does not know which of them a key is on. What it lets fail is the limiter's to judge.
 //! - **Never twice.** A store call whose fate is unknown is not repeated.
-//! - **Everything has a limit**: keys, lengths, body size, streams, queues, waits.
+//! - **Everything has a limit**: keys, lengths, body size, streams, queues, waits, and the turn of a
+//!   connection: a flood holds up nobody else on its thread.
 
 pub mod algorithm;
 pub mod api;
