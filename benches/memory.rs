@@ -28,11 +28,10 @@ const DECISIONS: usize = 2_000_000;
 const KEYS: [usize; 3] = [1, 1_000, 1_000_000];
 
 fn main() {
-    let rows: Vec<(Algorithm, usize, usize)> = Algorithm::ALL
-        .iter()
-        .flat_map(|algorithm| KEYS.map(|keys| (*algorithm, keys, 1)))
-        .chain(Algorithm::ALL.iter().map(|algorithm| (*algorithm, 1_000, 2)))
-        .collect();
+    let of_all = |keys, threads| Algorithm::ALL.iter().map(move |one| (*one, keys, threads));
+    let alone = KEYS.into_iter().flat_map(|keys| of_all(keys, Threads::One));
+    let two = [Threads::SameKeys, Threads::OwnKeys].map(|threads| of_all(1_000, threads));
+    let rows: Vec<(Algorithm, usize, Threads)> = alone.chain(two.into_iter().flatten()).collect();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let wanted: Option<usize> = arguments.iter().find_map(|keys| keys.parse().ok());
     let only = arguments.iter().find_map(|name| Algorithm::from_name(name));
@@ -46,11 +45,35 @@ fn main() {
         let mut nanos: Vec<f64> = (0..RUNS).map(|_| bench.nanos(threads)).collect();
         nanos.sort_by(f64::total_cmp);
         let allocations = bench.allocations();
-        let (name, nanos) = (algorithm.name(), nanos[RUNS / 2]);
+        let (name, nanos, threads) = (algorithm.name(), nanos[RUNS / 2], threads.name());
         println!("| {name} | {keys} | {threads} | {nanos:.1} | {allocations:.3} |");
     }
     if wanted.is_none_or(|wanted| wanted == 1_000_000) {
         sweep();
+    }
+}
+
+/// How many decide, and on what.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Threads {
+    One,
+    /// Two on the same keys: what one has written travels to the core of the other.
+    SameKeys,
+    /// Two on a half of the keys each.
+    OwnKeys,
+}
+
+impl Threads {
+    fn count(self) -> usize {
+        if self == Self::One { 1 } else { 2 }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::One => "1",
+            Self::SameKeys => "2",
+            Self::OwnKeys => "2, own keys",
+        }
     }
 }
 
@@ -142,30 +165,34 @@ impl Bench {
         });
         let order = order.collect();
         let bench = Self { store, algorithm, limit, keys, order };
-        bench.run(bench.keys.len().max(100_000), 0);
+        bench.run(bench.keys.len().max(100_000), 0, None);
         bench
     }
 
     /// Nanoseconds of wall time for one decision, on as many threads.
-    fn nanos(&self, threads: usize) -> f64 {
+    fn nanos(&self, threads: Threads) -> f64 {
         let started = now();
         std::thread::scope(|scope| {
-            for thread in 0..threads {
-                scope.spawn(move || self.run(DECISIONS, thread * self.order.len() / threads));
+            for thread in 0..threads.count() {
+                let own = (threads == Threads::OwnKeys).then_some(thread);
+                let from = thread * self.order.len() / threads.count();
+                scope.spawn(move || self.run(DECISIONS, from, own));
             }
         });
-        started.elapsed().as_nanos() as f64 / (threads * DECISIONS) as f64
+        started.elapsed().as_nanos() as f64 / (threads.count() * DECISIONS) as f64
     }
 
     fn allocations(&self) -> f64 {
         const COUNTED: usize = 100_000;
-        let counted = allocation_counter::measure(|| self.run(COUNTED, 0));
+        let counted = allocation_counter::measure(|| self.run(COUNTED, 0, None));
         counted.count_total as f64 / COUNTED as f64
     }
 
-    fn run(&self, decisions: usize, from: usize) {
+    /// Decides on all keys in their order, or on every second one: the even or the odd ones.
+    fn run(&self, decisions: usize, from: usize, own: Option<usize>) {
         for step in 0..decisions {
             let key = self.order[(from + step) % self.order.len()] as usize;
+            let key = own.map_or(key, |own| key & !1 | own);
             let hit = Hit {
                 key: &self.keys[key],
                 algorithm: self.algorithm,
