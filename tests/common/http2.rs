@@ -20,6 +20,9 @@ pub const ACK: u8 = 0x1;
 pub const END_STREAM: u8 = 0x1;
 pub const END_HEADERS: u8 = 0x4;
 
+/// The setting of how many bytes of each answer may be on their way, until more is allowed.
+pub const INITIAL_WINDOW_SIZE: u16 = 0x4;
+
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rlaas::api::proto::GetConfigRequest;
+use prost::Message;
+use rlaas::api::proto::CheckResponse;
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::common::eventually;
-use super::common::process::{Rlaas, check};
+use super::common::http2::{
+    DATA, END_STREAM, Frame, GOAWAY, INITIAL_WINDOW_SIZE, RawHttp2, SETTINGS, message,
+};
+use super::common::process::{Rlaas, check, request};
 use super::common::redis::RedisServer;
 use super::load::{COUNTED, Client};
 
@@ -41,13 +45,63 @@ async fn follow(server: &Rlaas, drains: Arc<AtomicBool>) {
     });
 }
 
+/// A client that lets nothing of an answer but its headers be sent until it says so.
+struct Reserved(RawHttp2);
+
+impl Reserved {
+    /// Asks so many times for the crowd.
+    async fn ask(server: &Rlaas, calls: u32) -> Self {
+        const PATH: &str = "/ratelimit.v1.RateLimitService/Check";
+        let mut connection = RawHttp2::connect(server.grpc(), &[(INITIAL_WINDOW_SIZE, 0)]).await;
+        let question = message(&request("crowd").encode_to_vec());
+        for call in 0..calls {
+            let stream = 2 * call + 1;
+            connection.call(stream, PATH).await.expect("a server");
+            let question = Frame::new(DATA, END_STREAM, stream, question.clone());
+            connection.send(&question).await.expect("a server");
+        }
+        Self(connection)
+    }
+
+    async fn hear_farewell(&mut self) {
+        loop {
+            let frame = self.0.next().await.expect("a farewell");
+            assert_ne!(frame.kind, DATA, "there is no room for it");
+            if frame.kind == GOAWAY {
+                return;
+            }
+        }
+    }
+
+    /// Has everything sent, and hears it to the end; what was counted in each answer.
+    async fn hear_answers(mut self) -> Vec<i64> {
+        let [high, low] = INITIAL_WINDOW_SIZE.to_be_bytes();
+        let open = Frame::new(SETTINGS, 0, 0, [high, low, 0, 0, 0xff, 0xff]);
+        self.0.send(&open).await.expect("a server");
+        let mut counts = Vec::new();
+        while let Ok(answer) = self.0.next_of(DATA).await {
+            let answer = CheckResponse::decode(&answer.payload[5..]).expect("an answer");
+            assert!(answer.allowed);
+            counts.push(answer.current_count);
+        }
+        counts
+    }
+}
+
+/// How many of the crowd were counted.
+fn counted(redis: &RedisServer) -> i64 {
+    let key = redis.keys().into_iter().find(|key| key.contains("crowd"));
+    key.map_or(0, |key| redis.query(&["GET", &key]))
+}
+
 #[tokio::test]
 async fn f64_ten_thousand_requests_in_flight_survive_a_roll_to_another_process() {
-    const CONNECTIONS: usize = 20;
-    const CALLS: usize = 500;
+    const CONNECTIONS: u32 = 20;
+    const CALLS: u32 = 500;
+    const TOGETHER: i64 = (CONNECTIONS * CALLS) as i64;
     let redis = RedisServer::start();
-    let roomy = ["store.redis.max-in-flight=20000", "store.redis.timeout=50s"];
-    let settings = [COUNTED, &roomy, &["server.drain.delay=500ms"]].concat();
+    let roomy = ["store.redis.max-in-flight=20000", "server.drain.delay=500ms"];
+    let settings = [COUNTED, &roomy].concat();
     let mut old = Rlaas::on_redis(&redis, &settings);
     let new = Rlaas::on_redis(&redis, &settings);
     let (drains, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -57,39 +111,25 @@ async fn f64_ten_thousand_requests_in_flight_survive_a_roll_to_another_process()
         let clients = [old.client().await, new.client().await];
         asking.spawn(ask_on(clients, Arc::clone(&drains), Arc::clone(&stop)));
     }
-    let mut clients = Vec::new();
+    let mut crowd = Vec::new();
     for _ in 0..CONNECTIONS {
-        clients.push(old.client().await);
+        crowd.push(Reserved::ask(&old, CALLS).await);
     }
-    for client in &mut clients {
-        check(client, "warm").await.expect("an answer");
-    }
-
-    // Scripts wait, everything else is answered.
-    redis.query::<()>(&["CLIENT", "PAUSE", "60000", "WRITE"]);
-    let mut in_flight = JoinSet::new();
-    for client in &clients {
-        for _ in 0..CALLS {
-            let mut client = client.clone();
-            in_flight.spawn(async move { check(&mut client, "crowd").await });
-        }
-    }
-    tokio::task::yield_now().await;
-    for client in &mut clients {
-        // It comes after all the others on the same connection.
-        client.get_config(GetConfigRequest {}).await.expect("an answer");
-    }
+    eventually("a decision for each", PATIENCE, async || counted(&redis) == TOGETHER).await;
     old.signal("TERM");
     eventually("the roll", PATIENCE, async || drains.load(Ordering::Relaxed)).await;
-    assert!(in_flight.try_join_next().is_none(), "none is answered so far");
-    redis.query::<()>(&["CLIENT", "UNPAUSE"]);
-
-    let mut answered = 0;
-    while let Some(answer) = in_flight.join_next().await {
-        answer.expect("no panic").expect("not lost, not failed");
-        answered += 1;
+    for connection in &mut crowd {
+        connection.hear_farewell().await;
     }
-    assert_eq!(answered, CONNECTIONS * CALLS);
+    let mut counts = Vec::new();
+    for connection in crowd {
+        counts.extend(connection.hear_answers().await);
+    }
+    // Each was answered, and each was counted once.
+    counts.sort_unstable();
+    assert!(counts.iter().copied().eq(1..=TOGETHER), "{} answers", counts.len());
+    assert_eq!(counted(&redis), TOGETHER);
+
     eventually("the end", PATIENCE, async || old.has_ended()).await;
     assert_eq!(old.wait().code(), Some(0), "{}", old.log());
     assert!(old.log().contains(" drained"), "{}", old.log());
@@ -98,8 +138,4 @@ async fn f64_ten_thousand_requests_in_flight_survive_a_roll_to_another_process()
     eventually("the new one goes on", PATIENCE, async || decisions().await > before).await;
     stop.store(true, Ordering::Relaxed);
     assert!(asking.join_all().await.into_iter().all(|answers| answers > 0));
-    // Each was counted once.
-    let key = redis.keys().into_iter().find(|key| key.contains("crowd")).expect("the crowd's");
-    let counted: u64 = redis.query(&["GET", &key]);
-    assert_eq!(counted, (CONNECTIONS * CALLS) as u64);
 }
