@@ -163,7 +163,10 @@ pub(super) fn give_back(
 /// The runs that count at `now`, as a range of indices.
 fn live(state: &State, limit: &Limit, now: Timestamp) -> (usize, usize) {
     let gone_ms = now.as_millis().checked_sub(limit.window().as_millis());
-    (state.after(gone_ms.unwrap_or_default()), state.after(now.as_millis()))
+    // Before there is a whole window since the epoch nothing is gone but what was dropped.
+    let dropped = state.runs.len().min(1);
+    let first = gone_ms.map_or(dropped, |gone_ms| state.after(gone_ms));
+    (first, state.after(now.as_millis()))
 }
 
 /// Adds `units` entries at `at_ms`, which is nearly always the end of the log.
@@ -178,5 +181,23 @@ fn write(state: &mut State, at_ms: u64, units: u64) {
     });
     for run in state.runs.range_mut(start..) {
         run.upto += units;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_the_epoch_counts_for_one_window() {
+        let limit = Limit::new(1, Span::from_millis(10)).expect("a valid limit");
+        let mut state = State::default();
+        let mut take = |millis| {
+            let now = Timestamp::from_millis(millis);
+            let decision = decide(&state, &limit, now, Cost::ONE);
+            commit(&mut state, &limit, now, Cost::ONE, &decision);
+            decision.is_allowed()
+        };
+        assert_eq!([0, 1, 9, 10].map(&mut take), [true, false, false, true]);
     }
 }
