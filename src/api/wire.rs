@@ -81,12 +81,7 @@ impl Written {
         let facts = Facts::of(deciding);
         self.numbers(|numbers| {
             numbers.number(1, verdict.is_allowed().into());
-            numbers.number(2, facts.current_count);
-            numbers.number(3, facts.ttl_seconds);
-            numbers.number(4, facts.limit);
-            numbers.number(5, facts.remaining);
-            numbers.duration(6, facts.retry_after);
-            numbers.duration(7, Some(facts.reset_after));
+            numbers.counts(2, &facts);
         });
         self.text(8, facts.rule);
         self.numbers(|numbers| {
@@ -110,12 +105,7 @@ impl Written {
         self.numbers(|numbers| {
             numbers.number(2, enumerator(facts.algorithm));
             numbers.number(3, facts.allowed.into());
-            numbers.number(4, facts.current_count);
-            numbers.number(5, facts.ttl_seconds);
-            numbers.number(6, facts.limit);
-            numbers.number(7, facts.remaining);
-            numbers.duration(8, facts.retry_after);
-            numbers.duration(9, Some(facts.reset_after));
+            numbers.counts(4, facts);
             numbers.duration(10, facts.delay);
             numbers.number(11, enumerator(facts.reason));
             numbers.number(12, facts.shadow.into());
@@ -175,6 +165,17 @@ struct Numbers<'a> {
 }
 
 impl Numbers<'_> {
+    /// The six fields that a response and a decision have alike, one after the other from `first`.
+    #[inline]
+    fn counts(&mut self, first: u8, facts: &Facts<'_>) {
+        self.number(first, facts.current_count);
+        self.number(first + 1, facts.ttl_seconds);
+        self.number(first + 2, facts.limit);
+        self.number(first + 3, facts.remaining);
+        self.duration(first + 4, facts.retry_after);
+        self.duration(first + 5, Some(facts.reset_after));
+    }
+
     /// A field that is left out at its default, as proto3 has it.
     #[inline]
     fn number(&mut self, field: u8, value: u64) {
