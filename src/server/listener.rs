@@ -5,11 +5,11 @@
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream, lookup_host};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tracing::warn;
 
 use super::address::ListenAddress;
@@ -19,7 +19,7 @@ use super::connection::Connection;
 const SOCKET_MODE: u32 = 0o660;
 /// Connections that may wait to be accepted, as far as the system allows (`net.core.somaxconn`):
 /// whoever comes when that many wait is heard only a second later.
-const BACKLOG: u32 = 4096;
+const BACKLOG: i32 = 4096;
 
 /// An address that was taken.
 #[derive(Debug)]
@@ -31,7 +31,12 @@ pub(super) enum Listener {
 impl Listener {
     pub(super) async fn bind(address: &ListenAddress) -> io::Result<Self> {
         match address {
-            ListenAddress::Tcp(address) => bind(address).await.map(Self::Tcp),
+            ListenAddress::Tcp(address) => {
+                let listener = TcpListener::bind(&**address).await?;
+                // Once more: tokio's own backlog is a quarter of this.
+                rustix::net::listen(&listener, BACKLOG)?;
+                Ok(Self::Tcp(listener))
+            }
             ListenAddress::Unix(path) => {
                 make_way(path).await?;
                 let listener = UnixListener::bind(path)?;
@@ -63,26 +68,6 @@ impl Listener {
             }
         }
     }
-}
-
-/// Takes the first that can be had of the addresses that a name stands for.
-async fn bind(name: &str) -> io::Result<TcpListener> {
-    let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
-    for address in lookup_host(name).await? {
-        result = listen(address);
-        if result.is_ok() {
-            break;
-        }
-    }
-    result
-}
-
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // Connections of a server that has just ended do not keep its successor from the address.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
 }
 
 /// Removes a socket file that nobody listens on any more.
