@@ -152,9 +152,6 @@ impl Limiter {
         deadline: Deadline,
         tell: impl FnOnce(&Verdict) -> T,
     ) -> Option<T> {
-        if !self.store.decides_at_once() {
-            return None;
-        }
         let snapshot = self.snapshot.load();
         let matches = snapshot.rules.matching(request);
         let decided = self.decide_at_once(&snapshot, &matches, request, deadline)?;

@@ -4,7 +4,6 @@
 //! nothing, those that have come together are answered together, one after the other, before
 //! anything is written: see [`Arrived::begin`].
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,12 +68,6 @@ impl Arrived {
 
     fn waiting(&self) -> MutexGuard<'_, Vec<BoxedCall>> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Arrived {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Arrived").finish_non_exhaustive()
     }
 }
 

@@ -43,7 +43,6 @@ pub(super) enum Stage {
 }
 
 /// How long a connection has in each part of its life.
-#[derive(Debug)]
 pub(super) struct Life {
     /// For ever without.
     pub(super) age: Option<Duration>,

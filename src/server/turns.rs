@@ -156,7 +156,7 @@ mod tests {
     async fn who_has_much_to_say_lets_others_in_between() {
         const TURNS: usize = 10;
         static OTHERS: AtomicUsize = AtomicUsize::new(0);
-        let mut endless = InTurns::new(tokio::io::repeat(1), Arrived::new(CallsWait::Seldom));
+        let mut endless = InTurns::new(tokio::io::repeat(1), nobody());
         tokio::spawn(async {
             loop {
                 OTHERS.fetch_add(1, Ordering::Relaxed);
@@ -174,7 +174,7 @@ mod tests {
     #[tokio::test]
     async fn a_turn_is_over_however_often_more_is_asked_for() {
         let (mut endless, mut bytes) =
-            (InTurns::new(tokio::io::repeat(1), Arrived::new(CallsWait::Seldom)), vec![0; FIRST]);
+            (InTurns::new(tokio::io::repeat(1), nobody()), vec![0; FIRST]);
         endless.read_exact(&mut bytes).await.expect("more bytes");
         for _ in 0..3 {
             assert!(try_to_read(&mut endless, &mut bytes).await.is_pending());
@@ -184,7 +184,7 @@ mod tests {
 
     #[tokio::test]
     async fn turns_of_many_calls_are_short() {
-        let (arrived, mut bytes) = (Arrived::new(CallsWait::Seldom), vec![0; LONG]);
+        let (arrived, mut bytes) = (nobody(), vec![0; LONG]);
         let mut endless = InTurns::new(tokio::io::repeat(1), arrived.clone());
         for (calls, turn) in [(2 * CALLS, SHORT), (1, LONG)] {
             for _ in 0..10 {
@@ -200,13 +200,18 @@ mod tests {
     #[tokio::test]
     async fn who_says_little_at_a_time_does_not_wait() {
         let (mut client, server) = tokio::io::duplex(64);
-        let mut server = InTurns::new(server, Arrived::new(CallsWait::Seldom));
+        let mut server = InTurns::new(server, nobody());
         let mut bytes = [0; 64];
         for _ in 0..3 * LONG / 64 {
             client.write_all(&bytes).await.expect("room");
             assert!(try_to_read(&mut server, &mut bytes).await.is_ready());
             assert!(try_to_read(&mut server, &mut bytes).await.is_pending());
         }
+    }
+
+    /// No calls yet.
+    fn nobody() -> Arrived {
+        Arrived::new(CallsWait::Seldom)
     }
 
     /// What one try to read comes to.

@@ -18,6 +18,7 @@ const USUAL: usize = 1024;
 /// What is larger is still received up to here, and dropped: a client that is cut off while it
 /// sends does not see the answer.
 const MOST_DROPPED: usize = 16 * 1024 * 1024;
+
 /// The whole body. How long it may take is for its connection to say.
 pub(super) async fn read(body: Body) -> Result<Vec<u8>, Rejection> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
