@@ -97,17 +97,18 @@ impl Taking<'_> {
                     }
                     Ok(part)
                 }
-                Err(error) => self.degrade(part, &error, &mut settled).await,
+                // What is rare is in boxes: all else would be moved with it.
+                Err(error) => Box::pin(self.degrade(part, &error, &mut settled)).await,
             };
             match part {
                 Ok(part) => taken.push(part),
                 Err(error) => {
-                    self.give_back(taken, &mut settled).await;
+                    Box::pin(self.give_back(taken, &mut settled)).await;
                     return Err(error);
                 }
             }
             if intent == Intent::Take && self.is_denied(&settled) {
-                self.give_back(std::mem::take(&mut taken), &mut settled).await;
+                Box::pin(self.give_back(std::mem::take(&mut taken), &mut settled)).await;
                 intent = Intent::Look;
             }
         }

@@ -133,7 +133,7 @@ impl Attempt<'_> {
         let asked = async {
             match self.store.naming.style() {
                 Style::Plain => lane.gatherer().ask(question).await,
-                Style::Tagged => lane.gatherer().ask_alone(&question, route.asking).await,
+                Style::Tagged => Box::pin(lane.gatherer().ask_alone(&question, route.asking)).await,
             }
         };
         let ended = timeout(until.left(), asked)

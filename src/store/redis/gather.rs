@@ -68,8 +68,11 @@ impl Gatherer {
         Self { connection, scribe, waiting: Mutex::default() }
     }
 
-    /// Asks beside others.
-    pub(super) async fn ask(self: &Arc<Self>, question: Question) -> Told {
+    /// Asks beside others, now; the answer is still to come.
+    pub(super) fn ask(
+        self: &Arc<Self>,
+        question: Question,
+    ) -> impl Future<Output = Told> + Send + use<> {
         let (asker, answer) = oneshot::channel();
         if self.join(Asked { question, asker }) == Turn::First {
             // Runs after all who are ready to run on this thread: they may have questions too. An
@@ -77,7 +80,7 @@ impl Gatherer {
             let gatherer = Arc::clone(self);
             tokio::spawn(async move { gatherer.send_all().await });
         }
-        answer.await.unwrap_or(Err(Failure::Other(StoreError::Lost)))
+        async { answer.await.unwrap_or(Err(Failure::Other(StoreError::Lost))) }
     }
 
     fn join(&self, asked: Asked) -> Turn {
