@@ -2,10 +2,12 @@
 //!
 //! A call costs both sides about as much as what it decides: with many callers, tens of decisions
 //! share one. Nobody waits for others to come: whoever asks while nothing is about to be sent has
-//! it sent as soon as this thread has heard all who are ready to ask.
+//! it sent as soon as this thread has heard all who are ready to ask. Once there are [`ENOUGH`] they
+//! are sent at once: Redis decides on these while this thread hears the others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
@@ -20,8 +22,9 @@ use super::question::Question;
 use super::scripts::Scripts;
 use crate::store::StoreError;
 
-/// Most work of several questions in one call: it keeps Redis busy for about half a millisecond.
-const MOST: u64 = 64;
+/// Work of several questions that is enough for one call: it keeps Redis busy for about a quarter
+/// of a millisecond.
+const ENOUGH: u64 = 32;
 
 /// What every call needs beside its questions.
 #[derive(Debug)]
@@ -38,14 +41,22 @@ pub(super) struct Scribe {
 pub(super) struct Gatherer {
     connection: MultiplexedConnection,
     scribe: Arc<Scribe>,
-    waiting: Mutex<Vec<Asked>>,
+    waiting: Mutex<Waiting>,
 }
 
-/// Of several who ask at the same moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Default)]
+struct Waiting {
+    asked: Vec<Asked>,
+    work: u64,
+}
+
+/// What is to be done when one more has asked.
 enum Turn {
+    /// To send what waits, a little later.
     First,
     Later,
+    /// To send these.
+    Last(Vec<Asked>),
 }
 
 struct Asked {
@@ -74,19 +85,32 @@ impl Gatherer {
         question: Question,
     ) -> impl Future<Output = Told> + Send + use<> {
         let (asker, answer) = oneshot::channel();
-        if self.join(Asked { question, asker }) == Turn::First {
-            // Runs after all who are ready to run on this thread: they may have questions too. An
-            // asker who leaves does not take the others' answers along.
-            let gatherer = Arc::clone(self);
-            tokio::spawn(async move { gatherer.send_all().await });
+        match self.join(Asked { question, asker }) {
+            Turn::First => {
+                // Runs after all who are ready to run on this thread.
+                let gatherer = Arc::clone(self);
+                tokio::spawn(async move {
+                    let rest = std::mem::take(&mut *gatherer.waiting());
+                    gatherer.send(rest.asked).await;
+                });
+            }
+            Turn::Later => {}
+            Turn::Last(all) => self.send_now(all),
         }
         async { answer.await.unwrap_or(Err(Failure::Other(StoreError::Lost))) }
     }
 
     fn join(&self, asked: Asked) -> Turn {
         let mut waiting = self.waiting();
-        waiting.push(asked);
-        if waiting.len() == 1 { Turn::First } else { Turn::Later }
+        waiting.work += asked.question.work();
+        waiting.asked.push(asked);
+        if waiting.work >= ENOUGH {
+            Turn::Last(std::mem::take(&mut *waiting).asked)
+        } else if waiting.asked.len() == 1 {
+            Turn::First
+        } else {
+            Turn::Later
+        }
     }
 
     /// Asks alone; `asking` where the slot is only on its way to the server.
@@ -97,21 +121,22 @@ impl Gatherer {
             .unwrap_or(Err(Failure::Other(StoreError::Garbled)))
     }
 
-    async fn send_all(&self) {
-        let asked = std::mem::take(&mut *self.waiting());
-        let mut asked: Vec<Asked> =
-            asked.into_iter().filter(|asked| !asked.asker.is_closed()).collect();
-        // Alike ones need the shorter script.
-        asked.sort_by_key(|asked| asked.question.algorithm().map(|algorithm| algorithm as usize));
-        let mut calls = Vec::new();
-        while !asked.is_empty() {
-            let rest = asked.split_off(together(&asked));
-            calls.push(self.send(std::mem::replace(&mut asked, rest)));
+    /// Has them sent before anybody else is heard.
+    fn send_now(self: &Arc<Self>, all: Vec<Asked>) {
+        let gatherer = Arc::clone(self);
+        let mut sending = Box::pin(async move { gatherer.send(all).await });
+        // In a task of its own, which would begin later: an asker who leaves does not take the
+        // others' answers along.
+        if sending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            tokio::spawn(sending);
         }
-        futures_util::future::join_all(calls).await;
     }
 
-    async fn send(&self, asked: Vec<Asked>) {
+    async fn send(&self, mut asked: Vec<Asked>) {
+        asked.retain(|asked| !asked.asker.is_closed());
+        if asked.is_empty() {
+            return;
+        }
         let questions: Vec<&Question> = asked.iter().map(|asked| &asked.question).collect();
         // A call without end would keep its connection for ever.
         let patience = self.scribe.timeout;
@@ -147,18 +172,9 @@ impl Gatherer {
         call.read(&reply).map_err(Failure::Other)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Vec<Asked>> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// How many of the first fit into one call: at least one.
-fn together(asked: &[Asked]) -> usize {
-    let sums = asked.iter().scan(0_u64, |sum, asked| {
-        *sum = sum.saturating_add(asked.question.work());
-        Some(*sum)
-    });
-    sums.take_while(|sum| *sum <= MOST).count().max(1)
 }
 
 async fn query(
