@@ -28,7 +28,8 @@
 --      +10 taken_at     µs: when it was made; the key of a fixed window is of that window alone
 --      +11 reset_after  µs: as that decision told
 --
--- Reply: { nonce, time in µs }, then for each request one of
+-- Reply: values of MessagePack, one behind the other: nonce, time in µs, then for each request one
+-- of
 --   1, and for each hit outcome (0 allowed, 1 denied, 2 impossible), current_count, remaining, then
 --      in µs retry_after, reset_after, ttl, delay;
 --   0: the keys were of another window than the time's, and nothing was written. That is no answer
@@ -39,39 +40,40 @@
 local ENFORCED, QUOTA = 1, 2
 
 local time = clock()
-local reply = { NONCE, time }
+-- What is told, and of it what is not packed yet.
+local packed, reply = {}, { NONCE, time }
 local told = #reply
 -- The next of KEYS that belongs to no hit yet.
 local next_key = 1
 
+-- The hits of the request at hand. Its tables serve the next one, too: what is left behind takes time
+-- to collect.
+local hits, count = {}, 0
+
 -- Reads the hits of a request from its values.
 local function parse(values)
-  local gives_back, hits, at = values[1] == 'give_back', {}, 2
-  for i = 1, values[2] do
+  local gives_back, at = values[1] == 'give_back', 2
+  count = values[2]
+  for i = 1, count do
+    local hit = hits[i] or {}
+    hits[i] = hit
     local window = values[at + 5]
-    local now = hold(time, values[at + 9], window)
-    hits[i] = {
-      algorithm = algorithms[values[at + 1]],
-      key = KEYS[next_key],
-      first_key = next_key,
-      keys = values[at + 2],
-      first_index = values[at + 3],
-      units = values[at + 4],
-      window = window,
-      burst = values[at + 6],
-      cost = values[at + 7],
-      mode = values[at + 8],
-      now = now,
-      held_for = now - time,
-      taken = gives_back and { at = values[at + 10], reset_after = values[at + 11] },
-      -- Filled in by `answer`.
-      state = false,
-      decision = false,
-    }
+    hit.algorithm = algorithms[values[at + 1]]
+    hit.key = KEYS[next_key]
+    hit.first_key = next_key
+    hit.keys = values[at + 2]
+    hit.first_index = values[at + 3]
+    hit.units = values[at + 4]
+    hit.window = window
+    hit.burst = values[at + 6]
+    hit.cost = values[at + 7]
+    hit.mode = values[at + 8]
+    hit.now = hold(time, values[at + 9], window)
+    hit.held_for = hit.now - time
+    hit.taken = gives_back and { at = values[at + 10], reset_after = values[at + 11] }
     next_key = next_key + values[at + 2]
     at = at + (gives_back and 11 or 9)
   end
-  return hits
 end
 
 -- Takes what is left where a hit is denied for more.
@@ -84,11 +86,11 @@ local function take_rest(hit, number)
   hit.decision = hit.algorithm.decide(hit.algorithm.load(hit, hit.now), hit, hit.now, hit.cost)
 end
 
--- The decisions of a request, or nil if its keys are of another window.
-local function answer(hits, intent, number)
+-- Decides the hits; false if their keys are of another window.
+local function answer(intent, number)
   local take, each, gives_back = intent == 'take', intent == 'take_each', intent == 'give_back'
   local all_allow, quota_allows = true, nil
-  for i = 1, #hits do
+  for i = 1, count do
     local hit = hits[i]
     if gives_back then
       local state = hit.algorithm.load(hit, hit.taken.at)
@@ -97,7 +99,7 @@ local function answer(hits, intent, number)
       hit.cost = 0
     end
     hit.state = hit.algorithm.load(hit, hit.now)
-    if not (hit.state.key or gives_back) then return nil end
+    if not (hit.state.key or gives_back) then return false end
     hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, hit.cost)
     local allows = hit.decision.outcome == ALLOWED
     if hit.mode == QUOTA then
@@ -108,7 +110,7 @@ local function answer(hits, intent, number)
   end
   if quota_allows == false then all_allow = false end
 
-  for i = 1, #hits do
+  for i = 1, count do
     local hit = hits[i]
     local decision = hit.decision
     local takes = each or take and (all_allow or decision.outcome ~= ALLOWED)
@@ -121,13 +123,19 @@ local function answer(hits, intent, number)
       hit.decision.outcome, hit.decision.retry_after = decision.outcome, decision.retry_after
     end
   end
-  return hits
+  return true
 end
 
-local function tell(hits)
+-- There is no room to pack the values of a long reply at once.
+local function pack()
+  packed[#packed + 1] = cmsgpack.pack(unpack(reply, 1, told))
+  told = 0
+end
+
+local function tell()
   reply[told + 1] = 1
   told = told + 1
-  for i = 1, #hits do
+  for i = 1, count do
     local decision, held_for = hits[i].decision, hits[i].held_for
     reply[told + 1] = decision.outcome
     reply[told + 2] = decision.current_count
@@ -137,15 +145,16 @@ local function tell(hits)
     reply[told + 6] = decision.ttl
     reply[told + 7] = decision.delay
     told = told + 7
+    if told > 1000 then pack() end
   end
 end
 
 for number = 3, #ARGV do
   local values = { cmsgpack.unpack(ARGV[number]) }
-  local hits = parse(values)
-  local fine, answered = pcall(answer, hits, values[1], number)
+  parse(values)
+  local fine, answered = pcall(answer, values[1], number)
   if fine and answered then
-    tell(answered)
+    tell()
   else
     told = told + 1
     reply[told] = 0
@@ -154,4 +163,5 @@ for number = 3, #ARGV do
     end
   end
 end
-return reply
+pack()
+return table.concat(packed)

@@ -84,7 +84,8 @@ impl Pooled {
         let mut call = self.script.prepare_invoke();
         call.key(format!("pooled:{user}:{index}")).arg("nonce").arg("").arg(question);
         let reply: Value = call.invoke_async(&mut connection).await.expect("a reply");
-        matches!(reply, Value::Array(fields) if fields.get(3) == Some(&Value::Int(0)))
+        // The nonce, a time of nine bytes, a decision: allowed.
+        matches!(reply, Value::BulkString(values) if values.get(15..17) == Some(&[1, 0]))
     }
 }
 

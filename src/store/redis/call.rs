@@ -2,6 +2,8 @@
 //! `lua/check.lua`.
 
 use deadpool_redis::redis::{Cmd, Value, cmd};
+use rmp::Marker;
+use rmp::decode::{self, Bytes};
 
 use super::failure::Failure;
 use super::question::Question;
@@ -9,9 +11,6 @@ use super::scripts::Script;
 use crate::algorithm::{Decision, Outcome};
 use crate::clock::{Span, Timestamp};
 use crate::store::{Decisions, StoreError};
-
-/// Integers in a reply for each hit.
-const REPLY_FIELDS: usize = 7;
 
 /// For those who meet a call in SLOWLOG or in an error: both cut the arguments before they get to
 /// what is no text.
@@ -53,20 +52,15 @@ impl Call<'_> {
     ///
     /// [`StoreError::Garbled`] if it is not a reply to this very call.
     pub(super) fn read(&self, reply: &Value) -> Result<Vec<Told>, StoreError> {
-        let Value::Array(values) = reply else { return Err(StoreError::Garbled) };
-        let [Value::BulkString(nonce), Value::Int(time), rest @ ..] = values.as_slice() else {
-            return Err(StoreError::Garbled);
-        };
-        if nonce != self.nonce.as_bytes() {
+        let Value::BulkString(reply) = reply else { return Err(StoreError::Garbled) };
+        let mut reply = Reply(Bytes::new(reply));
+        if reply.text()? != self.nonce.as_bytes() {
             return Err(StoreError::Garbled);
         }
-        let time = Timestamp::from_micros(natural(*time)?);
-        let mut rest = rest;
-        let mut told = Vec::with_capacity(self.questions.len());
-        for question in self.questions {
-            told.push(read_answer(question, time, &mut rest)?);
-        }
-        if rest.is_empty() { Ok(told) } else { Err(StoreError::Garbled) }
+        let time = Timestamp::from_micros(reply.number()?);
+        let told = self.questions.iter().map(|question| reply.answer(question, time));
+        let told = told.collect::<Result<Vec<Told>, StoreError>>()?;
+        if reply.is_over() { Ok(told) } else { Err(StoreError::Garbled) }
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
@@ -84,58 +78,61 @@ impl Call<'_> {
     }
 }
 
-/// Reads what belongs to one question, and leaves the rest.
-fn read_answer(
-    question: &Question,
-    time: Timestamp,
-    rest: &mut &[Value],
-) -> Result<Told, StoreError> {
-    let (first, after) = rest.split_first().ok_or(StoreError::Garbled)?;
-    match first {
-        Value::Int(0) => {
-            *rest = after;
-            Ok(Ok((time, Answer::OtherWindow)))
-        }
-        Value::Int(1) => {
-            let fields = question.hits() * REPLY_FIELDS;
-            let (numbers, after) = after.split_at_checked(fields).ok_or(StoreError::Garbled)?;
-            *rest = after;
-            let decided = numbers.chunks_exact(REPLY_FIELDS).zip(question.decided_at(time));
-            let decisions: Result<Decisions, StoreError> =
-                decided.map(|(numbers, at)| read_decision(at, numbers)).collect();
-            Ok(Ok((time, Answer::Decisions(decisions?))))
-        }
-        Value::BulkString(text) => {
-            *rest = after;
-            Ok(Err(Failure::of_text(&String::from_utf8_lossy(text))))
-        }
-        _ => Err(StoreError::Garbled),
-    }
-}
+/// What is left to read of a reply: values of MessagePack, one behind the other.
+struct Reply<'a>(Bytes<'a>);
 
-fn read_decision(at: Timestamp, numbers: &[Value]) -> Result<Decision, StoreError> {
-    let mut fields = [0; REPLY_FIELDS];
-    for (field, number) in fields.iter_mut().zip(numbers) {
-        let Value::Int(number) = number else { return Err(StoreError::Garbled) };
-        *field = natural(*number)?;
+impl<'a> Reply<'a> {
+    fn answer(&mut self, question: &Question, time: Timestamp) -> Result<Told, StoreError> {
+        if self.is_text() {
+            let text = String::from_utf8_lossy(self.text()?);
+            return Ok(Err(Failure::of_text(&text)));
+        }
+        match self.number()? {
+            0 => Ok(Ok((time, Answer::OtherWindow))),
+            1 => {
+                let decisions = question.decided_at(time).map(|at| self.decision(at));
+                let decisions = decisions.collect::<Result<Decisions, StoreError>>()?;
+                Ok(Ok((time, Answer::Decisions(decisions))))
+            }
+            _ => Err(StoreError::Garbled),
+        }
     }
-    let [outcome, current_count, remaining, retry_after, reset_after, ttl, delay] = fields;
-    Ok(Decision {
-        at,
-        outcome: match outcome {
+
+    fn decision(&mut self, at: Timestamp) -> Result<Decision, StoreError> {
+        let (outcome, current_count, remaining) = (self.number()?, self.number()?, self.number()?);
+        let retry_after = self.span()?;
+        let outcome = match outcome {
             0 => Outcome::Allowed,
-            1 => Outcome::Denied { retry_after: Span::from_micros(retry_after) },
+            1 => Outcome::Denied { retry_after },
             2 => Outcome::Impossible,
             _ => return Err(StoreError::Garbled),
-        },
-        current_count,
-        remaining,
-        reset_after: Span::from_micros(reset_after),
-        ttl: Span::from_micros(ttl),
-        delay: Span::from_micros(delay),
-    })
-}
+        };
+        let (reset_after, ttl, delay) = (self.span()?, self.span()?, self.span()?);
+        Ok(Decision { at, outcome, current_count, remaining, reset_after, ttl, delay })
+    }
 
-fn natural(number: i64) -> Result<u64, StoreError> {
-    u64::try_from(number).map_err(|_| StoreError::Garbled)
+    fn span(&mut self) -> Result<Span, StoreError> {
+        self.number().map(Span::from_micros)
+    }
+
+    fn number(&mut self) -> Result<u64, StoreError> {
+        decode::read_int(&mut self.0).map_err(|_| StoreError::Garbled)
+    }
+
+    fn text(&mut self) -> Result<&'a [u8], StoreError> {
+        let length = decode::read_str_len(&mut self.0).map_err(|_| StoreError::Garbled)?;
+        let rest = self.0.remaining_slice();
+        let (text, rest) = rest.split_at_checked(length as usize).ok_or(StoreError::Garbled)?;
+        self.0 = Bytes::new(rest);
+        Ok(text)
+    }
+
+    fn is_text(&self) -> bool {
+        let marker = self.0.remaining_slice().first().map(|first| Marker::from_u8(*first));
+        matches!(marker, Some(Marker::FixStr(_) | Marker::Str8 | Marker::Str16 | Marker::Str32))
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.remaining_slice().is_empty()
+    }
 }

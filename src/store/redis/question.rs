@@ -104,11 +104,6 @@ impl Question {
         self.work
     }
 
-    /// How many hits it has.
-    pub(super) fn hits(&self) -> usize {
-        self.held.len()
-    }
-
     /// When each hit is decided by a server whose clock shows `time`.
     pub(super) fn decided_at(&self, time: Timestamp) -> impl Iterator<Item = Timestamp> {
         self.held.iter().map(move |(window, seen)| time.hold(*seen, *window))
