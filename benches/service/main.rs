@@ -3,6 +3,7 @@
 //! ```sh
 //! cargo bench --bench service                 # needs h2load: apt-get install nghttp2-client
 //! cargo bench --bench service -- --seconds 5 --rounds 5
+//! cargo bench --bench service -- --only Redis,pool   # beside the first two, rates alone
 //! ```
 //!
 //! The echo is a tonic server with the same messages, the same HTTP/2 settings and the same layout of
@@ -50,17 +51,17 @@ fn main() {
     let number = |name: &str, default: usize| {
         after(name).and_then(|value| value.parse().ok()).unwrap_or(default)
     };
-    compare(number("--seconds", 3), number("--rounds", 5));
+    compare(number("--seconds", 3), number("--rounds", 5), after("--only"));
 }
 
-fn compare(seconds: usize, rounds: usize) {
+fn compare(seconds: usize, rounds: usize, only: Option<&str>) {
     let redis = RedisServer::start_unmoved();
     let redis_url = redis.url();
     let url = format!("store.redis.url={redis_url}");
     let on_redis = [&WIDE[..], &["store.backend=redis", &url, "store.redis.timeout=1s"]].concat();
     let requests = Requests::new();
     let files = format!("envoy.files={}", requests.rules());
-    let mut contenders = [
+    let all = [
         Contender::own("bare tonic echo", &["--echo"]),
         Contender::rlaas("Check, memory", Load::Check, &WIDE),
         Contender::rlaas("Check, Redis", Load::Check, &on_redis),
@@ -69,6 +70,12 @@ fn compare(seconds: usize, rounds: usize) {
         Contender::rlaas("POST /v1/check, memory", Load::Json, &WIDE),
         Contender::rlaas("Envoy's ShouldRateLimit, memory", Load::Envoy, &[&files]),
     ];
+    let is_wanted = |contender: &Contender| {
+        only.is_none_or(|only| only.split(',').any(|part| contender.name.contains(part)))
+    };
+    let of = all.into_iter().enumerate();
+    let mut contenders: Vec<Contender> =
+        of.filter(|(at, one)| *at < 2 || is_wanted(one)).map(|(_, one)| one).collect();
     for round in 0..=rounds {
         for contender in &mut contenders {
             let before = contender.processor_seconds();
@@ -83,9 +90,10 @@ fn compare(seconds: usize, rounds: usize) {
         eprintln!("round {round} of {rounds}");
     }
     tell_rates(&mut contenders);
-    let [echo, memory, ..] = &contenders;
-    compare_latency(&requests, [echo, memory], seconds, rounds);
-    compare_start(rounds);
+    if only.is_none() {
+        compare_latency(&requests, [&contenders[0], &contenders[1]], seconds, rounds);
+        compare_start(rounds);
+    }
 }
 
 /// As ratios to the echo, and of other protocols to Check.
