@@ -4,6 +4,7 @@
 
 pub mod auth;
 mod deadline;
+mod direct;
 pub mod envoy;
 mod facts;
 mod guard;
@@ -16,6 +17,7 @@ mod traces;
 mod v1;
 mod wire;
 
+pub use direct::{Answer, Direct};
 pub use headers::LimitHeaders;
 pub use status::Interruption;
 
@@ -62,34 +64,41 @@ pub struct Answering {
 ///
 /// With [`Answering::auth`] rate limiting is for whom it admits. Reflection stays open: it shows the protocol,
 /// which is public, and no data.
+#[derive(Clone, Debug)]
+pub struct Services {
+    /// Those that decide.
+    pub direct: Direct,
+    /// All of them.
+    pub routes: Routes,
+}
+
+/// Makes the gRPC services.
 ///
 /// # Panics
 ///
 /// Never: the descriptors are made at build time.
-pub fn routes(
+pub fn services(
     limiter: &Arc<Limiter>,
     metrics: &Arc<Metrics>,
     Answering { auth, envoy, traces }: &Answering,
-) -> Routes {
+) -> Services {
     let service = v1::Service::new(Arc::clone(limiter), Arc::clone(metrics), traces.clone());
     let service = RateLimitServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE);
+    let rate_limiting = Guarded::new(service, auth.clone(), v1::role_of);
     let envoy = envoy::Service::new(Arc::clone(limiter), Arc::clone(metrics), *envoy);
     let envoy = envoy.with_traces(traces.clone());
     let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
+    let envoy = Guarded::new(envoy, auth.clone(), envoy::role_of);
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let mut routes = RoutesBuilder::default();
-    match auth {
-        Some(auth) => routes
-            .add_service(Guarded::new(service, Arc::clone(auth), v1::role_of))
-            .add_service(Guarded::new(envoy, Arc::clone(auth), envoy::role_of)),
-        None => routes.add_service(service).add_service(envoy),
-    };
     routes
+        .add_service(rate_limiting.clone())
+        .add_service(envoy.clone())
         .add_service(reflection().build_v1().expect("the descriptors are made at build time"))
         .add_service(reflection().build_v1alpha().expect("the descriptors are made at build time"));
-    routes.routes()
+    Services { direct: Direct { rate_limiting, envoy }, routes: routes.routes() }
 }

@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Body as AnyBody;
 use axum::http::{HeaderMap, Request, Response};
-use axum::routing::future::RouteFuture;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::service::Service;
 use tokio::sync::watch;
@@ -20,7 +18,7 @@ use tonic::codegen::StdError;
 use tracing::error;
 
 use super::life::{Stage, Until};
-use super::services::Services;
+use super::services::{Answering, AnyBody, Services};
 use crate::api::Interruption;
 use crate::telemetry::metrics::Metrics;
 
@@ -68,7 +66,7 @@ impl Way {
 
 /// A call until its answer begins.
 pub(super) struct Call {
-    answer: RouteFuture<Infallible>,
+    answer: Answering,
     is_answered: Arc<AtomicBool>,
     way: Arc<Way>,
 }
@@ -171,12 +169,12 @@ impl Answer {
 
 impl Body for Answer {
     type Data = Bytes;
-    type Error = axum::Error;
+    type Error = StdError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(body).poll_frame(cx)));
         let Ok(frame) = polled else {

@@ -23,12 +23,12 @@ use super::connection::Connection;
 use super::executor::{Arrived, CallsWait};
 use super::farewell::Spoken;
 use super::life::{Life, Stage};
-use super::services::Services;
+use super::services::{AnyBody, Services};
 use super::settings::ConnectionSettings;
 use super::tls::{Encrypted, Tls, Version};
 use super::turns::InTurns;
-use crate::api::Interruption;
 use crate::api::auth::Certificate;
+use crate::api::{Direct, Interruption};
 use crate::clock::SystemClock;
 use crate::telemetry::metrics::{ApiLabels, Metrics};
 
@@ -44,6 +44,7 @@ const ERROR_RESETS: usize = 1024;
 pub(super) struct Host {
     protocol: Protocol,
     router: Router,
+    direct: Option<Direct>,
     settings: ConnectionSettings,
     metrics: Arc<Metrics>,
     clock: SystemClock,
@@ -67,8 +68,21 @@ impl Host {
     ) -> Self {
         let router = services.prepare().into_axum_router();
         let (metrics, clock) = (Arc::clone(metrics), SystemClock::new());
-        let calls = CallsWait::Seldom;
-        Self { protocol: Protocol::Grpc, router, settings, metrics, clock, calls, tls: None }
+        Self {
+            protocol: Protocol::Grpc,
+            router,
+            direct: None,
+            settings,
+            metrics,
+            clock,
+            calls: CallsWait::Seldom,
+            tls: None,
+        }
+    }
+
+    /// The same with a short cut to some of the services.
+    pub(super) fn directly(self, direct: Direct) -> Self {
+        Self { direct: Some(direct), ..self }
     }
 
     /// The same, encrypted where it comes by TCP. Who may open a socket file is a matter of its
@@ -84,7 +98,7 @@ impl Host {
 
     /// Answers HTTP, otherwise like this one.
     pub(super) fn http(&self, pages: Router) -> Self {
-        Self { protocol: Protocol::Http, router: pages, ..self.clone() }
+        Self { protocol: Protocol::Http, router: pages, direct: None, ..self.clone() }
     }
 
     pub(super) fn settings(&self) -> ConnectionSettings {
@@ -136,12 +150,12 @@ impl Host {
     {
         let (stage, seen) = watch::channel(Stage::Open);
         let way = Arc::new(Way {
-            services: Services::new(self.router.clone(), certificate),
+            services: Services::new(self.router.clone(), self.direct.clone(), certificate),
             request_time: self.settings.request_time,
             stage: seen,
             metrics: Arc::clone(&self.metrics),
             interrupt: match self.protocol {
-                Protocol::Grpc => |by| Status::from(by).into_http(),
+                Protocol::Grpc => |by| Status::from(by).into_http().map(AnyBody::Direct),
                 Protocol::Http => http_interruption,
             },
         });
@@ -224,13 +238,13 @@ impl Drop for Open {
 }
 
 /// What an interruption looks like to a client of HTTP.
-fn http_interruption(by: Interruption) -> Response {
+fn http_interruption(by: Interruption) -> Response<AnyBody> {
     let status = match by {
         Interruption::Closing => StatusCode::SERVICE_UNAVAILABLE,
         Interruption::Late => StatusCode::REQUEST_TIMEOUT,
         Interruption::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    status.into_response()
+    status.into_response().map(AnyBody::Routed)
 }
 
 #[cfg(test)]

@@ -127,14 +127,15 @@ impl Server {
     /// If a worker thread can't be started.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let (health, health_service) = HealthReports::new().await;
-        let services = api::routes(&self.limiter, &self.metrics, &self.answering);
-        let services = services.add_service(health_service);
+        let services = api::services(&self.limiter, &self.metrics, &self.answering);
+        let routes = services.routes.add_service(health_service);
         let (limiter, metrics) = (Arc::clone(&self.limiter), Arc::clone(&self.metrics));
         let checks = Checks::new(limiter, metrics, self.settings.limit_headers);
         let checks = checks.with_traces(self.answering.traces.clone());
         let auth = self.auth_over_http();
         let pages = api::http::router(checks, auth.as_ref(), health.ready());
-        let grpc = Host::grpc(services, self.settings.connection, &self.metrics);
+        let grpc = Host::grpc(routes, self.settings.connection, &self.metrics);
+        let grpc = grpc.directly(services.direct);
         let grpc = grpc.encrypted(self.settings.tls.clone()).where_calls(self.calls());
         let http = grpc.http(pages);
         let listeners = self.grpc.len() + self.http.len();

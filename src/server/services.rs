@@ -1,35 +1,102 @@
 //! The services behind one connection. They see what its client has shown.
 
 use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use axum::Router;
-use axum::http::Request;
+use axum::body::Body as RoutedBody;
+use axum::http::{Request, Response};
 use axum::routing::future::RouteFuture;
-use hyper::body::{Body, Bytes};
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use tonic::body::Body as DirectBody;
 use tonic::codegen::StdError;
 
 use crate::api::auth::Certificate;
+use crate::api::{Answer, Direct};
 
 /// What answers on a connection.
 #[derive(Debug)]
 pub(super) struct Services {
     router: Router,
+    /// Asked first.
+    direct: Option<Direct>,
     certificate: Option<Certificate>,
 }
 
 impl Services {
-    pub(super) fn new(router: Router, certificate: Option<Certificate>) -> Self {
-        Self { router, certificate }
+    pub(super) fn new(
+        router: Router,
+        direct: Option<Direct>,
+        certificate: Option<Certificate>,
+    ) -> Self {
+        Self { router, direct, certificate }
     }
 
-    pub(super) fn answer<B>(&self, mut request: Request<B>) -> RouteFuture<Infallible>
+    pub(super) fn answer<B>(&self, mut request: Request<B>) -> Answering
     where
-        B: Body<Data = Bytes, Error: Into<StdError>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<StdError> + Send> + Send + 'static,
     {
         if let Some(certificate) = &self.certificate {
             request.extensions_mut().insert(certificate.clone());
         }
+        let direct = self.direct.as_ref();
+        if let Some(service) = direct.and_then(|direct| direct.find(request.uri().path())) {
+            return Answering::Direct(service.answer(request));
+        }
         // A router is always ready.
-        tonic::codegen::Service::call(&mut self.router.clone(), request)
+        Answering::Routed(tonic::codegen::Service::call(&mut self.router.clone(), request))
+    }
+}
+
+/// Until the answer begins.
+pub(super) enum Answering {
+    Direct(Answer),
+    Routed(RouteFuture<Infallible>),
+}
+
+impl Future for Answering {
+    type Output = Result<Response<AnyBody>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(Ok(match &mut *self {
+            Self::Direct(answer) => ready!(Pin::new(answer).poll(cx))?.map(AnyBody::Direct),
+            Self::Routed(answer) => ready!(Pin::new(answer).poll(cx))?.map(AnyBody::Routed),
+        }))
+    }
+}
+
+/// The body of an answer.
+pub(super) enum AnyBody {
+    Direct(DirectBody),
+    Routed(RoutedBody),
+}
+
+impl Body for AnyBody {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        Poll::Ready(match &mut *self {
+            Self::Direct(body) => ready!(Pin::new(body).poll_frame(cx)).map(|got| Ok(got?)),
+            Self::Routed(body) => ready!(Pin::new(body).poll_frame(cx)).map(|got| Ok(got?)),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Direct(body) => body.is_end_stream(),
+            Self::Routed(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Direct(body) => body.size_hint(),
+            Self::Routed(body) => body.size_hint(),
+        }
     }
 }
