@@ -31,18 +31,17 @@ impl Naming {
         self.style
     }
 
-    /// The name of a key in Redis.
-    pub(super) fn name(&self, key: &Key) -> String {
-        let mut name = format!("{}:", self.prefix);
+    /// Writes the name of a key in Redis.
+    pub(super) fn write(&self, key: &Key, text: &mut String) {
+        text.extend([self.prefix.as_str(), ":"]);
         match key.rule() {
-            "" => name.push_str("rate_limit:"),
-            rule => name.extend(["rule:", rule, ":"]),
+            "" => text.push_str("rate_limit:"),
+            rule => text.extend(["rule:", rule, ":"]),
         }
         match self.style {
-            Style::Plain => name.push_str(key.id()),
-            Style::Tagged => name.extend(["{", tag(key), "}"]),
+            Style::Plain => text.push_str(key.id()),
+            Style::Tagged => text.extend(["{", tag(key), "}"]),
         }
-        name
     }
 
     /// The slot of a key; 0 where there are no slots.

@@ -1,6 +1,7 @@
 //! What one request asks of the script: its hits as keys and arguments, ready to be sent beside
 //! those of others.
 
+use std::fmt::Write;
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -16,6 +17,9 @@ use crate::store::{Hit, Intent};
 /// the windows that begin within [`TRAVEL`] too. For longer ones a repeat is cheaper.
 const SHORT_WINDOW: Span = Span::from_secs(1);
 const TRAVEL: Span = Span::from_millis(50);
+
+/// Bytes of an argument with one hit; it grows where there are more.
+const ARGUMENT: usize = 64;
 
 /// Entries of a log that take Redis as long to write as another decision.
 const UNITS_PER_WORK: u64 = 20;
@@ -55,9 +59,9 @@ pub(super) struct Question {
 /// Texts, one behind the other.
 #[derive(Debug, Default)]
 pub(super) struct Words {
-    bytes: Vec<u8>,
+    text: String,
     /// Where each ends.
-    ends: SmallVec<[usize; 16]>,
+    ends: SmallVec<[usize; 2]>,
 }
 
 impl Question {
@@ -67,7 +71,7 @@ impl Question {
         purpose: Purpose<'_>,
         time: ServerTime<'_>,
     ) -> Self {
-        let mut question = Self::default();
+        let mut question = Self { argument: Vec::with_capacity(ARGUMENT), ..Self::default() };
         question.say(purpose.name());
         question.say_number(hits.len() as u64);
         for (position, hit) in hits.iter().enumerate() {
@@ -141,14 +145,16 @@ impl Question {
         seen: Timestamp,
         windows: Range<u64>,
     ) {
-        let key = naming.name(hit.key);
         let (keys, first_index) = if hit.algorithm.keyed_by_window() {
             for index in windows.clone() {
-                self.keys.push(format!("{key}:{index}").as_bytes());
+                self.keys.push(|text| {
+                    naming.write(hit.key, text);
+                    write!(text, ":{index}").expect("a string grows");
+                });
             }
             (windows.end - windows.start, windows.start)
         } else {
-            self.keys.push(key.as_bytes());
+            self.keys.push(|text| naming.write(hit.key, text));
             (1, 0)
         };
         self.held.push((hit.limit.window(), seen));
@@ -185,14 +191,15 @@ impl Words {
         self.ends.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
+        starts.zip(&self.ends).map(|(start, end)| &self.text[start..*end])
     }
 
-    fn push(&mut self, word: &[u8]) {
-        self.bytes.extend_from_slice(word);
-        self.ends.push(self.bytes.len());
+    /// Adds what `write` adds to the text.
+    fn push(&mut self, write: impl FnOnce(&mut String)) {
+        write(&mut self.text);
+        self.ends.push(self.text.len());
     }
 }
 
@@ -229,9 +236,9 @@ mod tests {
     fn words_are_kept_apart() {
         let mut words = Words::default();
         for word in ["", "a b", "c"] {
-            words.push(word.as_bytes());
+            words.push(|text| text.push_str(word));
         }
-        assert_eq!(words.iter().collect::<Vec<&[u8]>>(), [&b""[..], b"a b", b"c"]);
+        assert_eq!(words.iter().collect::<Vec<&str>>(), ["", "a b", "c"]);
         assert_eq!(words.len(), 3);
     }
 }

@@ -231,6 +231,12 @@ impl fmt::Debug for RedisUrl {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPrefix(String);
 
+impl KeyPrefix {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 impl Default for KeyPrefix {
     fn default() -> Self {
         Self("rlaas".to_owned())
