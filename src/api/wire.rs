@@ -81,7 +81,7 @@ impl Written {
         let facts = Facts::of(deciding);
         self.numbers(|numbers| {
             numbers.number(1, verdict.is_allowed().into());
-            numbers.counts(2, &facts);
+            numbers.counts::<2>(&facts);
         });
         self.text(8, facts.rule);
         self.numbers(|numbers| {
@@ -105,7 +105,7 @@ impl Written {
         self.numbers(|numbers| {
             numbers.number(2, enumerator(facts.algorithm));
             numbers.number(3, facts.allowed.into());
-            numbers.counts(4, facts);
+            numbers.counts::<4>(facts);
             numbers.duration(10, facts.delay);
             numbers.number(11, enumerator(facts.reason));
             numbers.number(12, facts.shadow.into());
@@ -165,15 +165,15 @@ struct Numbers<'a> {
 }
 
 impl Numbers<'_> {
-    /// The six fields that a response and a decision have alike, one after the other from `first`.
+    /// The six fields that a response and a decision have alike, one after the other.
     #[inline]
-    fn counts(&mut self, first: u8, facts: &Facts<'_>) {
-        self.number(first, facts.current_count);
-        self.number(first + 1, facts.ttl_seconds);
-        self.number(first + 2, facts.limit);
-        self.number(first + 3, facts.remaining);
-        self.duration(first + 4, facts.retry_after);
-        self.duration(first + 5, Some(facts.reset_after));
+    fn counts<const FIRST: u8>(&mut self, facts: &Facts<'_>) {
+        self.number(FIRST, facts.current_count);
+        self.number(FIRST + 1, facts.ttl_seconds);
+        self.number(FIRST + 2, facts.limit);
+        self.number(FIRST + 3, facts.remaining);
+        self.duration(FIRST + 4, facts.retry_after);
+        self.duration(FIRST + 5, Some(facts.reset_after));
     }
 
     /// A field that is left out at its default, as proto3 has it.
