@@ -187,7 +187,10 @@ async fn a_deadline_that_is_over_counts_nothing_and_is_told() {
             server.metric_sum("rlaas_expired_total", &[]).await >= 21
         };
         eventually("the server counts them", SOON, told).await;
-        assert_eq!(check(&mut client, "alice").await.expect("an answer").current_count, passed + 1);
+        let counted = check(&mut client, "alice").await.expect("an answer").current_count;
+        // What was cut short may have been counted, and nothing else.
+        let may_be = passed + 1..=passed + 1 + i64::try_from(cut_short).expect("one at most");
+        assert!(may_be.contains(&counted), "{counted} is not in {may_be:?}");
         assert_sound(&server);
     }
 }
