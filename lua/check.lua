@@ -40,8 +40,7 @@
 local ENFORCED, QUOTA = 1, 2
 
 local time = clock()
--- What is told, and of it what is not packed yet.
-local packed, reply = {}, { NONCE, time }
+local reply = { NONCE, time }
 local told = #reply
 -- The next of KEYS that belongs to no hit yet.
 local next_key = 1
@@ -126,12 +125,6 @@ local function answer(intent, number)
   return true
 end
 
--- There is no room to pack the values of a long reply at once.
-local function pack()
-  packed[#packed + 1] = cmsgpack.pack(unpack(reply, 1, told))
-  told = 0
-end
-
 local function tell()
   reply[told + 1] = 1
   told = told + 1
@@ -145,7 +138,6 @@ local function tell()
     reply[told + 6] = decision.ttl
     reply[told + 7] = decision.delay
     told = told + 7
-    if told > 1000 then pack() end
   end
 end
 
@@ -163,5 +155,4 @@ for number = 3, #ARGV do
     end
   end
 end
-pack()
-return table.concat(packed)
+return cmsgpack.pack(unpack(reply))
