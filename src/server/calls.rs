@@ -14,11 +14,12 @@ use hyper::service::Service;
 use tokio::sync::watch;
 use tokio::time::Sleep;
 use tonic::Status;
+use tonic::body::Body as AnyBody;
 use tonic::codegen::StdError;
 use tracing::error;
 
 use super::life::{Stage, Until};
-use super::services::{Answering, AnyBody, Services};
+use super::services::{Answering, Services};
 use crate::api::Interruption;
 use crate::telemetry::metrics::Metrics;
 
@@ -169,12 +170,12 @@ impl Answer {
 
 impl Body for Answer {
     type Data = Bytes;
-    type Error = StdError;
+    type Error = Status;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(body).poll_frame(cx)));
         let Ok(frame) = polled else {

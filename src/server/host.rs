@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tonic::Status;
+use tonic::body::Body as AnyBody;
 use tonic::service::Routes;
 use tracing::debug;
 
@@ -23,7 +24,7 @@ use super::connection::Connection;
 use super::executor::{Arrived, CallsWait};
 use super::farewell::Spoken;
 use super::life::{Life, Stage};
-use super::services::{AnyBody, Services};
+use super::services::Services;
 use super::settings::ConnectionSettings;
 use super::tls::{Encrypted, Tls, Version};
 use super::turns::InTurns;
@@ -155,7 +156,7 @@ impl Host {
             stage: seen,
             metrics: Arc::clone(&self.metrics),
             interrupt: match self.protocol {
-                Protocol::Grpc => |by| Status::from(by).into_http().map(AnyBody::Direct),
+                Protocol::Grpc => |by| Status::from(by).into_http(),
                 Protocol::Http => http_interruption,
             },
         });
@@ -244,7 +245,7 @@ fn http_interruption(by: Interruption) -> Response<AnyBody> {
         Interruption::Late => StatusCode::REQUEST_TIMEOUT,
         Interruption::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    status.into_response().map(AnyBody::Routed)
+    status.into_response().map(AnyBody::new)
 }
 
 #[cfg(test)]

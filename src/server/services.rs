@@ -2,14 +2,13 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use axum::Router;
-use axum::body::Body as RoutedBody;
 use axum::http::{Request, Response};
 use axum::routing::future::RouteFuture;
-use hyper::body::{Body, Bytes, Frame, SizeHint};
-use tonic::body::Body as DirectBody;
+use hyper::body::{Body, Bytes};
+use tonic::body::Body as AnyBody;
 use tonic::codegen::StdError;
 
 use crate::api::auth::Certificate;
@@ -59,44 +58,9 @@ impl Future for Answering {
     type Output = Result<Response<AnyBody>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(Ok(match &mut *self {
-            Self::Direct(answer) => ready!(Pin::new(answer).poll(cx))?.map(AnyBody::Direct),
-            Self::Routed(answer) => ready!(Pin::new(answer).poll(cx))?.map(AnyBody::Routed),
-        }))
-    }
-}
-
-/// The body of an answer.
-pub(super) enum AnyBody {
-    Direct(DirectBody),
-    Routed(RoutedBody),
-}
-
-impl Body for AnyBody {
-    type Data = Bytes;
-    type Error = StdError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
-        Poll::Ready(match &mut *self {
-            Self::Direct(body) => ready!(Pin::new(body).poll_frame(cx)).map(|got| Ok(got?)),
-            Self::Routed(body) => ready!(Pin::new(body).poll_frame(cx)).map(|got| Ok(got?)),
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Direct(body) => body.is_end_stream(),
-            Self::Routed(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Direct(body) => body.size_hint(),
-            Self::Routed(body) => body.size_hint(),
+        match &mut *self {
+            Self::Direct(answer) => Pin::new(answer).poll(cx),
+            Self::Routed(answer) => Pin::new(answer).poll(cx).map_ok(|got| got.map(AnyBody::new)),
         }
     }
 }
