@@ -85,7 +85,16 @@ impl Deadline {
     /// This one, or `patience` from now if that is sooner.
     #[must_use]
     pub fn or_within(self, patience: Duration) -> Self {
-        if self.left() < patience { self } else { Self::within(patience) }
+        self.sooner(Self::within(patience))
+    }
+
+    /// The sooner one.
+    #[must_use]
+    pub fn sooner(self, other: Self) -> Self {
+        match (self.0, other.0) {
+            (Some(one), Some(another)) => Self(Some(one.min(another))),
+            (one, another) => Self(one.or(another)),
+        }
     }
 
     /// Time that is left; zero when it is over.

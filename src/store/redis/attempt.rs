@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::RedisStore;
 use super::call::{Answer, Told};
@@ -129,16 +129,12 @@ impl Attempt<'_> {
         let estimate = told_time.unwrap_or_else(|| node.clock().estimate(local.now()));
         let time = ServerTime { estimate, clock: node.clock() };
         let question = Question::new(&self.store.naming, self.hits, self.purpose, time);
+        let gatherer = lane.gatherer();
         // Keys of different slots can't share a call.
-        let asked = async {
-            match self.store.naming.style() {
-                Style::Plain => lane.gatherer().ask(question).await,
-                Style::Tagged => Box::pin(lane.gatherer().ask_alone(&question, route.asking)).await,
-            }
+        let ended = match self.store.naming.style() {
+            Style::Plain => gatherer.ask(question, until).await,
+            Style::Tagged => Box::pin(gatherer.ask_alone(question, until, route.asking)).await,
         };
-        let ended = timeout(until.left(), asked)
-            .await
-            .unwrap_or(Err(Failure::Other(StoreError::Timeout(self.store.timeout))));
         match &ended {
             Ok((time, answer)) => {
                 node.clock().tell(*time, local.now());

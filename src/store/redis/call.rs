@@ -20,7 +20,7 @@ const NOTE: &str = "what follows is MessagePack, described in lua/check.lua of r
 #[derive(Debug)]
 pub(super) struct Call<'a> {
     pub(super) nonce: String,
-    pub(super) questions: &'a [&'a Question],
+    pub(super) questions: &'a [Question],
 }
 
 /// What a reply says to one question.

@@ -5,6 +5,7 @@
 //! it sent as soon as this thread has heard all who are ready to ask. Once there are [`ENOUGH`] they
 //! are sent at once: Redis decides on these while this thread hears the others.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
@@ -20,10 +21,11 @@ use super::call::{Call, Told};
 use super::failure::Failure;
 use super::question::Question;
 use super::scripts::Scripts;
+use crate::clock::Deadline;
 use crate::store::StoreError;
 
-/// Work of several questions that is enough for one call: it keeps Redis busy for about a quarter
-/// of a millisecond.
+/// Work of several questions that is enough for one call: it keeps Redis busy for a fifth of a
+/// millisecond.
 const ENOUGH: u64 = 32;
 
 /// What every call needs beside its questions.
@@ -46,8 +48,14 @@ pub(super) struct Gatherer {
 
 #[derive(Default)]
 struct Waiting {
-    asked: Vec<Asked>,
+    asked: Vec<(Question, Asker)>,
     work: u64,
+}
+
+/// Who waits for an answer.
+struct Asker {
+    until: Deadline,
+    line: oneshot::Sender<Told>,
 }
 
 /// What is to be done when one more has asked.
@@ -56,12 +64,7 @@ enum Turn {
     First,
     Later,
     /// To send these.
-    Last(Vec<Asked>),
-}
-
-struct Asked {
-    question: Question,
-    asker: oneshot::Sender<Told>,
+    Last(Vec<(Question, Asker)>),
 }
 
 impl Scribe {
@@ -79,13 +82,14 @@ impl Gatherer {
         Self { connection, scribe, waiting: Mutex::default() }
     }
 
-    /// Asks beside others, now; the answer is still to come.
+    /// Asks beside others, now; the answer is still to come, by then.
     pub(super) fn ask(
         self: &Arc<Self>,
         question: Question,
+        until: Deadline,
     ) -> impl Future<Output = Told> + Send + use<> {
-        let (asker, answer) = oneshot::channel();
-        match self.join(Asked { question, asker }) {
+        let (line, answer) = oneshot::channel();
+        match self.join(question, Asker { until, line }) {
             Turn::First => {
                 // Runs after all who are ready to run on this thread.
                 let gatherer = Arc::clone(self);
@@ -100,10 +104,10 @@ impl Gatherer {
         async { answer.await.unwrap_or(Err(Failure::Other(StoreError::Lost))) }
     }
 
-    fn join(&self, asked: Asked) -> Turn {
+    fn join(&self, question: Question, asker: Asker) -> Turn {
         let mut waiting = self.waiting();
-        waiting.work += asked.question.work();
-        waiting.asked.push(asked);
+        waiting.work += question.work();
+        waiting.asked.push((question, asker));
         if waiting.work >= ENOUGH {
             Turn::Last(std::mem::take(&mut *waiting).asked)
         } else if waiting.asked.len() == 1 {
@@ -114,15 +118,19 @@ impl Gatherer {
     }
 
     /// Asks alone; `asking` where the slot is only on its way to the server.
-    pub(super) async fn ask_alone(&self, question: &Question, asking: bool) -> Told {
-        self.call(&[question], asking)
-            .await?
-            .pop()
-            .unwrap_or(Err(Failure::Other(StoreError::Garbled)))
+    pub(super) async fn ask_alone(
+        &self,
+        question: Question,
+        until: Deadline,
+        asking: bool,
+    ) -> Told {
+        let told = timeout(until.left(), self.call(&[question], asking)).await;
+        let told = told.unwrap_or_else(|_elapsed| Err(self.too_late()))?.pop();
+        told.unwrap_or(Err(Failure::Other(StoreError::Garbled)))
     }
 
     /// Has them sent before anybody else is heard.
-    fn send_now(self: &Arc<Self>, all: Vec<Asked>) {
+    fn send_now(self: &Arc<Self>, all: Vec<(Question, Asker)>) {
         let gatherer = Arc::clone(self);
         let mut sending = Box::pin(async move { gatherer.send(all).await });
         // In a task of its own, which would begin later: an asker who leaves does not take the
@@ -132,33 +140,37 @@ impl Gatherer {
         }
     }
 
-    async fn send(&self, mut asked: Vec<Asked>) {
-        asked.retain(|asked| !asked.asker.is_closed());
-        if asked.is_empty() {
-            return;
-        }
-        let questions: Vec<&Question> = asked.iter().map(|asked| &asked.question).collect();
-        // A call without end would keep its connection for ever.
-        let patience = self.scribe.timeout;
-        let told = timeout(patience, self.call(&questions, false)).await;
-        let told = told.unwrap_or(Err(Failure::Other(StoreError::Timeout(patience))));
-        drop(questions);
-        match told {
-            Ok(told) => {
-                for (asked, told) in asked.into_iter().zip(told) {
-                    let _has_left = asked.asker.send(told);
+    /// Asks for all of them, and watches the time for each: a timer of its own would cost a caller
+    /// more than the place in this call.
+    async fn send(&self, asked: Vec<(Question, Asker)>) {
+        let still_there = asked.into_iter().filter(|(_, asker)| !asker.line.is_closed());
+        let (questions, mut askers): (Vec<Question>, Vec<Option<Asker>>) =
+            still_there.map(|(question, asker)| (question, Some(asker))).unzip();
+        let mut call = pin!(self.call(&questions, false));
+        let told = loop {
+            let deadlines = askers.iter().flatten().map(|asker| asker.until);
+            // Nobody may wait any more: a call without end would keep its connection for ever.
+            let Some(soonest) = deadlines.reduce(Deadline::sooner) else { return };
+            match timeout(soonest.left(), &mut call).await {
+                Ok(told) => break told,
+                Err(_elapsed) => {
+                    let late = askers
+                        .iter_mut()
+                        .filter_map(|asker| asker.take_if(|asker| asker.until.is_over()));
+                    late.for_each(|asker| asker.tell(Err(self.too_late())));
                 }
             }
-            Err(failure) => {
-                for asked in asked {
-                    let _has_left = asked.asker.send(Err(failure.clone()));
-                }
+        };
+        let told = told.unwrap_or_else(|failure| vec![Err(failure); questions.len()]);
+        for (asker, told) in askers.into_iter().zip(told) {
+            if let Some(asker) = asker {
+                asker.tell(told);
             }
         }
     }
 
     /// One call by its script's hash, and once more with the text if Redis does not know it.
-    async fn call(&self, questions: &[&Question], asking: bool) -> Result<Vec<Told>, Failure> {
+    async fn call(&self, questions: &[Question], asking: bool) -> Result<Vec<Told>, Failure> {
         let script = self.scribe.scripts.script_for(questions);
         let call = Call { nonce: self.scribe.nonce(), questions };
         let mut connection = self.connection.clone();
@@ -172,8 +184,18 @@ impl Gatherer {
         call.read(&reply).map_err(Failure::Other)
     }
 
+    fn too_late(&self) -> Failure {
+        Failure::Other(StoreError::Timeout(self.scribe.timeout))
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asker {
+    fn tell(self, told: Told) {
+        let _has_left = self.line.send(told);
     }
 }
 

@@ -84,11 +84,12 @@ impl Lanes {
         Self { keepers: (0..LANES).map(keeper).collect(), road }
     }
 
-    /// A lane that is up; waits while the first attempt to connect one is under way.
-    pub(super) async fn pick(&self) -> Result<Lane, StoreError> {
-        if let Some(lane) = self.up() {
-            return Ok(lane);
-        }
+    /// The next lane to be up, while the first attempt to connect one is under way.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unreachable`] if that fails.
+    pub(super) async fn next(&self) -> Result<Lane, StoreError> {
         let mut changes = self.road.changes.subscribe();
         loop {
             if let Some(lane) = self.up() {
@@ -101,8 +102,8 @@ impl Lanes {
         }
     }
 
-    /// The lane of this thread, or else another: what one thread asks is gathered.
-    fn up(&self) -> Option<Lane> {
+    /// The lane of this thread if it is up, or else another: what one thread asks is gathered.
+    pub(super) fn up(&self) -> Option<Lane> {
         thread_local! {
             static OWN: usize = {
                 static NEXT: AtomicUsize = AtomicUsize::new(0);

@@ -175,7 +175,8 @@ impl RedisStore {
         deadline: Deadline,
     ) -> Result<Decisions, StoreError> {
         let Some(first) = hits.first() else { return Ok(Decisions::new()) };
-        if deadline.is_over() {
+        let left = deadline.left();
+        if left.is_zero() {
             return Err(StoreError::Expired);
         }
         // What gives back had its room when it took.
@@ -185,7 +186,7 @@ impl RedisStore {
         };
         let slot = self.naming.slot(first.key);
         // What a request has spent on its way here is no hurry.
-        let hurries = deadline.left() < self.timeout * 9 / 10;
+        let hurries = left < self.timeout * 9 / 10;
         Attempt { store: self, hits, purpose, slot, deadline, hurries }.run().await
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::access::{Address, SharedAccess};
 use super::breaker::{Breaker, Panel, Ticket};
@@ -70,7 +71,11 @@ impl Node {
     /// before the deadline.
     pub(super) async fn lane(&self, deadline: Deadline) -> Result<(Lane, Ticket), StoreError> {
         let ticket = self.breaker.admit()?;
-        let lane = tokio::time::timeout(deadline.left(), self.lanes.pick()).await;
+        if let Some(lane) = self.lanes.up() {
+            return Ok((lane, ticket));
+        }
+        // In a box, with its timer: it is rare, and would be moved with whatever holds this.
+        let lane = Box::pin(timeout(deadline.left(), self.lanes.next())).await;
         Ok((lane.unwrap_or(Err(StoreError::Unreachable))?, ticket))
     }
 

@@ -32,8 +32,8 @@ impl Scripts {
     }
 
     /// The shortest script that can answer `questions`.
-    pub(super) fn script_for(&self, questions: &[&Question]) -> &Script {
-        let algorithm = questions.first().and_then(|question| question.algorithm());
+    pub(super) fn script_for(&self, questions: &[Question]) -> &Script {
+        let algorithm = questions.first().and_then(Question::algorithm);
         match algorithm {
             Some(one) if questions.iter().all(|other| other.algorithm() == Some(one)) => {
                 &self.single[one as usize]
