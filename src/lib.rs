@@ -22,6 +22,7 @@
 //! | degraded | a verdict made by policy because the store did not answer |
 //! | place | where a key's state is: hits in one place are decided in one atomic step |
 //! | node | one Redis server, with lanes to it and a breaker before them |
+//! | lane | one connection to a node, kept on the thread whose requests it carries |
 //!
 //! # Rooms
 //!

@@ -29,7 +29,20 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         &["rules", "algorithm", "clock", "telemetry"],
         &["tokio", "tracing", "thiserror", "smallvec", "hashbrown", "compact_str"],
     ),
-    ("store/redis", &[], &["deadpool", "deadpool_redis", "futures_util", "rmp"]),
+    (
+        "store/redis",
+        &[],
+        &[
+            "deadpool",
+            "deadpool_redis",
+            "futures_util",
+            "rmp",
+            "rustix",
+            "rustls",
+            "rustls_native_certs",
+            "tokio_rustls",
+        ],
+    ),
     (
         "limiter",
         &["store", "rules", "algorithm", "clock", "telemetry"],

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use thiserror::Error;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use self::degradation::Degradation;
@@ -196,9 +197,10 @@ impl Limiter {
             .all(|rule| rule.on_store_failure != OnStoreFailure::Error || rule.mode == Mode::Shadow)
     }
 
-    /// Does the work in the background, for ever: of the store, and of the one that stands in.
-    pub async fn tend(&self) {
-        tokio::join!(self.store.tend(), self.fallback.tend());
+    /// Does the work in the background, for ever: of the store, and of the one that stands in. For
+    /// requests of `threads`; see [`Store::tend`].
+    pub async fn tend(&self, threads: &[Handle]) {
+        tokio::join!(self.store.tend(threads), self.fallback.tend(&[]));
     }
 
     /// Forgets what was counted of rules that are no longer in force.

@@ -3,6 +3,7 @@
 use std::io;
 use std::num::NonZeroUsize;
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tracing::error;
@@ -51,6 +52,11 @@ impl Front {
             accepting.spawn(accept::run(listener, door.clone()));
         }
         Ok(Self { accepting, workers, closing })
+    }
+
+    /// What its workers run on, one for each.
+    pub(super) fn threads(&self) -> &[Handle] {
+        self.workers.threads()
     }
 
     /// Completes when an accept loop has ended, which none does by itself.

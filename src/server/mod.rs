@@ -139,9 +139,10 @@ impl Server {
         let grpc = grpc.encrypted(self.settings.tls.clone()).where_calls(self.calls());
         let http = grpc.http(pages);
         let listeners = self.grpc.len() + self.http.len();
+        let (wanted, workers) = (self.settings.connection.connections, self.settings.workers);
         let Room { grpc: connections, http: http_connections, silent } =
-            Room::make(self.settings.connection.connections, listeners);
-        let size = Size { workers: self.settings.workers, connections, silent };
+            Room::make(wanted, listeners, 2 * workers.get());
+        let size = Size { workers, connections, silent };
         let mut grpc = Front::open(self.grpc, &grpc, size)?;
         let size = Size { connections: http_connections, ..size };
         let http = Front::open(self.http, &http, size)?;
@@ -149,7 +150,8 @@ impl Server {
         // Dropped at the end of this function, and aborted by that.
         let mut background = JoinSet::new();
         let limiter = Arc::clone(&self.limiter);
-        background.spawn(async move { limiter.tend().await });
+        let threads = [grpc.threads(), http.threads()].concat();
+        background.spawn(async move { limiter.tend(&threads).await });
         let mut following = health.follow(&self.limiter, self.settings.store_health).await;
 
         tokio::select! {

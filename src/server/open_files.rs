@@ -5,8 +5,10 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-/// What everything else needs: runtimes, listeners, Redis, files of the configuration.
+/// What everything else needs: listeners, the main thread, files of the configuration.
 const RESERVED: u32 = 64;
+/// What each worker needs: four for its runtime, and one for each Redis server.
+const RESERVED_PER_WORKER: u32 = 12;
 /// Most connections to one listener that wait for their first byte.
 const MOST_SILENT: u32 = 1024;
 
@@ -22,9 +24,10 @@ pub(super) struct Room {
 impl Room {
     /// Room for as many connections as are wanted, as far as the limit goes. It is raised as far
     /// as the process may.
-    pub(super) fn make(wanted: u32, listeners: usize) -> Self {
-        let listeners = u32::try_from(listeners).unwrap_or(u32::MAX);
-        let room = Self::within(raise_limit(), wanted, listeners);
+    pub(super) fn make(wanted: u32, listeners: usize, workers: usize) -> Self {
+        let [listeners, workers] =
+            [listeners, workers].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        let room = Self::within(raise_limit(), wanted, listeners, workers);
         if room.grpc < wanted {
             warn!(
                 wanted,
@@ -36,13 +39,17 @@ impl Room {
         room
     }
 
-    fn within(limit: u32, wanted: u32, listeners: u32) -> Self {
-        let free = limit.saturating_sub(RESERVED).max(limit / 2);
+    fn within(limit: u32, wanted: u32, listeners: u32, workers: u32) -> Self {
+        let free = limit.saturating_sub(reserved(workers)).max(limit / 2);
         let silent = (free / 8 / listeners.max(1)).clamp(1, MOST_SILENT);
         let http = (free / 4).min(wanted).max(1);
         let rest = free.saturating_sub(http).saturating_sub(silent.saturating_mul(listeners));
         Self { grpc: rest.min(wanted).max(1), http, silent }
     }
+}
+
+fn reserved(workers: u32) -> u32 {
+    RESERVED_PER_WORKER.saturating_mul(workers).saturating_add(RESERVED)
 }
 
 /// The limit of open files, which is as high as it may be from here on.
@@ -61,13 +68,14 @@ mod tests {
     #[test]
     fn clients_do_not_get_the_last_descriptors() {
         for limit in [16, 64, 128, 1024, 20_000, u32::MAX] {
-            for listeners in [2, 32] {
-                let room = Room::within(limit, 10_000, listeners);
+            for (listeners, workers) in [(2, 2), (32, 2), (2, 64)] {
+                let room = Room::within(limit, 10_000, listeners, workers);
                 let most = room.grpc + room.http + room.silent * listeners;
-                assert!(limit < 128 || most <= limit - RESERVED, "{limit}: {room:?}");
+                let kept = reserved(workers).min(limit / 2);
+                assert!(limit < 128 || most <= limit - kept, "{limit}: {room:?}");
                 assert!(room.grpc <= 10_000, "{limit}: {room:?}");
             }
         }
-        assert_eq!(Room::within(u32::MAX, 10_000, 2).grpc, 10_000);
+        assert_eq!(Room::within(u32::MAX, 10_000, 2, 2).grpc, 10_000);
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, yield_now};
 use tracing::debug;
@@ -25,6 +26,7 @@ const QUEUE: usize = 128;
 #[derive(Debug)]
 pub(super) struct Workers {
     intake: Intake,
+    threads: Vec<Handle>,
     running: mpsc::Receiver<()>,
 }
 
@@ -55,7 +57,7 @@ impl Workers {
     /// Starts `count` threads that serve until `drain`.
     pub(super) fn spawn(count: NonZeroUsize, host: &Host, drain: &Flag) -> io::Result<Self> {
         let (alive, running) = mpsc::channel(1);
-        let mut queues = Vec::new();
+        let (mut queues, mut threads) = (Vec::new(), Vec::new());
         for number in 0..count.get() {
             let (queue, arrivals) = mpsc::channel(QUEUE);
             queues.push(queue);
@@ -63,20 +65,26 @@ impl Workers {
             let name = format!("{}-{number}", host.name());
             let worker = Worker { arrivals, host, drain, _alive: alive };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            threads.push(runtime.handle().clone());
             thread::Builder::new().name(name).spawn(move || runtime.block_on(worker.run()))?;
         }
         let intake = Intake { queues: queues.into(), next: Arc::default() };
-        Ok(Self { intake, running })
+        Ok(Self { intake, threads, running })
     }
 
     pub(super) fn intake(&self) -> Intake {
         self.intake.clone()
     }
 
+    /// What the workers run on, one for each.
+    pub(super) fn threads(&self) -> &[Handle] {
+        &self.threads
+    }
+
     /// Completes when every worker has served what is in flight. They end once they drain, their
     /// queues are empty and nobody holds the intake any more.
     pub(super) async fn finish(self) {
-        let Self { intake, mut running } = self;
+        let Self { intake, mut running, .. } = self;
         drop(intake);
         let _all_gone = running.recv().await;
     }

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use thiserror::Error;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::algorithm::{Algorithm, Cost, Decision, Limit};
@@ -158,11 +159,13 @@ impl Store {
         matches!(self, Self::Memory(_))
     }
 
-    /// Does the work in the background, for ever: expiry in memory, connections to Redis.
-    pub async fn tend(&self) {
+    /// Does the work in the background, for ever: expiry in memory, connections to Redis. Each of
+    /// the threads that `threads` run on is given a connection of its own to each server; without
+    /// any, the one that this runs on.
+    pub async fn tend(&self, threads: &[Handle]) {
         match self {
             Self::Memory(store) => store.tend().await,
-            Self::Redis(store) => store.tend().await,
+            Self::Redis(store) => store.tend(threads).await,
         }
     }
 

@@ -80,7 +80,7 @@ impl Service {
 
     fn tending(limiter: Arc<Limiter>, metrics: Arc<Metrics>, time: Time) -> Self {
         let tended = Arc::clone(&limiter);
-        let tending = tokio::spawn(async move { tended.tend().await }).abort_handle();
+        let tending = tokio::spawn(async move { tended.tend(&[]).await }).abort_handle();
         Self { limiter, metrics, time, tending }
     }
 

@@ -1,9 +1,10 @@
 //! The end of the process.
 
+use std::fs::{self, DirEntry};
 use std::time::Duration;
 
 use rlaas::api::proto::GetConfigRequest;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -16,6 +17,7 @@ use tonic_health::pb::health_client::HealthClient;
 use super::common::eventually;
 use super::common::process::{Rlaas, check, request, signal};
 use super::common::redis::RedisServer;
+use super::load::up;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -91,6 +93,39 @@ async fn an_idle_stream_ends_and_a_half_closed_one_gets_all_its_answers() {
     eventually("the end", PATIENCE, async || server.has_ended()).await;
     assert_eq!(server.wait().code(), Some(0), "{}", server.log());
     drop(asks);
+}
+
+#[tokio::test]
+async fn what_is_in_flight_over_http_finishes_though_grpc_has_ended() {
+    let redis = RedisServer::start();
+    let mut server = Rlaas::on_redis(&redis, &["server.workers=1"]);
+    up(&server).await;
+    let mut http = TcpStream::connect(server.http()).await.expect("a connection");
+    signal(redis.pid(), "STOP");
+    let ask = b"POST /v1/check HTTP/1.1\r\nHost: rlaas\r\nConnection: close\r\n\
+        Content-Type: application/json\r\nContent-Length: 18\r\n\r\n{\"userId\":\"alice\"}";
+    http.write_all(ask).await.expect("a server");
+    let asks = async || {
+        let open = server.metric("rlaas_open_connections{api=\"http\"}").await;
+        // One of them asks for this number.
+        open == Some(2.0)
+    };
+    eventually("the call", PATIENCE, asks).await;
+    server.signal("TERM");
+    let tasks = format!("/proc/{}/task", server.pid());
+    let is_grpc = |task: std::io::Result<DirEntry>| {
+        let name = task.and_then(|task| fs::read_to_string(task.path().join("comm")));
+        name.is_ok_and(|name| name.starts_with("worker-"))
+    };
+    let grpc_ended = async || !fs::read_dir(&tasks).expect("a process").any(is_grpc);
+    eventually("the end of gRPC", PATIENCE, grpc_ended).await;
+    signal(redis.pid(), "CONT");
+    let mut answer = String::new();
+    http.read_to_string(&mut answer).await.expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains(r#""allowed":true"#), "{answer}");
+    assert_eq!(server.wait().code(), Some(0), "{}", server.log());
+    assert!(!server.log().contains("redis does not answer"), "{}", server.log());
 }
 
 #[tokio::test]

@@ -1,23 +1,29 @@
 //! Addresses, and how to get into the server there: credentials, database, encryption.
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
-use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::io::tcp::TcpSettings;
+use deadpool_redis::redis::aio::{AsyncStream, MultiplexedConnection};
 use deadpool_redis::redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo,
-    RedisConnectionInfo, RedisResult, TlsCertificates,
+    AsyncConnectionConfig, ConnectionAddr, RedisConnectionInfo, RedisResult,
 };
+use rustix::net::sockopt::set_tcp_user_timeout;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
 
+use super::driver::{Driver, Wire};
 use super::settings::{Credentials, RedisSettings, RedisUrl, Servers, SettingError, Tls};
+use super::tls::client_config;
 
 /// Calls that one connection may have in its queue.
 const QUEUE: usize = 1024;
-/// Bytes that nobody acknowledges for this long end a connection: its socket leaves.
-const USER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes that nobody acknowledges for as many milliseconds end a connection: its socket leaves.
+const USER_TIMEOUT: u32 = 2_000;
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,8 +37,10 @@ pub(super) enum Address {
 pub(super) struct Access {
     login: RedisConnectionInfo,
     /// `Some` for TLS.
-    certificates: Option<TlsCertificates>,
+    encryption: Option<Arc<ClientConfig>>,
 }
+
+type Stream = Pin<Box<dyn AsyncStream + Send + Sync>>;
 
 /// The access that all connections to the servers use; it may be renewed between two of them.
 #[derive(Clone, Debug)]
@@ -103,8 +111,8 @@ impl Access {
         if let Some(password) = new.login.password() {
             login = login.set_password(password);
         }
-        let certificates = self.certificates.as_ref().map(|_| certificates(&settings.tls));
-        Ok(Self { login, certificates })
+        let encryption = self.encryption.as_ref().map(|_| client_config(&settings.tls));
+        Ok(Self { login, encryption: encryption.transpose()? })
     }
 
     /// Access to one sentinel.
@@ -117,35 +125,35 @@ impl Access {
     }
 
     fn new(login: RedisConnectionInfo, url: &RedisUrl, tls: &Tls) -> Result<Self, SettingError> {
-        if tls.ca.as_ref().is_some_and(|ca| !has_certificate(ca)) {
-            return Err(SettingError::Tls);
-        }
-        let certificates = url.is_tls().then(|| certificates(tls));
-        let access =
-            Self { login: login.set_lib_name("rlaas", env!("CARGO_PKG_VERSION")), certificates };
-        access.client(&Address::of(url)).map_err(|_| SettingError::Tls)?;
-        Ok(access)
+        let encryption = url.is_tls().then(|| client_config(tls)).transpose()?;
+        let login = login.set_lib_name("rlaas", env!("CARGO_PKG_VERSION"));
+        Ok(Self { login, encryption })
     }
 
-    /// Connects, for as long as the caller waits.
-    pub(super) async fn connect(&self, address: &Address) -> RedisResult<MultiplexedConnection> {
+    /// Connects on this thread, for as long as the caller waits.
+    pub(super) async fn connect(&self, address: &Address) -> RedisResult<Wire> {
         // Whoever asks bounds the wait for each answer.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUE);
-        self.client(address)?.get_multiplexed_async_connection_with_config(&config).await
+        let stream = self.stream(address).await?;
+        let greeted = MultiplexedConnection::new_with_config(&self.login, stream, config);
+        let (connection, moving) = greeted.await?;
+        Ok(Wire { connection, driver: Driver::start(moving) })
     }
 
-    fn client(&self, address: &Address) -> RedisResult<Client> {
-        let tcp = TcpSettings::default().set_nodelay(true).set_user_timeout(USER_TIMEOUT);
-        let encrypted = self.certificates.is_some();
-        let info = address.driver_address(encrypted).into_connection_info()?;
-        let info = info.set_tcp_settings(tcp).set_redis_settings(self.login.clone());
-        match &self.certificates {
-            Some(certificates) => Client::build_with_tls(info, certificates.clone()),
-            None => Client::open(info),
-        }
+    async fn stream(&self, address: &Address) -> io::Result<Stream> {
+        let (host, port) = match address {
+            Address::Unix(path) => return Ok(Box::pin(UnixStream::connect(path).await?)),
+            Address::Tcp { host, port } => (host, *port),
+        };
+        let tcp = TcpStream::connect((host.as_str(), port)).await?;
+        tcp.set_nodelay(true)?;
+        set_tcp_user_timeout(&tcp, USER_TIMEOUT)?;
+        let Some(encryption) = &self.encryption else { return Ok(Box::pin(tcp)) };
+        let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
+        Ok(Box::pin(TlsConnector::from(Arc::clone(encryption)).connect(name, tcp).await?))
     }
 }
 
@@ -193,19 +201,6 @@ impl Address {
             Self::Unix(_) => "localhost",
         }
     }
-
-    fn driver_address(&self, encrypted: bool) -> ConnectionAddr {
-        match self {
-            Self::Unix(path) => ConnectionAddr::Unix(path.clone()),
-            Self::Tcp { host, port } if encrypted => ConnectionAddr::TcpTls {
-                host: host.clone(),
-                port: *port,
-                insecure: false,
-                tls_params: None,
-            },
-            Self::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
-        }
-    }
 }
 
 impl fmt::Display for Address {
@@ -215,18 +210,4 @@ impl fmt::Display for Address {
             Self::Unix(path) => write!(f, "{}", path.display()),
         }
     }
-}
-
-/// The driver takes a file without any for authorities, and trusts nobody.
-fn has_certificate(pem: &[u8]) -> bool {
-    const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
-    pem.windows(BEGIN.len()).any(|window| window == BEGIN)
-}
-
-fn certificates(tls: &Tls) -> TlsCertificates {
-    let client_tls = tls.identity.as_ref().map(|identity| ClientTlsConfig {
-        client_cert: identity.cert.clone(),
-        client_key: identity.key.clone(),
-    });
-    TlsCertificates { client_tls, root_cert: tls.ca.clone() }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{interval, timeout};
@@ -154,11 +155,11 @@ impl Cluster {
         self.health.subscribe()
     }
 
-    /// Keeps the map and the connections, for ever.
-    pub(super) async fn tend(&self) {
+    /// Keeps the map, and a connection for each of these threads to each server, for ever.
+    pub(super) async fn tend(&self, threads: &[Handle]) {
         let mut inbox = self.inbox.lock().await;
         let mut stirs = self.around.stirs.subscribe();
-        let mut tended = Tended::default();
+        let mut tended = Tended { threads: threads.to_vec(), ..Tended::default() };
         let mut looks = interval(LOOK_INTERVAL);
         let mut skipped = CALM_LOOKS;
         let mut is_told = false;
@@ -266,8 +267,8 @@ impl Cluster {
 
     fn add(&self, address: &Address, tended: &mut Tended) -> Arc<Node> {
         let node = Arc::new(Node::at(address.clone(), &self.around));
-        let kept = Arc::clone(&node);
-        let handle = tended.tasks.spawn(async move { kept.tend().await });
+        let (kept, threads) = (Arc::clone(&node), tended.threads.clone());
+        let handle = tended.tasks.spawn(async move { kept.tend(&threads).await });
         tended.handles.insert(address.clone(), handle);
         node
     }
@@ -293,6 +294,7 @@ impl Cluster {
 /// The tasks that keep the connections of each server.
 #[derive(Debug, Default)]
 struct Tended {
+    threads: Vec<Handle>,
     tasks: JoinSet<()>,
     handles: HashMap<Address, AbortHandle>,
     /// Servers that only redirects named.

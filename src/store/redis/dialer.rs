@@ -12,6 +12,7 @@ use deadpool_redis::redis::{Cmd, ErrorKind, RedisError, cmd};
 use thiserror::Error;
 
 use super::access::{Address, SharedAccess};
+use super::driver::Wire;
 use super::sentinel::Sentinels;
 
 /// Opens connections to one server, or to whichever is the master.
@@ -35,7 +36,7 @@ pub(super) enum Target {
 /// A connection to a server that may decide.
 #[derive(Debug)]
 pub(super) struct Dialed {
-    pub(super) connection: MultiplexedConnection,
+    pub(super) wire: Wire,
     pub(super) greeting: Greeting,
 }
 
@@ -88,8 +89,8 @@ impl Manager for Dialer {
 
     async fn create(&self) -> Result<Dialed, DialError> {
         let address = self.address().await?;
-        let mut connection = self.access.now().connect(&address).await?;
-        let greeting = Greeting::ask(&mut connection).await?;
+        let mut wire = self.access.now().connect(&address).await?;
+        let greeting = Greeting::ask(&mut wire.connection).await?;
         if greeting.is_replica {
             return Err(DialError::Replica);
         }
@@ -97,7 +98,7 @@ impl Manager for Dialer {
             return Err(DialError::Loading);
         }
         *self.reached.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
-        Ok(Dialed { connection, greeting })
+        Ok(Dialed { wire, greeting })
     }
 
     async fn recycle(&self, _: &mut Dialed, _: &Metrics) -> RecycleResult<DialError> {

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::call::{Call, Told};
+use super::driver::Wire;
 use super::failure::Failure;
 use super::question::Question;
 use super::scripts::Scripts;
@@ -41,7 +42,7 @@ pub(super) struct Scribe {
 
 /// The questions that wait for one connection.
 pub(super) struct Gatherer {
-    connection: MultiplexedConnection,
+    wire: Wire,
     scribe: Arc<Scribe>,
     waiting: Mutex<Waiting>,
 }
@@ -78,8 +79,8 @@ impl Scribe {
 }
 
 impl Gatherer {
-    pub(super) fn new(connection: MultiplexedConnection, scribe: Arc<Scribe>) -> Self {
-        Self { connection, scribe, waiting: Mutex::default() }
+    pub(super) fn new(wire: Wire, scribe: Arc<Scribe>) -> Self {
+        Self { wire, scribe, waiting: Mutex::default() }
     }
 
     /// Asks beside others, now; the answer is still to come, by then.
@@ -133,9 +134,10 @@ impl Gatherer {
     fn send_now(self: &Arc<Self>, all: Vec<(Question, Asker)>) {
         let gatherer = Arc::clone(self);
         let mut sending = Box::pin(async move { gatherer.send(all).await });
+        let begin = || sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         // In a task of its own, which would begin later: an asker who leaves does not take the
         // others' answers along.
-        if sending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+        if self.wire.driver.at_once(begin).is_pending() {
             tokio::spawn(sending);
         }
     }
@@ -173,7 +175,7 @@ impl Gatherer {
     async fn call(&self, questions: &[Question], asking: bool) -> Result<Vec<Told>, Failure> {
         let script = self.scribe.scripts.script_for(questions);
         let call = Call { nonce: self.scribe.nonce(), questions };
-        let mut connection = self.connection.clone();
+        let mut connection = self.wire.connection.clone();
         let reply = match query(&mut connection, call.by_hash(script), asking).await {
             Err(error) if is_unknown_script(&error) => {
                 query(&mut connection, call.by_text(script), asking).await

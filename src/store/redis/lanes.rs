@@ -1,18 +1,21 @@
-//! Lanes: few long-lived connections to one server that all requests share.
+//! Lanes: long-lived connections to one server, one for each thread, that all requests share.
 //!
 //! A connection comes from the pool and never goes back: checking one out for each request would
 //! cost a round trip each. Every lane has a keeper that connects, probes, and drops a connection
-//! that no longer answers. Requests wait for the first attempt to connect; while the server is
-//! known to be away they fail at once.
+//! that no longer answers; it lives on the thread whose requests the lane carries, so that nothing
+//! is handed from thread to thread. Requests wait for the first attempt to connect; while the
+//! server is known to be away they fail at once.
 
+use std::cell::Cell;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use deadpool::managed::{Object, Pool, PoolError};
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{RedisResult, cmd};
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -25,8 +28,8 @@ use super::server_clock::ServerClock;
 use crate::clock::{Span, SystemClock, Timestamp};
 use crate::store::StoreError;
 
-/// Connections: Redis runs scripts on one core, a second connection keeps it busy.
-const LANES: usize = 2;
+/// The fewest lanes: where one is lost another is there.
+const FEWEST: usize = 2;
 /// The longest that an attempt to connect may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time between two probes of a connection, and the longest that one may take.
@@ -37,10 +40,19 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(150);
 /// A connection that did not last this long counts as a failed attempt.
 const STEADY: Span = Span::from_secs(1);
 
+thread_local! {
+    /// Number of the lane of this thread.
+    static OWN: Cell<usize> = {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        Cell::new(NEXT.fetch_add(1, Ordering::Relaxed))
+    };
+}
+
 /// The lanes to one server.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    keepers: Vec<Arc<Keeper>>,
+    /// As many as there are threads, once it is known how many.
+    keepers: OnceLock<Box<[Arc<Keeper>]>>,
     road: Arc<Road>,
 }
 
@@ -68,7 +80,7 @@ impl Lanes {
         clock: Arc<ServerClock>,
         pulse: Arc<Pulse>,
     ) -> Self {
-        let pool = Pool::builder(dialer).max_size(LANES).build();
+        let pool = Pool::builder(dialer).build();
         let road = Arc::new(Road {
             pool: pool.expect("without time-outs a pool needs no runtime"),
             attempts: Mutex::new(FIRST_PAUSE),
@@ -79,9 +91,7 @@ impl Lanes {
             scribe: Arc::clone(&around.scribe),
             pulse,
         });
-        let keeper =
-            |_| Arc::new(Keeper { road: Arc::clone(&road), line: watch::Sender::new(None) });
-        Self { keepers: (0..LANES).map(keeper).collect(), road }
+        Self { keepers: OnceLock::new(), road }
     }
 
     /// The next lane to be up, while the first attempt to connect one is under way.
@@ -104,32 +114,43 @@ impl Lanes {
 
     /// The lane of this thread if it is up, or else another: what one thread asks is gathered.
     pub(super) fn up(&self) -> Option<Lane> {
-        thread_local! {
-            static OWN: usize = {
-                static NEXT: AtomicUsize = AtomicUsize::new(0);
-                NEXT.fetch_add(1, Ordering::Relaxed) % LANES
-            };
-        }
-        let first = OWN.with(|own| *own);
-        (0..LANES).find_map(|step| self.keepers[(first + step) % LANES].lane())
+        let (keepers, first) = (self.keepers(), OWN.get());
+        (0..keepers.len()).find_map(|step| keepers[(first + step) % keepers.len()].lane())
     }
 
     /// Has every connection dropped: the server behind them is not what it was.
     pub(super) fn give_up(&self) {
-        for keeper in &self.keepers {
+        for keeper in self.keepers() {
             keeper.line.send_replace(None);
         }
     }
 
-    /// Keeps every lane, for ever.
-    pub(super) async fn tend(&self) {
+    /// Keeps a lane for each of these threads, on it, for ever; without any, on this one.
+    pub(super) async fn tend(&self, threads: &[Handle]) {
+        let here = [Handle::current()];
+        let threads = if threads.is_empty() { &here } else { threads };
+        let count = threads.len().max(FEWEST);
+        self.road.pool.resize(count);
+        let keepers = self.keepers.get_or_init(|| {
+            std::iter::repeat_with(|| Arc::new(Keeper::new(&self.road))).take(count).collect()
+        });
         let mut keeping = JoinSet::new();
-        for keeper in &self.keepers {
-            let keeper = Arc::clone(keeper);
-            keeping.spawn(async move { keeper.keep().await });
+        for (number, (keeper, thread)) in keepers.iter().zip(threads.iter().cycle()).enumerate() {
+            let (keeper, is_own) = (Arc::clone(keeper), number < threads.len());
+            let keep = async move {
+                if is_own {
+                    OWN.set(number);
+                }
+                keeper.keep().await;
+            };
+            keeping.spawn_on(keep, thread);
         }
         self.follow_master().await;
         while keeping.join_next().await.is_some() {}
+    }
+
+    fn keepers(&self) -> &[Arc<Keeper>] {
+        self.keepers.get().map_or(&[], |keepers| keepers)
     }
 
     /// Leaves a master that the sentinels no longer name: it may not know yet.
@@ -202,7 +223,21 @@ struct Keeper {
     line: watch::Sender<Option<Connection>>,
 }
 
+/// A lane that is up. It no longer is when its connection ends, or its thread.
+struct Open<'a>(&'a Keeper);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.line.send_replace(None);
+        self.0.road.pulse.lane_down();
+    }
+}
+
 impl Keeper {
+    fn new(road: &Arc<Road>) -> Self {
+        Self { road: Arc::clone(road), line: watch::Sender::new(None) }
+    }
+
     fn lane(self: &Arc<Self>) -> Option<Lane> {
         let connection = self.line.borrow().clone()?;
         Some(Lane { keeper: Arc::clone(self), connection })
@@ -236,17 +271,17 @@ impl Keeper {
         drop(pause);
 
         let since = road.local.now();
-        let shared = dialed.connection.clone();
-        let gatherer = Arc::new(Gatherer::new(shared.clone(), Arc::clone(&road.scribe)));
+        let gatherer = Gatherer::new(dialed.wire.clone(), Arc::clone(&road.scribe));
+        let gatherer = Arc::new(gatherer);
         self.line.send_replace(Some(Connection { gatherer, number }));
         road.pulse.lane_up(&dialed.greeting);
         road.is_away.store(false, Ordering::SeqCst);
         road.changes.send_replace(());
-        let end = self.probe(shared).await;
-        self.line.send_replace(None);
+        let open = Open(self);
+        let end = self.probe(dialed.wire.connection.clone()).await;
+        drop(open);
         // Taken out of the pool for good: it is not fit to be recycled.
         drop(Object::take(dialed));
-        road.pulse.lane_down();
         if let Err(silence) = end {
             road.pulse.no_answer(silence);
             road.tell_away();
@@ -294,7 +329,7 @@ impl Road {
             PoolError::Backend(error) => Silence::because(error.to_string()),
             error => Silence::because(error.to_string()),
         })?;
-        match self.ask_time(&mut dialed.connection).await {
+        match self.ask_time(&mut dialed.wire.connection).await {
             Ok(()) => Ok(dialed),
             Err(error) => {
                 drop(Object::take(dialed));

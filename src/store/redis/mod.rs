@@ -14,6 +14,7 @@ mod breaker;
 mod call;
 mod cluster;
 mod dialer;
+mod driver;
 mod failure;
 mod gather;
 mod lanes;
@@ -26,6 +27,7 @@ mod sentinel;
 mod server_clock;
 mod settings;
 mod slots;
+mod tls;
 mod topology;
 
 pub use settings::{
@@ -36,6 +38,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
 use self::attempt::Attempt;
@@ -142,9 +145,9 @@ impl RedisStore {
         self.topology.log_in_anew(settings)
     }
 
-    /// Keeps the connections, for ever.
-    pub async fn tend(&self) {
-        self.topology.tend().await;
+    /// Keeps the connections, for ever. See [`super::Store::tend`].
+    pub async fn tend(&self, threads: &[Handle]) {
+        self.topology.tend(threads).await;
     }
 
     /// Whether Redis answers, now and later.

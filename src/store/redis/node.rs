@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -99,8 +100,8 @@ impl Node {
         self.pulse.health()
     }
 
-    /// Keeps the connections, for ever.
-    pub(super) async fn tend(&self) {
-        self.lanes.tend().await;
+    /// Keeps a connection for each of these threads, for ever.
+    pub(super) async fn tend(&self, threads: &[Handle]) {
+        self.lanes.tend(threads).await;
     }
 }

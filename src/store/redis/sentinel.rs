@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::access::{Access, Address};
+use super::driver::Wire;
 use super::settings::{RedisUrl, SettingError, Tls};
 
 /// The longest that one sentinel may take.
@@ -30,7 +31,7 @@ struct Seat {
     address: Address,
     access: Access,
     /// Kept open from question to question.
-    connection: Mutex<Option<MultiplexedConnection>>,
+    wire: Mutex<Option<Wire>>,
 }
 
 impl Sentinels {
@@ -41,7 +42,7 @@ impl Sentinels {
     ) -> Result<Self, SettingError> {
         let seat = |url: &RedisUrl| {
             let access = Access::to_sentinel(url, tls)?;
-            Ok(Seat { address: Address::of(url), access, connection: Mutex::default() })
+            Ok(Seat { address: Address::of(url), access, wire: Mutex::default() })
         };
         let seats = urls.iter().map(seat).collect::<Result<_, SettingError>>()?;
         Ok(Self { seats, master_name: master_name.to_owned() })
@@ -61,17 +62,17 @@ impl Sentinels {
 impl Seat {
     async fn ask(&self, master_name: &str) -> Option<Address> {
         // A wait that is given up leaves no connection behind: its answer could come later.
-        let mut kept = self.connection.lock().await;
+        let mut kept = self.wire.lock().await;
         let asking = async {
-            let mut connection = match kept.take() {
-                Some(connection) => connection,
+            let mut wire = match kept.take() {
+                Some(wire) => wire,
                 None => self.access.connect(&self.address).await?,
             };
-            let answer = query(&mut connection, master_name).await?;
-            RedisResult::Ok((connection, answer))
+            let answer = query(&mut wire.connection, master_name).await?;
+            RedisResult::Ok((wire, answer))
         };
-        let (connection, answer) = timeout(PATIENCE, asking).await.ok()?.ok()?;
-        *kept = Some(connection);
+        let (wire, answer) = timeout(PATIENCE, asking).await.ok()?.ok()?;
+        *kept = Some(wire);
         let (host, port) = answer?;
         Some(Address::Tcp { host, port })
     }

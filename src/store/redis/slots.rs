@@ -15,8 +15,8 @@ pub(super) struct Range {
 
 /// Asks a server for the map.
 pub(super) async fn ask(access: &Access, server: &Address) -> RedisResult<Vec<Range>> {
-    let mut connection = access.connect(server).await?;
-    let answer: Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+    let mut wire = access.connect(server).await?;
+    let answer: Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut wire.connection).await?;
     Ok(read(&answer, server))
 }
 

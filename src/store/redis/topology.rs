@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::access::{Access, Address, SharedAccess};
@@ -137,11 +138,11 @@ impl Topology {
         }
     }
 
-    /// Keeps the connections, for ever.
-    pub(super) async fn tend(&self) {
+    /// Keeps a connection for each of these threads to each server, for ever.
+    pub(super) async fn tend(&self, threads: &[Handle]) {
         match &self.servers {
-            Layout::One(node) => node.tend().await,
-            Layout::Many(cluster) => cluster.tend().await,
+            Layout::One(node) => node.tend(threads).await,
+            Layout::Many(cluster) => cluster.tend(threads).await,
         }
     }
 }
