@@ -45,21 +45,19 @@ local told = #reply
 -- The next of KEYS that belongs to no hit yet.
 local next_key = 1
 
--- The hits of the request at hand. Its tables serve the next one, too: what is left behind takes time
--- to collect.
-local hits, count = {}, 0
+-- The request at hand: what for, and its hits. Its tables serve the next one, too: what is left
+-- behind takes time to collect.
+local intent, hits, count = nil, {}, 0
 
--- Reads the hits of a request from its values.
+-- Reads a request from its values.
 local function parse(values)
-  local gives_back, at = values[1] == 'give_back', 2
-  count = values[2]
+  intent, count = values[1], values[2]
+  local gives_back, at = intent == 'give_back', 2
   for i = 1, count do
     local hit = hits[i] or {}
     hits[i] = hit
     local window = values[at + 5]
     hit.algorithm = algorithms[values[at + 1]]
-    hit.key = KEYS[next_key]
-    hit.first_key = next_key
     hit.keys = values[at + 2]
     hit.first_index = values[at + 3]
     hit.units = values[at + 4]
@@ -70,8 +68,17 @@ local function parse(values)
     hit.now = hold(time, values[at + 9], window)
     hit.held_for = hit.now - time
     hit.taken = gives_back and { at = values[at + 10], reset_after = values[at + 11] }
-    next_key = next_key + values[at + 2]
     at = at + (gives_back and 11 or 9)
+  end
+end
+
+-- Gives the hits the next of KEYS.
+local function assign_keys()
+  for i = 1, count do
+    local hit = hits[i]
+    hit.key = KEYS[next_key]
+    hit.first_key = next_key
+    next_key = next_key + hit.keys
   end
 end
 
@@ -86,7 +93,14 @@ local function take_rest(hit, number)
 end
 
 -- Decides the hits; false if their keys are of another window.
-local function answer(intent, number)
+local function answer(number)
+  if count == 1 and intent == 'take' then
+    -- Nothing depends on others: what is taken is what is decided.
+    local hit = hits[1]
+    local take_one = hit.cost == 1 and hit.algorithm.take_one
+    hit.decision = take_one and take_one(hit, hit.now)
+    if hit.decision then return true end
+  end
   local take, each, gives_back = intent == 'take', intent == 'take_each', intent == 'give_back'
   local all_allow, quota_allows = true, nil
   for i = 1, count do
@@ -141,10 +155,15 @@ local function tell()
   end
 end
 
+-- What was read last: many ask the same of other keys.
+local known
 for number = 3, #ARGV do
-  local values = { cmsgpack.unpack(ARGV[number]) }
-  parse(values)
-  local fine, answered = pcall(answer, values[1], number)
+  local argument = ARGV[number]
+  if argument ~= known then parse({ cmsgpack.unpack(argument) }) end
+  -- To give back changes the hits.
+  known = intent ~= 'give_back' and argument or nil
+  assign_keys()
+  local fine, answered = pcall(answer, number)
   if fine and answered then
     tell()
   else

@@ -3,6 +3,9 @@
 -- Twin of src/algorithm/fixed_window.rs. Key: STRING, the count, one key for each window:
 -- hit.key belongs to the window with index hit.first_index, the next of KEYS to the next window.
 
+-- The highest count that is told exactly, with room for more.
+local MOST = 9007199254740000
+
 -- Counted although it is denied: one more attempt at a window that is full.
 local function is_attempt(available, cost)
   return available == 0 and cost == 1
@@ -13,24 +16,31 @@ local function end_of_life(limit, now)
   return floor_millis(now) + limit.window / 1000
 end
 
--- The state in Redis; without a key if the window of `now` is not among the declared ones.
-local function load(hit, now)
-  local index = (now - now % hit.window) / hit.window
-  local offset = index - hit.first_index
-  local named = offset >= 0 and offset < hit.keys
-  local key = named and KEYS[hit.first_key + offset] or nil
-  local value = key and read('GET', key)
-  -- As Redis writes it: INCRBY takes nothing else.
-  local is_count = type(value) == 'string' and (value:find('^[1-9]%d*$') or value == '0')
-  local count = is_count and tonumber(value)
-  if not count or count > 9007199254740000 then
-    return { key = key, live = false, count = 0, ttl = hit.window }
-  end
-  local ttl_ms = redis.call('PTTL', key)
+-- The key of the window of `now`, if it is among the declared ones.
+local function key_of(hit, now)
+  local offset = (now - now % hit.window) / hit.window - hit.first_index
+  if offset >= 0 and offset < hit.keys then return KEYS[hit.first_key + offset] end
+end
+
+-- What a counter that expires in `ttl_ms` says at `now`.
+local function live(hit, now, key, count, ttl_ms)
   local endless = ttl_ms < 0
   local expires_at_ms = floor_millis(now - hit.held_for) + ttl_ms
   local ttl = endless and hit.window or (expires_at_ms - floor_millis(now)) * 1000
   return { key = key, live = true, endless = endless, count = count, ttl = ttl }
+end
+
+-- The state in Redis; without a key if the window of `now` is not among the declared ones.
+local function load(hit, now)
+  local key = key_of(hit, now)
+  local value = key and read('GET', key)
+  -- As Redis writes it: INCRBY takes nothing else.
+  local is_count = type(value) == 'string' and (value:find('^[1-9]%d*$') or value == '0')
+  local count = is_count and tonumber(value)
+  if not count or count > MOST then
+    return { key = key, live = false, count = 0, ttl = hit.window }
+  end
+  return live(hit, now, key, count, redis.call('PTTL', key))
 end
 
 local function decide(state, limit, now, cost)
@@ -63,6 +73,21 @@ local function commit(state, limit, now, cost, decision)
   end
 end
 
+-- Decides on one unit and commits that, in fewer commands: one is counted whether it is allowed or an
+-- attempt. Does nothing where there is no counter that needs no more.
+local function take_one(hit, now)
+  local key = key_of(hit, now)
+  local ttl_ms = key and redis.call('PTTL', key)
+  if not key or ttl_ms < 0 then return end
+  local counted = redis.pcall('INCRBY', key, '1')
+  if type(counted) ~= 'number' then return end
+  if counted < 1 or counted > MOST + 1 then
+    redis.call('INCRBY', key, '-1')
+    return
+  end
+  return decide(live(hit, now, key, counted - 1, ttl_ms), hit, now, 1)
+end
+
 local function give_back(state, limit, now, cost)
   if not state.live then return end
   local count = min(state.count, limit.units) - cost
@@ -76,4 +101,6 @@ local function give_back(state, limit, now, cost)
   end
 end
 
-algorithms.fixed_window = { load = load, decide = decide, commit = commit, give_back = give_back }
+algorithms.fixed_window = {
+  load = load, decide = decide, commit = commit, take_one = take_one, give_back = give_back,
+}

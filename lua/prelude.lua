@@ -5,7 +5,8 @@
 
 local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
 
--- Algorithms by name: { load, decide, commit, give_back }, the twins of src/algorithm/<name>.rs.
+-- Algorithms by name: { load, decide, commit, give_back }, the twins of src/algorithm/<name>.rs, and
+-- take_one where one unit can be taken in fewer commands.
 local algorithms = {}
 
 -- Unique for each call.

@@ -194,3 +194,44 @@ async fn f20_foreign_values_are_replaced_without_a_penalty() {
     assert_eq!(server.metric_sum("rlaas_store_errors_total", &[]).await, 0);
     assert_sound(&server);
 }
+
+#[tokio::test]
+async fn f20_a_counter_is_what_redis_could_have_counted() {
+    let redis = RedisServer::start();
+    let settings = ["rate-limiter.use-algo=fixed-window", "rate-limiter.max-requests=5"];
+    let others = ["rate-limiter.window-size=366d", "deny-cache.enabled=false"];
+    let server = Rlaas::on_redis(&redis, &[settings, others].concat());
+    up(&server).await;
+    let mut client = server.client().await;
+    check(&mut client, "alice").await.expect("an answer");
+    let [key] = <[String; 1]>::try_from(redis.keys()).expect("one key");
+    let counts = [
+        ("0", 1),
+        ("4", 5),
+        ("5", 6),
+        ("9007199254740000", 9_007_199_254_740_001),
+        // None of these is one.
+        ("9007199254740001", 1),
+        ("9223372036854775807", 1),
+        ("-1", 1),
+        ("-5", 1),
+        ("007", 1),
+        ("1.0", 1),
+        ("", 1),
+    ];
+    for (value, count) in counts {
+        for expiry in [&[][..], &["PX", "1000000"]] {
+            redis.query::<()>(&[&["SET", &key, value][..], expiry].concat());
+            let response = check(&mut client, "alice").await.expect("an answer");
+            assert_eq!(response.current_count, count, "{value:?} {expiry:?}");
+            assert_eq!(response.allowed, count <= 5, "{value:?} {expiry:?}");
+            assert_eq!(redis.query::<String>(&["GET", &key]), count.to_string());
+            let left: i64 = redis.query(&["PTTL", &key]);
+            let stays = count > 1 || value == "0";
+            assert_eq!(left <= 1_000_000, stays && !expiry.is_empty(), "{value:?}: {left} ms");
+            assert!(left > 0, "{value:?}: {left} ms");
+        }
+    }
+    assert_eq!(server.metric_sum("rlaas_store_errors_total", &[]).await, 0);
+    assert_sound(&server);
+}
