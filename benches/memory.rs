@@ -28,28 +28,40 @@ const DECISIONS: usize = 2_000_000;
 const KEYS: [usize; 3] = [1, 1_000, 1_000_000];
 
 fn main() {
-    let of_all = |keys, threads| Algorithm::ALL.iter().map(move |one| (*one, keys, threads));
-    let alone = KEYS.into_iter().flat_map(|keys| of_all(keys, Threads::One));
-    let two = [Threads::SameKeys, Threads::OwnKeys].map(|threads| of_all(1_000, threads));
-    let rows: Vec<(Algorithm, usize, Threads)> = alone.chain(two.into_iter().flatten()).collect();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let wanted: Option<usize> = arguments.iter().find_map(|keys| keys.parse().ok());
     let only = arguments.iter().find_map(|name| Algorithm::from_name(name));
-    println!("| algorithm | keys | threads | ns/decision | allocations/decision |");
-    println!("| --- | --- | --- | --- | --- |");
-    for (algorithm, keys, threads) in rows {
-        if wanted.unwrap_or(keys) != keys || only.unwrap_or(algorithm) != algorithm {
-            continue;
+    println!("| algorithm | keys | threads | ns/decision | one thread's | allocations/decision |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for keys in KEYS.into_iter().filter(|keys| wanted.unwrap_or(*keys) == *keys) {
+        let kinds = if keys == 1_000 { &Threads::ALL[..] } else { &[Threads::One] };
+        for algorithm in Algorithm::ALL.iter().filter(|one| only.unwrap_or(**one) == **one) {
+            decisions(*algorithm, keys, kinds);
         }
-        let bench = Bench::new(algorithm, keys);
-        let mut nanos: Vec<f64> = (0..RUNS).map(|_| bench.nanos(threads)).collect();
-        nanos.sort_by(f64::total_cmp);
-        let allocations = bench.allocations();
-        let (name, nanos, threads) = (algorithm.name(), nanos[RUNS / 2], threads.name());
-        println!("| {name} | {keys} | {threads} | {nanos:.1} | {allocations:.3} |");
     }
     if wanted.is_none_or(|wanted| wanted == 1_000_000) {
         sweep();
+    }
+}
+
+/// Decisions on as many keys, by these threads in turn.
+fn decisions(algorithm: Algorithm, keys: usize, kinds: &[Threads]) {
+    let benches = [Bench::new(algorithm, keys), Bench::new(algorithm, keys)];
+    let mut nanos = vec![Vec::new(); kinds.len()];
+    for _ in 0..RUNS {
+        for (nanos, threads) in nanos.iter_mut().zip(kinds) {
+            nanos.push(Bench::nanos(&benches, *threads));
+        }
+    }
+    let allocations = benches[0].allocations();
+    let medians = nanos.into_iter().map(|mut nanos| {
+        nanos.sort_by(f64::total_cmp);
+        nanos[RUNS / 2]
+    });
+    let medians: Vec<f64> = medians.collect();
+    for (threads, nanos) in kinds.iter().zip(&medians) {
+        let (name, threads, ratio) = (algorithm.name(), threads.name(), medians[0] / nanos);
+        println!("| {name} | {keys} | {threads} | {nanos:.1} | {ratio:.2} | {allocations:.3} |");
     }
 }
 
@@ -61,9 +73,13 @@ enum Threads {
     SameKeys,
     /// Two on a half of the keys each.
     OwnKeys,
+    /// Two that have nothing in common but the machine: as well as two can do on it.
+    OwnStores,
 }
 
 impl Threads {
+    const ALL: [Self; 4] = [Self::One, Self::SameKeys, Self::OwnKeys, Self::OwnStores];
+
     fn count(self) -> usize {
         if self == Self::One { 1 } else { 2 }
     }
@@ -73,6 +89,7 @@ impl Threads {
             Self::One => "1",
             Self::SameKeys => "2",
             Self::OwnKeys => "2, own keys",
+            Self::OwnStores => "2, own stores",
         }
     }
 }
@@ -170,13 +187,14 @@ impl Bench {
     }
 
     /// Nanoseconds of wall time for one decision, on as many threads.
-    fn nanos(&self, threads: Threads) -> f64 {
+    fn nanos(benches: &[Self; 2], threads: Threads) -> f64 {
         let started = now();
         std::thread::scope(|scope| {
             for thread in 0..threads.count() {
+                let bench = &benches[if threads == Threads::OwnStores { thread } else { 0 }];
                 let own = (threads == Threads::OwnKeys).then_some(thread);
-                let from = thread * self.order.len() / threads.count();
-                scope.spawn(move || self.run(DECISIONS, from, own));
+                let from = thread * bench.order.len() / threads.count();
+                scope.spawn(move || bench.run(DECISIONS, from, own));
             }
         });
         started.elapsed().as_nanos() as f64 / (threads.count() * DECISIONS) as f64
