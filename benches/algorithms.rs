@@ -6,8 +6,8 @@
 //!
 //! Memory: nanoseconds of a decision through the store, 1,000 ids in turn on one thread, the median
 //! of five runs; resident bytes of an id of 16 bytes, 1,000,000 ids with one request each. Redis:
-//! microseconds of server time for a decision, and bytes of a key, as a redis-server of its own
-//! tells them.
+//! microseconds of server time for a decision, asked alone or with 31 others, and bytes of a key, as
+//! a redis-server of its own tells them.
 
 #![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
 
@@ -22,6 +22,7 @@ use std::time::Instant;
 use common::redis::RedisServer;
 use common::rules;
 use common::service::Service;
+use futures_util::future::join_all;
 use rlaas::algorithm::Algorithm;
 use rlaas::clock::{Clock, Span};
 use rlaas::limiter::Limiter;
@@ -37,6 +38,8 @@ const IDS: usize = 1_000;
 const ROUNDS: usize = 200;
 const RESIDENT_IDS: usize = 1_000_000;
 const REDIS_CALLS: usize = 20_000;
+/// What a busy worker gathers into one call.
+const TOGETHER: usize = 32;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -46,15 +49,17 @@ async fn main() {
         println!("{}", bytes_in_memory(&rules(algorithm, 100, Span::from_secs(60))).await);
         return;
     }
-    println!("| algorithm | memory: ns/decision | bytes/id | Redis: µs/decision | bytes/key |");
-    println!("| --- | --- | --- | --- | --- |");
+    println!(
+        "| algorithm | memory: ns/decision | bytes/id | Redis: µs/decision | of {TOGETHER} at once | bytes/key |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- |");
     for algorithm in Algorithm::ALL {
         let rules = rules(*algorithm, 100, Span::from_secs(60));
         let nanos = nanos_in_memory(&rules).await;
         let bytes = bytes_in_a_fresh_process(*algorithm);
-        let (micros, key_bytes) = on_redis(&rules).await;
+        let (alone, together, key_bytes) = on_redis(&rules).await;
         let name = algorithm.name();
-        println!("| {name} | {nanos:.0} | {bytes:.0} | {micros:.1} | {key_bytes} |");
+        println!("| {name} | {nanos:.0} | {bytes:.0} | {alone:.1} | {together:.1} | {key_bytes} |");
     }
 }
 
@@ -107,18 +112,29 @@ fn resident_bytes() -> f64 {
     pages.expect("a number of pages") * 4096.0
 }
 
-async fn on_redis(rules: &RuleSet) -> (f64, u64) {
+async fn on_redis(rules: &RuleSet) -> (f64, f64, u64) {
     let server = Arc::new(RedisServer::start_unmoved());
-    let service = Service::on_redis(rules.clone(), Arc::clone(&server));
+    let service = &Service::on_redis(rules.clone(), Arc::clone(&server));
     service.check("0000000000000000").await;
     let key = server.keys().pop().expect("a key");
     let bytes = server.query(&["MEMORY", "USAGE", &key, "SAMPLES", "0"]);
-    server.query::<()>(&["CONFIG", "RESETSTAT"]);
-    for call in 0..REDIS_CALLS {
-        service.check(&format!("{:016}", call % IDS)).await;
+    let mut micros = [1, TOGETHER].map(|together| (together, 0.0));
+    for (together, micros) in &mut micros {
+        server.query::<()>(&["CONFIG", "RESETSTAT"]);
+        for first in (0..REDIS_CALLS).step_by(*together) {
+            let ids = (first..first + *together).map(|call| format!("{:016}", call % IDS));
+            let checks = ids.map(|id| async move { service.check(&id).await });
+            join_all(checks).await;
+        }
+        *micros = micros_of_scripts(&server) / REDIS_CALLS as f64;
     }
+    let [(_, alone), (_, together)] = micros;
+    (alone, together, bytes)
+}
+
+fn micros_of_scripts(server: &RedisServer) -> f64 {
     let stats: String = server.query(&["INFO", "commandstats"]);
     let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha")).expect("EVALSHA");
-    let per_call = line.split("usec_per_call=").nth(1).and_then(|rest| rest.split(',').next());
-    (per_call.and_then(|micros| micros.parse().ok()).expect("a number"), bytes)
+    let micros = line.split("usec=").nth(1).and_then(|rest| rest.split(',').next());
+    micros.and_then(|micros| micros.parse().ok()).expect("a number")
 }
