@@ -10,10 +10,11 @@ use deadpool_redis::redis::aio::{AsyncStream, MultiplexedConnection};
 use deadpool_redis::redis::{
     AsyncConnectionConfig, ConnectionAddr, RedisConnectionInfo, RedisResult,
 };
+use futures_util::future::select_ok;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
 use super::driver::{Driver, Wire};
@@ -22,8 +23,8 @@ use super::tls::client_config;
 
 /// Calls that one connection may have in its queue.
 const QUEUE: usize = 1024;
-/// Bytes that nobody acknowledges for as many milliseconds end a connection: its socket leaves.
-const USER_TIMEOUT: u32 = 2_000;
+/// Bytes that nobody acknowledges for this long end a connection: its socket leaves.
+const USER_TIMEOUT_MILLIS: u32 = 2_000;
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -148,13 +149,26 @@ impl Access {
             Address::Unix(path) => return Ok(Box::pin(UnixStream::connect(path).await?)),
             Address::Tcp { host, port } => (host, *port),
         };
-        let tcp = TcpStream::connect((host.as_str(), port)).await?;
+        let tcp = dial(host, port).await?;
         tcp.set_nodelay(true)?;
-        set_tcp_user_timeout(&tcp, USER_TIMEOUT)?;
+        set_tcp_user_timeout(&tcp, USER_TIMEOUT_MILLIS)?;
         let Some(encryption) = &self.encryption else { return Ok(Box::pin(tcp)) };
         let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
         Ok(Box::pin(TlsConnector::from(Arc::clone(encryption)).connect(name, tcp).await?))
     }
+}
+
+/// Connects to the address of a host that is the first to answer: one that is dead holds up nobody.
+async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
+    let dials: Vec<_> = lookup_host((host, port))
+        .await?
+        .map(|address| Box::pin(TcpStream::connect(address)))
+        .collect();
+    if dials.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
+    }
+    let (stream, _others) = select_ok(dials).await?;
+    Ok(stream)
 }
 
 impl fmt::Debug for Access {

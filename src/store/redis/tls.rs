@@ -36,7 +36,8 @@ fn authorities(pem: Option<&[u8]>) -> Option<RootCertStore> {
         // Some that a system trusts may be of old kinds: they are left out.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
-    Some(roots)
+    // Without any nobody would be trusted.
+    (!roots.is_empty()).then_some(roots)
 }
 
 /// All certificates, of which there is at least one.
