@@ -36,7 +36,7 @@ pub(super) struct Scribe {
     /// Together they make each call's nonce unique among all instances.
     instance: u64,
     calls: AtomicU64,
-    /// The longest that a call may take: by then all who ask have left.
+    /// What a call may take, as those are told whom it takes longer.
     timeout: Duration,
 }
 
@@ -58,6 +58,10 @@ struct Asker {
     until: Deadline,
     line: oneshot::Sender<Told>,
 }
+
+/// What waits is to be sent. If that never begins, because the thread ends, those who wait hear of
+/// it.
+struct Due(Option<Arc<Gatherer>>);
 
 /// What is to be done when one more has asked.
 enum Turn {
@@ -92,12 +96,9 @@ impl Gatherer {
         let (line, answer) = oneshot::channel();
         match self.join(question, Asker { until, line }) {
             Turn::First => {
+                let due = Due(Some(Arc::clone(self)));
                 // Runs after all who are ready to run on this thread.
-                let gatherer = Arc::clone(self);
-                tokio::spawn(async move {
-                    let rest = std::mem::take(&mut *gatherer.waiting());
-                    gatherer.send(rest.asked).await;
-                });
+                tokio::spawn(due.send());
             }
             Turn::Later => {}
             Turn::Last(all) => self.send_now(all),
@@ -192,6 +193,22 @@ impl Gatherer {
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Due {
+    async fn send(mut self) {
+        let Some(gatherer) = self.0.take() else { return };
+        let rest = std::mem::take(&mut *gatherer.waiting());
+        gatherer.send(rest.asked).await;
+    }
+}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        if let Some(gatherer) = &self.0 {
+            drop(std::mem::take(&mut *gatherer.waiting()));
+        }
     }
 }
 
