@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::task::JoinSet;
+
 use super::common::eventually;
 use super::common::process::{Rlaas, check};
 use super::common::redis::RedisServer;
@@ -104,4 +106,34 @@ async fn single_failures_open_nothing() {
     assert_eq!(breaker(&server).await, 0);
     assert_eq!(failures(&server, "breaker_open").await, 0);
     assert!(!server.log().contains("breaker opened"), "{}", server.log());
+}
+
+#[tokio::test]
+async fn connections_that_are_lost_together_are_one_failure() {
+    const WORKERS: usize = 8;
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, &[COUNTED, &["server.workers=8"]].concat());
+    let clients = || redis.query::<String>(&["CLIENT", "LIST", "TYPE", "normal"]);
+    let lanes = async || clients().lines().count() == 2 * WORKERS + 1;
+    eventually("a connection for each thread", SOON, lanes).await;
+    redis.query::<()>(&["CLIENT", "PAUSE", "100000", "WRITE"]);
+    let mut calls = JoinSet::new();
+    for _ in 0..WORKERS {
+        // Connections go to the workers in turn.
+        let mut client = server.client().await;
+        calls.spawn(async move { check(&mut client, "alice").await });
+    }
+    let asked = async || clients().matches(" cmd=eval").count() == WORKERS;
+    eventually("a call of each worker", SOON, asked).await;
+    redis.query::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
+    for answer in calls.join_all().await {
+        answer.expect_err("it is lost");
+    }
+    redis.query::<()>(&["CLIENT", "UNPAUSE"]);
+    assert_eq!(failures(&server, "lost").await, WORKERS as u64);
+    assert_eq!(breaker(&server).await, 0);
+    assert!(!server.log().contains("breaker opened"), "{}", server.log());
+    let mut client = server.client().await;
+    check(&mut client, "bob").await.expect("an answer");
+    assert_sound(&server);
 }

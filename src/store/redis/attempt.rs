@@ -147,7 +147,7 @@ impl Attempt<'_> {
             }
             Err(Failure::ReadOnly) => node.give_up(),
             Err(Failure::Other(error)) if !self.is_hurried(error) => {
-                // Of all who lose the same connection one counts.
+                // Of all who lose their connections at the same time one counts.
                 if !error.is_ambiguous() || lane.give_up() == GivenUp::Now {
                     node.breaker().failed(error);
                 }

@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::dialer::{DialError, Dialer, Greeting, Target};
+use super::driver::Wire;
 use super::gather::{Gatherer, Scribe};
 use super::node::Surroundings;
 use super::pulse::{Pulse, Silence};
@@ -65,6 +66,10 @@ struct Road {
     attempts: Mutex<Duration>,
     /// Has the last attempt failed?
     is_away: AtomicBool,
+    /// Connections so far: each has its number.
+    connections: AtomicU64,
+    /// The newest when one was lost last.
+    lost: AtomicU64,
     /// Told whenever a lane comes up or an attempt fails.
     changes: watch::Sender<()>,
     clock: Arc<ServerClock>,
@@ -85,6 +90,8 @@ impl Lanes {
             pool: pool.expect("without time-outs a pool needs no runtime"),
             attempts: Mutex::new(FIRST_PAUSE),
             is_away: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
             changes: watch::Sender::new(()),
             clock,
             local: around.local.clone(),
@@ -169,7 +176,7 @@ impl Lanes {
     }
 }
 
-/// A connection that is up, for one request.
+/// A lane that is up, for one request.
 #[derive(Debug)]
 pub(super) struct Lane {
     keeper: Arc<Keeper>,
@@ -183,16 +190,21 @@ impl Lane {
     }
 
     /// Has the connection dropped: what arrives on it can no longer be trusted to arrive in time.
+    /// Those that were there beside it when it was lost may be lost with it: that is one loss.
     pub(super) fn give_up(&self) -> GivenUp {
+        let (road, number) = (&self.keeper.road, self.connection.number);
         let is_ours = self.keeper.line.send_if_modified(|line| {
-            let is_ours =
-                line.as_ref().is_some_and(|current| current.number == self.connection.number);
+            let is_ours = line.as_ref().is_some_and(|current| current.number == number);
             if is_ours {
                 *line = None;
             }
             is_ours
         });
-        if is_ours { GivenUp::Now } else { GivenUp::Before }
+        let is_new = || {
+            let newest = road.connections.load(Ordering::SeqCst);
+            road.lost.fetch_max(newest, Ordering::SeqCst) < number
+        };
+        if is_ours && is_new() { GivenUp::Now } else { GivenUp::Before }
     }
 }
 
@@ -206,8 +218,8 @@ pub(super) enum GivenUp {
 #[derive(Clone)]
 struct Connection {
     gatherer: Arc<Gatherer>,
-    /// Tells a connection from its successor.
-    number: usize,
+    /// Tells a connection from its successors.
+    number: u64,
 }
 
 impl fmt::Debug for Connection {
@@ -244,16 +256,14 @@ impl Keeper {
     }
 
     async fn keep(&self) {
-        let mut number = 0;
         loop {
-            number += 1;
-            self.connect_and_probe(number).await;
+            self.connect_and_probe().await;
         }
     }
 
     /// Keeps one connection from its first try to its end. Short-lived ones are followed by a
     /// pause that grows.
-    async fn connect_and_probe(&self, number: usize) {
+    async fn connect_and_probe(&self) {
         let road = &self.road;
         let mut pause = road.attempts.lock().await;
         let dialed = match timeout(CONNECT_TIMEOUT, road.connect()).await {
@@ -273,12 +283,13 @@ impl Keeper {
         let since = road.local.now();
         let gatherer = Gatherer::new(dialed.wire.clone(), Arc::clone(&road.scribe));
         let gatherer = Arc::new(gatherer);
+        let number = road.connections.fetch_add(1, Ordering::SeqCst) + 1;
         self.line.send_replace(Some(Connection { gatherer, number }));
         road.pulse.lane_up(&dialed.greeting);
         road.is_away.store(false, Ordering::SeqCst);
         road.changes.send_replace(());
         let open = Open(self);
-        let end = self.probe(dialed.wire.connection.clone()).await;
+        let end = self.probe(dialed.wire.clone()).await;
         drop(open);
         // Taken out of the pool for good: it is not fit to be recycled.
         drop(Object::take(dialed));
@@ -294,8 +305,9 @@ impl Keeper {
         }
     }
 
-    /// Returns when the connection is given up or no longer answers.
-    async fn probe(&self, mut connection: MultiplexedConnection) -> Result<(), Silence> {
+    /// Returns when the connection is closed, given up, or no longer answers.
+    async fn probe(&self, wire: Wire) -> Result<(), Silence> {
+        let Wire { mut connection, driver } = wire;
         let mut line = self.line.subscribe();
         let mut probes = interval(PROBE_INTERVAL);
         probes.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -303,6 +315,7 @@ impl Keeper {
         loop {
             tokio::select! {
                 _ = line.wait_for(Option::is_none) => return Ok(()),
+                () = driver.closed() => return Ok(()),
                 _ = probes.tick() => {}
             }
             let asking = async {
