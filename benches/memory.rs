@@ -46,7 +46,8 @@ fn main() {
 
 /// Decisions on as many keys, by these threads in turn.
 fn decisions(algorithm: Algorithm, keys: usize, kinds: &[Threads]) {
-    let benches = [Bench::new(algorithm, keys), Bench::new(algorithm, keys)];
+    let stores = if kinds.contains(&Threads::OwnStores) { 2 } else { 1 };
+    let benches: Vec<Bench> = (0..stores).map(|_| Bench::new(algorithm, keys)).collect();
     let mut nanos = vec![Vec::new(); kinds.len()];
     for _ in 0..RUNS {
         for (nanos, threads) in nanos.iter_mut().zip(kinds) {
@@ -187,7 +188,7 @@ impl Bench {
     }
 
     /// Nanoseconds of wall time for one decision, on as many threads.
-    fn nanos(benches: &[Self; 2], threads: Threads) -> f64 {
+    fn nanos(benches: &[Self], threads: Threads) -> f64 {
         let started = now();
         std::thread::scope(|scope| {
             for thread in 0..threads.count() {

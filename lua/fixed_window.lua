@@ -73,8 +73,8 @@ local function commit(state, limit, now, cost, decision)
   end
 end
 
--- Decides on one unit and commits that, in fewer commands: one is counted whether it is allowed or an
--- attempt. Does nothing where there is no counter that needs no more.
+-- Decides on one unit and commits that, in fewer commands: it is counted whether it is allowed or an
+-- attempt. Answers nothing, and leaves the key as it was, unless that holds a count that expires.
 local function take_one(hit, now)
   local key = key_of(hit, now)
   local ttl_ms = key and redis.call('PTTL', key)

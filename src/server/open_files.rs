@@ -7,7 +7,7 @@ use tracing::warn;
 
 /// What everything else needs: listeners, the main thread, files of the configuration.
 const RESERVED: u32 = 64;
-/// What each worker needs: four for its runtime, and one for each Redis server.
+/// What each worker needs: four for its runtime, and one for each of eight Redis servers.
 const RESERVED_PER_WORKER: u32 = 12;
 /// Most connections to one listener that wait for their first byte.
 const MOST_SILENT: u32 = 1024;
