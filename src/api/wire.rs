@@ -113,7 +113,9 @@ impl Written {
     }
 
     fn number(&mut self, field: u8, value: u64) {
-        self.numbers(|numbers| numbers.number(field, value));
+        if value != 0 {
+            self.numbers(|numbers| numbers.number(field, value));
+        }
     }
 
     /// Fields that have but so many bytes together: they are written without a look at the room
@@ -130,13 +132,18 @@ impl Written {
     }
 
     fn text(&mut self, field: u8, text: &str) {
-        if !text.is_empty() {
-            self.numbers(|numbers| {
-                numbers.push(field << 3 | LENGTH_DELIMITED);
-                numbers.varint(text.len() as u64);
-            });
-            self.0.extend_from_slice(text.as_bytes());
+        if text.is_empty() {
+            return;
         }
+        let tag = field << 3 | LENGTH_DELIMITED;
+        match u8::try_from(text.len()) {
+            Ok(length) if length < CONTINUED => self.0.extend_from_slice(&[tag, length]),
+            _ => self.numbers(|numbers| {
+                numbers.push(tag);
+                numbers.varint(text.len() as u64);
+            }),
+        }
+        self.0.extend_from_slice(text.as_bytes());
     }
 
     /// A message within this one. Its length stands before it and is known after it: most are short
