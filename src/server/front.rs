@@ -13,7 +13,7 @@ use super::accept::{self, Door};
 use super::host::Host;
 use super::listener::Listener;
 use super::seats::Seats;
-use super::workers::Workers;
+use super::workers::{Rest, Workers};
 
 /// How large a front is.
 #[derive(Clone, Copy, Debug)]
@@ -65,13 +65,13 @@ impl Front {
     }
 
     /// Accepts no more, and waits for what is in flight.
-    pub(super) async fn drain(mut self) {
+    pub(super) async fn drain(mut self) -> Rest {
         self.closing.send_replace(true);
         while let Some(ended) = self.accepting.join_next().await {
             if let Err(error) = ended {
                 error!(%error, "accept loop ended");
             }
         }
-        self.workers.finish().await;
+        self.workers.finish().await
     }
 }

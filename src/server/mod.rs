@@ -166,7 +166,7 @@ impl Server {
         pause(&self.settings).await;
         health.end_watches().await;
         let finished = async {
-            grpc.drain().await;
+            let _threads = grpc.drain().await;
             // Probes are answered as long as anything else is.
             http.drain().await;
         };

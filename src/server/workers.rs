@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, yield_now};
 use tracing::debug;
 
@@ -28,7 +28,13 @@ pub(super) struct Workers {
     intake: Intake,
     threads: Vec<Handle>,
     running: mpsc::Receiver<()>,
+    rest: Rest,
 }
+
+/// Keeps threads that have served what was in flight until it is dropped: others may use their
+/// connections to the store.
+#[derive(Debug)]
+pub(super) struct Rest(#[expect(dead_code, reason = "is dropped")] watch::Sender<bool>);
 
 /// A connection that takes a seat.
 #[derive(Debug)]
@@ -58,18 +64,19 @@ impl Workers {
     pub(super) fn spawn(count: NonZeroUsize, host: &Host, drain: &Flag) -> io::Result<Self> {
         let (alive, running) = mpsc::channel(1);
         let (mut queues, mut threads) = (Vec::new(), Vec::new());
+        let (rest, over) = watch::channel(false);
         for number in 0..count.get() {
             let (queue, arrivals) = mpsc::channel(QUEUE);
             queues.push(queue);
             let (host, drain, alive) = (host.clone(), drain.clone(), alive.clone());
             let name = format!("{}-{number}", host.name());
-            let worker = Worker { arrivals, host, drain, _alive: alive };
+            let worker = Worker { arrivals, host, drain, alive, over: Flag(over.clone()) };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             threads.push(runtime.handle().clone());
             thread::Builder::new().name(name).spawn(move || runtime.block_on(worker.run()))?;
         }
         let intake = Intake { queues: queues.into(), next: Arc::default() };
-        Ok(Self { intake, threads, running })
+        Ok(Self { intake, threads, running, rest: Rest(rest) })
     }
 
     pub(super) fn intake(&self) -> Intake {
@@ -83,10 +90,11 @@ impl Workers {
 
     /// Completes when every worker has served what is in flight. They end once they drain, their
     /// queues are empty and nobody holds the intake any more.
-    pub(super) async fn finish(self) {
-        let Self { intake, mut running, .. } = self;
+    pub(super) async fn finish(self) -> Rest {
+        let Self { intake, mut running, rest, .. } = self;
         drop(intake);
         let _all_gone = running.recv().await;
+        rest
     }
 }
 
@@ -94,8 +102,10 @@ struct Worker {
     arrivals: mpsc::Receiver<Arrival>,
     host: Host,
     drain: Flag,
-    /// Dropped with the worker: tells that it has finished.
-    _alive: mpsc::Sender<()>,
+    /// Dropped when the worker has finished: tells so.
+    alive: mpsc::Sender<()>,
+    /// Until then its thread stays.
+    over: Flag,
 }
 
 impl Worker {
@@ -115,6 +125,8 @@ impl Worker {
             }
         }
         while serving.join_next().await.is_some() {}
+        drop(self.alive);
+        self.over.raised().await;
     }
 }
 

@@ -1,6 +1,5 @@
 //! The end of the process.
 
-use std::fs::{self, DirEntry};
 use std::time::Duration;
 
 use rlaas::api::proto::GetConfigRequest;
@@ -17,6 +16,7 @@ use tonic_health::pb::health_client::HealthClient;
 use super::common::eventually;
 use super::common::process::{Rlaas, check, request, signal};
 use super::common::redis::RedisServer;
+use super::load::both_up;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -98,11 +98,7 @@ async fn an_idle_stream_ends_and_a_half_closed_one_gets_all_its_answers() {
 async fn what_is_in_flight_over_http_finishes_though_grpc_has_ended() {
     let redis = RedisServer::start();
     let mut server = Rlaas::on_redis(&redis, &["server.workers=1"]);
-    let lanes = || {
-        let clients: String = redis.query(&["CLIENT", "LIST", "TYPE", "normal"]);
-        clients.lines().filter(|client| client.contains(" cmd=time ")).count()
-    };
-    eventually("both connections", PATIENCE, async || lanes() == 2).await;
+    both_up(&redis).await;
     let mut http = TcpStream::connect(server.http()).await.expect("a connection");
     signal(redis.pid(), "STOP");
     let ask = b"POST /v1/check HTTP/1.1\r\nHost: rlaas\r\nConnection: close\r\n\
@@ -115,12 +111,8 @@ async fn what_is_in_flight_over_http_finishes_though_grpc_has_ended() {
     };
     eventually("the call", PATIENCE, asks).await;
     server.signal("TERM");
-    let tasks = format!("/proc/{}/task", server.pid());
-    let is_grpc = |task: std::io::Result<DirEntry>| {
-        let name = task.and_then(|task| fs::read_to_string(task.path().join("comm")));
-        name.is_ok_and(|name| name.starts_with("worker-"))
-    };
-    let grpc_ended = async || !fs::read_dir(&tasks).expect("a process").any(is_grpc);
+    // Nothing was in flight there.
+    let grpc_ended = async || TcpStream::connect(server.grpc()).await.is_err();
     eventually("the end of gRPC", PATIENCE, grpc_ended).await;
     signal(redis.pid(), "CONT");
     let mut answer = String::new();

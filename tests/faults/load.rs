@@ -162,6 +162,14 @@ pub(super) async fn up(server: &Rlaas) {
     eventually("the store answers", SOON, answers).await;
 }
 
+/// Waits until the server has both connections that one worker has: one may be lost. One that is being made is
+/// asked for the time last.
+pub(super) async fn both_up(redis: &RedisServer) {
+    let is_up = |line: &&str| line.contains(" cmd=time ") || line.contains(" cmd=eval");
+    let up = || redis.query::<String>(&["CLIENT", "LIST"]).lines().filter(is_up).count();
+    eventually("two connections", SOON, async || up() == 2).await;
+}
+
 /// Asks once; the store must not decide, and the policy be `error`.
 pub(super) async fn fails(client: &mut Client, user: &str) {
     let status = client.check(request(user)).await.expect_err("no decision");

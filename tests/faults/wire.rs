@@ -9,7 +9,8 @@ use super::common::process::{Rlaas, check, request};
 use super::common::proxy::{Behaviour, Proxy};
 use super::common::redis::RedisServer;
 use super::load::{
-    COUNTED, Load, RECOVERY, SOON, ambiguous, assert_sound, breaker, counted, fails, failures, up,
+    COUNTED, Load, RECOVERY, SOON, ambiguous, assert_sound, both_up, breaker, counted, fails,
+    failures, up,
 };
 
 /// A server that reaches its Redis through a proxy.
@@ -22,14 +23,6 @@ async fn start(settings: &[&str]) -> (RedisServer, Proxy, Rlaas) {
     let server = Rlaas::start(&[&always, COUNTED, settings].concat());
     up(&server).await;
     (redis, proxy, server)
-}
-
-/// Waits until the server has both its connections: one may be lost. One that is being made is
-/// asked for the time last.
-async fn both_up(redis: &RedisServer) {
-    let is_up = |line: &&str| line.contains(" cmd=time ") || line.contains(" cmd=eval");
-    let up = || redis.query::<String>(&["CLIENT", "LIST"]).lines().filter(is_up).count();
-    eventually("two connections", SOON, async || up() == 2).await;
 }
 
 /// Waits until a fault that happens once has happened.
