@@ -20,7 +20,7 @@ use std::time::Instant;
 use rlaas::algorithm::{Algorithm, Cost, Limit};
 use rlaas::clock::{Clock, ManualClock, Span, Timestamp};
 use rlaas::rules::{Draft, Key, Mode, Request, Rule, RuleSet};
-use rlaas::store::{Hit, Intent, MemorySettings, MemoryStore};
+use rlaas::store::{Action, Hit, MemorySettings, MemoryStore};
 use rlaas::telemetry::metrics::Metrics;
 
 const RUNS: usize = 5;
@@ -106,7 +106,7 @@ fn sweep() {
     let rules = RuleSet::new(Rule::default_of(Algorithm::Gcra, limit), Vec::new());
     let decide = |key: &Key| {
         let (algorithm, cost, mode) = (Algorithm::Gcra, Cost::ONE, Mode::Enforced);
-        store.check_one(&Hit { key, algorithm, limit: &limit, cost, mode }, Intent::Take)
+        store.check_one(&Hit { key, algorithm, limit: &limit, action: Action::Take(cost), mode })
     };
     println!("\n| beside | decisions | p99.99 µs | longest µs | over 1 ms |");
     println!("| --- | --- | --- | --- | --- |");
@@ -216,10 +216,10 @@ impl Bench {
                 key: &self.keys[key],
                 algorithm: self.algorithm,
                 limit: &self.limit,
-                cost: Cost::ONE,
+                action: Action::Take(Cost::ONE),
                 mode: Mode::Enforced,
             };
-            black_box(self.store.check_one(&hit, Intent::Take));
+            black_box(self.store.check_one(&hit));
         }
     }
 }

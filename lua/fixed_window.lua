@@ -6,9 +6,9 @@
 -- The highest count that is told exactly, with room for more.
 local MOST = 9007199254740000
 
--- Counted although it is denied: one more attempt at a window that is full.
-local function is_attempt(available, cost)
-  return available == 0 and cost == 1
+-- Counted although it is denied: one more attempt at a full window.
+local function is_attempt(limit, count, cost)
+  return count >= limit.units and cost == 1 and limit.max_debt < 0
 end
 
 -- When a counter that begins at `now` is forgotten, in ms.
@@ -45,12 +45,12 @@ end
 
 local function decide(state, limit, now, cost)
   local window = limit.window
-  local available = max(limit.units - state.count, 0)
+  local available = left_of(limit, limit.units, state.count)
   local until_end = window - now % window
 
   local outcome = outcome_of(cost, available, limit.units)
   local taken = outcome == ALLOWED and cost or 0
-  local counted = is_attempt(available, cost) and 1 or taken
+  local counted = is_attempt(limit, state.count, cost) and 1 or taken
   return {
     outcome = outcome,
     current_count = state.count + counted,
@@ -62,8 +62,8 @@ local function decide(state, limit, now, cost)
   }
 end
 
-local function commit(state, limit, now, cost, decision)
-  local counted = decision.current_count - state.count
+-- Adds to the count of the window of `now`.
+local function add(state, limit, now, counted)
   if counted == 0 then return end
   if state.live then
     redis.call('INCRBY', state.key, integer(counted))
@@ -71,6 +71,19 @@ local function commit(state, limit, now, cost, decision)
   else
     redis.call('SET', state.key, integer(counted), 'PXAT', integer(end_of_life(limit, now)))
   end
+end
+
+local function commit(state, limit, now, cost, decision)
+  local counted = is_attempt(limit, state.count, cost) and 1
+  add(state, limit, now, counted or decision.outcome == ALLOWED and cost or 0)
+end
+
+local function charge(state, limit, now, cost)
+  local room = max(limit.units + limit.debt - state.count, 0)
+  local counted = min(cost, room)
+  add(state, limit, now, counted)
+  local live = state.live or counted > 0
+  return { key = state.key, live = live, count = state.count + counted, ttl = state.ttl }
 end
 
 -- Decides on one unit and commits that, in fewer commands: it is counted whether it is allowed or an
@@ -90,7 +103,7 @@ end
 
 local function give_back(state, limit, now, cost)
   if not state.live then return end
-  local count = min(state.count, limit.units) - cost
+  local count = min(state.count, limit.units + limit.debt) - cost
   if count <= 0 then
     redis.call('DEL', state.key)
     return
@@ -102,5 +115,6 @@ local function give_back(state, limit, now, cost)
 end
 
 algorithms.fixed_window = {
-  load = load, decide = decide, commit = commit, take_one = take_one, give_back = give_back,
+  load = load, decide = decide, commit = commit, charge = charge, give_back = give_back,
+  take_one = take_one,
 }

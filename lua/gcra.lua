@@ -14,7 +14,14 @@ local function at_this_rate(state, limit)
   local ahead = max(state.tat - state.at, 0)
   if state.units == limit.units and state.window == limit.window then return ahead, state.part end
   local whole, rest = divide(ahead, state.units, state.part, state.window)
-  return intervals(limit, min(whole + (rest > 0 and 1 or 0), limit.burst))
+  return intervals(limit, min(whole + (rest > 0 and 1 or 0), most_in_use(limit)))
+end
+
+-- How far a tat may be ahead: by all that can be in use.
+local function at_most(limit, ahead, part)
+  local most, most_part = intervals(limit, most_in_use(limit))
+  if ahead > most or ahead == most and part > most_part then return most, most_part end
+  return ahead, part
 end
 
 -- How far the tat is ahead of `now`, and the time that this is of.
@@ -22,8 +29,7 @@ local function ahead_of(state, limit, now)
   local known = state.tat and not is_from_the_future(state.at, now, limit)
   if not known then return 0, 0, now end
   local ahead, part = at_this_rate(state, limit)
-  local most, most_part = intervals(limit, limit.burst)
-  if ahead > most or ahead == most and part > most_part then ahead, part = most, most_part end
+  ahead, part = at_most(limit, ahead, part)
   local elapsed = max(now - state.at, 0)
   if elapsed > ahead then return 0, 0, now end
   return ahead - elapsed, part, max(state.at, now)
@@ -55,7 +61,7 @@ local function decide(state, limit, now, cost)
   local ahead, part = ahead_of(state, limit, now)
   local whole, rest = units_in(limit, ahead, part)
   local in_use = whole + (rest > 0 and 1 or 0)
-  local available = limit.burst - in_use
+  local available = left_of(limit, limit.burst, in_use)
 
   local outcome = outcome_of(cost, available, limit.burst)
   local retry_after = 0
@@ -77,12 +83,28 @@ local function decide(state, limit, now, cost)
   }
 end
 
+-- Writes the tat that is so far ahead of `at`.
+local function save(state, limit, ahead, part, at)
+  remember(state.key, at, ahead + (part > 0 and 1 or 0), 'gcra %.0f %.0f %.0f %.0f %.0f',
+    at + ahead, part, at, limit.units, limit.window)
+end
+
 local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
   local ahead, part, at = ahead_of(state, limit, now)
   ahead, part = later(ahead, part, limit, cost)
-  remember(state.key, at, decision.reset_after, 'gcra %.0f %.0f %.0f %.0f %.0f',
-    at + ahead, part, at, limit.units, limit.window)
+  save(state, limit, ahead, part, at)
+end
+
+local function charge(state, limit, now, cost)
+  local ahead, part, at = ahead_of(state, limit, now)
+  ahead, part = later(ahead, part, limit, min(cost, most_in_use(limit)))
+  ahead, part = at_most(limit, ahead, part)
+  save(state, limit, ahead, part, at)
+  return {
+    key = state.key, tat = at + ahead, part = part, at = at,
+    units = limit.units, window = limit.window,
+  }
 end
 
 local function give_back(state, limit, now, cost, taken)
@@ -96,8 +118,9 @@ local function give_back(state, limit, now, cost, taken)
     return
   end
   ahead, part = earlier(ahead, part, limit, whole, rest)
-  remember(state.key, at, ahead + (part > 0 and 1 or 0), 'gcra %.0f %.0f %.0f %.0f %.0f',
-    at + ahead, part, at, limit.units, limit.window)
+  save(state, limit, ahead, part, at)
 end
 
-algorithms.gcra = { load = load, decide = decide, commit = commit, give_back = give_back }
+algorithms.gcra = {
+  load = load, decide = decide, commit = commit, charge = charge, give_back = give_back,
+}

@@ -12,7 +12,7 @@ local function leaked(state, limit, now)
   local part = min(state.part, limit.window - 1)
   local gone
   gone, part = units_in(limit, elapsed, part)
-  local level = max(min(state.level, limit.burst) - gone, 0)
+  local level = max(min(state.level, most_in_use(limit)) - gone, 0)
   if level == 0 then part = 0 end
   return level, part, max(state.at, now)
 end
@@ -24,7 +24,7 @@ end
 
 local function decide(state, limit, now, cost)
   local level, part = leaked(state, limit, now)
-  local room = limit.burst - level
+  local room = left_of(limit, limit.burst, level)
 
   local outcome = outcome_of(cost, room, limit.burst)
   local retry_after = outcome == DENIED and time_for(limit, cost - room, part) or 0
@@ -47,6 +47,14 @@ local function commit(state, limit, now, cost, decision)
   remember(state.key, now, decision.reset_after, 'leaky %.0f %.0f %.0f', level + cost, part, at)
 end
 
+local function charge(state, limit, now, cost)
+  local level, part, at = leaked(state, limit, now)
+  level = level + cost
+  if level > most_in_use(limit) then level, part = most_in_use(limit), 0 end
+  remember(state.key, now, time_for(limit, level, part), 'leaky %.0f %.0f %.0f', level, part, at)
+  return { key = state.key, level = level, part = part, at = at }
+end
+
 local function give_back(state, limit, now, cost, taken)
   if not state.level then return end
   local level, part, at = leaked(state, limit, now)
@@ -61,4 +69,6 @@ local function give_back(state, limit, now, cost, taken)
   remember(state.key, now, until_empty, 'leaky %.0f %.0f %.0f', level, part, at)
 end
 
-algorithms.leaky_bucket = { load = load, decide = decide, commit = commit, give_back = give_back }
+algorithms.leaky_bucket = {
+  load = load, decide = decide, commit = commit, charge = charge, give_back = give_back,
+}

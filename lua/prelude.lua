@@ -5,8 +5,9 @@
 
 local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
 
--- Algorithms by name: { load, decide, commit, give_back }, the twins of src/algorithm/<name>.rs, and
--- take_one where one unit can be taken in fewer commands.
+-- Algorithms by name: { load, decide, commit, charge, give_back }, the twins of
+-- src/algorithm/<name>.rs, and take_one where one unit can be taken in fewer commands. charge writes
+-- and returns the state after it.
 local algorithms = {}
 
 -- Unique for each call.
@@ -48,7 +49,7 @@ local function outcome_of(cost, available, most)
 end
 
 -- (time * units + more) / by: quotient and remainder, exact though the product may be above 2^53.
--- units are at most 10^9, by and more are at most 366 days in µs, the quotient is below 2^53.
+-- units are below 2^36, by and more are at most 366 days in µs, the quotient is below 2^53.
 local function divide(time, units, more, by)
   local sum = time * units + more
   if sum < 9007199254740992 then
@@ -58,7 +59,7 @@ local function divide(time, units, more, by)
   -- Long division in digits of 64: (time % by) * digits so far = quotient * by + rest.
   local time_rest = time % by
   local quotient, rest = 0, 0
-  for power = 4, 0, -1 do
+  for power = 5, 0, -1 do
     local digit = floor(units / 64 ^ power) % 64
     sum = rest * 64 + time_rest * digit
     rest = sum % by
@@ -81,8 +82,19 @@ local function time_for(limit, units, part)
   return whole + ceil((rest - part) / limit.units)
 end
 
+-- The most units that can be in use of a burst: all of it, and the debt.
+local function most_in_use(limit)
+  return limit.burst + limit.debt
+end
+
+-- What is left of `whole` with `used` units in use: below 0 by the debt, never more.
+local function left_of(limit, whole, used)
+  return max(whole - used, -limit.debt)
+end
+
+-- The time from the deepest debt to a whole burst.
 local function fill_time(limit)
-  return time_for(limit, limit.burst, 0)
+  return time_for(limit, most_in_use(limit), 0)
 end
 
 -- Is a state of `at` from a clock that has jumped back since? It counts as none then.

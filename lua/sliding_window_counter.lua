@@ -38,7 +38,7 @@ local function decide(state, limit, now, cost)
   local start, current, previous = rolled(state, limit, now)
   local elapsed = max(now - start, 0)
   local estimate = weighted(previous, window - elapsed, limit) + current
-  local available = max(limit.units - estimate, 0)
+  local available = left_of(limit, limit.units, estimate)
 
   local outcome = outcome_of(cost, available, limit.units)
   local retry_after = 0
@@ -75,6 +75,20 @@ local function commit(state, limit, now, cost, decision)
     start, current + cost, previous)
 end
 
+local function charge(state, limit, now, cost)
+  local window = limit.window
+  local start, current, previous = rolled(state, limit, now)
+  local estimate = weighted(previous, window - max(now - start, 0), limit) + current
+  local room = max(limit.units + limit.debt - estimate, 0)
+  local counted = min(cost, room, max(MAX_UNITS - current, 0))
+  if counted == 0 then return state end
+  current = current + counted
+  state = { key = state.key, start = start, current = current, previous = previous }
+  local until_left = decide(state, limit, now, 0).reset_after
+  remember(state.key, now, until_left, 'counter %.0f %.0f %.0f', start, current, previous)
+  return state
+end
+
 local function give_back(state, limit, now, cost, taken)
   if not state.start then return end
   local window = limit.window
@@ -96,5 +110,5 @@ local function give_back(state, limit, now, cost, taken)
 end
 
 algorithms.sliding_window_counter = {
-  load = load, decide = decide, commit = commit, give_back = give_back,
+  load = load, decide = decide, commit = commit, charge = charge, give_back = give_back,
 }

@@ -2,7 +2,7 @@
 --
 -- Twin of src/algorithm/sliding_window_log.rs. Key: ZSET, an entry for each unit: member
 -- `{ms}-{suffix}`, score ms. The suffix is the nonce of the service, unique for each script call, the
--- number of the request in it, and that of the unit.
+-- number of the request in it and of the hit in that, and that of the unit.
 
 -- Entries that one request may write.
 local MAX_WRITTEN = 10000
@@ -27,6 +27,7 @@ end
 local function decide(state, limit, now, cost)
   local window_ms = limit.window / 1000
   local count = state.count
+  -- Nothing above the limit can be kept: there is no debt.
   local available = max(limit.units - count, 0)
   local function leaves_after(at_ms) return (at_ms + window_ms) * 1000 - now end
 
@@ -54,7 +55,7 @@ local function decide(state, limit, now, cost)
   }
 end
 
--- Writes `units` entries at `at_ms` for the request with this number.
+-- Writes `units` entries at `at_ms` for the hit with this number.
 local function write(key, at_ms, units, number)
   local score, members = integer(at_ms), {}
   local suffix = NONCE .. '.' .. number
@@ -68,17 +69,27 @@ local function write(key, at_ms, units, number)
   end
 end
 
-local function commit(state, limit, now, cost, decision, number)
+-- Drops what has left the window, and writes `units` entries.
+local function add(state, limit, now, units, number)
   if state.foreign then
-    if decision.outcome ~= ALLOWED then return end
     redis.call('DEL', state.key)
   else
     redis.call('ZREMRANGEBYSCORE', state.key, '-inf', state.first:sub(2))
   end
-  if decision.outcome == ALLOWED and cost > 0 then
-    write(state.key, floor_millis(now), cost, number)
-  end
+  if units > 0 then write(state.key, floor_millis(now), units, number) end
   redis.call('PEXPIREAT', state.key, integer(floor_millis(now) + 2 * limit.window / 1000))
+end
+
+local function commit(state, limit, now, cost, decision, number)
+  local is_allowed = decision.outcome == ALLOWED
+  if state.foreign and not is_allowed then return end
+  add(state, limit, now, is_allowed and cost or 0, number)
+end
+
+local function charge(state, limit, now, cost, number)
+  local units = min(cost, max(limit.units - state.count, 0), MAX_WRITTEN)
+  add(state, limit, now, units, number)
+  return { key = state.key, first = state.first, last = state.last, count = state.count + units }
 end
 
 local function give_back(state, limit, now, cost, taken)
@@ -92,5 +103,5 @@ local function give_back(state, limit, now, cost, taken)
 end
 
 algorithms.sliding_window_log = {
-  load = load, decide = decide, commit = commit, give_back = give_back,
+  load = load, decide = decide, commit = commit, charge = charge, give_back = give_back,
 }

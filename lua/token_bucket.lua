@@ -2,6 +2,10 @@
 --
 -- Twin of src/algorithm/token_bucket.rs. Key: STRING `token tokens part at`: the tokens, the part
 -- of the next one in tokens divided by the window's µs, and the time in µs that they are of.
+--
+-- Tokens that are owed stand under a second key, for limits that keep debt: STRING `debt tokens
+-- part at`, which counts while the first key says 0 tokens of the same part and time. A release that
+-- knows nothing of debt reads an empty bucket.
 
 -- The tokens at `now`, the part of the next one, and the time that they are of.
 local function refilled(state, limit, now)
@@ -11,14 +15,30 @@ local function refilled(state, limit, now)
   local part = min(state.part, limit.window - 1)
   local gained
   gained, part = units_in(limit, elapsed, part)
-  local tokens = state.tokens + gained
+  local tokens = max(state.tokens, -limit.debt) + gained
   if tokens >= limit.burst then tokens, part = limit.burst, 0 end
   return tokens, part, max(state.at, now)
 end
 
 local function load(hit)
   local tokens, part, at = recall(hit.key, '^token (%d+) (%d+) (%d+)$')
-  return { key = hit.key, tokens = tokens, part = part, at = at }
+  local state = { key = hit.key, tokens = tokens, part = part, at = at }
+  if hit.max_debt < 0 then return state end
+  state.debt_key = KEYS[hit.first_key + 1]
+  local owed, owed_part, owed_at = recall(state.debt_key, '^debt (%d+) (%d+) (%d+)$')
+  if tokens == 0 and owed_part == part and owed_at == at then state.tokens = -owed end
+  return state
+end
+
+-- Writes the tokens at `now` of which these remain, until the bucket is full.
+local function save(state, limit, now, tokens, part, at)
+  local until_full = time_for(limit, limit.burst - tokens, part)
+  remember(state.key, now, until_full, 'token %.0f %.0f %.0f', max(tokens, 0), part, at)
+  if tokens < 0 then
+    remember(state.debt_key, now, until_full, 'debt %.0f %.0f %.0f', -tokens, part, at)
+  elseif state.tokens and state.tokens < 0 then
+    redis.call('DEL', state.debt_key)
+  end
 end
 
 local function decide(state, limit, now, cost)
@@ -43,7 +63,15 @@ end
 local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
   local tokens, part, at = refilled(state, limit, now)
-  remember(state.key, now, decision.reset_after, 'token %.0f %.0f %.0f', tokens - cost, part, at)
+  save(state, limit, now, tokens - cost, part, at)
+end
+
+local function charge(state, limit, now, cost)
+  local tokens, part, at = refilled(state, limit, now)
+  tokens = tokens - cost
+  if tokens + limit.debt < 0 then tokens, part = 0 - limit.debt, 0 end
+  save(state, limit, now, tokens, part, at)
+  return { key = state.key, debt_key = state.debt_key, tokens = tokens, part = part, at = at }
 end
 
 local function give_back(state, limit, now, cost, taken)
@@ -56,8 +84,9 @@ local function give_back(state, limit, now, cost, taken)
     redis.call('DEL', state.key)
     return
   end
-  local until_full = time_for(limit, limit.burst - tokens, part)
-  remember(state.key, now, until_full, 'token %.0f %.0f %.0f', tokens, part, at)
+  save(state, limit, now, tokens, part, at)
 end
 
-algorithms.token_bucket = { load = load, decide = decide, commit = commit, give_back = give_back }
+algorithms.token_bucket = {
+  load = load, decide = decide, commit = commit, charge = charge, give_back = give_back,
+}

@@ -12,8 +12,8 @@ pub struct Decision {
     pub outcome: Outcome,
     /// Units counted; each algorithm says which.
     pub current_count: u64,
-    /// Units that are left after this request.
-    pub remaining: u64,
+    /// Units left after this request; below 0 is debt.
+    pub remaining: i64,
     /// Until the whole quota is there again if nobody asks.
     pub reset_after: Span,
     /// What the seed systems call `ttl`; each algorithm says which.
@@ -53,9 +53,10 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Allows what fits into the `available` units; denies what could fit into `most`.
-    pub(super) fn of(cost: Cost, available: u64, most: u64, wait: impl FnOnce() -> Span) -> Self {
-        if cost.units() <= available {
+    /// Allows what fits into the `available` units, so nothing in debt; denies what could fit into
+    /// `most`.
+    pub(super) fn of(cost: Cost, available: i64, most: u64, wait: impl FnOnce() -> Span) -> Self {
+        if cost.units().cast_signed() <= available {
             Self::Allowed
         } else if cost.units() > most {
             Self::Impossible

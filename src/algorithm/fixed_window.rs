@@ -1,7 +1,8 @@
 //! Fixed window: a counter for each window of wall time, aligned to the Unix epoch.
 //!
 //! Once a window is full, further attempts of cost 1 go on counting, as in the seed system; an
-//! attempt that does not fit takes nothing. Two windows meet at a boundary: up to twice the limit
+//! attempt that does not fit takes nothing. A limit that keeps debt counts no such attempts, since
+//! they would look like debt. Two windows meet at a boundary: up to twice the limit
 //! can pass around it. That is the price of one small number per id.
 
 use super::{Cost, Decision, Limit, Outcome, window_index};
@@ -32,6 +33,12 @@ impl State {
     pub(super) fn expires_at(&self) -> Timestamp {
         self.expires_at
     }
+
+    /// The count of the window with this index.
+    #[inline]
+    fn count_in(&self, index: u64) -> u64 {
+        if self.index == index { self.count } else { 0 }
+    }
 }
 
 /// `current_count` is the count after this request, `ttl` the time to live of the counter.
@@ -40,19 +47,19 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let window = limit.window().as_micros();
     let index = window_index(now, limit.window());
     let live = state.index == index;
-    let count = if live { state.count } else { 0 };
+    let count = state.count_in(index);
     let ttl = if live { state.expires_at.since(floor_millis(now)) } else { limit.window() };
-    let available = limit.units().saturating_sub(count);
+    let available = limit.left_of(limit.units(), count);
     let until_end = Span::from_micros(window - now.as_micros() % window);
 
     let outcome = Outcome::of(cost, available, limit.units(), || until_end);
     let taken = outcome.taken(cost);
-    let counted = if is_attempt(available, cost) { 1 } else { taken };
+    let counted = if is_attempt(limit, count, cost) { 1 } else { taken };
     Decision {
         at: now,
         outcome,
         current_count: count.saturating_add(counted),
-        remaining: available - taken,
+        remaining: available - taken.cast_signed(),
         reset_after: until_end,
         ttl: ttl.max(Span::from_micros(1)),
         delay: Span::ZERO,
@@ -65,21 +72,36 @@ pub(super) fn commit(
     state: &mut State,
     limit: &Limit,
     now: Timestamp,
-    _cost: Cost,
+    cost: Cost,
     decision: &Decision,
 ) {
+    let count = state.count_in(window_index(now, limit.window()));
+    let counted = if is_attempt(limit, count, cost) { 1 } else { decision.outcome.taken(cost) };
+    add(state, limit, now, counted);
+}
+
+/// Counts the cost above the limit too, as far as debt may go.
+pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
+    let count = state.count_in(window_index(now, limit.window()));
+    let room = (limit.units() + limit.debt()).saturating_sub(count);
+    add(state, limit, now, cost.units().min(room));
+}
+
+/// Adds to the count of the window of `now`.
+#[inline]
+fn add(state: &mut State, limit: &Limit, now: Timestamp, counted: u64) {
+    if counted == 0 {
+        return;
+    }
     let index = window_index(now, limit.window());
     if state.index != index {
-        if decision.current_count == 0 {
-            return;
-        }
         *state = State { index, count: 0, expires_at: floor_millis(now) + limit.window() };
     }
-    state.count = decision.current_count;
+    state.count = state.count.saturating_add(counted);
 }
 
 /// Takes the cost off the count of its window. Attempts that were counted above the limit are no
-/// units. The time to live stays; a window that counts nothing is gone.
+/// units; debt is. The time to live stays; a window that counts nothing is gone.
 pub(super) fn give_back(
     state: &mut State,
     limit: &Limit,
@@ -90,15 +112,17 @@ pub(super) fn give_back(
     if state.index != window_index(taken.at, limit.window()) {
         return;
     }
-    state.count = state.count.min(limit.units()).saturating_sub(cost.units());
+    let most = limit.units() + limit.debt();
+    state.count = state.count.min(most).saturating_sub(cost.units());
     if state.count == 0 {
         *state = State::default();
     }
 }
 
-/// Counted although it is denied: one more attempt at a window that is full.
-fn is_attempt(available: u64, cost: Cost) -> bool {
-    available == 0 && cost == Cost::ONE
+/// Returns `true` if this is counted although it is denied: one more attempt at a full window.
+#[inline]
+fn is_attempt(limit: &Limit, count: u64, cost: Cost) -> bool {
+    count >= limit.units() && cost == Cost::ONE && limit.max_debt().is_none()
 }
 
 fn floor_millis(now: Timestamp) -> Timestamp {

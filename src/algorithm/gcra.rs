@@ -56,7 +56,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let (ahead, part, _) = ahead_of(state, limit, now);
     let (whole, rest) = limit.units_in(ahead, part);
     let in_use = whole + u64::from(rest > 0);
-    let available = limit.burst() - in_use;
+    let available = limit.left_of(limit.burst(), in_use);
 
     let wait = || {
         let (room, room_part) = limit.time_of(limit.burst() - cost.units());
@@ -70,7 +70,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
         at: now,
         outcome,
         current_count: in_use + taken,
-        remaining: available - taken,
+        remaining: available - taken.cast_signed(),
         reset_after: until_unused,
         ttl: until_unused,
         delay: Span::ZERO,
@@ -92,6 +92,13 @@ pub(super) fn commit(
     }
     let (ahead, part, at) = ahead_of(state, limit, now);
     *state = State::new(later(ahead, part, limit, cost.units()), at, limit);
+}
+
+/// Moves the tat beyond the burst tolerance too, as far as debt may go.
+pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
+    let (ahead, part, at) = ahead_of(state, limit, now);
+    let units = cost.units().min(limit.most_in_use());
+    *state = State::new(later(ahead, part, limit, units).min(limit.time_of_most()), at, limit);
 }
 
 /// Moves the tat back by what of the emission intervals is still ahead; see [`super::still_out`].
@@ -119,7 +126,7 @@ fn ahead_of(state: &State, limit: &Limit, now: Timestamp) -> (Span, u64, Timesta
     if is_from_the_future(state.at, now, limit) {
         return (Span::ZERO, 0, now);
     }
-    let (ahead, part) = at_this_rate(state, limit).min(limit.time_of_burst());
+    let (ahead, part) = at_this_rate(state, limit).min(limit.time_of_most());
     let elapsed = now.since(state.at);
     if elapsed > ahead {
         return (Span::ZERO, 0, now);
@@ -136,7 +143,7 @@ fn at_this_rate(state: &State, limit: &Limit) -> (Span, u64) {
         return (ahead, part);
     }
     let (whole, rest) = divide(ahead.as_micros(), units, part, state.window.as_micros());
-    limit.time_of((whole + u64::from(rest > 0)).min(limit.burst()))
+    limit.time_of((whole + u64::from(rest > 0)).min(limit.most_in_use()))
 }
 
 /// A point in time `units` emission intervals later.

@@ -1,6 +1,6 @@
 //! Leaky bucket: a meter whose level leaks `limit` per window, and overflows above `burst`.
 //!
-//! Never more than burst + limit × elapsed / window in any span. `delay` tells how long to hold a
+//! Never more than burst + limit × elapsed / window in any span, reports aside. `delay` tells how long to hold a
 //! request back so that the outflow stays even: a queue without the queue.
 
 use super::{
@@ -40,9 +40,9 @@ impl State {
 #[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let (level, part, _) = leaked(state, limit, now);
-    let room = limit.burst() - level;
+    let room = limit.left_of(limit.burst(), level);
 
-    let wait = || limit.time_for(cost.units() - room, part);
+    let wait = || limit.time_for((cost.units().cast_signed() - room).cast_unsigned(), part);
     let outcome = Outcome::of(cost, room, limit.burst(), wait);
     let taken = outcome.taken(cost);
     let until_empty = limit.time_for(level + taken, part);
@@ -50,7 +50,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
         at: now,
         outcome,
         current_count: level + taken,
-        remaining: room - taken,
+        remaining: room - taken.cast_signed(),
         reset_after: until_empty,
         ttl: until_empty,
         delay: limit.time_for(level, part),
@@ -72,6 +72,15 @@ pub(super) fn commit(
     let (level, part, at) = leaked(state, limit, now);
     let expires_at = time_to_live(now, decision.reset_after);
     *state = State { level: kept(level + cost.units()), part, at, expires_at };
+}
+
+/// Pours the units in above the burst too, as far as debt may go.
+pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
+    let (level, part, at) = leaked(state, limit, now);
+    let (level, most) = (level + cost.units(), limit.most_in_use());
+    let (level, part) = if level > most { (most, 0) } else { (level, part) };
+    let expires_at = time_to_live(now, limit.time_for(level, part));
+    *state = State { level: kept(level), part, at, expires_at };
 }
 
 /// Takes the units out that have not leaked yet.
@@ -96,7 +105,8 @@ pub(super) fn give_back(
 }
 
 /// The level at `now`, the part of its topmost unit that has leaked, and the time that they are
-/// of. A level above the burst, which a rule that was changed may leave, counts as the burst.
+/// of. A level above all that can be in use, which a rule that was changed may leave, counts as
+/// that.
 #[inline]
 fn leaked(state: &State, limit: &Limit, now: Timestamp) -> (u64, u64, Timestamp) {
     if is_from_the_future(state.at, now, limit) {
@@ -105,6 +115,6 @@ fn leaked(state: &State, limit: &Limit, now: Timestamp) -> (u64, u64, Timestamp)
     let elapsed = now.since(state.at).min(limit.fill_time());
     let part = state.part.min(limit.window().as_micros() - 1);
     let (gone, part) = limit.units_in(elapsed, part);
-    let level = limit.burst().min(state.level.into()).saturating_sub(gone);
+    let level = limit.most_in_use().min(state.level.into()).saturating_sub(gone);
     (level, if level == 0 { 0 } else { part }, state.at.max(now))
 }

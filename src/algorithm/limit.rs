@@ -33,6 +33,8 @@ pub struct Limit {
     window: Span,
     units: NonZeroU32,
     burst: NonZeroU32,
+    /// Units that may be owed; none: what is above the limit is no debt.
+    max_debt: Option<u32>,
     /// What follows from them, so that no decision divides for it.
     times: Times,
 }
@@ -83,7 +85,7 @@ impl Limit {
         };
         let ((unit, unit_part), (whole_burst, burst_part)) = (times(1), times(burst.get()));
         let times = Times { unit, unit_part, burst: whole_burst, burst_part };
-        Self { window, units, burst, times }
+        Self { window, units, burst, max_debt: None, times }
     }
 
     /// A number of units that a limit may have.
@@ -101,7 +103,21 @@ impl Limit {
         let most = self.units_in(Self::MAX_FILL, 0).0.min(Self::MAX_UNITS);
         let burst = Self::count(burst).filter(|_| burst <= most);
         let burst = burst.ok_or(LimitError::Burst { most })?;
-        Ok(Self::of(self.window, self.units, burst))
+        Ok(Self { max_debt: self.max_debt, ..Self::of(self.window, self.units, burst) })
+    }
+
+    /// Keeps up to `units` above the limit as debt: costs that are reported after the fact count
+    /// although nothing is left. A full fixed window then counts no refused attempts, which would
+    /// look the same.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::Debt`] unless `units` is from 0 to the units per window.
+    pub fn with_max_debt(self, units: u64) -> Result<Self, LimitError> {
+        let most = self.units();
+        let max_debt = u32::try_from(units).ok().filter(|_| units <= most);
+        let max_debt = max_debt.ok_or(LimitError::Debt { most })?;
+        Ok(Self { max_debt: Some(max_debt), ..self })
     }
 
     /// A part of it, in millionths, of at least one unit: what one of several instances grants when
@@ -110,7 +126,9 @@ impl Limit {
     pub fn share(&self, millionths: u32) -> Self {
         let of = |units: u64| (units * u64::from(millionths) / 1_000_000).max(1);
         let units = Self::count(of(self.units())).unwrap_or(self.units);
-        let share = Self::of(self.window, units, units);
+        let debt = |debt: u32| u64::from(debt) * u64::from(millionths) / 1_000_000;
+        let max_debt = self.max_debt.and_then(|owed| u32::try_from(debt(owed)).ok());
+        let share = Self { max_debt, ..Self::of(self.window, units, units) };
         // A burst that would take too long to come back is as long as it may be.
         share.with_burst(of(self.burst())).unwrap_or_else(|error| match error {
             LimitError::Burst { most } => share.with_burst(most.max(1)).unwrap_or(share),
@@ -133,14 +151,41 @@ impl Limit {
         self.burst.get() as u64
     }
 
-    /// The time from nothing to a whole burst.
-    pub fn fill_time(&self) -> Span {
-        self.time_for(self.burst(), 0)
+    /// Units that may be owed: 0 to those per window. `None`: what is above the limit is no debt.
+    pub const fn max_debt(&self) -> Option<u64> {
+        match self.max_debt {
+            Some(units) => Some(units as u64),
+            None => None,
+        }
     }
 
-    /// The time that a whole burst takes, as [`Limit::time_of`] tells it.
-    pub(super) fn time_of_burst(&self) -> (Span, u64) {
-        (self.times.burst, self.times.burst_part.into())
+    /// Units that may be owed; none by default.
+    pub(super) const fn debt(&self) -> u64 {
+        match self.max_debt {
+            Some(units) => units as u64,
+            None => 0,
+        }
+    }
+
+    /// The most units that can be in use of a burst: all of it, and the debt.
+    pub(super) const fn most_in_use(&self) -> u64 {
+        self.burst() + self.debt()
+    }
+
+    /// What is left of `whole` with `used` units in use: below 0 by the debt, never more.
+    pub(super) const fn left_of(&self, whole: u64, used: u64) -> i64 {
+        let (left, least) = (whole.cast_signed() - used.cast_signed(), -self.debt().cast_signed());
+        if left < least { least } else { left }
+    }
+
+    /// The time from the deepest debt to a whole burst.
+    pub fn fill_time(&self) -> Span {
+        self.time_for(self.most_in_use(), 0)
+    }
+
+    /// The time that all units take that can be in use, as [`Limit::time_of`] returns it.
+    pub(super) fn time_of_most(&self) -> (Span, u64) {
+        self.time_of(self.most_in_use())
     }
 
     /// The time that `units` take: whole microseconds, and the part below in microseconds divided
@@ -149,7 +194,7 @@ impl Limit {
         if units == 1 {
             (self.times.unit, self.times.unit_part.into())
         } else if units == self.burst() {
-            self.time_of_burst()
+            (self.times.burst, self.times.burst_part.into())
         } else {
             let (whole, part) = divide(units, self.window.as_micros(), 0, self.units());
             (Span::from_micros(whole), part)
@@ -206,6 +251,12 @@ pub enum LimitError {
     #[error("valid is a whole number from 1 to {most} for this limit and window")]
     Burst {
         /// The most that comes back within 100 years.
+        most: u64,
+    },
+    /// More debt than one limit.
+    #[error("must be a whole number from 0 to {most}")]
+    Debt {
+        /// The units per window.
         most: u64,
     },
     /// A burst where the algorithm has none.

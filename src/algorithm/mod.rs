@@ -1,10 +1,12 @@
 //! The algorithms: pure arithmetic on a state, a limit, a time and a cost.
 //!
-//! Each algorithm is three small steps, the same in Rust and in Lua:
+//! Each algorithm is a few small steps, the same in Rust and in Lua:
 //!
 //! - *decide*: state, limit, now, cost → [`Decision`]; changes nothing;
 //! - *commit*: the state after that decision. It is called for what is taken, and for a denial that
 //!   leaves a trace (a full fixed window counts attempts, a log lives on);
+//! - *charge*: the state after a cost that has been incurred already, counted although nothing may
+//!   be left;
 //! - *give back*: the state as if that decision had never taken its cost, wherever the state still
 //!   tells; where it does not, rather fewer units than more. What time has brought back meanwhile
 //!   is not given again.
@@ -157,6 +159,38 @@ macro_rules! registry {
                         decision
                     }
                 }
+            }
+
+            /// Counts a cost that has been incurred already, whatever is left: above the limit as
+            /// [debt](Limit::max_debt), where a limit keeps any. A state of another algorithm is
+            /// replaced.
+            ///
+            /// The decision allows if the cost fitted. Its numbers are those of the state after it,
+            /// and its wait is that of one unit.
+            pub fn report(
+                self,
+                state: &mut State,
+                limit: &Limit,
+                now: Timestamp,
+                cost: Cost,
+            ) -> Decision {
+                let left = self.decide(state, limit, now, Cost::NONE).remaining;
+                match self {
+                    $(Self::$variant => {
+                        if !matches!(state, State::$variant(_)) {
+                            *state = State::$variant($module::State::default());
+                        }
+                        if let State::$variant(state) = state {
+                            $module::charge(state, limit, now, cost);
+                        }
+                    })*
+                }
+                let after = self.decide(state, limit, now, Cost::NONE);
+                if cost.units().cast_signed() <= left {
+                    return Decision { outcome: Outcome::Allowed, ..after };
+                }
+                let Decision { outcome, .. } = self.decide(state, limit, now, Cost::ONE);
+                Decision { outcome, ..after }
             }
 
             /// Makes `state` at `now` what it would be if the `cost` that the decision `taken` has

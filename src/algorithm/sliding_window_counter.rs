@@ -42,7 +42,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let Windows { start, current, previous } = rolled(&state.windows, limit, now);
     let elapsed = now.since(start);
     let estimate = weighted(previous, window - elapsed, limit) + current;
-    let available = limit.units().saturating_sub(estimate);
+    let available = limit.left_of(limit.units(), estimate);
 
     let wait = || {
         let most = limit.units() - cost.units();
@@ -65,7 +65,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
         at: now,
         outcome,
         current_count: estimate + taken,
-        remaining: available - taken,
+        remaining: available - taken.cast_signed(),
         reset_after: until_left,
         ttl: until_left,
         delay: Span::ZERO,
@@ -87,6 +87,22 @@ pub(super) fn commit(
     let windows = rolled(&state.windows, limit, now);
     state.windows = Windows { current: windows.current + cost.units(), ..windows };
     state.expires_at = time_to_live(now, decision.reset_after);
+}
+
+/// Counts above the limit too, as far as debt may go and a counter may.
+pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
+    let mut windows = rolled(&state.windows, limit, now);
+    let left = limit.window() - now.since(windows.start);
+    let estimate = weighted(windows.previous, left, limit) + windows.current;
+    let room = (limit.units() + limit.debt()).saturating_sub(estimate);
+    let counted = cost.units().min(room).min(MAX_UNITS.saturating_sub(windows.current));
+    if counted == 0 {
+        return;
+    }
+    windows.current += counted;
+    state.windows = windows;
+    let until_left = decide(state, limit, now, Cost::NONE).reset_after;
+    state.expires_at = time_to_live(now, until_left);
 }
 
 /// Takes the cost off the window that it was counted in, if that still weighs.

@@ -92,11 +92,12 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let (first, end) = live(state, limit, now);
     let gone = state.upto(first);
     let count = state.upto(end) - gone;
+    // Nothing above the limit can be kept: there is no debt.
     let available = limit.units().saturating_sub(count);
     let leaves_after = |at_ms: u64| Timestamp::from_millis(at_ms + window_ms).since(now);
 
     let most = limit.units().min(MAX_WRITTEN);
-    let outcome = Outcome::of(cost, available.min(most), most, || {
+    let outcome = Outcome::of(cost, available.min(most).cast_signed(), most, || {
         let surplus = count + cost.units() - limit.units();
         leaves_after(state.reaching(first, gone + surplus).at_ms)
     });
@@ -105,7 +106,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
         at: now,
         outcome,
         current_count: count,
-        remaining: available - taken,
+        remaining: (available - taken).cast_signed(),
         reset_after: if taken > 0 {
             leaves_after(now.as_millis())
         } else if count > 0 {
@@ -131,6 +132,19 @@ pub(super) fn commit(
     state.drop_before(first);
     if decision.is_allowed() && cost != Cost::NONE {
         write(state, now.as_millis(), cost.units());
+    }
+    let window = limit.window();
+    state.expires_at = Timestamp::from_millis(now.as_millis()) + window + window;
+}
+
+/// Writes an entry for each unit that there is room for.
+pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
+    let (first, end) = live(state, limit, now);
+    let available = limit.units().saturating_sub(state.upto(end) - state.upto(first));
+    state.drop_before(first);
+    let units = cost.units().min(available).min(MAX_WRITTEN);
+    if units > 0 {
+        write(state, now.as_millis(), units);
     }
     let window = limit.window();
     state.expires_at = Timestamp::from_millis(now.as_millis()) + window + window;

@@ -1,10 +1,10 @@
 //! Token bucket: `burst` tokens at first, refilled continuously at `limit` per window.
 //!
-//! Never more than burst + limit × elapsed / window in any span. Parts of a token are kept, so
+//! Never more than burst + limit × elapsed / window in any span, reports aside. Parts of a token are kept, so
 //! that no rate is ever rounded.
 
 use super::{
-    Cost, Decision, Limit, NEVER, Outcome, is_from_the_future, kept, still_out, time_to_live,
+    Cost, Decision, Limit, NEVER, Outcome, is_from_the_future, still_out, time_to_live,
 };
 use crate::clock::{Span, Timestamp};
 
@@ -19,7 +19,8 @@ pub struct State {
     part: u64,
     at: Timestamp,
     expires_at: Timestamp,
-    tokens: u32,
+    /// Below 0 they are owed.
+    tokens: i32,
 }
 
 impl Default for State {
@@ -39,16 +40,17 @@ impl State {
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let (tokens, part, _) = refilled(state, limit, now);
 
-    let wait = || limit.time_for(cost.units() - tokens, part);
+    let wait = || limit.time_for((cost.units().cast_signed() - tokens).cast_unsigned(), part);
     let outcome = Outcome::of(cost, tokens, limit.burst(), wait);
     let taken = outcome.taken(cost);
-    let in_use = limit.burst() - (tokens - taken);
+    let left = tokens - taken.cast_signed();
+    let in_use = in_use(limit, left);
     let until_full = limit.time_for(in_use, part);
     Decision {
         at: now,
         outcome,
         current_count: in_use,
-        remaining: tokens - taken,
+        remaining: left,
         reset_after: until_full,
         ttl: until_full,
         delay: Span::ZERO,
@@ -69,7 +71,17 @@ pub(super) fn commit(
     }
     let (tokens, part, at) = refilled(state, limit, now);
     let expires_at = time_to_live(now, decision.reset_after);
-    *state = State { tokens: kept(tokens - cost.units()), part, at, expires_at };
+    let tokens = kept(tokens - cost.units().cast_signed());
+    *state = State { part, at, expires_at, tokens };
+}
+
+/// Takes tokens that are not there too, as far as debt may go.
+pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
+    let (tokens, part, at) = refilled(state, limit, now);
+    let (tokens, least) = (tokens - cost.units().cast_signed(), -limit.debt().cast_signed());
+    let (tokens, part) = if tokens < least { (least, 0) } else { (tokens, part) };
+    let expires_at = time_to_live(now, limit.time_for(in_use(limit, tokens), part));
+    *state = State { part, at, expires_at, tokens: kept(tokens) };
 }
 
 /// Puts the tokens back that are still out.
@@ -83,26 +95,39 @@ pub(super) fn give_back(
     let (tokens, part, at) = refilled(state, limit, now);
     let (units, rest) = still_out(limit, now, cost, taken);
     let window = limit.window().as_micros();
-    let tokens = tokens + units + (part + rest) / window;
+    let tokens = tokens + (units + (part + rest) / window).cast_signed();
     let part = (part + rest) % window;
-    *state = if tokens < limit.burst() {
-        let until_full = limit.time_for(limit.burst() - tokens, part);
-        State { tokens: kept(tokens), part, at, expires_at: time_to_live(now, until_full) }
+    *state = if tokens < limit.burst().cast_signed() {
+        let expires_at = time_to_live(now, limit.time_for(in_use(limit, tokens), part));
+        State { part, at, expires_at, tokens: kept(tokens) }
     } else {
         State::default()
     };
 }
 
-/// The tokens at `now`, the part of the next one, and the time that they are of.
+/// The tokens at `now`, the part of the next one, and the time that they are of. More debt than
+/// there can be, which a rule that was changed may leave, counts as the most.
 #[inline]
-fn refilled(state: &State, limit: &Limit, now: Timestamp) -> (u64, u64, Timestamp) {
+fn refilled(state: &State, limit: &Limit, now: Timestamp) -> (i64, u64, Timestamp) {
+    let (burst, least) = (limit.burst().cast_signed(), -limit.debt().cast_signed());
     if is_from_the_future(state.at, now, limit) {
-        return (limit.burst(), 0, now);
+        return (burst, 0, now);
     }
     let elapsed = now.since(state.at).min(limit.fill_time());
     let part = state.part.min(limit.window().as_micros() - 1);
     let (gained, part) = limit.units_in(elapsed, part);
-    let tokens = gained.saturating_add(state.tokens.into());
-    let (tokens, part) = if tokens >= limit.burst() { (limit.burst(), 0) } else { (tokens, part) };
+    let tokens = i64::from(state.tokens).max(least) + gained.cast_signed();
+    let (tokens, part) = if tokens >= burst { (burst, 0) } else { (tokens, part) };
     (tokens, part, state.at.max(now))
+}
+
+/// Units that are not in the bucket, debt included.
+#[inline]
+fn in_use(limit: &Limit, tokens: i64) -> u64 {
+    (limit.burst().cast_signed() - tokens).cast_unsigned()
+}
+
+/// Tokens within the bounds of a limit, as a state keeps them.
+fn kept(tokens: i64) -> i32 {
+    i32::try_from(tokens).expect("a limit has at most 10⁹ units, and as much debt")
 }

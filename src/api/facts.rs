@@ -18,7 +18,8 @@ pub(super) struct Facts<'a> {
     pub(super) current_count: u64,
     pub(super) ttl_seconds: u64,
     pub(super) limit: u64,
-    pub(super) remaining: u64,
+    /// Below 0 is debt.
+    pub(super) remaining: i64,
     pub(super) retry_after: Option<Span>,
     pub(super) reset_after: Span,
     pub(super) delay: Option<Span>,
@@ -42,7 +43,7 @@ impl<'a> Facts<'a> {
             current_count: positive(decision.current_count),
             ttl_seconds: decision.ttl.as_secs_ceil(),
             limit: positive(units(decided.grant)),
-            remaining: positive(decision.remaining),
+            remaining: decided.remaining().unwrap_or(i64::MAX),
             retry_after,
             reset_after: decision.reset_after,
             delay: has_delay.then_some(decision.delay),

@@ -5,8 +5,8 @@
 //!
 //! | header | says |
 //! | --- | --- |
-//! | `ratelimit-policy` | each rule that is enforced: units per window |
-//! | `ratelimit` | the same rules: what is left, and for how long no more may be used. On a denial those that deny |
+//! | `ratelimit-policy` | each rule that is enforced, quotas included: units per window |
+//! | `ratelimit` | the same rules: what is left, 0 in debt, and for how long no more may be used. On a denial those that deny |
 //! | `ratelimit-limit`, `-remaining`, `-reset` | the rule that decided, for clients of before |
 //! | `retry-after` | on a denial: when the same request passes |
 //!
@@ -70,7 +70,7 @@ pub(super) fn policy_name(rule: &str) -> String {
 fn draft(verdict: &Verdict) -> Vec<Header> {
     let is_allowed = verdict.is_allowed();
     let (mut policies, mut limits) = (String::new(), String::new());
-    for decided in verdict.decisions.iter().filter(|decided| decided.mode == Mode::Enforced) {
+    for decided in verdict.decisions.iter().filter(|decided| decided.mode != Mode::Shadow) {
         let (quota, window) = match decided.grant {
             Grant::Limited(limit) => (limit.units(), whole_seconds(limit.window())),
             Grant::Banned => (0, None),
@@ -78,8 +78,10 @@ fn draft(verdict: &Verdict) -> Vec<Header> {
         };
         let name = policy_name(&decided.rule).replace('\\', r"\\").replace('"', "\\\"");
         item(&mut policies, &name, ("q", quota), ("w", window));
-        if decided.source != Source::FailOpen && decided.stops() != is_allowed {
-            item(&mut limits, &name, ("r", decided.decision.remaining), ("t", reset(decided)));
+        let is_shown =
+            if is_allowed { decided.decision.is_allowed() } else { verdict.is_refused_by(decided) };
+        if decided.source != Source::FailOpen && is_shown {
+            item(&mut limits, &name, ("r", left(decided)), ("t", reset(decided)));
         }
     }
     let fields = [("ratelimit-policy", policies), ("ratelimit", limits)];
@@ -93,13 +95,18 @@ fn legacy(verdict: &Verdict) -> Vec<Header> {
         Grant::Banned => 0,
         Grant::Unlimited => return Vec::new(),
     };
-    let known = (decided.source != Source::FailOpen).then_some(decided.decision.remaining);
+    let known = (decided.source != Source::FailOpen).then(|| left(decided));
     let numbers = [
         ("ratelimit-limit", Some(quota)),
         ("ratelimit-remaining", known),
         ("ratelimit-reset", known.and_then(|_| reset(decided))),
     ];
     numbers.into_iter().filter_map(|(name, number)| Some((name, number?.to_string()))).collect()
+}
+
+/// Units that are left; none in debt.
+fn left(decided: &RuleDecision) -> u64 {
+    u64::try_from(decided.decision.remaining).unwrap_or_default()
 }
 
 /// Seconds, rounded up, within which no more may be used than is left: until a denied request

@@ -35,7 +35,7 @@ fn describe(decided: &limiter::RuleDecision) -> RuleDecision {
         current_count: int64(facts.current_count),
         ttl: int64(facts.ttl_seconds),
         limit: int64(facts.limit),
-        remaining: int64(facts.remaining),
+        remaining: facts.remaining,
         retry_after: facts.retry_after.map(duration),
         reset_after: Some(duration(facts.reset_after)),
         delay: facts.delay.map(duration),

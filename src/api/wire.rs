@@ -178,7 +178,7 @@ impl Numbers<'_> {
         self.number(FIRST, facts.current_count);
         self.number(FIRST + 1, facts.ttl_seconds);
         self.number(FIRST + 2, facts.limit);
-        self.number(FIRST + 3, facts.remaining);
+        self.number(FIRST + 3, facts.remaining.cast_unsigned());
         self.duration(FIRST + 4, facts.retry_after);
         self.duration(FIRST + 5, Some(facts.reset_after));
     }

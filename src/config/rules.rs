@@ -157,6 +157,7 @@ impl Rate {
         let refuse = |error: LimitError| {
             let key = match error {
                 LimitError::Burst { .. } | LimitError::NoBurst { .. } => "burst",
+                LimitError::Debt { .. } => "max-debt",
                 LimitError::Units | LimitError::Window | LimitError::TooMany { .. } => units_key,
             };
             section.refuse(key, error);

@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
 use crate::clock::{Clock, Span, Timestamp};
 use crate::rules::Key;
-use crate::store::Hit;
+use crate::store::{Action, Hit};
 
 /// Bytes of a key that is remembered: memory is bounded whatever ids are sent.
 const LONGEST_KEY: usize = 256;
@@ -96,7 +96,12 @@ impl DenyCache {
         asked_at: Timestamp,
         decision: &Decision,
     ) {
-        let Hit { key, algorithm, limit: &limit, cost, .. } = *hit;
+        let Hit { key, algorithm, limit: &limit, action, .. } = *hit;
+        // A report always counts, and a look at what is there is no refusal of a cost.
+        let cost = match action {
+            Action::Take(cost) | Action::Peek(cost) if cost != Cost::NONE => cost,
+            _ => return,
+        };
         if key.as_bytes().len() > LONGEST_KEY {
             return;
         }
@@ -120,8 +125,8 @@ impl DenyCache {
     pub(super) fn denial(&self, hit: &Hit<'_>, revision: u64) -> Option<Decision> {
         let denial = self.shard(hit.key).denial(hit.key)?;
         let now = self.clock.now();
-        let is_same =
-            (denial.revision, denial.cost, denial.limit) == (revision, hit.cost, *hit.limit);
+        let cost = hit.action.cost();
+        let is_same = (denial.revision, denial.cost, denial.limit) == (revision, cost, *hit.limit);
         let holds = is_same && now < denial.holds_until;
         holds.then(|| denial.decision_at(now))
     }
@@ -244,7 +249,7 @@ mod tests {
 
         fn hit<'a>(&'a self, key: &'a Key, cost: Cost) -> Hit<'a> {
             let (algorithm, limit) = (self.algorithm, &self.limit);
-            Hit { key, algorithm, limit, cost, mode: Mode::Enforced }
+            Hit { key, algorithm, limit, action: Action::Take(cost), mode: Mode::Enforced }
         }
 
         fn wait(&self, user: &str) -> Option<Span> {

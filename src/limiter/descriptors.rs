@@ -1,8 +1,7 @@
 //! Requests by descriptors, as meshes and gateways ask: each descriptor meets at most one rule, and
 //! has an answer of its own.
 //!
-//! The same descriptor may come twice in one request: its hits are one to the store then, and each
-//! is answered as if it came after those before it.
+//! The same descriptor may come twice in one request: the store decides hits of one key in order.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::algorithm::{Cost, Decision, Outcome};
 use crate::clock::{Deadline, Span};
 use crate::rules::descriptors::{Counting, DescriptorRequest, Descriptors, Found, Hits};
 use crate::rules::{Grant, Mode, OnStoreFailure};
-use crate::store::{Hit, Intent, StoreError};
+use crate::store::{Action, Coupling, Hit, StoreError};
 
 /// The outcome for a request by descriptors.
 #[derive(Clone, Debug)]
@@ -149,8 +148,6 @@ struct Meeting<'a> {
     deadline: Deadline,
 }
 
-/// Positions of the descriptors with the same key.
-type Group = SmallVec<[usize; 1]>;
 type AllSettled = SmallVec<[Settled; 2]>;
 
 impl<'a> Meeting<'a> {
@@ -168,111 +165,56 @@ impl<'a> Meeting<'a> {
     async fn settle(&self) -> Result<AllSettled, CheckError> {
         let mut settled: AllSettled =
             self.found.iter().map(|found| without_store_if_known(found.as_ref())).collect();
-        let groups = self.groups();
-        let counting = self.rules.counting();
-        if !self.remember(&groups, &mut settled) {
-            match counting {
-                Counting::AllOrNothing => self.take_all(&groups, &mut settled).await?,
-                Counting::EachAlone => self.take_each(&groups, &mut settled).await?,
-            }
-        }
-        let gives = counting == Counting::EachAlone || !self.is_refused(&settled);
-        self.give_back(gives, &mut settled).await?;
-        Ok(settled)
-    }
-
-    /// Those that take from a limit, by their keys.
-    fn groups(&self) -> SmallVec<[Group; 2]> {
-        let mut groups: SmallVec<[Group; 2]> = SmallVec::new();
-        for (position, found) in self.found.iter().enumerate() {
-            let Some(found) = found else { continue };
-            if !matches!((found.grant, found.hits), (Grant::Limited(_), Hits::Take(_))) {
-                continue;
-            }
-            let same = |group: &&mut Group| self.at(group[0]).key == found.key;
-            match groups.iter_mut().find(same) {
-                Some(group) => group.push(position),
-                None => groups.push(SmallVec::from_slice(&[position])),
-            }
-        }
-        groups
-    }
-
-    /// Answers from the deny cache if it knows that every hit is denied.
-    fn remember(&self, groups: &[Group], settled: &mut AllSettled) -> bool {
-        let Some(cache) = &self.limiter.deny_cache else { return false };
-        let denial = |group: &Group| {
-            let [position] = group.as_slice() else { return None };
-            let RuleHit { hit, .. } = self.hit(*position, self.cost(*position))?;
-            let asks = hit.cost != Cost::NONE && hit.mode == Mode::Enforced;
-            let denial = asks.then(|| cache.denial(&hit, self.revision))??;
-            Some((*position, denial))
-        };
-        let denials: Option<SmallVec<[_; 2]>> = groups.iter().map(denial).collect();
-        let Some(denials) = denials.filter(|denials| !denials.is_empty()) else { return false };
-        for (position, denial) in denials {
-            settled[position] = Some((denial, Source::DenyCache));
-        }
-        self.limiter.metrics.deny_cache_hits.inc();
-        true
-    }
-
-    /// Takes from all or from none. What has the same key is one hit of all its units, on the
-    /// strictest of its limits.
-    async fn take_all(&self, groups: &[Group], settled: &mut AllSettled) -> Result<(), CheckError> {
-        let hit = |group: &Group| {
-            let units: u64 = group.iter().map(|position| self.cost(*position).units()).sum();
-            let cost = Cost::new(u32::try_from(units).unwrap_or(u32::MAX));
-            let hits = group.iter().filter_map(|position| self.hit(*position, cost));
-            hits.min_by_key(|rule_hit| rule_hit.hit.limit.units())
-        };
-        let hits: SmallVec<[RuleHit<'_>; 2]> = groups.iter().filter_map(hit).collect();
-        let decided = self.ask(&hits, Intent::Take).await?;
-        let denials = hits.iter().zip(&decided).map(|(RuleHit { hit, .. }, decided)| {
-            (hit.mode, decided.is_some_and(|(decision, _)| !decision.is_allowed()))
-        });
-        let is_taken = !self.is_banned() && !Mode::refuse(denials);
-        for ((group, decided), RuleHit { hit, .. }) in groups.iter().zip(decided).zip(&hits) {
-            let mut upto = 0;
-            for position in group {
-                upto += self.cost(*position).units();
-                // The units of those that come after it are there still.
-                let later = if is_taken { hit.cost.units().saturating_sub(upto) } else { 0 };
-                settled[*position] = decided.map(|of| part(of, upto, later));
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes from each by itself; what has the same key one after the other.
-    async fn take_each(
-        &self,
-        groups: &[Group],
-        settled: &mut AllSettled,
-    ) -> Result<(), CheckError> {
-        for turn in 0..groups.iter().map(Group::len).max().unwrap_or_default() {
-            let positions: Group =
-                groups.iter().filter_map(|group| group.get(turn)).copied().collect();
-            let hits: SmallVec<[RuleHit<'_>; 2]> =
-                positions.iter().filter_map(|at| self.hit(*at, self.cost(*at))).collect();
-            let decided = self.ask(&hits, Intent::TakeEach).await?;
+        let (positions, hits): (SmallVec<[usize; 2]>, SmallVec<[RuleHit<'_>; 2]>) =
+            (0..self.found.len()).filter_map(|at| Some((at, self.hit(at)?))).unzip();
+        if !self.remember(&positions, &hits, &mut settled) {
+            let decided = self.ask(&hits).await?;
             for (position, decided) in positions.iter().zip(decided) {
                 settled[*position] = decided;
             }
         }
-        Ok(())
+        let each = self.rules.counting() == Counting::EachAlone;
+        let gives = each || !self.is_refused(&settled);
+        self.give_back(gives, &mut settled).await?;
+        Ok(settled)
+    }
+
+    /// Answers from the deny cache if it knows that every hit is denied.
+    fn remember(
+        &self,
+        positions: &[usize],
+        hits: &[RuleHit<'_>],
+        settled: &mut AllSettled,
+    ) -> bool {
+        let Some(cache) = &self.limiter.deny_cache else { return false };
+        let is_alone = |hit: &Hit<'_>| hits.iter().filter(|of| of.hit.key == hit.key).count() == 1;
+        let denial = |RuleHit { hit, .. }: &RuleHit<'_>| {
+            let asks = !matches!(hit.action, Action::Report(_))
+                && hit.action.cost() != Cost::NONE
+                && hit.mode == Mode::Enforced
+                && is_alone(hit);
+            asks.then(|| cache.denial(hit, self.revision))?
+        };
+        let denials: Option<SmallVec<[_; 2]>> = hits.iter().map(denial).collect();
+        let Some(denials) = denials.filter(|denials| !denials.is_empty()) else { return false };
+        for (position, denial) in positions.iter().zip(denials) {
+            settled[*position] = Some((denial, Source::DenyCache));
+        }
+        self.limiter.metrics.deny_cache_hits.inc();
+        true
     }
 
     /// Gives back what descriptors say, or looks if nothing is to change: never more than is out.
     async fn give_back(&self, gives: bool, settled: &mut AllSettled) -> Result<(), CheckError> {
         for (position, found) in self.found.iter().enumerate() {
             let Some(Found { hits: Hits::GiveBack(cost), .. }) = found else { continue };
-            let Some(look) = self.hit(position, Cost::NONE) else { continue };
-            let looked = self.ask(&[look], Intent::Look).await?.pop().flatten();
+            let Some(look) = self.hit_of(position, Action::Peek(Cost::NONE)) else { continue };
+            let looked = self.ask(&[look]).await?.pop().flatten();
             settled[position] = looked;
             // As if one decision had taken all that is out by now.
             let Some((all, Source::Store)) = looked.filter(|_| gives) else { continue };
-            let hit = Hit { cost: *cost, ..look.hit };
+            let all = Decision { outcome: Outcome::Allowed, ..all };
+            let hit = Hit { action: Action::Take(*cost), ..look.hit };
             match self.limiter.store.give_back(&[hit], &[all]).await {
                 Ok(decisions) => {
                     if let Some(cache) = &self.limiter.deny_cache {
@@ -292,36 +234,36 @@ impl<'a> Meeting<'a> {
         Ok(())
     }
 
-    async fn ask(&self, hits: &[RuleHit<'_>], intent: Intent) -> Result<AllSettled, CheckError> {
+    async fn ask(&self, hits: &[RuleHit<'_>]) -> Result<AllSettled, CheckError> {
         let Self { limiter, revision, deadline, .. } = *self;
-        let is_banned = intent == Intent::Take && self.is_banned();
-        let intent = if is_banned { Intent::Look } else { intent };
-        if let ([RuleHit { hit, .. }], Intent::Take | Intent::Look) = (hits, intent)
-            && let Some(decision) = limiter.store.check_at_once(hit, intent, deadline)
+        let (is_banned, counting) = (self.is_banned(), self.rules.counting());
+        let coupling = match counting {
+            Counting::AllOrNothing => Coupling::AllOrNothing,
+            Counting::EachAlone => Coupling::EachAlone,
+        };
+        let is_plain = counting == Counting::AllOrNothing && !is_banned;
+        if let [RuleHit { hit, .. }] = hits
+            && (is_plain || !matches!(hit.action, Action::Take(_)))
+            && let Some(decision) = limiter.store.check_at_once(hit, deadline)
         {
             return Ok(AllSettled::from_slice(&[Some((decision, Source::Store))]));
         }
-        let taking = Taking { limiter, hits, is_banned, revision, deadline };
-        Box::pin(taking.run(intent)).await
+        let taking = Taking { limiter, hits, coupling, is_banned, revision, deadline };
+        Box::pin(taking.run()).await
     }
 
-    fn at(&self, position: usize) -> &'a Found {
-        self.found[position].as_ref().expect("groups are of what was found")
+    /// What the store has to decide for a descriptor, if anything.
+    fn hit(&self, position: usize) -> Option<RuleHit<'a>> {
+        let found = self.found[position].as_ref()?;
+        self.hit_of(position, action(found, self.rules.counting())?)
     }
 
-    fn cost(&self, position: usize) -> Cost {
-        match self.at(position).hits {
-            Hits::Take(cost) | Hits::GiveBack(cost) => cost,
-        }
-    }
-
-    /// What the store has to decide, if anything.
-    fn hit(&self, position: usize, cost: Cost) -> Option<RuleHit<'a>> {
-        let found = self.at(position);
+    fn hit_of(&self, position: usize, action: Action) -> Option<RuleHit<'a>> {
+        let found = self.found[position].as_ref()?;
         let Grant::Limited(limit) = &found.grant else { return None };
         let rule = self.rules.rule(found);
         let (algorithm, mode) = (rule.algorithm, rule.mode);
-        Some(RuleHit { rule, hit: Hit { key: &found.key, algorithm, limit, cost, mode } })
+        Some(RuleHit { rule, hit: Hit { key: &found.key, algorithm, limit, action, mode } })
     }
 
     /// Is the request refused whatever the store says?
@@ -340,6 +282,22 @@ impl<'a> Meeting<'a> {
     }
 }
 
+/// What the store does for a descriptor; nothing for one that gives back.
+///
+/// A look at a budget that is used up is refused, as a request of one unit is. Where everything is
+/// counted and the limit keeps debt, only debt refuses a look, as in envoyproxy/ratelimit: at the
+/// limit it passes still, and the hits that follow count above it.
+fn action(found: &Found, counting: Counting) -> Option<Action> {
+    let (Grant::Limited(limit), Hits::Take(cost)) = (&found.grant, found.hits) else { return None };
+    let keeps_debt = limit.max_debt().is_some_and(|units| units > 0);
+    Some(match cost {
+        Cost::NONE if keeps_debt && counting == Counting::EachAlone => Action::Peek(Cost::NONE),
+        Cost::NONE => Action::Peek(Cost::ONE),
+        cost if limit.max_debt().is_some() => Action::Report(cost),
+        cost => Action::Take(cost),
+    })
+}
+
 /// What needs no store: a ban, and what is unlimited.
 fn without_store_if_known(found: Option<&Found>) -> Settled {
     let Found { grant, window, .. } = found?;
@@ -350,22 +308,4 @@ fn without_store_if_known(found: Option<&Found>) -> Settled {
         Grant::Unlimited => without_store(Grant::Unlimited),
     };
     Some((decision, Source::Store))
-}
-
-/// What the first `upto` units meet of those that were decided as one, while `later` more were taken
-/// with them.
-fn part((of, source): (Decision, Source), upto: u64, later: u64) -> (Decision, Source) {
-    if !matches!(source, Source::Store | Source::LocalFallback) {
-        return (of, source);
-    }
-    let decision = match of.outcome {
-        Outcome::Allowed => Decision {
-            remaining: of.remaining + later,
-            current_count: of.current_count.saturating_sub(later),
-            ..of
-        },
-        _ if upto <= of.remaining => Decision { outcome: Outcome::Allowed, ..of },
-        _ => of,
-    };
-    (decision, source)
 }

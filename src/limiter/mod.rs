@@ -31,7 +31,7 @@ use crate::algorithm::{Algorithm, Cost, Decision, Outcome};
 use crate::clock::{Clock, Deadline};
 use crate::rules::descriptors::InvalidDescriptor;
 use crate::rules::{Grant, Match, Mode, OnStoreFailure, OwnedRequest, Request, RuleSet};
-use crate::store::{Hit, Intent, MemorySettings, MemoryStore, Store, StoreError};
+use crate::store::{Action, Coupling, Hit, MemorySettings, MemoryStore, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 
 /// Decides requests by the rules in force, in one store.
@@ -253,7 +253,7 @@ impl Limiter {
     ) -> Option<RuleDecision> {
         let [found] = matches else { return None };
         let RuleHit { hit, .. } = hit(found, request)?;
-        let decision = self.store.check_at_once(&hit, intent(request), deadline)?;
+        let decision = self.store.check_at_once(&hit, deadline)?;
         let decided = RuleDecision::new(found, decision, Source::Store);
         snapshot.meters[decided.position].count(&decided, &self.metrics);
         Some(decided)
@@ -297,23 +297,24 @@ impl Limiter {
         let hits: SmallVec<[RuleHit<'_>; 2]> =
             matches.iter().filter_map(|found| hit(found, request)).collect();
         let is_banned = matches.iter().any(is_ban);
-        let taking = Taking { limiter: self, hits: &hits, is_banned, revision, deadline };
-        Ok(assemble(matches, &taking.run(intent(request)).await?))
+        let coupling = Coupling::AllOrNothing;
+        let taking = Taking { limiter: self, hits: &hits, coupling, is_banned, revision, deadline };
+        Ok(assemble(matches, &taking.run().await?))
     }
 }
 
 type Decided = SmallVec<[RuleDecision; 1]>;
 
-fn intent(request: &Request<'_>) -> Intent {
-    if request.dry_run() { Intent::Look } else { Intent::Take }
+fn action(request: &Request<'_>) -> Action {
+    if request.dry_run() { Action::Peek(request.cost()) } else { Action::Take(request.cost()) }
 }
 
 /// What the store has to decide, if anything.
 fn hit<'a>(found: &'a Match<'_>, request: &Request<'_>) -> Option<RuleHit<'a>> {
     let Grant::Limited(limit) = &found.grant else { return None };
     let Match { rule, key, .. } = found;
-    let (algorithm, mode, cost) = (rule.algorithm, rule.mode, request.cost());
-    Some(RuleHit { rule, hit: Hit { key, algorithm, limit, cost, mode } })
+    let (algorithm, mode, action) = (rule.algorithm, rule.mode, action(request));
+    Some(RuleHit { rule, hit: Hit { key, algorithm, limit, action, mode } })
 }
 
 fn is_ban(found: &Match<'_>) -> bool {
@@ -338,8 +339,6 @@ fn assemble(matches: &[Match<'_>], settled: &[Settled]) -> Decided {
 fn without_store(grant: Grant) -> Decision {
     match grant {
         Grant::Banned => uncounted(Outcome::Impossible),
-        Grant::Limited(_) | Grant::Unlimited => {
-            Decision { remaining: u64::MAX, ..uncounted(Outcome::Allowed) }
-        }
+        Grant::Limited(_) | Grant::Unlimited => uncounted(Outcome::Allowed),
     }
 }

@@ -15,7 +15,7 @@ use crate::algorithm::{Decision, Limit, Outcome};
 use crate::clock::{Deadline, Span};
 use crate::limiter::verdict::uncounted;
 use crate::rules::{Mode, OnStoreFailure, Rule};
-use crate::store::{Hit, Intent, Place, Store, StoreError};
+use crate::store::{Action, Coupling, Hit, Place, Store, StoreError};
 use crate::telemetry::metrics::{DegradedLabels, KindLabels, RuleLabels};
 
 /// What a denial by policy asks a caller to wait: the store may be back by then.
@@ -36,6 +36,7 @@ pub(super) type Settled = Option<(Decision, Source)>;
 pub(super) struct Taking<'a> {
     pub(super) limiter: &'a Limiter,
     pub(super) hits: &'a [RuleHit<'a>],
+    pub(super) coupling: Coupling,
     /// Is the request denied whatever the hits say?
     pub(super) is_banned: bool,
     /// Of the rules that the hits are of.
@@ -50,8 +51,8 @@ struct Taken<'a> {
     store: &'a Store,
     /// What the hits had for a limit, where that is not the rule's.
     limits: Option<SmallVec<[Limit; 2]>>,
-    /// With this intent; where they were refused nothing was taken all the same.
-    intent: Intent,
+    /// Does the request take nothing, because it is refused already? Reports count all the same.
+    is_refused: bool,
     /// Are others in other places? Then no place knows whether every quota denies.
     is_part: bool,
 }
@@ -64,10 +65,10 @@ impl Taking<'_> {
     /// # Errors
     ///
     /// [`CheckError`]; nothing is taken then, as far as that can be undone.
-    pub(super) async fn run(&self, intent: Intent) -> Result<SmallVec<[Settled; 2]>, CheckError> {
-        let Some(cache) = &self.limiter.deny_cache else { return self.decide(intent).await };
+    pub(super) async fn run(&self) -> Result<SmallVec<[Settled; 2]>, CheckError> {
+        let Some(cache) = &self.limiter.deny_cache else { return self.decide().await };
         let asked_at = cache.now();
-        let settled = self.decide(intent).await?;
+        let settled = self.decide().await?;
         for (RuleHit { hit, .. }, settled) in self.hits.iter().zip(&settled) {
             if let Some((decision, Source::Store)) = settled {
                 cache.note(hit, self.revision, asked_at, decision);
@@ -76,19 +77,16 @@ impl Taking<'_> {
         Ok(settled)
     }
 
-    async fn decide(&self, intent: Intent) -> Result<SmallVec<[Settled; 2]>, CheckError> {
+    async fn decide(&self) -> Result<SmallVec<[Settled; 2]>, CheckError> {
         let mut settled: SmallVec<[Settled; 2]> = SmallVec::from_elem(None, self.hits.len());
         let mut taken: SmallVec<[Taken<'_>; 1]> = SmallVec::new();
-        let mut intent = match intent {
-            Intent::Take if self.is_banned => Intent::Look,
-            intent => intent,
-        };
+        let mut is_refused = self.is_banned && self.coupling == Coupling::AllOrNothing;
         let places = self.by_place();
         let is_part = places.len() > 1;
         for positions in places {
             let store = &self.limiter.store;
-            let part = Taken { positions, store, limits: None, intent, is_part };
-            let decided = store.check(&part.hits(self.hits), intent, self.deadline).await;
+            let part = Taken { positions, store, limits: None, is_refused, is_part };
+            let decided = store.check(&part.hits(self.hits), self.coupling, self.deadline).await;
             let part = match decided {
                 Ok(decisions) => {
                     self.limiter.degradation.store_decides();
@@ -107,9 +105,10 @@ impl Taking<'_> {
                     return Err(error);
                 }
             }
-            if intent == Intent::Take && self.is_denied(&settled) {
+            let all_or_nothing = self.coupling == Coupling::AllOrNothing;
+            if all_or_nothing && !is_refused && self.is_denied(&settled) {
                 Box::pin(self.give_back(std::mem::take(&mut taken), &mut settled)).await;
-                intent = Intent::Look;
+                is_refused = true;
             }
         }
         Ok(settled)
@@ -143,7 +142,7 @@ impl Taking<'_> {
         settled: &mut [Settled],
     ) -> Result<Taken<'_>, CheckError> {
         let limiter = self.limiter;
-        let Taken { positions, intent, is_part, .. } = failed;
+        let Taken { positions, is_refused, is_part, .. } = failed;
         match error {
             // After another place was asked it is a failure as others are.
             StoreError::Expired if settled.iter().all(Option::is_none) => {
@@ -189,10 +188,10 @@ impl Taking<'_> {
             };
             self.count(rule_hit.rule, policy, error);
         }
-        let intent = if denies && intent == Intent::Take { Intent::Look } else { intent };
+        let is_refused = is_refused || denies && self.coupling == Coupling::AllOrNothing;
         let (store, limits) = (&limiter.fallback, Some(limits));
-        let taken = Taken { positions: alone, store, limits, intent, is_part };
-        let decisions = store.check(&taken.hits(self.hits), intent, Deadline::NEVER).await;
+        let taken = Taken { positions: alone, store, limits, is_refused, is_part };
+        let decisions = store.check(&taken.hits(self.hits), self.coupling, Deadline::NEVER).await;
         for (position, decision) in taken.positions.iter().zip(decisions.unwrap_or_default()) {
             let rule = self.hits[*position].rule;
             self.count(rule, rule.on_store_failure, error);
@@ -201,9 +200,12 @@ impl Taking<'_> {
         Ok(taken)
     }
 
-    /// Gives back what was taken, and settles the hits on the numbers of their state as it stays.
+    /// Gives back what was taken, reports aside, and settles the hits on the numbers of their state as it stays.
     async fn give_back(&self, taken: SmallVec<[Taken<'_>; 1]>, settled: &mut [Settled]) {
-        for part in taken.iter().filter(|part| part.intent == Intent::Take) {
+        if self.coupling == Coupling::EachAlone {
+            return;
+        }
+        for part in taken.iter().filter(|part| !part.is_refused) {
             let decisions: SmallVec<[Decision; 2]> = part
                 .positions
                 .iter()
@@ -221,9 +223,12 @@ impl Taking<'_> {
                     if let Some(cache) = &self.limiter.deny_cache {
                         hits.iter().for_each(|hit| cache.forget(hit.key));
                     }
-                    for (position, decision) in part.positions.iter().zip(decisions) {
+                    for ((position, decision), hit) in
+                        part.positions.iter().zip(decisions).zip(&hits)
+                    {
                         if let Some((settled, _)) = &mut settled[*position]
                             && settled.is_allowed()
+                            && matches!(hit.action, Action::Take(_))
                         {
                             *settled = decision;
                         }
@@ -257,7 +262,11 @@ impl Taken<'_> {
                 Mode::Quota if self.is_part => Mode::Shadow,
                 mode => mode,
             };
-            Hit { limit, mode, ..hit }
+            let action = match hit.action {
+                Action::Take(cost) if self.is_refused => Action::Peek(cost),
+                action => action,
+            };
+            Hit { limit, action, mode, ..hit }
         };
         self.positions.iter().enumerate().map(of).collect()
     }

@@ -55,16 +55,18 @@ pub enum Source {
 impl Verdict {
     /// Folds the decisions of all rules that matched, of which there is at least one.
     ///
-    /// The one that decides: of the enforced ones that deny that with the longest wait, for ever
-    /// being the longest; else of the enforced ones that with the least left.
+    /// The one that decides: of the enforced rules that deny that with the longest wait, for ever
+    /// being the longest. Where all quotas deny, the one with the shortest wait decides among them,
+    /// since the request passes as soon as one has room. If nothing refuses, the rule with the least
+    /// left.
     pub(super) fn fold(decisions: SmallVec<[RuleDecision; 1]>) -> Self {
-        let weight = |decided: &RuleDecision| {
-            let wait = match decided.decision.outcome {
-                Outcome::Allowed => None,
-                Outcome::Denied { retry_after } => Some(retry_after),
-                Outcome::Impossible => Some(Span::from_micros(u64::MAX)),
-            };
-            (decided.mode == Mode::Enforced, wait, Reverse(decided.decision.remaining))
+        let is_refused = Mode::refuse(decisions.iter().map(RuleDecision::denial));
+        let quota_wait = decisions.iter().filter_map(|one| one.wait_of(Mode::Quota)).min();
+        let weight = |one: &RuleDecision| {
+            let refuses = one.wait_of(Mode::Enforced).or_else(|| {
+                one.wait_of(Mode::Quota).filter(|wait| is_refused && Some(*wait) == quota_wait)
+            });
+            (one.mode == Mode::Enforced || refuses.is_some(), refuses, Reverse(one.scarcity()))
         };
         // Of equals the first by name: the last of the reversed order.
         let heaviest = decisions.iter().enumerate().rev().max_by_key(|(_, one)| weight(one));
@@ -88,6 +90,18 @@ impl Verdict {
     pub fn is_allowed(&self) -> bool {
         !Mode::refuse(self.decisions.iter().map(RuleDecision::denial))
     }
+
+    /// Returns `true` if this decision of the request is why it is refused: an enforced rule that
+    /// denies, or a quota where all of them do.
+    pub fn is_refused_by(&self, decided: &RuleDecision) -> bool {
+        let quotas = self.decisions.iter().filter(|one| one.mode == Mode::Quota);
+        !decided.decision.is_allowed()
+            && match decided.mode {
+                Mode::Enforced => true,
+                Mode::Shadow => false,
+                Mode::Quota => quotas.map(RuleDecision::denial).all(|(_, denies)| denies),
+            }
+    }
 }
 
 impl RuleDecision {
@@ -104,9 +118,24 @@ impl RuleDecision {
         }
     }
 
-    /// Does it stop the request by itself?
-    pub fn stops(&self) -> bool {
-        self.mode == Mode::Enforced && !self.decision.is_allowed()
+    /// Units that are left; `None` if the grant is unlimited.
+    pub fn remaining(&self) -> Option<i64> {
+        (self.grant != Grant::Unlimited).then_some(self.decision.remaining)
+    }
+
+    /// The less is left, the less this is.
+    fn scarcity(&self) -> (bool, i64) {
+        (self.grant == Grant::Unlimited, self.decision.remaining)
+    }
+
+    /// How long the request has to wait for this rule, if it has this mode and denies.
+    fn wait_of(&self, mode: Mode) -> Option<Span> {
+        match self.decision.outcome {
+            _ if self.mode != mode => None,
+            Outcome::Allowed => None,
+            Outcome::Denied { retry_after } => Some(retry_after),
+            Outcome::Impossible => Some(Span::from_micros(u64::MAX)),
+        }
     }
 
     /// How it is enforced, and whether it denies.

@@ -1,7 +1,7 @@
 //! The embedded store: states in sharded tables.
 //!
-//! A request locks the shards of its keys in order, decides every hit, and commits only if all
-//! allow. Nothing waits and nothing fails.
+//! A request locks the shards of its keys in order, decides every hit, and commits only if none
+//! refuses. Nothing waits and nothing fails.
 
 mod shard;
 mod slots;
@@ -14,9 +14,9 @@ use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
 use self::shard::{Moment, Position, Shard};
-use super::{Decisions, Hit, Intent};
-use crate::algorithm::{Cost, Decision};
-use crate::clock::Clock;
+use super::{Action, Coupling, Decisions, Hit};
+use crate::algorithm::{Cost, Decision, Outcome, State};
+use crate::clock::{Clock, Timestamp};
 use crate::rules::Mode;
 use crate::telemetry::metrics::Metrics;
 
@@ -67,60 +67,28 @@ impl MemoryStore {
         Self { shards, hasher, clock }
     }
 
-    /// Decides every hit and takes the units only if all allow. See [`super::Store::check`].
-    pub fn check(&self, hits: &[Hit<'_>], intent: Intent) -> Decisions {
-        if let ([hit], Intent::Take | Intent::Look) = (hits, intent) {
+    /// Decides every hit. See [`super::Store::check`].
+    pub fn check(&self, hits: &[Hit<'_>], coupling: Coupling) -> Decisions {
+        if let ([hit], Coupling::AllOrNothing) = (hits, coupling) {
             let mut decisions = Decisions::new();
-            decisions.push(self.check_one(hit, intent));
+            decisions.push(self.check_one(hit));
             return decisions;
         }
         let places: SmallVec<[Place; 2]> = hits.iter().map(|hit| self.place(hit)).collect();
-        let mut shards = self.lock(&places);
-        let time = self.clock.now();
-
-        let mut decisions = Decisions::with_capacity(hits.len());
-        for (hit, place) in hits.iter().zip(&places) {
-            let shard = of(&mut shards, place);
-            let moment = shard.moment(time, hit.limit.window());
-            let found = shard.find(place.hash, hit.key.as_bytes());
-            decisions.push(decide(shard, found, hit, moment, hit.cost));
-        }
-        let denials = hits.iter().zip(&decisions).map(|(hit, one)| (hit.mode, !one.is_allowed()));
-        let all_allow = !Mode::refuse(denials);
-
-        for ((hit, place), decision) in hits.iter().zip(&places).zip(&mut decisions) {
-            let shard = of(&mut shards, place);
-            let moment = shard.moment(time, hit.limit.window());
-            // What was committed before may have moved it.
-            let found = shard.find(place.hash, hit.key.as_bytes());
-            let takes = match intent {
-                Intent::Take => all_allow || !decision.is_allowed(),
-                Intent::TakeEach => true,
-                Intent::Look => false,
-            };
-            settle(shard, place.hash, found, hit, moment, takes, decision);
-            if intent == Intent::TakeEach && !decision.is_allowed() {
-                take_rest(shard, place.hash, hit, moment, decision);
-            }
-            decision.wait_longer(moment.held_for());
-        }
-        decisions
+        let shards = self.lock(&places);
+        Step { hits, places: &places, shards, time: self.clock.now() }.decide(coupling)
     }
 
     /// Decides one hit: the common case, in which what there is to look up is looked up once.
-    pub fn check_one(&self, hit: &Hit<'_>, intent: Intent) -> Decision {
+    pub fn check_one(&self, hit: &Hit<'_>) -> Decision {
         let Place { hash, shard } = self.place(hit);
         let mut shard = lock(&self.shards[shard]);
         let moment = shard.moment(self.clock.now(), hit.limit.window());
-        let found = shard.find(hash, hit.key.as_bytes());
-        let takes = intent == Intent::Take && hit.cost != Cost::NONE;
-        let mut decision = if let Some(place) = found.filter(|_| takes) {
-            let take = |state: &mut _| hit.algorithm.take(state, hit.limit, moment.now, hit.cost);
-            shard.update(place, moment, take)
-        } else {
-            let mut decision = decide(&shard, found, hit, moment, hit.cost);
-            settle(&mut shard, hash, found, hit, moment, takes, &mut decision);
-            decision
+        let mut state = Entry { shard: &mut shard, hash, hit, moment };
+        let mut decision = match hit.action {
+            Action::Take(cost) if cost != Cost::NONE => state.take(cost),
+            Action::Report(cost) if cost != Cost::NONE => state.report(cost),
+            Action::Take(cost) | Action::Peek(cost) | Action::Report(cost) => state.peek(cost),
         };
         decision.wait_longer(moment.held_for());
         decision
@@ -129,20 +97,15 @@ impl MemoryStore {
     /// Gives back what was taken. See [`super::Store::give_back`].
     pub fn give_back(&self, hits: &[Hit<'_>], taken: &[Decision]) -> Decisions {
         let places: SmallVec<[Place; 2]> = hits.iter().map(|hit| self.place(hit)).collect();
-        let mut shards = self.lock(&places);
-        let time = self.clock.now();
-
-        let mut decisions = Decisions::with_capacity(hits.len());
-        for ((hit, place), taken) in hits.iter().zip(&places).zip(taken) {
-            let shard = of(&mut shards, place);
-            let moment = shard.moment(time, hit.limit.window());
-            let found = shard.find(place.hash, hit.key.as_bytes());
-            give_back(shard, found, hit, moment, taken);
-            let mut decision = decide(shard, found, hit, moment, Cost::NONE);
-            decision.wait_longer(moment.held_for());
-            decisions.push(decision);
-        }
-        decisions
+        let shards = self.lock(&places);
+        let mut step = Step { hits, places: &places, shards, time: self.clock.now() };
+        let give_back = |(at, taken)| {
+            let mut entry = step.entry(at);
+            let mut decision = entry.give_back(taken);
+            decision.wait_longer(entry.moment.held_for());
+            decision
+        };
+        taken.iter().enumerate().map(give_back).collect()
     }
 
     /// Sweeps in the background, a few slots at a time, and keeps the clock steady, for ever.
@@ -196,75 +159,203 @@ struct Place {
     shard: usize,
 }
 
-fn decide(
-    shard: &Shard,
-    found: Option<Position>,
-    hit: &Hit<'_>,
-    moment: Moment,
-    cost: Cost,
-) -> Decision {
-    hit.algorithm.decide(shard.state(found, moment), hit.limit, moment.now, cost)
+/// The hits of one request, with the shards of their keys locked.
+struct Step<'a> {
+    hits: &'a [Hit<'a>],
+    places: &'a [Place],
+    shards: LockedShards<'a>,
+    time: Timestamp,
 }
 
-/// Takes what was decided; where nothing is to be taken, tells the numbers of the state as it
-/// stays.
-fn settle(
-    shard: &mut Shard,
+impl Step<'_> {
+    fn decide(&mut self, coupling: Coupling) -> Decisions {
+        match coupling {
+            Coupling::AllOrNothing => self.all_or_nothing(),
+            Coupling::EachAlone => (0..self.hits.len()).map(|at| self.alone(at)).collect(),
+        }
+    }
+
+    fn all_or_nothing(&mut self) -> Decisions {
+        let mut decided: SmallVec<[Option<Decision>; 2]> =
+            SmallVec::from_elem(None, self.hits.len());
+        for reports in [true, false] {
+            for (at, decision) in decided.iter_mut().enumerate() {
+                let is_report = matches!(self.hits[at].action, Action::Report(_));
+                if is_report == reports {
+                    let sum = self.cost_up_to(at);
+                    *decision =
+                        Some(if reports { self.alone(at) } else { self.entry(at).decide(sum) });
+                }
+            }
+        }
+        let mut decisions: Decisions = decided.into_iter().flatten().collect();
+        let denials =
+            self.hits.iter().zip(&decisions).map(|(hit, one)| (hit.mode, !one.is_allowed()));
+        let refused = Mode::refuse(denials);
+        for (at, decision) in decisions.iter_mut().enumerate() {
+            self.settle(at, decision, refused);
+        }
+        decisions
+    }
+
+    /// Takes what was decided, if anything is to be taken.
+    fn settle(&mut self, at: usize, decision: &mut Decision, refused: bool) {
+        let is_repeated = self.cost_up_to(at) != self.hits[at].action.cost();
+        let mut entry = self.entry(at);
+        match entry.hit.action {
+            Action::Report(_) => return,
+            Action::Take(cost) if cost != Cost::NONE && !(refused && decision.is_allowed()) => {
+                // What was committed before of the same key is in the state by now.
+                if is_repeated {
+                    *decision = match decision.outcome {
+                        Outcome::Allowed => entry.decide(cost),
+                        denied => entry.as_it_stays(denied),
+                    };
+                }
+                entry.commit(entry.find(), cost, decision);
+            }
+            Action::Take(cost) | Action::Peek(cost) if cost != Cost::NONE => {
+                *decision = entry.as_it_stays(decision.outcome);
+            }
+            Action::Take(_) | Action::Peek(_) => {}
+        }
+        decision.wait_longer(entry.moment.held_for());
+    }
+
+    /// Decides one hit whatever the others say.
+    fn alone(&mut self, at: usize) -> Decision {
+        let mut entry = self.entry(at);
+        let mut decision = match entry.hit.action {
+            Action::Report(cost) if cost != Cost::NONE => entry.report(cost),
+            Action::Take(cost) if cost != Cost::NONE => entry.take_what_is_left(cost),
+            Action::Take(cost) | Action::Peek(cost) | Action::Report(cost) => entry.peek(cost),
+        };
+        decision.wait_longer(entry.moment.held_for());
+        decision
+    }
+
+    /// What this hit costs, and those that take before it from the same key.
+    fn cost_up_to(&self, at: usize) -> Cost {
+        let (hit, hash) = (&self.hits[at], self.places[at].hash);
+        let earlier = self.hits[..at].iter().zip(self.places).filter(|(other, place)| {
+            place.hash == hash && other.key == hit.key && matches!(other.action, Action::Take(_))
+        });
+        let units: u64 = earlier.map(|(other, _)| other.action.cost().units()).sum();
+        let units = units + hit.action.cost().units();
+        Cost::new(u32::try_from(units).unwrap_or(u32::MAX))
+    }
+
+    fn entry(&mut self, at: usize) -> Entry<'_> {
+        let (hit, place) = (&self.hits[at], &self.places[at]);
+        let shard = of(&mut self.shards, place);
+        let moment = shard.moment(self.time, hit.limit.window());
+        Entry { shard, hash: place.hash, hit, moment }
+    }
+}
+
+/// The state of one hit at one moment, in its shard.
+struct Entry<'a> {
+    shard: &'a mut Shard,
     hash: u64,
-    found: Option<Position>,
-    hit: &Hit<'_>,
+    hit: &'a Hit<'a>,
     moment: Moment,
-    takes: bool,
-    decision: &mut Decision,
-) {
-    if hit.cost == Cost::NONE {
-        return;
-    }
-    if !takes {
-        let outcome = decision.outcome;
-        *decision = decide(shard, found, hit, moment, Cost::NONE);
-        decision.outcome = outcome;
-        return;
-    }
-    let place = match found {
-        Some(place) => place,
-        None if decision.is_allowed() => shard.insert(hash, hit.key.as_bytes(), moment),
-        // A denial that finds no state leaves none: nobody's room is taken by what never passed.
-        None => return,
-    };
-    shard.update(place, moment, |state| {
-        hit.algorithm.commit(state, hit.limit, moment.now, hit.cost, decision);
-        *decision
-    });
 }
 
-/// Takes what is left where a hit is denied for more.
-fn take_rest(shard: &mut Shard, hash: u64, hit: &Hit<'_>, moment: Moment, denied: &mut Decision) {
-    let left = denied.remaining;
-    let Some(cost) = u32::try_from(left).ok().filter(|left| *left > 0).map(Cost::new) else {
-        return;
-    };
-    let rest = Hit { cost, ..*hit };
-    let found = shard.find(hash, hit.key.as_bytes());
-    let mut taken = decide(shard, found, &rest, moment, cost);
-    settle(shard, hash, found, &rest, moment, true, &mut taken);
-    let found = shard.find(hash, hit.key.as_bytes());
-    *denied = decide(shard, found, hit, moment, hit.cost);
-}
+impl Entry<'_> {
+    fn find(&self) -> Option<Position> {
+        self.shard.find(self.hash, self.hit.key.as_bytes())
+    }
 
-fn give_back(
-    shard: &mut Shard,
-    found: Option<Position>,
-    hit: &Hit<'_>,
-    moment: Moment,
-    taken: &Decision,
-) {
-    let cost = hit.cost_of(taken);
-    let Some(place) = found.filter(|_| cost != Cost::NONE) else { return };
-    shard.update(place, moment, |state| {
-        hit.algorithm.give_back(state, hit.limit, moment.now, cost, taken);
-        hit.algorithm.decide(state, hit.limit, moment.now, Cost::NONE)
-    });
+    fn insert(&mut self) -> Position {
+        self.shard.insert(self.hash, self.hit.key.as_bytes(), self.moment)
+    }
+
+    fn decide(&self, cost: Cost) -> Decision {
+        self.decide_at(self.find(), cost)
+    }
+
+    fn decide_at(&self, found: Option<Position>, cost: Cost) -> Decision {
+        let state = self.shard.state(found, self.moment);
+        self.hit.algorithm.decide(state, self.hit.limit, self.moment.now, cost)
+    }
+
+    /// Decides and takes nothing.
+    fn peek(&self, cost: Cost) -> Decision {
+        let found = self.find();
+        let decision = self.decide_at(found, cost);
+        if cost == Cost::NONE {
+            return decision;
+        }
+        Decision { outcome: decision.outcome, ..self.decide_at(found, Cost::NONE) }
+    }
+
+    /// The numbers of the state as it stays, with this outcome.
+    fn as_it_stays(&self, outcome: Outcome) -> Decision {
+        Decision { outcome, ..self.decide(Cost::NONE) }
+    }
+
+    /// Decides, and takes the cost if it is allowed.
+    fn take(&mut self, cost: Cost) -> Decision {
+        let Hit { algorithm, limit, .. } = *self.hit;
+        let now = self.moment.now;
+        let Some(place) = self.find() else {
+            let decision = self.decide_at(None, cost);
+            self.commit(None, cost, &decision);
+            return decision;
+        };
+        let take = |state: &mut State| algorithm.take(state, limit, now, cost);
+        self.shard.update(place, self.moment, take)
+    }
+
+    /// Takes the cost, or what is left where it is denied.
+    fn take_what_is_left(&mut self, cost: Cost) -> Decision {
+        let decision = self.take(cost);
+        let left = u32::try_from(decision.remaining).ok().filter(|left| *left > 0);
+        let Some(left) = left.filter(|_| !decision.is_allowed()) else { return decision };
+        self.take(Cost::new(left));
+        self.decide(cost)
+    }
+
+    fn commit(&mut self, found: Option<Position>, cost: Cost, decision: &Decision) {
+        let place = match found {
+            Some(place) => place,
+            None if decision.is_allowed() => self.insert(),
+            // A denial that finds no state leaves none: nobody's room is taken by what never passed.
+            None => return,
+        };
+        let Hit { algorithm, limit, .. } = *self.hit;
+        let now = self.moment.now;
+        self.shard.update(place, self.moment, |state| {
+            algorithm.commit(state, limit, now, cost, decision);
+            *decision
+        });
+    }
+
+    /// Counts the cost whatever is left.
+    fn report(&mut self, cost: Cost) -> Decision {
+        let place = match self.find() {
+            Some(place) => place,
+            None => self.insert(),
+        };
+        let Hit { algorithm, limit, .. } = *self.hit;
+        let now = self.moment.now;
+        let report = |state: &mut State| algorithm.report(state, limit, now, cost);
+        self.shard.update(place, self.moment, report)
+    }
+
+    /// Gives back what `taken` has taken, and looks.
+    fn give_back(&mut self, taken: &Decision) -> Decision {
+        let cost = self.hit.cost_of(taken);
+        let Some(place) = self.find().filter(|_| cost != Cost::NONE) else {
+            return self.peek(Cost::NONE);
+        };
+        let Hit { algorithm, limit, .. } = *self.hit;
+        let now = self.moment.now;
+        self.shard.update(place, self.moment, |state| {
+            algorithm.give_back(state, limit, now, cost, taken);
+            algorithm.decide(state, limit, now, Cost::NONE)
+        })
+    }
 }
 
 fn of<'a>(shards: &'a mut [(usize, MutexGuard<'_, Shard>)], place: &Place) -> &'a mut Shard {

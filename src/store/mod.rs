@@ -23,7 +23,7 @@ use crate::algorithm::{Algorithm, Cost, Decision, Limit};
 use crate::clock::Deadline;
 use crate::rules::{Key, Mode};
 
-/// One key + rule + cost, ready for a store.
+/// One key + rule + action, ready for a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Hit<'a> {
     /// Names the state.
@@ -32,8 +32,8 @@ pub struct Hit<'a> {
     pub algorithm: Algorithm,
     /// How many per window.
     pub limit: &'a Limit,
-    /// Units to take.
-    pub cost: Cost,
+    /// What to do with the state.
+    pub action: Action,
     /// Does a denial stop the others from taking?
     pub mode: Mode,
 }
@@ -41,20 +41,49 @@ pub struct Hit<'a> {
 impl Hit<'_> {
     /// The units to give back of what the decision `taken` has taken for this hit.
     fn cost_of(&self, taken: &Decision) -> Cost {
-        if taken.is_allowed() { self.cost } else { Cost::NONE }
+        match self.action {
+            Action::Take(cost) if taken.is_allowed() => cost,
+            Action::Take(_) | Action::Peek(_) | Action::Report(_) => Cost::NONE,
+        }
     }
 }
 
-/// What is to be done with a decision.
+/// What a store does with the state of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Intent {
-    /// Take the units if every hit allows.
-    Take,
-    /// Take the units of each hit that allows, whatever the others say; one that denies takes what
-    /// is left.
-    TakeEach,
-    /// Take nothing: a dry run.
-    Look,
+pub enum Action {
+    /// Decides, and takes the cost if it may.
+    Take(Cost),
+    /// Decides, and takes nothing.
+    Peek(Cost),
+    /// Counts a cost that has been incurred already, whatever is left and whatever other hits say.
+    Report(Cost),
+}
+
+impl Action {
+    /// The units that it is about.
+    pub const fn cost(self) -> Cost {
+        match self {
+            Self::Take(cost) | Self::Peek(cost) | Self::Report(cost) => cost,
+        }
+    }
+
+    /// Returns `true` if units may be counted.
+    pub fn counts(self) -> bool {
+        match self {
+            Self::Take(cost) | Self::Report(cost) => cost != Cost::NONE,
+            Self::Peek(_) => false,
+        }
+    }
+}
+
+/// How the takes of a request depend on each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coupling {
+    /// Units are taken only if no hit refuses the request. Reports are counted first, then all else
+    /// is decided.
+    AllOrNothing,
+    /// Each hit by itself, in order; one that denies takes what is left.
+    EachAlone,
 }
 
 /// Where states are: hits in the same place are decided in one atomic step.
@@ -74,11 +103,11 @@ pub enum Store {
 }
 
 impl Store {
-    /// Decides every hit, all of which are in one [`Place`], in one atomic step, and takes the
-    /// units only if all enforced ones allow.
+    /// Decides every hit, all of which are in one [`Place`], in one atomic step.
     ///
-    /// Where nothing is taken, the outcome of a hit is that of its cost, and the numbers are those
-    /// of the state as it stays.
+    /// Hits of one key are decided in order, each for the sum of the costs up to it. Where nothing
+    /// is taken, the outcome of a hit is that of its cost, and the numbers are those of the state as
+    /// it stays.
     ///
     /// # Errors
     ///
@@ -87,13 +116,13 @@ impl Store {
     pub async fn check(
         &self,
         hits: &[Hit<'_>],
-        intent: Intent,
+        coupling: Coupling,
         deadline: Deadline,
     ) -> Result<Decisions, StoreError> {
         match self {
             Self::Memory(_) if deadline.is_over() => Err(StoreError::Expired),
-            Self::Memory(store) => Ok(store.check(hits, intent)),
-            Self::Redis(store) => store.check(hits, intent, deadline).await,
+            Self::Memory(store) => Ok(store.check(hits, coupling)),
+            Self::Redis(store) => store.check(hits, coupling, deadline).await,
         }
     }
 
@@ -142,14 +171,9 @@ impl Store {
     }
 
     /// Decides one hit at once, as [`Store::check`] would; `None` if there is something to wait for.
-    pub fn check_at_once(
-        &self,
-        hit: &Hit<'_>,
-        intent: Intent,
-        deadline: Deadline,
-    ) -> Option<Decision> {
+    pub fn check_at_once(&self, hit: &Hit<'_>, deadline: Deadline) -> Option<Decision> {
         match self {
-            Self::Memory(store) if !deadline.is_over() => Some(store.check_one(hit, intent)),
+            Self::Memory(store) if !deadline.is_over() => Some(store.check_one(hit)),
             Self::Memory(_) | Self::Redis(_) => None,
         }
     }

@@ -9,7 +9,7 @@ use rlaas::clock::{Clock, Deadline, ManualClock, Span, Timestamp};
 use rlaas::limiter::{CheckError, Limiter, Verdict};
 use rlaas::rules::{Draft, Grant, Match, Request, RuleSet};
 use rlaas::store::{
-    Hit, Intent, MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store,
+    Action, Coupling, Hit, MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store,
 };
 use rlaas::telemetry::metrics::Metrics;
 use tokio::task::AbortHandle;
@@ -131,26 +131,46 @@ impl Service {
         self.verdict(user, Some(cost), true).await.expect("a verdict").deciding().decision
     }
 
-    /// Decides one request in the store, with an intent of the test's choice.
-    pub async fn decide(&self, user: &str, cost: u64, intent: Intent) -> Decision {
-        let (attributes, cost) = (HashMap::new(), Some(cost));
-        let draft =
-            Draft { user_id: user, resource: "", attributes: &attributes, cost, dry_run: false };
-        let request = Request::new(draft).expect("a valid request");
+    /// Does one thing with the state of a user in the store.
+    pub async fn act(&self, user: &str, action: Action, coupling: Coupling) -> Decision {
+        self.act_on(user, &[action], coupling).await[0]
+    }
+
+    /// Does several things with the state of a user in the store, in one step.
+    pub async fn act_on(
+        &self,
+        user: &str,
+        actions: &[Action],
+        coupling: Coupling,
+    ) -> Vec<Decision> {
+        let attributes = HashMap::new();
+        let request = request(user, 1, &attributes);
         let snapshot = self.limiter.snapshot();
         let matches = snapshot.rules.matching(&request);
         let [found] = matches.as_slice() else { panic!("several rules") };
-        let hits = [hit(found, &request)];
-        let decided = self.limiter.store().check(&hits, intent, Deadline::NEVER).await;
-        decided.expect("a decision")[0]
+        let hits: Vec<Hit<'_>> =
+            actions.iter().map(|action| Hit { action: *action, ..hit(found, &request) }).collect();
+        let decided = self.limiter.store().check(&hits, coupling, Deadline::NEVER).await;
+        decided.expect("decisions").to_vec()
+    }
+
+    /// Does one thing with the state of a user in every rule that it meets.
+    pub async fn report(&self, user: &str, action: Action) -> Vec<Decision> {
+        let attributes = HashMap::new();
+        let request = request(user, 1, &attributes);
+        let snapshot = self.limiter.snapshot();
+        let matches = snapshot.rules.matching(&request);
+        let hit = |found| Hit { action, ..hit(found, &request) };
+        let hits: Vec<Hit<'_>> = matches.iter().map(hit).collect();
+        let coupling = Coupling::AllOrNothing;
+        let decided = self.limiter.store().check(&hits, coupling, Deadline::NEVER).await;
+        decided.expect("decisions").to_vec()
     }
 
     /// Gives back what `taken` took for a request of this cost: a decision for each of its rules.
     pub async fn give_back(&self, user: &str, cost: u64, taken: &[Decision]) -> Vec<Decision> {
-        let (attributes, cost) = (HashMap::new(), Some(cost));
-        let draft =
-            Draft { user_id: user, resource: "", attributes: &attributes, cost, dry_run: false };
-        let request = Request::new(draft).expect("a valid request");
+        let attributes = HashMap::new();
+        let request = request(user, cost, &attributes);
         let snapshot = self.limiter.snapshot();
         let matches = snapshot.rules.matching(&request);
         let hits: Vec<Hit<'_>> = matches.iter().map(|found| hit(found, &request)).collect();
@@ -176,9 +196,15 @@ impl Drop for Service {
     }
 }
 
+fn request<'a>(user: &'a str, cost: u64, attributes: &'a HashMap<String, String>) -> Request<'a> {
+    let cost = Some(cost);
+    let draft = Draft { user_id: user, resource: "", attributes, cost, dry_run: false };
+    Request::new(draft).expect("a valid request")
+}
+
 /// What the store is asked for a rule that the request meets.
 fn hit<'a>(found: &'a Match<'_>, request: &Request<'_>) -> Hit<'a> {
     let Grant::Limited(limit) = &found.grant else { panic!("a rule without a limit") };
     let (algorithm, mode) = (found.rule.algorithm, found.rule.mode);
-    Hit { key: &found.key, algorithm, limit, cost: request.cost(), mode }
+    Hit { key: &found.key, algorithm, limit, action: Action::Take(request.cost()), mode }
 }

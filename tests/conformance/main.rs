@@ -13,8 +13,10 @@ mod fixed_window;
 mod give_back;
 mod many_rules;
 mod memory_only;
+mod previous_release;
 mod promise;
 mod redis_only;
+mod reports;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod take_each;
@@ -91,6 +93,11 @@ fn retry_after(decision: &Decision) -> Option<Span> {
         Outcome::Denied { retry_after } => Some(retry_after),
         Outcome::Allowed | Outcome::Impossible => None,
     }
+}
+
+/// The units that are left, of a state without debt.
+fn left(decision: &Decision) -> u64 {
+    u64::try_from(decision.remaining).expect("no debt")
 }
 
 /// (allowed, `current_count`).

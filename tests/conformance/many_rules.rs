@@ -69,7 +69,7 @@ async fn ask_cost(
 }
 
 /// What is left by each rule, by name.
-async fn left(service: &Service, user: &str, resource: &str, of: &[(&str, &str)]) -> Vec<u64> {
+async fn left(service: &Service, user: &str, resource: &str, of: &[(&str, &str)]) -> Vec<i64> {
     let looked = ask_cost(service, user, resource, of, 0).await;
     looked.decisions.iter().map(|decided| decided.decision.remaining).collect()
 }
@@ -170,7 +170,7 @@ async fn a_request_that_one_refuses_takes_nothing_from_the_others(on: Service) {
         let denied = ask(&on, "alice", "/pay", &of).await;
         assert!(!denied.is_allowed());
         assert_eq!(&*denied.deciding().rule, "tenant");
-        let remaining: Vec<u64> =
+        let remaining: Vec<i64> =
             denied.decisions.iter().map(|decided| decided.decision.remaining).collect();
         assert_eq!(remaining, before, "what would have allowed reports the state as it stays");
     }
@@ -194,12 +194,12 @@ async fn no_unit_is_lost_or_minted_by_many_clients(on: Service) {
     }
     let (mut users, mut tenants, mut resources) = (HashMap::new(), HashMap::new(), HashMap::new());
     for (allowed, user, tenant, resource) in clients.join_all().await {
-        let taken = u64::from(allowed);
+        let taken = i64::from(allowed);
         *users.entry(user).or_insert(0) += taken;
         *tenants.entry(tenant).or_insert(0) += taken;
         *resources.entry(resource).or_insert(0) += taken;
     }
-    assert_eq!(tenants.values().sum::<u64>(), 15, "three for each of five tenants");
+    assert_eq!(tenants.values().sum::<i64>(), 15, "three for each of five tenants");
     for (user, taken) in users {
         assert_eq!(left(&on, &user, "/x", &[]).await[2], 10 - taken, "{user}");
     }

@@ -2,9 +2,9 @@
 
 use super::common::service::Service;
 use super::{on_each_algorithm_and_store, per};
-use rlaas::algorithm::Algorithm;
+use rlaas::algorithm::{Algorithm, Cost, Decision};
 use rlaas::clock::Span;
-use rlaas::store::Intent;
+use rlaas::store::{Action, Coupling};
 
 const MINUTE: Span = Span::from_secs(60);
 
@@ -13,9 +13,13 @@ on_each_algorithm_and_store! {
     what_fits_is_taken_as_ever: per(5, MINUTE);
 }
 
+async fn take_alone(on: &Service, user: &str, cost: u32) -> Decision {
+    on.act(user, Action::Take(Cost::new(cost)), Coupling::EachAlone).await
+}
+
 async fn what_is_denied_takes_what_is_left(on: Service) {
     on.check_cost("alice", 3).await;
-    let denied = on.decide("alice", 4, Intent::TakeEach).await;
+    let denied = take_alone(&on, "alice", 4).await;
     assert_eq!((denied.is_allowed(), denied.remaining), (false, 0));
     let after = on.check_cost("alice", 0).await;
     assert_eq!(after.remaining, 0);
@@ -26,12 +30,12 @@ async fn what_is_denied_takes_what_is_left(on: Service) {
 }
 
 async fn what_fits_is_taken_as_ever(on: Service) {
-    let each = on.decide("alice", 2, Intent::TakeEach).await;
-    let all = on.decide("bob", 2, Intent::Take).await;
+    let each = take_alone(&on, "alice", 2).await;
+    let all = on.check_cost("bob", 2).await;
     assert_eq!((each.is_allowed(), each.remaining), (true, 3));
     assert_eq!((each.current_count, each.reset_after), (all.current_count, all.reset_after));
     for left in [2, 1, 0, 0] {
-        assert_eq!(on.decide("alice", 1, Intent::TakeEach).await.remaining, left);
+        assert_eq!(take_alone(&on, "alice", 1).await.remaining, left);
     }
     let attempts = if on.algorithm() == Algorithm::FixedWindow { 6 } else { 5 };
     assert_eq!(on.check_cost("alice", 0).await.current_count, attempts);

@@ -14,16 +14,15 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use common::redis::RedisServer;
-use common::rules_with_burst;
 use common::service::{Service, T0};
 use model::Model;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseResult, TestRunner};
-use rlaas::algorithm::{Algorithm, Decision, Limit, Outcome};
+use rlaas::algorithm::{self, Algorithm, Decision, Limit, Outcome};
 use rlaas::clock::{Span, Timestamp};
 use rlaas::rules::{Mode, Rule, RuleSet};
-use rlaas::store::MemorySettings;
+use rlaas::store::{Action, MemorySettings};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
@@ -70,6 +69,8 @@ struct Shape {
     window_ms: u64,
     /// Burst as a percentage of the units.
     burst_percent: u64,
+    /// Debt that it keeps as a percentage of the units.
+    debt_percent: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -80,7 +81,7 @@ struct Step {
     /// The rule from here on, if it changes.
     rule: Option<Shape>,
     /// What is asked at this moment, of different ids.
-    requests: Vec<(Cost, bool)>,
+    requests: Vec<(Cost, Verb)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +95,14 @@ enum Advance {
     },
     /// Back by thousandths of the window, up to all of it.
     Back(u64),
+}
+
+/// What is done with a cost. Reports are of rules that keep debt, else they are takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Take,
+    Look,
+    Report,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +119,13 @@ impl Shape {
         let limit = Limit::new(self.units.min(most), Span::from_millis(self.window_ms));
         let limit = limit.expect("a valid limit");
         let burst = (limit.units() * self.burst_percent / 100).max(1);
-        if algorithm.has_burst() { limit.with_burst(burst).unwrap_or(limit) } else { limit }
+        let limit =
+            if algorithm.has_burst() { limit.with_burst(burst).unwrap_or(limit) } else { limit };
+        match self.debt_percent {
+            Some(percent) => limit.with_max_debt(limit.units() * percent / 100),
+            None => Ok(limit),
+        }
+        .expect("at most one limit")
     }
 
     /// Fixed windows have keys of their own in Redis, one for each window: after a change to
@@ -125,8 +140,7 @@ impl Shape {
     }
 
     fn rules(self) -> RuleSet {
-        let limit = self.limit();
-        rules_with_burst(self.algorithm(), limit.units(), limit.window(), limit.burst())
+        RuleSet::new(Rule::default_of(self.algorithm(), self.limit()), Vec::new())
     }
 }
 
@@ -141,12 +155,14 @@ fn shape() -> impl Strategy<Value = Shape> {
         1 => 1..=366 * DAY_MS,
     ];
     let burst_percent = prop::sample::select(vec![100, 100, 1, 50, 150, 250]);
-    (0..Algorithm::ALL.len(), units, window_ms, burst_percent).prop_map(
-        |(algorithm, units, window_ms, burst_percent)| Shape {
+    let debt_percent = prop::sample::select(vec![None, None, Some(0), Some(50), Some(100)]);
+    (0..Algorithm::ALL.len(), units, window_ms, burst_percent, debt_percent).prop_map(
+        |(algorithm, units, window_ms, burst_percent, debt_percent)| Shape {
             algorithm,
             units,
             window_ms,
             burst_percent,
+            debt_percent,
         },
     )
 }
@@ -172,7 +188,8 @@ fn step(rules: Rules) -> impl Strategy<Value = Step> {
         1 => Just(Cost::Units(u32::MAX)),
         4 => (1..=101_u64).prop_map(Cost::Share),
     ];
-    let requests = prop::collection::vec((cost, prop::bool::weighted(0.85)), 1..=4);
+    let verb = prop_oneof![7 => Just(Verb::Take), 2 => Just(Verb::Look), 3 => Just(Verb::Report)];
+    let requests = prop::collection::vec((cost, verb), 1..=4);
     let rule = match rules {
         Rules::Stay => Just(None).boxed(),
         Rules::Change => prop::option::weighted(0.05, shape()).boxed(),
@@ -222,7 +239,7 @@ fn giving_back(case: impl Strategy<Value = Case>) -> impl Strategy<Value = Case>
 /// A request that took.
 struct Taken {
     id: usize,
-    cost: u32,
+    cost: algorithm::Cost,
     decisions: Vec<Decision>,
 }
 
@@ -281,26 +298,27 @@ impl Bench {
         }
         // All at once on Redis, where they are pipelined: their ids differ.
         let mut asked = JoinSet::new();
-        let costs = step.requests.iter().map(|(cost, take)| (self.units(*cost), *take));
-        let requests: Vec<(u32, bool)> = costs.collect();
-        for (id, (cost, take)) in requests.iter().copied().enumerate() {
+        let actions: Vec<Action> = step.requests.iter().map(|asked| self.action(asked)).collect();
+        for (id, action) in actions.iter().copied().enumerate() {
             let redis = Arc::clone(&self.redis);
-            asked.spawn(async move { (id, ask(&redis, id, cost, take).await) });
+            asked.spawn(async move { (id, ask(&redis, id, action).await) });
         }
         let mut on_redis = asked.join_all().await;
         on_redis.sort_by_key(|(id, _)| *id);
-        for ((id, on_redis), (cost, take)) in on_redis.into_iter().zip(requests) {
-            let on_memory = ask(&self.memory, id, cost, take).await;
-            let context = format!("id {id}, cost {cost}, take {take}, at {:?}", self.now);
+        for ((id, on_redis), action) in on_redis.into_iter().zip(actions) {
+            let on_memory = ask(&self.memory, id, action).await;
+            let context = format!("id {id}, {action:?}, at {:?}", self.now);
             prop_assert_eq!(&on_memory, &on_redis, "memory and Redis: {}", context);
             if let Some(model) = &mut self.model {
                 let id = u8::try_from(id).expect("few ids");
-                let expected = model.check(id, self.now, cost, take);
+                let expected = model.act(id, self.now, action);
                 prop_assert_eq!(&on_memory, &[expected], "memory and the model: {}", context);
             }
             let stops =
                 |(mode, one): (&Mode, &Decision)| *mode == Mode::Enforced && !one.is_allowed();
-            if take && !self.modes.iter().zip(&on_memory).any(stops) {
+            if let Action::Take(cost) = action
+                && !self.modes.iter().zip(&on_memory).any(stops)
+            {
                 self.taken.push(Taken { id, cost, decisions: on_memory.clone() });
             }
             for decision in on_memory {
@@ -316,15 +334,16 @@ impl Bench {
     async fn give_back(&self, taken: &Taken) -> TestCaseResult {
         let Taken { id, cost, decisions } = taken;
         let name = id.to_string();
-        let on_memory = self.memory.give_back(&name, (*cost).into(), decisions).await;
-        let on_redis = self.redis.give_back(&name, (*cost).into(), decisions).await;
+        let on_memory = self.memory.give_back(&name, cost.units(), decisions).await;
+        let on_redis = self.redis.give_back(&name, cost.units(), decisions).await;
         for (on_memory, on_redis) in on_memory.iter().zip(&on_redis) {
             prop_assert_eq!(on_memory.at, on_redis.at);
-            prop_assert!(on_memory.is_allowed() && on_redis.is_allowed());
+            let is_debt = (on_memory.remaining < 0, on_redis.remaining < 0);
+            prop_assert_eq!(is_debt, (!on_memory.is_allowed(), !on_redis.is_allowed()));
         }
         let (on_memory, on_redis) =
-            (ask(&self.memory, *id, 0, true).await, ask(&self.redis, *id, 0, true).await);
-        prop_assert_eq!(on_memory, on_redis, "id {} after it gave back {}", id, cost);
+            (ask(&self.memory, *id, LOOK).await, ask(&self.redis, *id, LOOK).await);
+        prop_assert_eq!(on_memory, on_redis, "id {} after it gave back {:?}", id, cost);
         Ok(())
     }
 
@@ -351,6 +370,15 @@ impl Bench {
         self.redis.set_clock(self.now);
     }
 
+    fn action(&self, (cost, verb): &(Cost, Verb)) -> Action {
+        let cost = algorithm::Cost::new(self.units(*cost));
+        match verb {
+            Verb::Report if self.rule.debt_percent.is_some() => Action::Report(cost),
+            Verb::Take | Verb::Report => Action::Take(cost),
+            Verb::Look => Action::Peek(cost),
+        }
+    }
+
     fn units(&self, cost: Cost) -> u32 {
         match cost {
             Cost::Units(units) if self.rule.algorithm() == Algorithm::SlidingWindowLog => {
@@ -366,9 +394,16 @@ impl Bench {
     }
 }
 
+const LOOK: Action = Action::Peek(algorithm::Cost::NONE);
+
 /// What each rule says, by name.
-async fn ask(service: &Service, id: usize, cost: u32, take: bool) -> Vec<Decision> {
-    let verdict = service.verdict(&id.to_string(), Some(cost.into()), !take).await;
+async fn ask(service: &Service, id: usize, action: Action) -> Vec<Decision> {
+    let (id, cost) = (id.to_string(), Some(action.cost().units()));
+    let verdict = match action {
+        Action::Take(_) => service.verdict(&id, cost, false).await,
+        Action::Peek(_) => service.verdict(&id, cost, true).await,
+        Action::Report(_) => return service.report(&id, action).await,
+    };
     verdict.expect("a verdict").decisions.iter().map(|decided| decided.decision).collect()
 }
 

@@ -3,11 +3,14 @@
 
 use std::collections::HashMap;
 
-use rlaas::algorithm::{Algorithm, Decision, Limit, Outcome};
+use rlaas::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
 use rlaas::clock::{Span, Timestamp};
+use rlaas::store::Action;
 
 /// Farther than any wait: 300 years.
 const FOREVER_US: i128 = 300 * 366 * 86_400 * 1_000_000;
+/// The most units of a limit, and so of a counter.
+const MOST_UNITS: i128 = 1_000_000_000;
 /// Most entries that one request may write to a log.
 const MOST_WRITTEN: i128 = 10_000;
 
@@ -18,6 +21,8 @@ pub(crate) struct Model {
     units: i128,
     window: i128,
     burst: i128,
+    /// Units that may be owed; none: what is above the limit is no debt.
+    max_debt: Option<i128>,
     states: HashMap<u8, State>,
     seen: Timestamp,
 }
@@ -42,17 +47,71 @@ impl Model {
             units: limit.units().into(),
             window: limit.window().as_micros().into(),
             burst: limit.burst().into(),
+            max_debt: limit.max_debt().map(i128::from),
             states: HashMap::new(),
             seen: Timestamp::EPOCH,
         }
     }
 
-    /// Decides, and takes the cost if `take`.
-    pub(crate) fn check(&mut self, id: u8, time: Timestamp, cost: u32, take: bool) -> Decision {
+    /// Does one thing with the state of an id.
+    pub(crate) fn act(&mut self, id: u8, time: Timestamp, action: Action) -> Decision {
         let window = Span::from_micros(u64::try_from(self.window).expect("a window"));
         let held = time.hold(self.seen, window);
         self.seen = held;
-        let (now, cost) = (i128::from(held.as_micros()), i128::from(cost));
+        let now = i128::from(held.as_micros());
+        let mut decision = match action {
+            Action::Report(cost) if cost != Cost::NONE => self.report(id, now, cost),
+            _ => self.check(id, now, action),
+        };
+        decision.at = held;
+        decision.wait_longer(held.since(time));
+        decision
+    }
+
+    /// Counts whatever is left, up to the most that may be owed.
+    fn report(&mut self, id: u8, now: i128, cost: Cost) -> Decision {
+        let before = self.states.get(&id).cloned().unwrap_or_default();
+        let (left, cost) = (self.left(&before, now), i128::from(cost.units()));
+        let used = self.used(&before, now);
+        let room = (self.units + self.max_debt.unwrap_or_default() - used).max(0);
+        let mut after = before;
+        match self.algorithm {
+            Algorithm::FixedWindow => {
+                let counted = cost.min(room);
+                if counted > 0 {
+                    after.fixed = Some(self.counted(&after, now, used + counted));
+                }
+            }
+            Algorithm::SlidingWindowLog => {
+                let units = cost.min((self.units - used).max(0)).min(MOST_WRITTEN);
+                after.log.extend((0..units).map(|_| now / 1000));
+            }
+            Algorithm::SlidingWindowCounter => {
+                let (start, current, previous) = self.rolled(&after, now);
+                let counted = cost.min(room).min((MOST_UNITS - current).max(0));
+                if counted > 0 {
+                    after.counter = Some((start, current + counted, previous));
+                }
+            }
+            _ => {
+                let most = (self.burst + self.max_debt.unwrap_or_default()) * self.window;
+                let numerator = self.in_use_numerator(&after, now) + cost * self.window;
+                after.in_use = Some((numerator.min(most), now));
+            }
+        }
+        let outcome = if cost <= left || self.fits(&after, now, 1) {
+            Outcome::Allowed
+        } else {
+            let wait = first(|wait| self.fits(&after, now + wait, 1));
+            Outcome::Denied { retry_after: span(wait) }
+        };
+        self.states.insert(id, after.clone());
+        self.describe(&after, &after, now, outcome)
+    }
+
+    fn check(&mut self, id: u8, now: i128, action: Action) -> Decision {
+        let cost = i128::from(action.cost().units());
+        let take = matches!(action, Action::Take(_));
         let state = self.states.get(&id).cloned().unwrap_or_default();
 
         let fits = self.fits(&state, now, cost);
@@ -70,9 +129,7 @@ impl Model {
             self.commit(&mut after, now, cost, fits);
             self.states.insert(id, after.clone());
         }
-        let mut decision = Decision { at: held, ..self.describe(&state, &after, now, outcome) };
-        decision.wait_longer(held.since(time));
-        decision
+        self.describe(&state, &after, now, outcome)
     }
 
     /// The most that could ever fit.
@@ -85,8 +142,26 @@ impl Model {
     }
 
     fn fits(&self, state: &State, now: i128, cost: i128) -> bool {
+        cost <= self.most() && cost <= self.left(state, now)
+    }
+
+    /// What is left; below 0 is debt.
+    fn left(&self, state: &State, now: i128) -> i128 {
         let whole = if self.algorithm.has_burst() { self.burst } else { self.units };
-        cost == 0 || (cost <= self.most() && self.used(state, now) + cost <= whole)
+        let most = match self.algorithm {
+            Algorithm::SlidingWindowLog => 0,
+            _ => self.max_debt.unwrap_or_default(),
+        };
+        (whole - self.used(state, now)).max(-most)
+    }
+
+    /// The window of `now` with this count.
+    fn counted(&self, state: &State, now: i128, count: i128) -> (i128, i128, i128) {
+        let index = now / self.window;
+        match state.fixed {
+            Some((same, _, expiry)) if same == index => (index, count, expiry),
+            _ => (index, count, (now / 1000 + self.window / 1000) * 1000),
+        }
     }
 
     /// Units that count at `now`, parts rounded up (the counter's estimate: down).
@@ -133,15 +208,9 @@ impl Model {
         match self.algorithm {
             Algorithm::FixedWindow => {
                 let used = self.used(state, now);
-                let is_attempt = used >= self.units && cost == 1;
+                let is_attempt = used >= self.units && cost == 1 && self.max_debt.is_none();
                 if fits || is_attempt {
-                    let index = now / self.window;
-                    let fresh = (now / 1000 + self.window / 1000) * 1000;
-                    let expiry = match state.fixed {
-                        Some((same, _, expiry)) if same == index => expiry,
-                        _ => fresh,
-                    };
-                    state.fixed = Some((index, used + cost, expiry));
+                    state.fixed = Some(self.counted(state, now, used + cost));
                 }
             }
             Algorithm::SlidingWindowLog if fits => {
@@ -162,7 +231,6 @@ impl Model {
     /// The numbers of the state after the request.
     fn describe(&self, before: &State, after: &State, now: i128, outcome: Outcome) -> Decision {
         let used = self.used(after, now);
-        let whole = if self.algorithm.has_burst() { self.burst } else { self.units };
         let window = self.window;
         let (count, reset_after, ttl) = match self.algorithm {
             Algorithm::FixedWindow => {
@@ -202,7 +270,7 @@ impl Model {
             at: Timestamp::EPOCH,
             outcome,
             current_count: natural(count),
-            remaining: natural((whole - used).max(0)),
+            remaining: i64::try_from(self.left(after, now)).expect("few units"),
             reset_after: span(reset_after),
             ttl: span(ttl),
             delay: span(delay),

@@ -31,34 +31,38 @@ struct Case {
 
 #[tokio::test]
 async fn every_case_holds_in_memory() {
-    let mut cases = 0;
+    let (mut cases, mut wrong) = (0, Vec::new());
     for group in groups() {
         let config = group.config();
         for case in &group.cases {
             let service = Service::on_memory(config.rules.clone());
-            cases += ask(&group, case, &config, &service).await;
+            wrong.extend(ask(&group, case, &config, &service).await);
+            cases += 1;
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(cases >= 60, "only {cases} cases");
 }
 
 #[tokio::test]
 async fn every_case_holds_on_redis() {
     let server = Arc::new(RedisServer::start());
-    let mut cases = 0;
+    let (mut cases, mut wrong) = (0, Vec::new());
     for group in groups() {
         let config = group.config();
         for case in &group.cases {
             server.query::<()>(&["FLUSHALL"]);
             let service = Service::on_redis(config.rules.clone(), Arc::clone(&server));
-            cases += ask(&group, case, &config, &service).await;
+            wrong.extend(ask(&group, case, &config, &service).await);
+            cases += 1;
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(cases >= 60, "only {cases} cases");
 }
 
-/// Asks one case, and counts it.
-async fn ask(group: &Group, case: &Case, config: &Config, on: &Service) -> usize {
+/// Asks one case, and returns the first answer that is not as expected.
+async fn ask(group: &Group, case: &Case, config: &Config, on: &Service) -> Option<String> {
     let mut client = serve(config, on).await;
     for step in &case.steps {
         if let Some(seconds) = step.strip_prefix("at ") {
@@ -68,10 +72,13 @@ async fn ask(group: &Group, case: &Case, config: &Config, on: &Service) -> usize
         let (request, expected) = step.split_once("=>").expect("a request and its answer");
         let answer = client.should_rate_limit(notation::request(request.trim())).await;
         let answer = notation::answer(&answer.map(tonic::Response::into_inner));
-        let place = format!("{}: {}: {request}", group.file.display(), case.name);
-        assert_eq!(answer, expected.trim(), "{place}");
+        let expected = expected.trim();
+        if answer != expected {
+            let place = format!("{}: {}: {request}", group.file.display(), case.name);
+            return Some(format!("{place}\n  is        {answer}\n  should be {expected}"));
+        }
     }
-    1
+    None
 }
 
 /// Serves what decides, as the program does, on a socket of its own.

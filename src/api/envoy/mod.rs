@@ -209,7 +209,7 @@ fn status(answer: Option<&DescriptorAnswer>) -> DescriptorStatus {
             requests_per_unit: u32::try_from(units).unwrap_or(u32::MAX),
             unit: unit(*window).into(),
         }),
-        limit_remaining: u32::try_from(decided.decision.remaining).unwrap_or(u32::MAX),
+        limit_remaining: u32::try_from(decided.decision.remaining.max(0)).unwrap_or(u32::MAX),
         duration_until_reset: until_reset(answer),
     }
 }

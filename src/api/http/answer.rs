@@ -43,7 +43,7 @@ struct Told<'a> {
     current_count: Text<u64>,
     ttl: Text<u64>,
     limit: Text<u64>,
-    remaining: Text<u64>,
+    remaining: Text<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<Text<Seconds>>,
     reset_after: Text<Seconds>,
@@ -106,7 +106,7 @@ impl<'a> From<Facts<'a>> for Told<'a> {
 
 impl<'a> Denial<'a> {
     pub(super) fn of(verdict: &'a Verdict) -> Self {
-        let violated = verdict.decisions.iter().filter(|decided| decided.stops());
+        let violated = verdict.decisions.iter().filter(|one| verdict.is_refused_by(one));
         Self {
             r#type: "https://iana.org/assignments/http-problem-types#quota-exceeded",
             title: "Quota Exceeded",

@@ -45,6 +45,10 @@ pub(super) fn read(
     let burst = section.optional("burst", |value| {
         values::whole(value, 1..=Limit::MAX_UNITS, Invalid::new("valid is 1 to 1000000000"))
     });
+    let is_post_paid = section.optional("post-paid", values::boolean).unwrap_or(false);
+    let max_debt = section.optional("max-debt", |value| {
+        values::whole(value, 0..=Limit::MAX_UNITS, Invalid::new("must be 0 to 1000000000"))
+    });
     let failure = failure(&mut section);
     let grant = match (unlimited, requests, window) {
         (true, _, _) => Some(Grant::Unlimited),
@@ -59,6 +63,14 @@ pub(super) fn read(
         }
         (false, _, _) => None,
     };
+    if let Some(units) = max_debt {
+        let is_log = algorithm == Algorithm::SlidingWindowLog;
+        let most = if is_log { 0 } else { requests.unwrap_or(Limit::MAX_UNITS) };
+        if units > most {
+            let why = if is_log { " for sliding-window-log, which keeps no debt" } else { "" };
+            section.refuse("max-debt", Invalid(format!("must be 0 to {most}{why}").into()));
+        }
+    }
     section.close();
     let rule = Rule {
         name: label.into(),
@@ -72,7 +84,7 @@ pub(super) fn read(
         breaker_opens: failure.breaker_opens,
     };
     let (name, window) = (name.map(Into::into), window.unwrap_or(Span::ZERO));
-    Some(DescriptorRule { rule, name, replaces, window, is_detailed })
+    Some(DescriptorRule { rule, name, replaces, window, is_detailed, is_post_paid, max_debt })
 }
 
 /// `unit`, with `unit_multiplier`; or `window`.

@@ -60,6 +60,10 @@ pub struct DescriptorRule {
     pub window: Span,
     /// Do metrics tell the values that requests have?
     pub is_detailed: bool,
+    /// Are hits reports of what has happened already, counted whatever is left?
+    pub is_post_paid: bool,
+    /// The most units that reports may count above the limit, where that is not one limit.
+    pub max_debt: Option<u64>,
 }
 
 /// What a descriptor meets.
@@ -113,7 +117,7 @@ impl Descriptors {
             rules.push(DescriptorRule::of_domain(&domain));
             domains.insert(domain, Domain { top, others: rules.len() - 1 });
         }
-        let entries = rules.into_iter().map(Entry::new).collect();
+        let entries = rules.into_iter().map(|rule| Entry::new(rule, counting)).collect();
         Self { domains, entries, in_trees, counting }
     }
 
@@ -178,7 +182,7 @@ impl Descriptors {
             (None, Some(position)) => self.by_rule(position, name, &path, asked),
             (Some(limit), position) => {
                 let position = position.unwrap_or(domain.others);
-                Self::by_override(limit, position, name, asked)
+                self.by_override(limit, position, name, asked)
             }
         };
         let algorithm = self.rule(&found).algorithm;
@@ -208,6 +212,7 @@ impl Descriptors {
     /// A limit that the request brings along has a state of its own, for each window: that of the
     /// rule in the tree counts by another one.
     fn by_override(
+        &self,
         limit: LimitOverride,
         position: usize,
         domain: &str,
@@ -217,7 +222,7 @@ impl Descriptors {
         Found {
             position,
             is_override: true,
-            grant: limit.grant(),
+            grant: self.entries[position].of.with_debt(limit.grant(), self.counting),
             window: limit.window(),
             key: Key::of_descriptor(domain, values, Some(limit.window())),
             detailed_label: None,
@@ -253,12 +258,33 @@ impl DescriptorRule {
             replaces: Vec::new(),
             window: limit.window(),
             is_detailed: false,
+            is_post_paid: false,
+            max_debt: None,
         }
+    }
+
+    /// The grant as hits on it are counted: where they are reports, what is above it is debt. Where
+    /// everything is counted, every hit on a fixed window is a report, as in envoyproxy/ratelimit;
+    /// other algorithms would lock out for ever who keeps asking.
+    fn with_debt(&self, grant: Grant, counting: Counting) -> Grant {
+        let Grant::Limited(limit) = grant else { return grant };
+        let is_counter = self.rule.algorithm == Algorithm::FixedWindow;
+        if !(self.is_post_paid || is_counter && counting == Counting::EachAlone) {
+            return grant;
+        }
+        let most = match self.rule.algorithm {
+            // It keeps an entry a unit, and none above its limit.
+            Algorithm::SlidingWindowLog => 0,
+            _ => limit.units(),
+        };
+        let max_debt = self.max_debt.unwrap_or(most).min(most);
+        Grant::Limited(limit.with_max_debt(max_debt).unwrap_or(limit))
     }
 }
 
 impl Entry {
-    fn new(of: DescriptorRule) -> Self {
+    fn new(mut of: DescriptorRule, counting: Counting) -> Self {
+        of.rule.grant = of.with_debt(of.rule.grant, counting);
         let differs = of.rule.mode != Mode::Enforced;
         let enforced = || Box::new(Rule { mode: Mode::Enforced, ..of.rule.clone() });
         Self { enforced: differs.then(enforced), of }

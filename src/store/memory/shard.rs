@@ -123,7 +123,7 @@ impl Shard {
             slot.state = State::None;
         }
         let decision = change(&mut slot.state);
-        self.slots.mark(position, decision.remaining == 0);
+        self.slots.mark(position, decision.remaining <= 0);
         decision
     }
 

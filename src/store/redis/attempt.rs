@@ -23,9 +23,8 @@ use super::lanes::GivenUp;
 use super::naming::Style;
 use super::node::Node;
 use super::question::{Purpose, Question, ServerTime};
-use crate::algorithm::Cost;
 use crate::clock::{Deadline, Timestamp};
-use crate::store::{Decisions, Hit, Intent, StoreError};
+use crate::store::{Decisions, Hit, StoreError};
 
 /// How often a call may find itself in another window than its keys: the first answer tells the
 /// time, so a second miss needs a round trip as long as the window.
@@ -71,16 +70,12 @@ impl Attempt<'_> {
     /// [`StoreError`].
     pub(super) async fn run(&self) -> Result<Decisions, StoreError> {
         let until = self.deadline.or_within(self.store.timeout);
-        let costs = || self.hits.iter().any(|hit| hit.cost != Cost::NONE);
-        let takes = match self.purpose {
-            Purpose::Check(Intent::Look) => false,
-            Purpose::Check(Intent::Take | Intent::TakeEach) | Purpose::GiveBack(_) => costs(),
-        };
+        let counts = self.hits.iter().any(|hit| hit.action.counts());
         let mut left = Allowance {
             windows: WINDOW_ATTEMPTS,
             hops: HOPS,
             masters: 1,
-            losses: u32::from(!takes),
+            losses: u32::from(!counts),
         };
         let node = self.store.topology.node(self.slot, until).await?;
         let mut route = Route { node, asking: false };

@@ -99,7 +99,8 @@ impl<'a> Reply<'a> {
     }
 
     fn decision(&mut self, at: Timestamp) -> Result<Decision, StoreError> {
-        let (outcome, current_count, remaining) = (self.number()?, self.number()?, self.number()?);
+        let (outcome, current_count) = (self.number()?, self.number()?);
+        let remaining = decode::read_int(&mut self.0).map_err(|_| StoreError::Garbled)?;
         let retry_after = self.span()?;
         let outcome = match outcome {
             0 => Outcome::Allowed,

@@ -46,7 +46,7 @@ use self::gather::Scribe;
 use self::naming::Naming;
 use self::question::Purpose;
 use self::topology::Topology;
-use super::{Decisions, Health, Hit, Intent, Place, StoreError};
+use super::{Coupling, Decisions, Health, Hit, Place, StoreError};
 use crate::algorithm::Decision;
 use crate::clock::{Deadline, SystemClock};
 use crate::rules::Key;
@@ -93,7 +93,7 @@ impl RedisStore {
         })
     }
 
-    /// Decides every hit and takes the units only if all allow. See [`super::Store::check`].
+    /// Decides every hit. See [`super::Store::check`].
     ///
     /// # Errors
     ///
@@ -101,10 +101,10 @@ impl RedisStore {
     pub async fn check(
         &self,
         hits: &[Hit<'_>],
-        intent: Intent,
+        coupling: Coupling,
         deadline: Deadline,
     ) -> Result<Decisions, StoreError> {
-        self.measure(&self.checks, hits, Purpose::Check(intent), deadline).await
+        self.measure(&self.checks, hits, Purpose::Check(coupling), deadline).await
     }
 
     /// Gives back what was taken. See [`super::Store::give_back`].

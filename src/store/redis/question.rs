@@ -11,12 +11,15 @@ use super::server_clock::ServerClock;
 use crate::algorithm::{Algorithm, Decision, window_index};
 use crate::clock::{Span, Timestamp};
 use crate::rules::Mode;
-use crate::store::{Hit, Intent};
+use crate::store::{Action, Coupling, Hit};
 
 /// A window shorter than this can end while the call is on its way, so its call names the keys of
 /// the windows that begin within [`TRAVEL`] too. For longer ones a repeat is cheaper.
 const SHORT_WINDOW: Span = Span::from_secs(1);
 const TRAVEL: Span = Span::from_millis(50);
+
+/// Ends the key of the debt beside a state. No value of an id is encoded as `%debt`.
+const DEBT_SUFFIX: &str = ":%debt";
 
 /// Bytes of an argument with one hit; it grows where there are more.
 const ARGUMENT: usize = 64;
@@ -28,7 +31,7 @@ const UNITS_PER_WORK: u64 = 20;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose<'a> {
     /// Decide.
-    Check(Intent),
+    Check(Coupling),
     /// Give back what these decisions have taken, one for each hit.
     GiveBack(&'a [Decision]),
 }
@@ -131,7 +134,7 @@ impl Question {
     ) {
         let window = hit.limit.window();
         let index = window_index(taken.at, window);
-        let hit = Hit { cost: hit.cost_of(taken), ..*hit };
+        let hit = Hit { action: Action::Take(hit.cost_of(taken)), ..*hit };
         self.push_windows(naming, &hit, time.clock.seen(window), index..index + 1);
         self.say_number(taken.at.as_micros());
         self.say_number(taken.reset_after.as_micros());
@@ -155,11 +158,17 @@ impl Question {
             (windows.end - windows.start, windows.start)
         } else {
             self.keys.push(|text| naming.write(hit.key, text));
-            (1, 0)
+            if has_debt_key(hit) {
+                self.keys.push(|text| {
+                    naming.write(hit.key, text);
+                    text.push_str(DEBT_SUFFIX);
+                });
+            }
+            (1 + u64::from(has_debt_key(hit)), 0)
         };
         self.held.push((hit.limit.window(), seen));
         self.work += match hit.algorithm {
-            Algorithm::SlidingWindowLog => 1 + hit.cost.units() / UNITS_PER_WORK,
+            Algorithm::SlidingWindowLog => 1 + hit.action.cost().units() / UNITS_PER_WORK,
             _ => 1,
         };
         self.say(hit.algorithm.lua_name());
@@ -169,11 +178,16 @@ impl Question {
             hit.limit.units(),
             hit.limit.window().as_micros(),
             hit.limit.burst(),
-            hit.cost.units(),
+            hit.action.cost().units(),
             mode(hit.mode),
             seen.as_micros(),
+            action(hit.action),
         ] {
             self.say_number(number);
+        }
+        match hit.limit.max_debt() {
+            Some(units) => self.say_number(units),
+            None => rmp::encode::write_nfix(&mut self.argument, -1).expect("the argument grows"),
         }
     }
 
@@ -207,9 +221,8 @@ impl Purpose<'_> {
     /// As `lua/check.lua` knows it.
     const fn name(self) -> &'static str {
         match self {
-            Self::Check(Intent::Take) => "take",
-            Self::Check(Intent::TakeEach) => "take_each",
-            Self::Check(Intent::Look) => "look",
+            Self::Check(Coupling::AllOrNothing) => "all_or_nothing",
+            Self::Check(Coupling::EachAlone) => "each_alone",
             Self::GiveBack(_) => "give_back",
         }
     }
@@ -222,6 +235,20 @@ const fn mode(mode: Mode) -> u64 {
         Mode::Enforced => 1,
         Mode::Quota => 2,
     }
+}
+
+/// As `lua/check.lua` knows it.
+const fn action(action: Action) -> u64 {
+    match action {
+        Action::Peek(_) => 0,
+        Action::Take(_) => 1,
+        Action::Report(_) => 2,
+    }
+}
+
+/// A token bucket keeps its debt under a key of its own; see `lua/token_bucket.lua`.
+const fn has_debt_key(hit: &Hit<'_>) -> bool {
+    matches!(hit.algorithm, Algorithm::TokenBucket) && hit.limit.max_debt().is_some()
 }
 
 fn windows_to_name(window: Span) -> u64 {

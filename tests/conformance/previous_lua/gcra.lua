@@ -1,0 +1,103 @@
+-- GCRA, the generic cell rate algorithm: the state is the theoretical arrival time (tat).
+--
+-- Twin of src/algorithm/gcra.rs. Key: STRING `gcra tat part at units window`: the tat in µs, its
+-- part below a microsecond in µs divided by the units, the time in µs that it is of, and the rate
+-- that it was made with: units per window in µs.
+
+-- The emission intervals of `units`: whole microseconds, and the part below.
+local function intervals(limit, units)
+  return divide(limit.window, units, 0, limit.units)
+end
+
+-- How far the tat was ahead, at the rate of `limit`: as many units are in use at any rate.
+local function at_this_rate(state, limit)
+  local ahead = max(state.tat - state.at, 0)
+  if state.units == limit.units and state.window == limit.window then return ahead, state.part end
+  local whole, rest = divide(ahead, state.units, state.part, state.window)
+  return intervals(limit, min(whole + (rest > 0 and 1 or 0), limit.burst))
+end
+
+-- How far the tat is ahead of `now`, and the time that this is of.
+local function ahead_of(state, limit, now)
+  local known = state.tat and not is_from_the_future(state.at, now, limit)
+  if not known then return 0, 0, now end
+  local ahead, part = at_this_rate(state, limit)
+  local most, most_part = intervals(limit, limit.burst)
+  if ahead > most or ahead == most and part > most_part then ahead, part = most, most_part end
+  local elapsed = max(now - state.at, 0)
+  if elapsed > ahead then return 0, 0, now end
+  return ahead - elapsed, part, max(state.at, now)
+end
+
+-- A point in time `units` emission intervals later.
+local function later(ahead, part, limit, units)
+  local whole, rest = intervals(limit, units)
+  local sum, carry = part + rest, 0
+  if sum >= limit.units then sum, carry = sum - limit.units, 1 end
+  return ahead + whole + carry, sum
+end
+
+-- A point in time earlier by a length and its part, which are not more.
+local function earlier(ahead, part, limit, whole, rest)
+  if part >= rest then return ahead - whole, part - rest end
+  return ahead - whole - 1, part + limit.units - rest
+end
+
+local function load(hit)
+  local tat, part, at, units, window =
+    recall(hit.key, '^gcra (%d+) (%d+) (%d+) ([1-9]%d*) ([1-9]%d*)$')
+  -- What no limit can have left is a foreign value.
+  if tat and (part >= units or units > MAX_UNITS or window > MAX_WINDOW) then tat = nil end
+  return { key = hit.key, tat = tat, part = part, at = at, units = units, window = window }
+end
+
+local function decide(state, limit, now, cost)
+  local ahead, part = ahead_of(state, limit, now)
+  local whole, rest = units_in(limit, ahead, part)
+  local in_use = whole + (rest > 0 and 1 or 0)
+  local available = limit.burst - in_use
+
+  local outcome = outcome_of(cost, available, limit.burst)
+  local retry_after = 0
+  if outcome == DENIED then
+    local room, room_part = intervals(limit, limit.burst - cost)
+    retry_after = ahead - room + (part > room_part and 1 or 0)
+  end
+  local taken = outcome == ALLOWED and cost or 0
+  ahead, part = later(ahead, part, limit, taken)
+  local until_unused = ahead + (part > 0 and 1 or 0)
+  return {
+    outcome = outcome,
+    current_count = in_use + taken,
+    remaining = available - taken,
+    retry_after = retry_after,
+    reset_after = until_unused,
+    ttl = until_unused,
+    delay = 0,
+  }
+end
+
+local function commit(state, limit, now, cost, decision)
+  if decision.outcome ~= ALLOWED then return end
+  local ahead, part, at = ahead_of(state, limit, now)
+  ahead, part = later(ahead, part, limit, cost)
+  remember(state.key, at, decision.reset_after, 'gcra %.0f %.0f %.0f %.0f %.0f',
+    at + ahead, part, at, limit.units, limit.window)
+end
+
+local function give_back(state, limit, now, cost, taken)
+  if not state.tat then return end
+  local ahead, part, at = ahead_of(state, limit, now)
+  local left = max(taken.at + taken.reset_after - now, 0)
+  local whole, rest = intervals(limit, cost)
+  if whole >= left then whole, rest = left, 0 end
+  if ahead < whole or ahead == whole and part <= rest then
+    redis.call('DEL', state.key)
+    return
+  end
+  ahead, part = earlier(ahead, part, limit, whole, rest)
+  remember(state.key, at, ahead + (part > 0 and 1 or 0), 'gcra %.0f %.0f %.0f %.0f %.0f',
+    at + ahead, part, at, limit.units, limit.window)
+end
+
+algorithms.gcra = { load = load, decide = decide, commit = commit, give_back = give_back }

@@ -1,0 +1,64 @@
+-- Leaky bucket: a meter whose level leaks `limit` per window, and overflows above `burst`.
+--
+-- Twin of src/algorithm/leaky_bucket.rs. Key: STRING `leaky level part at`: the level, the part of
+-- its topmost unit that has leaked in units divided by the window's µs, and the time in µs that
+-- they are of.
+
+-- The level at `now`, the part of its topmost unit that has leaked, and the time that they are of.
+local function leaked(state, limit, now)
+  local known = state.level and not is_from_the_future(state.at, now, limit)
+  if not known then return 0, 0, now end
+  local elapsed = min(max(now - state.at, 0), fill_time(limit))
+  local part = min(state.part, limit.window - 1)
+  local gone
+  gone, part = units_in(limit, elapsed, part)
+  local level = max(min(state.level, limit.burst) - gone, 0)
+  if level == 0 then part = 0 end
+  return level, part, max(state.at, now)
+end
+
+local function load(hit)
+  local level, part, at = recall(hit.key, '^leaky (%d+) (%d+) (%d+)$')
+  return { key = hit.key, level = level, part = part, at = at }
+end
+
+local function decide(state, limit, now, cost)
+  local level, part = leaked(state, limit, now)
+  local room = limit.burst - level
+
+  local outcome = outcome_of(cost, room, limit.burst)
+  local retry_after = outcome == DENIED and time_for(limit, cost - room, part) or 0
+  local taken = outcome == ALLOWED and cost or 0
+  local until_empty = time_for(limit, level + taken, part)
+  return {
+    outcome = outcome,
+    current_count = level + taken,
+    remaining = room - taken,
+    retry_after = retry_after,
+    reset_after = until_empty,
+    ttl = until_empty,
+    delay = time_for(limit, level, part),
+  }
+end
+
+local function commit(state, limit, now, cost, decision)
+  if decision.outcome ~= ALLOWED then return end
+  local level, part, at = leaked(state, limit, now)
+  remember(state.key, now, decision.reset_after, 'leaky %.0f %.0f %.0f', level + cost, part, at)
+end
+
+local function give_back(state, limit, now, cost, taken)
+  if not state.level then return end
+  local level, part, at = leaked(state, limit, now)
+  local units, rest = still_out(limit, now, cost, taken)
+  level, part = level - units, part + rest
+  if part >= limit.window then level, part = level - 1, part - limit.window end
+  if level <= 0 then
+    redis.call('DEL', state.key)
+    return
+  end
+  local until_empty = time_for(limit, level, part)
+  remember(state.key, now, until_empty, 'leaky %.0f %.0f %.0f', level, part, at)
+end
+
+algorithms.leaky_bucket = { load = load, decide = decide, commit = commit, give_back = give_back }

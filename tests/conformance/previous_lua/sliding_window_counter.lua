@@ -1,0 +1,100 @@
+-- Sliding window counter: two counters, the one before weighted by how much of it is still in the
+-- window.
+--
+-- Twin of src/algorithm/sliding_window_counter.rs. Key: STRING `counter start current previous`:
+-- the start of the current window in µs, and the two counts.
+
+-- The windows at `now`: rolled over by one, or started anew.
+local function rolled(state, limit, now)
+  local window = limit.window
+  if not state.start then return now, 0, 0 end
+  local elapsed = max(now - state.start, 0)
+  if elapsed >= 2 * window or is_from_the_future(state.start, now, limit) then return now, 0, 0 end
+  if elapsed >= window then return state.start + window, 0, state.current end
+  return state.start, state.current, state.previous
+end
+
+-- The part of `count` that weighs with `left` of its window, rounded down.
+local function weighted(count, left, limit)
+  local whole = divide(left, count, 0, limit.window)
+  return whole
+end
+
+-- How long after the start of the next window the weighted `count` has fallen to `most`.
+local function falls_to(most, count, limit)
+  local whole = divide(limit.window, count - most - 1, 0, count)
+  return whole + 1
+end
+
+local function load(hit)
+  local start, current, previous = recall(hit.key, '^counter (%d+) (%d+) (%d+)$')
+  -- What no limit can have left is a foreign value.
+  if start and max(current, previous) > MAX_UNITS then start = nil end
+  return { key = hit.key, start = start, current = current, previous = previous }
+end
+
+local function decide(state, limit, now, cost)
+  local window = limit.window
+  local start, current, previous = rolled(state, limit, now)
+  local elapsed = max(now - start, 0)
+  local estimate = weighted(previous, window - elapsed, limit) + current
+  local available = max(limit.units - estimate, 0)
+
+  local outcome = outcome_of(cost, available, limit.units)
+  local retry_after = 0
+  if outcome == DENIED then
+    local most = limit.units - cost
+    if current <= most then
+      retry_after = falls_to(most - current, previous, limit) - elapsed
+    else
+      retry_after = window - elapsed + falls_to(most, current, limit)
+    end
+  end
+  local taken = outcome == ALLOWED and cost or 0
+  local until_left = 0
+  if current + taken > 0 then
+    until_left = 2 * window - elapsed
+  elseif previous > 0 then
+    until_left = window - elapsed
+  end
+  return {
+    outcome = outcome,
+    current_count = estimate + taken,
+    remaining = available - taken,
+    retry_after = retry_after,
+    reset_after = until_left,
+    ttl = until_left,
+    delay = 0,
+  }
+end
+
+local function commit(state, limit, now, cost, decision)
+  if decision.outcome ~= ALLOWED then return end
+  local start, current, previous = rolled(state, limit, now)
+  remember(state.key, now, decision.reset_after, 'counter %.0f %.0f %.0f',
+    start, current + cost, previous)
+end
+
+local function give_back(state, limit, now, cost, taken)
+  if not state.start then return end
+  local window = limit.window
+  local start, current, previous = rolled(state, limit, now)
+  if taken.at >= start then
+    current = max(current - cost, 0)
+  elseif start - taken.at <= window then
+    previous = max(previous - cost, 0)
+  end
+  if current + previous == 0 then
+    redis.call('DEL', state.key)
+    return
+  end
+  -- As before the first request in it: two windows of silence start with the one before.
+  if current == 0 then start, current, previous = max(start - window, 0), previous, 0 end
+  state = { key = state.key, start = start, current = current, previous = previous }
+  local until_left = decide(state, limit, now, 0).reset_after
+  remember(state.key, now, until_left, 'counter %.0f %.0f %.0f', start, current, previous)
+end
+
+algorithms.sliding_window_counter = {
+  load = load, decide = decide, commit = commit, give_back = give_back,
+}
