@@ -77,8 +77,13 @@ async fn a_state_in_debt_is_at_most_forgiven() {
                 let left = left_before(server, algorithm, now);
                 // As if it were just used up, and no more: the earliest that a unit comes back.
                 let forgiven = match algorithm {
-                    Algorithm::FixedWindow | Algorithm::SlidingWindowLog if seconds < 60 => 0,
-                    Algorithm::SlidingWindowCounter if seconds < 60 => 0,
+                    Algorithm::FixedWindow
+                    | Algorithm::SlidingWindowLog
+                    | Algorithm::SlidingWindowCounter
+                        if seconds < 60 =>
+                    {
+                        0
+                    }
                     _ => (UNITS * seconds / 60).min(UNITS),
                 };
                 let name = algorithm.name();

@@ -1,6 +1,6 @@
 //! Costs that are counted after the fact: reports count whatever is left, as debt above the limit.
 
-use super::common::service::{Service, T0, span};
+use super::common::service::{Service, T0};
 use super::{on_each_algorithm_and_store, retry_after};
 use rlaas::algorithm::{Algorithm, Cost, Decision, Limit};
 use rlaas::clock::{Span, Timestamp};
@@ -211,6 +211,6 @@ async fn a_lower_bound_forgives_and_a_report_above_it_adds_nothing(on: Service) 
     on.limiter.replace_rules(ten(on.algorithm()));
     on.at(1.0);
     assert!(look(&on, "alice", 0).await.remaining < 1);
-    on.at(span(180.0).as_secs_ceil() as f64);
+    on.at(180.0);
     assert_eq!(look(&on, "alice", 0).await.remaining, 10);
 }

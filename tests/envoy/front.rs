@@ -1,11 +1,11 @@
 //! What clients of a real Envoy see that asks a real `rlaas`, by `config/envoy`.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::common::eventually;
 use super::common::process::{Rlaas, signal};
 use super::common::redis::RedisServer;
+use super::common::{TempDir, eventually};
 use super::envoy::Envoy;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,6 +79,57 @@ async fn requests_take_as_much_as_they_say_and_give_back() {
     .await;
     assert_eq!(batch("30").await.status, 200);
     assert_eq!(batch("1").await.status, 429);
+}
+
+/// A budget of 21 an hour, of which each answer takes 10: the fourth request finds it overdrawn.
+async fn three_of_forty_pass(rlaas: &Rlaas) {
+    let Some(envoy) = Envoy::before(rlaas, &[PATIENT]).await else { return };
+    let hour = || SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs() / 3_600;
+    let decided = || rlaas.metric_sum("rlaas_decisions_total", &["rule=\"shop.chat\""]);
+    for user in ["alice", "bob"] {
+        let (began, mut statuses) = (hour(), Vec::new());
+        for _ in 0..40 {
+            let before = decided().await;
+            let status = envoy.get("/chat", &[("x-user", user)]).await.status;
+            statuses.push(status);
+            // Envoy charges when the answer is complete, and waits for nothing.
+            eventually("the answer is charged", PATIENCE, async || {
+                status != 200 || decided().await >= before + 2
+            })
+            .await;
+        }
+        // A budget of a new hour is whole: try again with another one.
+        if began == hour() {
+            assert_eq!(statuses[..3], [200; 3], "{statuses:?}");
+            assert_eq!(statuses[3..], [429; 37], "{statuses:?}");
+            assert_eq!(envoy.counter("cluster.backend.ratelimit.error").await, 0);
+            return;
+        }
+    }
+    panic!("two hours ended within two tries");
+}
+
+#[tokio::test]
+async fn a_budget_that_answers_are_charged_to_runs_dry() {
+    three_of_forty_pass(&rlaas(&[])).await;
+    three_of_forty_pass(&rlaas_on(&RedisServer::start(), &[])).await;
+}
+
+/// `count-refused: true` counts everything in fixed windows, with no word about it in the rules.
+#[tokio::test]
+async fn a_budget_runs_dry_where_all_is_counted() {
+    let dir = TempDir::new();
+    let rules = std::fs::read_to_string("config/envoy/rules.yaml").expect("rules");
+    let rules: String =
+        rules.lines().filter(|line| !line.contains("post_paid")).collect::<Vec<_>>().join("\n");
+    let rules = dir.write("rules.yaml", &rules);
+    let settings = format!("envoy: {{ files: [{}], count-refused: true }}\n", rules.display());
+    let settings = dir.write("rlaas.yaml", &settings);
+    three_of_forty_pass(&Rlaas::start_from(&settings, &[])).await;
+    let redis = RedisServer::start();
+    let url = format!("store.redis.url={}", redis.url());
+    let on_redis = Rlaas::start_from(&settings, &["store.backend=redis", &url]);
+    three_of_forty_pass(&on_redis).await;
 }
 
 #[tokio::test]
