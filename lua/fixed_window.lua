@@ -45,7 +45,7 @@ end
 
 local function decide(state, limit, now, cost)
   local window = limit.window
-  local available = left_of(limit, limit.units, state.count)
+  local available = max(limit.units - state.count, limit.least)
   local until_end = window - now % window
 
   local outcome = outcome_of(cost, available, limit.units)
@@ -79,7 +79,7 @@ local function commit(state, limit, now, cost, decision)
 end
 
 local function charge(state, limit, now, cost)
-  local room = max(limit.units + limit.debt - state.count, 0)
+  local room = max(limit.units - limit.least - state.count, 0)
   local counted = min(cost, room)
   add(state, limit, now, counted)
   local live = state.live or counted > 0
@@ -103,7 +103,7 @@ end
 
 local function give_back(state, limit, now, cost)
   if not state.live then return end
-  local count = min(state.count, limit.units + limit.debt) - cost
+  local count = min(state.count, limit.units - limit.least) - cost
   if count <= 0 then
     redis.call('DEL', state.key)
     return

@@ -14,12 +14,12 @@ local function at_this_rate(state, limit)
   local ahead = max(state.tat - state.at, 0)
   if state.units == limit.units and state.window == limit.window then return ahead, state.part end
   local whole, rest = divide(ahead, state.units, state.part, state.window)
-  return intervals(limit, min(whole + (rest > 0 and 1 or 0), most_in_use(limit)))
+  return intervals(limit, min(whole + (rest > 0 and 1 or 0), limit.most_in_use))
 end
 
 -- How far a tat may be ahead: by all that can be in use.
 local function at_most(limit, ahead, part)
-  local most, most_part = intervals(limit, most_in_use(limit))
+  local most, most_part = intervals(limit, limit.most_in_use)
   if ahead > most or ahead == most and part > most_part then return most, most_part end
   return ahead, part
 end
@@ -61,7 +61,7 @@ local function decide(state, limit, now, cost)
   local ahead, part = ahead_of(state, limit, now)
   local whole, rest = units_in(limit, ahead, part)
   local in_use = whole + (rest > 0 and 1 or 0)
-  local available = left_of(limit, limit.burst, in_use)
+  local available = max(limit.burst - in_use, limit.least)
 
   local outcome = outcome_of(cost, available, limit.burst)
   local retry_after = 0
@@ -98,7 +98,7 @@ end
 
 local function charge(state, limit, now, cost)
   local ahead, part, at = ahead_of(state, limit, now)
-  ahead, part = later(ahead, part, limit, min(cost, most_in_use(limit)))
+  ahead, part = later(ahead, part, limit, min(cost, limit.most_in_use))
   ahead, part = at_most(limit, ahead, part)
   save(state, limit, ahead, part, at)
   return {

@@ -12,7 +12,7 @@ local function leaked(state, limit, now)
   local part = min(state.part, limit.window - 1)
   local gone
   gone, part = units_in(limit, elapsed, part)
-  local level = max(min(state.level, most_in_use(limit)) - gone, 0)
+  local level = max(min(state.level, limit.most_in_use) - gone, 0)
   if level == 0 then part = 0 end
   return level, part, max(state.at, now)
 end
@@ -24,7 +24,7 @@ end
 
 local function decide(state, limit, now, cost)
   local level, part = leaked(state, limit, now)
-  local room = left_of(limit, limit.burst, level)
+  local room = max(limit.burst - level, limit.least)
 
   local outcome = outcome_of(cost, room, limit.burst)
   local retry_after = outcome == DENIED and time_for(limit, cost - room, part) or 0
@@ -50,7 +50,7 @@ end
 local function charge(state, limit, now, cost)
   local level, part, at = leaked(state, limit, now)
   level = level + cost
-  if level > most_in_use(limit) then level, part = most_in_use(limit), 0 end
+  if level > limit.most_in_use then level, part = limit.most_in_use, 0 end
   remember(state.key, now, time_for(limit, level, part), 'leaky %.0f %.0f %.0f', level, part, at)
   return { key = state.key, level = level, part = part, at = at }
 end

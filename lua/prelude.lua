@@ -1,6 +1,7 @@
 -- What every script starts with: the clock and integers.
 --
--- A script is this file, then the algorithms that it needs, then check.lua. Lua numbers are
+-- A script is this file, then the algorithms that it needs, then coupled.lua unless each request is
+-- one plain hit, then check.lua: each call makes all functions of its script. Lua numbers are
 -- doubles: every number here is a whole number below 2^53.
 
 local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
@@ -18,6 +19,17 @@ local MAX_UNITS, MAX_WINDOW = 1000000000, 31622400000000
 
 -- Outcomes of a decision.
 local ALLOWED, DENIED, IMPOSSIBLE = 0, 1, 2
+
+-- Actions of a hit. A look, 0, takes nothing.
+local TAKE, REPORT = 1, 2
+
+-- The request at hand: how its hits depend on each other, and they. A hit is its own limit:
+-- `units` per `window`, `burst`, `most_in_use` of a burst with its debt, and `least`, what is left in
+-- the deepest debt.
+local coupling, hits, count = nil, {}, 0
+
+-- Answers requests that are more than one plain hit; in coupled.lua.
+local answer_coupled
 
 -- The server's clock: microseconds since the Unix epoch.
 local function clock()
@@ -82,19 +94,9 @@ local function time_for(limit, units, part)
   return whole + ceil((rest - part) / limit.units)
 end
 
--- The most units that can be in use of a burst: all of it, and the debt.
-local function most_in_use(limit)
-  return limit.burst + limit.debt
-end
-
--- What is left of `whole` with `used` units in use: below 0 by the debt, never more.
-local function left_of(limit, whole, used)
-  return max(whole - used, -limit.debt)
-end
-
 -- The time from the deepest debt to a whole burst.
 local function fill_time(limit)
-  return time_for(limit, most_in_use(limit), 0)
+  return time_for(limit, limit.most_in_use, 0)
 end
 
 -- Is a state of `at` from a clock that has jumped back since? It counts as none then.

@@ -38,7 +38,7 @@ local function decide(state, limit, now, cost)
   local start, current, previous = rolled(state, limit, now)
   local elapsed = max(now - start, 0)
   local estimate = weighted(previous, window - elapsed, limit) + current
-  local available = left_of(limit, limit.units, estimate)
+  local available = max(limit.units - estimate, limit.least)
 
   local outcome = outcome_of(cost, available, limit.units)
   local retry_after = 0
@@ -79,7 +79,7 @@ local function charge(state, limit, now, cost)
   local window = limit.window
   local start, current, previous = rolled(state, limit, now)
   local estimate = weighted(previous, window - max(now - start, 0), limit) + current
-  local room = max(limit.units + limit.debt - estimate, 0)
+  local room = max(limit.units - limit.least - estimate, 0)
   local counted = min(cost, room, max(MAX_UNITS - current, 0))
   if counted == 0 then return state end
   current = current + counted

@@ -15,7 +15,7 @@ local function refilled(state, limit, now)
   local part = min(state.part, limit.window - 1)
   local gained
   gained, part = units_in(limit, elapsed, part)
-  local tokens = max(state.tokens, -limit.debt) + gained
+  local tokens = max(state.tokens, limit.least) + gained
   if tokens >= limit.burst then tokens, part = limit.burst, 0 end
   return tokens, part, max(state.at, now)
 end
@@ -23,7 +23,7 @@ end
 local function load(hit)
   local tokens, part, at = recall(hit.key, '^token (%d+) (%d+) (%d+)$')
   local state = { key = hit.key, tokens = tokens, part = part, at = at }
-  if hit.max_debt < 0 then return state end
+  if hit.keys == 1 then return state end
   state.debt_key = KEYS[hit.first_key + 1]
   local owed, owed_part, owed_at = recall(state.debt_key, '^debt (%d+) (%d+) (%d+)$')
   if tokens == 0 and owed_part == part and owed_at == at then state.tokens = -owed end
@@ -69,7 +69,7 @@ end
 local function charge(state, limit, now, cost)
   local tokens, part, at = refilled(state, limit, now)
   tokens = tokens - cost
-  if tokens + limit.debt < 0 then tokens, part = 0 - limit.debt, 0 end
+  if tokens < limit.least then tokens, part = limit.least, 0 end
   save(state, limit, now, tokens, part, at)
   return { key = state.key, debt_key = state.debt_key, tokens = tokens, part = part, at = at }
 end

@@ -56,6 +56,8 @@ pub(super) struct Question {
     held: SmallVec<[(Span, Timestamp); 2]>,
     /// The only algorithm of all hits, if there is but one.
     algorithm: Option<Algorithm>,
+    /// One hit that takes or looks, of a limit that keeps no debt?
+    is_plain: bool,
     work: u64,
 }
 
@@ -85,6 +87,8 @@ impl Question {
                 }
             }
         }
+        question.is_plain = matches!(purpose, Purpose::Check(Coupling::AllOrNothing))
+            && matches!(hits, [hit] if is_plain(hit));
         question.algorithm = hits
             .first()
             .map(|hit| hit.algorithm)
@@ -104,6 +108,11 @@ impl Question {
     /// The only algorithm of all hits, if there is but one.
     pub(super) fn algorithm(&self) -> Option<Algorithm> {
         self.algorithm
+    }
+
+    /// Returns `true` if `lua/check.lua` can answer it without `lua/coupled.lua`.
+    pub(super) fn is_plain(&self) -> bool {
+        self.is_plain
     }
 
     /// What it asks of Redis, in decisions of the usual kind: a log writes an entry for each unit.
@@ -244,6 +253,11 @@ const fn action(action: Action) -> u64 {
         Action::Take(_) => 1,
         Action::Report(_) => 2,
     }
+}
+
+/// As `lua/check.lua` decides it.
+const fn is_plain(hit: &Hit<'_>) -> bool {
+    !matches!(hit.action, Action::Report(_)) && hit.limit.max_debt().is_none()
 }
 
 /// A token bucket keeps its debt under a key of its own; see `lua/token_bucket.lua`.

@@ -1,4 +1,5 @@
-//! The Lua scripts: one for each algorithm alone, one with all of them.
+//! The Lua scripts. A call makes all functions of its script, so the shortest that serves is sent: for
+//! plain hits of one algorithm, for anything of one algorithm, or for everything.
 
 use deadpool_redis::redis;
 
@@ -6,12 +7,15 @@ use super::question::Question;
 use crate::algorithm::Algorithm;
 
 const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
+const COUPLED: &str = include_str!("../../../lua/coupled.lua");
 const CHECK: &str = include_str!("../../../lua/check.lua");
 
 /// Every script that this store sends.
 #[derive(Debug)]
 pub(super) struct Scripts {
-    /// In the order of [`Algorithm::ALL`]. Short scripts are quick: each call makes its functions.
+    /// For requests of one hit that takes or looks, in the order of [`Algorithm::ALL`].
+    plain: Vec<Script>,
+    /// For all requests of one algorithm, in the same order.
     single: Vec<Script>,
     joined: Script,
 }
@@ -26,8 +30,9 @@ pub(super) struct Script {
 impl Scripts {
     pub(super) fn new() -> Self {
         Self {
-            single: Algorithm::ALL.iter().map(|algorithm| Script::of(&[*algorithm])).collect(),
-            joined: Script::of(Algorithm::ALL),
+            plain: Algorithm::ALL.iter().map(|one| Script::of(&[*one], "")).collect(),
+            single: Algorithm::ALL.iter().map(|one| Script::of(&[*one], COUPLED)).collect(),
+            joined: Script::of(Algorithm::ALL, COUPLED),
         }
     }
 
@@ -36,7 +41,8 @@ impl Scripts {
         let algorithm = questions.first().and_then(Question::algorithm);
         match algorithm {
             Some(one) if questions.iter().all(|other| other.algorithm() == Some(one)) => {
-                &self.single[one as usize]
+                let is_plain = questions.iter().all(Question::is_plain);
+                &(if is_plain { &self.plain } else { &self.single })[one as usize]
             }
             _ => &self.joined,
         }
@@ -44,7 +50,7 @@ impl Scripts {
 }
 
 impl Script {
-    fn of(algorithms: &[Algorithm]) -> Self {
+    fn of(algorithms: &[Algorithm], coupled: &str) -> Self {
         let mut text = String::from(PRELUDE);
         for algorithm in algorithms {
             // A scope of its own: the twins share the names of their functions.
@@ -52,6 +58,7 @@ impl Script {
             text.push_str(algorithm.lua());
             text.push_str("\nend\n");
         }
+        text.push_str(coupled);
         text.push_str(CHECK);
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Self { text, hash }
