@@ -82,3 +82,36 @@ pub(super) fn http(error: &CheckError) -> StatusCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::LimitError;
+    use crate::telemetry::labels::FIELDS;
+
+    #[test]
+    fn metrics_know_every_field() {
+        let requests = [
+            InvalidRequest::UserId,
+            InvalidRequest::Resource,
+            InvalidRequest::Attributes,
+            InvalidRequest::AttributeName,
+            InvalidRequest::AttributeValue,
+            InvalidRequest::Cost,
+        ];
+        let index = 0;
+        let descriptors = [
+            InvalidDescriptor::Domain,
+            InvalidDescriptor::Descriptors,
+            InvalidDescriptor::Entries { index },
+            InvalidDescriptor::Hits { index },
+            InvalidDescriptor::Unit { index },
+            InvalidDescriptor::Limit { index, error: LimitError::Units },
+            InvalidDescriptor::NegativeHits { index },
+        ];
+        let requests = requests.into_iter().map(InvalidRequest::field);
+        for field in requests.chain(descriptors.into_iter().map(InvalidDescriptor::field)) {
+            assert!(FIELDS.contains(&field), "{field}");
+        }
+    }
+}

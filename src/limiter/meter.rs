@@ -4,14 +4,19 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::{RuleDecision, Source};
-use crate::rules::Mode;
+use super::taking::policy;
+use super::{DenyCache, RuleDecision, Source};
+use crate::algorithm::Algorithm;
+use crate::rules::{Mode, OnStoreFailure, Rule, RuleSet};
 use crate::telemetry::metrics::{DecisionLabels, Metrics};
 use crate::telemetry::sharded::ShardedCounter;
 
 /// Most labels that tell values of requests, and the longest: metrics stay bounded whatever is sent.
 const MOST_DETAILED: usize = 1_000;
 const LONGEST_DETAILED: usize = 256;
+
+/// Most rules whose series exist from the start; those of others appear with their first event.
+const MAX_DECLARED: usize = 1_000;
 
 /// The counters of labels that tell values of requests, for as long as this process lives.
 #[derive(Debug, Default)]
@@ -41,19 +46,19 @@ enum Outcome {
     ShadowDenied,
 }
 
-/// The counters of one rule for what the store decides. They appear with their first decision.
+/// The counters of one rule for what the store decides. They are looked up with their first decision.
 #[derive(Debug, Default)]
 pub(super) struct Meter([OnceLock<ShardedCounter>; 3]);
 
 impl Meter {
     /// Counts a decision of this rule.
     pub(super) fn count(&self, decided: &RuleDecision, metrics: &Metrics) {
-        let outcome = match (decided.mode, decided.decision.is_allowed()) {
-            (_, true) => Outcome::Allowed,
-            (Mode::Enforced | Mode::Quota, false) => Outcome::Denied,
-            (Mode::Shadow, false) => Outcome::ShadowDenied,
+        let outcome = Outcome::of(decided.mode, decided.decision.is_allowed());
+        let (rule, algorithm) = (&decided.rule, decided.algorithm);
+        let counter = || {
+            let labels = labels(rule, algorithm, outcome, decided.source);
+            metrics.decisions.get_or_create_owned(&labels)
         };
-        let counter = || metrics.decisions.get_or_create_owned(&labels(decided, outcome));
         match decided.source {
             Source::Store => self.0[outcome as usize].get_or_init(counter).inc(),
             _ => counter().inc(),
@@ -61,23 +66,71 @@ impl Meter {
     }
 }
 
-fn labels(decided: &RuleDecision, outcome: Outcome) -> DecisionLabels {
+impl Outcome {
+    fn of(mode: Mode, is_allowed: bool) -> Self {
+        match (mode, is_allowed) {
+            (_, true) => Self::Allowed,
+            (Mode::Enforced | Mode::Quota, false) => Self::Denied,
+            (Mode::Shadow, false) => Self::ShadowDenied,
+        }
+    }
+}
+
+/// Creates the series of the default rule and of the first others by name, at 0.
+pub(super) fn declare(rules: &RuleSet, deny_cache: Option<&DenyCache>, metrics: &Metrics) {
+    let default = rules.default_rule();
+    let mut others: Vec<&Rule> = rules.iter().skip(1).chain(rules.descriptors().every()).collect();
+    others.sort_by(|one, other| one.name.cmp(&other.name));
+    for rule in std::iter::once(default).chain(others).take(MAX_DECLARED) {
+        declare_rule(rule, deny_cache, metrics);
+    }
+}
+
+/// Creates the series that the mode and the policies of a rule can lead to.
+fn declare_rule(rule: &Rule, deny_cache: Option<&DenyCache>, metrics: &Metrics) {
+    let [allowed, denied] = [true, false].map(|is_allowed| Outcome::of(rule.mode, is_allowed));
+    let declare = |outcome, source| {
+        metrics.declare_decisions(&labels(&rule.name, rule.algorithm, outcome, source));
+    };
+    declare(allowed, Source::Store);
+    declare(denied, Source::Store);
+    if deny_cache.is_some() && rule.mode == Mode::Enforced {
+        declare(denied, Source::DenyCache);
+    }
+    for policy in [false, true].map(|is_tripped| policy(rule, is_tripped)) {
+        match policy {
+            OnStoreFailure::Error => continue,
+            OnStoreFailure::Allow => {
+                metrics.declare_fail_open(&rule.name);
+                declare(allowed, Source::FailOpen);
+            }
+            OnStoreFailure::Deny => declare(denied, Source::FailClosed),
+            OnStoreFailure::Local(_) => {
+                declare(allowed, Source::LocalFallback);
+                declare(denied, Source::LocalFallback);
+            }
+        }
+        metrics.declare_degraded(&rule.name, policy.name());
+    }
+}
+
+fn labels(rule: &str, algorithm: Algorithm, outcome: Outcome, source: Source) -> DecisionLabels {
     DecisionLabels {
-        rule: decided.rule.to_string(),
-        algorithm: decided.algorithm.name(),
+        rule: rule.to_owned(),
+        algorithm: algorithm.name(),
         outcome: match outcome {
             Outcome::Allowed => "allowed",
             Outcome::Denied => "denied",
             Outcome::ShadowDenied => "shadow_denied",
         },
-        source: decided.source.name(),
+        source: source.name(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{OnStoreFailure, Share};
+    use crate::rules::Share;
     use crate::telemetry::labels::{POLICIES, SOURCES};
 
     #[test]

@@ -27,10 +27,10 @@ use self::degradation::Degradation;
 use self::meter::{DetailedMeters, Meter};
 use self::taking::{RuleHit, Settled, Taking};
 use self::verdict::uncounted;
-use crate::algorithm::{Algorithm, Cost, Decision, Outcome};
+use crate::algorithm::{Cost, Decision, Outcome};
 use crate::clock::{Clock, Deadline};
 use crate::rules::descriptors::InvalidDescriptor;
-use crate::rules::{Grant, Match, Mode, OnStoreFailure, OwnedRequest, Request, RuleSet};
+use crate::rules::{Grant, Match, Mode, OnStoreFailure, OwnedRequest, Request, Rule, RuleSet};
 use crate::store::{Action, Coupling, Hit, MemorySettings, MemoryStore, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 
@@ -94,7 +94,7 @@ impl Limiter {
         metrics.config_revision.set(1);
         let settings = MemorySettings::default();
         let fallback = MemoryStore::new(settings, Clock::default(), &metrics);
-        Self {
+        let limiter = Self {
             snapshot: ArcSwap::from_pointee(Snapshot::new(rules, 1)),
             changes: watch::Sender::new(()),
             store,
@@ -103,13 +103,17 @@ impl Limiter {
             degradation: Degradation::new(),
             detailed_meters: DetailedMeters::default(),
             metrics,
-        }
+        };
+        limiter.declare_rules();
+        limiter
     }
 
     /// Answers denials that still hold without the store.
     #[must_use]
     pub fn with_deny_cache(self, cache: DenyCache) -> Self {
-        Self { deny_cache: Some(cache), ..self }
+        let limiter = Self { deny_cache: Some(cache), ..self };
+        limiter.declare_rules();
+        limiter
     }
 
     /// Decides one request by every rule that it meets, in one atomic step, and takes its cost if
@@ -169,6 +173,7 @@ impl Limiter {
         let revision = before.revision + 1;
         self.snapshot.store(Arc::new(Snapshot::new(rules, revision)));
         self.forget_rules_of(&before.rules);
+        self.declare_rules();
         self.metrics.config_revision.set(revision.cast_signed());
         self.changes.send_replace(());
         revision
@@ -203,13 +208,17 @@ impl Limiter {
         tokio::join!(self.store.tend(threads), self.fallback.tend(&[]));
     }
 
+    /// Creates the series of the rules in force.
+    fn declare_rules(&self) {
+        meter::declare(&self.snapshot.load().rules, self.deny_cache.as_ref(), &self.metrics);
+    }
+
     /// Forgets what was counted of rules that are no longer in force.
     fn forget_rules_of(&self, before: &RuleSet) {
         let snapshot = self.snapshot();
-        let in_force: HashSet<(&str, Algorithm)> =
-            snapshot.rules.iter().map(|rule| (&*rule.name, rule.algorithm)).collect();
-        for rule in before.iter().filter(|rule| !in_force.contains(&(&*rule.name, rule.algorithm)))
-        {
+        let identity = |rule: &Rule| (Arc::clone(&rule.name), rule.algorithm);
+        let in_force: HashSet<_> = every_rule(&snapshot.rules).map(identity).collect();
+        for rule in every_rule(before).filter(|rule| !in_force.contains(&identity(rule))) {
             self.metrics.forget_rule(&rule.name, rule.algorithm.name());
         }
     }
@@ -301,6 +310,11 @@ impl Limiter {
         let taking = Taking { limiter: self, hits: &hits, coupling, is_banned, revision, deadline };
         Ok(assemble(matches, &taking.run().await?))
     }
+}
+
+/// Every rule that may be counted under its name.
+fn every_rule(rules: &RuleSet) -> impl Iterator<Item = &Rule> {
+    rules.iter().chain(rules.descriptors().every())
 }
 
 type Decided = SmallVec<[RuleDecision; 1]>;

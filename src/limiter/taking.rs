@@ -273,7 +273,7 @@ impl Taken<'_> {
 }
 
 /// What the policy of a rule comes to.
-fn policy(rule: &Rule, tripped: bool) -> OnStoreFailure {
+pub(super) fn policy(rule: &Rule, tripped: bool) -> OnStoreFailure {
     match rule.on_store_failure {
         _ if tripped && rule.breaker_opens => OnStoreFailure::Allow,
         // A shadow stops nobody.

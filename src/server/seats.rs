@@ -125,6 +125,13 @@ fn host(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::labels::CONNECTION_REFUSALS;
+
+    #[test]
+    fn metrics_know_every_reason() {
+        let refusals = [Refusal::Full, Refusal::AddressFull, Refusal::Silent];
+        assert_eq!(refusals.map(Refusal::reason), CONNECTION_REFUSALS);
+    }
 
     #[test]
     fn a_seat_is_free_again_when_it_is_left() {

@@ -39,6 +39,29 @@ pub const REFUSALS: [&str; 12] = [
     "refused",
 ];
 
+/// Fields and parts of requests that can be rejected as invalid.
+pub const FIELDS: [&str; 11] = [
+    "user_id",
+    "resource",
+    "attributes",
+    "cost",
+    "dry_run",
+    "requests",
+    "body",
+    "domain",
+    "descriptors",
+    "hits_addend",
+    "limit",
+];
+/// Why a call is refused.
+pub const AUTH_REFUSALS: [&str; 2] = ["unauthenticated", "forbidden"];
+/// Why a connection is not served.
+pub const CONNECTION_REFUSALS: [&str; 3] = ["full", "address_full", "silent"];
+/// APIs that have listeners of their own.
+pub const LISTENERS: [&str; 2] = ["grpc", "http"];
+/// APIs whose decisions are timed.
+pub const APIS: [&str; 3] = ["grpc", "http", "envoy"];
+
 /// Labels of a decision.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct DecisionLabels {

@@ -77,7 +77,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers every metric, all at zero.
+    /// Registers every metric, all at 0, with every series whose labels the code knows.
     pub fn new() -> Self {
         let mut registry = Registry::default();
         let r = &mut registry;
@@ -173,10 +173,7 @@ impl Metrics {
             Info::new([("version", env!("CARGO_PKG_VERSION"))]),
         );
         registry.register_collector(Box::new(Process));
-        // A series that begins with its first failure shows no rise to who looks for one.
-        for kind in KINDS.iter().chain(&REFUSALS) {
-            drop(metrics.store_errors.get_or_create(&KindLabels { kind }));
-        }
+        metrics.declare();
         // Nothing has been refused yet, and nothing ever is where there are none.
         metrics.tls_last_reload_successful.set(1);
         Self { registry, ..metrics }

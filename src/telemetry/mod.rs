@@ -5,6 +5,7 @@ pub mod labels;
 pub mod log;
 pub mod metrics;
 mod process;
+mod series;
 pub mod sharded;
 pub mod traces;
 

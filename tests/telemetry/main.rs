@@ -6,4 +6,5 @@ mod common;
 mod dashboard;
 mod metrics;
 mod queries;
+mod series;
 mod traces;

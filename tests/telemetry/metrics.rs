@@ -54,6 +54,8 @@ async fn every_metric_has_its_documented_name_and_labels() {
         "rate_limiter_fail_open_total{rule}",
         "rlaas_degraded_total{rule,policy,kind}",
         "rlaas_rejected_total{reason}",
+        "rlaas_refused_total{reason}",
+        "rlaas_refused_connections_total{reason}",
         "rlaas_shed_total{}",
         "rlaas_open_connections{api}",
         "rlaas_connections_total{api}",
@@ -88,10 +90,7 @@ fn assert_listed(text: &str) {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let mut exposed: BTreeSet<(&str, &str)> =
         types.filter(|(name, _)| !name.starts_with("process_")).collect();
-    // Where everybody may call everything nobody is refused, nor where there is room;
-    // and without TLS nothing ends.
-    exposed.insert(("rlaas_refused_total", "counter"));
-    exposed.insert(("rlaas_refused_connections_total", "counter"));
+    // Without TLS nothing ends.
     exposed.insert(("rlaas_tls_certificate_expiry_timestamp_seconds", "gauge"));
     let row = |line: &'static str| {
         let mut cells = line.strip_prefix("| `")?.split(" | ");
@@ -160,12 +159,14 @@ async fn a_rule_that_is_gone_takes_its_series_along() {
     service.check("alice").await;
     assert_eq!([count("goes"), count("stays")], [2, 2]);
     service.limiter.replace_rules(named(&["stays", "comes"]));
-    assert_eq!([count("goes"), count("stays")], [0, 2]);
+    assert_eq!([count("goes"), count("stays"), count("comes")], [0, 2, 2]);
     service.check("alice").await;
-    assert_eq!([count("goes"), count("stays"), count("comes")], [0, 2, 1]);
+    assert_eq!([count("goes"), count("stays"), count("comes")], [0, 2, 2]);
     // The same rule by another algorithm is another series.
     service.limiter.replace_rules(rules(Algorithm::FixedWindow, 5, Span::from_secs(60)));
-    assert_eq!([count("stays"), count("comes"), count("default")], [0, 0, 0]);
+    assert_eq!([count("stays"), count("comes"), count("default")], [0, 0, 2]);
+    let text = service.metrics.render(Exposition::Text);
+    assert!(!text.contains("{rule=\"default\",algorithm=\"gcra\""), "{text}");
 }
 
 #[tokio::test]

@@ -119,12 +119,15 @@ async fn every_query_has_an_answer_under_load_and_through_an_outage() {
         let seen = async || prometheus.query(query).await.is_ok_and(|all| all.contains(&wanted));
         eventually(&what, PATIENCE, seen).await;
     };
-    sees("count(rlaas_decisions_total{rule=\"open\",outcome=\"denied\",source=\"store\"})", 1.0)
-        .await;
+    sees(
+        "count(rlaas_decisions_total{rule=\"open\",outcome=\"denied\",source=\"store\"} > 0)",
+        1.0,
+    )
+    .await;
     redis.kill();
     sees("rlaas_breaker_state", 2.0).await;
     sees("ALERTS{alertname=\"RlaasBreakerOpen\",alertstate=\"pending\"}", 1.0).await;
-    sees("count(count by (policy) (rlaas_degraded_total))", 3.0).await;
+    sees("count(count by (policy) (rlaas_degraded_total > 0))", 3.0).await;
     redis.restart();
     sees("rlaas_breaker_state", 0.0).await;
     dir.write("rlaas.yaml", &RULES.replace("limit: 5", "limit: 6"));

@@ -131,6 +131,12 @@ impl Descriptors {
         self.entries[..self.in_trees].iter().map(|entry| &entry.of.rule)
     }
 
+    /// Every rule, those of [`Descriptors::iter`] first, then one for each domain: it stands for
+    /// limits that requests bring along.
+    pub fn every(&self) -> impl Iterator<Item = &Rule> {
+        self.entries.iter().map(|entry| &entry.of.rule)
+    }
+
     /// How many rules there are: those in trees, and one for each domain.
     pub fn count(&self) -> usize {
         self.entries.len()

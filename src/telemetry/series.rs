@@ -1,0 +1,53 @@
+//! Series that exist before their first event.
+//!
+//! A series that appears with its first event begins at 1: `rate()` and `increase()` of Prometheus
+//! see no rise in it, and an alert misses what happens once. So a series whose labels are known is
+//! created at 0.
+
+use super::labels::{APIS, AUTH_REFUSALS, CONNECTION_REFUSALS, FIELDS, KINDS, LISTENERS, REFUSALS};
+use super::metrics::{
+    ApiLabels, DecisionLabels, DegradedLabels, KindLabels, Metrics, ReasonLabels, RuleLabels,
+};
+
+impl Metrics {
+    /// Creates the series whose labels the code knows.
+    pub(super) fn declare(&self) {
+        for kind in KINDS.iter().chain(&REFUSALS) {
+            drop(self.store_errors.get_or_create(&KindLabels { kind }));
+        }
+        for reason in FIELDS {
+            drop(self.rejected.get_or_create(&ReasonLabels { reason }));
+        }
+        for reason in AUTH_REFUSALS {
+            drop(self.refused.get_or_create(&ReasonLabels { reason }));
+        }
+        for reason in CONNECTION_REFUSALS {
+            drop(self.refused_connections.get_or_create(&ReasonLabels { reason }));
+        }
+        for api in LISTENERS {
+            drop(self.connections.get_or_create(&ApiLabels { api }));
+            drop(self.open_connections.get_or_create(&ApiLabels { api }));
+        }
+        for api in APIS {
+            drop(self.check_duration.get_or_create(&ApiLabels { api }));
+        }
+    }
+
+    /// Creates the series of decisions with these labels.
+    pub fn declare_decisions(&self, labels: &DecisionLabels) {
+        drop(self.decisions.get_or_create(labels));
+    }
+
+    /// Creates the series of requests that pass by a rule while the store does not answer.
+    pub fn declare_fail_open(&self, rule: &str) {
+        drop(self.fail_open.get_or_create(&RuleLabels { rule: rule.to_owned() }));
+    }
+
+    /// Creates the series of decisions by a policy of a rule, one for each kind of failure.
+    pub fn declare_degraded(&self, rule: &str, policy: &'static str) {
+        for kind in KINDS.iter().chain(&REFUSALS) {
+            let labels = DegradedLabels { rule: rule.to_owned(), policy, kind };
+            drop(self.degraded.get_or_create(&labels));
+        }
+    }
+}
