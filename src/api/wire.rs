@@ -25,9 +25,13 @@ pub(super) mod service {
     pub(in crate::api) use rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 }
 
-/// Wire type of texts and messages, and the bit of a varint's byte that says that more follow.
+/// Wire types: of numbers, and of texts and messages.
+const VARINT: u8 = 0;
 const LENGTH_DELIMITED: u8 = 2;
+/// The bit of a varint's byte that says that more follow.
 const CONTINUED: u8 = 1 << 7;
+/// The highest number of a field whose tag is one byte.
+const MAX_FIELD: u8 = 15;
 
 /// Most bytes of the numbers of a message: eight of a tag and up to ten bytes, and three durations of
 /// a tag, a length, seconds and nanoseconds.
@@ -62,15 +66,15 @@ impl Written {
 
     /// Adds a result to a `CheckBatchResponse`.
     pub(super) fn add(&mut self, result: Result<&Verdict, &Status>) {
-        self.message(1, |written| written.push_result(result));
+        self.message::<1>(|written| written.push_result(result));
     }
 
     fn push_result(&mut self, result: Result<&Verdict, &Status>) {
         match result {
-            Ok(verdict) => self.message(1, |written| written.push_response(verdict)),
-            Err(status) => self.message(2, |written| {
-                written.number(1, i32::from(status.code()).cast_unsigned().into());
-                written.text(2, status.message());
+            Ok(verdict) => self.message::<1>(|written| written.push_response(verdict)),
+            Err(status) => self.message::<2>(|written| {
+                written.number::<1>(i32::from(status.code()).cast_unsigned().into());
+                written.text::<2>(status.message());
             }),
         }
     }
@@ -80,41 +84,41 @@ impl Written {
         let deciding = verdict.deciding();
         let facts = Facts::of(deciding);
         self.numbers(|numbers| {
-            numbers.number(1, verdict.is_allowed().into());
+            numbers.number::<1>(verdict.is_allowed().into());
             numbers.counts::<2>(&facts);
         });
-        self.text(8, facts.rule);
+        self.text::<8>(facts.rule);
         self.numbers(|numbers| {
-            numbers.number(9, enumerator(facts.algorithm));
-            numbers.number(10, enumerator(facts.source));
-            numbers.duration(11, facts.delay);
+            numbers.number::<9>(enumerator(facts.algorithm));
+            numbers.number::<10>(enumerator(facts.source));
+            numbers.duration::<11>(facts.delay);
         });
         for decided in &verdict.decisions {
             if std::ptr::eq(decided, deciding) {
-                self.message(12, |written| written.push_decision(&facts));
+                self.message::<12>(|written| written.push_decision(&facts));
             } else {
-                self.message(12, |written| written.push_decision(&Facts::of(decided)));
+                self.message::<12>(|written| written.push_decision(&Facts::of(decided)));
             }
         }
-        self.number(13, enumerator(facts.reason));
+        self.number::<13>(enumerator(facts.reason));
     }
 
     /// The fields of `RuleDecision`.
     fn push_decision(&mut self, facts: &Facts<'_>) {
-        self.text(1, facts.rule);
+        self.text::<1>(facts.rule);
         self.numbers(|numbers| {
-            numbers.number(2, enumerator(facts.algorithm));
-            numbers.number(3, facts.allowed.into());
+            numbers.number::<2>(enumerator(facts.algorithm));
+            numbers.number::<3>(facts.allowed.into());
             numbers.counts::<4>(facts);
-            numbers.duration(10, facts.delay);
-            numbers.number(11, enumerator(facts.reason));
-            numbers.number(12, facts.shadow.into());
+            numbers.duration::<10>(facts.delay);
+            numbers.number::<11>(enumerator(facts.reason));
+            numbers.number::<12>(facts.shadow.into());
         });
     }
 
-    fn number(&mut self, field: u8, value: u64) {
+    fn number<const FIELD: u8>(&mut self, value: u64) {
         if value != 0 {
-            self.numbers(|numbers| numbers.number(field, value));
+            self.numbers(|numbers| numbers.number::<FIELD>(value));
         }
     }
 
@@ -131,11 +135,11 @@ impl Written {
         self.0.truncate(start + len);
     }
 
-    fn text(&mut self, field: u8, text: &str) {
+    fn text<const FIELD: u8>(&mut self, text: &str) {
         if text.is_empty() {
             return;
         }
-        let tag = field << 3 | LENGTH_DELIMITED;
+        let tag = const { tag(FIELD, LENGTH_DELIMITED) };
         match u8::try_from(text.len()) {
             Ok(length) if length < CONTINUED => self.0.extend_from_slice(&[tag, length]),
             _ => self.numbers(|numbers| {
@@ -148,8 +152,8 @@ impl Written {
 
     /// A message within this one. Its length stands before it and is known after it: most are short
     /// and have the one byte that is kept for it, others are moved on.
-    fn message(&mut self, field: u8, write: impl FnOnce(&mut Self)) {
-        self.0.push(field << 3 | LENGTH_DELIMITED);
+    fn message<const FIELD: u8>(&mut self, write: impl FnOnce(&mut Self)) {
+        self.0.push(const { tag(FIELD, LENGTH_DELIMITED) });
         let length_at = self.0.len();
         self.0.push(0);
         write(self);
@@ -175,33 +179,42 @@ impl Numbers<'_> {
     /// The six fields that a response and a decision have alike, one after the other.
     #[inline]
     fn counts<const FIRST: u8>(&mut self, facts: &Facts<'_>) {
-        self.number(FIRST, facts.current_count);
-        self.number(FIRST + 1, facts.ttl_seconds);
-        self.number(FIRST + 2, facts.limit);
-        self.number(FIRST + 3, facts.remaining.cast_unsigned());
-        self.duration(FIRST + 4, facts.retry_after);
-        self.duration(FIRST + 5, Some(facts.reset_after));
+        self.tagged_number(const { tag(FIRST, VARINT) }, facts.current_count);
+        self.tagged_number(const { tag(FIRST + 1, VARINT) }, facts.ttl_seconds);
+        self.tagged_number(const { tag(FIRST + 2, VARINT) }, facts.limit);
+        self.tagged_number(const { tag(FIRST + 3, VARINT) }, facts.remaining.cast_unsigned());
+        self.tagged_duration(const { tag(FIRST + 4, LENGTH_DELIMITED) }, facts.retry_after);
+        self.tagged_duration(const { tag(FIRST + 5, LENGTH_DELIMITED) }, Some(facts.reset_after));
     }
 
     /// A field that is left out at its default, as proto3 has it.
     #[inline]
-    fn number(&mut self, field: u8, value: u64) {
-        const VARINT: u8 = 0;
-        if value != 0 {
-            self.push(field << 3 | VARINT);
-            self.varint(value);
-        }
+    fn number<const FIELD: u8>(&mut self, value: u64) {
+        self.tagged_number(const { tag(FIELD, VARINT) }, value);
     }
 
     /// `google.protobuf.Duration`: shorter than what a length of one byte can tell.
     #[inline]
-    fn duration(&mut self, field: u8, span: Option<Span>) {
+    fn duration<const FIELD: u8>(&mut self, span: Option<Span>) {
+        self.tagged_duration(const { tag(FIELD, LENGTH_DELIMITED) }, span);
+    }
+
+    #[inline]
+    fn tagged_number(&mut self, tag: u8, value: u64) {
+        if value != 0 {
+            self.push(tag);
+            self.varint(value);
+        }
+    }
+
+    #[inline]
+    fn tagged_duration(&mut self, tag: u8, span: Option<Span>) {
         let Some(span) = span else { return };
-        self.push(field << 3 | LENGTH_DELIMITED);
+        self.push(tag);
         let length_at = self.len;
         self.push(0);
-        self.number(1, span.as_micros() / 1_000_000);
-        self.number(2, span.as_micros() % 1_000_000 * 1_000);
+        self.number::<1>(span.as_micros() / 1_000_000);
+        self.number::<2>(span.as_micros() % 1_000_000 * 1_000);
         self.bytes[length_at] = (self.len - length_at - 1).to_le_bytes()[0];
     }
 
@@ -219,6 +232,12 @@ impl Numbers<'_> {
         self.bytes[self.len] = byte;
         self.len += 1;
     }
+}
+
+/// The tag of a field. Called in constants, so that a field that does not fit does not compile.
+const fn tag(field: u8, wire_type: u8) -> u8 {
+    assert!(field >= 1 && field <= MAX_FIELD, "the tag of this field is longer than a byte");
+    field << 3 | wire_type
 }
 
 /// The number of an enum's value.
