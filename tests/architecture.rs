@@ -235,6 +235,26 @@ fn both_forms_of_an_algorithm_have_the_same_functions() {
     }
 }
 
+#[test]
+fn what_linux_alone_has_is_behind_cfg() {
+    // Other systems compile, macOS for one: rustix leaves these out there.
+    const OF_LINUX: &[&str] = &["set_tcp_user_timeout", "disable_transparent_huge_pages"];
+    let mut calls = 0;
+    for file in files_below("src", "rs") {
+        let text = fs::read_to_string(&file).expect("a source file");
+        let mut line_before = "";
+        for (number, line) in code_lines(&text) {
+            if OF_LINUX.iter().any(|name| line.contains(name)) {
+                calls += 1;
+                let cfg = line_before.trim();
+                assert_eq!(cfg, "#[cfg(target_os = \"linux\")]", "{}:{number}", file.display());
+            }
+            line_before = line;
+        }
+    }
+    assert_eq!(calls, OF_LINUX.len());
+}
+
 /// Is the file a room's outermost, so that `super` is the house?
 fn is_door(file: &Path) -> bool {
     let depth = file.components().count();

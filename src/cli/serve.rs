@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 
 use super::certificates::Certificates;
 use super::reload::Reload;
@@ -96,7 +96,7 @@ fn serve(config: Config, sources: (Sources, Watch), logs: Logs) -> anyhow::Resul
 fn forgo_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        debug!(%error, "can't do without huge pages");
+        tracing::debug!(%error, "can't do without huge pages");
     }
 }
 

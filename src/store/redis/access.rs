@@ -11,7 +11,6 @@ use deadpool_redis::redis::{
     AsyncConnectionConfig, ConnectionAddr, RedisConnectionInfo, RedisResult,
 };
 use futures_util::future::select_ok;
-use rustix::net::sockopt::set_tcp_user_timeout;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream, lookup_host};
@@ -24,6 +23,7 @@ use super::tls::client_config;
 /// Calls that one connection may have in its queue.
 const QUEUE: usize = 1024;
 /// Bytes that nobody acknowledges for this long end a connection: its socket leaves.
+#[cfg(target_os = "linux")]
 const USER_TIMEOUT_MILLIS: u32 = 2_000;
 
 /// Where a server is.
@@ -151,7 +151,9 @@ impl Access {
         };
         let tcp = dial(host, port).await?;
         tcp.set_nodelay(true)?;
-        set_tcp_user_timeout(&tcp, USER_TIMEOUT_MILLIS)?;
+        // Elsewhere such a socket stays longer. Nobody uses it: a probe that times out replaces it.
+        #[cfg(target_os = "linux")]
+        rustix::net::sockopt::set_tcp_user_timeout(&tcp, USER_TIMEOUT_MILLIS)?;
         let Some(encryption) = &self.encryption else { return Ok(Box::pin(tcp)) };
         let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
         Ok(Box::pin(TlsConnector::from(Arc::clone(encryption)).connect(name, tcp).await?))
