@@ -4,11 +4,10 @@
 //! credentials and certificates for Redis count from its next connection on. What needs a restart
 //! is named.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use tracing::{error, info, warn};
@@ -36,7 +35,15 @@ const TAKEN: &[&str] = &[
     "telemetry.log",
 ];
 
-/// Keeps the rules as the sources say. From its making on, SIGHUP no longer ends the process.
+/// Where the configuration comes from, and what tells that it may have changed.
+pub(super) struct Origin {
+    pub(super) sources: Sources,
+    pub(super) watch: Watch,
+    /// SIGHUP.
+    pub(super) hangups: Signal,
+}
+
+/// Keeps the rules as the sources say.
 pub(super) struct Reload {
     sources: Arc<Sources>,
     /// What is in force beside the rules: from the start of the process.
@@ -50,19 +57,16 @@ pub(super) struct Reload {
 }
 
 impl Reload {
-    /// # Errors
-    ///
-    /// If SIGHUP can't be listened to.
     pub(super) fn new(
-        (sources, watch): (Sources, Watch),
+        origin: Origin,
         started_with: Vec<Effective>,
         limiter: Arc<Limiter>,
         metrics: Arc<Metrics>,
-    ) -> io::Result<Self> {
+    ) -> Self {
         metrics.config_last_reload_successful.set(1);
-        let hangups = signal(SignalKind::hangup())?;
+        let Origin { sources, watch, hangups } = origin;
         let (sources, logs, auth) = (Arc::new(sources), None, None);
-        Ok(Self { sources, started_with, limiter, metrics, logs, auth, hangups, watch })
+        Self { sources, started_with, limiter, metrics, logs, auth, hangups, watch }
     }
 
     /// Has the logs follow the configuration as well.

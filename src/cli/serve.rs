@@ -1,20 +1,22 @@
 //! `rlaas serve`: configuration → store → server, until a signal.
 
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
 use super::certificates::Certificates;
-use super::reload::Reload;
+use super::reload::{Origin, Reload};
 use super::signals::Signals;
 use super::{ConfigurationArgs, INTERRUPTED, NO, refuse};
 use crate::api::auth::Auth;
 use crate::clock::Clock;
-use crate::config::{Config, Sources, StoreSettings, Watch, warnings};
+use crate::config::{Config, StoreSettings, Watch, warnings};
 use crate::limiter::{DenyCache, Limiter};
 use crate::server::{ListenAddress, Server, Tls};
 use crate::store::{MemoryStore, RedisStore, Store};
@@ -23,6 +25,14 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
 
 pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
+    // Before anything takes time: an early SIGHUP asks for a reload and must not end the process.
+    let (runtime, hangups) = match runtime_and_hangups() {
+        Ok(both) => both,
+        Err(error) => {
+            eprintln!("rlaas: can't listen to SIGHUP: {error}");
+            return ExitCode::from(NO);
+        }
+    };
     let sources = args.sources();
     // Looked at before they are read: a change in between is seen.
     let mut watch = Watch::new(sources.files.clone());
@@ -33,7 +43,7 @@ pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
     };
     watch.follow(named);
     let logs = log::start(&config.telemetry.log);
-    match serve(config, (sources, watch), logs) {
+    match serve(runtime, config, Origin { sources, watch, hangups }, logs) {
         Ok(code) => code,
         Err(error) => {
             error!(error = format!("{error:#}"), "can't serve");
@@ -42,9 +52,17 @@ pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
     }
 }
 
-fn serve(config: Config, sources: (Sources, Watch), logs: Logs) -> anyhow::Result<ExitCode> {
-    forgo_huge_pages();
+fn runtime_and_hangups() -> io::Result<(Runtime, Signal)> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
+    let hangups = {
+        let _entered = runtime.enter();
+        signal(SignalKind::hangup())?
+    };
+    Ok((runtime, hangups))
+}
+
+fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow::Result<ExitCode> {
+    forgo_huge_pages();
     let code = runtime.block_on(async {
         let signals = Signals::listen()?;
         for warning in warnings(&config.rules) {
@@ -68,7 +86,7 @@ fn serve(config: Config, sources: (Sources, Watch), logs: Logs) -> anyhow::Resul
         let certificates = tls.clone().map(|tls| Certificates::new(tls, Arc::clone(&metrics)));
         let certificates = certificates.transpose()?;
         let server = server.with_traces(traces.clone());
-        let reload = Reload::new(sources, config.effective, Arc::clone(&limiter), metrics)?;
+        let reload = Reload::new(origin, config.effective, Arc::clone(&limiter), metrics);
         let reload = reload.with_logs(logs).with_auth(auth);
         announce(&server, &limiter);
         if config.telemetry.log.format == LogFormat::Text {

@@ -1,13 +1,17 @@
 //! Reload under load: no failed call, no mixed revision, no lost count.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rlaas::api::proto::{CheckRequest, GetConfigRequest};
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::pipe;
 use tokio::task::JoinSet;
 
-use super::common::process::{Rlaas, check, request};
+use super::common::process::{Rlaas, check, request, rlaas, signal};
 use super::common::redis::RedisServer;
 use super::common::{TempDir, eventually};
 
@@ -133,4 +137,46 @@ async fn a_swapped_symlink_is_seen() {
     std::os::unix::fs::symlink("data-1", dir.path("new")).expect("a symlink");
     std::fs::rename(dir.path("new"), dir.path("data")).expect("a swap");
     eventually("reloaded", PATIENCE, async || revision(&server).await == 2).await;
+}
+
+#[tokio::test]
+async fn a_sighup_before_the_server_listens_does_not_end_it() {
+    let dir = TempDir::new();
+    let file = dir.path("rlaas.yaml");
+    // A pipe holds the process up while it reads its configuration.
+    assert!(Command::new("mkfifo").arg(&file).status().expect("mkfifo").success());
+    let mut command = rlaas(&["serve", "--config"]);
+    command.arg(&file).args(["--set", "server.listen=127.0.0.1:0"]);
+    command.args(["--set", "server.http=127.0.0.1:0"]);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut process = Killed(command.spawn().expect("the program"));
+    let mut pipe = None;
+    let is_read = async || {
+        // It opens once the process has opened the other end.
+        pipe = pipe::OpenOptions::new().open_sender(&file).ok();
+        pipe.is_some()
+    };
+    eventually("the configuration is read", PATIENCE, is_read).await;
+    signal(process.0.id(), "HUP");
+    dir.write("rlaas.yaml", &rules(1));
+    let mut pipe = pipe.expect("a pipe");
+    pipe.write_all(rules(0).as_bytes()).await.expect("a process that reads");
+    drop(pipe);
+    let mut log = BufReader::new(process.0.stderr.take().expect("a pipe")).lines();
+    let mut logged =
+        |text: &str| log.by_ref().map_while(Result::ok).any(|line| line.contains(text));
+    assert!(logged(" serving "), "the process has ended: {:?}", process.0.wait());
+    assert!(logged("configuration reloaded"), "the process has ended: {:?}", process.0.wait());
+    signal(process.0.id(), "TERM");
+    assert!(process.0.wait().expect("a child process").success());
+}
+
+/// Killed when it is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _already_gone = self.0.kill();
+        let _already_gone = self.0.wait();
+    }
 }
