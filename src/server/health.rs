@@ -3,7 +3,7 @@
 //! | service | SERVING |
 //! | --- | --- |
 //! | `""` | from the moment the server accepts until it drains |
-//! | `ratelimit.v1.RateLimitService` | once the store has answered (or no rule fails closed); not while draining; with `health.require-store`, not while the store is away |
+//! | `ratelimit.v1.RateLimitService` | once the store has answered, and before while no rule has `on-store-failure: error` (shadows aside); not while draining; with `health.require-store`, not while the store is away |
 //! | `store` | while the store answers |
 
 use std::sync::Arc;

@@ -9,9 +9,9 @@ use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::common::eventually;
 use super::common::process::{Rlaas, check, signal};
 use super::common::redis::{RedisServer, free_port};
+use super::common::{TempDir, eventually};
 use super::load::{Load, WIDE, WINDOW, counted};
 
 #[tokio::test]
@@ -91,6 +91,35 @@ async fn a_server_that_requires_its_store_is_unready_without() {
     drop(redis);
     let unready = async || !is_serving(&server, SERVICE).await;
     eventually("unready", Duration::from_secs(2), unready).await;
+}
+
+#[tokio::test]
+async fn before_redis_has_answered_the_rules_in_force_say_whether_the_server_is_ready() {
+    let rules = |policy: &str| {
+        format!(
+            "rate-limiter: {{fail-open: true}}\nrules:\n  - {{name: trial, limit: 1, window: 1s, \
+             shadow: true}}\n  - {{name: pay, limit: 1, window: 1s, on-store-failure: {policy}}}\n"
+        )
+    };
+    let (dir, port) = (TempDir::new(), free_port());
+    let url = format!("store.redis.url=redis://127.0.0.1:{port}");
+    let file = dir.write("rlaas.yaml", &rules("deny"));
+    let server = Rlaas::start_from(&file, &["store.backend=redis", &url]);
+    let turns = async |what: &str, ready: bool| {
+        let turned = async || is_serving(&server, SERVICE).await == ready;
+        eventually(what, Duration::from_secs(5), turned).await;
+        assert_eq!(server.get("/readyz").await.0, if ready { 200 } else { 503 }, "{what}");
+    };
+    turns("ready, for every rule has a policy", true).await;
+    dir.write("rlaas.yaml", &rules("error"));
+    server.signal("HUP");
+    turns("unready, for one has none", false).await;
+    let redis = RedisServer::start_on(port);
+    turns("ready with the first answer", true).await;
+    drop(redis);
+    let gone = async || !is_serving(&server, "store").await;
+    eventually("store is away", Duration::from_secs(2), gone).await;
+    turns("ready through an outage", true).await;
 }
 
 #[tokio::test]
