@@ -19,15 +19,21 @@ if [ ${#missing[@]} -gt 0 ]; then
   echo "installing ${missing[*]}"
   sudo=""
   [ "$(id -u)" = 0 ] || sudo=sudo
-  # The tests start servers of their own: none that is installed is to run as a service.
+  # The tests start servers of their own: none that is installed is to run as a service, neither
+  # now (policy-rc.d) nor from the next boot on.
   policy=/usr/sbin/policy-rc.d
   if [ ! -e $policy ]; then
     printf '#!/bin/sh\nexit 101\n' | $sudo tee $policy >/dev/null
     $sudo chmod +x $policy
     trap '$sudo rm -f $policy' EXIT
   fi
+  enabled() { find /etc/systemd/system -path '*.wants/*' -printf '%f\n' 2>/dev/null | sort -u; }
+  enabled_before=$(enabled)
   $sudo apt-get update -qq
   $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+  for unit in $(comm -13 <(echo "$enabled_before") <(enabled)); do
+    ! command -v systemctl >/dev/null || $sudo systemctl disable --quiet "$unit"
+  done
 fi
 
 step() {
