@@ -195,7 +195,7 @@ fn what_surrounds_the_shared_deployment_means_its_pods_and_ports() {
     assert_eq!(shared("pdb.yaml")["spec"]["selector"]["matchLabels"], *labels);
     let policy = shared("networkpolicy.yaml");
     assert_eq!(policy["spec"]["podSelector"]["matchLabels"], *labels);
-    let monitor = shared("servicemonitor.yaml");
+    let monitor = document(&project("config/kubernetes/monitoring/servicemonitor.yaml"));
     assert_eq!(monitor["spec"]["selector"]["matchLabels"], service["metadata"]["labels"]);
     assert_eq!(monitor["spec"]["endpoints"][0]["path"], "/metrics");
     let scaled = &shared("hpa.yaml")["spec"]["scaleTargetRef"];

@@ -38,6 +38,23 @@ impl Kustomization {
         found
     }
 
+    /// The one in this folder of `config/kubernetes`.
+    fn of(folder: &str) -> Self {
+        let folder = project("config/kubernetes").join(folder);
+        Self { value: document(&folder.join("kustomization.yaml")), folder }
+    }
+
+    /// The manifests that it takes in, by itself and from other folders.
+    fn resources(&self) -> Vec<Value> {
+        let fields = ["resources", "components"].map(|field| names(&self.value[field]));
+        let paths = fields.into_iter().flatten().map(|name| self.folder.join(name));
+        let resources = paths.flat_map(|path| match path.join("kustomization.yaml") {
+            inner if inner.exists() => Self { value: document(&inner), folder: path }.resources(),
+            _ => vec![document(&path)],
+        });
+        resources.collect()
+    }
+
     /// Can it be built by itself? Components go into others.
     pub(super) fn is_whole(&self) -> bool {
         self.value["kind"] == "Kustomization"
@@ -93,6 +110,53 @@ fn every_file_is_used_and_every_file_that_is_used_is_there() {
             assert!(is_known, "{} is not in the kustomization beside it", path.display());
         }
     }
+}
+
+#[test]
+fn only_who_asks_for_it_needs_a_definition_that_kubernetes_has_not() {
+    for (folder, wanted) in [
+        ("shared", &[][..]),
+        ("examples/network", &[]),
+        ("shared-monitoring", &["ServiceMonitor"]),
+        ("shared-tls", &["Certificate"]),
+        ("shared-tls-monitoring", &["Certificate", "ServiceMonitor"]),
+    ] {
+        let resources = Kustomization::of(folder).resources();
+        assert!(resources.len() >= 6, "{folder}: {resources:?}");
+        // Groups of Kubernetes have no domain, or its own.
+        let is_foreign = |manifest: &&Value| {
+            let version = text(&manifest["apiVersion"]).expect("a version");
+            let group = version.split_once('/').map_or("", |(group, _)| group);
+            group.contains('.') && !group.ends_with(".k8s.io")
+        };
+        let mut foreign: Vec<String> = resources
+            .iter()
+            .filter(is_foreign)
+            .filter_map(|manifest| text(&manifest["kind"]))
+            .collect();
+        foreign.sort();
+        assert_eq!(foreign, wanted, "{folder}");
+    }
+}
+
+#[test]
+fn the_example_of_a_network_patches_what_the_policy_has() {
+    let policy = document(&project("config/kubernetes/shared/networkpolicy.yaml"));
+    let operations = document(&project("config/kubernetes/examples/network/network.yaml"));
+    for operation in operations.as_array().expect("operations") {
+        let path = text(&operation["path"]).expect("a path");
+        let (list, end) = path.rsplit_once('/').expect("a path below the root");
+        match &*text(&operation["op"]).expect("an operation") {
+            "replace" => assert!(policy.pointer(&path).is_some(), "{path}"),
+            "add" => {
+                assert_eq!(end, "-", "{path}");
+                assert!(policy.pointer(list).is_some_and(Value::is_array), "{path}");
+            }
+            other => panic!("{other}"),
+        }
+    }
+    let port = |at: &str| policy.pointer(at).and_then(Value::as_u64);
+    assert_eq!(port("/spec/egress/1/ports/0/port"), Some(6379), "what is replaced is Redis");
 }
 
 #[test]

@@ -29,6 +29,11 @@ fn fits_the_schemas(kustomize: &Path, validate: &Path) {
     for kustomization in Kustomization::all().iter().filter(|one| one.is_whole()) {
         let mut build = Command::new(kustomize);
         let manifests = finish(build.arg("build").arg(&kustomization.folder)).expect("manifests");
+        if kustomization.folder.ends_with("examples/network") {
+            for (port, is_open) in [(6379, false), (6380, true), (26379, true), (4317, true)] {
+                assert_eq!(manifests.contains(&format!("port: {port}\n")), is_open, "{port}");
+            }
+        }
         for version in VERSIONS {
             fs::write(&file, &manifests).expect("a file below target");
             let said = finish(&mut validation(validate, &file, version)).expect("valid manifests");
