@@ -31,22 +31,46 @@ pub(super) struct Tree {
     spellings: Spellings,
     problems: RefCell<Vec<Problem>>,
     effective: RefCell<Vec<Effective>>,
+    nulls: Nulls,
+    /// The tag of the last source, where nothing in it tells.
+    tag: Tag,
+}
+
+/// What `key: null` means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nulls {
+    /// A value, which is refused where it is not allowed.
+    Values,
+    /// The same as no such key.
+    Unset,
 }
 
 impl Tree {
     pub(super) fn new(figment: Figment, spellings: Spellings, problems: Vec<Problem>) -> Self {
-        let root = figment.find_value(ROOT).ok().and_then(Value::into_dict).unwrap_or_default();
-        let problems = RefCell::new(problems);
-        Self { figment, root, spellings, problems, effective: RefCell::default() }
+        let root = figment.find_value(ROOT).ok();
+        let tag = root.as_ref().map_or(Tag::Default, Value::tag);
+        let root = root.and_then(Value::into_dict).unwrap_or_default();
+        let (problems, effective) = (RefCell::new(problems), RefCell::default());
+        Self { figment, root, spellings, problems, effective, nulls: Nulls::Values, tag }
+    }
+
+    /// The same, with another meaning of `null`.
+    pub(super) fn with_nulls(self, nulls: Nulls) -> Self {
+        Self { nulls, ..self }
     }
 
     pub(super) fn root(&self) -> Section<'_> {
-        self.section(String::new(), Some(&self.root))
+        self.section(String::new(), Some(&self.root), self.tag)
     }
 
-    fn section<'a>(&'a self, path: String, dict: Option<&'a Dict>) -> Section<'a> {
+    /// Returns true if no problem was found so far.
+    pub(super) fn is_sound(&self) -> bool {
+        self.problems.borrow().is_empty()
+    }
+
+    fn section<'a>(&'a self, path: String, dict: Option<&'a Dict>, tag: Tag) -> Section<'a> {
         let problems_before = self.problems.borrow().len();
-        Section { tree: self, path, dict, known: Vec::new(), problems_before }
+        Section { tree: self, path, dict, tag, known: Vec::new(), problems_before }
     }
 
     /// What was read, or everything that is wrong.
@@ -102,6 +126,8 @@ pub(super) struct Section<'a> {
     /// The canonical key of the section, empty for the root.
     path: String,
     dict: Option<&'a Dict>,
+    /// The tag of its source, for a section without values.
+    tag: Tag,
     /// The keys that were asked for.
     known: Vec<&'static str>,
     /// How many problems there were before.
@@ -113,16 +139,18 @@ impl<'a> Section<'a> {
     pub(super) fn section(&mut self, key: &'static str) -> Section<'a> {
         self.known.push(key);
         let path = self.join(key);
-        let dict = match self.dict.and_then(|dict| dict.get(key)) {
+        let given = self.dict.and_then(|dict| dict.get(key));
+        let tag = given.map_or_else(|| self.near(key), tag_of);
+        let dict = match given {
             Some(Value::Dict(_, dict)) => Some(dict),
             Some(Value::Empty(..)) | None => None,
             Some(other) => {
                 let invalid = Invalid::new("valid is a section with keys of its own");
-                self.tree.refuse(other.tag(), &path, invalid);
+                self.tree.refuse(tag_of(other), &path, invalid);
                 None
             }
         };
-        self.tree.section(path, dict)
+        self.tree.section(path, dict, tag)
     }
 
     /// The value of `key`, or of `default`, which must be valid.
@@ -148,7 +176,7 @@ impl<'a> Section<'a> {
         read: impl Fn(&Value) -> Read<T>,
     ) -> Option<T> {
         self.known.push(key);
-        let given = self.dict.and_then(|dict| dict.get(key))?;
+        let given = self.value(key)?;
         self.tree.take(self.join(key), given, read)
     }
 
@@ -181,7 +209,7 @@ impl<'a> Section<'a> {
         for (index, item) in items.iter().enumerate() {
             let path = format!("{path}[{index}]");
             match item.as_dict() {
-                Some(dict) => sections.push(self.tree.section(path, Some(dict))),
+                Some(dict) => sections.push(self.tree.section(path, Some(dict), tag_of(item))),
                 None => self.tree.refuse(tag_of(item), &path, VALID),
             }
         }
@@ -197,11 +225,6 @@ impl<'a> Section<'a> {
         read.collect()
     }
 
-    /// These keys mean something, and are read elsewhere.
-    pub(super) fn know(&mut self, keys: &[&'static str]) {
-        self.known.extend_from_slice(keys);
-    }
-
     /// Is the section there?
     pub(super) fn is_given(&self) -> bool {
         self.dict.is_some()
@@ -209,14 +232,25 @@ impl<'a> Section<'a> {
 
     /// Is `key` given?
     pub(super) fn has(&self, key: &str) -> bool {
-        self.dict.is_some_and(|dict| dict.contains_key(key))
+        self.value(key).is_some()
+    }
+
+    fn value(&self, key: &str) -> Option<&'a Value> {
+        let is_unset =
+            |value: &Value| self.tree.nulls == Nulls::Unset && matches!(value, Value::Empty(..));
+        self.dict?.get(key).filter(|value| !is_unset(value))
+    }
+
+    /// The tag of `key`, or of what stands nearest to where it is missing.
+    fn near(&self, key: &str) -> Tag {
+        let near = self.dict.and_then(|dict| dict.get(key).or_else(|| dict.values().next()));
+        near.map_or(self.tag, tag_of)
     }
 
     /// Refuses the value of `key` for a reason that only other values tell.
     pub(super) fn refuse(&self, key: &str, invalid: impl Into<Invalid>) {
         // What is not given is missed where the rest of the section stands.
-        let near = self.dict.and_then(|dict| dict.get(key).or_else(|| dict.values().next()));
-        self.tree.refuse(near.map_or(Tag::Default, tag_of), &self.join(key), invalid.into());
+        self.tree.refuse(self.near(key), &self.join(key), invalid.into());
     }
 
     /// Notes what is wrong elsewhere.

@@ -12,7 +12,7 @@ use figment::{Figment, Metadata, Profile, Provider};
 use serde_saphyr::UserMessageFormatter;
 
 use super::problem::Problem;
-use super::section::Tree;
+use super::section::{Nulls, Tree};
 
 /// What every environment variable of ours starts with.
 const PREFIX: &str = "RLAAS_";
@@ -75,11 +75,11 @@ impl Sources {
     }
 }
 
-/// Reads one text that nothing is layered with.
-pub(super) fn tree_of(origin: String, text: &str) -> Tree {
+/// The tree of one file that nothing is layered with, in which `null` means unset.
+pub(super) fn tree_of(origin: String, dict: Dict) -> Tree {
     let mut layers = Layers::default();
-    layers.add_text(origin, text);
-    layers.tree()
+    layers.add(origin, dict);
+    layers.tree().with_nulls(Nulls::Unset)
 }
 
 /// Why a text is not YAML of this shape; without a snippet: it may hold a secret.

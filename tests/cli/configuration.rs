@@ -563,6 +563,19 @@ fn each_bad_rule_is_refused_by_its_key() {
 }
 
 #[test]
+fn every_problem_names_its_file() {
+    let dir = TempDir::new();
+    for text in ["rules: [{}]", "rules: [{name: a, limit: 1, window: 1s, overrides: [{}]}]"] {
+        let file = dir.write("rules.yaml", text).display().to_string();
+        let (code, _, error) = run(&["check-config", &file]);
+        assert_eq!(code, 64);
+        for line in error.lines() {
+            assert!(line.starts_with(&format!("{file}: rules[0]")), "{text}: {line}");
+        }
+    }
+}
+
+#[test]
 fn names_of_attributes_are_data() {
     let dir = TempDir::new();
     let text = "rules: [{name: a, limit: 5, window: 1, match: {attributes: {api_key: one, api-key: other}}}]";

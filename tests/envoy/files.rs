@@ -15,13 +15,18 @@ fn naming(dir: &TempDir, files: &[&Path]) -> std::path::PathBuf {
     dir.write("rlaas.yaml", &format!("envoy: {{ files: [{}] }}\n", files.join(", ")))
 }
 
-/// What `rlaas check-config` says of a file of rules, without the path of the file.
+/// What `rlaas check-config` says of a file of rules, without the path of the file, which every
+/// line has.
 fn problems(rules: &str) -> (i32, String) {
     let dir = TempDir::new();
     let file = dir.write("rules.yaml", rules);
     let config = naming(&dir, &[&file]);
     let (code, _, error) = run(&["check-config", &config.display().to_string()]);
-    (code, error.replace(&format!("{}: ", file.display()), ""))
+    let path = format!("{}: ", file.display());
+    for line in error.lines() {
+        assert!(line.trim_start_matches("warning: ").starts_with(&path), "{rules}\n{line}");
+    }
+    (code, error.replace(&path, ""))
 }
 
 /// A domain with one descriptor of these lines.
@@ -48,15 +53,24 @@ fn everything_of_the_source_is_read() {
 fn what_is_not_valid_is_refused_by_name() {
     let minute = "key: k\nrate_limit: { unit: minute, requests_per_unit: 1";
     for (rules, expected) in [
-        (String::new(), "domain: valid is 1 to 1024 bytes"),
-        ("descriptors: []".to_owned(), "domain: valid is 1 to 1024 bytes"),
+        (String::new(), "domain: must be 1 to 1024 bytes"),
+        ("descriptors: []".to_owned(), "domain: must be 1 to 1024 bytes"),
+        ("domain: [a]".to_owned(), "domain: must be a text"),
         ("domain: a\nrules: []".to_owned(), "rules: unknown key"),
-        ("domain: a\ndescriptors: 1".to_owned(), "line 2, column 14"),
-        ("domain: a\ndescriptors: [1]".to_owned(), "line 2, column 15"),
-        ("domain: a\ndescriptors: [{key: [1]}]".to_owned(), "line 2"),
+        ("domain: a\ndescriptors: 1".to_owned(), "descriptors: valid is a list of sections"),
+        ("domain: a\ndescriptors: [1]".to_owned(), "descriptors[0]: valid is a list of sections"),
+        ("domain: a\ndescriptors: [{key: [1]}]".to_owned(), "descriptors[0].key: must be a text"),
         ("domain: [".to_owned(), "line 1"),
+        ("a: 'b".to_owned(), "line 1"),
+        ("- domain: a".to_owned(), "line 1"),
+        ("domain: a\ndescriptors: [{}]".to_owned(), "descriptors[0].key: missing"),
         (descriptor("value: v"), "descriptors[0].key: missing"),
-        (descriptor("key: k*"), "descriptors[0].key: valid is a text without *"),
+        (descriptor("key: k*"), "descriptors[0].key: must be a text without *"),
+        (
+            descriptor("key: k\nvalue: {a: 1}\nshare_threshold: true"),
+            "descriptors[0].value: must be a text",
+        ),
+        (descriptor("key: k\nrate_limit: 5"), "descriptors[0].rate_limit: valid is a section"),
         (descriptor("key: k\nvalues: [a]"), "descriptors[0].values: unknown key, did you mean"),
         (descriptor("key: k\nmetadata: { a: 1 }"), "descriptors[0].metadata: not supported"),
         (descriptor("key: k\nshadow_mode: maybe"), "descriptors[0].shadow_mode: valid is true or"),
@@ -66,7 +80,7 @@ fn what_is_not_valid_is_refused_by_name() {
         ),
         (
             descriptor("key: k\nvalue: v\nshare_threshold: true"),
-            "descriptors[0].share_threshold: valid only for a value with *",
+            "descriptors[0].share_threshold: only for a value with *",
         ),
         (
             descriptor("key: k\nrate_limit: { requests_per_unit: 1 }"),
@@ -134,7 +148,12 @@ fn what_is_not_valid_is_refused_by_name() {
         let (code, error) = problems(&rules);
         assert_eq!(code, 64, "{rules}");
         assert!(error.contains(expected), "{rules}\n{error}\n{expected}");
+        assert_eq!(error.lines().count(), 1, "{rules}\n{error}");
     }
+    let (_, error) = problems(&descriptor("key: k\nrate_limit: {}"));
+    let missing = ["unit", "requests_per_unit"]
+        .map(|key| format!("descriptors[0].rate_limit.{key}: missing\n"));
+    assert_eq!(error, missing.concat());
 }
 
 #[test]

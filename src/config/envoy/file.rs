@@ -1,19 +1,18 @@
 //! One file of envoyproxy/ratelimit, read as it is: a domain and its tree of descriptors.
 //!
-//! It is read twice from one text: as a tree of sections, which knows where every value stands and
-//! what is not known; and for keys and values as they are written, since `value: 007` is a text.
+//! It is read as a tree of sections, which knows where every value stands and what is not known.
 //!
 //! **Source:** envoyproxy/ratelimit, "Configuration", with its rules of what is not valid.
 
 use std::path::Path;
 
-use serde::Deserialize;
+use figment::value::{Dict, Value};
 
-use super::{Domains, Siblings, limit};
+use super::{Domains, Siblings, limit, written};
 use crate::config::problem::Problem;
 use crate::config::section::Section;
 use crate::config::sources;
-use crate::config::values::{self, Invalid};
+use crate::config::values::{self, Invalid, Read};
 use crate::rules::Mode;
 use crate::rules::descriptors::{Descriptor, DescriptorRequest};
 
@@ -21,22 +20,6 @@ use crate::rules::descriptors::{Descriptor, DescriptorRequest};
 const MOST_LEVELS: usize = 32;
 /// Descriptors of one level.
 const MOST: usize = 100_000;
-
-/// What has to be read as it is written.
-#[derive(Default, Deserialize)]
-struct FileText {
-    domain: Option<String>,
-    #[serde(default)]
-    descriptors: Option<Vec<DescriptorText>>,
-}
-
-#[derive(Default, Deserialize)]
-struct DescriptorText {
-    key: Option<String>,
-    value: Option<String>,
-    #[serde(default)]
-    descriptors: Option<Vec<DescriptorText>>,
-}
 
 /// Reads a file into the trees of all; notes what is wrong with it.
 pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
@@ -49,17 +32,25 @@ pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
         Err(problem) => return root.note(problem),
     };
     let origin = file.display().to_string();
-    let tree = sources::tree_of(origin.clone(), &text);
+    let syntax = |error: &serde_saphyr::Error| Problem::Syntax {
+        origin: origin.clone(),
+        reason: sources::reason(error),
+    };
+    let mut dict = match serde_saphyr::from_str::<Option<Dict>>(&text) {
+        Ok(dict) => dict.unwrap_or_default(),
+        Err(error) => return root.note(syntax(&error)),
+    };
+    let restored = written::restore(&text, &mut dict);
+    let tree = sources::tree_of(origin.clone(), dict);
     let mut section = tree.root();
-    if section.is_sound() {
-        match serde_saphyr::from_str::<Option<FileText>>(&text) {
-            Ok(texts) => domain(&mut section, texts.unwrap_or_default(), &origin, domains),
-            Err(error) => {
-                section.note(Problem::Syntax { origin, reason: sources::reason(&error) });
-            }
-        }
-    }
+    domain(&mut section, domains);
     section.close();
+    // The tree tells a wrong shape by its key.
+    if let Err(error) = &restored
+        && tree.is_sound()
+    {
+        root.note(syntax(error));
+    }
     if let Err(problems) = tree.finish() {
         problems.0.into_iter().map(as_spelled).for_each(|problem| root.note(problem));
     }
@@ -79,16 +70,17 @@ fn as_spelled(problem: Problem) -> Problem {
     }
 }
 
-fn domain(section: &mut Section<'_>, texts: FileText, origin: &str, domains: &mut Domains) {
-    section.know(&["domain"]);
-    let name = texts.domain.unwrap_or_default();
-    if !(1..=DescriptorRequest::MAX_DOMAIN).contains(&name.len()) {
-        let valid = format!("valid is 1 to {} bytes", DescriptorRequest::MAX_DOMAIN);
-        section.note(Problem::Invalid { origin: origin.to_owned(), key: "domain".into(), valid });
+fn domain(section: &mut Section<'_>, domains: &mut Domains) {
+    let name = section.optional("domain", text);
+    let is_valid = |name: &String| (1..=DescriptorRequest::MAX_DOMAIN).contains(&name.len());
+    if !name.as_ref().is_some_and(is_valid) && section.is_sound() {
+        let bounds = format!("must be 1 to {} bytes", DescriptorRequest::MAX_DOMAIN);
+        section.refuse("domain", Invalid(bounds.into()));
     }
+    let name = name.unwrap_or_default();
     let level = domains.0.entry(name.clone()).or_default();
     let path = Trail { domain: &name, above: &[] };
-    path.read_level(section, texts.descriptors.unwrap_or_default(), level);
+    path.read_level(section, level);
 }
 
 /// The way to a level.
@@ -99,50 +91,44 @@ struct Trail<'a> {
 
 impl Trail<'_> {
     /// Reads what is below `descriptors` into a level.
-    fn read_level(
-        &self,
-        section: &mut Section<'_>,
-        texts: Vec<DescriptorText>,
-        level: &mut Siblings,
-    ) {
+    fn read_level(&self, section: &mut Section<'_>, level: &mut Siblings) {
         let sections = section.list("descriptors");
         let (deep, many) = (self.above.len() >= MOST_LEVELS, sections.len() > MOST);
         if (deep && !sections.is_empty()) || many {
-            let valid = format!("valid is up to {MOST} of them, {MOST_LEVELS} levels deep");
+            let valid = format!("must be up to {MOST} of them, {MOST_LEVELS} levels deep");
             return section.refuse("descriptors", Invalid(valid.into()));
         }
-        for (section, text) in sections.into_iter().zip(texts) {
-            let descriptor = self.descriptor(section, text, level);
+        for section in sections {
+            let descriptor = self.descriptor(section, level);
             level.descriptors.push(descriptor);
         }
     }
 
-    fn descriptor(
-        &self,
-        mut section: Section<'_>,
-        text: DescriptorText,
-        level: &mut Siblings,
-    ) -> Descriptor {
-        section.know(&["key", "value", "metadata"]);
-        let key = text.key.unwrap_or_default();
-        let value = text.value.filter(|value| !value.is_empty());
+    fn descriptor(&self, mut section: Section<'_>, level: &mut Siblings) -> Descriptor {
+        let key = section.optional("key", text);
+        let value = section.optional("value", text).filter(|value| !value.is_empty());
+        // A key or value of a wrong shape is told already.
+        let is_read = section.is_sound();
+        let key = key.unwrap_or_default();
         if key.is_empty() {
-            section.refuse("key", Invalid::new("missing"));
+            if is_read {
+                section.refuse("key", Invalid::new("missing"));
+            }
         } else if key.contains('*') {
-            section.refuse("key", Invalid::new("valid is a text without *, which values may have"));
-        } else if !level.taken.insert((key.clone(), value.clone())) {
+            section.refuse("key", Invalid::new("must be a text without *, which values may have"));
+        } else if is_read && !level.taken.insert((key.clone(), value.clone())) {
             let again = Invalid::new("another descriptor of this level has this key and value");
             section.refuse("key", again);
         }
-        if section.has("metadata") {
-            section.refuse("metadata", Invalid::new("not supported: no metadata is answered"));
-        }
+        section.optional::<()>("metadata", |_| {
+            Err(Invalid::new("not supported: no metadata is answered"))
+        });
         let mut flag = |name| section.optional(name, values::boolean).unwrap_or(false);
         let (is_shadow, is_quota) = (flag("shadow-mode"), flag("quota-mode"));
         let (is_detailed, tells_value) = (flag("detailed-metric"), flag("value-to-metric"));
         let shares = flag("share-threshold");
-        if shares && !value.as_ref().is_some_and(|value| value.contains('*')) {
-            section.refuse("share-threshold", Invalid::new("valid only for a value with *"));
+        if shares && is_read && !value.as_ref().is_some_and(|value| value.contains('*')) {
+            section.refuse("share-threshold", Invalid::new("only for a value with *"));
         }
         let mode = match (is_shadow, is_quota) {
             (true, true) => {
@@ -157,7 +143,7 @@ impl Trail<'_> {
         let below = Trail { domain: self.domain, above: &above };
         let rule = limit::read(&mut section, &below.label(), mode, is_detailed);
         let mut children = Siblings::default();
-        below.read_level(&mut section, text.descriptors.unwrap_or_default(), &mut children);
+        below.read_level(&mut section, &mut children);
         section.close();
         let below = children.descriptors;
         Descriptor { key, value, shares, tells_value, rule, below }
@@ -167,4 +153,10 @@ impl Trail<'_> {
         let path = self.above.iter().map(|(key, value)| (key.as_str(), value.as_deref()));
         crate::rules::descriptors::label(self.domain, path)
     }
+}
+
+/// Any scalar, as a text.
+fn text(value: &Value) -> Read<String> {
+    let text = values::scalar(value).ok_or(Invalid::new("must be a text"))?;
+    Ok((text.clone(), text))
 }

@@ -143,6 +143,6 @@ fn unit(value: &Value) -> Read<u64> {
 }
 
 fn text(value: &Value) -> Read<String> {
-    let text = values::scalar(value).ok_or(Invalid::new("valid is a text"))?;
+    let text = values::scalar(value).ok_or(Invalid::new("must be a text"))?;
     Ok((text.clone(), text))
 }

@@ -2,6 +2,7 @@
 
 mod file;
 mod limit;
+mod written;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
