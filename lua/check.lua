@@ -18,7 +18,8 @@
 --      +6  burst        limit: units at once
 --      +7  cost         units
 --      +8  mode         what a denial does to the others: 1 stops them from taking, 0 (a shadow)
---                       nothing, 2 (a quota) stops them if all quotas deny
+--                       nothing, 2 (a quota) stops them if all quotas deny, 3 (a shadow quota)
+--                       nothing, and counts as a quota that allows
 --      +9  seen         µs: the latest time of this server at which the service saw a decision on
 --                       a limit with this window, or 0
 --      +10 action       0 decides and takes nothing, 1 takes, 2 reports: counts whatever is left

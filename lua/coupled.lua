@@ -5,7 +5,7 @@
 -- what an earlier call took, and looks at what is then left.
 
 -- What a denial does to the others: modes of hits. A shadow, 0, does nothing.
-local ENFORCED, QUOTA = 1, 2
+local ENFORCED, QUOTA, SHADOW_QUOTA = 1, 2, 3
 
 -- Reads the states of all hits; false if a key is of another window.
 local function load_all()
@@ -91,6 +91,8 @@ local function is_refused()
     local allows = hit.decision.outcome == ALLOWED
     if hit.mode == QUOTA then
       quota_allows = quota_allows or allows
+    elseif hit.mode == SHADOW_QUOTA then
+      quota_allows = true
     elseif hit.mode == ENFORCED and not allows then
       refused = true
     end

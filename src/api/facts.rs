@@ -49,7 +49,7 @@ impl<'a> Facts<'a> {
             delay: has_delay.then_some(decision.delay),
             reason: reason(decided),
             source: source(decided.source),
-            shadow: decided.mode == Mode::Shadow,
+            shadow: decided.mode.is_shadow(),
         }
     }
 }

@@ -70,7 +70,7 @@ pub(super) fn policy_name(rule: &str) -> String {
 fn draft(verdict: &Verdict) -> Vec<Header> {
     let is_allowed = verdict.is_allowed();
     let (mut policies, mut limits) = (String::new(), String::new());
-    for decided in verdict.decisions.iter().filter(|decided| decided.mode != Mode::Shadow) {
+    for decided in verdict.decisions.iter().filter(|decided| !decided.mode.is_shadow()) {
         let (quota, window) = match decided.grant {
             Grant::Limited(limit) => (limit.units(), whole_seconds(limit.window())),
             Grant::Banned => (0, None),

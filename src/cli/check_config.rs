@@ -19,6 +19,9 @@ pub(super) struct CheckConfigArgs {
 pub(super) fn run(args: CheckConfigArgs) -> ExitCode {
     match Config::load(&Sources { files: args.files, ..Sources::default() }) {
         Ok(config) => {
+            for warning in &config.notices {
+                eprintln!("warning: {warning}");
+            }
             for warning in warnings(&config.rules) {
                 eprintln!("warning: {warning}");
             }

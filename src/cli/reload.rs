@@ -108,6 +108,9 @@ impl Reload {
         match loaded {
             Ok(config) => {
                 self.name_what_needs_a_restart(&config.effective);
+                for warning in &config.notices {
+                    warn!(%warning, "configuration");
+                }
                 for warning in warnings(&config.rules) {
                     warn!(%warning, "configuration");
                 }

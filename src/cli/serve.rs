@@ -65,6 +65,9 @@ fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow
     forgo_huge_pages();
     let code = runtime.block_on(async {
         let signals = Signals::listen()?;
+        for warning in &config.notices {
+            warn!(%warning, "configuration");
+        }
         for warning in warnings(&config.rules) {
             warn!(%warning, "configuration");
         }

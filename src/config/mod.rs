@@ -6,6 +6,7 @@
 
 mod auth;
 mod envoy;
+mod notice;
 mod problem;
 mod rules;
 mod section;
@@ -18,6 +19,7 @@ mod values;
 mod warnings;
 mod watch;
 
+pub use notice::Notice;
 pub use problem::{Problem, Problems};
 pub use section::Effective;
 pub use sources::Sources;
@@ -54,6 +56,8 @@ pub struct Config {
     pub rules: RuleSet,
     /// Every value in force with its origin, secrets masked, in the order of the documentation.
     pub effective: Vec<Effective>,
+    /// What is valid in files and does less than it says.
+    pub notices: Vec<Notice>,
 }
 
 impl Config {
@@ -82,8 +86,10 @@ impl Config {
             telemetry: telemetry::read(&mut root),
             rules: rules::read(&mut root).with_descriptors(envoy.descriptors),
             effective: Vec::new(),
+            notices: Vec::new(),
         };
         root.close();
+        let config = Self { notices: tree.notices(), ..config };
         (tree.finish().map(|effective| Self { effective, ..config }), envoy.files)
     }
 }

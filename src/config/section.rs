@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use figment::Figment;
 use figment::value::{Dict, Tag, Value};
 
+use super::notice::Notice;
 use super::problem::{Problem, Problems};
 use super::sources::{ROOT, Spellings, without_urls};
 use super::values::{Invalid, Read};
@@ -31,6 +32,7 @@ pub(super) struct Tree {
     spellings: Spellings,
     problems: RefCell<Vec<Problem>>,
     effective: RefCell<Vec<Effective>>,
+    notices: RefCell<Vec<Notice>>,
     nulls: Nulls,
     /// The tag of the last source, where nothing in it tells.
     tag: Tag,
@@ -50,8 +52,16 @@ impl Tree {
         let root = figment.find_value(ROOT).ok();
         let tag = root.as_ref().map_or(Tag::Default, Value::tag);
         let root = root.and_then(Value::into_dict).unwrap_or_default();
-        let (problems, effective) = (RefCell::new(problems), RefCell::default());
-        Self { figment, root, spellings, problems, effective, nulls: Nulls::Values, tag }
+        Self {
+            figment,
+            root,
+            spellings,
+            problems: RefCell::new(problems),
+            effective: RefCell::default(),
+            notices: RefCell::default(),
+            nulls: Nulls::Values,
+            tag,
+        }
     }
 
     /// The same, with another meaning of `null`.
@@ -71,6 +81,11 @@ impl Tree {
     fn section<'a>(&'a self, path: String, dict: Option<&'a Dict>, tag: Tag) -> Section<'a> {
         let problems_before = self.problems.borrow().len();
         Section { tree: self, path, dict, tag, known: Vec::new(), problems_before }
+    }
+
+    /// What is valid and does less than it says.
+    pub(super) fn notices(&self) -> Vec<Notice> {
+        self.notices.borrow().clone()
     }
 
     /// What was read, or everything that is wrong.
@@ -251,6 +266,18 @@ impl<'a> Section<'a> {
     pub(super) fn refuse(&self, key: &str, invalid: impl Into<Invalid>) {
         // What is not given is missed where the rest of the section stands.
         self.tree.refuse(self.near(key), &self.join(key), invalid.into());
+    }
+
+    /// Tells that the value of `key` is valid and does less than it says.
+    pub(super) fn warn(&self, key: &str, what: &'static str) {
+        let origin = self.tree.origin(self.near(key));
+        let key = self.tree.spelling(&origin, &self.join(key));
+        self.tell(Notice { origin, key, others: 0, what });
+    }
+
+    /// Tells what was noticed elsewhere.
+    pub(super) fn tell(&self, notice: Notice) {
+        notice.add_to(&mut self.tree.notices.borrow_mut());
     }
 
     /// Notes what is wrong elsewhere.

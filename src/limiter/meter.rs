@@ -71,7 +71,7 @@ impl Outcome {
         match (mode, is_allowed) {
             (_, true) => Self::Allowed,
             (Mode::Enforced | Mode::Quota, false) => Self::Denied,
-            (Mode::Shadow, false) => Self::ShadowDenied,
+            (Mode::Shadow | Mode::ShadowQuota, false) => Self::ShadowDenied,
         }
     }
 }

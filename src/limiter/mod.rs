@@ -198,8 +198,7 @@ impl Limiter {
     pub fn decides_without_store(&self) -> bool {
         let snapshot = self.snapshot.load();
         let mut rules = snapshot.rules.iter().chain(snapshot.rules.descriptors().iter());
-        rules
-            .all(|rule| rule.on_store_failure != OnStoreFailure::Error || rule.mode == Mode::Shadow)
+        rules.all(|rule| rule.on_store_failure != OnStoreFailure::Error || rule.mode.is_shadow())
     }
 
     /// Does the work in the background, for ever: of the store, and of the one that stands in. For

@@ -259,7 +259,7 @@ impl Taken<'_> {
             let hit = all[*position].hit;
             let limit = self.limits.as_ref().map_or(hit.limit, |limits| &limits[index]);
             let mode = match hit.mode {
-                Mode::Quota if self.is_part => Mode::Shadow,
+                Mode::Quota | Mode::ShadowQuota if self.is_part => Mode::Shadow,
                 mode => mode,
             };
             let action = match hit.action {
@@ -277,7 +277,7 @@ pub(super) fn policy(rule: &Rule, tripped: bool) -> OnStoreFailure {
     match rule.on_store_failure {
         _ if tripped && rule.breaker_opens => OnStoreFailure::Allow,
         // A shadow stops nobody.
-        OnStoreFailure::Error | OnStoreFailure::Deny if rule.mode == Mode::Shadow => {
+        OnStoreFailure::Error | OnStoreFailure::Deny if rule.mode.is_shadow() => {
             OnStoreFailure::Allow
         }
         policy => policy,

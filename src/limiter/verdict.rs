@@ -94,12 +94,16 @@ impl Verdict {
     /// Returns `true` if this decision of the request is why it is refused: an enforced rule that
     /// denies, or a quota where all of them do.
     pub fn is_refused_by(&self, decided: &RuleDecision) -> bool {
-        let quotas = self.decisions.iter().filter(|one| one.mode == Mode::Quota);
+        let of_quotas = |(mode, denies)| match mode {
+            Mode::Quota => denies,
+            Mode::ShadowQuota => false,
+            Mode::Enforced | Mode::Shadow => true,
+        };
         !decided.decision.is_allowed()
             && match decided.mode {
                 Mode::Enforced => true,
-                Mode::Shadow => false,
-                Mode::Quota => quotas.map(RuleDecision::denial).all(|(_, denies)| denies),
+                Mode::Shadow | Mode::ShadowQuota => false,
+                Mode::Quota => self.decisions.iter().map(RuleDecision::denial).all(of_quotas),
             }
     }
 }

@@ -69,9 +69,16 @@ pub enum Mode {
     Shadow,
     /// One of several quotas of a request: it is refused if all of them deny.
     Quota,
+    /// A quota that is decided, counted and reported, and always has room.
+    ShadowQuota,
 }
 
 impl Mode {
+    /// Returns true for a rule that stops nobody by itself.
+    pub fn is_shadow(self) -> bool {
+        matches!(self, Self::Shadow | Self::ShadowQuota)
+    }
+
     /// Do these rules, each with whether it denies, refuse a request: does an enforced one, or every
     /// quota that there is?
     pub fn refuse(denials: impl Iterator<Item = (Self, bool)>) -> bool {
@@ -84,6 +91,7 @@ impl Mode {
                     quotas += 1;
                     denied_quotas += u32::from(denies);
                 }
+                Self::ShadowQuota => quotas += 1,
             }
         }
         quotas > 0 && quotas == denied_quotas

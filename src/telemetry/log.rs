@@ -8,11 +8,12 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::panic;
 use std::str::FromStr;
+use std::sync::Once;
 use std::thread;
 
 use thiserror::Error;
-use tracing::error;
 use tracing::level_filters::LevelFilter;
+use tracing::{error, warn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt as lines, reload};
@@ -50,6 +51,12 @@ pub struct FilterError;
 /// The running logs.
 #[derive(Debug)]
 pub struct Logs(reload::Handle<EnvFilter, Registry>);
+
+/// Logs that the limit of a request was cut to `most`: the first of this process.
+pub fn limit_was_cut(most: u64) {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| warn!(most, "a limit that a request brings along was cut; logged once"));
+}
 
 /// Starts to log. Changes nothing if somebody, a test perhaps, has set up logs of their own.
 pub fn start(settings: &LogSettings) -> Logs {

@@ -75,10 +75,6 @@ fn what_is_not_valid_is_refused_by_name() {
         (descriptor("key: k\nmetadata: { a: 1 }"), "descriptors[0].metadata: not supported"),
         (descriptor("key: k\nshadow_mode: maybe"), "descriptors[0].shadow_mode: valid is true or"),
         (
-            descriptor("key: k\nshadow_mode: true\nquota_mode: true"),
-            "descriptors[0].quota_mode: give only one of it and shadow_mode",
-        ),
-        (
             descriptor("key: k\nvalue: v\nshare_threshold: true"),
             "descriptors[0].share_threshold: only for a value with *",
         ),
@@ -92,19 +88,23 @@ fn what_is_not_valid_is_refused_by_name() {
         ),
         (
             descriptor("key: k\nrate_limit: { unit: fortnight, requests_per_unit: 1 }"),
-            "descriptors[0].rate_limit.unit: valid is second, minute, hour, day, week, month or",
+            "descriptors[0].rate_limit.unit: must be second, minute, hour, day, week, month or",
         ),
         (
             descriptor("key: k\nrate_limit: { unit: day, requests_per_unit: -1 }"),
-            "descriptors[0].rate_limit.requests_per_unit: valid is 0 to 1000000000",
+            "descriptors[0].rate_limit.requests_per_unit: must be a whole number from 0 to",
         ),
         (
-            descriptor("key: k\nrate_limit: { unit: day, requests_per_unit: 4294967295 }"),
-            "descriptors[0].rate_limit.requests_per_unit: valid is 0 to 1000000000",
+            descriptor("key: k\nrate_limit: { unit: day, requests_per_unit: 4294967296 }"),
+            "descriptors[0].rate_limit.requests_per_unit: must be a whole number from 0 to",
         ),
         (
             descriptor("key: k\nrate_limit: { unit: day, unlimited: true }"),
-            "descriptors[0].rate_limit.unit: valid only without unlimited: true",
+            "descriptors[0].rate_limit.unit: must not stand beside unlimited: true",
+        ),
+        (
+            descriptor("key: k\nrate_limit: { unit: unknown, requests_per_unit: 1 }"),
+            "descriptors[0].rate_limit.unit: must be second, minute, hour, day, week, month or",
         ),
         (
             descriptor(&format!("{minute}, window: 1s }}")),
@@ -154,6 +154,18 @@ fn what_is_not_valid_is_refused_by_name() {
     let missing = ["unit", "requests_per_unit"]
         .map(|key| format!("descriptors[0].rate_limit.{key}: missing\n"));
     assert_eq!(error, missing.concat());
+}
+
+#[test]
+fn a_limit_that_is_cut_is_warned_of_by_file_and_key() {
+    let limit = "{ key: KEY, rate_limit: { unit: day, requests_per_unit: 4294967295 } }";
+    let [one, other] = ["a", "b"].map(|key| limit.replace("KEY", key));
+    let cut = "rate_limit.requests_per_unit: cut to 1000000000, the most that a limit may be\n";
+    let told = problems(&format!("domain: a\ndescriptors: [{one}]"));
+    assert_eq!(told, (0, format!("warning: descriptors[0].{cut}")));
+    let told = problems(&format!("domain: a\ndescriptors: [{one}, {other}]"));
+    let cut = cut.replace(": cut", " and 1 more: cut");
+    assert_eq!(told, (0, format!("warning: descriptors[0].{cut}")));
 }
 
 #[test]

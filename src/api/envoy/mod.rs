@@ -23,11 +23,12 @@ use super::auth::Role;
 use super::deadline::deadline;
 use super::headers::{LimitHeaders, retry_after};
 use super::traces::Call;
-use crate::algorithm::{Cost, Outcome};
+use crate::algorithm::{Cost, Limit, Outcome};
 use crate::clock::{Deadline, Span};
 use crate::limiter::{CheckError, DescriptorAnswer, DescriptorVerdict, Limiter, Source};
+use crate::rules::Grant;
 use crate::rules::descriptors::{Asked, DescriptorRequest, Hits, InvalidDescriptor, LimitOverride};
-use crate::rules::{Grant, Mode};
+use crate::telemetry::log;
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::Timing;
 use crate::telemetry::traces::Traces;
@@ -153,7 +154,12 @@ fn parse_override(
         RateLimitUnit::Year => YEAR,
         RateLimitUnit::Unknown => return Err(InvalidDescriptor::Unit { index }),
     };
-    LimitOverride::new(limit.requests_per_unit.into(), Span::from_secs(seconds))
+    // Larger ones mean "no limit" to those who send them.
+    let units = u64::from(limit.requests_per_unit).min(Limit::MAX_UNITS);
+    if units < limit.requests_per_unit.into() {
+        log::limit_was_cut(units);
+    }
+    LimitOverride::new(units, Span::from_secs(seconds))
         .map_err(|error| InvalidDescriptor::Limit { index, error })
 }
 
@@ -201,7 +207,7 @@ fn status(answer: Option<&DescriptorAnswer>) -> DescriptorStatus {
             return DescriptorStatus { code, limit_remaining, ..DescriptorStatus::default() };
         }
     };
-    let passes = decided.decision.is_allowed() || decided.mode == Mode::Shadow;
+    let passes = decided.decision.is_allowed() || decided.mode.is_shadow();
     DescriptorStatus {
         code: if passes { Code::Ok } else { Code::OverLimit }.into(),
         current_limit: Some(RateLimit {

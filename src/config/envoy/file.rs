@@ -51,6 +51,7 @@ pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
     {
         root.note(syntax(error));
     }
+    tree.notices().into_iter().for_each(|notice| root.tell(notice));
     if let Err(problems) = tree.finish() {
         problems.0.into_iter().map(as_spelled).for_each(|problem| root.note(problem));
     }
@@ -131,10 +132,7 @@ impl Trail<'_> {
             section.refuse("share-threshold", Invalid::new("only for a value with *"));
         }
         let mode = match (is_shadow, is_quota) {
-            (true, true) => {
-                section.refuse("quota-mode", Invalid::new("give only one of it and shadow_mode"));
-                Mode::Shadow
-            }
+            (true, true) => Mode::ShadowQuota,
             (true, false) => Mode::Shadow,
             (false, true) => Mode::Quota,
             (false, false) => Mode::Enforced,

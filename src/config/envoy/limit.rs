@@ -40,8 +40,13 @@ pub(super) fn read(
     let unlimited = section.optional("unlimited", values::boolean).unwrap_or(false);
     let window = window(&mut section, unlimited);
     let requests = section.optional("requests-per-unit", |value| {
-        values::whole(value, 0..=Limit::MAX_UNITS, Invalid::new("valid is 0 to 1000000000"))
+        const BOUNDS: Invalid = Invalid::new("must be a whole number from 0 to 4294967295");
+        values::whole(value, 0..=u32::MAX.into(), BOUNDS)
     });
+    if requests.is_some_and(|units| units > Limit::MAX_UNITS) {
+        section.warn("requests-per-unit", "cut to 1000000000, the most that a limit may be");
+    }
+    let requests = requests.map(|units| units.min(Limit::MAX_UNITS));
     let burst = section.optional("burst", |value| {
         values::whole(value, 1..=Limit::MAX_UNITS, Invalid::new("valid is 1 to 1000000000"))
     });
@@ -89,13 +94,18 @@ pub(super) fn read(
 
 /// `unit`, with `unit_multiplier`; or `window`.
 fn window(section: &mut Section<'_>, unlimited: bool) -> Option<Span> {
-    let unit = section.optional("unit", unit);
+    let unit = if unlimited {
+        section.optional("unit", unit_of_unlimited).flatten()
+    } else {
+        section.optional("unit", unit)
+    };
     let multiplier = section.optional("unit-multiplier", values::count(u32::MAX));
     let window = section.optional("window", values::window);
     if unlimited {
+        let is_unit_given = unit.is_some();
         for key in ["unit", "unit-multiplier", "window"] {
-            if section.has(key) {
-                section.refuse(key, Invalid::new("valid only without unlimited: true"));
+            if section.has(key) && (key != "unit" || is_unit_given) {
+                section.refuse(key, Invalid::new("must not stand beside unlimited: true"));
             }
         }
         return None;
@@ -134,11 +144,20 @@ fn replaces(section: &mut Section<'_>, own: Option<&str>) -> Vec<std::sync::Arc<
     names
 }
 
+/// What is unlimited has no unit, which may be written down.
+fn unit_of_unlimited(value: &Value) -> Read<Option<u64>> {
+    let given = values::scalar(value).unwrap_or_default().to_ascii_lowercase();
+    if matches!(given.as_str(), "unknown" | "") {
+        return Ok((None, given));
+    }
+    unit(value).map(|(unit, shown)| (Some(unit), shown))
+}
+
 fn unit(value: &Value) -> Read<u64> {
     let given = values::scalar(value).unwrap_or_default().to_ascii_lowercase();
     let found = UNITS.iter().find(|(name, _)| *name == given);
     let (name, seconds) =
-        found.ok_or(Invalid::new("valid is second, minute, hour, day, week, month or year"))?;
+        found.ok_or(Invalid::new("must be second, minute, hour, day, week, month or year"))?;
     Ok((*seconds, (*name).to_owned()))
 }
 

@@ -243,6 +243,7 @@ const fn mode(mode: Mode) -> u64 {
         Mode::Shadow => 0,
         Mode::Enforced => 1,
         Mode::Quota => 2,
+        Mode::ShadowQuota => 3,
     }
 }
 
