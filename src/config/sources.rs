@@ -185,7 +185,7 @@ impl Layers {
 
 /// The one name of a key that has several.
 fn canonical_name(path: &str, key: &str) -> String {
-    if path.ends_with(".match.attributes") {
+    if path.ends_with(".match.attributes") || is_metadata(path) {
         return key.to_owned();
     }
     let key = key.replace('_', "-");
@@ -200,6 +200,12 @@ fn canonical_name(path: &str, key: &str) -> String {
         _ => return key,
     };
     name.to_owned()
+}
+
+/// Returns true for maps in `metadata` of a descriptor, whose names are data.
+fn is_metadata(path: &str) -> bool {
+    let is_key = |part: &str| part == "metadata" || part.starts_with("metadata[");
+    path.starts_with("descriptors[") && path.split('.').any(is_key)
 }
 
 fn join(path: &str, key: &str) -> String {

@@ -13,7 +13,7 @@ use super::verdict::uncounted;
 use super::{CheckError, Limiter, RuleDecision, Snapshot, Source, Verdict, without_store};
 use crate::algorithm::{Cost, Decision, Outcome};
 use crate::clock::{Deadline, Span};
-use crate::rules::descriptors::{Counting, DescriptorRequest, Descriptors, Found, Hits};
+use crate::rules::descriptors::{Counting, DescriptorRequest, Descriptors, Found, Hits, Metadata};
 use crate::rules::{Grant, Mode, OnStoreFailure};
 use crate::store::{Action, Coupling, Hit, StoreError};
 
@@ -33,6 +33,8 @@ pub struct DescriptorAnswer {
     pub window: Span,
     /// The name of its limit.
     pub limit_name: Option<Arc<str>>,
+    /// What it says of itself.
+    pub metadata: Option<Arc<Metadata>>,
 }
 
 impl DescriptorVerdict {
@@ -133,7 +135,8 @@ impl Limiter {
             };
             meter.count(&decided, &self.metrics);
             let limit_name = rules.limit_name(found).cloned();
-            Some(DescriptorAnswer { decided, window: found.window, limit_name })
+            let metadata = rules.metadata(found).cloned();
+            Some(DescriptorAnswer { decided, window: found.window, limit_name, metadata })
         };
         DescriptorVerdict { answers: found.iter().zip(settled).map(answer).collect() }
     }

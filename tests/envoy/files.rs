@@ -72,7 +72,16 @@ fn what_is_not_valid_is_refused_by_name() {
         ),
         (descriptor("key: k\nrate_limit: 5"), "descriptors[0].rate_limit: valid is a section"),
         (descriptor("key: k\nvalues: [a]"), "descriptors[0].values: unknown key, did you mean"),
-        (descriptor("key: k\nmetadata: { a: 1 }"), "descriptors[0].metadata: not supported"),
+        (descriptor("key: k\nmetadata: [a]"), "descriptors[0].metadata: must be a map of up to"),
+        (descriptor("key: k\nmetadata: { a: .nan }"), "line 5, column 20"),
+        (
+            descriptor(&format!("key: k\nmetadata: {}1{}", "{ a: ".repeat(17), " }".repeat(17))),
+            "descriptors[0].metadata: must be a map of up to 1000 values, 16 levels deep",
+        ),
+        (
+            descriptor(&format!("key: k\nmetadata: {{ a: [{}] }}", "1,".repeat(1_000))),
+            "descriptors[0].metadata: must be a map of up to 1000 values, 16 levels deep",
+        ),
         (descriptor("key: k\nshadow_mode: maybe"), "descriptors[0].shadow_mode: valid is true or"),
         (
             descriptor("key: k\nvalue: v\nshare_threshold: true"),
@@ -166,6 +175,21 @@ fn a_limit_that_is_cut_is_warned_of_by_file_and_key() {
     let told = problems(&format!("domain: a\ndescriptors: [{one}, {other}]"));
     let cut = cut.replace(": cut", " and 1 more: cut");
     assert_eq!(told, (0, format!("warning: descriptors[0].{cut}")));
+}
+
+#[test]
+fn metadata_that_is_not_answered_is_warned_of() {
+    let limit = "rate_limit: { unit: day, requests_per_unit: 1 }";
+    let rules = descriptor(&format!("key: k\n{limit}\nmetadata: {{ a_b: 1, a-b: {{ c: null }} }}"));
+    let unless = "descriptors[0].metadata: not answered unless envoy.metadata is true";
+    assert_eq!(problems(&rules), (0, format!("warning: {unless}\n")));
+    let dir = TempDir::new();
+    let file = dir.write("rules.yaml", &rules);
+    let text = format!("envoy: {{ files: [{}], metadata: true }}\n", file.display());
+    let config = dir.write("rlaas.yaml", &text).display().to_string();
+    assert_eq!(run(&["check-config", &config]), (0, "valid\n".to_owned(), String::new()));
+    let server = Rlaas::start_from(&naming(&dir, &[&file]), &[]);
+    assert!(server.log().contains(unless), "{}", server.log());
 }
 
 #[test]

@@ -7,11 +7,14 @@
 //! shop: user=alice =5/minute             a limit override
 //! OK [OK 5/MINUTE left 4 reset 60]       overall code, then each status
 //! OVER_LIMIT [OK | OVER_LIMIT 0/DAY left 0 reset 86400 name=ban] + ratelimit-limit: 5
+//! OK [OK] ~ {"domain":"shop"}            its dynamic_metadata, as JSON
 //! INVALID_ARGUMENT domain: valid is …    an error
 //! ```
 
 use std::fmt::Write;
 
+use prost_types::Struct;
+use prost_types::value::Kind;
 use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::rate_limit_descriptor::{
     Entry, RateLimitOverride,
@@ -19,6 +22,7 @@ use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::rate_limit_desc
 use rlaas::api::envoy::proto::service::ratelimit::v3::rate_limit_response::DescriptorStatus;
 use rlaas::api::envoy::proto::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use rlaas::api::envoy::proto::r#type::v3::RateLimitUnit;
+use serde_json::Value;
 use tonic::Status;
 
 /// Reads a request.
@@ -88,8 +92,26 @@ fn written(response: &RateLimitResponse) -> String {
         write!(text, " + {}: {}", header.key, header.value).expect("text");
     }
     assert!(response.request_headers_to_add.is_empty());
-    assert!(response.raw_body.is_empty() && response.dynamic_metadata.is_none());
+    assert!(response.raw_body.is_empty());
+    if let Some(metadata) = &response.dynamic_metadata {
+        write!(text, " ~ {}", json(metadata)).expect("text");
+    }
     text
+}
+
+fn json(of: &Struct) -> Value {
+    of.fields.iter().map(|(name, value)| (name.clone(), json_value(value))).collect()
+}
+
+fn json_value(value: &prost_types::Value) -> Value {
+    match value.kind.as_ref().expect("a value of some kind") {
+        Kind::NullValue(_) => Value::Null,
+        Kind::BoolValue(boolean) => (*boolean).into(),
+        Kind::NumberValue(number) => (*number).into(),
+        Kind::StringValue(text) => text.as_str().into(),
+        Kind::ListValue(list) => list.values.iter().map(json_value).collect(),
+        Kind::StructValue(of) => json(of),
+    }
 }
 
 fn written_status(status: &DescriptorStatus) -> String {

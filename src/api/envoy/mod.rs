@@ -6,6 +6,8 @@
 #[expect(missing_docs, clippy::pedantic, reason = "generated; documented in the protos")]
 pub mod proto;
 
+mod metadata;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +27,9 @@ use super::headers::{LimitHeaders, retry_after};
 use super::traces::Call;
 use crate::algorithm::{Cost, Limit, Outcome};
 use crate::clock::{Deadline, Span};
-use crate::limiter::{CheckError, DescriptorAnswer, DescriptorVerdict, Limiter, Source};
+use crate::limiter::{
+    CheckError, DescriptorAnswer, DescriptorVerdict, Limiter, RuleDecision, Source,
+};
 use crate::rules::Grant;
 use crate::rules::descriptors::{Asked, DescriptorRequest, Hits, InvalidDescriptor, LimitOverride};
 use crate::telemetry::log;
@@ -43,12 +47,23 @@ pub struct EnvoySettings {
     pub deadline: Duration,
     /// What it has Envoy add to responses.
     pub headers: LimitHeaders,
+    /// Whether answers have `dynamic_metadata`.
+    pub metadata: AnswerMetadata,
+}
+
+/// Whether answers have `dynamic_metadata`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerMetadata {
+    /// They have.
+    Always,
+    /// They have not.
+    Never,
 }
 
 impl Default for EnvoySettings {
     fn default() -> Self {
         let deadline = Duration::from_millis(15);
-        Self { deadline, headers: LimitHeaders::None }
+        Self { deadline, headers: LimitHeaders::None, metadata: AnswerMetadata::Never }
     }
 }
 
@@ -106,7 +121,13 @@ impl RateLimitService for Service {
         let deadline = deadline(request.metadata()).or_within(self.settings.deadline);
         let verdict = self.decide(request.get_ref(), deadline).await;
         call.settled(verdict.as_ref());
-        Ok(Response::new(respond(&verdict?, self.settings.headers)))
+        let verdict = verdict?;
+        let mut response = respond(&verdict, self.settings.headers);
+        if self.settings.metadata == AnswerMetadata::Always {
+            response.dynamic_metadata =
+                Some(metadata::dynamic_metadata(request.get_ref(), &verdict));
+        }
+        Ok(Response::new(response))
     }
 }
 
@@ -195,7 +216,7 @@ fn response_headers(verdict: &DescriptorVerdict, headers: LimitHeaders) -> Vec<H
 
 /// Where no rule applies, and for what is unlimited, there is no limit to tell.
 fn status(answer: Option<&DescriptorAnswer>) -> DescriptorStatus {
-    let Some(DescriptorAnswer { decided, window, limit_name }) = answer else {
+    let Some(DescriptorAnswer { decided, window, limit_name, .. }) = answer else {
         return DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
     };
     let units = match decided.grant {
@@ -207,9 +228,8 @@ fn status(answer: Option<&DescriptorAnswer>) -> DescriptorStatus {
             return DescriptorStatus { code, limit_remaining, ..DescriptorStatus::default() };
         }
     };
-    let passes = decided.decision.is_allowed() || decided.mode.is_shadow();
     DescriptorStatus {
-        code: if passes { Code::Ok } else { Code::OverLimit }.into(),
+        code: if passes(decided) { Code::Ok } else { Code::OverLimit }.into(),
         current_limit: Some(RateLimit {
             name: limit_name.as_deref().unwrap_or_default().to_owned(),
             requests_per_unit: u32::try_from(units).unwrap_or(u32::MAX),
@@ -218,6 +238,11 @@ fn status(answer: Option<&DescriptorAnswer>) -> DescriptorStatus {
         limit_remaining: u32::try_from(decided.decision.remaining.max(0)).unwrap_or(u32::MAX),
         duration_until_reset: until_reset(answer),
     }
+}
+
+/// Returns true where the status of a descriptor is `OK`.
+fn passes(decided: &RuleDecision) -> bool {
+    decided.decision.is_allowed() || decided.mode.is_shadow()
 }
 
 /// In whole seconds, rounded up: Envoy tells its clients no parts of one.

@@ -5,16 +5,18 @@
 //! **Source:** envoyproxy/ratelimit, "Configuration", with its rules of what is not valid.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use figment::value::{Dict, Value};
 
-use super::{Domains, Siblings, limit, written};
+use super::{Domains, Siblings, limit, metadata, written};
+use crate::api::envoy::AnswerMetadata;
 use crate::config::problem::Problem;
 use crate::config::section::Section;
 use crate::config::sources;
 use crate::config::values::{self, Invalid, Read};
 use crate::rules::Mode;
-use crate::rules::descriptors::{Descriptor, DescriptorRequest};
+use crate::rules::descriptors::{Descriptor, DescriptorRequest, DescriptorRule};
 
 /// Levels of a tree: more than any request means, and few enough to walk.
 const MOST_LEVELS: usize = 32;
@@ -79,8 +81,8 @@ fn domain(section: &mut Section<'_>, domains: &mut Domains) {
         section.refuse("domain", Invalid(bounds.into()));
     }
     let name = name.unwrap_or_default();
-    let level = domains.0.entry(name.clone()).or_default();
-    let path = Trail { domain: &name, above: &[] };
+    let path = Trail { domain: &name, above: &[], metadata: domains.metadata };
+    let level = domains.trees.entry(name.clone()).or_default();
     path.read_level(section, level);
 }
 
@@ -88,6 +90,7 @@ fn domain(section: &mut Section<'_>, domains: &mut Domains) {
 struct Trail<'a> {
     domain: &'a str,
     above: &'a [(String, Option<String>)],
+    metadata: AnswerMetadata,
 }
 
 impl Trail<'_> {
@@ -121,9 +124,10 @@ impl Trail<'_> {
             let again = Invalid::new("another descriptor of this level has this key and value");
             section.refuse("key", again);
         }
-        section.optional::<()>("metadata", |_| {
-            Err(Invalid::new("not supported: no metadata is answered"))
-        });
+        let own_metadata = section.optional("metadata", metadata::read);
+        if own_metadata.is_some() && self.metadata == AnswerMetadata::Never {
+            section.warn("metadata", "not answered unless envoy.metadata is true");
+        }
         let mut flag = |name| section.optional(name, values::boolean).unwrap_or(false);
         let (is_shadow, is_quota) = (flag("shadow-mode"), flag("quota-mode"));
         let (is_detailed, tells_value) = (flag("detailed-metric"), flag("value-to-metric"));
@@ -138,8 +142,10 @@ impl Trail<'_> {
             (false, false) => Mode::Enforced,
         };
         let above = [self.above, &[(key.clone(), value.clone())]].concat();
-        let below = Trail { domain: self.domain, above: &above };
+        let below = Trail { above: &above, ..*self };
         let rule = limit::read(&mut section, &below.label(), mode, is_detailed);
+        let own_metadata = own_metadata.filter(|metadata| !metadata.0.is_empty()).map(Arc::new);
+        let rule = rule.map(|rule| DescriptorRule { metadata: own_metadata, ..rule });
         let mut children = Siblings::default();
         below.read_level(&mut section, &mut children);
         section.close();

@@ -89,7 +89,16 @@ pub(super) fn read(
         breaker_opens: failure.breaker_opens,
     };
     let (name, window) = (name.map(Into::into), window.unwrap_or(Span::ZERO));
-    Some(DescriptorRule { rule, name, replaces, window, is_detailed, is_post_paid, max_debt })
+    Some(DescriptorRule {
+        rule,
+        name,
+        replaces,
+        window,
+        is_detailed,
+        is_post_paid,
+        max_debt,
+        metadata: None,
+    })
 }
 
 /// `unit`, with `unit_multiplier`; or `window`.

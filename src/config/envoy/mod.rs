@@ -2,6 +2,7 @@
 
 mod file;
 mod limit;
+mod metadata;
 mod written;
 
 use std::collections::{BTreeMap, HashSet};
@@ -14,7 +15,7 @@ use super::problem::Problem;
 use super::section::Section;
 use super::values::{self, Invalid, Read};
 use super::watch::Seen;
-use crate::api::envoy::EnvoySettings;
+use crate::api::envoy::{AnswerMetadata, EnvoySettings};
 use crate::rules::descriptors::{Counting, Descriptor, Descriptors};
 
 /// What the section says.
@@ -26,8 +27,10 @@ pub(super) struct Envoy {
 }
 
 /// The trees of all files so far.
-#[derive(Default)]
-struct Domains(BTreeMap<String, Siblings>);
+struct Domains {
+    trees: BTreeMap<String, Siblings>,
+    metadata: AnswerMetadata,
+}
 
 /// Descriptors of one level, no two with the same key and value.
 #[derive(Default)]
@@ -46,9 +49,11 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     });
     let count_refused = section.read("count-refused", "false", values::boolean);
     let headers = section.read("headers", "none", values::limit_headers);
+    let answers_metadata = section.read("metadata", "false", values::boolean);
+    let metadata = if answers_metadata { AnswerMetadata::Always } else { AnswerMetadata::Never };
     section.close();
 
-    let mut domains = Domains::default();
+    let mut domains = Domains { trees: BTreeMap::new(), metadata };
     let mut files = Vec::new();
     for path in paths {
         files.push(Seen::now(&path));
@@ -59,8 +64,8 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
         }
     }
     let counting = if count_refused { Counting::EachAlone } else { Counting::AllOrNothing };
-    let domains = domains.0.into_iter().map(|(name, of)| (name, of.descriptors)).collect();
-    let settings = EnvoySettings { deadline, headers };
+    let domains = domains.trees.into_iter().map(|(name, of)| (name, of.descriptors)).collect();
+    let settings = EnvoySettings { deadline, headers, metadata };
     Envoy { settings, descriptors: Descriptors::new(domains, counting), files }
 }
 

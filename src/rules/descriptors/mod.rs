@@ -6,9 +6,11 @@
 //!
 //! **Source:** envoyproxy/ratelimit, "Configuration".
 
+mod metadata;
 mod request;
 mod tree;
 
+pub use metadata::{Metadata, MetadataValue};
 pub use request::{Asked, DescriptorRequest, Hits, InvalidDescriptor, LimitOverride};
 pub use tree::Descriptor;
 
@@ -64,6 +66,8 @@ pub struct DescriptorRule {
     pub is_post_paid: bool,
     /// The most units that reports may count above the limit, where that is not one limit.
     pub max_debt: Option<u64>,
+    /// What it says of itself to those who ask, if anything.
+    pub metadata: Option<Arc<Metadata>>,
 }
 
 /// What a descriptor meets.
@@ -154,6 +158,12 @@ impl Descriptors {
     /// The name of the limit that was found; one that a request brought along has none.
     pub fn limit_name(&self, found: &Found) -> Option<&Arc<str>> {
         self.entries[found.position].of.name.as_ref().filter(|_| !found.is_override)
+    }
+
+    /// What the rule that was found says of itself; that of a limit that a request brought along
+    /// says nothing.
+    pub fn metadata(&self, found: &Found) -> Option<&Arc<Metadata>> {
+        self.entries[found.position].of.metadata.as_ref().filter(|_| !found.is_override)
     }
 
     /// What each descriptor meets; rules that another one of them replaces are met by none.
@@ -266,6 +276,7 @@ impl DescriptorRule {
             is_detailed: false,
             is_post_paid: false,
             max_debt: None,
+            metadata: None,
         }
     }
 

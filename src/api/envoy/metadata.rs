@@ -1,0 +1,84 @@
+//! `dynamic_metadata`: what was asked, and what the rules that pass say of themselves.
+//!
+//! **Source:** envoyproxy/ratelimit, `RESPONSE_DYNAMIC_METADATA`: names and texts are its own. There
+//! a rule with `detailed_metric` or `value_to_metric` loses its metadata; here it does not.
+
+use prost_types::value::Kind;
+use prost_types::{ListValue, Struct, Value};
+
+use super::passes;
+use super::proto::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use super::proto::service::ratelimit::v3::RateLimitRequest;
+use crate::limiter::DescriptorVerdict;
+use crate::rules::Grant;
+use crate::rules::descriptors::{Metadata, MetadataValue};
+
+/// What the answer to `request` has as `dynamic_metadata`.
+pub(super) fn dynamic_metadata(request: &RateLimitRequest, verdict: &DescriptorVerdict) -> Struct {
+    let descriptors = request.descriptors.iter().map(|one| Kind::StructValue(descriptor(one)));
+    let mut fields = vec![("domain", text(&request.domain)), ("descriptors", list(descriptors))];
+    if request.hits_addend != 0 {
+        fields.push(("hitsAddend", Kind::NumberValue(request.hits_addend.into())));
+    }
+    let mut passed = Metadata::default();
+    let limited = verdict.answers.iter().flatten();
+    let limited = limited.filter(|answer| answer.decided.grant != Grant::Unlimited);
+    for answer in limited.filter(|answer| passes(&answer.decided)) {
+        answer.metadata.iter().for_each(|metadata| passed.merge(metadata));
+    }
+    if !passed.0.is_empty() {
+        fields.push(("metadata", Kind::StructValue(of_metadata(&passed))));
+    }
+    of_fields(fields)
+}
+
+fn descriptor(descriptor: &RateLimitDescriptor) -> Struct {
+    let entries = descriptor.entries.iter();
+    let entries = entries.map(|entry| text(&format!("{}={}", entry.key, entry.value)));
+    let mut fields = vec![("entries", list(entries))];
+    if let Some(limit) = descriptor.limit {
+        let unit = limit.unit().as_str_name();
+        let limit = format!("requests_per_unit:{} unit:{unit}", limit.requests_per_unit);
+        fields.push(("limit", Kind::StringValue(limit)));
+    }
+    if let Some(hits) = descriptor.hits_addend {
+        #[expect(clippy::cast_precision_loss, reason = "JSON has no other numbers")]
+        fields.push(("hitsAddend", Kind::NumberValue(hits as f64)));
+    }
+    of_fields(fields)
+}
+
+fn of_fields(fields: Vec<(&str, Kind)>) -> Struct {
+    let named = |(name, kind): (&str, Kind)| (name.to_owned(), value_of(kind));
+    Struct { fields: fields.into_iter().map(named).collect() }
+}
+
+fn of_metadata(metadata: &Metadata) -> Struct {
+    let named = |(name, value): (&String, &MetadataValue)| (name.clone(), of_value(value));
+    Struct { fields: metadata.0.iter().map(named).collect() }
+}
+
+fn of_value(value: &MetadataValue) -> Value {
+    value_of(match value {
+        MetadataValue::Null => Kind::NullValue(0),
+        MetadataValue::Boolean(boolean) => Kind::BoolValue(*boolean),
+        MetadataValue::Number(number) => Kind::NumberValue(*number),
+        MetadataValue::Text(text) => Kind::StringValue(text.clone()),
+        MetadataValue::List(items) => {
+            Kind::ListValue(ListValue { values: items.iter().map(of_value).collect() })
+        }
+        MetadataValue::Map(map) => Kind::StructValue(of_metadata(map)),
+    })
+}
+
+fn list(values: impl Iterator<Item = Kind>) -> Kind {
+    Kind::ListValue(ListValue { values: values.map(value_of).collect() })
+}
+
+fn text(text: &str) -> Kind {
+    Kind::StringValue(text.to_owned())
+}
+
+fn value_of(kind: Kind) -> Value {
+    Value { kind: Some(kind) }
+}
