@@ -7,7 +7,7 @@ use super::proto::check_response::{self, Reason};
 use crate::algorithm::{Algorithm, Outcome};
 use crate::clock::Span;
 use crate::limiter::{RuleDecision, Source};
-use crate::rules::{Grant, Mode};
+use crate::rules::Grant;
 
 /// The facts of one decision. Numbers fit into 63 bits.
 #[derive(Clone, Copy, Debug)]

@@ -18,7 +18,7 @@ use std::fmt::Write;
 use crate::algorithm::Outcome;
 use crate::clock::Span;
 use crate::limiter::{RuleDecision, Source, Verdict};
-use crate::rules::{Grant, Mode};
+use crate::rules::Grant;
 
 /// Which headers tell of the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ mod tests {
     use crate::algorithm::{Algorithm, Limit};
     use crate::clock::{Clock, Deadline, ManualClock, Timestamp};
     use crate::limiter::Limiter;
-    use crate::rules::{Draft, Matcher, Request, Rule, RuleSet};
+    use crate::rules::{Draft, Matcher, Mode, Request, Rule, RuleSet};
     use crate::store::{MemorySettings, MemoryStore, Store};
     use crate::telemetry::metrics::Metrics;
 

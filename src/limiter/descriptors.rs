@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use super::taking::{RuleHit, Settled, Taking};
 use super::verdict::uncounted;
 use super::{CheckError, Limiter, RuleDecision, Snapshot, Source, Verdict, without_store};
-use crate::algorithm::{Cost, Decision, Outcome};
-use crate::clock::{Deadline, Span};
+use crate::algorithm::{Algorithm, Cost, Decision, Outcome};
+use crate::clock::{Deadline, Span, Timestamp};
 use crate::rules::descriptors::{Counting, DescriptorRequest, Descriptors, Found, Hits, Metadata};
 use crate::rules::{Grant, Mode, OnStoreFailure};
 use crate::store::{Action, Coupling, Hit, StoreError};
@@ -179,7 +179,24 @@ impl<'a> Meeting<'a> {
         let each = self.rules.counting() == Counting::EachAlone;
         let gives = each || !self.is_refused(&settled);
         self.give_back(gives, &mut settled).await?;
+        self.end_bans_with_their_windows(&mut settled);
         Ok(settled)
+    }
+
+    /// A fixed window that grants nothing resets as any other: when it ends.
+    fn end_bans_with_their_windows(&self, settled: &mut AllSettled) {
+        let told = settled.iter().flatten().map(|(decision, _)| decision.at).max();
+        for (found, settled) in self.found.iter().zip(settled) {
+            let (Some(found), Some((decision, _))) = (found, settled) else { continue };
+            let is_fixed = self.rules.rule(found).algorithm == Algorithm::FixedWindow;
+            if found.grant == Grant::Banned && is_fixed && found.window != Span::ZERO {
+                // Another decision of this request tells the store's time best.
+                let now = told.filter(|at| *at != Timestamp::EPOCH);
+                let now = now.unwrap_or_else(|| self.limiter.store.now(&found.key));
+                let window = found.window.as_micros();
+                decision.reset_after = Span::from_micros(window - now.as_micros() % window);
+            }
+        }
     }
 
     /// Answers from the deny cache if it knows that every hit is denied.

@@ -67,6 +67,11 @@ impl MemoryStore {
         Self { shards, hasher, clock }
     }
 
+    /// The time now. See [`super::Store::now`].
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Decides every hit. See [`super::Store::check`].
     pub fn check(&self, hits: &[Hit<'_>], coupling: Coupling) -> Decisions {
         if let ([hit], Coupling::AllOrNothing) = (hits, coupling) {

@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::algorithm::{Algorithm, Cost, Decision, Limit};
-use crate::clock::Deadline;
+use crate::clock::{Deadline, Timestamp};
 use crate::rules::{Key, Mode};
 
 /// One key + rule + action, ready for a store.
@@ -139,6 +139,14 @@ impl Store {
         match self {
             Self::Memory(_) => Place(0),
             Self::Redis(store) => store.place(key),
+        }
+    }
+
+    /// The time by the clock that decides for this key: in Redis an estimate.
+    pub fn now(&self, key: &Key) -> Timestamp {
+        match self {
+            Self::Memory(store) => store.now(),
+            Self::Redis(store) => store.now(key),
         }
     }
 

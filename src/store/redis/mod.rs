@@ -48,7 +48,7 @@ use self::question::Purpose;
 use self::topology::Topology;
 use super::{Coupling, Decisions, Health, Hit, Place, StoreError};
 use crate::algorithm::Decision;
-use crate::clock::{Deadline, SystemClock};
+use crate::clock::{Deadline, SystemClock, Timestamp};
 use crate::rules::Key;
 use crate::telemetry::metrics::{Metrics, OperationLabels};
 use crate::telemetry::sharded::Timing;
@@ -128,6 +128,14 @@ impl RedisStore {
     /// Where the state of a key is. See [`super::Store::place`].
     pub fn place(&self, key: &Key) -> Place {
         Place(self.naming.slot(key))
+    }
+
+    /// The time by the clock of the server with this key, estimated; that of this machine while the
+    /// server is not known. See [`super::Store::now`].
+    pub fn now(&self, key: &Key) -> Timestamp {
+        let local = self.local.now();
+        let node = self.topology.known(self.naming.slot(key));
+        node.map_or(local, |node| node.clock().estimate(local))
     }
 
     /// Has the breaker of the server with this key opened?
