@@ -1,5 +1,7 @@
 //! Files of envoyproxy/ratelimit: read as they are, refused by name, followed when they change.
 
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
@@ -215,20 +217,84 @@ async fn folders_are_read_and_a_domain_may_have_several_files() {
         let limit = "rate_limit: { unit: hour, requests_per_unit: 1 }";
         format!("domain: shop\ndescriptors: [{{ key: {key}, {limit} }}]\n")
     };
+    std::fs::create_dir_all(dir.path("rules/deep/deeper")).expect("folders");
     dir.write("rules/a.yaml", &of("a"));
-    dir.write("rules/b.yml", &of("b"));
-    dir.write("rules/c.txt", "no rules");
+    dir.write("rules/b.json", &of("b"));
+    dir.write("rules/d.conf", &of("d"));
+    dir.write("rules/deep/e", &of("e"));
+    dir.write("rules/deep/deeper/f.txt", &of("f"));
+    dir.write("rules/.hidden.yaml", "no rules");
+    // As Kubernetes mounts a ConfigMap.
+    std::fs::create_dir_all(dir.path("rules/..2026/.swp")).expect("folders");
+    dir.write("rules/..2026/g.yaml", &of("g"));
+    symlink("..2026", dir.path("rules/..data")).expect("a symlink");
+    symlink("..data/g.yaml", dir.path("rules/g.yaml")).expect("a symlink");
     let server = Rlaas::start_from(&naming(&dir, &[&dir.path("rules")]), &[]);
     let mut client = client(&server).await;
-    for key in ["a", "b"] {
+    for key in ["a", "b", "d", "e", "f", "g"] {
         let answer = ask(&mut client, &format!("shop: {key}=1")).await;
         assert!(answer.contains("OK 1/HOUR left 0"), "{answer}");
     }
-    dir.write("rules/c.yaml", &of("c"));
-    eventually("a new file of the folder", PATIENCE, async || {
-        ask(&mut client, "shop: c=1 *0").await.contains("1/HOUR")
-    })
-    .await;
+    for (file, key) in [("rules/c.yaml", "c"), ("rules/deep/deeper/h", "h")] {
+        dir.write(file, &of(key));
+        eventually("a new file of a folder", PATIENCE, async || {
+            ask(&mut client, &format!("shop: {key}=1 *0")).await.contains("1/HOUR")
+        })
+        .await;
+    }
+}
+
+#[test]
+fn every_file_of_a_folder_is_one_of_rules() {
+    let dir = TempDir::new();
+    std::fs::create_dir_all(dir.path("rules/deep")).expect("folders");
+    dir.write("rules/deep/rules", "domain: shop\n");
+    let config = naming(&dir, &[&dir.path("rules")]).display().to_string();
+    assert_eq!(run(&["check-config", &config]), (0, "valid\n".to_owned(), String::new()));
+    for (file, text, expected) in [
+        ("rules/deep/notes.md", "no rules", "notes.md: "),
+        ("rules/deep/notes.md", "rules: none", "notes.md: domain: must be 1 to 1024 bytes"),
+    ] {
+        dir.write(file, text);
+        let (code, _, error) = run(&["check-config", &config]);
+        assert_eq!(code, 64);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_folder_without_a_file_is_a_problem() {
+    let dir = TempDir::new();
+    std::fs::create_dir_all(dir.path("rules/deep")).expect("folders");
+    dir.write("rules/.hidden.yaml", "domain: shop\n");
+    let config = naming(&dir, &[&dir.path("rules")]).display().to_string();
+    let (code, _, error) = run(&["check-config", &config]);
+    let folder = dir.path("rules").display().to_string();
+    let expected = format!("{folder}: can't be read: there is no file of rules in it\n");
+    assert_eq!((code, error), (64, expected));
+}
+
+#[test]
+fn what_is_left_out_of_a_folder_is_named() {
+    let dir = TempDir::new();
+    std::fs::create_dir_all(dir.path("rules/deep")).expect("folders");
+    dir.write("rules/a.yaml", "domain: shop\n");
+    symlink(".", dir.path("rules/deep/circle")).expect("a symlink");
+    let _socket = UnixListener::bind(dir.path("rules/socket")).expect("a socket");
+    let config = naming(&dir, &[&dir.path("rules")]).display().to_string();
+    let (code, out, error) = run(&["check-config", &config]);
+    assert_eq!((code, out.as_str()), (0, "valid\n"));
+    let path = |name| dir.path(name).display().to_string();
+    let expected = [
+        format!("warning: {}: not read: a symlink to a folder\n", path("rules/deep/circle")),
+        format!("warning: {}: not read: neither a file nor a folder\n", path("rules/socket")),
+    ];
+    assert_eq!(error, expected.concat());
+
+    symlink("nowhere", dir.path("rules/dangling.yaml")).expect("a symlink");
+    let (code, _, error) = run(&["check-config", &config]);
+    assert_eq!(code, 64);
+    assert!(error.starts_with(&format!("{}: can't be read: ", path("rules/dangling.yaml"))));
 }
 
 #[tokio::test]

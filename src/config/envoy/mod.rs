@@ -1,17 +1,18 @@
 //! The section `envoy`, and the files of envoyproxy/ratelimit that it names.
 
 mod file;
+mod folder;
 mod limit;
 mod metadata;
 mod written;
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use figment::value::Value;
 
-use super::problem::Problem;
+use self::folder::Found;
 use super::section::Section;
 use super::values::{self, Invalid, Read};
 use super::watch::Seen;
@@ -57,8 +58,10 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     let mut files = Vec::new();
     for path in paths {
         files.push(Seen::now(&path));
-        for file in listed(&path, root) {
-            // A folder tells only which files it has.
+        let found = if path.is_dir() { folder::find(&path, root) } else { Found::of_file(path) };
+        // A folder tells only which files it has.
+        files.extend(found.folders.iter().map(|folder| Seen::now(folder)));
+        for file in found.files {
             files.push(Seen::now(&file));
             file::read(&file, &mut domains, root);
         }
@@ -67,28 +70,6 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     let domains = domains.trees.into_iter().map(|(name, of)| (name, of.descriptors)).collect();
     let settings = EnvoySettings { deadline, headers, metadata };
     Envoy { settings, descriptors: Descriptors::new(domains, counting), files }
-}
-
-/// A file itself; of a folder its YAML files, by name.
-fn listed(path: &Path, root: &Section<'_>) -> Vec<PathBuf> {
-    if !path.is_dir() {
-        return vec![path.to_owned()];
-    }
-    let is_yaml = |file: &PathBuf| {
-        file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
-    };
-    match std::fs::read_dir(path) {
-        Ok(entries) => {
-            let mut files: Vec<PathBuf> =
-                entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_yaml).collect();
-            files.sort();
-            files
-        }
-        Err(error) => {
-            root.note(Problem::Unreadable { file: path.to_owned(), reason: error.to_string() });
-            Vec::new()
-        }
-    }
 }
 
 /// A path, or several; an empty text is none.

@@ -1,0 +1,106 @@
+//! The files of a folder, as envoyproxy/ratelimit finds them: every file below it is one of rules.
+//!
+//! Hidden files and folders are left out, and with them `..data` of Kubernetes and what it leads to:
+//! what is mounted are symlinks beside it. Other symlinks to folders are not followed, as there, so
+//! that no way leads in circles; that is told.
+
+use std::fs::{self, DirEntry};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::config::notice::Notice;
+use crate::config::problem::Problem;
+use crate::config::section::Section;
+
+/// Levels of folders.
+const MAX_LEVELS: usize = 16;
+/// Files and folders.
+const MAX_ENTRIES: usize = 10_000;
+
+/// What a folder has.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Files of rules, folder by folder, by name.
+    pub(super) files: Vec<PathBuf>,
+    /// Folders below, which change with what they have.
+    pub(super) folders: Vec<PathBuf>,
+}
+
+impl Found {
+    /// A file that is named itself.
+    pub(super) fn of_file(file: PathBuf) -> Self {
+        Self { files: vec![file], folders: Vec::new() }
+    }
+}
+
+/// Finds everything below `folder`; notes what can't be read, and tells what is left out.
+pub(super) fn find(folder: &Path, root: &Section<'_>) -> Found {
+    let found = Found::default();
+    let mut search = Search { found, entries_left: MAX_ENTRIES, is_complete: true, root };
+    search.folder(folder, MAX_LEVELS);
+    if search.found.files.is_empty() && search.is_complete {
+        search.fail(folder, "there is no file of rules in it");
+    }
+    search.found
+}
+
+struct Search<'a> {
+    found: Found,
+    entries_left: usize,
+    /// Nothing was in its way so far.
+    is_complete: bool,
+    root: &'a Section<'a>,
+}
+
+impl Search<'_> {
+    fn folder(&mut self, folder: &Path, levels_left: usize) {
+        let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let mut entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => return self.fail(folder, &error.to_string()),
+        };
+        entries.sort_by_key(DirEntry::file_name);
+        let is_hidden = |entry: &DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
+        for entry in entries.iter().filter(|entry| !is_hidden(entry)) {
+            if self.entries_left == 0 {
+                return;
+            }
+            self.entries_left -= 1;
+            if self.entries_left == 0 {
+                return self.fail(folder, &format!("must have less than {MAX_ENTRIES} files"));
+            }
+            self.entry(&entry.path(), levels_left);
+        }
+    }
+
+    fn entry(&mut self, path: &Path, levels_left: usize) {
+        match fs::metadata(path) {
+            Err(error) => self.fail(path, &error.to_string()),
+            Ok(found) if found.is_file() => self.found.files.push(path.to_owned()),
+            Ok(found) if !found.is_dir() => {
+                self.leave_out(path, "not read: neither a file nor a folder");
+            }
+            Ok(_) if path.is_symlink() => {
+                self.leave_out(path, "not read: a symlink to a folder");
+            }
+            Ok(_) if levels_left == 0 => {
+                self.fail(path, &format!("must be up to {MAX_LEVELS} levels deep"));
+            }
+            Ok(_) => {
+                self.found.folders.push(path.to_owned());
+                self.folder(path, levels_left - 1);
+            }
+        }
+    }
+
+    fn leave_out(&self, path: &Path, what: &'static str) {
+        let origin = path.display().to_string();
+        self.root.tell(Notice { origin, key: String::new(), others: 0, what });
+    }
+
+    fn fail(&mut self, path: &Path, reason: &str) {
+        self.is_complete = false;
+        let problem = Problem::Unreadable { file: path.to_owned(), reason: reason.to_owned() };
+        self.root.note(problem);
+    }
+}
