@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `""` | from the moment the server accepts until it drains |
 //! | `ratelimit.v1.RateLimitService` | once the store has answered, and before while no rule has `on-store-failure: error` (shadows aside); not while draining; with `health.require-store`, not while the store is away |
+//! | `ratelimit` | the same, under the name that envoyproxy/ratelimit has for it |
 //! | `store` | while the store answers |
 
 use std::sync::Arc;
@@ -21,6 +22,9 @@ use crate::store::Health;
 
 const LIVENESS: &str = "";
 const STORE: &str = "store";
+/// Readiness, to who asked envoyproxy/ratelimit before.
+const READINESS_OF_ENVOY: &str = "ratelimit";
+const ALL: [&str; 4] = [SERVICE, READINESS_OF_ENVOY, STORE, LIVENESS];
 
 /// What the health service reports.
 #[derive(Clone, Debug)]
@@ -56,7 +60,7 @@ impl HealthReports {
     /// Reports that the server drains. Nothing else may report from here on.
     pub(super) async fn drain(&self) {
         self.ready.send_replace(false);
-        for service in [SERVICE, STORE, LIVENESS] {
+        for service in ALL {
             self.report(service, ServingStatus::NotServing).await;
         }
     }
@@ -64,7 +68,7 @@ impl HealthReports {
     /// Ends open Watch calls: a server that drains would wait for them.
     pub(super) async fn end_watches(&self) {
         let mut reporter = self.reporter.clone();
-        for service in [SERVICE, STORE, LIVENESS] {
+        for service in ALL {
             reporter.clear_service_status(service).await;
         }
     }
@@ -81,6 +85,7 @@ impl HealthReports {
             self.ready.send_replace(ready);
             self.report(STORE, serving(up)).await;
             self.report(SERVICE, serving(ready)).await;
+            self.report(READINESS_OF_ENVOY, serving(ready)).await;
             tokio::select! {
                 // Memory is up and stays so: it never tells again.
                 Ok(()) = health.changed() => {}

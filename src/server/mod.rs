@@ -131,6 +131,7 @@ impl Server {
         let routes = services.routes.add_service(health_service);
         let (limiter, metrics) = (Arc::clone(&self.limiter), Arc::clone(&self.metrics));
         let checks = Checks::new(limiter, metrics, self.settings.limit_headers);
+        let checks = checks.with_envoy(self.answering.envoy);
         let checks = checks.with_traces(self.answering.traces.clone());
         let auth = self.auth_over_http();
         let pages = api::http::router(checks, auth.as_ref(), health.ready());

@@ -51,9 +51,16 @@ fn everything_of_the_source_is_read() {
     assert_eq!(problems("domain: empty\n").0, 0);
 }
 
+/// Checks that the rules are refused in one line, which has this text.
+fn refused(rules: &str, expected: &str) {
+    let (code, error) = problems(rules);
+    assert_eq!(code, 64, "{rules}");
+    assert!(error.contains(expected), "{rules}\n{error}\n{expected}");
+    assert_eq!(error.lines().count(), 1, "{rules}\n{error}");
+}
+
 #[test]
 fn what_is_not_valid_is_refused_by_name() {
-    let minute = "key: k\nrate_limit: { unit: minute, requests_per_unit: 1";
     for (rules, expected) in [
         (String::new(), "domain: must be 1 to 1024 bytes"),
         ("descriptors: []".to_owned(), "domain: must be 1 to 1024 bytes"),
@@ -89,6 +96,15 @@ fn what_is_not_valid_is_refused_by_name() {
             descriptor("key: k\nvalue: v\nshare_threshold: true"),
             "descriptors[0].share_threshold: only for a value with *",
         ),
+    ] {
+        refused(&rules, expected);
+    }
+}
+
+#[test]
+fn what_is_not_valid_of_a_limit_is_refused_by_name() {
+    let minute = "key: k\nrate_limit: { unit: minute, requests_per_unit: 1";
+    for (rules, expected) in [
         (
             descriptor("key: k\nrate_limit: { requests_per_unit: 1 }"),
             "descriptors[0].rate_limit.unit: missing",
@@ -156,10 +172,7 @@ fn what_is_not_valid_is_refused_by_name() {
             "descriptors[0].descriptors[1].key: missing",
         ),
     ] {
-        let (code, error) = problems(&rules);
-        assert_eq!(code, 64, "{rules}");
-        assert!(error.contains(expected), "{rules}\n{error}\n{expected}");
-        assert_eq!(error.lines().count(), 1, "{rules}\n{error}");
+        refused(&rules, expected);
     }
     let (_, error) = problems(&descriptor("key: k\nrate_limit: {}"));
     let missing = ["unit", "requests_per_unit"]

@@ -8,10 +8,11 @@ use super::common::process::Rlaas;
 
 pub(super) const CHECK: &str = "s3cret-of-the-checker";
 pub(super) const ADMIN: &str = "s3cret-of-the-admin";
-const DECISIONS: [(&str, &str, Option<&str>); 3] = [
+const DECISIONS: [(&str, &str, Option<&str>); 4] = [
     ("GET", "/check?userId=alice", None),
     ("POST", "/check", Some(r#"{"endpoint":"/r","key":"alice"}"#)),
     ("POST", "/v1/check", Some(r#"{"userId":"alice"}"#)),
+    ("POST", "/json", Some(r#"{"domain":"d","descriptors":[{}]}"#)),
 ];
 
 /// A server for [`CHECK`], which has the role, and [`ADMIN`], which has another.
@@ -51,8 +52,12 @@ async fn decisions_are_for_callers_with_the_role() {
     }
     assert_eq!(get(&server, "/check?userId=alice").await.status, 401);
     let refused = server.metric("rlaas_refused_total{reason=\"unauthenticated\"}").await;
-    assert_eq!(refused, Some(4.0));
-    for open in ["/metrics", "/livez", "/readyz", "/openapi.json"] {
+    assert_eq!(refused, Some(5.0));
+    let rules = ("GET", "/rlconfig", None);
+    for (token, status) in [("wrong", 401), (CHECK, 403), (ADMIN, 200)] {
+        assert_eq!(ask(&server, rules, token).await.status, status);
+    }
+    for open in ["/metrics", "/livez", "/readyz", "/healthcheck", "/openapi.json"] {
         assert_eq!(get(&server, open).await.status, 200, "{open}");
     }
 }

@@ -8,9 +8,10 @@ use prost_reflect::{DescriptorPool, Kind};
 use serde_json::Value;
 
 use super::client::{Answer, get, post, send, send_raw};
+use super::common::TempDir;
 use super::common::process::Rlaas;
 use super::common::redis::free_port;
-use super::guard::{ADMIN, ask, guarded};
+use super::guard::{ADMIN, CHECK, ask, guarded};
 use super::schema::{problems, resolve};
 
 const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "TRACE", "OPTIONS"];
@@ -134,9 +135,13 @@ fn its_examples_fit_its_schemas() {
 
 #[tokio::test]
 async fn each_status_is_provoked_and_each_answer_is_as_described() {
-    let server = Rlaas::start(&["rate-limiter.max-requests=1"]);
+    let dir = TempDir::new();
+    let descriptors = "domain: shop\ndescriptors: [{ key: a, rate_limit: { unit: year, \
+                       requests_per_unit: 1 } }]\n";
+    let files = format!("envoy.files={}", dir.write("rules.yaml", descriptors).display());
+    let server = Rlaas::start(&["rate-limiter.max-requests=1", &files]);
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
-    let away = Rlaas::start(&["store.backend=redis", &url]);
+    let away = Rlaas::start(&["store.backend=redis", &url, &files]);
     let guarded = guarded();
     let by_user = ("GET", "/check?userId=alice", None);
     let large = "x".repeat(300_000);
@@ -147,7 +152,10 @@ async fn each_status_is_provoked_and_each_answer_is_as_described() {
         let server = &server;
         async move { send_raw(server, head.as_bytes()).await }
     };
-    let (late_endpoint, late_check) = tokio::join!(late("/check"), late("/v1/check"));
+    let (late_endpoint, late_check, late_json) =
+        tokio::join!(late("/check"), late("/v1/check"), late("/json"));
+    let json = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"a","value":"b"}]}]}"#;
+    let rules = ("GET", "/rlconfig", None);
     let seen = [
         ("GET", "/check", get(&server, "/check?userId=alice").await),
         ("GET", "/check", get(&server, "/check?userId=alice").await),
@@ -171,6 +179,19 @@ async fn each_status_is_provoked_and_each_answer_is_as_described() {
         ("POST", "/check", ask(&guarded, ("POST", "/check", Some(endpoint)), ADMIN).await),
         ("POST", "/v1/check", ask(&guarded, ("POST", "/v1/check", Some(check)), "wrong").await),
         ("POST", "/v1/check", ask(&guarded, ("POST", "/v1/check", Some(check)), ADMIN).await),
+        ("POST", "/json", post(&server, "/json", json).await),
+        ("POST", "/json", post(&server, "/json", json).await),
+        ("POST", "/json", post(&server, "/json", "{}").await),
+        ("POST", "/json", post(&server, "/json", &large).await),
+        ("POST", "/json", post(&away, "/json", json).await),
+        ("POST", "/json", late_json),
+        ("POST", "/json", ask(&guarded, ("POST", "/json", Some(json)), "wrong").await),
+        ("POST", "/json", ask(&guarded, ("POST", "/json", Some(json)), ADMIN).await),
+        ("GET", "/rlconfig", get(&server, "/rlconfig").await),
+        ("GET", "/rlconfig", ask(&guarded, rules, "wrong").await),
+        ("GET", "/rlconfig", ask(&guarded, rules, CHECK).await),
+        ("GET", "/healthcheck", get(&server, "/healthcheck").await),
+        ("GET", "/healthcheck", get(&away, "/healthcheck").await),
         ("GET", "/openapi.json", get(&server, "/openapi.json").await),
         ("GET", "/metrics", get(&server, "/metrics").await),
         ("GET", "/livez", get(&server, "/livez").await),

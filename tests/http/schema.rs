@@ -42,6 +42,7 @@ pub(super) fn problems(document: &Value, schema: &Value, value: &Value, path: &s
             "minLength" => hold(value.as_str().is_none_or(|text| text.len() >= size()), rule),
             "maxLength" => hold(value.as_str().is_none_or(|text| text.len() <= size()), rule),
             "minItems" => hold(value.as_array().is_none_or(|list| list.len() >= size()), rule),
+            "maxItems" => hold(value.as_array().is_none_or(|list| list.len() <= size()), rule),
             "maxProperties" => hold(value.as_object().is_none_or(|of| of.len() <= size()), rule),
             "required" => {
                 for name in rule.as_array().expect("names") {

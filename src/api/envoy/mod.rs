@@ -6,6 +6,7 @@
 #[expect(missing_docs, clippy::pedantic, reason = "generated; documented in the protos")]
 pub mod proto;
 
+pub(super) mod json;
 mod metadata;
 
 use std::sync::Arc;
@@ -84,13 +85,24 @@ impl Service {
         Self { limiter, metrics, timing, settings, traces: None }
     }
 
+    /// The same, with other settings.
+    #[must_use]
+    pub fn with_settings(self, settings: EnvoySettings) -> Self {
+        Self { settings, ..self }
+    }
+
     /// The same, with a span for each call.
     #[must_use]
     pub fn with_traces(self, traces: Option<Traces>) -> Self {
         Self { traces, ..self }
     }
 
-    async fn decide(
+    /// Decides one request.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_ARGUMENT`, which is counted; others if there is no decision.
+    pub(super) async fn decide(
         &self,
         request: &RateLimitRequest,
         deadline: Deadline,
@@ -103,6 +115,19 @@ impl Service {
             CheckError::Descriptor(error) => self.count_rejected(error),
             error => error.into(),
         })
+    }
+
+    /// The answer to a request that was decided.
+    pub(super) fn respond(
+        &self,
+        request: &RateLimitRequest,
+        verdict: &DescriptorVerdict,
+    ) -> RateLimitResponse {
+        let mut response = respond(verdict, self.settings.headers);
+        if self.settings.metadata == AnswerMetadata::Always {
+            response.dynamic_metadata = Some(metadata::dynamic_metadata(request, verdict));
+        }
+        response
     }
 
     fn count_rejected(&self, error: InvalidDescriptor) -> Status {
@@ -121,13 +146,7 @@ impl RateLimitService for Service {
         let deadline = deadline(request.metadata()).or_within(self.settings.deadline);
         let verdict = self.decide(request.get_ref(), deadline).await;
         call.settled(verdict.as_ref());
-        let verdict = verdict?;
-        let mut response = respond(&verdict, self.settings.headers);
-        if self.settings.metadata == AnswerMetadata::Always {
-            response.dynamic_metadata =
-                Some(metadata::dynamic_metadata(request.get_ref(), &verdict));
-        }
-        Ok(Response::new(response))
+        Ok(Response::new(self.respond(request.get_ref(), &verdict?)))
     }
 }
 
@@ -258,7 +277,7 @@ fn until_reset(answer: Option<&DescriptorAnswer>) -> Option<prost_types::Duratio
 }
 
 /// The unit of a window; a window that is none has none.
-fn unit(window: Span) -> Unit {
+pub(super) fn unit(window: Span) -> Unit {
     match window.as_micros() {
         1_000_000 => Unit::Second,
         micros if !micros.is_multiple_of(1_000_000) => Unit::Unknown,

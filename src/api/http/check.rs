@@ -85,7 +85,7 @@ fn read(body: &[u8]) -> Result<CheckRequest, Rejection> {
 }
 
 /// A number, or a text that holds one; `1.0` and `1e2` are whole too.
-fn whole_number(number: &RawValue) -> Option<u64> {
+pub(super) fn whole_number(number: &RawValue) -> Option<u64> {
     let text: Cow<'_, str> = match number.get() {
         quoted if quoted.starts_with('"') => serde_json::from_str::<String>(quoted).ok()?.into(),
         bare => bare.into(),

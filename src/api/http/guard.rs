@@ -23,6 +23,16 @@ pub(super) async fn admit(
     Ok(next.run(request).await)
 }
 
+/// Admits who may see the rules.
+pub(super) async fn admit_admin(
+    State(auth): State<Arc<Auth>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    auth.admit(&request, Role::Admin)?;
+    Ok(next.run(request).await)
+}
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let detail = self.to_string();

@@ -37,6 +37,15 @@ impl<'a> Members<'a> {
         }
     }
 
+    /// The members of a value.
+    pub(super) fn of_value(value: &'a RawValue, field: &Field) -> Result<Self, Rejection> {
+        let members: Self = serde_json::from_str(value.get()).map_err(|_| field.invalid())?;
+        match &members.twice {
+            Some(name) => Err(Rejection::name(name, "given twice")),
+            None => Ok(members),
+        }
+    }
+
     /// Takes a member out; null is the same as none.
     pub(super) fn take<T>(&mut self, field: &Field) -> Result<Option<T>, Rejection>
     where

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `POST /v1/check` | the JSON mapping of `Check`; what is no 200 is a problem document |
 //! | `GET /check`, `POST /check` | what RLaaS Users Service and GoRL answered |
+//! | `POST /json`, `GET /rlconfig`, `GET /healthcheck` | what envoyproxy/ratelimit answers |
 //! | `GET /openapi.json` | the description of all this |
 //! | `GET /metrics`, `/livez`, `/readyz` | metrics and probes |
 //!
@@ -12,6 +13,7 @@
 mod answer;
 mod body;
 mod check;
+mod envoy;
 mod guard;
 mod members;
 mod openapi;
@@ -35,7 +37,9 @@ use self::problem::Problem;
 use self::rejection::Rejection;
 use self::traces::Told;
 use super::auth::Auth;
+use super::envoy::EnvoySettings;
 use super::headers::{LimitHeaders, retry_after};
+use crate::api;
 use crate::clock::Deadline;
 use crate::limiter::{CheckError, Limiter, Verdict};
 use crate::rules;
@@ -50,15 +54,19 @@ pub fn router(checks: Checks, auth: Option<&Arc<Auth>>, ready: watch::Receiver<b
     let mut decisions = Router::new()
         .route("/v1/check", post(check::check))
         .route("/check", get(seed::by_user).post(seed::by_endpoint))
-        .with_state(checks);
+        .route("/json", post(envoy::should_rate_limit))
+        .with_state(checks.clone());
+    let mut rules = Router::new().route("/rlconfig", get(envoy::rlconfig)).with_state(checks);
     if let Some(auth) = auth {
         decisions = decisions.route_layer(from_fn_with_state(Arc::clone(auth), guard::admit));
+        rules = rules.route_layer(from_fn_with_state(Arc::clone(auth), guard::admit_admin));
     }
     if let Some(traces) = traces {
         decisions = decisions.route_layer(from_fn_with_state(traces, traces::tell));
     }
     decisions
         .route("/openapi.json", get(openapi::document))
+        .merge(rules)
         .merge(probes)
         .fallback(unknown_path)
         .method_not_allowed_fallback(other_method)
@@ -71,6 +79,7 @@ pub struct Checks {
     metrics: Arc<Metrics>,
     timing: Timing,
     headers: LimitHeaders,
+    envoy: api::envoy::Service,
     traces: Option<Traces>,
 }
 
@@ -78,7 +87,15 @@ impl Checks {
     /// Answers by what `limiter` decides, and tells of the limits by `headers`.
     pub fn new(limiter: Arc<Limiter>, metrics: Arc<Metrics>, headers: LimitHeaders) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: "http" });
-        Self { limiter, metrics, timing, headers, traces: None }
+        let (of_limiter, of_metrics) = (Arc::clone(&limiter), Arc::clone(&metrics));
+        let envoy = api::envoy::Service::new(of_limiter, of_metrics, EnvoySettings::default());
+        Self { limiter, metrics, timing, headers, envoy, traces: None }
+    }
+
+    /// Answers what Envoy's service answers by these settings.
+    #[must_use]
+    pub fn with_envoy(self, settings: EnvoySettings) -> Self {
+        Self { envoy: self.envoy.with_settings(settings), ..self }
     }
 
     /// The same, with a span for each request.

@@ -10,12 +10,16 @@ use axum::routing::get;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
+use super::envoy;
 use crate::telemetry::exposition::Exposition;
 use crate::telemetry::metrics::Metrics;
 
-/// `GET /metrics`, `/livez` and `/readyz`.
+/// `GET /metrics`, `/livez`, `/readyz` and `/healthcheck`.
 pub(super) fn router(metrics: &Arc<Metrics>, ready: watch::Receiver<bool>) -> Router {
-    let probes = Router::new().route("/readyz", get(readyz)).with_state(ready);
+    let probes = Router::new()
+        .route("/readyz", get(readyz))
+        .route("/healthcheck", get(envoy::healthcheck))
+        .with_state(ready);
     Router::new()
         .route("/metrics", get(render))
         .with_state(Arc::clone(metrics))

@@ -45,6 +45,11 @@ impl Rejection {
         }
     }
 
+    /// The same of a field of what stands at `path`.
+    pub(super) fn below(self, path: &str) -> Self {
+        Self { detail: format!("{path}.{}", self.detail), ..self }
+    }
+
     /// What is out of bounds, under the name that this API has for the field.
     pub(super) fn out_of_bounds(invalid: InvalidRequest, fields: &[Field]) -> Self {
         let reason = invalid.field();

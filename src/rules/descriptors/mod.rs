@@ -141,6 +141,11 @@ impl Descriptors {
         self.entries.iter().map(|entry| &entry.of.rule)
     }
 
+    /// The rules that stand in trees, with what is told of them.
+    pub fn in_trees(&self) -> impl Iterator<Item = &DescriptorRule> {
+        self.entries[..self.in_trees].iter().map(|entry| &entry.of)
+    }
+
     /// How many rules there are: those in trees, and one for each domain.
     pub fn count(&self) -> usize {
         self.entries.len()

@@ -1,0 +1,84 @@
+//! An answer in the JSON mapping of its messages: what is 0, empty or false is left out.
+//!
+//! **Source:** <https://protobuf.dev/programming-guides/json/>.
+
+use prost_types::Struct;
+use prost_types::value::Kind;
+use serde_json::{Map, Number, Value, json};
+
+use super::proto::service::ratelimit::v3::rate_limit_response::{DescriptorStatus, RateLimit};
+use super::proto::service::ratelimit::v3::{RateLimitResponse, rate_limit_response};
+
+/// A whole number below this is one in a float, too.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// An answer of `ShouldRateLimit`, which has no `raw_body` and no `request_headers_to_add`.
+pub(in crate::api) fn of_response(response: &RateLimitResponse) -> Value {
+    let mut members = Map::new();
+    let code = response.overall_code().as_str_name();
+    members.insert("overallCode".to_owned(), code.into());
+    let statuses: Vec<Value> = response.statuses.iter().map(of_status).collect();
+    members.insert("statuses".to_owned(), statuses.into());
+    let headers = response.response_headers_to_add.iter();
+    let headers: Vec<Value> =
+        headers.map(|header| json!({ "key": header.key, "value": header.value })).collect();
+    if !headers.is_empty() {
+        members.insert("responseHeadersToAdd".to_owned(), headers.into());
+    }
+    if let Some(metadata) = &response.dynamic_metadata {
+        members.insert("dynamicMetadata".to_owned(), of_struct(metadata));
+    }
+    Value::Object(members)
+}
+
+fn of_status(status: &DescriptorStatus) -> Value {
+    let mut members = Map::new();
+    members.insert("code".to_owned(), status.code().as_str_name().into());
+    if let Some(limit) = &status.current_limit {
+        members.insert("currentLimit".to_owned(), of_limit(limit));
+    }
+    if status.limit_remaining != 0 {
+        members.insert("limitRemaining".to_owned(), status.limit_remaining.into());
+    }
+    if let Some(reset) = &status.duration_until_reset {
+        members.insert("durationUntilReset".to_owned(), format!("{}s", reset.seconds).into());
+    }
+    Value::Object(members)
+}
+
+fn of_limit(limit: &RateLimit) -> Value {
+    let mut members = Map::new();
+    if !limit.name.is_empty() {
+        members.insert("name".to_owned(), limit.name.as_str().into());
+    }
+    if limit.requests_per_unit != 0 {
+        members.insert("requestsPerUnit".to_owned(), limit.requests_per_unit.into());
+    }
+    if limit.unit() != rate_limit_response::rate_limit::Unit::Unknown {
+        members.insert("unit".to_owned(), limit.unit().as_str_name().into());
+    }
+    Value::Object(members)
+}
+
+fn of_struct(of: &Struct) -> Value {
+    of.fields.iter().map(|(name, value)| (name.clone(), of_value(value))).collect()
+}
+
+fn of_value(value: &prost_types::Value) -> Value {
+    match &value.kind {
+        None | Some(Kind::NullValue(_)) => Value::Null,
+        Some(Kind::BoolValue(boolean)) => (*boolean).into(),
+        Some(Kind::NumberValue(number)) => of_number(*number),
+        Some(Kind::StringValue(text)) => text.as_str().into(),
+        Some(Kind::ListValue(list)) => list.values.iter().map(of_value).collect(),
+        Some(Kind::StructValue(of)) => of_struct(of),
+    }
+}
+
+fn of_number(number: f64) -> Value {
+    if number.fract() == 0.0 && number.abs() < EXACT {
+        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and fits")]
+        return Value::from(number as i64);
+    }
+    Number::from_f64(number).map_or(Value::Null, Value::Number)
+}

@@ -1,0 +1,208 @@
+//! What envoyproxy/ratelimit answers over HTTP, for its users' probes and tools: `POST /json`,
+//! `GET /healthcheck` and `GET /rlconfig`.
+//!
+//! Paths, shapes and statuses are its own, but that a request without a decision is 500: there it
+//! is 400, as if the caller had been wrong.
+//!
+//! **Source:** envoyproxy/ratelimit, "HTTP Port" and "Debug Port";
+//! <https://protobuf.dev/programming-guides/json/>.
+
+use std::fmt::Write;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tonic::{Code, Status};
+
+use super::check::whole_number;
+use super::members::Members;
+use super::rejection::{Field, Rejection};
+use super::traces::Told;
+use super::{Checks, body};
+use crate::api::envoy::json;
+use crate::api::envoy::proto::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use crate::api::envoy::proto::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
+use crate::api::envoy::proto::service::ratelimit::v3::RateLimitRequest;
+use crate::api::envoy::proto::r#type::v3::RateLimitUnit;
+use crate::api::envoy::unit;
+use crate::clock::Deadline;
+use crate::rules::descriptors::{DescriptorRequest, DescriptorRule};
+use crate::rules::{Grant, Mode};
+
+const UNITS: &str = "a whole number from 0 to 4294967295";
+const DOMAIN: Field = Field { names: &["domain"], reason: "domain", valid: "a text" };
+const DESCRIPTORS: Field =
+    Field { names: &["descriptors"], reason: "descriptors", valid: "a list of objects" };
+const HITS_ADDEND: Field =
+    Field { names: &["hitsAddend", "hits_addend"], reason: "hits_addend", valid: UNITS };
+const IS_NEGATIVE_HITS: Field = Field {
+    names: &["isNegativeHits", "is_negative_hits"],
+    reason: "hits_addend",
+    valid: "true or false",
+};
+const ENTRIES: Field =
+    Field { names: &["entries"], reason: "descriptors", valid: "a list of objects" };
+const KEY: Field = Field { names: &["key"], reason: "descriptors", valid: "a text" };
+const VALUE: Field = Field { names: &["value"], reason: "descriptors", valid: "a text" };
+const LIMIT: Field = Field { names: &["limit"], reason: "limit", valid: "an object" };
+const REQUESTS_PER_UNIT: Field =
+    Field { names: &["requestsPerUnit", "requests_per_unit"], reason: "limit", valid: UNITS };
+const UNIT: Field =
+    Field { names: &["unit"], reason: "limit", valid: "SECOND, MINUTE, HOUR, DAY, MONTH or YEAR" };
+
+/// `GET /healthcheck`: the readiness of `/readyz`.
+pub(super) async fn healthcheck(
+    State(ready): State<watch::Receiver<bool>>,
+) -> (StatusCode, &'static str) {
+    if *ready.borrow() { (StatusCode::OK, "OK") } else { (StatusCode::INTERNAL_SERVER_ERROR, "") }
+}
+
+/// `GET /rlconfig`: a line for each rule in force, in the order of the files.
+pub(super) async fn rlconfig(State(checks): State<Checks>) -> String {
+    let snapshot = checks.limiter.snapshot();
+    let written = spawn_blocking(move || {
+        let mut lines = String::new();
+        for of in snapshot.rules.descriptors().in_trees() {
+            push_line(&mut lines, of);
+        }
+        lines
+    });
+    written.await.expect("writing to a text does not panic")
+}
+
+fn push_line(lines: &mut String, DescriptorRule { rule, window, .. }: &DescriptorRule) {
+    let units = match rule.grant {
+        Grant::Limited(limit) => limit.units(),
+        Grant::Banned | Grant::Unlimited => 0,
+    };
+    let unit = unit(*window).as_str_name();
+    let is_quota = matches!(rule.mode, Mode::Quota | Mode::ShadowQuota);
+    let _infallible = writeln!(
+        lines,
+        "{}: unit={unit} requests_per_unit={units}, shadow_mode: {}, quota_mode: {is_quota}",
+        rule.name,
+        rule.mode.is_shadow()
+    );
+}
+
+/// `POST /json`: `ShouldRateLimit` in the JSON mapping of its messages.
+pub(super) async fn should_rate_limit(State(checks): State<Checks>, body: Body) -> Response {
+    let request = match read(body).await {
+        Ok(request) => request,
+        Err(rejection) => {
+            let Rejection { status, detail, .. } = checks.count(rejection);
+            return (status, detail).into_response();
+        }
+    };
+    let verdict = match checks.envoy.decide(&request, Deadline::NEVER).await {
+        Ok(verdict) => verdict,
+        Err(status) => return failed(&status),
+    };
+    let answer = Json(json::of_response(&checks.envoy.respond(&request, &verdict)));
+    let status = if verdict.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+    let mut response = (status, answer).into_response();
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().insert(header::CACHE_CONTROL, no_store);
+    if let Some(folded) = verdict.folded().filter(|_| checks.traces.is_some()) {
+        response.extensions_mut().insert(Told::of(&folded));
+    }
+    response
+}
+
+fn failed(status: &Status) -> Response {
+    match status.code() {
+        Code::InvalidArgument => {
+            (StatusCode::BAD_REQUEST, status.message().to_owned()).into_response()
+        }
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error").into_response(),
+    }
+}
+
+async fn read(body: Body) -> Result<RateLimitRequest, Rejection> {
+    let body = body::read(body).await?;
+    let mut members = Members::of_body(&body)?;
+    let request = RateLimitRequest {
+        domain: members.take(&DOMAIN)?.unwrap_or_default(),
+        descriptors: objects(&mut members, &DESCRIPTORS, descriptor)?,
+        hits_addend: number(&mut members, &HITS_ADDEND)?.unwrap_or_default(),
+    };
+    members.close()?;
+    Ok(request)
+}
+
+fn descriptor(mut members: Members<'_>) -> Result<RateLimitDescriptor, Rejection> {
+    let limit = members.take::<&RawValue>(&LIMIT)?;
+    let limit = limit.map(|limit| {
+        let members = Members::of_value(limit, &LIMIT)?;
+        limit_override(members).map_err(|rejection| rejection.below("limit"))
+    });
+    let descriptor = RateLimitDescriptor {
+        entries: objects(&mut members, &ENTRIES, entry)?,
+        limit: limit.transpose()?,
+        hits_addend: number(&mut members, &HITS_ADDEND)?.map(u64::from),
+        is_negative_hits: members.take(&IS_NEGATIVE_HITS)?.unwrap_or_default(),
+    };
+    members.close()?;
+    Ok(descriptor)
+}
+
+fn entry(mut members: Members<'_>) -> Result<Entry, Rejection> {
+    let entry = Entry {
+        key: members.take(&KEY)?.unwrap_or_default(),
+        value: members.take(&VALUE)?.unwrap_or_default(),
+    };
+    members.close()?;
+    Ok(entry)
+}
+
+fn limit_override(mut members: Members<'_>) -> Result<RateLimitOverride, Rejection> {
+    let unit: Option<serde_json::Value> = members.take(&UNIT)?;
+    let unit = unit.map(|unit| {
+        let by_name = unit.as_str().and_then(RateLimitUnit::from_str_name).map(i32::from);
+        let number = || i32::try_from(unit.as_i64()?).ok();
+        by_name.or_else(number).ok_or_else(|| UNIT.invalid())
+    });
+    let limit = RateLimitOverride {
+        requests_per_unit: number(&mut members, &REQUESTS_PER_UNIT)?.unwrap_or_default(),
+        unit: unit.transpose()?.unwrap_or_default(),
+    };
+    members.close()?;
+    Ok(limit)
+}
+
+/// Reads a list of objects, each by `read`.
+fn objects<T>(
+    members: &mut Members<'_>,
+    field: &Field,
+    read: impl Fn(Members<'_>) -> Result<T, Rejection>,
+) -> Result<Vec<T>, Rejection> {
+    let items: Vec<&RawValue> = members.take(field)?.unwrap_or_default();
+    if field.names == DESCRIPTORS.names && items.len() > DescriptorRequest::MAX_DESCRIPTORS {
+        return Err(field.invalid());
+    }
+    let read = |(index, item): (usize, &&RawValue)| {
+        let place = format!("{}[{index}]", field.names[0]);
+        let members = Members::of_value(item, field).map_err(|rejection| Rejection {
+            detail: format!("{place}: must be an object, each member once"),
+            ..rejection
+        })?;
+        read(members).map_err(|rejection| rejection.below(&place))
+    };
+    items.iter().enumerate().map(read).collect()
+}
+
+fn number(members: &mut Members<'_>, field: &Field) -> Result<Option<u32>, Rejection> {
+    let given = members.take::<&RawValue>(field)?;
+    let number = given.map(|given| {
+        let number = whole_number(given).and_then(|number| u32::try_from(number).ok());
+        number.ok_or_else(|| field.invalid())
+    });
+    number.transpose()
+}

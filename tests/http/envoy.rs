@@ -1,0 +1,186 @@
+//! What envoyproxy/ratelimit answers over HTTP, and the name that its health has.
+
+use serde_json::json;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::client::{get, post};
+use super::common::TempDir;
+use super::common::process::Rlaas;
+use super::common::redis::{RedisServer, free_port};
+
+const RULES: &str = "\
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { unit: year, requests_per_unit: 2, name: per_user }
+    metadata: { tier: 1 }
+  - key: user
+    value: root
+    rate_limit: { unlimited: true }
+  - key: path
+    value: /a*
+    shadow_mode: true
+    rate_limit: { window: 300d, requests_per_unit: 7 }
+    descriptors:
+      - key: who
+        quota_mode: true
+        rate_limit: { unit: Day, requests_per_unit: 0 }
+";
+
+fn serve(dir: &TempDir, settings: &[&str]) -> Rlaas {
+    let files = format!("envoy.files={}", dir.write("rules.yaml", RULES).display());
+    Rlaas::start(&[&[files.as_str()], settings].concat())
+}
+
+#[tokio::test]
+async fn a_request_by_descriptors_is_decided_in_json() {
+    let dir = TempDir::new();
+    let redis = RedisServer::start();
+    let url = format!("store.redis.url={}", redis.url());
+    let on_redis = ["store.backend=redis", &url, "store.redis.timeout=10s"];
+    for server in [serve(&dir, &[]), serve(&dir, &on_redis)] {
+        let request = r#"{"domain": "shop", "descriptors": [
+            {"entries": [{"key": "user", "value": "alice"}]},
+            {"entries": [{"key": "user", "value": "root"}], "hitsAddend": null},
+            {"entries": [{"key": "nobody"}]}]}"#;
+        let answer = post(&server, "/json", request).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        let mut told = answer.json();
+        let reset = told["statuses"][0]["durationUntilReset"].take();
+        let reset = reset.as_str().and_then(|reset| reset.strip_suffix('s')?.parse().ok());
+        assert!((1..=31_536_000).contains(&reset.expect("seconds")), "{answer:?}");
+        let limit = json!({ "name": "per_user", "requestsPerUnit": 2, "unit": "YEAR" });
+        let first = json!({
+            "code": "OK", "currentLimit": limit, "limitRemaining": 1, "durationUntilReset": null,
+        });
+        let statuses =
+            json!([first, { "code": "OK", "limitRemaining": u32::MAX }, { "code": "OK" }]);
+        assert_eq!(told, json!({ "overallCode": "OK", "statuses": statuses }));
+
+        // In snake_case, with texts for numbers and what gRPC takes.
+        let request = r#"{"domain": "shop", "hits_addend": "2", "descriptors": [
+            {"entries": [{"key": "user", "value": "alice"}]}]}"#;
+        let answer = post(&server, "/json", request).await;
+        assert_eq!((answer.status, &answer.json()["overallCode"]), (429, &json!("OVER_LIMIT")));
+        assert_eq!(answer.json()["statuses"][0]["limitRemaining"], 1);
+        let back = r#"{"domain": "shop", "descriptors": [{"isNegativeHits": true, "hits_addend": 1,
+            "entries": [{"key": "user", "value": "alice"}]}]}"#;
+        assert_eq!(post(&server, "/json", back).await.json()["statuses"][0]["limitRemaining"], 2);
+        for (unit, name) in [("\"HOUR\"", "HOUR"), ("5", "MONTH")] {
+            let request = format!(
+                r#"{{"domain": "shop", "descriptors": [{{"limit": {{"unit": {unit},
+                "requests_per_unit": 9}}, "entries": [{{"key": "x", "value": "y"}}]}}]}}"#
+            );
+            let limit = json!({ "requestsPerUnit": 9, "unit": name });
+            let answer = post(&server, "/json", &request).await.json();
+            assert_eq!(answer["statuses"][0]["currentLimit"], limit);
+        }
+        // What is 0 is left out.
+        let banned = r#"{"domain": "shop", "descriptors": [
+            {"entries": [{"key": "path", "value": "/abc"}, {"key": "who", "value": "a"}]}]}"#;
+        let answer = post(&server, "/json", banned).await;
+        assert_eq!(answer.status, 429);
+        assert_eq!(answer.json()["statuses"][0]["currentLimit"], json!({ "unit": "DAY" }));
+    }
+}
+
+#[tokio::test]
+async fn headers_and_metadata_are_answered_where_they_are_set() {
+    let dir = TempDir::new();
+    let server = serve(&dir, &["envoy.headers=legacy", "envoy.metadata=true"]);
+    let request = r#"{"domain": "shop", "descriptors": [
+        {"entries": [{"key": "user", "value": "alice"}], "hitsAddend": 2}]}"#;
+    let answer = post(&server, "/json", request).await.json();
+    assert_eq!(
+        answer["responseHeadersToAdd"][0],
+        json!({ "key": "ratelimit-limit", "value": "2" })
+    );
+    let descriptors = json!([{ "entries": ["user=alice"], "hitsAddend": 2 }]);
+    let expected =
+        json!({ "domain": "shop", "descriptors": descriptors, "metadata": { "tier": 1 } });
+    assert_eq!(answer["dynamicMetadata"], expected);
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_400_and_told_by_its_field() {
+    let dir = TempDir::new();
+    let server = serve(&dir, &[]);
+    let descriptor = |of: &str| format!(r#"{{"domain": "shop", "descriptors": [{of}]}}"#);
+    for (body, expected) in [
+        (String::new(), "body: not JSON at line 1, column 0"),
+        ("[]".to_owned(), "body: valid is a JSON object"),
+        ("{}".to_owned(), "domain: valid is 1 to 1024 bytes"),
+        (r#"{"domain": "shop"}"#.to_owned(), "descriptors: valid is 1 to 64 of them"),
+        (r#"{"domain": 7}"#.to_owned(), "domain: valid is a text"),
+        (r#"{"domain": "a", "domain": "a"}"#.to_owned(), "domain: given twice"),
+        (r#"{"domains": "s3cret"}"#.to_owned(), "domains: unknown field"),
+        (descriptor("7"), "descriptors[0]: must be an object, each member once"),
+        (descriptor(r#"{"limit": 7}"#), "descriptors[0].limit: valid is an object"),
+        (descriptor(&["{}"; 65].join(",")), "descriptors: valid is a list of objects"),
+        (
+            descriptor(r#"{"hitsAddend": -1}"#),
+            "descriptors[0].hitsAddend: valid is a whole number from 0 to 4294967295",
+        ),
+        (
+            descriptor(r#"{"hitsAddend": 4294967296}"#),
+            "descriptors[0].hitsAddend: valid is a whole number from 0 to 4294967295",
+        ),
+        (
+            descriptor(r#"{}, {"entries": [{}, {"key": ["s3cret"]}]}"#),
+            "descriptors[1].entries[1].key: valid is a text",
+        ),
+        (descriptor(r#"{"entries": [{"name": 1}]}"#), "descriptors[0].entries[0].name: unknown"),
+        (
+            descriptor(r#"{"limit": {"unit": "FORTNIGHT"}}"#),
+            "descriptors[0].limit.unit: valid is SECOND, MINUTE, HOUR, DAY, MONTH or YEAR",
+        ),
+        (
+            descriptor(r#"{"limit": {}}"#),
+            "descriptors[0].limit.unit: valid is SECOND, MINUTE, HOUR, DAY, MONTH or YEAR",
+        ),
+        (
+            descriptor(r#"{"isNegativeHits": 1}"#),
+            "descriptors[0].isNegativeHits: valid is true or false",
+        ),
+    ] {
+        let answer = post(&server, "/json", &body).await;
+        assert_eq!(answer.status, 400, "{body}: {answer:?}");
+        assert!(answer.body.starts_with(expected), "{body}: {answer:?}");
+        assert!(!answer.body.contains("s3cret"), "{answer:?}");
+    }
+    assert_eq!(server.metric_sum("rlaas_rejected_total", &[]).await, 17);
+}
+
+#[tokio::test]
+async fn the_rules_are_shown_a_line_each() {
+    let dir = TempDir::new();
+    let server = serve(&dir, &[]);
+    let answer = get(&server, "/rlconfig").await;
+    let of = |unit: &str, shadow: bool, quota: bool| {
+        format!("unit={unit}, shadow_mode: {shadow}, quota_mode: {quota}\n")
+    };
+    let expected = [
+        format!("shop.user: {}", of("YEAR requests_per_unit=2", false, false)),
+        format!("shop.user_root: {}", of("UNKNOWN requests_per_unit=0", false, false)),
+        format!("shop.path_/a*: {}", of("UNKNOWN requests_per_unit=7", true, false)),
+        format!("shop.path_/a*.who: {}", of("DAY requests_per_unit=0", false, true)),
+    ];
+    assert_eq!((answer.status, answer.body), (200, expected.concat()));
+}
+
+#[tokio::test]
+async fn readiness_is_told_by_the_names_that_their_users_know() {
+    let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
+    let (ready, away) = (Rlaas::start(&[]), Rlaas::start(&["store.backend=redis", &url]));
+    let request = HealthCheckRequest { service: "ratelimit".to_owned() };
+    for (server, expected, status) in [(ready, (200, "OK"), 1), (away, (500, ""), 2)] {
+        let answer = get(&server, "/healthcheck").await;
+        assert_eq!((answer.status, answer.body.as_str()), expected);
+        let mut client = HealthClient::new(server.channel().await);
+        let answer = client.check(request.clone()).await.expect("a known service").into_inner();
+        assert_eq!(answer.status, status);
+    }
+}
