@@ -41,6 +41,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
             "rustls",
             "rustls_native_certs",
             "tokio_rustls",
+            "webpki",
         ],
     ),
     (

@@ -26,6 +26,12 @@ pub enum Certificate {
     Foreign,
     /// By the right authority, for another name and address.
     WrongHost,
+    /// As [`Certificate::Server`], but by itself.
+    OwnAuthority,
+    /// As [`Certificate::OwnAuthority`], but its time is over.
+    ExpiredOwnAuthority,
+    /// As [`Certificate::OwnAuthority`], for another name and address.
+    WrongHostOwnAuthority,
 }
 
 /// Whether a server wants to see certificates of its clients.
@@ -58,6 +64,9 @@ impl Certificates {
             Certificate::Expired,
             Certificate::Foreign,
             Certificate::WrongHost,
+            Certificate::OwnAuthority,
+            Certificate::ExpiredOwnAuthority,
+            Certificate::WrongHostOwnAuthority,
         ] {
             certificates.issue(certificate);
         }
@@ -114,25 +123,27 @@ impl Certificates {
         let name = certificate.name();
         let request = format!("{name}.csr");
         self.request(name, &request, &[]);
-        let authority = match certificate {
-            Certificate::Foreign | Certificate::ForeignClient => "foreign-authority",
-            _ => "authority",
+        let own = ["-selfsign".to_owned()];
+        let by = |authority: &str| ["-cert".to_owned(), format!("{authority}.crt")];
+        let (signer, signs): (&str, Vec<String>) = match certificate {
+            Certificate::Foreign | Certificate::ForeignClient => {
+                ("foreign-authority", by("foreign-authority").into())
+            }
+            Certificate::OwnAuthority
+            | Certificate::ExpiredOwnAuthority
+            | Certificate::WrongHostOwnAuthority => (name, own.into()),
+            _ => ("authority", by("authority").into()),
         };
+        let signs: Vec<&str> = signs.iter().map(String::as_str).collect();
         let end = match certificate {
-            Certificate::Expired => "20200102000000Z",
+            Certificate::Expired | Certificate::ExpiredOwnAuthority => "20200102000000Z",
             _ => "20491231000000Z",
         };
-        self.openssl(&[
-            "ca",
-            "-batch",
-            "-notext",
-            "-create_serial",
-            "-config",
-            CONFIGURATION,
-            "-cert",
-            &format!("{authority}.crt"),
+        let key = format!("{signer}.key");
+        let always = ["ca", "-batch", "-notext", "-create_serial", "-config", CONFIGURATION];
+        let more = [
             "-keyfile",
-            &format!("{authority}.key"),
+            &key,
             "-extensions",
             certificate.extensions(),
             "-startdate",
@@ -143,7 +154,8 @@ impl Certificates {
             &request,
             "-out",
             &format!("{name}.crt"),
-        ]);
+        ];
+        self.openssl(&[&always[..], &signs, &more].concat());
     }
 
     /// Makes a key, and what is signed by it: a request, or a certificate with `-x509`.
@@ -175,6 +187,9 @@ impl Certificate {
             Self::Expired => "expired",
             Self::Foreign => "foreign",
             Self::WrongHost => "wrong-host",
+            Self::OwnAuthority => "own-authority",
+            Self::ExpiredOwnAuthority => "expired-own-authority",
+            Self::WrongHostOwnAuthority => "wrong-host-own-authority",
         }
     }
 
@@ -184,6 +199,8 @@ impl Certificate {
             Self::Server | Self::Renewed | Self::Expired | Self::Foreign => "server",
             Self::Client | Self::ForeignClient => "client",
             Self::WrongHost => "wrong_host",
+            Self::OwnAuthority | Self::ExpiredOwnAuthority => "own_authority",
+            Self::WrongHostOwnAuthority => "own_authority_elsewhere",
         }
     }
 }

@@ -52,6 +52,27 @@ async fn f25_a_server_may_want_our_certificate() {
 }
 
 #[tokio::test]
+async fn f25_a_certificate_may_be_its_own_authority() {
+    let certificates = Certificates::make();
+    let own = |certificate| {
+        format!("store.redis.tls.ca={}", certificates.certificate(certificate).display())
+    };
+    let redis = certificates.serve(Certificate::OwnAuthority, ClientCertificates::Ignored);
+    let server = over_tls(&redis, &[&own(Certificate::OwnAuthority)]);
+    assert!(check(&mut server.client().await, "alice").await.expect("an answer").allowed);
+    // Another one is as foreign as ever.
+    fails(&over_tls(&redis, &[&trusting(&certificates)]), "CaUsedAsEndEntity").await;
+    for (certificate, reason) in [
+        (Certificate::ExpiredOwnAuthority, "expired"),
+        (Certificate::WrongHostOwnAuthority, "not valid for name"),
+    ] {
+        let redis = certificates.serve(certificate, ClientCertificates::Ignored);
+        fails(&over_tls(&redis, &[&own(certificate)]), reason).await;
+        assert!(redis.keys().is_empty(), "{certificate:?}");
+    }
+}
+
+#[tokio::test]
 async fn f25_whom_we_do_not_trust_is_not_asked() {
     let certificates = Certificates::make();
     for (certificate, reason) in [

@@ -20,6 +20,7 @@ mod gather;
 mod lanes;
 mod naming;
 mod node;
+mod own_authority;
 mod pulse;
 mod question;
 mod scripts;

@@ -6,6 +6,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
+use super::own_authority::OwnAuthorityVerifier;
 use super::settings::{Identity, SettingError, Tls};
 
 /// How to encrypt a connection, and whom to trust.
@@ -14,8 +15,14 @@ use super::settings::{Identity, SettingError, Tls};
 ///
 /// [`SettingError::Tls`] if the certificates can't be used.
 pub(super) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, SettingError> {
-    let roots = authorities(tls.ca.as_deref()).ok_or(SettingError::Tls)?;
-    let builder = ClientConfig::builder().with_root_certificates(roots);
+    let builder = match &tls.ca {
+        None => ClientConfig::builder().with_root_certificates(system().ok_or(SettingError::Tls)?),
+        Some(pem) => {
+            let verifier = certificates(pem).and_then(verifier).ok_or(SettingError::Tls)?;
+            let builder = ClientConfig::builder().dangerous();
+            builder.with_custom_certificate_verifier(Arc::new(verifier))
+        }
+    };
     let config = match &tls.identity {
         None => builder.with_no_client_auth(),
         Some(Identity { cert, key }) => {
@@ -27,17 +34,19 @@ pub(super) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, SettingError
     Ok(Arc::new(config))
 }
 
-/// These authorities, or those of the system.
-fn authorities(pem: Option<&[u8]>) -> Option<RootCertStore> {
+/// The authorities that the system trusts.
+fn system() -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    if let Some(pem) = pem {
-        certificates(pem)?.into_iter().try_for_each(|one| roots.add(one)).ok()?;
-    } else {
-        // Some that a system trusts may be of old kinds: they are left out.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    }
+    // Some that a system trusts may be of old kinds: they are left out.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     // Without any nobody would be trusted.
     (!roots.is_empty()).then_some(roots)
+}
+
+fn verifier(authorities: Vec<CertificateDer<'static>>) -> Option<OwnAuthorityVerifier> {
+    let mut roots = RootCertStore::empty();
+    authorities.iter().cloned().try_for_each(|one| roots.add(one)).ok()?;
+    OwnAuthorityVerifier::new(authorities, roots)
 }
 
 /// All certificates, of which there is at least one.
