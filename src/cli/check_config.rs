@@ -1,5 +1,6 @@
 //! `rlaas check-config`: loads, validates, tells every problem and what is probably not meant.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,6 +8,7 @@ use clap::Args;
 
 use super::WRONG_CONFIGURATION;
 use crate::config::{Config, Sources, warnings};
+use crate::rules::Rule;
 
 #[derive(Args, Debug)]
 pub(super) struct CheckConfigArgs {
@@ -22,8 +24,12 @@ pub(super) fn run(args: CheckConfigArgs) -> ExitCode {
             for warning in &config.notices {
                 eprintln!("warning: {warning}");
             }
+            let origins = origins(&config);
             for warning in warnings(&config.rules) {
-                eprintln!("warning: {warning}");
+                match origins.get(warning.rule()) {
+                    Some(origin) => eprintln!("warning: {origin}: {warning}"),
+                    None => eprintln!("warning: {warning}"),
+                }
             }
             println!("valid");
             ExitCode::SUCCESS
@@ -33,4 +39,17 @@ pub(super) fn run(args: CheckConfigArgs) -> ExitCode {
             ExitCode::from(WRONG_CONFIGURATION)
         }
     }
+}
+
+/// Where each rule stands, by its name.
+fn origins(config: &Config) -> HashMap<&str, &str> {
+    let is_name =
+        |key: &str| key.strip_prefix("rules[").is_some_and(|rest| rest.ends_with("].name"));
+    let named = config.effective.iter().filter(|of| is_name(&of.key));
+    let named = named.map(|of| (of.value.as_str(), of.origin.as_str()));
+    let default = config.effective.iter().filter(|of| of.key == "rate-limiter.max-requests");
+    let default = default.map(|of| (Rule::DEFAULT, of.origin.as_str()));
+    let descriptors = config.rules.descriptors().in_trees();
+    let descriptors = descriptors.map(|of| (&*of.rule.name, &*of.file));
+    named.chain(default).chain(descriptors).collect()
 }

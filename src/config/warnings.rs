@@ -26,6 +26,13 @@ enum What {
     ManyEntries(u64),
 }
 
+impl Warning {
+    /// The name of the rule that it is about.
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+}
+
 /// Looks at valid rules for what is probably not meant.
 pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
     let mut warnings = Vec::new();

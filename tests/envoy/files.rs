@@ -193,6 +193,14 @@ fn a_limit_that_is_cut_is_warned_of_by_file_and_key() {
 }
 
 #[test]
+fn a_rule_that_is_warned_of_is_named_with_its_file() {
+    let limit = "{ unit: day, requests_per_unit: 20000, algorithm: sliding-window-log }";
+    let (code, error) = problems(&descriptor(&format!("key: k\nrate_limit: {limit}")));
+    assert_eq!(code, 0);
+    assert!(error.starts_with("warning: rule shop.k: its log may hold 20000 entries"), "{error}");
+}
+
+#[test]
 fn metadata_that_is_not_answered_is_warned_of() {
     let limit = "rate_limit: { unit: day, requests_per_unit: 1 }";
     let rules = descriptor(&format!("key: k\n{limit}\nmetadata: {{ a_b: 1, a-b: {{ c: null }} }}"));

@@ -45,7 +45,7 @@ pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
     let restored = written::restore(&text, &mut dict);
     let tree = sources::tree_of(origin.clone(), dict);
     let mut section = tree.root();
-    domain(&mut section, domains);
+    domain(&mut section, &origin.as_str().into(), domains);
     section.close();
     // The tree tells a wrong shape by its key.
     if let Err(error) = &restored
@@ -73,7 +73,7 @@ fn as_spelled(problem: Problem) -> Problem {
     }
 }
 
-fn domain(section: &mut Section<'_>, domains: &mut Domains) {
+fn domain(section: &mut Section<'_>, file: &Arc<str>, domains: &mut Domains) {
     let name = section.optional("domain", text);
     let is_valid = |name: &String| (1..=DescriptorRequest::MAX_DOMAIN).contains(&name.len());
     if !name.as_ref().is_some_and(is_valid) && section.is_sound() {
@@ -81,7 +81,7 @@ fn domain(section: &mut Section<'_>, domains: &mut Domains) {
         section.refuse("domain", Invalid(bounds.into()));
     }
     let name = name.unwrap_or_default();
-    let path = Trail { domain: &name, above: &[], metadata: domains.metadata };
+    let path = Trail { domain: &name, above: &[], metadata: domains.metadata, file };
     let level = domains.trees.entry(name.clone()).or_default();
     path.read_level(section, level);
 }
@@ -91,6 +91,7 @@ struct Trail<'a> {
     domain: &'a str,
     above: &'a [(String, Option<String>)],
     metadata: AnswerMetadata,
+    file: &'a Arc<str>,
 }
 
 impl Trail<'_> {
@@ -145,7 +146,8 @@ impl Trail<'_> {
         let below = Trail { above: &above, ..*self };
         let rule = limit::read(&mut section, &below.label(), mode, is_detailed);
         let own_metadata = own_metadata.filter(|metadata| !metadata.0.is_empty()).map(Arc::new);
-        let rule = rule.map(|rule| DescriptorRule { metadata: own_metadata, ..rule });
+        let file = Arc::clone(self.file);
+        let rule = rule.map(|rule| DescriptorRule { metadata: own_metadata, file, ..rule });
         let mut children = Siblings::default();
         below.read_level(&mut section, &mut children);
         section.close();

@@ -1,5 +1,7 @@
 //! `rate_limit`: the limit of a descriptor, with what this service can do beyond its source.
 
+use std::sync::Arc;
+
 use figment::value::Value;
 
 use crate::algorithm::{Algorithm, Limit};
@@ -98,6 +100,7 @@ pub(super) fn read(
         is_post_paid,
         max_debt,
         metadata: None,
+        file: Arc::default(),
     })
 }
 
@@ -138,7 +141,7 @@ fn window(section: &mut Section<'_>, unlimited: bool) -> Option<Span> {
 }
 
 /// Names of rules, each in a section of its own.
-fn replaces(section: &mut Section<'_>, own: Option<&str>) -> Vec<std::sync::Arc<str>> {
+fn replaces(section: &mut Section<'_>, own: Option<&str>) -> Vec<Arc<str>> {
     let mut names = Vec::new();
     for mut replaced in section.list("replaces") {
         match replaced.required("name", text) {

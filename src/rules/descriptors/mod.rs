@@ -68,6 +68,8 @@ pub struct DescriptorRule {
     pub max_debt: Option<u64>,
     /// What it says of itself to those who ask, if anything.
     pub metadata: Option<Arc<Metadata>>,
+    /// The file that it stands in, for messages; empty for none.
+    pub file: Arc<str>,
 }
 
 /// What a descriptor meets.
@@ -282,6 +284,7 @@ impl DescriptorRule {
             is_post_paid: false,
             max_debt: None,
             metadata: None,
+            file: Arc::default(),
         }
     }
 
