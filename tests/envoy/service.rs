@@ -257,6 +257,20 @@ async fn labels_that_tell_values_are_bounded() {
 }
 
 #[tokio::test]
+async fn a_limit_of_a_request_that_is_cut_is_logged_once() {
+    let dir = TempDir::new();
+    let server = serve(&dir, &[("a", "requests_per_unit: 1")], &[]);
+    let mut client = client(&server).await;
+    for _ in 0..3 {
+        let answer = ask(&mut client, "shop: a=1 =4294967295/day").await;
+        assert!(answer.starts_with("OK [OK 1000000000/DAY"), "{answer}");
+    }
+    let told = "a limit that a request brings along was cut";
+    eventually("the warning", PATIENCE, async || server.log().contains(told)).await;
+    assert_eq!(server.log().matches(told).count(), 1);
+}
+
+#[tokio::test]
 async fn it_takes_the_role_check() {
     let dir = TempDir::new();
     let hash = |token: &str| {
