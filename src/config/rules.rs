@@ -18,6 +18,8 @@ use crate::rules::{
 const MOST: usize = 100_000;
 /// Most rules that one request may meet: the store decides them in one step.
 const MOST_HITS: usize = 64;
+/// What RLaaS calls the `key` of a request, beside `api_key`, which is an attribute.
+const KEYS_OF_RLAAS: [&str; 3] = ["ip", "token", "custom"];
 
 pub(super) fn read(root: &mut Section<'_>) -> RuleSet {
     let default = default_rule(root);
@@ -73,6 +75,7 @@ fn named_rule(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<R
     }
     let matcher = matcher_with_endpoint(&mut section);
     let key_by = section.optional("key-by", parts).unwrap_or_else(|| vec![Part::UserId]);
+    let key_by = if section.has("endpoint") { key_of_endpoint(key_by) } else { key_by };
     let algorithm = section.optional("algorithm", values::algorithm);
     let algorithm = algorithm.unwrap_or(Algorithm::SlidingWindowLog);
     let limited = section.required("limit", units);
@@ -181,6 +184,17 @@ fn matcher_with_endpoint(section: &mut Section<'_>) -> Matcher {
         matcher.patterns.insert(0, (Part::Resource, endpoint));
     }
     matcher
+}
+
+/// The `key_by` of RLaaS, whose requests have one `key`: where it is not sent as an attribute, it is
+/// the user id.
+fn key_of_endpoint(key_by: Vec<Part>) -> Vec<Part> {
+    match key_by.as_slice() {
+        [Part::Attribute(name)] if KEYS_OF_RLAAS.contains(&name.as_str()) => {
+            vec![Part::AttributeOrUserId(name.clone())]
+        }
+        _ => key_by,
+    }
 }
 
 fn matcher(section: &mut Section<'_>) -> Matcher {

@@ -24,6 +24,7 @@ enum What {
     OverrideNeverMatches(&'static str),
     NeverDecides { stricter: Arc<str> },
     ManyEntries(u64),
+    KeyByUnmatched(String),
 }
 
 impl Warning {
@@ -48,6 +49,9 @@ pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
         }
         if let Some(entries) = most_entries(rule).filter(|entries| *entries > MANY_ENTRIES) {
             warn(What::ManyEntries(entries));
+        }
+        for attribute in unmatched_key_parts(rule) {
+            warn(What::KeyByUnmatched(attribute.to_owned()));
         }
     }
     for rule in rules.descriptors().iter() {
@@ -74,7 +78,7 @@ fn unmatchable(matcher: &Matcher) -> Option<&'static str> {
             Part::Attribute(name) if !(1..=Request::MAX_ATTRIBUTE_NAME).contains(&name.len()) => {
                 return Some("no attribute may have this name");
             }
-            Part::Attribute(_) => Request::MAX_ATTRIBUTE_VALUE,
+            Part::Attribute(_) | Part::AttributeOrUserId(_) => Request::MAX_ATTRIBUTE_VALUE,
         };
         let impossible = |text: &Text| match text {
             Text::Exact(value) if value.is_empty() => *part == Part::UserId,
@@ -86,6 +90,21 @@ fn unmatchable(matcher: &Matcher) -> Option<&'static str> {
             }
             Pattern::OneOf(_) | Pattern::Present => None,
         }
+    })
+}
+
+/// The attributes of the key that no matcher of the rule asks for. `POST /check` has a field for the
+/// API key of an endpoint.
+fn unmatched_key_parts(rule: &Rule) -> impl Iterator<Item = &str> {
+    let is_matched = |part: &Part| {
+        let overrides = rule.overrides.iter().map(|other| &other.matcher);
+        let mut matchers = overrides.chain([&rule.matcher]);
+        matchers.any(|matcher| matcher.patterns.iter().any(|(of, _)| of == part))
+    };
+    rule.key_by.iter().filter_map(move |part| match part {
+        Part::Attribute(name) if name == "api_key" && is_matched(&Part::Resource) => None,
+        Part::Attribute(name) if !is_matched(part) => Some(name.as_str()),
+        _ => None,
     })
 }
 
@@ -154,6 +173,11 @@ impl fmt::Display for Warning {
             What::ManyEntries(entries) => write!(
                 f,
                 "its log may hold {entries} entries for one id; other algorithms need a few numbers"
+            ),
+            What::KeyByUnmatched(attribute) => write!(
+                f,
+                "key-by: no matcher asks for the attribute {}: requests without it share one bucket",
+                attribute.escape_debug()
             ),
         }
     }

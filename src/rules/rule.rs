@@ -38,6 +38,8 @@ pub enum Part {
     Resource,
     /// An attribute, by its name.
     Attribute(String),
+    /// An attribute, by its name; the user id in requests without it. In keys alone.
+    AttributeOrUserId(String),
 }
 
 /// What a rule grants.
@@ -149,6 +151,10 @@ impl Part {
             Self::UserId => Some(request.user_id()),
             Self::Resource => Some(request.resource()),
             Self::Attribute(name) => request.attributes().get(name).map(String::as_str),
+            Self::AttributeOrUserId(name) => {
+                let value = request.attributes().get(name).map(String::as_str);
+                Some(value.unwrap_or(request.user_id()))
+            }
         }
     }
 }

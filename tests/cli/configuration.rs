@@ -600,6 +600,36 @@ fn what_config_prints_is_a_configuration() {
 }
 
 #[test]
+fn a_key_by_attribute_that_no_matcher_asks_for_is_warned_of() {
+    let dir = TempDir::new();
+    let text = "rules:\n  \
+        - {name: login, match: {resource: /login}, key_by: ip, limit: 5, window: 1m}\n  \
+        - {name: everybody, key_by: [user_id, tenant, api_key], limit: 5, window: 1m}\n  \
+        - {name: matched, match: {attributes: {tenant: '*'}}, key_by: tenant, limit: 5, window: 1m}\n  \
+        - {name: seed, endpoint: /login, strategy: sliding, key_by: ip, limit: 5, window: 1m}\n  \
+        - {name: pay, endpoint: /pay, key_by: api_key, limit: 5, window: 1m}\n\
+        rate-limiter: {key-by: plan}\n";
+    let file = dir.write("rules.yaml", text).display().to_string();
+    let (code, out, error) = run(&["check-config", &file]);
+    assert_eq!((code, out.as_str()), (0, "valid\n"));
+    let warned = |rule: &str, attribute: &str| {
+        format!(
+            "warning: rule {rule}: key-by: no matcher asks for the attribute {attribute}: requests \
+             without it share one bucket"
+        )
+    };
+    assert_eq!(
+        error.lines().collect::<Vec<_>>(),
+        [
+            warned("default", "plan"),
+            warned("everybody", "tenant"),
+            warned("everybody", "api_key"),
+            warned("login", "ip"),
+        ]
+    );
+}
+
+#[test]
 fn what_is_probably_not_meant_is_warned_of() {
     let dir = TempDir::new();
     let long = "x".repeat(1025);

@@ -72,6 +72,46 @@ async fn an_endpoint_and_a_key_meet_the_rules_of_both() {
 }
 
 #[tokio::test]
+async fn a_rule_by_ip_token_or_custom_counts_each_key_by_itself() {
+    let dir = TempDir::new();
+    for key_by in ["ip", "[ip]", "token", "custom"] {
+        let rules = format!(
+            "rules:\n  - {{name: login, endpoint: /login, strategy: sliding, key_by: {key_by}, \
+             limit: 2, window: 1h}}\n"
+        );
+        let server = Rlaas::start_from(&dir.write("rules.yaml", &rules), &[]);
+        for address in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
+            let body = format!(r#"{{"endpoint":"/login","key":"{address}"}}"#);
+            for status in [200, 200, 429] {
+                assert_eq!(post(&server, "/check", &body).await.status, status, "{key_by} {body}");
+            }
+        }
+        // An attribute of that name comes before the user id.
+        let name = key_by.trim_matches(['[', ']']);
+        let body = format!(
+            r#"{{"userId":"alice","resource":"/login","attributes":{{"{name}":"10.0.0.1"}}}}"#
+        );
+        assert_eq!(post(&server, "/v1/check", &body).await.status, 429, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn without_endpoint_a_key_by_attribute_is_the_attribute_alone() {
+    let dir = TempDir::new();
+    let rules = "rules:\n  \
+        - {name: login, match: {resource: /login}, key_by: ip, limit: 1, window: 1h}\n  \
+        - {name: pay, endpoint: /pay, key_by: api_key, limit: 1, window: 1h}\n  \
+        - {name: both, endpoint: /both, key_by: [ip, token], limit: 1, window: 1h}\n";
+    let server = Rlaas::start_from(&dir.write("rules.yaml", rules), &[]);
+    for endpoint in ["/login", "/pay", "/both"] {
+        for (key, status) in [("alice", 200), ("bob", 429)] {
+            let body = format!(r#"{{"endpoint":"{endpoint}","key":"{key}"}}"#);
+            assert_eq!(post(&server, "/check", &body).await.status, status, "{body}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn without_a_store_the_policy_of_the_rule_answers() {
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     for (policy, user, endpoint) in [
