@@ -45,23 +45,28 @@ fn default_rule(root: &mut Section<'_>) -> Rule {
     let rate = Rate {
         algorithm: section.read("use-algo", "sliding-window-log", values::algorithm),
         window: section.read("window-size", "60s", values::window),
-        units: section.read("max-requests", "5", units),
+        units: section.read("max-requests", "5", units_or_none),
     };
-    let burst = section.read("burst", &rate.units.to_string(), units);
+    let burst = if rate.units == 0 {
+        section.optional("burst", units)
+    } else {
+        Some(section.read("burst", &rate.units.to_string(), units))
+    };
     let key_by = section.optional("key-by", parts).unwrap_or_else(|| vec![Part::UserId]);
-    let limit = rate.limit(&section, "max-requests", Some(burst));
+    let grant = rate.grant(&section, "max-requests", burst);
     let failure = failure(&mut section);
     if !section.has("fail-open") && !section.has("on-store-failure") {
         section.read("fail-open", "false", values::boolean);
     }
     section.close();
     // Where the limit is refused nothing is taken from here.
-    let limit = limit.unwrap_or(Limit::new(1, Limit::MAX_WINDOW).expect("a valid limit"));
+    let unused = Limit::new(1, Limit::MAX_WINDOW).expect("a valid limit");
     Rule {
         key_by,
+        grant: grant.unwrap_or(Grant::Limited(unused)),
         on_store_failure: failure.policy,
         breaker_opens: failure.breaker_opens,
-        ..Rule::default_of(rate.algorithm, limit)
+        ..Rule::default_of(rate.algorithm, unused)
     }
 }
 
@@ -78,7 +83,7 @@ fn named_rule(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<R
     let key_by = if section.has("endpoint") { key_of_endpoint(key_by) } else { key_by };
     let algorithm = section.optional("algorithm", values::algorithm);
     let algorithm = algorithm.unwrap_or(Algorithm::SlidingWindowLog);
-    let limited = section.required("limit", units);
+    let limited = section.required("limit", units_or_none);
     let window = section.required("window", values::window);
     let burst = section.optional("burst", units);
     let mode = match section.optional("shadow", values::boolean) {
@@ -90,7 +95,7 @@ fn named_rule(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<R
         (Some(units), Some(window)) => Some(Rate { algorithm, units, window }),
         _ => None,
     };
-    let limit = rate.and_then(|rate| rate.limit(&section, "limit", burst));
+    let grant = rate.and_then(|rate| rate.grant(&section, "limit", burst));
     let overrides = section.list("overrides");
     if overrides.len() > MOST {
         section.refuse("overrides", Invalid(Cow::Owned(format!("valid is up to {MOST} of them"))));
@@ -102,7 +107,7 @@ fn named_rule(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<R
         matcher,
         key_by,
         algorithm,
-        grant: Grant::Limited(limit?),
+        grant: grant?,
         overrides,
         mode,
         on_store_failure: failure.policy,
@@ -117,17 +122,13 @@ fn exception(mut section: Section<'_>, rate: Option<Rate>) -> Option<Override> {
         section.refuse("match", Invalid::new("missing: it says to whom this is granted"));
     }
     let unlimited = section.optional("unlimited", values::boolean).unwrap_or(false);
-    let limited = section.optional("limit", |value| {
-        values::whole(value, 0..=Limit::MAX_UNITS, Invalid::new("valid is 0 to 1000000000"))
-    });
+    let limited = section.optional("limit", units_or_none);
     let burst = section.optional("burst", units);
     let grant = match (unlimited, limited) {
         (true, None) => Some(Grant::Unlimited),
         (false, Some(0)) => Some(Grant::Banned),
         (false, Some(units)) => {
-            let limit =
-                rate.and_then(|rate| Rate { units, ..rate }.limit(&section, "limit", burst));
-            limit.map(Grant::Limited)
+            rate.and_then(|rate| Rate { units, ..rate }.grant(&section, "limit", burst))
         }
         (true, Some(_)) | (false, None) => {
             section.refuse("limit", Invalid::new("give either limit or unlimited: true"));
@@ -147,6 +148,14 @@ pub(super) struct Rate {
 }
 
 impl Rate {
+    /// What so many are: 0 is a ban, for which there is no burst to look at.
+    fn grant(self, section: &Section<'_>, units_key: &str, burst: Option<u64>) -> Option<Grant> {
+        match self.units {
+            0 => Some(Grant::Banned),
+            _ => self.limit(section, units_key, burst).map(Grant::Limited),
+        }
+    }
+
     /// The limit, unless it is not valid, which is told at its key.
     pub(super) fn limit(
         self,
@@ -275,6 +284,12 @@ fn name(value: &Value) -> Read<String> {
 
 fn units(value: &Value) -> Read<u64> {
     values::whole(value, 1..=Limit::MAX_UNITS, LimitError::Units)
+}
+
+/// Units, or 0: always denied.
+fn units_or_none(value: &Value) -> Read<u64> {
+    const VALID: &str = "valid is a whole number from 0 to 1000000000";
+    values::whole(value, 0..=Limit::MAX_UNITS, Invalid::new(VALID))
 }
 
 fn pattern(value: &Value) -> Read<Pattern> {

@@ -47,7 +47,7 @@ pub enum Part {
 pub enum Grant {
     /// So many per window.
     Limited(Limit),
-    /// Nothing, ever: `limit: 0` of an override.
+    /// Nothing, ever: `limit: 0`.
     Banned,
     /// Everything: `unlimited: true`.
     Unlimited,

@@ -130,7 +130,7 @@ fn variables_that_kubernetes_sets_are_not_ours() {
 #[test]
 fn every_problem_is_told_at_once_with_its_key() {
     let text = "server: {listen: nowhere, worker: 2}\nstore: {backend: disk}\n\
-                rate-limiter: {max-requests: 0, window-size: 0, use-algo: unknown}\nextra: 1\n";
+                rate-limiter: {max-requests: -1, window-size: 0, use-algo: unknown}\nextra: 1\n";
     let mut told = problems(text);
     told.sort();
     let names: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
@@ -138,7 +138,7 @@ fn every_problem_is_told_at_once_with_its_key() {
         told,
         [
             "extra: unknown key",
-            "rate-limiter.max-requests: valid is a whole number from 1 to 1000000000",
+            "rate-limiter.max-requests: valid is a whole number from 0 to 1000000000",
             &*format!("rate-limiter.use-algo: valid is {}", names.join(", ")),
             "rate-limiter.window-size: valid is a window from 1ms to 366d in whole milliseconds",
             "server.listen: valid is host:port, such as 127.0.0.1:50051 or [::1]:0, \
@@ -520,7 +520,7 @@ fn each_bad_rule_is_refused_by_its_key() {
         ("rules: [{limit: 5, window: 1s}]".to_owned(), "rules[0].name: missing"),
         ("rules: [{name: a, window: 1s}]".to_owned(), "rules[0].limit: missing"),
         ("rules: [{name: a, limit: 5}]".to_owned(), "rules[0].window: missing"),
-        ("rules: [{name: a, limit: 0, window: 1}]".to_owned(), "rules[0].limit: valid is"),
+        ("rules: [{name: a, limit: -1, window: 1}]".to_owned(), "rules[0].limit: valid is"),
         ("rules: [{name: a, limit: 5, window: 0}]".to_owned(), "rules[0].window: valid is"),
         ("rules: [{name: default, limit: 5, window: 1}]".to_owned(), "rules[0].name: valid is"),
         ("rules: [{name: 'a b', limit: 5, window: 1}]".to_owned(), "rules[0].name: valid is"),

@@ -103,7 +103,7 @@ async fn a_bad_configuration_leaves_the_old_one_in_force() {
         eventually("the metric", PATIENCE, seen).await;
     };
     successful(1.0).await;
-    dir.write("rlaas.yaml", "rules: [{name: a, limit: 0, window: 1s}]");
+    dir.write("rlaas.yaml", "rules: [{name: a, limit: -1, window: 1s}]");
     // Nobody says so: the change is seen.
     successful(0.0).await;
     assert_eq!(revision(&server).await, 1);

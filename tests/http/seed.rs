@@ -112,6 +112,26 @@ async fn without_endpoint_a_key_by_attribute_is_the_attribute_alone() {
 }
 
 #[tokio::test]
+async fn an_endpoint_with_a_limit_of_0_is_closed_but_for_whom_an_override_lets_in() {
+    let dir = TempDir::new();
+    let rules = "rules:\n  - {name: closed, endpoint: /closed, limit: 0, window: 1h, \
+                 overrides: [{match: {user_id: ops}, limit: 2}]}\n";
+    let server = Rlaas::start_from(&dir.write("rules.yaml", rules), &[]);
+    for (key, statuses) in [("alice", [429, 429, 429]), ("ops", [200, 200, 429])] {
+        for status in statuses {
+            let body = format!(r#"{{"userId":"{key}","resource":"/closed"}}"#);
+            let answer = post(&server, "/v1/check", &body).await;
+            assert_eq!(answer.status, status, "{key}");
+            let reason = if key == "alice" { "BANNED" } else { "" };
+            assert!(answer.json()["reason"].as_str().expect("a reason").contains(reason));
+        }
+    }
+    let closed = Rlaas::start(&["rate-limiter.max-requests=0"]);
+    let answer = post(&closed, "/v1/check", r#"{"userId":"alice"}"#).await;
+    assert_eq!((answer.status, answer.json()["reason"].as_str()), (429, Some("BANNED")));
+}
+
+#[tokio::test]
 async fn without_a_store_the_policy_of_the_rule_answers() {
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     for (policy, user, endpoint) in [
