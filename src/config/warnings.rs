@@ -25,6 +25,16 @@ enum What {
     NeverDecides { stricter: Arc<str> },
     ManyEntries(u64),
     KeyByUnmatched(String),
+    OtherLanguage { part: String, of_override: bool, sign: Sign },
+}
+
+/// What other pattern languages have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Sign {
+    TwoStars,
+    Braces,
+    Caret,
+    QuestionMark,
 }
 
 impl Warning {
@@ -53,6 +63,14 @@ pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
         for attribute in unmatched_key_parts(rule) {
             warn(What::KeyByUnmatched(attribute.to_owned()));
         }
+        for (part, sign) in other_language(&rule.matcher) {
+            warn(What::OtherLanguage { part, of_override: false, sign });
+        }
+        for other in &rule.overrides {
+            for (part, sign) in other_language(&other.matcher) {
+                warn(What::OtherLanguage { part, of_override: true, sign });
+            }
+        }
     }
     for rule in rules.descriptors().iter() {
         if let Some(entries) = most_entries(rule).filter(|entries| *entries > MANY_ENTRIES) {
@@ -60,8 +78,61 @@ pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
             warnings.push(Warning { rule: Arc::clone(&rule.name), what });
         }
     }
+    warnings.extend(other_language_of_descriptors(rules));
     warnings.extend(outdone(rules));
     warnings
+}
+
+/// The parts with a pattern that looks like one of another language.
+fn other_language(matcher: &Matcher) -> impl Iterator<Item = (String, Sign)> {
+    matcher.patterns.iter().filter_map(|(part, pattern)| {
+        let Pattern::OneOf(texts) = pattern else { return None };
+        let sign = texts.iter().find_map(sign)?;
+        let part = match part {
+            Part::UserId => "user_id".to_owned(),
+            Part::Resource => "resource".to_owned(),
+            Part::Attribute(name) | Part::AttributeOrUserId(name) => {
+                format!("attributes.{}", name.escape_debug())
+            }
+        };
+        Some((part, sign))
+    })
+}
+
+/// The same of the values of descriptors, in the order of their paths.
+fn other_language_of_descriptors(rules: &RuleSet) -> Vec<Warning> {
+    let mut found = Vec::new();
+    rules.descriptors().visit_values(|label, text| {
+        found.extend(sign(text).map(|sign| (label(), sign)));
+    });
+    found.sort();
+    let warning = |(label, sign): (String, Sign)| {
+        let (part, of_override) = ("value".to_owned(), false);
+        Warning { rule: label.into(), what: What::OtherLanguage { part, of_override, sign } }
+    };
+    found.into_iter().map(warning).collect()
+}
+
+fn sign(text: &Text) -> Option<Sign> {
+    let joined;
+    let shown = match text {
+        Text::Exact(text) | Text::Prefix(text) => text,
+        Text::Wildcard(pattern) => {
+            let [_, between @ .., _] = pattern.literals() else { return None };
+            if between.iter().any(String::is_empty) {
+                return Some(Sign::TwoStars);
+            }
+            joined = pattern.literals().join("*");
+            &joined
+        }
+    };
+    let has_braces = shown.split_once('{').is_some_and(|(_, rest)| rest.contains('}'));
+    let signs = [
+        (has_braces, Sign::Braces),
+        (shown.contains('^'), Sign::Caret),
+        (shown.contains('?'), Sign::QuestionMark),
+    ];
+    signs.into_iter().find_map(|(is_there, sign)| is_there.then_some(sign))
 }
 
 /// Why no valid request can fit.
@@ -83,6 +154,9 @@ fn unmatchable(matcher: &Matcher) -> Option<&'static str> {
         let impossible = |text: &Text| match text {
             Text::Exact(value) if value.is_empty() => *part == Part::UserId,
             Text::Exact(value) | Text::Prefix(value) => value.len() > most,
+            Text::Wildcard(pattern) => {
+                pattern.literals().iter().map(String::len).sum::<usize>() > most
+            }
         };
         match pattern {
             Pattern::OneOf(texts) if texts.iter().all(impossible) => {
@@ -179,6 +253,21 @@ impl fmt::Display for Warning {
                 "key-by: no matcher asks for the attribute {}: requests without it share one bucket",
                 attribute.escape_debug()
             ),
+            What::OtherLanguage { part, of_override, sign } => {
+                let place = if *of_override { "an override's " } else { "" };
+                write!(f, "{place}{part}: {sign}; `*` is any text, `\\*` a star")
+            }
         }
+    }
+}
+
+impl fmt::Display for Sign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TwoStars => "`**` means what `*` means",
+            Self::Braces => "`{…}` is taken literally",
+            Self::Caret => "`^` is taken literally",
+            Self::QuestionMark => "`?` is taken literally",
+        })
     }
 }

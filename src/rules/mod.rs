@@ -9,12 +9,14 @@ mod matcher;
 mod pattern;
 mod request;
 mod rule;
+mod wildcard;
 
 pub use key::Key;
 pub use matcher::Matcher;
 pub use pattern::{Pattern, Text};
 pub use request::{Draft, InvalidRequest, OwnedRequest, Request};
 pub use rule::{Grant, Mode, OnStoreFailure, Override, Part, Rule, Share};
+pub use wildcard::Wildcard;
 
 use std::collections::HashMap;
 

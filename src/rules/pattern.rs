@@ -1,4 +1,6 @@
-//! What a value must look like: exact, a prefix, one of several, or just there.
+//! What a value must look like: exact, with `*` in it, one of several, or just there.
+
+use super::wildcard::Wildcard;
 
 /// What a value must look like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,13 +11,15 @@ pub enum Pattern {
     OneOf(Vec<Text>),
 }
 
-/// An exact value, or a prefix with a trailing `*`.
+/// A text in which each `*` stands for any text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Text {
     /// This value.
     Exact(String),
-    /// Any value that starts with this.
+    /// Any value that starts with this: one `*`, at the end.
     Prefix(String),
+    /// Any value that fits this.
+    Wildcard(Wildcard),
 }
 
 /// How closely a request fits: the more is said about it, the closer. Compares field by field.
@@ -23,8 +27,8 @@ pub enum Text {
 pub(super) struct Fit {
     /// Values that are exactly as said.
     exact: usize,
-    /// Bytes of the prefixes.
-    prefix: usize,
+    /// Bytes of what is said beside stars.
+    literal: usize,
     /// Values that are said to be there.
     present: usize,
 }
@@ -33,14 +37,14 @@ impl Fit {
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             exact: self.exact + other.exact,
-            prefix: self.prefix + other.prefix,
+            literal: self.literal + other.literal,
             present: self.present + other.present,
         }
     }
 }
 
 impl Pattern {
-    /// Reads `*`, `prefix*` or an exact value.
+    /// Reads `*`, or a text as [`Text::new`] does.
     pub fn one(text: &str) -> Self {
         if text == "*" { Self::Present } else { Self::OneOf(vec![Text::new(text)]) }
     }
@@ -64,28 +68,40 @@ impl Pattern {
 }
 
 impl Text {
-    /// Reads `prefix*` or an exact value.
+    /// Reads a text: `*` is any text, `\*` a star.
     pub fn new(text: &str) -> Self {
-        match text.strip_suffix('*') {
-            Some(prefix) => Self::Prefix(prefix.to_owned()),
-            None => Self::Exact(text.to_owned()),
+        let wildcard = Wildcard::new(text);
+        match wildcard.literals() {
+            [exact] => Self::Exact(exact.clone()),
+            [prefix, end] if end.is_empty() => Self::Prefix(prefix.clone()),
+            _ => Self::Wildcard(wildcard),
+        }
+    }
+
+    /// Returns `true` if `value` is as the text says.
+    pub(super) fn fits(&self, value: &str) -> bool {
+        match self {
+            Self::Exact(exact) => exact == value,
+            Self::Prefix(prefix) => value.starts_with(prefix.as_str()),
+            Self::Wildcard(wildcard) => wildcard.fits(value),
         }
     }
 
     fn fit(&self, value: &str) -> Option<Fit> {
-        match self {
-            Self::Exact(exact) if exact == value => Some(Fit { exact: 1, ..Fit::default() }),
-            Self::Prefix(prefix) if value.starts_with(prefix.as_str()) => {
-                Some(Fit { prefix: prefix.len(), ..Fit::default() })
+        self.fits(value).then(|| match self {
+            Self::Exact(_) => Fit { exact: 1, ..Fit::default() },
+            Self::Prefix(prefix) => Fit { literal: prefix.len(), ..Fit::default() },
+            Self::Wildcard(wildcard) => {
+                let literal = wildcard.literals().iter().map(String::len).sum();
+                Fit { literal, ..Fit::default() }
             }
-            Self::Exact(_) | Self::Prefix(_) => None,
-        }
+        })
     }
 
     fn exact(&self) -> Option<&str> {
         match self {
             Self::Exact(exact) => Some(exact),
-            Self::Prefix(_) => None,
+            Self::Prefix(_) | Self::Wildcard(_) => None,
         }
     }
 }
@@ -106,5 +122,15 @@ mod tests {
         assert!(Pattern::one("*").fit(Some("")).is_some());
         assert_eq!(pattern.exact(), None);
         assert_eq!(Pattern::one("abc").exact(), Some(vec!["abc"]));
+        assert_eq!(Pattern::one(r"a\*").exact(), Some(vec!["a*"]));
+    }
+
+    #[test]
+    fn the_text_beside_stars_says_how_closely_a_pattern_fits() {
+        let fit = |pattern| Pattern::one(pattern).fit(Some("/v1/a.png"));
+        assert!(fit("/v1/*.png") > fit("/v1/*"));
+        assert!(fit("/v1/*") == fit("*.png"));
+        assert!(fit("*/a.png") > fit("*.png"));
+        assert!(fit("/v1/a.png") > fit("/v1/a.pn*"));
     }
 }

@@ -630,6 +630,45 @@ fn a_key_by_attribute_that_no_matcher_asks_for_is_warned_of() {
 }
 
 #[test]
+fn a_pattern_of_another_language_is_warned_of() {
+    let dir = TempDir::new();
+    let descriptors = "domain: shop\ndescriptors:\n  - key: path\n    value: /x/**\n    \
+        descriptors: [{key: id, value: '{id}'}, {key: id, value: '\\*\\*'}]\n  \
+        - {key: path, value: /x/*/y}\n";
+    let envoy = dir.write("envoy.yaml", descriptors).display().to_string();
+    let text = format!(
+        r#"
+envoy: {{ files: [{envoy}] }}
+rules:
+  - {{ name: braces, endpoint: "/users/{{id}}", limit: 1, window: 1s }}
+  - {{ name: caret, match: {{ user_id: "^a" }}, limit: 1, window: 1s }}
+  - {{ name: mark, match: {{ attributes: {{ "p	a": [a, "b?"] }} }}, limit: 1, window: 1s }}
+  - name: stars
+    endpoint: /search/**
+    limit: 1
+    window: 1s
+    overrides: [{{ match: {{ user_id: "a/{{*}}" }}, limit: 2 }}]
+  - {{ name: plain, endpoint: ["*.png", '/\*\*/\*', "/x/*/y", "/a}}{{b"], limit: 1, window: 1s }}
+"#
+    );
+    let file = dir.write("rules.yaml", &text).display().to_string();
+    let (code, out, error) = run(&["check-config", &file]);
+    assert_eq!((code, out.as_str()), (0, "valid\n"), "{error}");
+    assert_eq!(
+        error.lines().collect::<Vec<_>>(),
+        [
+            r"warning: rule braces: resource: `{…}` is taken literally; `*` is any text, `\*` a star",
+            r"warning: rule caret: user_id: `^` is taken literally; `*` is any text, `\*` a star",
+            r"warning: rule mark: attributes.p\ta: `?` is taken literally; `*` is any text, `\*` a star",
+            r"warning: rule stars: resource: `**` means what `*` means; `*` is any text, `\*` a star",
+            r"warning: rule stars: an override's user_id: `{…}` is taken literally; `*` is any text, `\*` a star",
+            r"warning: rule shop.path_/x/**: value: `**` means what `*` means; `*` is any text, `\*` a star",
+            r"warning: rule shop.path_/x/**.id_{id}: value: `{…}` is taken literally; `*` is any text, `\*` a star",
+        ]
+    );
+}
+
+#[test]
 fn what_is_probably_not_meant_is_warned_of() {
     let dir = TempDir::new();
     let long = "x".repeat(1025);

@@ -112,6 +112,40 @@ async fn without_endpoint_a_key_by_attribute_is_the_attribute_alone() {
 }
 
 #[tokio::test]
+async fn a_star_anywhere_in_an_endpoint_is_any_text() {
+    let dir = TempDir::new();
+    let rules = r#"
+rules:
+  - { name: images, endpoint: "*.png", limit: 0, window: 1h }
+  - { name: middle, endpoint: /x/*/y, limit: 0, window: 1h }
+  - { name: search, endpoint: /search/**, limit: 0, window: 1h }
+  - { name: star, endpoint: '/star/\*', limit: 0, window: 1h }
+  - { name: few, endpoint: ["/few/*/a", "/few/b"], limit: 0, window: 1h }
+"#;
+    let server = Rlaas::start_from(&dir.write("rules.yaml", rules), &[]);
+    for (endpoint, status) in [
+        ("/a/b.png", 429),
+        (".png", 429),
+        ("/a.png?x", 200),
+        ("/x/1/2/y", 429),
+        ("/x//y", 429),
+        ("/x/y", 200),
+        ("/search/", 429),
+        ("/search/a/b", 429),
+        ("/search", 200),
+        ("/star/*", 429),
+        ("/star/1", 200),
+        (r"/star/\\*", 200),
+        ("/few/x/a", 429),
+        ("/few/b", 429),
+        ("/few/c", 200),
+    ] {
+        let body = format!(r#"{{"endpoint":"{endpoint}","key":"{endpoint}"}}"#);
+        assert_eq!(post(&server, "/check", &body).await.status, status, "{endpoint}");
+    }
+}
+
+#[tokio::test]
 async fn an_endpoint_with_a_limit_of_0_is_closed_but_for_whom_an_override_lets_in() {
     let dir = TempDir::new();
     let rules = "rules:\n  - {name: closed, endpoint: /closed, limit: 0, window: 1h, \

@@ -15,8 +15,8 @@ use crate::config::problem::Problem;
 use crate::config::section::Section;
 use crate::config::sources;
 use crate::config::values::{self, Invalid, Read};
-use crate::rules::Mode;
 use crate::rules::descriptors::{Descriptor, DescriptorRequest, DescriptorRule};
+use crate::rules::{Mode, Text};
 
 /// Levels of a tree: more than any request means, and few enough to walk.
 const MOST_LEVELS: usize = 32;
@@ -133,7 +133,8 @@ impl Trail<'_> {
         let (is_shadow, is_quota) = (flag("shadow-mode"), flag("quota-mode"));
         let (is_detailed, tells_value) = (flag("detailed-metric"), flag("value-to-metric"));
         let shares = flag("share-threshold");
-        if shares && is_read && !value.as_ref().is_some_and(|value| value.contains('*')) {
+        let is_pattern = |value: &String| !matches!(Text::new(value), Text::Exact(_));
+        if shares && is_read && !value.as_ref().is_some_and(is_pattern) {
             section.refuse("share-threshold", Invalid::new("only for a value with *"));
         }
         let mode = match (is_shadow, is_quota) {

@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 
 use self::tree::{Level, Path};
 use super::key::IdValue;
-use super::{Grant, Key, Mode, Rule};
+use super::{Grant, Key, Mode, Rule, Text};
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Span;
 
@@ -146,6 +146,15 @@ impl Descriptors {
     /// The rules that stand in trees, with what is told of them.
     pub fn in_trees(&self) -> impl Iterator<Item = &DescriptorRule> {
         self.entries[..self.in_trees].iter().map(|entry| &entry.of)
+    }
+
+    /// Visits the value of each descriptor, with the path to it as [`label`] writes it.
+    pub fn visit_values(&self, mut visit: impl FnMut(&dyn Fn() -> String, &Text)) {
+        for (name, domain) in &self.domains {
+            domain.top.visit_values(&mut Vec::new(), &mut |path, text| {
+                visit(&|| label(name, path.iter().copied()), text);
+            });
+        }
     }
 
     /// How many rules there are: those in trees, and one for each domain.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use super::{DescriptorRule, label};
+use crate::rules::Text;
 use crate::rules::key::IdValue;
 
 /// A descriptor as configured, with those below it.
@@ -12,7 +13,7 @@ use crate::rules::key::IdValue;
 pub struct Descriptor {
     /// Its key.
     pub key: String,
-    /// The value that it wants, in which each `*` stands for any text; any value if absent.
+    /// The value that it wants, as [`Text`] reads it; any value if absent.
     pub value: Option<String>,
     /// Do all values that fit a pattern share one state?
     pub shares: bool,
@@ -32,7 +33,7 @@ pub(super) struct Level(HashMap<String, Choices>);
 struct Choices {
     exact: HashMap<String, Node>,
     /// In the order of the file: the first that fits counts.
-    patterns: Vec<(Wildcard, Node)>,
+    patterns: Vec<(Text, Node)>,
     alone: Option<Box<Node>>,
 }
 
@@ -47,10 +48,6 @@ pub(super) struct Node {
     below: Level,
 }
 
-/// A text in which each `*` stands for any text: what is between them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Wildcard(Vec<String>);
-
 /// An entry of a request and what it met.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step<'a> {
@@ -62,6 +59,9 @@ pub(super) struct Step<'a> {
 /// What the entries of a descriptor met, one after the other; empty if one of them met nothing.
 pub(super) type Path<'a> = SmallVec<[Step<'a>; 4]>;
 
+/// A descriptor on the way to another one.
+pub(super) type KeyAndValue<'a> = (&'a str, Option<&'a str>);
+
 impl Level {
     /// Indexes descriptors, and adds their rules to `rules`.
     pub(super) fn new(descriptors: Vec<Descriptor>, rules: &mut Vec<DescriptorRule>) -> Self {
@@ -72,16 +72,14 @@ impl Level {
                 rules.len() - 1
             });
             let below = Self::new(below, rules);
-            let node = Node { rule, value: value.clone(), shares, tells_value, below };
+            let node = |value| Node { rule, value, shares, tells_value, below };
             let choices = level.0.entry(key).or_default();
-            match value {
-                None => choices.alone = Some(Box::new(node)),
-                Some(value) if value.contains('*') => {
-                    choices.patterns.push((Wildcard::new(&value), node));
+            match value.as_deref().map(Text::new) {
+                None => choices.alone = Some(Box::new(node(None))),
+                Some(Text::Exact(exact)) => {
+                    choices.exact.insert(exact.clone(), node(Some(exact)));
                 }
-                Some(value) => {
-                    choices.exact.insert(value, node);
-                }
+                Some(pattern) => choices.patterns.push((pattern, node(value))),
             }
         }
         level
@@ -96,6 +94,27 @@ impl Level {
             level = &node.below;
         }
         path
+    }
+
+    /// Visits the value of each descriptor, with the way to it.
+    pub(super) fn visit_values<'a>(
+        &'a self,
+        above: &mut Vec<KeyAndValue<'a>>,
+        visit: &mut dyn FnMut(&[KeyAndValue<'_>], &Text),
+    ) {
+        for (key, Choices { exact, patterns, alone }) in &self.0 {
+            let exact = exact.iter().map(|(value, node)| (Some(Text::Exact(value.clone())), node));
+            let patterns = patterns.iter().map(|(text, node)| (Some(text.clone()), node));
+            let alone = alone.iter().map(|node| (None, &**node));
+            for (text, node) in exact.chain(patterns).chain(alone) {
+                above.push((key, node.value.as_deref()));
+                if let Some(text) = text {
+                    visit(above, &text);
+                }
+                node.below.visit_values(above, visit);
+                above.pop();
+            }
+        }
     }
 
     fn choose(&self, key: &str, value: &str) -> Option<&Node> {
@@ -130,53 +149,4 @@ pub(super) fn detailed_label(domain: &str, path: &Path<'_>, all: bool) -> Option
         (step.key, value)
     });
     Some(label(domain, shown))
-}
-
-impl Wildcard {
-    fn new(text: &str) -> Self {
-        Self(text.split('*').map(str::to_owned).collect())
-    }
-
-    fn fits(&self, value: &str) -> bool {
-        let [first, between @ .., last] = self.0.as_slice() else { return false };
-        let Some(mut rest) = value.strip_prefix(first.as_str()) else { return false };
-        for part in between {
-            let Some((_, after)) = rest.split_once(part.as_str()) else { return false };
-            rest = after;
-        }
-        rest.ends_with(last.as_str())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_star_stands_for_any_text() {
-        let fits = |pattern: &str, value: &str| Wildcard::new(pattern).fits(value);
-        for (pattern, value) in [
-            ("*", ""),
-            ("*", "a"),
-            ("a*", "a"),
-            ("a*", "ab"),
-            ("*b", "ab"),
-            ("a*c", "ac"),
-            ("a*c", "abc"),
-            ("/api/*/resource/*/action", "/api/v1/resource/12/action"),
-            ("a*b*b", "abb"),
-            ("**", "a"),
-        ] {
-            assert!(fits(pattern, value), "{pattern} {value}");
-        }
-        for (pattern, value) in [
-            ("a*", "ba"),
-            ("a*c", "ab"),
-            ("ab*bc", "abc"),
-            ("a*b*b", "ab"),
-            ("/api/*/action", "/api/1/other"),
-        ] {
-            assert!(!fits(pattern, value), "{pattern} {value}");
-        }
-    }
 }

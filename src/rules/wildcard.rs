@@ -1,0 +1,99 @@
+//! The pattern language of rules and of Envoy's files: `*` is any text, `\*` a star.
+
+/// A text in which each `*` stands for any text, the empty one included.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wildcard {
+    /// The texts around the stars: one more than there are stars.
+    literals: Vec<String>,
+}
+
+impl Wildcard {
+    /// Reads a text; without a star that stands for any text there is one literal.
+    ///
+    /// `\*` is a star. Backslashes mean something right before a star alone: there `\\` is one.
+    pub(super) fn new(text: &str) -> Self {
+        let mut literals = Vec::new();
+        let mut literal = String::new();
+        let mut pieces = text.split('*');
+        let mut piece = pieces.next().unwrap_or_default();
+        for next in pieces {
+            let before = piece.trim_end_matches('\\');
+            let backslashes = piece.len() - before.len();
+            literal.push_str(before);
+            literal.extend(std::iter::repeat_n('\\', backslashes / 2));
+            if backslashes % 2 == 1 {
+                literal.push('*');
+            } else {
+                literals.push(std::mem::take(&mut literal));
+            }
+            piece = next;
+        }
+        literal.push_str(piece);
+        literals.push(literal);
+        Self { literals }
+    }
+
+    /// The texts around the stars: one more than there are stars.
+    pub fn literals(&self) -> &[String] {
+        &self.literals
+    }
+
+    /// Returns `true` if `value` has all literals, in order, and nothing before the first and after
+    /// the last.
+    pub(super) fn fits(&self, value: &str) -> bool {
+        let [first, between @ .., last] = self.literals.as_slice() else {
+            return self.literals.iter().any(|exact| exact == value);
+        };
+        let Some(mut rest) = value.strip_prefix(first.as_str()) else { return false };
+        for part in between {
+            let Some((_, after)) = rest.split_once(part.as_str()) else { return false };
+            rest = after;
+        }
+        rest.ends_with(last.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_star_stands_for_any_text() {
+        let fits = |pattern: &str, value: &str| Wildcard::new(pattern).fits(value);
+        for (pattern, value) in [
+            ("*", ""),
+            ("*", "a"),
+            ("a*", "a"),
+            ("a*", "ab"),
+            ("*b", "ab"),
+            ("a*c", "ac"),
+            ("a*c", "abc"),
+            ("/api/*/resource/*/action", "/api/v1/resource/12/action"),
+            ("a*b*b", "abb"),
+            ("**", "a"),
+            ("a", "a"),
+            (r"\*", "*"),
+            (r"a\*b*", "a*bc"),
+            (r"\\*", r"\x"),
+            (r"\\\*", r"\*"),
+            (r"a\b\\c", r"a\b\\c"),
+            (r"*\", r"a\"),
+        ] {
+            assert!(fits(pattern, value), "{pattern} {value}");
+        }
+        for (pattern, value) in [
+            ("a*", "ba"),
+            ("a*c", "ab"),
+            ("ab*bc", "abc"),
+            ("a*b*b", "ab"),
+            ("/api/*/action", "/api/1/other"),
+            ("a", "ab"),
+            (r"\*", "a"),
+            (r"\*", r"\a"),
+            (r"a\*b*", "axbc"),
+            (r"\\\*", r"\x"),
+        ] {
+            assert!(!fits(pattern, value), "{pattern} {value}");
+        }
+    }
+}
