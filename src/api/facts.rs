@@ -21,15 +21,35 @@ pub(super) struct Facts<'a> {
     /// Below 0 is debt.
     pub(super) remaining: i64,
     pub(super) retry_after: Option<Span>,
-    pub(super) reset_after: Span,
+    pub(super) reset_after: Option<Span>,
     pub(super) delay: Option<Span>,
     pub(super) reason: Reason,
     pub(super) source: check_response::Source,
     pub(super) shadow: bool,
 }
 
+/// What is told where no rule applies and the request may pass.
+const NO_RULE: Facts<'static> = Facts {
+    rule: "",
+    algorithm: proto::Algorithm::Unspecified,
+    allowed: true,
+    current_count: 0,
+    ttl_seconds: 0,
+    limit: 0,
+    remaining: 0,
+    retry_after: None,
+    reset_after: None,
+    delay: None,
+    reason: Reason::NoRule,
+    source: check_response::Source::Unspecified,
+    shadow: false,
+};
+
 impl<'a> Facts<'a> {
     pub(super) fn of(decided: &'a RuleDecision) -> Self {
+        if decided.source == Source::NoRule {
+            return NO_RULE;
+        }
         let decision = &decided.decision;
         let retry_after = match decision.outcome {
             Outcome::Denied { retry_after } => Some(retry_after),
@@ -45,7 +65,7 @@ impl<'a> Facts<'a> {
             limit: positive(units(decided.grant)),
             remaining: decided.remaining().unwrap_or(i64::MAX),
             retry_after,
-            reset_after: decision.reset_after,
+            reset_after: Some(decision.reset_after),
             delay: has_delay.then_some(decision.delay),
             reason: reason(decided),
             source: source(decided.source),
@@ -80,6 +100,7 @@ fn source(source: Source) -> check_response::Source {
         Source::FailOpen => check_response::Source::FailOpen,
         Source::FailClosed => check_response::Source::FailClosed,
         Source::LocalFallback => check_response::Source::LocalFallback,
+        Source::NoRule => check_response::Source::Unspecified,
     }
 }
 

@@ -37,7 +37,7 @@ fn describe(decided: &limiter::RuleDecision) -> RuleDecision {
         limit: int64(facts.limit),
         remaining: facts.remaining,
         retry_after: facts.retry_after.map(duration),
-        reset_after: Some(duration(facts.reset_after)),
+        reset_after: facts.reset_after.map(duration),
         delay: facts.delay.map(duration),
         reason: facts.reason.into(),
         shadow: facts.shadow,

@@ -20,6 +20,7 @@ mod wire;
 pub use direct::{Answer, Direct};
 pub use headers::LimitHeaders;
 pub use status::Interruption;
+pub(crate) use status::is_no_rule;
 
 use std::sync::Arc;
 

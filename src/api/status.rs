@@ -1,10 +1,14 @@
 //! Errors to statuses, in this one place. Callers read less than logs do: no address, no key and
 //! no text of the store.
 
+use std::collections::HashMap;
+
 use axum::http::StatusCode;
 use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
 
 use super::auth::Refusal;
+use super::proto::check_response::Reason;
 use crate::limiter::CheckError;
 use crate::rules::InvalidRequest;
 use crate::rules::descriptors::InvalidDescriptor;
@@ -58,9 +62,26 @@ impl From<CheckError> for Status {
             CheckError::Descriptor(error) => return error.into(),
             CheckError::Overloaded => Code::ResourceExhausted,
             CheckError::Expired => Code::DeadlineExceeded,
+            CheckError::NoRule => return no_rule(text(&error)),
         };
         Status::new(code, text(&error))
     }
+}
+
+/// Domain of [`ErrorInfo`].
+const DOMAIN: &str = "rlaas";
+
+fn no_rule(message: String) -> Status {
+    let reason = Reason::NoRule.as_str_name();
+    let details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
+    Status::with_error_details(Code::PermissionDenied, message, details)
+}
+
+/// Returns `true` if the call failed because no rule matches.
+pub(crate) fn is_no_rule(status: &Status) -> bool {
+    status
+        .get_details_error_info()
+        .is_some_and(|info| info.domain == DOMAIN && info.reason == Reason::NoRule.as_str_name())
 }
 
 /// What callers read of an error, whatever their protocol.
@@ -70,6 +91,7 @@ pub(super) fn text(error: &CheckError) -> String {
         CheckError::Descriptor(error) => error.to_string(),
         CheckError::Overloaded => "overloaded".to_owned(),
         CheckError::Expired => "deadline exceeded".to_owned(),
+        CheckError::NoRule => "no rule matches".to_owned(),
     }
 }
 
@@ -77,6 +99,7 @@ pub(super) fn text(error: &CheckError) -> String {
 pub(super) fn http(error: &CheckError) -> StatusCode {
     match error {
         CheckError::Descriptor(_) => StatusCode::BAD_REQUEST,
+        CheckError::NoRule => StatusCode::FORBIDDEN,
         CheckError::StoreUnavailable(_) | CheckError::Overloaded | CheckError::Expired => {
             StatusCode::SERVICE_UNAVAILABLE
         }

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
-use crate::limiter::{DescriptorVerdict, RuleDecision, Verdict};
+use crate::limiter::{DescriptorVerdict, RuleDecision, Source, Verdict};
 use crate::telemetry::traces::{CallSpan, Caller, Traces};
 
 /// The span of a call, if there is one. It ends when it is dropped.
@@ -126,7 +126,7 @@ impl Open {
     /// Notes the outcome, and the rule that tells most of it.
     fn tell(&mut self, is_allowed: bool, decided: Option<&RuleDecision>) {
         self.span.set("rlaas.outcome", if is_allowed { "allowed" } else { "denied" });
-        if let Some(decided) = decided {
+        if let Some(decided) = decided.filter(|decided| decided.source != Source::NoRule) {
             self.span.set("rlaas.rule", decided.rule.to_string());
             self.span.set("rlaas.algorithm", decided.algorithm.name());
             self.span.set("rlaas.source", decided.source.name());

@@ -72,6 +72,10 @@ impl Written {
     fn push_result(&mut self, result: Result<&Verdict, &Status>) {
         match result {
             Ok(verdict) => self.message::<1>(|written| written.push_response(verdict)),
+            // Details are a whole `google.rpc.Status`, code and message included.
+            Err(status) if !status.details().is_empty() => {
+                self.message::<2>(|written| written.0.extend_from_slice(status.details()));
+            }
             Err(status) => self.message::<2>(|written| {
                 written.number::<1>(i32::from(status.code()).cast_unsigned().into());
                 written.text::<2>(status.message());
@@ -184,7 +188,7 @@ impl Numbers<'_> {
         self.tagged_number(const { tag(FIRST + 2, VARINT) }, facts.limit);
         self.tagged_number(const { tag(FIRST + 3, VARINT) }, facts.remaining.cast_unsigned());
         self.tagged_duration(const { tag(FIRST + 4, LENGTH_DELIMITED) }, facts.retry_after);
-        self.tagged_duration(const { tag(FIRST + 5, LENGTH_DELIMITED) }, Some(facts.reset_after));
+        self.tagged_duration(const { tag(FIRST + 5, LENGTH_DELIMITED) }, facts.reset_after);
     }
 
     /// A field that is left out at its default, as proto3 has it.
@@ -311,8 +315,8 @@ mod tests {
     use crate::api::message::respond;
     use crate::api::proto::{CheckBatchResponse, CheckResult, check_result};
     use crate::clock::{Clock, Deadline, ManualClock, Timestamp};
-    use crate::limiter::Limiter;
-    use crate::rules::{Draft, Grant, Mode, Request, Rule, RuleSet};
+    use crate::limiter::{CheckError, Limiter};
+    use crate::rules::{Draft, Grant, Mode, Request, Rule, RuleSet, Unmatched};
     use crate::store::{MemorySettings, MemoryStore, Store};
     use crate::telemetry::metrics::Metrics;
 
@@ -321,8 +325,9 @@ mod tests {
         fn what_is_written_is_what_prost_writes(
             rules in prop::collection::vec(rule(), 0..20),
             asked in prop::collection::vec((0..4_u64, 0..100_000_000_u64), 1..20),
+            unmatched in prop_oneof![Just(Unmatched::DefaultRule), Just(Unmatched::Allow)],
         ) {
-            let (limiter, clock) = limiter(rules);
+            let (limiter, clock) = limiter(rules, unmatched);
             let mut batch = Written::batch(asked.len());
             let mut results = Vec::new();
             for (cost, pause_micros) in asked {
@@ -369,7 +374,20 @@ mod tests {
         )
     }
 
-    fn limiter(mut rules: Vec<Rule>) -> (Arc<Limiter>, ManualClock) {
+    #[test]
+    fn details_of_an_error_are_those_of_the_status() {
+        let status = Status::from(CheckError::NoRule);
+        let written = Written::result(Err(&status));
+        let CheckResult { result: Some(check_result::Result::Error(error)) } =
+            CheckResult::decode(&*written.0).expect("a result")
+        else {
+            panic!("{written:?}");
+        };
+        assert_eq!((error.code, &*error.message), (7, "no rule matches"));
+        assert_eq!(error.encode_to_vec(), status.details());
+    }
+
+    fn limiter(mut rules: Vec<Rule>, unmatched: Unmatched) -> (Arc<Limiter>, ManualClock) {
         for (number, rule) in rules.iter_mut().enumerate() {
             rule.name = format!("{number}{}", rule.name).into();
         }
@@ -379,7 +397,7 @@ mod tests {
         let metrics = Arc::new(metrics);
         let settings = MemorySettings::default();
         let store = MemoryStore::new(settings, Clock::Manual(clock.clone()), &metrics);
-        let rules = RuleSet::new(default, rules);
+        let rules = RuleSet::new(default, rules).with_unmatched(unmatched);
         (Arc::new(Limiter::new(rules, Store::Memory(store), metrics)), clock)
     }
 

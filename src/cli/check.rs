@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::client::{ServerArgs, no_answer, runtime};
 use super::{NO, NO_ANSWER, key_value};
+use crate::api::is_no_rule;
 use crate::api::proto::check_response::{Reason, Source};
 use crate::api::proto::rate_limit_service_client::RateLimitServiceClient;
 use crate::api::proto::{Algorithm, CheckRequest, CheckResponse};
@@ -64,6 +65,9 @@ async fn ask(args: CheckArgs) -> anyhow::Result<CheckResponse> {
     };
     match client.check(request).await {
         Ok(response) => Ok(response.into_inner()),
+        Err(status) if is_no_rule(&status) => {
+            Ok(CheckResponse { reason: Reason::NoRule.into(), ..CheckResponse::default() })
+        }
         Err(status) => Err(no_answer(status)),
     }
 }
@@ -115,6 +119,10 @@ impl Answer {
     fn to_text(&self, user: &str) -> String {
         let Self { remaining, limit, reset_after, rule, .. } = self;
         let user = user.escape_debug();
+        if self.reason == Reason::NoRule.as_str_name() {
+            let outcome = if self.allowed { "allowed " } else { "denied  " };
+            return format!("{outcome} {user}: no rule matches ({})", self.reason);
+        }
         if self.source != Source::Store.as_str_name() {
             let outcome = if self.allowed { "allowed " } else { "denied  " };
             return format!("{outcome} {user}: {}, {} ({rule})", self.source, self.reason);

@@ -33,6 +33,7 @@ const TAKEN: &[&str] = &[
     "store.redis.password",
     "store.redis.tls.",
     "telemetry.log",
+    "unmatched",
 ];
 
 /// Where the configuration comes from, and what tells that it may have changed.

@@ -11,7 +11,7 @@ use crate::algorithm::{Algorithm, Limit, LimitError};
 use crate::clock::Span;
 use crate::rules::{
     Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Request, Rule, RuleSet, Share,
-    Text,
+    Text, Unmatched,
 };
 
 /// Most rules, and most overrides of one.
@@ -32,7 +32,15 @@ pub(super) fn read(root: &mut Section<'_>) -> RuleSet {
     for section in sections {
         named.extend(named_rule(section, &mut taken));
     }
-    let rules = RuleSet::new(default, named);
+    let unmatched = root.read("unmatched", "default", |value| {
+        let policies = [
+            ("default", Unmatched::DefaultRule),
+            ("allow", Unmatched::Allow),
+            ("deny", Unmatched::Deny),
+        ];
+        values::word(value, &policies)
+    });
+    let rules = RuleSet::new(default, named).with_unmatched(unmatched);
     if rules.most_matches() > MOST_HITS {
         let valid = format!("valid is up to {MOST_HITS} rules that one request may meet");
         root.refuse("rules", Invalid(Cow::Owned(valid)));

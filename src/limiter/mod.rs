@@ -30,9 +30,11 @@ use self::verdict::uncounted;
 use crate::algorithm::{Cost, Decision, Outcome};
 use crate::clock::{Clock, Deadline};
 use crate::rules::descriptors::InvalidDescriptor;
-use crate::rules::{Grant, Match, Mode, OnStoreFailure, OwnedRequest, Request, Rule, RuleSet};
+use crate::rules::{
+    Grant, Match, Mode, OnStoreFailure, OwnedRequest, Request, Rule, RuleSet, Unmatched,
+};
 use crate::store::{Action, Coupling, Hit, MemorySettings, MemoryStore, Store, StoreError};
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Metrics, OutcomeLabels};
 
 /// Decides requests by the rules in force, in one store.
 #[derive(Debug)]
@@ -86,6 +88,9 @@ pub enum CheckError {
     /// The caller's deadline was over before the store was asked.
     #[error("the deadline was over before the store was asked")]
     Expired,
+    /// No enforced rule matches, and such requests are refused ([`Unmatched::Deny`]).
+    #[error("no rule matches")]
+    NoRule,
 }
 
 impl Limiter {
@@ -124,7 +129,8 @@ impl Limiter {
     /// - [`CheckError::StoreUnavailable`] if the store fails and the policy of a rule is
     ///   [`OnStoreFailure::Error`];
     /// - [`CheckError::Overloaded`] if too many requests wait for the store;
-    /// - [`CheckError::Expired`] if the deadline was over before the store was asked.
+    /// - [`CheckError::Expired`] if the deadline was over before the store was asked;
+    /// - [`CheckError::NoRule`] if no enforced rule matches and the policy is [`Unmatched::Deny`].
     pub async fn check(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -132,6 +138,9 @@ impl Limiter {
     ) -> Result<Verdict, CheckError> {
         let snapshot = self.snapshot.load();
         let matches = snapshot.rules.matching(request);
+        if snapshot.rules.is_unmatched(&matches) {
+            return Box::pin(self.pass_unmatched(&snapshot, &matches, request, deadline)).await;
+        }
         if let Some(decided) = self.decide_at_once(&snapshot, &matches, request, deadline) {
             return Ok(Verdict::of(decided));
         }
@@ -149,6 +158,33 @@ impl Limiter {
         Ok(Verdict::fold(decisions))
     }
 
+    /// Applies the policy for requests that no enforced rule matches. Where they pass, shadows are
+    /// decided beside that; if they can't be, that stops nobody.
+    async fn pass_unmatched(
+        self: &Arc<Self>,
+        snapshot: &Arc<Snapshot>,
+        shadows: &[Match<'_>],
+        request: &Request<'_>,
+        deadline: Deadline,
+    ) -> Result<Verdict, CheckError> {
+        let is_denied = snapshot.rules.unmatched() == Unmatched::Deny;
+        let outcome = if is_denied { "denied" } else { "allowed" };
+        self.metrics.unmatched.get_or_create(&OutcomeLabels { outcome }).inc();
+        if is_denied {
+            return Err(CheckError::NoRule);
+        }
+        let decided = if self.is_scattered(shadows) {
+            self.ask_apart(snapshot, request, deadline).await
+        } else {
+            self.ask(shadows, request, snapshot.revision, deadline).await
+        };
+        let decisions = decided.unwrap_or_default();
+        for decided in &decisions {
+            snapshot.meters[decided.position].count(decided, &self.metrics);
+        }
+        Ok(Verdict::unmatched(decisions))
+    }
+
     /// The same where nothing is to be waited for and the request meets one rule: `tell` is given
     /// the verdict where it stands. What is not decided by this is for [`Limiter::check`].
     pub fn check_at_once<T>(
@@ -159,6 +195,9 @@ impl Limiter {
     ) -> Option<T> {
         let snapshot = self.snapshot.load();
         let matches = snapshot.rules.matching(request);
+        if snapshot.rules.is_unmatched(&matches) {
+            return None;
+        }
         let decided = self.decide_at_once(&snapshot, &matches, request, deadline)?;
         Some(tell(&Verdict::of(decided)))
     }
@@ -197,7 +236,9 @@ impl Limiter {
     /// Does every rule have an answer when the store has none?
     pub fn decides_without_store(&self) -> bool {
         let snapshot = self.snapshot.load();
-        let mut rules = snapshot.rules.iter().chain(snapshot.rules.descriptors().iter());
+        let applies = snapshot.rules.unmatched() == Unmatched::DefaultRule;
+        let flat = snapshot.rules.iter().skip(usize::from(!applies));
+        let mut rules = flat.chain(snapshot.rules.descriptors().iter());
         rules.all(|rule| rule.on_store_failure != OnStoreFailure::Error || rule.mode.is_shadow())
     }
 

@@ -1,7 +1,7 @@
 //! The outcome for a request, folded from the decisions of its rules.
 
 use std::cmp::Reverse;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use smallvec::SmallVec;
 
@@ -14,8 +14,8 @@ use crate::rules::{Grant, Match, Mode};
 pub struct Verdict {
     /// What each rule that matched says, by name.
     pub decisions: SmallVec<[RuleDecision; 1]>,
-    /// Which of them tells most.
-    deciding: usize,
+    /// Which of them tells most; `None` where no rule applies.
+    deciding: Option<usize>,
 }
 
 /// What one rule says about a request.
@@ -50,7 +50,20 @@ pub enum Source {
     FailClosed,
     /// The store did not answer and this instance decides alone, by its share of the limit.
     LocalFallback,
+    /// No rule applies. Of no decision of a rule.
+    NoRule,
 }
+
+/// Stands for the decision that there is none of.
+static NO_RULE: LazyLock<RuleDecision> = LazyLock::new(|| RuleDecision {
+    position: usize::MAX,
+    rule: "".into(),
+    algorithm: Algorithm::FixedWindow,
+    grant: Grant::Unlimited,
+    mode: Mode::Enforced,
+    decision: uncounted(Outcome::Allowed),
+    source: Source::NoRule,
+});
 
 impl Verdict {
     /// Folds the decisions of all rules that matched, of which there is at least one.
@@ -70,20 +83,28 @@ impl Verdict {
         };
         // Of equals the first by name: the last of the reversed order.
         let heaviest = decisions.iter().enumerate().rev().max_by_key(|(_, one)| weight(one));
-        let deciding = heaviest.map_or(0, |(position, _)| position);
+        let deciding = heaviest.map(|(position, _)| position);
         Self { decisions, deciding }
+    }
+
+    /// No rule applies, and the request may pass; `shadows` are reported all the same.
+    pub(super) fn unmatched(shadows: SmallVec<[RuleDecision; 1]>) -> Self {
+        Self { decisions: shadows, deciding: None }
     }
 
     /// What the only rule says.
     pub(super) fn of(decided: RuleDecision) -> Self {
         let mut decisions = SmallVec::new();
         decisions.push(decided);
-        Self { decisions, deciding: 0 }
+        Self { decisions, deciding: Some(0) }
     }
 
-    /// The decision that tells most.
+    /// The decision that tells most; where no rule applies one of [`Source::NoRule`], without a name.
     pub fn deciding(&self) -> &RuleDecision {
-        &self.decisions[self.deciding]
+        match self.deciding {
+            Some(position) => &self.decisions[position],
+            None => &NO_RULE,
+        }
     }
 
     /// May the request pass?
@@ -162,7 +183,7 @@ pub(super) const fn uncounted(outcome: Outcome) -> Decision {
 }
 
 impl Source {
-    /// The source as a metric label.
+    /// The source as a metric label, but for [`Source::NoRule`], which no decision has.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Store => "store",
@@ -170,6 +191,7 @@ impl Source {
             Self::FailOpen => "fail_open",
             Self::FailClosed => "fail_closed",
             Self::LocalFallback => "local_fallback",
+            Self::NoRule => "no_rule",
         }
     }
 }

@@ -35,7 +35,21 @@ pub struct RuleSet {
     by_value: HashMap<Part, HashMap<String, Vec<usize>>>,
     /// The other rules: each request looks at all of them.
     others: Vec<usize>,
+    unmatched: Unmatched,
     descriptors: Descriptors,
+}
+
+/// Policy for requests that no enforced rule matches. Requests by descriptors have none: what meets no
+/// rule passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unmatched {
+    /// The default rule decides.
+    #[default]
+    DefaultRule,
+    /// They pass.
+    Allow,
+    /// They are refused.
+    Deny,
 }
 
 /// What one rule has to say about a request.
@@ -74,7 +88,19 @@ impl RuleSet {
                 }
             }
         }
-        Self { default, named, by_value, others, descriptors: Descriptors::default() }
+        let (unmatched, descriptors) = (Unmatched::default(), Descriptors::default());
+        Self { default, named, by_value, others, unmatched, descriptors }
+    }
+
+    /// The same rules, with a policy for requests that none of them matches.
+    #[must_use]
+    pub fn with_unmatched(self, unmatched: Unmatched) -> Self {
+        Self { unmatched, ..self }
+    }
+
+    /// Policy for requests that no enforced rule matches.
+    pub fn unmatched(&self) -> Unmatched {
+        self.unmatched
     }
 
     /// The same rules, and these for requests by descriptors.
@@ -88,16 +114,23 @@ impl RuleSet {
         &self.descriptors
     }
 
-    /// The rules that `request` meets; the default rule where no other is enforced.
+    /// The rules that `request` meets; where no other is enforced the default rule, if that is the
+    /// policy.
     pub fn matching(&self, request: &Request<'_>) -> Matches<'_> {
         let mut matches = Matches::new();
         if !self.named.is_empty() {
             self.match_named(request, &mut matches);
         }
-        if matches.iter().all(|other| other.rule.mode == Mode::Shadow) {
+        if self.unmatched == Unmatched::DefaultRule && !is_enforced(&matches) {
             matches.push(Match::new(0, &self.default, request));
         }
         matches
+    }
+
+    /// Returns `true` if the policy for unmatched requests decides: none of these rules, which one
+    /// request meets, is enforced.
+    pub fn is_unmatched(&self, matches: &[Match<'_>]) -> bool {
+        self.unmatched != Unmatched::DefaultRule && !is_enforced(matches)
     }
 
     fn match_named<'a>(&'a self, request: &Request<'_>, matches: &mut Matches<'a>) {
@@ -131,6 +164,10 @@ impl RuleSet {
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         std::iter::once(&self.default).chain(&self.named)
     }
+}
+
+fn is_enforced(matches: &[Match<'_>]) -> bool {
+    matches.iter().any(|found| found.rule.mode != Mode::Shadow)
 }
 
 impl<'a> Match<'a> {

@@ -75,6 +75,13 @@ pub struct DecisionLabels {
     pub source: &'static str,
 }
 
+/// Label of requests that no rule decides.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct OutcomeLabels {
+    /// `allowed` or `denied`.
+    pub outcome: &'static str,
+}
+
 /// Label of an API.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ApiLabels {

@@ -12,7 +12,7 @@ use prometheus_client::registry::{Metric, Registry};
 use super::exposition::{Exposition, as_text};
 pub use super::labels::{
     ApiLabels, CertificateLabels, DecisionLabels, DegradedLabels, KindLabels, OperationLabels,
-    ReasonLabels, RuleLabels,
+    OutcomeLabels, ReasonLabels, RuleLabels,
 };
 use super::labels::{KINDS, OUTCOMES, POLICIES, REFUSALS, SOURCES};
 use super::process::Process;
@@ -24,6 +24,8 @@ pub struct Metrics {
     registry: Registry,
     /// Decisions by rule, algorithm, outcome and source.
     pub decisions: Family<DecisionLabels, ShardedCounter>,
+    /// Requests that no enforced rule matched, by what the policy for them says.
+    pub unmatched: Family<OutcomeLabels, Counter>,
     /// Seconds from request to verdict, by API.
     pub check_duration: Family<ApiLabels, Timing>,
     /// Seconds that the store took, by operation.
@@ -84,6 +86,7 @@ impl Metrics {
         // The client adds `_total` to counters.
         let metrics = Self {
             decisions: add(r, "rlaas_decisions", "Decisions"),
+            unmatched: add(r, "rlaas_unmatched", "Requests refused or passed for want of a rule"),
             check_duration: add(
                 r,
                 "rlaas_check_duration_seconds",

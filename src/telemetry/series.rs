@@ -6,7 +6,8 @@
 
 use super::labels::{APIS, AUTH_REFUSALS, CONNECTION_REFUSALS, FIELDS, KINDS, LISTENERS, REFUSALS};
 use super::metrics::{
-    ApiLabels, DecisionLabels, DegradedLabels, KindLabels, Metrics, ReasonLabels, RuleLabels,
+    ApiLabels, DecisionLabels, DegradedLabels, KindLabels, Metrics, OutcomeLabels, ReasonLabels,
+    RuleLabels,
 };
 
 impl Metrics {
@@ -14,6 +15,9 @@ impl Metrics {
     pub(super) fn declare(&self) {
         for kind in KINDS.iter().chain(&REFUSALS) {
             drop(self.store_errors.get_or_create(&KindLabels { kind }));
+        }
+        for outcome in ["allowed", "denied"] {
+            drop(self.unmatched.get_or_create(&OutcomeLabels { outcome }));
         }
         for reason in FIELDS {
             drop(self.rejected.get_or_create(&ReasonLabels { reason }));

@@ -9,3 +9,4 @@ mod many;
 mod services;
 mod sockets;
 mod tls;
+mod unmatched;

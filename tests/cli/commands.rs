@@ -42,6 +42,24 @@ fn check_takes_options_and_prints_json() {
 }
 
 #[test]
+fn check_says_that_no_rule_matches() {
+    for (policy, expected) in [
+        ("unmatched=allow", (0, "allowed  alice: no rule matches (NO_RULE)\n")),
+        ("unmatched=deny", (1, "denied   alice: no rule matches (NO_RULE)\n")),
+    ] {
+        let server = Rlaas::start(&[policy]);
+        let (code, out, error) = run(&["check", "alice", "--addr", server.grpc()]);
+        assert_eq!((code, &*out), expected, "{error}");
+        let (_, out, _) = run(&["check", "alice", "--json", "--addr", server.grpc()]);
+        let answer: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!(
+            (&answer["allowed"], &answer["reason"]),
+            (&(code == 0).into(), &"NO_RULE".into())
+        );
+    }
+}
+
+#[test]
 fn check_without_an_answer_exits_2_and_says_why() {
     let nobody = format!("127.0.0.1:{}", free_port());
     let (code, out, error) = run(&["check", "alice", "--addr", &nobody]);

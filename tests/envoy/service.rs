@@ -56,6 +56,23 @@ async fn reflection_describes_the_service() {
 }
 
 #[tokio::test]
+async fn a_descriptor_without_a_limit_passes_whatever_unmatched_says() {
+    let dir = TempDir::new();
+    let rules = [("user", "requests_per_unit: 1")];
+    for policy in ["unmatched=deny", "unmatched=allow"] {
+        let server = serve(&dir, &rules, &[policy]);
+        let mut client = client(&server).await;
+        for request in ["shop: other=1", "nowhere: user=1"] {
+            assert_eq!(ask(&mut client, request).await, "OK [OK]", "{policy}");
+        }
+        for expected in ["OK [OK ", "OVER_LIMIT ["] {
+            let answer = ask(&mut client, "shop: user=1").await;
+            assert!(answer.starts_with(expected), "{policy}: {answer}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_store_failure_is_unavailable_or_the_policy_of_the_rule() {
     let (dir, mut redis) = (TempDir::new(), RedisServer::start());
     let rules = [

@@ -93,6 +93,30 @@ async fn every_kind_of_answer_is_in_the_mapping() {
 }
 
 #[tokio::test]
+async fn what_no_rule_matches_has_a_reason_of_its_own() {
+    let dir = TempDir::new();
+    let rules = "rules:\n  - {name: trial, endpoint: /leaky, limit: 1, window: 1h, shadow: true}\n";
+    let file = dir.write("rules.yaml", rules);
+    let allows = Rlaas::start_from(&file, &["unmatched=allow"]);
+    for (resource, decisions) in [("/other", 0), ("/leaky", 1)] {
+        let body = format!(r#"{{"userId":"a","resource":"{resource}"}}"#);
+        let answer = post(&allows, "/v1/check", &body).await;
+        hold_to_the_mapping(&answer);
+        let body = answer.json();
+        assert_eq!(
+            (answer.status, &body["reason"], &body["rule"]),
+            (200, &"NO_RULE".into(), &"".into())
+        );
+        assert_eq!(body["decisions"].as_array().expect("a list").len(), decisions);
+        assert_eq!(answer.limit_headers(), Vec::<&str>::new());
+    }
+    let denies = Rlaas::start_from(&file, &["unmatched=deny"]);
+    let answer = post(&denies, "/v1/check", r#"{"userId":"a","resource":"/leaky"}"#).await;
+    assert_eq!((answer.status, &*answer.detail()), (403, "no rule matches"));
+    assert_eq!(answer.json()["reason"], "NO_RULE");
+}
+
+#[tokio::test]
 async fn a_denial_is_a_problem_that_names_the_rules_that_deny() {
     let dir = TempDir::new();
     let file = dir.write("rules.yaml", RULES);

@@ -143,6 +143,7 @@ async fn each_status_is_provoked_and_each_answer_is_as_described() {
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     let away = Rlaas::start(&["store.backend=redis", &url, &files]);
     let guarded = guarded();
+    let denies = Rlaas::start(&["unmatched=deny"]);
     let by_user = ("GET", "/check?userId=alice", None);
     let large = "x".repeat(300_000);
     let endpoint = r#"{"endpoint":"/r","key":"bob"}"#;
@@ -192,6 +193,9 @@ async fn each_status_is_provoked_and_each_answer_is_as_described() {
         ("GET", "/rlconfig", ask(&guarded, rules, CHECK).await),
         ("GET", "/healthcheck", get(&server, "/healthcheck").await),
         ("GET", "/healthcheck", get(&away, "/healthcheck").await),
+        ("GET", "/check", get(&denies, "/check?userId=alice").await),
+        ("POST", "/check", post(&denies, "/check", endpoint).await),
+        ("POST", "/v1/check", post(&denies, "/v1/check", check).await),
         ("GET", "/openapi.json", get(&server, "/openapi.json").await),
         ("GET", "/metrics", get(&server, "/metrics").await),
         ("GET", "/livez", get(&server, "/livez").await),
@@ -217,6 +221,16 @@ async fn each_status_is_provoked_and_each_answer_is_as_described() {
         }
     }
     assert_eq!(provoked, described);
+}
+
+#[tokio::test]
+async fn an_answer_without_a_rule_is_as_described() {
+    let server = Rlaas::start(&["unmatched=allow"]);
+    let answer = post(&server, "/v1/check", r#"{"userId":"carol"}"#).await;
+    let document = document();
+    let content = &document["paths"]["/v1/check"]["post"]["responses"]["200"]["content"];
+    let wrong = problems(&document, &content["application/json"]["schema"], &answer.json(), "");
+    assert!(wrong.is_empty(), "{wrong:?}\n{answer:?}");
 }
 
 /// Has the answer the body and the headers that are described?

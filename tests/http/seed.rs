@@ -166,6 +166,32 @@ async fn an_endpoint_with_a_limit_of_0_is_closed_but_for_whom_an_override_lets_i
 }
 
 #[tokio::test]
+async fn an_endpoint_without_a_rule_meets_the_policy_for_unmatched_requests() {
+    let dir = TempDir::new();
+    let rules = dir.write("rules.yaml", RULES);
+    let other = r#"{"endpoint":"/other","key":"alice"}"#;
+    let denies = Rlaas::start_from(&rules, &["unmatched=deny"]);
+    for answer in [post(&denies, "/check", other).await, get(&denies, "/check?userId=alice").await]
+    {
+        assert_eq!((answer.status, answer.body.as_str()), (403, "NO_RULE: no rule matches"));
+    }
+    let allows = Rlaas::start_from(&rules, &["unmatched=allow", "http.headers=both"]);
+    for _ in 0..7 {
+        let answer = post(&allows, "/check", other).await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"allowed":true}"#));
+        assert_eq!(answer.limit_headers(), Vec::<&str>::new());
+        let answer = get(&allows, "/check?userId=alice").await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, "User is allowed"));
+    }
+    for server in [denies, allows] {
+        let body = r#"{"endpoint":"/v1/pay","key":"alice","api_key":"k1"}"#;
+        for status in [200, 200, 429] {
+            assert_eq!(post(&server, "/check", body).await.status, status);
+        }
+    }
+}
+
+#[tokio::test]
 async fn without_a_store_the_policy_of_the_rule_answers() {
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     for (policy, user, endpoint) in [

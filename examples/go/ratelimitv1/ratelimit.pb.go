@@ -94,6 +94,7 @@ func (Algorithm) EnumDescriptor() ([]byte, []int) {
 type CheckResponse_Source int32
 
 const (
+	// No rule applies.
 	CheckResponse_SOURCE_UNSPECIFIED CheckResponse_Source = 0
 	// The store decided.
 	CheckResponse_STORE CheckResponse_Source = 1
@@ -167,6 +168,9 @@ const (
 	CheckResponse_BANNED            CheckResponse_Reason = 4
 	CheckResponse_UNLIMITED         CheckResponse_Reason = 5
 	CheckResponse_STORE_UNAVAILABLE CheckResponse_Reason = 6
+	// No rule matches and `unmatched` is `allow`. Where it is `deny` the call fails with
+	// PERMISSION_DENIED and this name in ErrorInfo.reason.
+	CheckResponse_NO_RULE CheckResponse_Reason = 7
 )
 
 // Enum value maps for CheckResponse_Reason.
@@ -179,6 +183,7 @@ var (
 		4: "BANNED",
 		5: "UNLIMITED",
 		6: "STORE_UNAVAILABLE",
+		7: "NO_RULE",
 	}
 	CheckResponse_Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED": 0,
@@ -188,6 +193,7 @@ var (
 		"BANNED":             4,
 		"UNLIMITED":          5,
 		"STORE_UNAVAILABLE":  6,
+		"NO_RULE":            7,
 	}
 )
 
@@ -321,7 +327,7 @@ type CheckResponse struct {
 	RetryAfter *durationpb.Duration `protobuf:"bytes,6,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// Until the rule's whole quota is there again if nobody asks.
 	ResetAfter *durationpb.Duration `protobuf:"bytes,7,opt,name=reset_after,json=resetAfter,proto3" json:"reset_after,omitempty"`
-	// Name of the rule that decided.
+	// Name of the rule that decided. Empty if no rule applies (NO_RULE).
 	Rule      string               `protobuf:"bytes,8,opt,name=rule,proto3" json:"rule,omitempty"`
 	Algorithm Algorithm            `protobuf:"varint,9,opt,name=algorithm,proto3,enum=ratelimit.v1.Algorithm" json:"algorithm,omitempty"`
 	Source    CheckResponse_Source `protobuf:"varint,10,opt,name=source,proto3,enum=ratelimit.v1.CheckResponse_Source" json:"source,omitempty"`
@@ -620,7 +626,7 @@ type CheckResult_Response struct {
 }
 
 type CheckResult_Error struct {
-	// This item alone has failed: code and message.
+	// This item alone has failed.
 	Error *status.Status `protobuf:"bytes,2,opt,name=error,proto3,oneof"`
 }
 
@@ -991,7 +997,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
-	"\x05_cost\"\xb8\x06\n" +
+	"\x05_cost\"\xc5\x06\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12#\n" +
 	"\rcurrent_count\x18\x02 \x01(\x03R\fcurrentCount\x12\x10\n" +
@@ -1016,7 +1022,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"DENY_CACHE\x10\x02\x12\r\n" +
 	"\tFAIL_OPEN\x10\x03\x12\x12\n" +
 	"\x0eLOCAL_FALLBACK\x10\x04\x12\x0f\n" +
-	"\vFAIL_CLOSED\x10\x05\"\x8a\x01\n" +
+	"\vFAIL_CLOSED\x10\x05\"\x97\x01\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fWITHIN_LIMIT\x10\x01\x12\x0e\n" +
@@ -1026,7 +1032,8 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\n" +
 	"\x06BANNED\x10\x04\x12\r\n" +
 	"\tUNLIMITED\x10\x05\x12\x15\n" +
-	"\x11STORE_UNAVAILABLE\x10\x06\"K\n" +
+	"\x11STORE_UNAVAILABLE\x10\x06\x12\v\n" +
+	"\aNO_RULE\x10\a\"K\n" +
 	"\x11CheckBatchRequest\x126\n" +
 	"\brequests\x18\x01 \x03(\v2\x1a.ratelimit.v1.CheckRequestR\brequests\"I\n" +
 	"\x12CheckBatchResponse\x123\n" +

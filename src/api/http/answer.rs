@@ -46,7 +46,8 @@ struct Told<'a> {
     remaining: Text<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<Text<Seconds>>,
-    reset_after: Text<Seconds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reset_after: Option<Text<Seconds>>,
     rule: &'a str,
     algorithm: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +96,7 @@ impl<'a> From<Facts<'a>> for Told<'a> {
             limit: Text(facts.limit),
             remaining: Text(facts.remaining),
             retry_after: facts.retry_after.map(seconds),
-            reset_after: seconds(facts.reset_after),
+            reset_after: facts.reset_after.map(seconds),
             rule: facts.rule,
             algorithm: facts.algorithm.as_str_name(),
             delay: facts.delay.map(seconds),

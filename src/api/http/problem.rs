@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::rejection::Rejection;
+use crate::api::proto::check_response::Reason;
 use crate::api::status;
 use crate::limiter::CheckError;
 
@@ -21,13 +22,17 @@ pub(super) struct Problem {
     title: &'static str,
     status: u16,
     detail: String,
+    /// What programs tell it by, where the status says too little.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
 }
 
 impl Problem {
     /// One that its status says all about, but for the detail.
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or_default();
-        Self { r#type: "about:blank", title, status: status.as_u16(), detail: detail.into() }
+        let (status, detail) = (status.as_u16(), detail.into());
+        Self { r#type: "about:blank", title, status, detail, reason: None }
     }
 }
 
@@ -39,7 +44,11 @@ impl From<Rejection> for Problem {
 
 impl From<CheckError> for Problem {
     fn from(error: CheckError) -> Self {
-        Self::new(status::http(&error), status::text(&error))
+        let reason = match error {
+            CheckError::NoRule => Some(Reason::NoRule.as_str_name()),
+            _ => None,
+        };
+        Self { reason, ..Self::new(status::http(&error), status::text(&error)) }
     }
 }
 

@@ -16,7 +16,7 @@ use super::members::Members;
 use super::rejection::{Field, Rejection};
 use super::{Checks, body, query};
 use crate::api::headers::retry_after;
-use crate::limiter::Verdict;
+use crate::limiter::{CheckError, Verdict};
 use crate::rules::{Draft, Request};
 
 const USER_ID: Field = Field { names: &["userId"], reason: "user_id", valid: "a text" };
@@ -29,6 +29,8 @@ const API_KEY_ATTRIBUTE: &str = "api_key";
 /// Why there is no verdict.
 pub(super) enum Failure {
     Rejected(Rejection),
+    /// No rule matches, and such requests are refused.
+    NoRule,
     /// The seed systems knew no difference between why.
     Undecided,
 }
@@ -96,7 +98,10 @@ impl Asked {
         let request =
             Request::new(Draft { user_id, resource, attributes, cost: None, dry_run: false })
                 .map_err(|invalid| checks.count(Rejection::out_of_bounds(invalid, fields)))?;
-        checks.decide(&request).await.map_err(|_error| Failure::Undecided)
+        checks.decide(&request).await.map_err(|error| match error {
+            CheckError::NoRule => Failure::NoRule,
+            _ => Failure::Undecided,
+        })
     }
 }
 
@@ -110,6 +115,7 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         match self {
             Self::Rejected(Rejection { status, detail, .. }) => (status, detail).into_response(),
+            Self::NoRule => (StatusCode::FORBIDDEN, "NO_RULE: no rule matches").into_response(),
             Self::Undecided => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "Internal error").into_response()
             }

@@ -1,0 +1,155 @@
+//! `unmatched`: what requests meet that no enforced rule matches.
+
+use std::time::Duration;
+
+use rlaas::api::proto::check_response::{Reason, Source};
+use rlaas::api::proto::check_result::Result as ItemResult;
+use rlaas::api::proto::{Algorithm, CheckBatchRequest, CheckRequest, CheckResponse, CheckResult};
+use tokio_stream::StreamExt;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+use super::common::process::{Client, Rlaas, request};
+use super::common::redis::{RedisServer, free_port};
+use super::common::{TempDir, eventually};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const RULES: &str = "rules:\n  - {name: pay, endpoint: /pay, limit: 1, window: 1h}\n  \
+                     - {name: trial, endpoint: /trial, limit: 1, window: 1h, shadow: true}\n";
+
+fn asking(resource: &str) -> CheckRequest {
+    CheckRequest { resource: resource.to_owned(), ..request("alice") }
+}
+
+async fn ask(client: &mut Client, resource: &str) -> Result<CheckResponse, Status> {
+    client.check(asking(resource)).await.map(tonic::Response::into_inner)
+}
+
+fn assert_passes_without_a_rule(response: &CheckResponse) {
+    let bare = CheckResponse {
+        allowed: true,
+        reason: Reason::NoRule.into(),
+        source: Source::Unspecified.into(),
+        algorithm: Algorithm::Unspecified.into(),
+        decisions: response.decisions.clone(),
+        ..CheckResponse::default()
+    };
+    assert_eq!(*response, bare);
+}
+
+fn assert_no_rule(status: &Status) {
+    assert_eq!((status.code(), status.message()), (Code::PermissionDenied, "no rule matches"));
+    let info = status.get_details_error_info().expect("an ErrorInfo");
+    assert_eq!((&*info.reason, &*info.domain), ("NO_RULE", "rlaas"));
+}
+
+/// The status of an item.
+fn failed(result: &CheckResult) -> Status {
+    use prost::Message;
+    let Some(ItemResult::Error(error)) = &result.result else { panic!("{result:?}") };
+    let code = Code::from_i32(error.code);
+    Status::with_details(code, error.message.clone(), error.encode_to_vec().into())
+}
+
+/// The same three requests one by one, in a batch, and by a stream.
+async fn ask_each_way(client: &mut Client) -> Vec<Vec<CheckResult>> {
+    let asked = || ["/pay", "/other", "/trial"].map(asking);
+    let batch = CheckBatchRequest { requests: asked().to_vec() };
+    let batch = client.check_batch(batch).await.expect("answers").into_inner().results;
+    let stream = client.check_stream(tokio_stream::iter(asked())).await.expect("a stream");
+    let stream = stream.into_inner().map(|result| result.expect("an answer")).collect().await;
+    vec![batch, stream]
+}
+
+#[tokio::test]
+async fn what_no_rule_matches_passes_by_allow_and_takes_nothing() {
+    let redis = RedisServer::start();
+    let dir = TempDir::new();
+    let rules = dir.write("rules.yaml", RULES);
+    let url = format!("store.redis.url={}", redis.url());
+    let on_redis = ["store.backend=redis", &url, "store.redis.timeout=10s", "unmatched=allow"];
+    for settings in [&["unmatched=allow"][..], &on_redis] {
+        let server = Rlaas::start_from(&rules, settings);
+        let mut client = server.client().await;
+        for _ in 0..7 {
+            let response = ask(&mut client, "/other").await.expect("an answer");
+            assert_passes_without_a_rule(&response);
+            assert_eq!(response.decisions, []);
+        }
+        assert_eq!(ask(&mut client, "/pay").await.expect("an answer").rule, "pay");
+        assert!(!ask(&mut client, "/pay").await.expect("an answer").allowed);
+        // A shadow is decided and reported, and no rule for all that.
+        for would_pass in [true, false] {
+            let response = ask(&mut client, "/trial").await.expect("an answer");
+            assert_passes_without_a_rule(&response);
+            let [trial] = &*response.decisions else { panic!("{response:?}") };
+            assert_eq!((&*trial.rule, trial.shadow, trial.allowed), ("trial", true, would_pass));
+        }
+        for results in ask_each_way(&mut client).await {
+            let [pay, other, trial] = &*results else { panic!("{results:?}") };
+            let response = |result: &CheckResult| match &result.result {
+                Some(ItemResult::Response(response)) => response.clone(),
+                other => panic!("{other:?}"),
+            };
+            assert!(!response(pay).allowed);
+            assert_passes_without_a_rule(&response(other));
+            assert_passes_without_a_rule(&response(trial));
+        }
+        assert_eq!(server.metric("rlaas_unmatched_total{outcome=\"allowed\"}").await, Some(13.0));
+        assert_eq!(server.metric("rlaas_unmatched_total{outcome=\"denied\"}").await, Some(0.0));
+        let default = server.metric_sum("rlaas_decisions_total", &["rule=\"default\""]).await;
+        assert_eq!(default, 0);
+        let trial = ["rule=\"trial\"", "outcome=\"shadow_denied\""];
+        assert_eq!(server.metric_sum("rlaas_decisions_total", &trial).await, 3);
+    }
+    assert_eq!(redis.keys(), ["rlaas:rule:pay:alice", "rlaas:rule:trial:alice"]);
+}
+
+#[tokio::test]
+async fn what_no_rule_matches_is_refused_by_deny() {
+    let dir = TempDir::new();
+    let server = Rlaas::start_from(&dir.write("rules.yaml", RULES), &["unmatched=deny"]);
+    let mut client = server.client().await;
+    for resource in ["/other", "/trial", ""] {
+        assert_no_rule(&ask(&mut client, resource).await.expect_err(resource));
+    }
+    assert!(ask(&mut client, "/pay").await.expect("an answer").allowed);
+    for results in ask_each_way(&mut client).await {
+        let [pay, other, trial] = &*results else { panic!("{results:?}") };
+        assert!(matches!(&pay.result, Some(ItemResult::Response(response)) if !response.allowed));
+        assert_no_rule(&failed(other));
+        assert_no_rule(&failed(trial));
+    }
+    assert_eq!(server.metric("rlaas_unmatched_total{outcome=\"denied\"}").await, Some(7.0));
+}
+
+#[tokio::test]
+async fn a_reload_takes_another_policy() {
+    let dir = TempDir::new();
+    let file = dir.write("rules.yaml", RULES);
+    let server = Rlaas::start_from(&file, &[]);
+    let mut client = server.client().await;
+    assert_eq!(ask(&mut client, "/other").await.expect("an answer").rule, "default");
+    for (policy, expected) in [("deny", None), ("allow", Some("")), ("default", Some("default"))] {
+        dir.write("rules.yaml", &format!("{RULES}unmatched: {policy}\n"));
+        eventually(policy, PATIENCE, async || {
+            let answer = ask(&mut client, "/other").await;
+            answer.ok().as_ref().map(|response| &*response.rule) == expected
+        })
+        .await;
+    }
+    assert!(!server.log().contains("restart"), "{}", server.log());
+}
+
+#[tokio::test]
+async fn without_a_store_the_policy_answers_all_the_same() {
+    let dir = TempDir::new();
+    let rules = dir.write("rules.yaml", RULES);
+    let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
+    let server = Rlaas::start_from(&rules, &["store.backend=redis", &url, "unmatched=allow"]);
+    let mut client = server.client().await;
+    for resource in ["/other", "/trial"] {
+        assert_passes_without_a_rule(&ask(&mut client, resource).await.expect("an answer"));
+    }
+    assert_eq!(ask(&mut client, "/pay").await.expect_err("no store").code(), Code::Unavailable);
+}
