@@ -18,6 +18,9 @@ use super::section::{Nulls, Tree};
 const PREFIX: &str = "RLAAS_";
 /// `RLAAS_TOKEN` is for the commands that ask a server.
 const TOKEN: &str = "TOKEN";
+/// Settings that may be any text, brackets included.
+const FREE_TEXTS: [&str; 4] =
+    ["store.redis.password", "store.redis.username", "store.redis.master-name", "telemetry.log"];
 /// Everything is layered below one key, so that it can be taken out whole.
 pub(super) const ROOT: &str = "root";
 
@@ -65,11 +68,11 @@ impl Sources {
         for (name, value) in &self.environment {
             if let Some(key) = key_of(name) {
                 let origin = format!("environment variable {name}");
-                layers.add(origin, nest(&key, value.as_str().into()));
+                layers.add_value(origin, &key, value);
             }
         }
         for (key, value) in &self.arguments {
-            layers.add("command line".to_owned(), nest(key, value.as_str().into()));
+            layers.add_value("command line".to_owned(), key, value);
         }
         layers.tree()
     }
@@ -101,6 +104,15 @@ fn is_service_link(name: &str) -> bool {
         || name.split('_').any(|word| word == "PORT")
 }
 
+/// Returns `true` for `[a, b]`, `{ a: b }`, and a list with an item a line. Anything else is the text
+/// that it is: `007`, and the address `[::1]:80`.
+fn is_collection(key: &str, text: &str) -> bool {
+    let text = text.trim();
+    let between = |open, close| text.starts_with(open) && text.ends_with(close);
+    let is_free_text = FREE_TEXTS.contains(&key.replace('_', "-").as_str());
+    !is_free_text && (between('[', ']') || between('{', '}') || text.starts_with("- "))
+}
+
 /// `a.b.c` and a value as nested dictionaries.
 fn nest(key: &str, value: Value) -> Dict {
     match key.split_once('.') {
@@ -126,6 +138,21 @@ impl Layers {
             Err(error) => {
                 let reason = error.to_string();
                 self.problems.push(Problem::Unreadable { file: file.to_owned(), reason });
+            }
+        }
+    }
+
+    /// One value of the environment or the command line: a text, or a list or section as YAML.
+    fn add_value(&mut self, origin: String, key: &str, text: &str) {
+        if !is_collection(key, text) {
+            return self.add(origin, nest(key, text.into()));
+        }
+        match serde_saphyr::from_str::<Value>(text) {
+            Ok(value) => self.add(origin, nest(key, value)),
+            Err(error) => {
+                let (key, reason) = (without_urls(key), reason(&error));
+                let valid = format!("must be a list or section in YAML: {reason}");
+                self.problems.push(Problem::Invalid { origin, key, valid });
             }
         }
     }

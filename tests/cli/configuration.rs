@@ -504,6 +504,59 @@ fn text_stays_text() {
 }
 
 #[test]
+fn lists_and_sections_are_yaml_in_the_environment_and_on_the_command_line() {
+    let dir = TempDir::new();
+    let rules = |name: &str| {
+        let text = format!("domain: {name}\ndescriptors: [{{key: k}}]\n");
+        dir.write(&format!("{name}.yaml"), &text).display().to_string()
+    };
+    let (a, b) = (rules("a"), rules("b"));
+    for files in [format!("[{a},{b}]"), format!(" [ '{a}', \"{b}\" ] "), format!("- {a}\n- {b}\n")]
+    {
+        let name = "RLAAS_ENVOY__FILES";
+        let out = effective(&[], &[(name, &files)]);
+        let line = format!("files: [{a}, {b}]  # environment variable {name}");
+        assert!(out.contains(&line), "{files}: {out}");
+        let out = effective(&["--set", &format!("envoy.files={files}")], &[]);
+        assert!(out.contains(&format!("files: [{a}, {b}]  # command line")), "{files}: {out}");
+    }
+    let rules = "rules=[{name: a, limit_count: 5, window: 1s, match: {attributes: {a_b: x}}}]";
+    let out = effective(
+        &[
+            "--set",
+            rules,
+            "--set",
+            "store={memory: {max_keys: 7}}",
+            "--set",
+            "server.listen=[::1]:0",
+        ],
+        &[
+            ("RLAAS_RATE_LIMITER__KEY_BY", "[user_id, tenant]"),
+            ("RLAAS_STORE__REDIS__PASSWORD", "[s3cret]"),
+            ("RLAAS_STORE__REDIS__MASTER_NAME", "{m}"),
+            ("RLAAS_STORE__REDIS__MODE", "sentinel"),
+            ("RLAAS_STORE__REDIS__URLS", "[redis://h:1, 'redis://h:2']"),
+        ],
+    );
+    for line in [
+        "max-keys: 7  # command line",
+        "limit: 5  # command line",
+        "a_b: x  # command line",
+        "'[::1]:0'  # command line",
+        "key-by: [user_id, tenant]  # environment variable RLAAS_RATE_LIMITER__KEY_BY",
+        "password: '***'  # environment variable RLAAS_STORE__REDIS__PASSWORD",
+        "redis://h:1 redis://h:2",
+    ] {
+        assert!(out.contains(line), "{line}\n{out}");
+    }
+    let broken = rlaas(&["config", "--set", "envoy.files=[a, {s3cret]"]).output();
+    let (code, _, error) = finish(broken.expect("the program"));
+    assert_eq!(code, 64);
+    let expected = "command line: envoy.files: must be a list or section in YAML: ";
+    assert!(error.starts_with(expected) && !error.contains("s3cret"), "{error}");
+}
+
+#[test]
 fn a_url_that_stands_as_a_key_is_not_shown() {
     for text in ["'redis://:s3cret@h': 1", "a: {'redis://:s3cret@h': 1, 'redis://:s3cret@h': 2}"] {
         let told = problems(text);
