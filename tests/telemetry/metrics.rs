@@ -103,6 +103,23 @@ fn assert_listed(text: &str) {
 }
 
 #[tokio::test]
+async fn the_readme_has_every_kind_of_failure_and_no_other() {
+    let server = Rlaas::start(&[]);
+    let (_, text) = server.get("/metrics").await;
+    let kinds = text.lines().filter_map(|line| {
+        line.strip_prefix("rlaas_store_errors_total{kind=\"")?.split('"').next()
+    });
+    let rows = include_str!("../../README.md")
+        .lines()
+        .skip_while(|line| !line.starts_with("| what fails |"))
+        .take_while(|line| line.starts_with('|'));
+    let last_cells = rows.skip(2).filter_map(|row| row.trim_end_matches(" |").rsplit(" | ").next());
+    let listed = last_cells.flat_map(|cell| cell.split(", ")).filter(|kind| *kind != "–");
+    let listed: BTreeSet<&str> = listed.map(|kind| kind.trim_matches('`')).collect();
+    assert_eq!(listed, kinds.collect());
+}
+
+#[tokio::test]
 async fn a_hundred_thousand_hostile_requests_add_no_series() {
     const BATCH: usize = 1_000;
     let dir = TempDir::new();
