@@ -1,9 +1,10 @@
 //! Reads the layered values, section by section, and collects every problem on the way.
 
 use std::cell::RefCell;
+use std::path::{Path, PathBuf};
 
-use figment::Figment;
 use figment::value::{Dict, Tag, Value};
+use figment::{Figment, Source};
 
 use super::notice::Notice;
 use super::problem::{Problem, Problems};
@@ -260,6 +261,14 @@ impl<'a> Section<'a> {
     fn near(&self, key: &str) -> Tag {
         let near = self.dict.and_then(|dict| dict.get(key).or_else(|| dict.values().next()));
         near.map_or(self.tag, tag_of)
+    }
+
+    /// The folder of the file that gives `key`, if a file does.
+    pub(super) fn folder_of(&self, key: &str) -> Option<PathBuf> {
+        let value = self.dict.and_then(|dict| dict.get(key))?;
+        let metadata = self.tree.figment.get_metadata(tag_of(value))?;
+        let file = metadata.source.as_ref().and_then(Source::file_path)?;
+        file.parent().map(Path::to_owned)
     }
 
     /// Refuses the value of `key` for a reason that only other values tell.

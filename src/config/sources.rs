@@ -134,7 +134,7 @@ pub(super) type Spellings = BTreeMap<(String, String), String>;
 impl Layers {
     fn add_file(&mut self, file: &Path) {
         match std::fs::read_to_string(file) {
-            Ok(text) => self.add_text(file.display().to_string(), &text),
+            Ok(text) => self.add_text(file.display().to_string(), Some(file), &text),
             Err(error) => {
                 let reason = error.to_string();
                 self.problems.push(Problem::Unreadable { file: file.to_owned(), reason });
@@ -157,9 +157,9 @@ impl Layers {
         }
     }
 
-    fn add_text(&mut self, origin: String, text: &str) {
+    fn add_text(&mut self, origin: String, file: Option<&Path>, text: &str) {
         match serde_saphyr::from_str::<Option<Dict>>(text) {
-            Ok(dict) => self.add(origin, dict.unwrap_or_default()),
+            Ok(dict) => self.add_layer(origin, file, dict.unwrap_or_default()),
             Err(error) => self.problems.push(Problem::Syntax { origin, reason: reason(&error) }),
         }
     }
@@ -169,8 +169,12 @@ impl Layers {
     }
 
     fn add(&mut self, origin: String, dict: Dict) {
+        self.add_layer(origin, None, dict);
+    }
+
+    fn add_layer(&mut self, origin: String, file: Option<&Path>, dict: Dict) {
         let dict = self.canonical(&origin, "", "", dict);
-        let layer = Layer { origin, dict };
+        let layer = Layer { origin, file: file.map(Path::to_owned), dict };
         self.figment = std::mem::take(&mut self.figment).merge(layer);
     }
 
@@ -248,12 +252,18 @@ pub(super) fn without_urls(text: &str) -> String {
 /// One source, for figment.
 struct Layer {
     origin: String,
+    /// The file that it is read from.
+    file: Option<PathBuf>,
     dict: Dict,
 }
 
 impl Provider for Layer {
     fn metadata(&self) -> Metadata {
-        Metadata::named(self.origin.clone())
+        let metadata = Metadata::named(self.origin.clone());
+        match &self.file {
+            Some(file) => metadata.source(file.as_path()),
+            None => metadata,
+        }
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::asking::{ask, client};
-use super::common::process::{Rlaas, run};
+use super::common::process::{Rlaas, finish, rlaas, run};
 use super::common::{TempDir, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -223,6 +223,37 @@ fn metadata_that_is_not_answered_is_warned_of() {
 fn all_problems_are_told_at_once() {
     let (_, error) = problems("rules: 1\ndescriptors: [{ value: v }, { key: k, other: 1 }]");
     assert_eq!(error.lines().count(), 4, "{error}");
+}
+
+#[test]
+fn a_relative_path_goes_by_the_file_that_names_it() {
+    let dir = TempDir::new();
+    std::fs::create_dir(dir.path("rules")).expect("a folder");
+    std::fs::create_dir(dir.path("elsewhere")).expect("a folder");
+    let limit = "rate_limit: { unit: hour, requests_per_unit: 1 }";
+    let rules = format!("domain: shop\ndescriptors: [{{ key: a, {limit} }}]\n");
+    let file = dir.write("rules/shop.yaml", &rules);
+    let config = |text: &str| dir.write("rlaas.yaml", text);
+    for named in ["[rules/shop.yaml]", "rules/shop.yaml", "[../$/rules]"] {
+        let folder = dir.path("");
+        let name = folder.file_name().expect("a name").to_str().expect("UTF-8");
+        config(&format!("envoy: {{ files: {} }}\n", named.replace('$', name)));
+        for (from, path) in [
+            (dir.path(""), "rlaas.yaml".to_owned()),
+            (dir.path("elsewhere"), "../rlaas.yaml".to_owned()),
+            (std::env::temp_dir(), dir.path("rlaas.yaml").display().to_string()),
+        ] {
+            let output = rlaas(&["check-config", &path]).current_dir(&from).output();
+            let (code, _, error) = finish(output.expect("the program"));
+            assert_eq!((code, error.as_str()), (0, ""), "{named} from {}", from.display());
+        }
+    }
+    // On the command line it goes by where that is typed.
+    let set = ["config", "--set", "envoy.files=[shop.yaml]"];
+    let output = rlaas(&set).current_dir(dir.path("rules")).output();
+    let (code, out, error) = finish(output.expect("the program"));
+    assert_eq!(code, 0, "{error}");
+    assert!(out.contains(&format!("files: [{}]  # command line", file.display())), "{out}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PATIENT: (&str, &str) = ("timeout: 0.020s", "timeout: 20s");
 const DENIES: (&str, &str) = ("failure_mode_deny: false", "failure_mode_deny: true");
 
-/// `rlaas` by `config/envoy/rlaas.yaml`, which names its rules from the top of the repository.
+/// `rlaas` by `config/envoy/rlaas.yaml`, which names its rules beside it.
 fn rlaas(settings: &[&str]) -> Rlaas {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     assert_eq!(std::env::current_dir().expect("a folder"), dir, "cargo starts tests there");

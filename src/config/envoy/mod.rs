@@ -7,7 +7,7 @@ mod metadata;
 mod written;
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use figment::value::Value;
@@ -43,7 +43,8 @@ struct Siblings {
 pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     const VALID_DEADLINE: &str = "valid is a duration from 1ms to 1h, such as 15ms";
     let mut section = root.section("envoy");
-    let paths = section.read("files", "", paths);
+    let folder = section.folder_of("files").unwrap_or_default();
+    let paths = section.read("files", "", |value| paths(value, &folder));
     let deadline = section.read("deadline", "15ms", |value| {
         let range = Duration::from_millis(1)..=Duration::from_hours(1);
         values::duration(value, range, VALID_DEADLINE)
@@ -72,13 +73,17 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     Envoy { settings, descriptors: Descriptors::new(domains, counting), files }
 }
 
-/// A path, or several; an empty text is none.
-fn paths(value: &Value) -> Read<Vec<PathBuf>> {
+/// A path, or several, relative to the folder of the file that names them; an empty text is none.
+/// They are shown as they can be found from anywhere.
+fn paths(value: &Value, folder: &Path) -> Read<Vec<PathBuf>> {
     let none = matches!(value, Value::Array(_, items) if items.is_empty());
     if none || value.as_str() == Some("") {
         return Ok((Vec::new(), "[]".to_owned()));
     }
     let texts = values::texts(value).map_err(|_| Invalid::new("valid is a list of paths"))?;
-    let shown = format!("[{}]", texts.join(", "));
-    Ok((texts.into_iter().map(PathBuf::from).collect(), shown))
+    let paths: Vec<PathBuf> = texts.iter().map(|text| folder.join(text)).collect();
+    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let shown = paths.iter().map(|path| absolute(path).display().to_string());
+    let shown = format!("[{}]", shown.collect::<Vec<_>>().join(", "));
+    Ok((paths, shown))
 }
