@@ -6,9 +6,11 @@
 
 mod auth;
 mod envoy;
+mod lines;
 mod notice;
 mod problem;
 mod rules;
+mod secrets;
 mod section;
 mod server;
 mod sources;

@@ -1,14 +1,17 @@
 //! Reads the layered values, section by section, and collects every problem on the way.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use figment::value::{Dict, Tag, Value};
 use figment::{Figment, Source};
 
+use super::lines::Lines;
 use super::notice::Notice;
 use super::problem::{Problem, Problems};
-use super::sources::{ROOT, Spellings, without_urls};
+use super::secrets;
+use super::sources::{ROOT, Spellings, Texts, without_urls};
 use super::values::{Invalid, Read};
 
 /// A key is suggested for an unknown one from this Jaro-Winkler similarity on.
@@ -31,6 +34,7 @@ pub(super) struct Tree {
     figment: Figment,
     root: Dict,
     spellings: Spellings,
+    texts: Texts,
     problems: RefCell<Vec<Problem>>,
     effective: RefCell<Vec<Effective>>,
     notices: RefCell<Vec<Notice>>,
@@ -49,7 +53,12 @@ pub(super) enum Nulls {
 }
 
 impl Tree {
-    pub(super) fn new(figment: Figment, spellings: Spellings, problems: Vec<Problem>) -> Self {
+    pub(super) fn new(
+        figment: Figment,
+        spellings: Spellings,
+        texts: Texts,
+        problems: Vec<Problem>,
+    ) -> Self {
         let root = figment.find_value(ROOT).ok();
         let tag = root.as_ref().map_or(Tag::Default, Value::tag);
         let root = root.and_then(Value::into_dict).unwrap_or_default();
@@ -57,6 +66,7 @@ impl Tree {
             figment,
             root,
             spellings,
+            texts,
             problems: RefCell::new(problems),
             effective: RefCell::default(),
             notices: RefCell::default(),
@@ -91,8 +101,19 @@ impl Tree {
 
     /// What was read, or everything that is wrong.
     pub(super) fn finish(self) -> Result<Vec<Effective>, Problems> {
-        let problems = self.problems.into_inner();
-        if problems.is_empty() { Ok(self.effective.into_inner()) } else { Err(Problems(problems)) }
+        let mut problems = self.problems.into_inner();
+        if problems.is_empty() {
+            return Ok(self.effective.into_inner());
+        }
+        let lines: BTreeMap<&str, Lines> = self
+            .texts
+            .iter()
+            .filter_map(|(origin, text)| Some((origin.as_str(), Lines::of(text)?)))
+            .collect();
+        for problem in &mut problems {
+            problem.locate(|origin, key| lines.get(origin)?.of_key(key));
+        }
+        Err(Problems(problems))
     }
 
     fn origin(&self, tag: Tag) -> String {
@@ -114,7 +135,7 @@ impl Tree {
                 Some(setting)
             }
             Err(invalid) => {
-                self.refuse(value.tag(), &path, invalid);
+                self.refuse(value.tag(), &path, invalid, Some(value));
                 None
             }
         }
@@ -124,14 +145,13 @@ impl Tree {
         self.effective.borrow_mut().push(Effective { key, value, origin });
     }
 
-    fn refuse(&self, tag: Tag, path: &str, Invalid(valid): Invalid) {
+    fn refuse(&self, tag: Tag, path: &str, Invalid(valid): Invalid, given: Option<&Value>) {
         let origin = self.origin(tag);
         let key = self.spelling(&origin, path);
-        self.problems.borrow_mut().push(Problem::Invalid {
-            origin,
-            key,
-            valid: valid.into_owned(),
-        });
+        let found = given.and_then(|value| secrets::shown(path, value));
+        let valid = valid.into_owned();
+        let invalid = Problem::Invalid { origin, key, valid, line: None, found };
+        self.problems.borrow_mut().push(invalid);
     }
 }
 
@@ -162,7 +182,7 @@ impl<'a> Section<'a> {
             Some(Value::Empty(..)) | None => None,
             Some(other) => {
                 let invalid = Invalid::new("valid is a section with keys of its own");
-                self.tree.refuse(tag_of(other), &path, invalid);
+                self.tree.refuse(tag_of(other), &path, invalid, Some(other));
                 None
             }
         };
@@ -217,7 +237,7 @@ impl<'a> Section<'a> {
             Some(Value::Array(_, items)) => items.as_slice(),
             Some(Value::Empty(..)) | None => &[],
             Some(other) => {
-                self.tree.refuse(tag_of(other), &path, VALID);
+                self.tree.refuse(tag_of(other), &path, VALID, Some(other));
                 &[]
             }
         };
@@ -226,7 +246,7 @@ impl<'a> Section<'a> {
             let path = format!("{path}[{index}]");
             match item.as_dict() {
                 Some(dict) => sections.push(self.tree.section(path, Some(dict), tag_of(item))),
-                None => self.tree.refuse(tag_of(item), &path, VALID),
+                None => self.tree.refuse(tag_of(item), &path, VALID, Some(item)),
             }
         }
         sections
@@ -274,7 +294,10 @@ impl<'a> Section<'a> {
     /// Refuses the value of `key` for a reason that only other values tell.
     pub(super) fn refuse(&self, key: &str, invalid: impl Into<Invalid>) {
         // What is not given is missed where the rest of the section stands.
-        self.tree.refuse(self.near(key), &self.join(key), invalid.into());
+        let given = self.dict.and_then(|dict| dict.get(key));
+        let is_collection = |value: &Value| matches!(value, Value::Dict(..) | Value::Array(..));
+        let given = given.filter(|value| !is_collection(value));
+        self.tree.refuse(self.near(key), &self.join(key), invalid.into(), given);
     }
 
     /// Tells that the value of `key` is valid and does less than it says.
@@ -309,7 +332,7 @@ impl<'a> Section<'a> {
             let key = self.tree.spelling(&origin, &self.join(key));
             let suggestion = self.nearest(&key).map(|known| self.join(known));
             let key = without_urls(&key);
-            let unknown = Problem::UnknownKey { origin, key, suggestion };
+            let unknown = Problem::UnknownKey { origin, key, suggestion, line: None };
             self.tree.problems.borrow_mut().push(unknown);
         }
     }

@@ -79,8 +79,9 @@ impl Sources {
 }
 
 /// The tree of one file that nothing is layered with, in which `null` means unset.
-pub(super) fn tree_of(origin: String, dict: Dict) -> Tree {
+pub(super) fn tree_of(origin: String, text: String, dict: Dict) -> Tree {
     let mut layers = Layers::default();
+    layers.texts.insert(origin.clone(), text);
     layers.add(origin, dict);
     layers.tree().with_nulls(Nulls::Unset)
 }
@@ -125,8 +126,12 @@ fn nest(key: &str, value: Value) -> Dict {
 struct Layers {
     figment: Figment,
     spellings: Spellings,
+    texts: Texts,
     problems: Vec<Problem>,
 }
+
+/// The texts of files by origin.
+pub(super) type Texts = BTreeMap<String, String>;
 
 /// How keys were spelled, by origin and canonical key.
 pub(super) type Spellings = BTreeMap<(String, String), String>;
@@ -152,12 +157,13 @@ impl Layers {
             Err(error) => {
                 let (key, reason) = (without_urls(key), reason(&error));
                 let valid = format!("must be a list or section in YAML: {reason}");
-                self.problems.push(Problem::Invalid { origin, key, valid });
+                self.problems.push(Problem::invalid(origin, key, valid));
             }
         }
     }
 
     fn add_text(&mut self, origin: String, file: Option<&Path>, text: &str) {
+        self.texts.insert(origin.clone(), text.to_owned());
         match serde_saphyr::from_str::<Option<Dict>>(text) {
             Ok(dict) => self.add_layer(origin, file, dict.unwrap_or_default()),
             Err(error) => self.problems.push(Problem::Syntax { origin, reason: reason(&error) }),
@@ -165,7 +171,7 @@ impl Layers {
     }
 
     fn tree(self) -> Tree {
-        Tree::new(self.figment, self.spellings, self.problems)
+        Tree::new(self.figment, self.spellings, self.texts, self.problems)
     }
 
     fn add(&mut self, origin: String, dict: Dict) {
@@ -189,7 +195,8 @@ impl Layers {
                 && canonical.contains_key(&name)
             {
                 let origin = origin.to_owned();
-                self.problems.push(Problem::Twice { origin, key: key_spelled, other });
+                let key = key_spelled;
+                self.problems.push(Problem::Twice { origin, key, other, line: None });
                 continue;
             }
             let value = self.canonical_value(origin, &key_path, &key_spelled, value);

@@ -137,14 +137,18 @@ fn every_problem_is_told_at_once_with_its_key() {
     assert_eq!(
         told,
         [
-            "extra: unknown key",
-            "rate-limiter.max-requests: valid is a whole number from 0 to 1000000000",
-            &*format!("rate-limiter.use-algo: valid is {}", names.join(", ")),
-            "rate-limiter.window-size: valid is a window from 1ms to 366d in whole milliseconds",
+            "extra: unknown key (line 4)",
+            "rate-limiter.max-requests: valid is a whole number from 0 to 1000000000 (line 3: found -1)",
+            &*format!(
+                "rate-limiter.use-algo: valid is {} (line 3: found unknown)",
+                names.join(", ")
+            ),
+            "rate-limiter.window-size: valid is a window from 1ms to 366d in whole milliseconds \
+             (line 3: found 0)",
             "server.listen: valid is host:port, such as 127.0.0.1:50051 or [::1]:0, \
-             or unix:/path of up to 107 bytes",
-            "server.worker: unknown key, did you mean server.workers?",
-            "store.backend: valid is memory or redis",
+             or unix:/path of up to 107 bytes (line 1: found nowhere)",
+            "server.worker: unknown key, did you mean server.workers? (line 1)",
+            "store.backend: valid is memory or redis (line 2: found disk)",
         ]
     );
 }
@@ -321,13 +325,13 @@ fn each_wrong_file_of_tls_is_told_with_its_key_and_path() {
 
     let client = "clients: [{name: shop, roles: [check]}]";
     let told = problems(&format!("{valid}\nauth: {{{client}}}"));
-    assert_eq!(told, ["auth.clients: valid only with server.tls.client-ca"]);
+    assert_eq!(told, ["auth.clients: valid only with server.tls.client-ca (line 2)"]);
     let ca = format!("cert: {cert}, key: {key}, client-ca: {cert}");
     let told = problems(&format!("server: {{tls: {{{ca}}}}}\nauth: {{{client}, clents: []}}"));
-    assert_eq!(told, ["auth.clents: unknown key, did you mean auth.clients?"]);
+    assert_eq!(told, ["auth.clents: unknown key, did you mean auth.clients? (line 2)"]);
     let twice = client.replace("}]", "}, {name: shop, roles: [admin]}]");
     let told = problems(&format!("server: {{tls: {{{ca}}}}}\nauth: {{{twice}}}"));
-    assert_eq!(told, ["auth.clients[1].name: another client has this name"]);
+    assert_eq!(told, ["auth.clients[1].name: another client has this name (line 2)"]);
 }
 
 #[test]
@@ -472,14 +476,66 @@ fn an_empty_file_changes_nothing() {
 }
 
 #[test]
+fn a_problem_tells_its_line_and_what_is_found() {
+    let text = "\
+rules:
+  - name: login
+    endpoint: /login
+    limit: many
+    window: 1s
+  - name: pay
+    endpoint: /pay
+    limit: 5
+    match:
+      attributes:
+        api_key: 12345678
+    overrides:
+      - { match: { user_id: ops }, limit: [5] }
+server:
+  drain:
+    timeout: forever and ever, and a while after that time
+    delay:
+  worker_s: 2
+";
+    let told = problems(text);
+    let expected = [
+        "rules[0].limit: valid is a whole number from 0 to 1000000000 (line 4: found many)",
+        "rules[1].window: missing (line 6)",
+        "(line 11)",
+        "(line 13: found a list)",
+        "server.worker_s: unknown key, did you mean server.workers? (line 18)",
+        "(line 16: found \"forever and ever, and a while after that…\")",
+        "(line 17: found nothing)",
+    ];
+    for expected in expected {
+        assert!(told.iter().any(|line| line.ends_with(expected)), "{expected}: {told:#?}");
+    }
+    assert!(!told.concat().contains("12345678"), "{told:?}");
+    let output = rlaas(&["config", "--set", "server.workers=no"]).output();
+    let (_, _, error) = finish(output.expect("the program"));
+    assert!(error.ends_with("from 1 to 1024 (found no)\n"), "{error}");
+}
+
+#[test]
 fn no_problem_shows_a_secret() {
     for text in [
         "store: {redis: {url: 'http://:s3cret@h'}}",
         "store: {redis: {url: {s3cret: 1}}}",
         "store: {redis: {url: [s3cret]}}",
         "store: {redis: {url: 'redis://:s3cret@h:port'}}",
+        "auth: s3cret",
+        "store: s3cret",
+        "store: {redis: s3cret}",
+        "store: {redis: {key-prefix: 's3 cret'}}",
+        "server: {tls: s3cret}",
+        "telemetry: {otlp: {endpoint: s3cret}}",
+        "rate-limiter: {max-requests: 'redis://:s3cret@h'}",
+        "rate-limiter: {max-requests: [s3cret]}",
+        "rules: [{name: a, match: s3cret, limit: 5, window: 1s}]",
+        "rules: [{name: a, match: {attributes: {api_key: {s3cret: 1}}}, limit: 5, window: 1s}]",
     ] {
         let told = problems(text);
+        assert!(!told.is_empty(), "{text}");
         assert!(told.iter().all(|line| !line.contains("s3cret")), "{told:?}");
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
         Err(error) => return root.note(syntax(&error)),
     };
     let restored = written::restore(&text, &mut dict);
-    let tree = sources::tree_of(origin.clone(), dict);
+    let tree = sources::tree_of(origin.clone(), text, dict);
     let mut section = tree.root();
     domain(&mut section, &origin.as_str().into(), domains);
     section.close();
@@ -62,12 +62,12 @@ pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
 /// Keys of these files have `_`.
 fn as_spelled(problem: Problem) -> Problem {
     match problem {
-        Problem::Invalid { origin, key, valid } => {
-            Problem::Invalid { origin, key: key.replace('-', "_"), valid }
+        Problem::Invalid { origin, key, valid, line, found } => {
+            Problem::Invalid { origin, key: key.replace('-', "_"), valid, line, found }
         }
-        Problem::UnknownKey { origin, key, suggestion } => {
+        Problem::UnknownKey { origin, key, suggestion, line } => {
             let suggestion = suggestion.map(|known| known.replace('-', "_"));
-            Problem::UnknownKey { origin, key, suggestion }
+            Problem::UnknownKey { origin, key, suggestion, line }
         }
         other => other,
     }

@@ -1,0 +1,189 @@
+//! Where keys and values stand in a YAML text. A text is read for this once there is a problem with
+//! it.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
+
+/// The lines of a text by key.
+#[derive(Debug)]
+pub(super) struct Lines(Node);
+
+#[derive(Debug)]
+struct Node {
+    line: u64,
+    below: Below,
+}
+
+#[derive(Debug)]
+enum Below {
+    Nothing,
+    Items(Vec<Node>),
+    Keys(Vec<(String, Node)>),
+}
+
+impl Lines {
+    /// Reads a text; `None` if it is not YAML.
+    pub(super) fn of(text: &str) -> Option<Self> {
+        serde_saphyr::from_str(text).ok().map(Self)
+    }
+
+    /// The line of a key such as `rules[0].limit`, from 1; where it is not there that of the section
+    /// that it is missing in, unless that is the whole text.
+    pub(super) fn of_key(&self, key: &str) -> Option<u64> {
+        self.0.line_of(key)
+    }
+}
+
+impl Node {
+    fn line_of(&self, key: &str) -> Option<u64> {
+        match &self.below {
+            Below::Nothing => None,
+            Below::Items(items) => {
+                let (index, rest) = key.strip_prefix('[')?.split_once(']')?;
+                items.get(index.parse::<usize>().ok()?)?.line_at(rest)
+            }
+            Below::Keys(keys) => keys.iter().find_map(|(name, node)| {
+                let rest = strip_name(key, name)?;
+                node.line_at(rest)
+            }),
+        }
+    }
+
+    /// The line of what is below, else its own.
+    fn line_at(&self, rest: &str) -> Option<u64> {
+        let below = rest.strip_prefix('.').unwrap_or(rest);
+        let line = if below.is_empty() { None } else { self.line_of(below) };
+        line.or(Some(self.line)).filter(|line| *line > 0)
+    }
+}
+
+/// What follows `name` in `key`, in which `-` and `_` are alike.
+fn strip_name<'a>(key: &'a str, name: &str) -> Option<&'a str> {
+    let (start, rest) = key.split_at_checked(name.len())?;
+    let is_alike = |(one, other): (u8, u8)| {
+        one == other || (matches!(one, b'-' | b'_') && matches!(other, b'-' | b'_'))
+    };
+    let is_name = start.bytes().zip(name.bytes()).all(is_alike);
+    (is_name && (rest.is_empty() || rest.starts_with(['.', '[']))).then_some(rest)
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Spanned { value, referenced, .. } = Spanned::<Below>::deserialize(deserializer)?;
+        Ok(Self { line: referenced.line(), below: value })
+    }
+}
+
+impl<'de> Deserialize<'de> for Below {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(BelowVisitor)
+    }
+}
+
+struct BelowVisitor;
+
+impl<'de> Visitor<'de> for BelowVisitor {
+    type Value = Below;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any YAML")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Below, A::Error> {
+        let mut keys = Vec::new();
+        while let Some(key) = map.next_key::<Spanned<String>>()? {
+            let Node { line, below } = map.next_value()?;
+            let key_line = key.referenced.line();
+            let line = if key_line > 0 { key_line } else { line };
+            keys.push((key.value, Node { line, below }));
+        }
+        Ok(Below::Keys(keys))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Below, A::Error> {
+        let mut nodes = Vec::new();
+        while let Some(node) = items.next_element()? {
+            nodes.push(node);
+        }
+        Ok(Below::Items(nodes))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Below, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, of: D) -> Result<Below, D::Error> {
+        IgnoredAny::deserialize(of).map(|_ignored| Below::Nothing)
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Below, E> {
+        Ok(Below::Nothing)
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Below, E> {
+        Ok(Below::Nothing)
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Below, E> {
+        Ok(Below::Nothing)
+    }
+
+    fn visit_i128<E: Error>(self, _: i128) -> Result<Below, E> {
+        Ok(Below::Nothing)
+    }
+
+    fn visit_u128<E: Error>(self, _: u128) -> Result<Below, E> {
+        Ok(Below::Nothing)
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Below, E> {
+        Ok(Below::Nothing)
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Below, E> {
+        Ok(Below::Nothing)
+    }
+
+    fn visit_bytes<E: Error>(self, _: &[u8]) -> Result<Below, E> {
+        Ok(Below::Nothing)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Below, E> {
+        Ok(Below::Nothing)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Below, E> {
+        Ok(Below::Nothing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_has_its_line_and_a_missing_one_that_of_its_section() {
+        let text = "a: 1\nb_c:\n  d: [x, y]\n  e.f: 007\nrules:\n  - name: a\n    limit: 1\n  \
+                    - name: b\n    match:\n      attributes: {p: ~}\n";
+        let lines = Lines::of(text).expect("YAML");
+        for (key, line) in [
+            ("a", Some(1)),
+            ("b_c", Some(2)),
+            ("b-c.d", Some(3)),
+            ("b-c.d[1]", Some(3)),
+            ("b_c.e.f", Some(4)),
+            ("b_c.missing", Some(2)),
+            ("rules[0].limit", Some(7)),
+            ("rules[1].limit", Some(8)),
+            ("rules[1].match.attributes.p", Some(10)),
+            ("rules[2].limit", Some(5)),
+            ("missing", None),
+        ] {
+            assert_eq!(lines.of_key(key), line, "{key}");
+        }
+        assert!(Lines::of("a: [").is_none());
+    }
+}

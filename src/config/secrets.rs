@@ -1,0 +1,52 @@
+//! Which values of a configuration may be shown where something is wrong with them.
+
+use figment::value::Value;
+
+use super::values;
+
+/// Most characters of a value that are shown.
+const MOST_CHARS: usize = 40;
+/// Sections with secrets, or with what may be one by mistake: a key in place of its path.
+const SECRET: [&str; 4] = ["auth", "server.tls", "store", "telemetry.otlp"];
+/// Keys in them that hold none.
+const OPEN: [&str; 6] = [
+    "store.backend",
+    "store.memory.max-keys",
+    "store.redis.max-in-flight",
+    "store.redis.mode",
+    "store.redis.timeout",
+    "telemetry.otlp.sample-ratio",
+];
+
+/// The value of a canonical key, or its kind; `None` if it may hold a secret. What callers send
+/// (`match`) may be one too: the key of an API.
+pub(super) fn shown(key: &str, value: &Value) -> Option<String> {
+    let kind = match value {
+        Value::Dict(..) => Some("a section"),
+        Value::Array(..) => Some("a list"),
+        Value::Empty(..) => Some("nothing"),
+        _ => None,
+    };
+    if let Some(kind) = kind {
+        return Some(kind.to_owned());
+    }
+    let text = values::scalar(value)?;
+    let is_within = |section: &str| {
+        let rest = key.strip_prefix(section);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    let may_be_secret = (SECRET.into_iter().any(is_within) && !OPEN.contains(&key))
+        || key.split('.').any(|part| part == "match")
+        || text.contains("://")
+        || text.contains('@')
+        || text.contains('\n');
+    if may_be_secret {
+        return None;
+    }
+    let mut shown: String = text.chars().take(MOST_CHARS).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    let is_plain = !shown.is_empty() && !shown.contains(|of: char| of.is_control() || of == ' ');
+    Some(if is_plain { shown } else { format!("{shown:?}") })
+}
