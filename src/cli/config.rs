@@ -19,11 +19,12 @@ pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
 
 fn as_yaml(effective: &[Effective]) -> String {
     let mut yaml = Yaml::default();
-    for Effective { key, value, origin } in effective {
-        let mut path: Vec<&str> = key.split('.').collect();
-        let name = path.pop().unwrap_or_default();
-        yaml.open(&path);
-        yaml.push_line(&format!("{name}: {}  # {origin}", quoted(value)));
+    for value in effective {
+        let (sections, name) = value.path();
+        yaml.open(&sections);
+        // A name of a file may hold anything.
+        let origin = value.origin.replace(char::is_control, "?");
+        yaml.push_line(&format!("{name}: {}  # {origin}", value.to_yaml()));
     }
     yaml.lines
 }
@@ -73,17 +74,6 @@ fn levels(section: &str) -> usize {
     if section.contains('[') { 2 } else { 1 }
 }
 
-/// A text that YAML would read as something else in quotes.
-fn quoted(value: &str) -> String {
-    let plain = value.starts_with(|first: char| first.is_ascii_alphanumeric());
-    let is_list = value.starts_with('[') && value.ends_with(']');
-    if (plain || is_list) && !value.contains(": ") {
-        value.to_owned()
-    } else {
-        format!("'{}'", value.replace('\'', "''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +84,7 @@ mod tests {
             key: key.to_owned(),
             value: "1".to_owned(),
             origin: "default".to_owned(),
+            reads_back: true,
         };
         let keys = ["a.x", "a.b.y", "a.b.z", "c[0].x", "c[0].y", "c[1].d[0].x", "c[1].e"];
         let yaml = as_yaml(&keys.map(line)).replace("  # default", "");

@@ -20,6 +20,7 @@ mod tls;
 mod values;
 mod warnings;
 mod watch;
+mod yaml;
 
 pub use notice::Notice;
 pub use problem::{Problem, Problems};

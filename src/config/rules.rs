@@ -7,6 +7,7 @@ use figment::value::Value;
 
 use super::section::Section;
 use super::values::{self, Invalid, Read};
+use super::yaml;
 use crate::algorithm::{Algorithm, Limit, LimitError};
 use crate::clock::Span;
 use crate::rules::{
@@ -317,7 +318,7 @@ fn pattern(value: &Value) -> Read<Pattern> {
 }
 
 fn shown(texts: &[String]) -> String {
-    if let [one] = texts { one.clone() } else { format!("[{}]", texts.join(", ")) }
+    if let [one] = texts { one.clone() } else { yaml::list(texts) }
 }
 
 fn parts(value: &Value) -> Read<Vec<Part>> {

@@ -13,6 +13,7 @@ use super::problem::{Problem, Problems};
 use super::secrets;
 use super::sources::{ROOT, Spellings, Texts, without_urls};
 use super::values::{Invalid, Read};
+use super::yaml;
 
 /// A key is suggested for an unknown one from this Jaro-Winkler similarity on.
 const NEAR: f64 = 0.75;
@@ -26,6 +27,31 @@ pub struct Effective {
     pub value: String,
     /// Where it comes from.
     pub origin: String,
+    /// Does YAML read the value as it stands as the same setting?
+    pub reads_back: bool,
+}
+
+impl Effective {
+    /// The keys of the sections that the value stands in, and its own, as YAML.
+    pub fn path(&self) -> (Vec<&str>, &str) {
+        let (mut sections, mut rest) = (Vec::new(), self.key.as_str());
+        // A name in quotes is data, and the last: what is in it is no path.
+        while let Some((section, below)) =
+            rest.split_once('.').filter(|_| !rest.starts_with(['\'', '"']))
+        {
+            sections.push(section);
+            rest = below;
+        }
+        (sections, rest)
+    }
+
+    /// The value as YAML.
+    pub fn to_yaml(&self) -> String {
+        let value = &self.value;
+        let is_plain = value.starts_with(|first: char| first.is_ascii_alphanumeric());
+        let is_list = value.starts_with('[') && value.ends_with(']');
+        if (is_plain || is_list) && self.reads_back { value.clone() } else { yaml::quoted(value) }
+    }
 }
 
 /// All values of all sources.
@@ -128,21 +154,34 @@ impl Tree {
     }
 
     /// Reads a value that is given, and notes what it is or what is wrong with it.
-    fn take<T>(&self, path: String, value: &Value, read: impl Fn(&Value) -> Read<T>) -> Option<T> {
+    fn take<T>(&self, path: &str, value: &Value, read: impl Fn(&Value) -> Read<T>) -> Option<T> {
+        self.take_as(path.to_owned(), path, value, read)
+    }
+
+    /// The same of a value whose key is shown otherwise.
+    fn take_as<T>(
+        &self,
+        shown: String,
+        path: &str,
+        value: &Value,
+        read: impl Fn(&Value) -> Read<T>,
+    ) -> Option<T> {
         match read(value) {
-            Ok((setting, shown)) => {
-                self.put_in_force(path, shown, self.origin(value.tag()));
+            Ok((setting, value_shown)) => {
+                let reads_back = yaml::reads_back(&value_shown, value, read);
+                let origin = self.origin(value.tag());
+                self.put_in_force(Effective { key: shown, value: value_shown, origin, reads_back });
                 Some(setting)
             }
             Err(invalid) => {
-                self.refuse(value.tag(), &path, invalid, Some(value));
+                self.refuse(value.tag(), path, invalid, Some(value));
                 None
             }
         }
     }
 
-    fn put_in_force(&self, key: String, value: String, origin: String) {
-        self.effective.borrow_mut().push(Effective { key, value, origin });
+    fn put_in_force(&self, effective: Effective) {
+        self.effective.borrow_mut().push(effective);
     }
 
     fn refuse(&self, tag: Tag, path: &str, Invalid(valid): Invalid, given: Option<&Value>) {
@@ -197,10 +236,13 @@ impl<'a> Section<'a> {
         read: impl Fn(&Value) -> Read<T>,
     ) -> T {
         self.optional(key, &read).unwrap_or_else(|| {
-            let (setting, shown) = read(&Value::from(default)).unwrap_or_else(|Invalid(valid)| {
+            let given = Value::from(default);
+            let (setting, value) = read(&given).unwrap_or_else(|Invalid(valid)| {
                 unreachable!("the default {default:?} is not valid: {valid}")
             });
-            self.tree.put_in_force(self.join(key), shown, "default".to_owned());
+            let reads_back = yaml::reads_back(&value, &given, &read);
+            let (key, origin) = (self.join(key), "default".to_owned());
+            self.tree.put_in_force(Effective { key, value, origin, reads_back });
             setting
         })
     }
@@ -213,7 +255,7 @@ impl<'a> Section<'a> {
     ) -> Option<T> {
         self.known.push(key);
         let given = self.value(key)?;
-        self.tree.take(self.join(key), given, read)
+        self.tree.take(&self.join(key), given, read)
     }
 
     /// The value of `key`, which has to be given.
@@ -256,7 +298,8 @@ impl<'a> Section<'a> {
     pub(super) fn entries<T>(&mut self, read: impl Fn(&Value) -> Read<T>) -> Vec<(&'a str, T)> {
         let entries = self.dict.take().into_iter().flatten();
         let read = entries.filter_map(|(key, value)| {
-            Some((&**key, self.tree.take(self.join(key), value, &read)?))
+            let shown = self.join(&yaml::key(key));
+            Some((&**key, self.tree.take_as(shown, &self.join(key), value, &read)?))
         });
         read.collect()
     }

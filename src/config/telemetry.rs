@@ -5,12 +5,12 @@ use figment::value::Value;
 use super::section::Section;
 use super::values::{self, Read};
 use crate::telemetry::TelemetrySettings;
-use crate::telemetry::log::{LogFormat, LogSettings};
+use crate::telemetry::log::{LogFilter, LogFormat, LogSettings};
 use crate::telemetry::traces::{OtlpSettings, SampleRatio};
 
 pub(super) fn read(root: &mut Section<'_>) -> TelemetrySettings {
     let mut section = root.section("telemetry");
-    let filter = section.read("log", "info", values::parsed);
+    let filter = section.read("log", "info", filter);
     let format = section.read("format", "text", |value| {
         values::word(value, &[("text", LogFormat::Text), ("json", LogFormat::Json)])
     });
@@ -21,6 +21,14 @@ pub(super) fn read(root: &mut Section<'_>) -> TelemetrySettings {
     section.close();
     let otlp = endpoint.map(|endpoint| OtlpSettings { endpoint, sample_ratio });
     TelemetrySettings { log: LogSettings { filter, format }, otlp }
+}
+
+/// A filter. `off` without quotes is a boolean to YAML.
+fn filter(value: &Value) -> Read<LogFilter> {
+    match value {
+        Value::Bool(_, false) => values::parsed(&Value::from("off")),
+        value => values::parsed(value),
+    }
 }
 
 fn ratio(value: &Value) -> Read<SampleRatio> {

@@ -115,6 +115,8 @@ fn a_filter_comes_from_file_environment_or_command_line() {
     let ours = ("RLAAS_TELEMETRY__LOG", "error");
     let by_ours = "log: error  # environment variable RLAAS_TELEMETRY__LOG";
     assert_eq!(effective(&from_file, &[rust_log, ours]), by_ours);
+    let off = dir.write("off.yaml", "telemetry: {log: off}\n").display().to_string();
+    assert_eq!(effective(&["--config", &off], &[]), format!("log: off  # {off}"));
     let set = ["--set", "telemetry.log=off"];
     assert_eq!(effective(&set, &[rust_log, ours]), "log: off  # command line");
 }

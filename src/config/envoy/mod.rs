@@ -16,6 +16,7 @@ use self::folder::Found;
 use super::section::Section;
 use super::values::{self, Invalid, Read};
 use super::watch::Seen;
+use super::yaml;
 use crate::api::envoy::{AnswerMetadata, EnvoySettings};
 use crate::rules::descriptors::{Counting, Descriptor, Descriptors};
 
@@ -83,7 +84,7 @@ fn paths(value: &Value, folder: &Path) -> Read<Vec<PathBuf>> {
     let texts = values::texts(value).map_err(|_| Invalid::new("valid is a list of paths"))?;
     let paths: Vec<PathBuf> = texts.iter().map(|text| folder.join(text)).collect();
     let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-    let shown = paths.iter().map(|path| absolute(path).display().to_string());
-    let shown = format!("[{}]", shown.collect::<Vec<_>>().join(", "));
-    Ok((paths, shown))
+    let shown: Vec<String> =
+        paths.iter().map(|path| absolute(path).display().to_string()).collect();
+    Ok((paths, yaml::list(&shown)))
 }

@@ -1,0 +1,70 @@
+//! Values and keys as YAML that reads back as what they are.
+
+use std::fmt::Write;
+
+use figment::value::{Dict, Value};
+
+/// Words that are no texts where they stand unquoted, in one of the versions of YAML.
+const KEYWORDS: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+
+/// Returns `true` if `read` makes the same of `shown`, as it stands in a line of YAML, as it has made
+/// of the value.
+pub(super) fn reads_back<T>(
+    shown: &str,
+    given: &Value,
+    read: impl Fn(&Value) -> Result<(T, String), super::values::Invalid>,
+) -> bool {
+    let is_number = matches!(given, Value::Num(..)) && shown.bytes().all(|b| b.is_ascii_digit());
+    // Nearly all values are plain: to parse each of many rules again would take its time.
+    if is_word(shown) || is_number {
+        return true;
+    }
+    let line = serde_saphyr::from_str::<Dict>(&format!("key: {shown}  # origin"));
+    let again = line.ok().and_then(|line| read(line.get("key")?).ok());
+    again.is_some_and(|(_, again)| again == shown)
+}
+
+/// Texts as a list.
+pub(super) fn list(texts: &[String]) -> String {
+    let item = |text: &String| if is_word(text) { text.clone() } else { quoted(text) };
+    format!("[{}]", texts.iter().map(item).collect::<Vec<_>>().join(", "))
+}
+
+/// A name that is data as a key.
+pub(super) fn key(name: &str) -> String {
+    if is_word(name) && !name.contains(['.', '/']) { name.to_owned() } else { quoted(name) }
+}
+
+/// A text in quotes.
+pub(super) fn quoted(text: &str) -> String {
+    let is_odd = |of: char| of.is_control() || matches!(of, '\u{2028}' | '\u{2029}' | '\u{feff}');
+    if !text.contains(is_odd) {
+        return format!("'{}'", text.replace('\'', "''"));
+    }
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            odd if is_odd(odd) => {
+                let _infallible = write!(quoted, "\\u{:04X}", u32::from(odd));
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// A text that nothing in YAML takes for something else.
+fn is_word(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte);
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, rest) = text.split_at(digits);
+    let is_duration = !number.is_empty()
+        && !rest.is_empty()
+        && rest.bytes().all(|byte| b"smhdun".contains(&byte));
+    let is_name = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/')
+        && text.bytes().all(plain)
+        && !KEYWORDS.iter().any(|keyword| text.eq_ignore_ascii_case(keyword));
+    is_name || is_duration
+}
