@@ -21,6 +21,7 @@ pub use direct::{Answer, Direct};
 pub use headers::LimitHeaders;
 pub use status::Interruption;
 pub(crate) use status::is_no_rule;
+pub(crate) use traces::name as code_name;
 
 use std::sync::Arc;
 

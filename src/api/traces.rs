@@ -164,7 +164,7 @@ impl Drop for Open {
 }
 
 /// The name of a status, as the specification of gRPC has it.
-const fn name(code: Code) -> &'static str {
+pub(crate) const fn name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "CANCELLED",

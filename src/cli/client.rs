@@ -1,14 +1,17 @@
 //! What the commands that ask a running server share: the way to it.
 
-use std::error::Error;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tonic::Status;
@@ -17,8 +20,11 @@ use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderValue, Request, Response, header};
 use tonic::transport::{self, Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-/// The longest wait for a connection and for an answer.
-const TIMEOUT: Duration = Duration::from_secs(5);
+use super::transport_error::Peer;
+
+/// Bounds of `--timeout`.
+const MIN_TIMEOUT: Duration = Duration::from_millis(1);
+const MAX_TIMEOUT: Duration = Duration::from_hours(1);
 /// Tells the token where nobody else sees it, other than on a command line.
 const TOKEN_VARIABLE: &str = "RLAAS_TOKEN";
 
@@ -44,6 +50,9 @@ pub(super) struct ServerArgs {
     /// Its private key, in PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
+    /// Longest wait for a connection, and for a response
+    #[arg(long, value_name = "D", default_value = "5s", value_parser = time_limit)]
+    timeout: Duration,
 }
 
 /// A bearer token. Never shown.
@@ -55,19 +64,29 @@ impl ServerArgs {
         let authorization = self.authorization()?;
         let addr = self.addr.clone().unwrap_or_else(own_address);
         let url = self.with_scheme(&addr);
-        let valid = "--addr: valid is http://host:port, https://host:port or unix:/path";
+        let valid = "--addr: must be http://host:port, https://host:port or unix:/path";
+        let schemes = ["http://", "https://", "unix:"];
+        ensure!(schemes.iter().any(|scheme| url.starts_with(scheme)), valid);
         let mut endpoint = Endpoint::from_shared(url.clone()).map_err(|_| anyhow!(valid))?;
         if url.starts_with("https://") {
             endpoint = endpoint.tls_config(self.tls()?).context("--ca, --cert, --key")?;
         } else if self.is_for_tls() {
             bail!("--ca, --cert and --key: valid only with https://");
         }
-        let endpoint = endpoint.connect_timeout(TIMEOUT).timeout(TIMEOUT);
+        let peer = Peer {
+            tls: url.starts_with("https://").then(|| self.probe_tls()).transpose()?,
+            has_certificate: self.cert.is_some(),
+            timeout: self.timeout,
+            addr,
+            url,
+        };
+        let endpoint = endpoint.connect_timeout(self.timeout).timeout(self.timeout);
         // A handshake has no time limit of its own.
-        let channel = timeout(TIMEOUT, endpoint.connect()).await.map_err(anyhow::Error::from);
-        let channel = channel.and_then(|connected| Ok(connected?));
-        let no_server = || format!("no server at {addr} (is `rlaas serve` running?)");
-        Ok(Connection { channel: channel.with_context(no_server)?, authorization })
+        match timeout(self.timeout, endpoint.connect()).await {
+            Ok(Ok(channel)) => Ok(Connection { channel, authorization, peer }),
+            Ok(Err(error)) => bail!(peer.no_connection(&error)),
+            Err(_elapsed) => bail!(peer.no_connection_in_time()),
+        }
     }
 
     fn with_scheme(&self, addr: &str) -> String {
@@ -97,6 +116,25 @@ impl ServerArgs {
         Ok(tls)
     }
 
+    /// The same for the probe of [`Peer`], which is made after tonic has accepted the files.
+    fn probe_tls(&self) -> anyhow::Result<Arc<ClientConfig>> {
+        let mut roots = RootCertStore::empty();
+        match &self.ca {
+            Some(ca) => roots.add_parsable_certificates(certificates("--ca", ca)?),
+            None => roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+        };
+        let builder = ClientConfig::builder().with_root_certificates(roots);
+        let mut config = match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => {
+                let key = PrivateKeyDer::from_pem_slice(&read("--key", key)?).context("--key")?;
+                builder.with_client_auth_cert(certificates("--cert", cert)?, key)?
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Arc::new(config))
+    }
+
     /// The header that shows the token.
     fn authorization(&self) -> anyhow::Result<Option<HeaderValue>> {
         let from_environment = || std::env::var(TOKEN_VARIABLE).ok().map(Token);
@@ -113,6 +151,18 @@ impl ServerArgs {
 
 fn read(option: &str, path: &Path) -> anyhow::Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("{option}: can't read {}", path.display()))
+}
+
+fn certificates(option: &str, path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let pem = read(option, path)?;
+    let all: Result<_, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    all.with_context(|| option.to_owned())
+}
+
+fn time_limit(text: &str) -> Result<Duration, &'static str> {
+    let limit = humantime::parse_duration(text).ok();
+    let limit = limit.filter(|limit| (MIN_TIMEOUT..=MAX_TIMEOUT).contains(limit));
+    limit.ok_or("must be a duration from 1ms to 1h, such as 5s")
 }
 
 impl From<String> for Token {
@@ -132,6 +182,14 @@ impl fmt::Debug for Token {
 pub(super) struct Connection {
     channel: Channel,
     authorization: Option<HeaderValue>,
+    peer: Peer,
+}
+
+impl Connection {
+    /// Explains why a call over this connection has failed.
+    pub(super) async fn explain(&self, status: &Status) -> anyhow::Error {
+        anyhow!(self.peer.no_response(status).await)
+    }
 }
 
 impl Service<Request<Body>> for Connection {
@@ -158,15 +216,6 @@ fn own_address() -> String {
     // Of several the first.
     let listen = listen.split([',', ' ']).next().unwrap_or_default();
     listen.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
-}
-
-/// Why a call has no answer; what tonic leaves to the source of a status included.
-pub(super) fn no_answer(status: Status) -> anyhow::Error {
-    let told = format!("{}: {}", status.code(), status.message());
-    match status.source().and_then(Error::source) {
-        Some(_) => anyhow::Error::new(status).context(told),
-        None => anyhow!(told),
-    }
 }
 
 pub(super) fn runtime() -> anyhow::Result<Runtime> {

@@ -7,7 +7,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::client::{ServerArgs, no_answer, runtime};
+use super::client::{ServerArgs, runtime};
 use super::{NO, NO_ANSWER};
 use crate::api::SERVICE;
 
@@ -34,10 +34,11 @@ pub(super) fn run(args: &HealthArgs) -> ExitCode {
 }
 
 async fn ask(args: &HealthArgs) -> anyhow::Result<ServingStatus> {
-    let mut client = HealthClient::new(args.server.connect().await?);
+    let connection = args.server.connect().await?;
+    let mut client = HealthClient::new(connection.clone());
     let request = HealthCheckRequest { service: args.service.clone() };
     match client.check(request).await {
         Ok(response) => Ok(response.into_inner().status()),
-        Err(status) => Err(no_answer(status)),
+        Err(status) => Err(connection.explain(&status).await),
     }
 }

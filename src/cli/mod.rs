@@ -11,8 +11,10 @@ mod client;
 mod config;
 mod health;
 mod reload;
+mod response;
 mod serve;
 mod signals;
+mod transport_error;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! check, health, serve, help.
 
+use super::common::TempDir;
 use super::common::process::{Rlaas, finish, rlaas, run};
 use super::common::redis::{RedisServer, free_port};
 
@@ -28,7 +29,7 @@ fn check_takes_options_and_prints_json() {
     assert_eq!(code, 0);
     let answer: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     assert_eq!(answer["allowed"], true);
-    assert_eq!(answer["remaining"], 3);
+    assert_eq!(answer["remaining"], "3");
     assert_eq!(answer["algorithm"], "SLIDING_WINDOW_LOG");
     assert_eq!(answer.get("retryAfter"), None);
 
@@ -38,7 +39,117 @@ fn check_takes_options_and_prints_json() {
         run(&["check", "alice", "--cost", "4", "--dry-run", "--json", "--addr", server.grpc()]);
     let answer: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     assert_eq!(code, 1);
-    assert_eq!(answer["remaining"], 3);
+    assert_eq!(answer["remaining"], "3");
+}
+
+/// Names of all members, and the values of those that do not depend on time.
+fn timeless(mut answer: serde_json::Value) -> serde_json::Value {
+    let members = answer.as_object_mut().expect("an object");
+    for (name, value) in members {
+        match name.as_str() {
+            "retryAfter" | "resetAfter" | "delay" => *value = "some time".into(),
+            "decisions" => {
+                let decisions = value.as_array_mut().expect("a list");
+                for decision in decisions {
+                    *decision = timeless(decision.take());
+                }
+            }
+            _ => {}
+        }
+    }
+    answer
+}
+
+#[tokio::test]
+async fn json_is_the_response_as_http_has_it() {
+    let settings = [
+        "rate-limiter.algorithm=leaky-bucket",
+        "rate-limiter.max-requests=100",
+        "rate-limiter.burst=3",
+        "rate-limiter.window=1h",
+    ];
+    let server = Rlaas::start(&settings);
+    for (cost, code) in [("2", 0), ("2", 1), ("4", 1)] {
+        let check = ["check", "alice", "--json", "--cost", cost, "--addr", server.grpc()];
+        let (found, out, error) = run(&check);
+        assert_eq!(found, code, "{error}");
+        let by_command: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        let body = format!(r#"{{"userId":"bob","cost":{cost}}}"#);
+        let (_, body) = server.post("/v1/check", &body).await;
+        let mut by_http: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+        for of_problem in ["type", "title", "status", "detail", "violated-policies"] {
+            by_http.as_object_mut().expect("an object").remove(of_problem);
+        }
+        assert_eq!(by_command["decisions"][0]["allowed"], by_command["allowed"]);
+        assert_eq!(by_command.get("delay").is_some(), code == 0, "{by_command}");
+        assert_eq!(timeless(by_command), timeless(by_http));
+    }
+}
+
+#[test]
+fn numbers_are_said_as_a_person_would() {
+    let dir = TempDir::new();
+    let file = dir.write(
+        "rlaas.yaml",
+        "rules:
+  - {name: bucket, match: {resource: /bucket}, algorithm: token-bucket,
+     limit: 100, window: 1h, burst: 150}
+  - {name: small, match: {resource: /small}, algorithm: gcra, limit: 100, window: 1h, burst: 2}
+  - {name: open, match: {resource: /open}, limit: 1, window: 1m,
+     overrides: [{match: {user_id: alice}, unlimited: true}, {match: {user_id: bob}, limit: 0}]}
+",
+    );
+    let server = Rlaas::start_from(&file, &[]);
+    for (arguments, code, expected) in [
+        (
+            &["alice", "--resource", "/bucket"][..],
+            0,
+            "149 of a burst of 150 left, all in 36s (bucket)",
+        ),
+        (&["alice", "--resource", "/small"], 0, "1 of a burst of 2 left, all in 36s (small)"),
+        (
+            &["alice", "--resource", "/small", "--cost", "3"],
+            1,
+            "a cost of 3 is above the burst of 2 (small)",
+        ),
+        (&["alice", "--resource", "/open"], 0, "no limit (open)"),
+        (&["bob", "--resource", "/open"], 1, "banned, the limit is 0 (open)"),
+        (&["alice", "--cost", "6"], 1, "a cost of 6 is above the limit of 5 (default)"),
+    ] {
+        let (found, out, error) = run(&[&["check", "--addr", server.grpc()], arguments].concat());
+        assert_eq!(found, code, "{error}");
+        let verb = if code == 0 { "allowed " } else { "denied  " };
+        assert_eq!(out, format!("{verb} {}: {expected}\n", arguments[0]));
+    }
+}
+
+#[test]
+fn a_denial_says_how_long_to_wait_whatever_its_source() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, &["deny-cache.enabled=true"]);
+    let check = ["check", "alice", "--addr", server.grpc()];
+    assert_eq!(run(&[&check[..], &["--cost", "5"]].concat()).0, 0);
+    for _ in 0..2 {
+        let (code, out, _) = run(&check);
+        assert_eq!(code, 1);
+        assert!(out.starts_with("denied   alice: try again in "), "{out}");
+        assert!(out.ends_with("s (default)\n"), "{out}");
+    }
+    let (_, out, _) = run(&[&check[..], &["--json"]].concat());
+    assert!(out.contains(r#""source":"DENY_CACHE""#), "{out}");
+
+    let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
+    let away = ["store.backend=redis", &url];
+    for (policy, code, expected) in [
+        ("deny", 1, "denied   alice: try again in 1s, store unavailable (default)\n"),
+        ("local", 0, "left, all in 60s, store unavailable, decided locally (default)\n"),
+    ] {
+        let policy = format!("rate-limiter.on-store-failure={policy}");
+        let server = Rlaas::start(&[&away[..], &[&policy]].concat());
+        let (found, out, error) = run(&["check", "alice", "--addr", server.grpc()]);
+        assert_eq!(found, code, "{error}");
+        assert!(out.ends_with(expected), "{out}");
+    }
 }
 
 #[test]
@@ -135,6 +246,6 @@ fn an_answer_without_a_store_does_not_look_like_a_count() {
     let (code, out, _) = run(&["check", "alice", "--addr", server.grpc()]);
     assert_eq!(
         (code, out.as_str()),
-        (0, "allowed  alice: FAIL_OPEN, STORE_UNAVAILABLE (default)\n")
+        (0, "allowed  alice: store unavailable, the rule fails open (default)\n")
     );
 }

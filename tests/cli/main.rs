@@ -8,6 +8,7 @@ mod commands;
 mod configuration;
 mod logs;
 mod secured;
+mod transport;
 
 #[path = "../../examples/picture.rs"]
 #[expect(dead_code, reason = "its main is for cargo run")]

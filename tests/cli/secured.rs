@@ -112,7 +112,7 @@ fn the_commands_speak_tls_and_show_certificates() {
 
     for (more, expected) in [
         (vec!["--addr", &https, "--ca", &ca], ""),
-        (vec!["--addr", &https], "UnknownIssuer"),
+        (vec!["--addr", &https], "unknown issuer"),
         (vec!["--addr", server.grpc()], ""),
         (vec!["--addr", &https, "--ca", "/nowhere"], "--ca: can't read /nowhere"),
         (vec!["--addr", &https, "--ca", &ca, "--cert", &cert], "--key <FILE>"),

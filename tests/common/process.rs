@@ -120,6 +120,17 @@ impl Rlaas {
         answer.unwrap_or_else(|error| panic!("no response: {error}\n{}", self.log()))
     }
 
+    /// Status code and body of a POST with a body of JSON.
+    pub async fn post(&self, path: &str, body: &str) -> (u16, String) {
+        let connection = TcpStream::connect(&self.http).await;
+        let length = body.len();
+        let head = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n");
+        let answer = ask("POST", connection, path, &head, body).await;
+        let (status, _, body) =
+            answer.unwrap_or_else(|error| panic!("no response: {error}\n{}", self.log()));
+        (status, body)
+    }
+
     /// The value of a metric, by its name with labels.
     pub async fn metric(&self, name: &str) -> Option<f64> {
         let (_, text) = self.get("/metrics").await;
@@ -239,9 +250,20 @@ async fn get(
     path: &str,
     headers: &str,
 ) -> io::Result<(u16, String, String)> {
+    ask("GET", connection, path, headers, "").await
+}
+
+async fn ask(
+    method: &str,
+    connection: io::Result<impl AsyncRead + AsyncWrite + Unpin>,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> io::Result<(u16, String, String)> {
     let mut connection = connection?;
-    let request =
-        format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n{body}"
+    );
     connection.write_all(request.as_bytes()).await?;
     let mut response = String::new();
     connection.read_to_string(&mut response).await?;

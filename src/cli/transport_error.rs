@@ -1,0 +1,257 @@
+//! Why a call got no response, in one line for people.
+//!
+//! The libraries say much of it twice, or not at all: who speaks to a TLS port without TLS sees a
+//! frame of a wrong size, and who owes a certificate a closed connection. So the error tells what
+//! it can, and a second connection finds out the rest.
+
+use std::error::Error;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, CertificateError, ClientConfig, InvalidMessage};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tonic::codegen::http::Uri;
+use tonic::{Code, Status, TimeoutExpired};
+
+use crate::api::code_name;
+
+/// The preface of HTTP/2 with settings that change nothing.
+///
+/// **Source:** RFC 9113, section 3.4.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// Bytes of the header of a frame, the first of which is of the server's settings.
+const FRAME_HEADER: usize = 9;
+const SETTINGS: u8 = 0x4;
+/// A TLS record with an alert, of any version.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
+
+/// A server as a command addresses it.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    /// As the user has written it.
+    pub(super) addr: String,
+    /// With its scheme.
+    pub(super) url: String,
+    /// For `https://`.
+    pub(super) tls: Option<Arc<ClientConfig>>,
+    /// True if a client certificate is presented.
+    pub(super) has_certificate: bool,
+    /// The longest wait for a connection, and for a response.
+    pub(super) timeout: Duration,
+}
+
+/// Why there is no response.
+#[derive(Debug)]
+enum Failure {
+    Unreachable(String),
+    TimedOut,
+    Closed,
+    NotGrpc,
+    NoTls,
+    TlsWanted,
+    Tls(String),
+    CertificateWanted,
+    CertificateRefused(AlertDescription),
+    NotTrusted(String),
+}
+
+impl Peer {
+    /// Explains why there is no connection.
+    pub(super) fn no_connection(&self, error: &(dyn Error + 'static)) -> String {
+        let causes = causes(error);
+        let failure = self.by_tls(&causes).unwrap_or_else(|| {
+            if causes.iter().any(|cause| cause.to_string() == "HTTP/2 was not negotiated.") {
+                return Failure::NotGrpc;
+            }
+            if causes.iter().any(|cause| is_timeout(*cause)) {
+                return Failure::TimedOut;
+            }
+            let reason = causes.last().map(ToString::to_string).unwrap_or_default();
+            Failure::Unreachable(without_number(&reason))
+        });
+        self.text(&failure)
+    }
+
+    /// Explains that there was no connection in time.
+    pub(super) fn no_connection_in_time(&self) -> String {
+        self.text(&Failure::TimedOut)
+    }
+
+    /// Explains why a call over a connection has failed.
+    pub(super) async fn no_response(&self, status: &Status) -> String {
+        let Some(source) = status.source() else {
+            let is_of_http = |text: &str| {
+                text.contains("response with status: ") || text.contains("grpc-status header")
+            };
+            return match (status.code(), status.message()) {
+                (_, message) if is_of_http(message) => self.text(&Failure::NotGrpc),
+                (code, "") => code_name(code).to_owned(),
+                (Code::Cancelled, "Timeout expired") => self.text(&Failure::TimedOut),
+                (code, message) => format!("{}: {}", code_name(code), message.escape_debug()),
+            };
+        };
+        let causes = causes(source);
+        let failure = match self.by_tls(&causes) {
+            Some(failure) => failure,
+            None if causes.iter().any(|cause| is_timeout(*cause)) => Failure::TimedOut,
+            None => timeout(self.timeout, self.probe()).await.unwrap_or(Failure::TimedOut),
+        };
+        self.text(&failure)
+    }
+
+    fn text(&self, failure: &Failure) -> String {
+        let Self { addr, timeout, .. } = self;
+        let bare = addr.split_once("://").map_or(addr.as_str(), |(_, bare)| bare);
+        match failure {
+            Failure::Unreachable(reason) => {
+                format!("no server at {addr}: {reason} (is `rlaas serve` running?)")
+            }
+            Failure::TimedOut => {
+                let timeout = humantime::format_duration(*timeout);
+                format!("no response from {addr} within {timeout} (--timeout)")
+            }
+            Failure::Closed => format!("{addr} closed the connection without a response"),
+            Failure::NotGrpc => {
+                format!("{addr} does not speak gRPC: --addr must be an address of server.listen")
+            }
+            Failure::NoTls => format!("{addr} does not speak TLS: try http://{bare}"),
+            Failure::TlsWanted => {
+                format!("{addr} wants TLS: try https://{bare}, with --ca for its authority")
+            }
+            Failure::Tls(reason) => format!("TLS handshake with {addr} failed: {reason}"),
+            Failure::CertificateWanted => {
+                format!("{addr} wants a client certificate: --cert and --key")
+            }
+            Failure::CertificateRefused(alert) => {
+                format!("{addr} refuses the client certificate of --cert: {alert:?}")
+            }
+            Failure::NotTrusted(reason) => {
+                format!("the certificate of {addr} is not trusted: {reason}")
+            }
+        }
+    }
+
+    /// What an error of TLS means, if there is one among the causes.
+    fn by_tls(&self, causes: &[&(dyn Error + 'static)]) -> Option<Failure> {
+        let error = causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>())?;
+        Some(match error {
+            rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Failure::NoTls,
+            rustls::Error::InvalidCertificate(error) => Failure::NotTrusted(match error {
+                CertificateError::UnknownIssuer => {
+                    "unknown issuer, --ca must be the file of its authority".to_owned()
+                }
+                CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                    "it has expired".to_owned()
+                }
+                CertificateError::NotValidForName
+                | CertificateError::NotValidForNameContext { .. } => {
+                    "it is for another name".to_owned()
+                }
+                other => other.to_string(),
+            }),
+            rustls::Error::AlertReceived(alert) => match alert {
+                AlertDescription::CertificateRequired => Failure::CertificateWanted,
+                AlertDescription::BadCertificate
+                | AlertDescription::UnsupportedCertificate
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::CertificateExpired
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::UnknownCA
+                | AlertDescription::AccessDenied
+                | AlertDescription::DecryptError => {
+                    if self.has_certificate {
+                        Failure::CertificateRefused(*alert)
+                    } else {
+                        Failure::CertificateWanted
+                    }
+                }
+                AlertDescription::NoApplicationProtocol => Failure::NotGrpc,
+                other => Failure::Tls(format!("{other:?}")),
+            },
+            other => Failure::Tls(other.to_string()),
+        })
+    }
+
+    /// Finds out on a connection of its own what the server speaks.
+    async fn probe(&self) -> Failure {
+        match self.greet().await {
+            Ok(answer) => match &*answer {
+                [] | [_, _, _, SETTINGS, ..] => Failure::Closed,
+                answer if self.tls.is_none() && answer.starts_with(&TLS_ALERT) => {
+                    Failure::TlsWanted
+                }
+                _ => Failure::NotGrpc,
+            },
+            Err(error) => {
+                let causes = causes(&error);
+                self.by_tls(&causes).unwrap_or(match error.kind() {
+                    io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::BrokenPipe
+                    | io::ErrorKind::UnexpectedEof => Failure::Closed,
+                    _ => Failure::Unreachable(without_number(&error.to_string())),
+                })
+            }
+        }
+    }
+
+    /// Sends a preface of HTTP/2, and returns the first bytes of the answer.
+    async fn greet(&self) -> io::Result<Vec<u8>> {
+        if let Some(path) = self.url.strip_prefix("unix:") {
+            return greet(UnixStream::connect(Path::new(path.trim_start_matches("//"))).await?)
+                .await;
+        }
+        let unclear = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let url: Uri = self.url.parse().map_err(|_| unclear("no address"))?;
+        let host = url.host().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = url.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
+        let stream = TcpStream::connect((host.as_str(), port)).await?;
+        let Some(tls) = &self.tls else { return greet(stream).await };
+        let name = ServerName::try_from(host).map_err(|_| unclear("no name of a host"))?;
+        greet(TlsConnector::from(Arc::clone(tls)).connect(name, stream).await?).await
+    }
+}
+
+async fn greet(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<Vec<u8>> {
+    // A server that closes at once has its reason to be read all the same.
+    let sent = stream.write_all(PREFACE).await.and(stream.flush().await);
+    let mut answer = Vec::new();
+    let mut limited = stream.take(FRAME_HEADER as u64);
+    limited.read_to_end(&mut answer).await?;
+    if answer.is_empty() { sent.map(|()| answer) } else { Ok(answer) }
+}
+
+fn is_timeout(cause: &(dyn Error + 'static)) -> bool {
+    let error = cause.downcast_ref::<io::Error>();
+    cause.is::<TimeoutExpired>()
+        || error.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+}
+
+/// The error and what it comes from, those included that an [`io::Error`] holds.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error + 'static)> {
+    let mut causes = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        causes.push(error);
+        let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = match held {
+            Some(held) => Some(held as &(dyn Error + 'static)),
+            None => error.source(),
+        };
+    }
+    causes
+}
+
+/// A reason without the number that the operating system has for it.
+fn without_number(reason: &str) -> String {
+    let text = reason.split(" (os error").next().unwrap_or_default();
+    let mut characters = text.chars();
+    let first = characters.next().map(|first| first.to_lowercase().to_string());
+    format!("{}{}", first.unwrap_or_default(), characters.as_str()).escape_debug().to_string()
+}

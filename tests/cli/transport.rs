@@ -1,0 +1,139 @@
+//! Why `check` and `health` got no response: one line, and what to do.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+use super::common::process::{Rlaas, run};
+use super::common::redis::free_port;
+use super::common::tls::{Certificate, Certificates};
+
+/// A server that does the same on each connection. It lives as long as the test.
+fn server(serve: fn(TcpStream)) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("its address").to_string();
+    thread::spawn(move || {
+        for connection in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || serve(connection));
+        }
+    });
+    address
+}
+
+/// Reads until the client closes the connection.
+fn drain(mut connection: TcpStream) {
+    let mut buffer = [0; 1024];
+    while connection.read(&mut buffer).is_ok_and(|read| read > 0) {}
+}
+
+fn answer_in_http_1(mut connection: TcpStream) {
+    let _gone = connection.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+    drain(connection);
+}
+
+fn answer_as_redis(mut connection: TcpStream) {
+    let _gone = connection.write_all(b"-ERR unknown command 'PRI'\r\n");
+    drain(connection);
+}
+
+/// Runs `check`, and `health` with the same options; both must say this and nothing else.
+fn explains(options: &[&str], expected: &str) {
+    for command in [&["check", "alice"][..], &["health"]] {
+        let (code, out, error) = run(&[command, options].concat());
+        assert_eq!((code, out.as_str()), (2, ""), "{options:?}: {error}");
+        assert_eq!(error, format!("rlaas: {expected}\n"), "{options:?}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_reachable() {
+    let nobody = format!("127.0.0.1:{}", free_port());
+    explains(
+        &["--addr", &nobody],
+        &format!("no server at {nobody}: connection refused (is `rlaas serve` running?)"),
+    );
+    explains(
+        &["--addr", "unix:/nowhere"],
+        "no server at unix:/nowhere: no such file or directory (is `rlaas serve` running?)",
+    );
+}
+
+#[test]
+fn a_server_that_does_not_answer_in_time() {
+    let silent = server(drain);
+    for addr in [silent.clone(), format!("https://{silent}")] {
+        explains(
+            &["--addr", &addr, "--timeout", "100ms"],
+            &format!("no response from {addr} within 100ms (--timeout)"),
+        );
+    }
+    for wrong in ["0s", "2h", "5", "soon"] {
+        let (code, _, error) = run(&["check", "alice", "--timeout", wrong]);
+        assert_eq!(code, 2);
+        assert!(error.contains("--timeout") && error.contains("must be a duration"), "{error}");
+    }
+}
+
+#[test]
+fn a_server_that_speaks_something_else() {
+    for other in [server(answer_in_http_1), server(answer_as_redis)] {
+        explains(
+            &["--addr", &other],
+            &format!("{other} does not speak gRPC: --addr must be an address of server.listen"),
+        );
+    }
+    let closing = server(drop);
+    explains(&["--addr", &closing], &format!("{closing} closed the connection without a response"));
+    let plain = Rlaas::start(&[]);
+    explains(
+        &["--addr", &format!("https://{}", plain.grpc())],
+        &format!("https://{0} does not speak TLS: try http://{0}", plain.grpc()),
+    );
+}
+
+#[test]
+fn a_server_with_tls() {
+    let certificates = Certificates::make();
+    let path = |path: std::path::PathBuf| path.display().to_string();
+    let start = |certificate, more: &[&str]| {
+        let cert = format!("server.tls.cert={}", path(certificates.certificate(certificate)));
+        let key = format!("server.tls.key={}", path(certificates.key(certificate)));
+        Rlaas::start(&[&[&*cert, &key], more].concat())
+    };
+    let ca = path(certificates.authority());
+    let tls = start(Certificate::Server, &[]);
+    explains(
+        &["--addr", tls.grpc()],
+        &format!("{0} wants TLS: try https://{0}, with --ca for its authority", tls.grpc()),
+    );
+    let http = format!("https://{}", tls.http());
+    explains(
+        &["--addr", &http, "--ca", &ca],
+        &format!("{http} does not speak gRPC: --addr must be an address of server.listen"),
+    );
+
+    let url = format!("https://{}", tls.grpc());
+    let not_trusted =
+        |url: &str, why: &str| format!("the certificate of {url} is not trusted: {why}");
+    let unknown = "unknown issuer, --ca must be the file of its authority";
+    explains(&["--addr", &url], &not_trusted(&url, unknown));
+    for (certificate, why) in [
+        (Certificate::Expired, "it has expired"),
+        (Certificate::WrongHost, "it is for another name"),
+    ] {
+        let server = start(certificate, &[]);
+        let url = format!("https://{}", server.grpc());
+        explains(&["--addr", &url, "--ca", &ca], &not_trusted(&url, why));
+    }
+
+    let mutual = start(Certificate::Server, &[&format!("server.tls.client-ca={ca}")]);
+    let url = format!("https://{}", mutual.grpc());
+    let ask = ["--addr", &url, "--ca", &ca];
+    explains(&ask, &format!("{url} wants a client certificate: --cert and --key"));
+    let cert = path(certificates.certificate(Certificate::ForeignClient));
+    let key = path(certificates.key(Certificate::ForeignClient));
+    explains(
+        &[&ask[..], &["--cert", &cert, "--key", &key]].concat(),
+        &format!("{url} refuses the client certificate of --cert: UnknownCA"),
+    );
+}
