@@ -5,17 +5,19 @@
 //!
 //! | header | says |
 //! | --- | --- |
-//! | `ratelimit-policy` | each rule that is enforced, quotas included: units per window |
+//! | `ratelimit-policy` | each rule that is enforced, quotas included: units per window, and the burst where it is another number |
 //! | `ratelimit` | the same rules: what is left, 0 in debt, and for how long no more may be used. On a denial those that deny |
-//! | `ratelimit-limit`, `-remaining`, `-reset` | the rule that decided, for clients of before |
+//! | `ratelimit-limit`, `-remaining`, `-reset` | the rule that decided, for clients of before; a larger burst is the limit |
 //! | `retry-after` | on a denial: when the same request passes |
+//!
+//! The draft has no parameter for a burst, and asks for a vendor's prefix on others' parameters.
 //!
 //! **Source:** draft-ietf-httpapi-ratelimit-headers-11, sections 3 and 4; its revision 06 for the
 //! older three; RFC 9651, 3.3.3 (strings); RFC 9110, 10.2.3 (`Retry-After`).
 
 use std::fmt::Write;
 
-use crate::algorithm::Outcome;
+use crate::algorithm::{Algorithm, Limit, Outcome};
 use crate::clock::Span;
 use crate::limiter::{RuleDecision, Source, Verdict};
 use crate::rules::Grant;
@@ -71,13 +73,18 @@ fn draft(verdict: &Verdict) -> Vec<Header> {
     let is_allowed = verdict.is_allowed();
     let (mut policies, mut limits) = (String::new(), String::new());
     for decided in verdict.decisions.iter().filter(|decided| !decided.mode.is_shadow()) {
-        let (quota, window) = match decided.grant {
-            Grant::Limited(limit) => (limit.units(), whole_seconds(limit.window())),
-            Grant::Banned => (0, None),
+        let (quota, window, burst) = match decided.grant {
+            Grant::Limited(limit) => {
+                (limit.units(), whole_seconds(limit.window()), burst(decided.algorithm, &limit))
+            }
+            Grant::Banned => (0, None, None),
             Grant::Unlimited => continue,
         };
         let name = policy_name(&decided.rule).replace('\\', r"\\").replace('"', "\\\"");
         item(&mut policies, &name, ("q", quota), ("w", window));
+        if let Some(burst) = burst {
+            push(&mut policies, format_args!(";rlaas-burst={burst}"));
+        }
         let is_shown =
             if is_allowed { decided.decision.is_allowed() } else { verdict.is_refused_by(decided) };
         if decided.source != Source::FailOpen && is_shown {
@@ -91,7 +98,10 @@ fn draft(verdict: &Verdict) -> Vec<Header> {
 fn legacy(verdict: &Verdict) -> Vec<Header> {
     let decided = verdict.deciding();
     let quota = match decided.grant {
-        Grant::Limited(limit) => limit.units(),
+        // Never less than what may remain.
+        Grant::Limited(limit) => {
+            limit.units().max(burst(decided.algorithm, &limit).unwrap_or_default())
+        }
         Grant::Banned => 0,
         Grant::Unlimited => return Vec::new(),
     };
@@ -107,6 +117,13 @@ fn legacy(verdict: &Verdict) -> Vec<Header> {
 /// Units that are left; none in debt.
 fn left(decided: &RuleDecision) -> u64 {
     u64::try_from(decided.decision.remaining).unwrap_or_default()
+}
+
+/// The burst of algorithms that have one, where it is not the limit.
+fn burst(algorithm: Algorithm, limit: &Limit) -> Option<u64> {
+    let has_burst =
+        matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra);
+    (has_burst && limit.burst() != limit.units()).then_some(limit.burst())
 }
 
 /// Seconds, rounded up, within which no more may be used than is left: until a denied request
@@ -144,7 +161,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::algorithm::{Algorithm, Limit};
     use crate::clock::{Clock, Deadline, ManualClock, Timestamp};
     use crate::limiter::Limiter;
     use crate::rules::{Draft, Matcher, Mode, Request, Rule, RuleSet};
@@ -220,6 +236,37 @@ mod tests {
         let impossible = told(&check(&limiter, 4).await);
         assert_eq!(impossible[1].1, "\"quick\";r=1;t=3");
         assert!(!impossible.iter().any(|(name, _)| *name == "retry-after"), "{impossible:?}");
+    }
+
+    #[tokio::test]
+    async fn a_burst_is_told_where_it_is_not_the_limit() {
+        let bucket = |algorithm, burst| {
+            let limit =
+                Limit::new(100, Span::from_secs(60)).and_then(|limit| limit.with_burst(burst));
+            let limit = limit.expect("a valid limit");
+            Rule { algorithm, grant: Grant::Limited(limit), ..rule("b", 1, Span::from_secs(1)) }
+        };
+        for algorithm in [Algorithm::TokenBucket, Algorithm::Gcra, Algorithm::LeakyBucket] {
+            let larger = check(&limiter(vec![bucket(algorithm, 150)]), 1).await;
+            assert_eq!(
+                told(&larger),
+                headers(&[
+                    ("ratelimit-policy", "\"b\";q=100;w=60;rlaas-burst=150"),
+                    ("ratelimit", "\"b\";r=149;t=1"),
+                    ("ratelimit-limit", "150"),
+                    ("ratelimit-remaining", "149"),
+                    ("ratelimit-reset", "1"),
+                ])
+            );
+            let smaller = told(&check(&limiter(vec![bucket(algorithm, 10)]), 1).await);
+            assert_eq!(smaller[0].1, "\"b\";q=100;w=60;rlaas-burst=10");
+            assert_eq!(smaller[2].1, "100");
+            let equal = told(&check(&limiter(vec![bucket(algorithm, 100)]), 1).await);
+            assert_eq!(equal[0].1, "\"b\";q=100;w=60");
+        }
+        // A burst that is left over from another algorithm means nothing.
+        let log = told(&check(&limiter(vec![bucket(Algorithm::FixedWindow, 150)]), 1).await);
+        assert_eq!(log[0].1, "\"b\";q=100;w=60");
     }
 
     #[tokio::test]

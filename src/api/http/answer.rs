@@ -113,6 +113,7 @@ impl<'a> Denial<'a> {
             title: "Quota Exceeded",
             status: StatusCode::TOO_MANY_REQUESTS.as_u16(),
             detail: match retry_after(verdict) {
+                Some((_, seconds)) if seconds == "1" => "try again after 1 second".to_owned(),
                 Some((_, seconds)) => format!("try again after {seconds} seconds"),
                 None => "waiting does not help".to_owned(),
             },
