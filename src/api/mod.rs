@@ -3,6 +3,7 @@
 //! Wire types live here alone. No adapter knows which store decides.
 
 pub mod auth;
+mod config;
 mod deadline;
 mod direct;
 pub mod envoy;

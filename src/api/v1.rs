@@ -9,15 +9,15 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::auth::Role;
+use super::config;
 use super::deadline::deadline;
-use super::facts::{algorithm, units};
-use super::proto::{self, CheckBatchRequest, CheckRequest, GetConfigRequest, GetConfigResponse};
+use super::proto::{CheckBatchRequest, CheckRequest, GetConfigRequest, GetConfigResponse};
 use super::traces::Call;
 use super::wire::Written;
 use super::wire::service::RateLimitService;
 use crate::clock::{Deadline, Span};
 use crate::limiter::{Limiter, Verdict};
-use crate::rules::{self, Grant, InvalidRequest, Mode, OnStoreFailure, Rule};
+use crate::rules::{self, InvalidRequest};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::{Timer, Timing};
 use crate::telemetry::traces::Traces;
@@ -159,15 +159,12 @@ impl RateLimitService for Service {
         request: Request<GetConfigRequest>,
     ) -> Result<Response<GetConfigResponse>, Status> {
         let mut call = self.begin("ratelimit.v1.RateLimitService/GetConfig", request.metadata());
+        let config = config::page(&self.limiter, request.get_ref()).inspect_err(|error| {
+            self.count_rejected(error.field());
+            call.answered(Code::InvalidArgument);
+        })?;
         call.answered(Code::Ok);
-        let snapshot = self.limiter.snapshot();
-        Ok(Response::new(GetConfigResponse {
-            default_rule: Some(show(snapshot.rules.default_rule())),
-            rules: snapshot.rules.iter().map(show).collect(),
-            revision: snapshot.revision,
-            store: self.limiter.store().name().to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        }))
+        Ok(Response::new(config))
     }
 }
 
@@ -187,22 +184,6 @@ pub(super) fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, Invali
         cost: request.cost,
         dry_run: request.dry_run,
     })
-}
-
-fn show(rule: &Rule) -> proto::Rule {
-    let limit = match rule.grant {
-        Grant::Limited(limit) => Some(limit),
-        Grant::Banned | Grant::Unlimited => None,
-    };
-    proto::Rule {
-        name: rule.name.to_string(),
-        algorithm: algorithm(rule.algorithm).into(),
-        max_requests: int64(units(rule.grant)),
-        window: limit.map(|limit| duration(limit.window())),
-        fail_open: rule.on_store_failure == OnStoreFailure::Allow,
-        burst: limit.map_or(0, |limit| int64(limit.burst())),
-        shadow: rule.mode == Mode::Shadow,
-    }
 }
 
 /// Whole seconds and the rest.

@@ -1,6 +1,6 @@
 //! What a value must look like: exact, with `*` in it, one of several, or just there.
 
-use super::wildcard::Wildcard;
+use super::wildcard::{Wildcard, escaped};
 
 /// What a value must look like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +75,15 @@ impl Text {
             [exact] => Self::Exact(exact.clone()),
             [prefix, end] if end.is_empty() => Self::Prefix(prefix.clone()),
             _ => Self::Wildcard(wildcard),
+        }
+    }
+
+    /// The text that [`Text::new`] reads as this.
+    pub fn to_text(&self) -> String {
+        match self {
+            Self::Exact(exact) => escaped(exact, false),
+            Self::Prefix(prefix) => escaped(prefix, true) + "*",
+            Self::Wildcard(wildcard) => wildcard.to_text(),
         }
     }
 

@@ -38,6 +38,14 @@ impl Wildcard {
         &self.literals
     }
 
+    /// The text that [`Wildcard::new`] reads as this.
+    pub(super) fn to_text(&self) -> String {
+        let last = self.literals.len() - 1;
+        let written =
+            self.literals.iter().enumerate().map(|(index, literal)| escaped(literal, index < last));
+        written.collect::<Vec<_>>().join("*")
+    }
+
     /// Returns `true` if `value` has all literals, in order, and nothing before the first and after
     /// the last.
     pub(super) fn fits(&self, value: &str) -> bool {
@@ -53,9 +61,37 @@ impl Wildcard {
     }
 }
 
+/// The literal as it is written, before a star that stands for any text or at the end.
+pub(super) fn escaped(literal: &str, before_star: bool) -> String {
+    let mut written = String::with_capacity(literal.len());
+    let mut pieces = literal.split('*').peekable();
+    while let Some(piece) = pieces.next() {
+        written.push_str(piece);
+        let is_last = pieces.peek().is_none();
+        if !is_last || before_star {
+            // Before a star a backslash means something.
+            let backslashes = piece.len() - piece.trim_end_matches('\\').len();
+            written.extend(std::iter::repeat_n('\\', backslashes));
+        }
+        if !is_last {
+            written.push_str(r"\*");
+        }
+    }
+    written
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(text in r"[a*\\]{0,12}") {
+            let read = Wildcard::new(&text);
+            prop_assert_eq!(Wildcard::new(&read.to_text()), read);
+        }
+    }
 
     #[test]
     fn each_star_stands_for_any_text() {

@@ -71,7 +71,7 @@ async fn codes(server: &Rlaas, header: String) -> [Code; 4] {
     let check = client.check(request("alice")).await.err();
     let batch = client.check_batch(CheckBatchRequest { requests: vec![request("alice")] }).await;
     let stream = client.check_stream(tokio_stream::once(request("alice"))).await.err();
-    let config = client.get_config(GetConfigRequest {}).await.err();
+    let config = client.get_config(GetConfigRequest::default()).await.err();
     [check, batch.err(), stream, config].map(|refused| refused.map_or(Code::Ok, code))
 }
 
@@ -144,7 +144,7 @@ async fn no_token_and_no_hash_is_shown() {
     for token in [CHECK, ADMIN, "s3cret-that-is-wrong"] {
         codes(&server, bearer(token)).await;
     }
-    let config = client(&server, bearer(ADMIN)).await.get_config(GetConfigRequest {}).await;
+    let config = client(&server, bearer(ADMIN)).await.get_config(GetConfigRequest::default()).await;
     let config = format!("{:?}", config.expect("an answer"));
     let effective = finish(rlaas(&["config", "--config"]).arg(&file).output().expect("a program"));
     assert!(effective.1.contains("sha256: '***'"), "{effective:?}");

@@ -4,6 +4,7 @@
 mod common;
 
 mod auth;
+mod get_config;
 mod hostile;
 mod many;
 mod services;

@@ -69,7 +69,7 @@ async fn cost_zero_and_dry_runs_take_nothing() {
 #[tokio::test]
 async fn sl_15_get_config_tells_the_defaults() {
     let server = Rlaas::start(&[]);
-    let response = server.client().await.get_config(GetConfigRequest {}).await;
+    let response = server.client().await.get_config(GetConfigRequest::default()).await;
     let config = response.expect("an answer").into_inner();
     let rule = config.default_rule.expect("a default rule");
     assert_eq!((rule.algorithm(), rule.max_requests), (Algorithm::SlidingWindowLog, 5));

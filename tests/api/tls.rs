@@ -242,7 +242,7 @@ async fn the_names_of_a_certificate_have_roles() {
         let channel = channel(server.grpc(), &certificates, Some(Certificate::Client)).await;
         let mut client = Client::new(channel.expect("a connection"));
         let check = check(&mut client, "alice").await.err();
-        let config = client.get_config(GetConfigRequest {}).await.err();
+        let config = client.get_config(GetConfigRequest::default()).await.err();
         let codes = [check, config].map(|refused| refused.map_or(Ok, |status| status.code()));
         assert_eq!(codes, expected, "{name} {roles}");
         let key = fs::read_to_string(certificates.key(Certificate::Server)).expect("a key");

@@ -52,7 +52,7 @@ async fn requests_in_flight_finish() {
     }
     // This call comes after them on the same connection: when it is answered, they are in flight.
     tokio::task::yield_now().await;
-    client.clone().get_config(GetConfigRequest {}).await.expect("an answer");
+    client.clone().get_config(GetConfigRequest::default()).await.expect("an answer");
     server.signal("TERM");
     eventually("draining", PATIENCE, async || server.log().contains("draining")).await;
     assert!(!server.has_ended());
@@ -79,7 +79,7 @@ async fn an_idle_stream_ends_and_a_half_closed_one_gets_all_its_answers() {
     let stream = client.check_stream(tokio_stream::iter(asked)).await;
     let mut half_closed = stream.expect("a stream").into_inner();
     // This call comes after them on the same connection.
-    client.get_config(GetConfigRequest {}).await.expect("an answer");
+    client.get_config(GetConfigRequest::default()).await.expect("an answer");
 
     server.signal("TERM");
     let end = idle.next().await.expect("an end that is told").expect_err("no answer");

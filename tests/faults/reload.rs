@@ -27,7 +27,7 @@ fn rules(revision: u64) -> String {
 }
 
 async fn revision(server: &Rlaas) -> u64 {
-    let response = server.client().await.get_config(GetConfigRequest {}).await;
+    let response = server.client().await.get_config(GetConfigRequest::default()).await;
     response.expect("an answer").into_inner().revision
 }
 

@@ -174,7 +174,7 @@ async fn every_call_has_one_span() {
     while let Some(answer) = answers.next().await {
         answer.expect("an answer");
     }
-    client.get_config(GetConfigRequest {}).await.expect("an answer");
+    client.get_config(GetConfigRequest::default()).await.expect("an answer");
     let asked = RateLimitRequest { domain: "s3cret".to_owned(), ..RateLimitRequest::default() };
     EnvoyClient::new(server.channel().await).should_rate_limit(asked).await.expect_err("no more");
     end(server).await;

@@ -90,6 +90,120 @@ func (Algorithm) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_proto_rawDescGZIP(), []int{0}
 }
 
+// Policy of a rule for when the store does not answer.
+type OnStoreFailure int32
+
+const (
+	// Never sent.
+	OnStoreFailure_ON_STORE_FAILURE_UNSPECIFIED OnStoreFailure = 0
+	// The call fails: UNAVAILABLE.
+	OnStoreFailure_ON_STORE_FAILURE_ERROR OnStoreFailure = 1
+	// The request passes: FAIL_OPEN.
+	OnStoreFailure_ON_STORE_FAILURE_ALLOW OnStoreFailure = 2
+	// The request is denied: FAIL_CLOSED.
+	OnStoreFailure_ON_STORE_FAILURE_DENY OnStoreFailure = 3
+	// The instance decides alone, by `local_share_ppm`: LOCAL_FALLBACK.
+	OnStoreFailure_ON_STORE_FAILURE_LOCAL OnStoreFailure = 4
+)
+
+// Enum value maps for OnStoreFailure.
+var (
+	OnStoreFailure_name = map[int32]string{
+		0: "ON_STORE_FAILURE_UNSPECIFIED",
+		1: "ON_STORE_FAILURE_ERROR",
+		2: "ON_STORE_FAILURE_ALLOW",
+		3: "ON_STORE_FAILURE_DENY",
+		4: "ON_STORE_FAILURE_LOCAL",
+	}
+	OnStoreFailure_value = map[string]int32{
+		"ON_STORE_FAILURE_UNSPECIFIED": 0,
+		"ON_STORE_FAILURE_ERROR":       1,
+		"ON_STORE_FAILURE_ALLOW":       2,
+		"ON_STORE_FAILURE_DENY":        3,
+		"ON_STORE_FAILURE_LOCAL":       4,
+	}
+)
+
+func (x OnStoreFailure) Enum() *OnStoreFailure {
+	p := new(OnStoreFailure)
+	*p = x
+	return p
+}
+
+func (x OnStoreFailure) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnStoreFailure) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_proto_enumTypes[1].Descriptor()
+}
+
+func (OnStoreFailure) Type() protoreflect.EnumType {
+	return &file_ratelimit_proto_enumTypes[1]
+}
+
+func (x OnStoreFailure) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnStoreFailure.Descriptor instead.
+func (OnStoreFailure) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{1}
+}
+
+// Mode of a rule.
+type RuleMode int32
+
+const (
+	// Never sent.
+	RuleMode_RULE_MODE_UNSPECIFIED RuleMode = 0
+	// Decided and enforced.
+	RuleMode_RULE_MODE_ENFORCE RuleMode = 1
+	// Decided and counted, never enforced.
+	RuleMode_RULE_MODE_SHADOW RuleMode = 2
+)
+
+// Enum value maps for RuleMode.
+var (
+	RuleMode_name = map[int32]string{
+		0: "RULE_MODE_UNSPECIFIED",
+		1: "RULE_MODE_ENFORCE",
+		2: "RULE_MODE_SHADOW",
+	}
+	RuleMode_value = map[string]int32{
+		"RULE_MODE_UNSPECIFIED": 0,
+		"RULE_MODE_ENFORCE":     1,
+		"RULE_MODE_SHADOW":      2,
+	}
+)
+
+func (x RuleMode) Enum() *RuleMode {
+	p := new(RuleMode)
+	*p = x
+	return p
+}
+
+func (x RuleMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RuleMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_proto_enumTypes[2].Descriptor()
+}
+
+func (RuleMode) Type() protoreflect.EnumType {
+	return &file_ratelimit_proto_enumTypes[2]
+}
+
+func (x RuleMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RuleMode.Descriptor instead.
+func (RuleMode) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{2}
+}
+
 // Where the answer comes from.
 type CheckResponse_Source int32
 
@@ -139,11 +253,11 @@ func (x CheckResponse_Source) String() string {
 }
 
 func (CheckResponse_Source) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_proto_enumTypes[1].Descriptor()
+	return file_ratelimit_proto_enumTypes[3].Descriptor()
 }
 
 func (CheckResponse_Source) Type() protoreflect.EnumType {
-	return &file_ratelimit_proto_enumTypes[1]
+	return &file_ratelimit_proto_enumTypes[3]
 }
 
 func (x CheckResponse_Source) Number() protoreflect.EnumNumber {
@@ -208,11 +322,11 @@ func (x CheckResponse_Reason) String() string {
 }
 
 func (CheckResponse_Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_proto_enumTypes[2].Descriptor()
+	return file_ratelimit_proto_enumTypes[4].Descriptor()
 }
 
 func (CheckResponse_Reason) Type() protoreflect.EnumType {
-	return &file_ratelimit_proto_enumTypes[2]
+	return &file_ratelimit_proto_enumTypes[4]
 }
 
 func (x CheckResponse_Reason) Number() protoreflect.EnumNumber {
@@ -768,8 +882,13 @@ func (x *RuleDecision) GetShadow() bool {
 	return false
 }
 
+// Selects a part of the configuration.
 type GetConfigRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Rules in one response: 0 is all; above 1,000 is 1,000.
+	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// `next_page_token` of the response before.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -804,18 +923,37 @@ func (*GetConfigRequest) Descriptor() ([]byte, []int) {
 	return file_ratelimit_proto_rawDescGZIP(), []int{6}
 }
 
+func (x *GetConfigRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *GetConfigRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// The configuration in force.
 type GetConfigResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Applies where no other rule matches.
+	// Applies where no other rule matches, and beside rules that are in shadow.
 	DefaultRule *Rule `protobuf:"bytes,1,opt,name=default_rule,json=defaultRule,proto3" json:"default_rule,omitempty"`
-	// Every rule in force, the default one included.
+	// Every rule in force, those for Envoy's descriptors included: the default one first, the
+	// others by name.
 	Rules []*Rule `protobuf:"bytes,2,rep,name=rules,proto3" json:"rules,omitempty"`
-	// Grows by one with each configuration that is taken, from 1.
+	// Grows by one with each configuration that this process takes, from 1. Pages may be of
+	// different revisions.
 	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	// "memory" or "redis".
 	Store string `protobuf:"bytes,4,opt,name=store,proto3" json:"store,omitempty"`
 	// Version of the server.
-	Version       string `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
+	Version string `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,6,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -885,21 +1023,50 @@ func (x *GetConfigResponse) GetVersion() string {
 	return ""
 }
 
+func (x *GetConfigResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// A rule as it is in force. A "part" of a request is `user_id`, `resource` or
+// `attributes.NAME`. "ppm" is parts per million: 250,000 is 25 %.
 type Rule struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Algorithm Algorithm              `protobuf:"varint,2,opt,name=algorithm,proto3,enum=ratelimit.v1.Algorithm" json:"algorithm,omitempty"`
-	// Units per window.
-	MaxRequests int64                `protobuf:"varint,3,opt,name=max_requests,json=maxRequests,proto3" json:"max_requests,omitempty"`
-	Window      *durationpb.Duration `protobuf:"bytes,4,opt,name=window,proto3" json:"window,omitempty"`
-	// What happens when the store does not answer: true lets requests pass.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of Envoy's descriptors "DOMAIN.KEY_VALUE.KEY", as in metrics.
+	Name      string    `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Algorithm Algorithm `protobuf:"varint,2,opt,name=algorithm,proto3,enum=ratelimit.v1.Algorithm" json:"algorithm,omitempty"`
+	// Units per window. 0: always denied. The largest number: unlimited.
+	MaxRequests int64 `protobuf:"varint,3,opt,name=max_requests,json=maxRequests,proto3" json:"max_requests,omitempty"`
+	// Unset where the rule has no limit.
+	Window *durationpb.Duration `protobuf:"bytes,4,opt,name=window,proto3" json:"window,omitempty"`
+	// True if `on_store_failure` is ALLOW.
 	FailOpen bool `protobuf:"varint,5,opt,name=fail_open,json=failOpen,proto3" json:"fail_open,omitempty"`
-	// Units at once.
+	// Units at once, for TOKEN_BUCKET, LEAKY_BUCKET and GCRA.
 	Burst int64 `protobuf:"varint,6,opt,name=burst,proto3" json:"burst,omitempty"`
-	// Decided and counted, never enforced.
-	Shadow        bool `protobuf:"varint,7,opt,name=shadow,proto3" json:"shadow,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// True if `mode` is SHADOW.
+	Shadow bool `protobuf:"varint,7,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	// Conditions of the rule: each part at most once, all must match. None: every request
+	// matches.
+	Matchers []*PartMatcher `protobuf:"bytes,8,rep,name=matchers,proto3" json:"matchers,omitempty"`
+	// Parts that name the state.
+	KeyBy []string `protobuf:"bytes,9,rep,name=key_by,json=keyBy,proto3" json:"key_by,omitempty"`
+	// Different grants for some requests. The closest match counts, of equally close ones the
+	// strictest.
+	Overrides []*RuleOverride `protobuf:"bytes,10,rep,name=overrides,proto3" json:"overrides,omitempty"`
+	// Policy for when the store does not answer.
+	OnStoreFailure OnStoreFailure `protobuf:"varint,11,opt,name=on_store_failure,json=onStoreFailure,proto3,enum=ratelimit.v1.OnStoreFailure" json:"on_store_failure,omitempty"`
+	// For LOCAL: the part of the limit that each instance grants, in ppm.
+	LocalSharePpm uint32 `protobuf:"varint,12,opt,name=local_share_ppm,json=localSharePpm,proto3" json:"local_share_ppm,omitempty"`
+	// Requests pass once the store has failed five times in a row.
+	BreakerOpensRule bool     `protobuf:"varint,13,opt,name=breaker_opens_rule,json=breakerOpensRule,proto3" json:"breaker_opens_rule,omitempty"`
+	Mode             RuleMode `protobuf:"varint,14,opt,name=mode,proto3,enum=ratelimit.v1.RuleMode" json:"mode,omitempty"`
+	// Set for Envoy's descriptors, which have no matchers, key_by and overrides.
+	// Not called `descriptor`, a name that generated Java code has for something else.
+	DescriptorRule *DescriptorRule `protobuf:"bytes,25,opt,name=descriptor_rule,json=descriptorRule,proto3" json:"descriptor_rule,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Rule) Reset() {
@@ -981,6 +1148,449 @@ func (x *Rule) GetShadow() bool {
 	return false
 }
 
+func (x *Rule) GetMatchers() []*PartMatcher {
+	if x != nil {
+		return x.Matchers
+	}
+	return nil
+}
+
+func (x *Rule) GetKeyBy() []string {
+	if x != nil {
+		return x.KeyBy
+	}
+	return nil
+}
+
+func (x *Rule) GetOverrides() []*RuleOverride {
+	if x != nil {
+		return x.Overrides
+	}
+	return nil
+}
+
+func (x *Rule) GetOnStoreFailure() OnStoreFailure {
+	if x != nil {
+		return x.OnStoreFailure
+	}
+	return OnStoreFailure_ON_STORE_FAILURE_UNSPECIFIED
+}
+
+func (x *Rule) GetLocalSharePpm() uint32 {
+	if x != nil {
+		return x.LocalSharePpm
+	}
+	return 0
+}
+
+func (x *Rule) GetBreakerOpensRule() bool {
+	if x != nil {
+		return x.BreakerOpensRule
+	}
+	return false
+}
+
+func (x *Rule) GetMode() RuleMode {
+	if x != nil {
+		return x.Mode
+	}
+	return RuleMode_RULE_MODE_UNSPECIFIED
+}
+
+func (x *Rule) GetDescriptorRule() *DescriptorRule {
+	if x != nil {
+		return x.DescriptorRule
+	}
+	return nil
+}
+
+// A condition on one part of a request.
+type PartMatcher struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `user_id`, `resource` or `attributes.NAME`.
+	Part string `protobuf:"bytes,1,opt,name=part,proto3" json:"part,omitempty"`
+	// Texts, one of which must fit. `*` is any text and `\*` a star; a `*` alone fits any value
+	// that is present.
+	AnyOf         []string `protobuf:"bytes,2,rep,name=any_of,json=anyOf,proto3" json:"any_of,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartMatcher) Reset() {
+	*x = PartMatcher{}
+	mi := &file_ratelimit_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartMatcher) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartMatcher) ProtoMessage() {}
+
+func (x *PartMatcher) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartMatcher.ProtoReflect.Descriptor instead.
+func (*PartMatcher) Descriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PartMatcher) GetPart() string {
+	if x != nil {
+		return x.Part
+	}
+	return ""
+}
+
+func (x *PartMatcher) GetAnyOf() []string {
+	if x != nil {
+		return x.AnyOf
+	}
+	return nil
+}
+
+// A different grant for some requests.
+type RuleOverride struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in Rule; at least one.
+	Matchers      []*PartMatcher `protobuf:"bytes,1,rep,name=matchers,proto3" json:"matchers,omitempty"`
+	Grant         *Grant         `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RuleOverride) Reset() {
+	*x = RuleOverride{}
+	mi := &file_ratelimit_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RuleOverride) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RuleOverride) ProtoMessage() {}
+
+func (x *RuleOverride) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RuleOverride.ProtoReflect.Descriptor instead.
+func (*RuleOverride) Descriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RuleOverride) GetMatchers() []*PartMatcher {
+	if x != nil {
+		return x.Matchers
+	}
+	return nil
+}
+
+func (x *RuleOverride) GetGrant() *Grant {
+	if x != nil {
+		return x.Grant
+	}
+	return nil
+}
+
+// A grant in the window and by the algorithm of a rule.
+type Grant struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Always set. A bool is true.
+	//
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*Grant_Limit
+	//	*Grant_Unlimited
+	//	*Grant_Banned
+	Kind isGrant_Kind `protobuf_oneof:"kind"`
+	// Units at once, with `limit`, as in Rule.
+	Burst         int64 `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Grant) Reset() {
+	*x = Grant{}
+	mi := &file_ratelimit_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Grant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Grant) ProtoMessage() {}
+
+func (x *Grant) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Grant.ProtoReflect.Descriptor instead.
+func (*Grant) Descriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Grant) GetKind() isGrant_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *Grant) GetLimit() int64 {
+	if x != nil {
+		if x, ok := x.Kind.(*Grant_Limit); ok {
+			return x.Limit
+		}
+	}
+	return 0
+}
+
+func (x *Grant) GetUnlimited() bool {
+	if x != nil {
+		if x, ok := x.Kind.(*Grant_Unlimited); ok {
+			return x.Unlimited
+		}
+	}
+	return false
+}
+
+func (x *Grant) GetBanned() bool {
+	if x != nil {
+		if x, ok := x.Kind.(*Grant_Banned); ok {
+			return x.Banned
+		}
+	}
+	return false
+}
+
+func (x *Grant) GetBurst() int64 {
+	if x != nil {
+		return x.Burst
+	}
+	return 0
+}
+
+type isGrant_Kind interface {
+	isGrant_Kind()
+}
+
+type Grant_Limit struct {
+	// Units per window.
+	Limit int64 `protobuf:"varint,1,opt,name=limit,proto3,oneof"`
+}
+
+type Grant_Unlimited struct {
+	// Everything is allowed.
+	Unlimited bool `protobuf:"varint,2,opt,name=unlimited,proto3,oneof"`
+}
+
+type Grant_Banned struct {
+	// Everything is denied.
+	Banned bool `protobuf:"varint,3,opt,name=banned,proto3,oneof"`
+}
+
+func (*Grant_Limit) isGrant_Kind() {}
+
+func (*Grant_Unlimited) isGrant_Kind() {}
+
+func (*Grant_Banned) isGrant_Kind() {}
+
+// Place of a rule in Envoy's rate limit files.
+type DescriptorRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Domain of the file.
+	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	// From the top of the tree down.
+	Path []*DescriptorStep `protobuf:"bytes,2,rep,name=path,proto3" json:"path,omitempty"`
+	// `name` of the limit. Empty: none.
+	LimitName string `protobuf:"bytes,3,opt,name=limit_name,json=limitName,proto3" json:"limit_name,omitempty"`
+	// Names of limits that do not apply where this one does.
+	Replaces []string `protobuf:"bytes,4,rep,name=replaces,proto3" json:"replaces,omitempty"`
+	// `quota_mode`: a request is refused only if all its quotas are.
+	Quota bool `protobuf:"varint,5,opt,name=quota,proto3" json:"quota,omitempty"`
+	// `detailed_metric`.
+	DetailedMetric bool `protobuf:"varint,7,opt,name=detailed_metric,json=detailedMetric,proto3" json:"detailed_metric,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *DescriptorRule) Reset() {
+	*x = DescriptorRule{}
+	mi := &file_ratelimit_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescriptorRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescriptorRule) ProtoMessage() {}
+
+func (x *DescriptorRule) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescriptorRule.ProtoReflect.Descriptor instead.
+func (*DescriptorRule) Descriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *DescriptorRule) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *DescriptorRule) GetPath() []*DescriptorStep {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *DescriptorRule) GetLimitName() string {
+	if x != nil {
+		return x.LimitName
+	}
+	return ""
+}
+
+func (x *DescriptorRule) GetReplaces() []string {
+	if x != nil {
+		return x.Replaces
+	}
+	return nil
+}
+
+func (x *DescriptorRule) GetQuota() bool {
+	if x != nil {
+		return x.Quota
+	}
+	return false
+}
+
+func (x *DescriptorRule) GetDetailedMetric() bool {
+	if x != nil {
+		return x.DetailedMetric
+	}
+	return false
+}
+
+// One level of a path of descriptors.
+type DescriptorStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Key of the descriptor.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Value of the descriptor; `*` is any text. Empty: any value.
+	Value string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	// `share_threshold`: all values that fit share one state.
+	Share bool `protobuf:"varint,3,opt,name=share,proto3" json:"share,omitempty"`
+	// `value_to_metric`.
+	ValueToMetric bool `protobuf:"varint,4,opt,name=value_to_metric,json=valueToMetric,proto3" json:"value_to_metric,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescriptorStep) Reset() {
+	*x = DescriptorStep{}
+	mi := &file_ratelimit_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescriptorStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescriptorStep) ProtoMessage() {}
+
+func (x *DescriptorStep) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescriptorStep.ProtoReflect.Descriptor instead.
+func (*DescriptorStep) Descriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DescriptorStep) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *DescriptorStep) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *DescriptorStep) GetShare() bool {
+	if x != nil {
+		return x.Share
+	}
+	return false
+}
+
+func (x *DescriptorStep) GetValueToMetric() bool {
+	if x != nil {
+		return x.ValueToMetric
+	}
+	return false
+}
+
 var File_ratelimit_proto protoreflect.FileDescriptor
 
 const file_ratelimit_proto_rawDesc = "" +
@@ -1057,14 +1667,18 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x05delay\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12:\n" +
 	"\x06reason\x18\v \x01(\x0e2\".ratelimit.v1.CheckResponse.ReasonR\x06reason\x12\x16\n" +
-	"\x06shadow\x18\f \x01(\bR\x06shadow\"\x12\n" +
-	"\x10GetConfigRequest\"\xc0\x01\n" +
+	"\x06shadow\x18\f \x01(\bR\x06shadow\"N\n" +
+	"\x10GetConfigRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"\xe8\x01\n" +
 	"\x11GetConfigResponse\x125\n" +
 	"\fdefault_rule\x18\x01 \x01(\v2\x12.ratelimit.v1.RuleR\vdefaultRule\x12(\n" +
 	"\x05rules\x18\x02 \x03(\v2\x12.ratelimit.v1.RuleR\x05rules\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x14\n" +
 	"\x05store\x18\x04 \x01(\tR\x05store\x12\x18\n" +
-	"\aversion\x18\x05 \x01(\tR\aversion\"\xf2\x01\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\x12&\n" +
+	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\"\x8b\x05\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12!\n" +
@@ -1072,7 +1686,41 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x06window\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x1b\n" +
 	"\tfail_open\x18\x05 \x01(\bR\bfailOpen\x12\x14\n" +
 	"\x05burst\x18\x06 \x01(\x03R\x05burst\x12\x16\n" +
-	"\x06shadow\x18\a \x01(\bR\x06shadow*\x9a\x01\n" +
+	"\x06shadow\x18\a \x01(\bR\x06shadow\x125\n" +
+	"\bmatchers\x18\b \x03(\v2\x19.ratelimit.v1.PartMatcherR\bmatchers\x12\x15\n" +
+	"\x06key_by\x18\t \x03(\tR\x05keyBy\x128\n" +
+	"\toverrides\x18\n" +
+	" \x03(\v2\x1a.ratelimit.v1.RuleOverrideR\toverrides\x12F\n" +
+	"\x10on_store_failure\x18\v \x01(\x0e2\x1c.ratelimit.v1.OnStoreFailureR\x0eonStoreFailure\x12&\n" +
+	"\x0flocal_share_ppm\x18\f \x01(\rR\rlocalSharePpm\x12,\n" +
+	"\x12breaker_opens_rule\x18\r \x01(\bR\x10breakerOpensRule\x12*\n" +
+	"\x04mode\x18\x0e \x01(\x0e2\x16.ratelimit.v1.RuleModeR\x04mode\x12E\n" +
+	"\x0fdescriptor_rule\x18\x19 \x01(\v2\x1c.ratelimit.v1.DescriptorRuleR\x0edescriptorRule\"8\n" +
+	"\vPartMatcher\x12\x12\n" +
+	"\x04part\x18\x01 \x01(\tR\x04part\x12\x15\n" +
+	"\x06any_of\x18\x02 \x03(\tR\x05anyOf\"p\n" +
+	"\fRuleOverride\x125\n" +
+	"\bmatchers\x18\x01 \x03(\v2\x19.ratelimit.v1.PartMatcherR\bmatchers\x12)\n" +
+	"\x05grant\x18\x02 \x01(\v2\x13.ratelimit.v1.GrantR\x05grant\"w\n" +
+	"\x05Grant\x12\x16\n" +
+	"\x05limit\x18\x01 \x01(\x03H\x00R\x05limit\x12\x1e\n" +
+	"\tunlimited\x18\x02 \x01(\bH\x00R\tunlimited\x12\x18\n" +
+	"\x06banned\x18\x03 \x01(\bH\x00R\x06banned\x12\x14\n" +
+	"\x05burst\x18\x04 \x01(\x03R\x05burstB\x06\n" +
+	"\x04kind\"\xd4\x01\n" +
+	"\x0eDescriptorRule\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x120\n" +
+	"\x04path\x18\x02 \x03(\v2\x1c.ratelimit.v1.DescriptorStepR\x04path\x12\x1d\n" +
+	"\n" +
+	"limit_name\x18\x03 \x01(\tR\tlimitName\x12\x1a\n" +
+	"\breplaces\x18\x04 \x03(\tR\breplaces\x12\x14\n" +
+	"\x05quota\x18\x05 \x01(\bR\x05quota\x12'\n" +
+	"\x0fdetailed_metric\x18\a \x01(\bR\x0edetailedMetric\"v\n" +
+	"\x0eDescriptorStep\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\x12\x14\n" +
+	"\x05share\x18\x03 \x01(\bR\x05share\x12&\n" +
+	"\x0fvalue_to_metric\x18\x04 \x01(\bR\rvalueToMetric*\x9a\x01\n" +
 	"\tAlgorithm\x12\x19\n" +
 	"\x15ALGORITHM_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fFIXED_WINDOW\x10\x01\x12\x16\n" +
@@ -1080,7 +1728,17 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x16SLIDING_WINDOW_COUNTER\x10\x03\x12\x10\n" +
 	"\fTOKEN_BUCKET\x10\x04\x12\x10\n" +
 	"\fLEAKY_BUCKET\x10\x05\x12\b\n" +
-	"\x04GCRA\x10\x062\xbd\x02\n" +
+	"\x04GCRA\x10\x06*\xa1\x01\n" +
+	"\x0eOnStoreFailure\x12 \n" +
+	"\x1cON_STORE_FAILURE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16ON_STORE_FAILURE_ERROR\x10\x01\x12\x1a\n" +
+	"\x16ON_STORE_FAILURE_ALLOW\x10\x02\x12\x19\n" +
+	"\x15ON_STORE_FAILURE_DENY\x10\x03\x12\x1a\n" +
+	"\x16ON_STORE_FAILURE_LOCAL\x10\x04*R\n" +
+	"\bRuleMode\x12\x19\n" +
+	"\x15RULE_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11RULE_MODE_ENFORCE\x10\x01\x12\x14\n" +
+	"\x10RULE_MODE_SHADOW\x10\x022\xbd\x02\n" +
 	"\x10RateLimitService\x12@\n" +
 	"\x05Check\x12\x1a.ratelimit.v1.CheckRequest\x1a\x1b.ratelimit.v1.CheckResponse\x12O\n" +
 	"\n" +
@@ -1100,60 +1758,75 @@ func file_ratelimit_proto_rawDescGZIP() []byte {
 	return file_ratelimit_proto_rawDescData
 }
 
-var file_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_ratelimit_proto_goTypes = []any{
 	(Algorithm)(0),              // 0: ratelimit.v1.Algorithm
-	(CheckResponse_Source)(0),   // 1: ratelimit.v1.CheckResponse.Source
-	(CheckResponse_Reason)(0),   // 2: ratelimit.v1.CheckResponse.Reason
-	(*CheckRequest)(nil),        // 3: ratelimit.v1.CheckRequest
-	(*CheckResponse)(nil),       // 4: ratelimit.v1.CheckResponse
-	(*CheckBatchRequest)(nil),   // 5: ratelimit.v1.CheckBatchRequest
-	(*CheckBatchResponse)(nil),  // 6: ratelimit.v1.CheckBatchResponse
-	(*CheckResult)(nil),         // 7: ratelimit.v1.CheckResult
-	(*RuleDecision)(nil),        // 8: ratelimit.v1.RuleDecision
-	(*GetConfigRequest)(nil),    // 9: ratelimit.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),   // 10: ratelimit.v1.GetConfigResponse
-	(*Rule)(nil),                // 11: ratelimit.v1.Rule
-	nil,                         // 12: ratelimit.v1.CheckRequest.AttributesEntry
-	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
-	(*status.Status)(nil),       // 14: google.rpc.Status
+	(OnStoreFailure)(0),         // 1: ratelimit.v1.OnStoreFailure
+	(RuleMode)(0),               // 2: ratelimit.v1.RuleMode
+	(CheckResponse_Source)(0),   // 3: ratelimit.v1.CheckResponse.Source
+	(CheckResponse_Reason)(0),   // 4: ratelimit.v1.CheckResponse.Reason
+	(*CheckRequest)(nil),        // 5: ratelimit.v1.CheckRequest
+	(*CheckResponse)(nil),       // 6: ratelimit.v1.CheckResponse
+	(*CheckBatchRequest)(nil),   // 7: ratelimit.v1.CheckBatchRequest
+	(*CheckBatchResponse)(nil),  // 8: ratelimit.v1.CheckBatchResponse
+	(*CheckResult)(nil),         // 9: ratelimit.v1.CheckResult
+	(*RuleDecision)(nil),        // 10: ratelimit.v1.RuleDecision
+	(*GetConfigRequest)(nil),    // 11: ratelimit.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),   // 12: ratelimit.v1.GetConfigResponse
+	(*Rule)(nil),                // 13: ratelimit.v1.Rule
+	(*PartMatcher)(nil),         // 14: ratelimit.v1.PartMatcher
+	(*RuleOverride)(nil),        // 15: ratelimit.v1.RuleOverride
+	(*Grant)(nil),               // 16: ratelimit.v1.Grant
+	(*DescriptorRule)(nil),      // 17: ratelimit.v1.DescriptorRule
+	(*DescriptorStep)(nil),      // 18: ratelimit.v1.DescriptorStep
+	nil,                         // 19: ratelimit.v1.CheckRequest.AttributesEntry
+	(*durationpb.Duration)(nil), // 20: google.protobuf.Duration
+	(*status.Status)(nil),       // 21: google.rpc.Status
 }
 var file_ratelimit_proto_depIdxs = []int32{
-	12, // 0: ratelimit.v1.CheckRequest.attributes:type_name -> ratelimit.v1.CheckRequest.AttributesEntry
-	13, // 1: ratelimit.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
-	13, // 2: ratelimit.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
+	19, // 0: ratelimit.v1.CheckRequest.attributes:type_name -> ratelimit.v1.CheckRequest.AttributesEntry
+	20, // 1: ratelimit.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
+	20, // 2: ratelimit.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
 	0,  // 3: ratelimit.v1.CheckResponse.algorithm:type_name -> ratelimit.v1.Algorithm
-	1,  // 4: ratelimit.v1.CheckResponse.source:type_name -> ratelimit.v1.CheckResponse.Source
-	13, // 5: ratelimit.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
-	8,  // 6: ratelimit.v1.CheckResponse.decisions:type_name -> ratelimit.v1.RuleDecision
-	2,  // 7: ratelimit.v1.CheckResponse.reason:type_name -> ratelimit.v1.CheckResponse.Reason
-	3,  // 8: ratelimit.v1.CheckBatchRequest.requests:type_name -> ratelimit.v1.CheckRequest
-	7,  // 9: ratelimit.v1.CheckBatchResponse.results:type_name -> ratelimit.v1.CheckResult
-	4,  // 10: ratelimit.v1.CheckResult.response:type_name -> ratelimit.v1.CheckResponse
-	14, // 11: ratelimit.v1.CheckResult.error:type_name -> google.rpc.Status
+	3,  // 4: ratelimit.v1.CheckResponse.source:type_name -> ratelimit.v1.CheckResponse.Source
+	20, // 5: ratelimit.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
+	10, // 6: ratelimit.v1.CheckResponse.decisions:type_name -> ratelimit.v1.RuleDecision
+	4,  // 7: ratelimit.v1.CheckResponse.reason:type_name -> ratelimit.v1.CheckResponse.Reason
+	5,  // 8: ratelimit.v1.CheckBatchRequest.requests:type_name -> ratelimit.v1.CheckRequest
+	9,  // 9: ratelimit.v1.CheckBatchResponse.results:type_name -> ratelimit.v1.CheckResult
+	6,  // 10: ratelimit.v1.CheckResult.response:type_name -> ratelimit.v1.CheckResponse
+	21, // 11: ratelimit.v1.CheckResult.error:type_name -> google.rpc.Status
 	0,  // 12: ratelimit.v1.RuleDecision.algorithm:type_name -> ratelimit.v1.Algorithm
-	13, // 13: ratelimit.v1.RuleDecision.retry_after:type_name -> google.protobuf.Duration
-	13, // 14: ratelimit.v1.RuleDecision.reset_after:type_name -> google.protobuf.Duration
-	13, // 15: ratelimit.v1.RuleDecision.delay:type_name -> google.protobuf.Duration
-	2,  // 16: ratelimit.v1.RuleDecision.reason:type_name -> ratelimit.v1.CheckResponse.Reason
-	11, // 17: ratelimit.v1.GetConfigResponse.default_rule:type_name -> ratelimit.v1.Rule
-	11, // 18: ratelimit.v1.GetConfigResponse.rules:type_name -> ratelimit.v1.Rule
+	20, // 13: ratelimit.v1.RuleDecision.retry_after:type_name -> google.protobuf.Duration
+	20, // 14: ratelimit.v1.RuleDecision.reset_after:type_name -> google.protobuf.Duration
+	20, // 15: ratelimit.v1.RuleDecision.delay:type_name -> google.protobuf.Duration
+	4,  // 16: ratelimit.v1.RuleDecision.reason:type_name -> ratelimit.v1.CheckResponse.Reason
+	13, // 17: ratelimit.v1.GetConfigResponse.default_rule:type_name -> ratelimit.v1.Rule
+	13, // 18: ratelimit.v1.GetConfigResponse.rules:type_name -> ratelimit.v1.Rule
 	0,  // 19: ratelimit.v1.Rule.algorithm:type_name -> ratelimit.v1.Algorithm
-	13, // 20: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
-	3,  // 21: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
-	5,  // 22: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
-	3,  // 23: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
-	9,  // 24: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
-	4,  // 25: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
-	6,  // 26: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
-	7,  // 27: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
-	10, // 28: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
-	25, // [25:29] is the sub-list for method output_type
-	21, // [21:25] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	20, // 20: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
+	14, // 21: ratelimit.v1.Rule.matchers:type_name -> ratelimit.v1.PartMatcher
+	15, // 22: ratelimit.v1.Rule.overrides:type_name -> ratelimit.v1.RuleOverride
+	1,  // 23: ratelimit.v1.Rule.on_store_failure:type_name -> ratelimit.v1.OnStoreFailure
+	2,  // 24: ratelimit.v1.Rule.mode:type_name -> ratelimit.v1.RuleMode
+	17, // 25: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
+	14, // 26: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
+	16, // 27: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
+	18, // 28: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
+	5,  // 29: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
+	7,  // 30: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
+	5,  // 31: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
+	11, // 32: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
+	6,  // 33: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
+	8,  // 34: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
+	9,  // 35: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
+	12, // 36: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
+	33, // [33:37] is the sub-list for method output_type
+	29, // [29:33] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_proto_init() }
@@ -1166,13 +1839,18 @@ func file_ratelimit_proto_init() {
 		(*CheckResult_Response)(nil),
 		(*CheckResult_Error)(nil),
 	}
+	file_ratelimit_proto_msgTypes[11].OneofWrappers = []any{
+		(*Grant_Limit)(nil),
+		(*Grant_Unlimited)(nil),
+		(*Grant_Banned)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_proto_rawDesc), len(file_ratelimit_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   10,
+			NumEnums:      5,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,7 +41,8 @@ type RateLimitServiceClient interface {
 	CheckBatch(ctx context.Context, in *CheckBatchRequest, opts ...grpc.CallOption) (*CheckBatchResponse, error)
 	// Decides each request of a stream; answers in order, one for each.
 	CheckStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CheckRequest, CheckResult], error)
-	// Tells the rules in force, the store and the version. Never a secret.
+	// Returns the rules in force, the store and the version; in pages if asked for. Never a
+	// secret.
 	GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error)
 }
 
@@ -106,7 +107,8 @@ type RateLimitServiceServer interface {
 	CheckBatch(context.Context, *CheckBatchRequest) (*CheckBatchResponse, error)
 	// Decides each request of a stream; answers in order, one for each.
 	CheckStream(grpc.BidiStreamingServer[CheckRequest, CheckResult]) error
-	// Tells the rules in force, the store and the version. Never a secret.
+	// Returns the rules in force, the store and the version; in pages if asked for. Never a
+	// secret.
 	GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error)
 	mustEmbedUnimplementedRateLimitServiceServer()
 }

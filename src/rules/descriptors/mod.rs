@@ -12,7 +12,7 @@ mod tree;
 
 pub use metadata::{Metadata, MetadataValue};
 pub use request::{Asked, DescriptorRequest, Hits, InvalidDescriptor, LimitOverride};
-pub use tree::Descriptor;
+pub use tree::{Descriptor, PlaceStep};
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -70,6 +70,17 @@ pub struct DescriptorRule {
     pub metadata: Option<Arc<Metadata>>,
     /// The file that it stands in, for messages; empty for none.
     pub file: Arc<str>,
+}
+
+/// A rule with its place in a tree.
+#[derive(Clone, Debug)]
+pub struct PlacedRule<'a> {
+    /// Domain of the tree.
+    pub domain: &'a str,
+    /// From the top of the tree down.
+    pub path: Vec<PlaceStep<'a>>,
+    /// The rule that stands there.
+    pub of: &'a DescriptorRule,
 }
 
 /// What a descriptor meets.
@@ -155,6 +166,22 @@ impl Descriptors {
                 visit(&|| label(name, path.iter().copied()), text);
             });
         }
+    }
+
+    /// Returns the rules that stand in trees with their places, by name and place.
+    pub fn placed(&self) -> Vec<PlacedRule<'_>> {
+        let mut placed = Vec::with_capacity(self.in_trees);
+        for (domain, Domain { top, .. }) in &self.domains {
+            top.visit(&mut Vec::new(), &mut |path, position| {
+                let of = &self.entries[position].of;
+                placed.push(PlacedRule { domain, path: path.to_vec(), of });
+            });
+        }
+        placed.sort_by(|one, other| {
+            let by_name = one.of.rule.name.cmp(&other.of.rule.name);
+            by_name.then_with(|| (one.domain, &one.path).cmp(&(other.domain, &other.path)))
+        });
+        placed
     }
 
     /// How many rules there are: those in trees, and one for each domain.

@@ -25,6 +25,19 @@ pub struct Descriptor {
     pub below: Vec<Descriptor>,
 }
 
+/// One level on the way to a rule, as configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PlaceStep<'a> {
+    /// Key of the descriptor.
+    pub key: &'a str,
+    /// Its value, in which each `*` stands for any text; `None` is any value.
+    pub value: Option<&'a str>,
+    /// True if all values that fit a pattern share one state.
+    pub shares: bool,
+    /// True if metrics have the value of a request.
+    pub tells_value: bool,
+}
+
 /// The descriptors that may come next, by their keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Level(HashMap<String, Choices>);
@@ -112,6 +125,26 @@ impl Level {
                     visit(above, &text);
                 }
                 node.below.visit_values(above, visit);
+                above.pop();
+            }
+        }
+    }
+
+    /// Calls `visit` with each node that has a rule, and the steps to it.
+    pub(super) fn visit<'a>(
+        &'a self,
+        above: &mut Vec<PlaceStep<'a>>,
+        visit: &mut impl FnMut(&[PlaceStep<'a>], usize),
+    ) {
+        for (key, choices) in &self.0 {
+            let patterns = choices.patterns.iter().map(|(_, node)| node);
+            for node in choices.exact.values().chain(patterns).chain(choices.alone.as_deref()) {
+                let (shares, tells_value) = (node.shares, node.tells_value);
+                above.push(PlaceStep { key, value: node.value.as_deref(), shares, tells_value });
+                if let Some(rule) = node.rule {
+                    visit(above, rule);
+                }
+                node.below.visit(above, visit);
                 above.pop();
             }
         }

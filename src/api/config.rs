@@ -1,0 +1,208 @@
+//! `GetConfig`: the rules in force as messages, in pages.
+//!
+//! Everything that decides about a request is here; what a rule is called and where it stands in
+//! Envoy's files too.
+
+use thiserror::Error;
+use tonic::Status;
+
+use super::facts::{algorithm, units};
+use super::proto;
+use super::proto::grant::Kind;
+use super::v1::{duration, int64};
+use crate::limiter::Limiter;
+use crate::rules::descriptors::{PlaceStep, PlacedRule};
+use crate::rules::{
+    Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule, RuleSet, Text,
+};
+
+/// Most rules in a page.
+const MAX_PAGE: usize = 1_000;
+
+/// A field of a request that is out of bounds.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub(super) enum InvalidPage {
+    #[error("page_size must be 0, or 1 to {MAX_PAGE}")]
+    Size,
+    #[error("page_token must be next_page_token of the response before")]
+    Token,
+}
+
+impl InvalidPage {
+    /// The field as metrics name it.
+    pub(super) const fn field(self) -> &'static str {
+        match self {
+            Self::Size => "page_size",
+            Self::Token => "page_token",
+        }
+    }
+}
+
+impl From<InvalidPage> for Status {
+    fn from(invalid: InvalidPage) -> Self {
+        Self::invalid_argument(invalid.to_string())
+    }
+}
+
+/// Returns the page that is asked for.
+///
+/// # Errors
+///
+/// [`InvalidPage`] for the first field that is out of bounds.
+pub(super) fn page(
+    limiter: &Limiter,
+    request: &proto::GetConfigRequest,
+) -> Result<proto::GetConfigResponse, InvalidPage> {
+    let size = match usize::try_from(request.page_size).map_err(|_| InvalidPage::Size)? {
+        0 => usize::MAX,
+        size => size.min(MAX_PAGE),
+    };
+    // The token is the position of the first rule of the page.
+    let first: usize = match request.page_token.as_str() {
+        "" => 0,
+        token => token.parse().map_err(|_| InvalidPage::Token)?,
+    };
+    let snapshot = limiter.snapshot();
+    let rules = all(&snapshot.rules);
+    let next = first.saturating_add(size);
+    Ok(proto::GetConfigResponse {
+        default_rule: Some(message(snapshot.rules.default_rule())),
+        next_page_token: if next < rules.len() { next.to_string() } else { String::new() },
+        rules: rules.into_iter().skip(first).take(size).map(AnyRule::message).collect(),
+        revision: snapshot.revision,
+        store: limiter.store().name().to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    })
+}
+
+/// A rule of either kind.
+enum AnyRule<'a> {
+    Flat(&'a Rule),
+    Descriptor(PlacedRule<'a>),
+}
+
+impl AnyRule<'_> {
+    fn name(&self) -> &str {
+        match self {
+            Self::Flat(rule) => &rule.name,
+            Self::Descriptor(placed) => &placed.of.rule.name,
+        }
+    }
+
+    fn message(self) -> proto::Rule {
+        match self {
+            Self::Flat(rule) => message(rule),
+            Self::Descriptor(placed) => descriptor_message(placed),
+        }
+    }
+}
+
+/// Returns the default rule and all others by name.
+fn all(rules: &RuleSet) -> Vec<AnyRule<'_>> {
+    let mut all: Vec<_> = rules.iter().map(AnyRule::Flat).collect();
+    all.extend(rules.descriptors().placed().into_iter().map(AnyRule::Descriptor));
+    all[1..].sort_by(|one, other| one.name().cmp(other.name()));
+    all
+}
+
+fn message(rule: &Rule) -> proto::Rule {
+    let limit = match rule.grant {
+        Grant::Limited(limit) => Some(limit),
+        Grant::Banned | Grant::Unlimited => None,
+    };
+    proto::Rule {
+        name: rule.name.to_string(),
+        algorithm: algorithm(rule.algorithm).into(),
+        max_requests: int64(units(rule.grant)),
+        window: limit.map(|limit| duration(limit.window())),
+        fail_open: rule.on_store_failure == OnStoreFailure::Allow,
+        burst: limit.map_or(0, |limit| int64(limit.burst())),
+        shadow: rule.mode.is_shadow(),
+        matchers: matchers(&rule.matcher),
+        key_by: rule.key_by.iter().map(part).collect(),
+        overrides: rule.overrides.iter().map(override_message).collect(),
+        on_store_failure: on_store_failure(rule.on_store_failure).into(),
+        local_share_ppm: match rule.on_store_failure {
+            OnStoreFailure::Local(share) => share.millionths(),
+            _ => 0,
+        },
+        breaker_opens_rule: rule.breaker_opens,
+        mode: mode(rule.mode).into(),
+        max_debt: limit.and_then(|limit| limit.max_debt()).map(int64),
+        descriptor_rule: None,
+    }
+}
+
+fn descriptor_message(placed: PlacedRule<'_>) -> proto::Rule {
+    let PlacedRule { domain, path, of } = placed;
+    let descriptor_rule = proto::DescriptorRule {
+        domain: domain.to_owned(),
+        path: path.into_iter().map(step).collect(),
+        limit_name: of.name.as_deref().unwrap_or_default().to_owned(),
+        replaces: of.replaces.iter().map(ToString::to_string).collect(),
+        quota: matches!(of.rule.mode, Mode::Quota | Mode::ShadowQuota),
+        post_paid: of.is_post_paid,
+        detailed_metric: of.is_detailed,
+    };
+    proto::Rule {
+        // A limit of 0 has a window too.
+        window: (of.rule.grant != Grant::Unlimited).then(|| duration(of.window)),
+        descriptor_rule: Some(descriptor_rule),
+        ..message(&of.rule)
+    }
+}
+
+fn step(step: PlaceStep<'_>) -> proto::DescriptorStep {
+    proto::DescriptorStep {
+        key: step.key.to_owned(),
+        value: step.value.unwrap_or_default().to_owned(),
+        share: step.shares,
+        value_to_metric: step.tells_value,
+    }
+}
+
+fn override_message(other: &Override) -> proto::RuleOverride {
+    let (kind, burst) = match other.grant {
+        Grant::Limited(limit) => (Kind::Limit(int64(limit.units())), int64(limit.burst())),
+        Grant::Unlimited => (Kind::Unlimited(true), 0),
+        Grant::Banned => (Kind::Banned(true), 0),
+    };
+    let grant = Some(proto::Grant { kind: Some(kind), burst });
+    proto::RuleOverride { matchers: matchers(&other.matcher), grant }
+}
+
+fn matchers(matcher: &Matcher) -> Vec<proto::PartMatcher> {
+    let of_part = |(of, pattern): &(Part, Pattern)| proto::PartMatcher {
+        part: part(of),
+        any_of: match pattern {
+            Pattern::Present => vec!["*".to_owned()],
+            Pattern::OneOf(texts) => texts.iter().map(Text::to_text).collect(),
+        },
+    };
+    matcher.patterns.iter().map(of_part).collect()
+}
+
+fn part(part: &Part) -> String {
+    match part {
+        Part::UserId => "user_id".to_owned(),
+        Part::Resource => "resource".to_owned(),
+        Part::Attribute(name) | Part::AttributeOrUserId(name) => format!("attributes.{name}"),
+    }
+}
+
+const fn on_store_failure(policy: OnStoreFailure) -> proto::OnStoreFailure {
+    match policy {
+        OnStoreFailure::Error => proto::OnStoreFailure::Error,
+        OnStoreFailure::Allow => proto::OnStoreFailure::Allow,
+        OnStoreFailure::Deny => proto::OnStoreFailure::Deny,
+        OnStoreFailure::Local(_) => proto::OnStoreFailure::Local,
+    }
+}
+
+const fn mode(mode: Mode) -> proto::RuleMode {
+    match mode {
+        // A quota is enforced together with the other quotas of a request.
+        Mode::Enforced | Mode::Quota => proto::RuleMode::Enforce,
+        Mode::Shadow | Mode::ShadowQuota => proto::RuleMode::Shadow,
+    }
+}
