@@ -72,6 +72,9 @@ impl Peer {
             if causes.iter().any(|cause| is_timeout(*cause)) {
                 return Failure::TimedOut;
             }
+            if causes.iter().any(|cause| is_closed(*cause)) {
+                return Failure::Closed;
+            }
             let reason = causes.last().map(ToString::to_string).unwrap_or_default();
             Failure::Unreachable(without_number(&reason))
         });
@@ -116,7 +119,10 @@ impl Peer {
                 let timeout = humantime::format_duration(*timeout);
                 format!("no response from {addr} within {timeout} (--timeout)")
             }
-            Failure::Closed => format!("{addr} closed the connection without a response"),
+            Failure::Closed => format!(
+                "{addr} closed the connection without a response: --addr must be an address of \
+                 server.listen"
+            ),
             Failure::NotGrpc => {
                 format!("{addr} does not speak gRPC: --addr must be an address of server.listen")
             }
@@ -190,11 +196,12 @@ impl Peer {
             },
             Err(error) => {
                 let causes = causes(&error);
-                self.by_tls(&causes).unwrap_or(match error.kind() {
-                    io::ErrorKind::ConnectionReset
-                    | io::ErrorKind::BrokenPipe
-                    | io::ErrorKind::UnexpectedEof => Failure::Closed,
-                    _ => Failure::Unreachable(without_number(&error.to_string())),
+                self.by_tls(&causes).unwrap_or_else(|| {
+                    if is_closed(&error) {
+                        Failure::Closed
+                    } else {
+                        Failure::Unreachable(without_number(&error.to_string()))
+                    }
                 })
             }
         }
@@ -225,6 +232,20 @@ async fn greet(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<Ve
     let mut limited = stream.take(FRAME_HEADER as u64);
     limited.read_to_end(&mut answer).await?;
     if answer.is_empty() { sent.map(|()| answer) } else { Ok(answer) }
+}
+
+fn is_closed(cause: &(dyn Error + 'static)) -> bool {
+    let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+    matches!(
+        kind,
+        Some(
+            io::ErrorKind::ConnectionReset
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::NotConnected
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::UnexpectedEof
+        )
+    )
 }
 
 fn is_timeout(cause: &(dyn Error + 'static)) -> bool {

@@ -83,8 +83,12 @@ fn a_server_that_speaks_something_else() {
         );
     }
     let closing = server(drop);
-    explains(&["--addr", &closing], &format!("{closing} closed the connection without a response"));
     let plain = Rlaas::start(&[]);
+    for other in [&*closing, plain.http()] {
+        let without = "closed the connection without a response";
+        let expected = format!("{other} {without}: --addr must be an address of server.listen");
+        explains(&["--addr", other], &expected);
+    }
     explains(
         &["--addr", &format!("https://{}", plain.grpc())],
         &format!("https://{0} does not speak TLS: try http://{0}", plain.grpc()),

@@ -17,6 +17,11 @@ const DECISIONS: [(&str, &str, Option<&str>); 4] = [
 
 /// A server for [`CHECK`], which has the role, and [`ADMIN`], which has another.
 pub(super) fn guarded() -> Rlaas {
+    guarded_with(&[])
+}
+
+/// The same with more settings.
+pub(super) fn guarded_with(settings: &[&str]) -> Rlaas {
     let token = |name: &str, token: &str, role: &str| {
         let bytes = digest(&SHA256, token.as_bytes());
         let hash =
@@ -25,7 +30,7 @@ pub(super) fn guarded() -> Rlaas {
     };
     let tokens = [token("shop", CHECK, "check"), token("ops", ADMIN, "admin")].concat();
     let dir = TempDir::new();
-    Rlaas::start_from(&dir.write("auth.yaml", &format!("auth:\n  tokens:\n{tokens}")), &[])
+    Rlaas::start_from(&dir.write("auth.yaml", &format!("auth:\n  tokens:\n{tokens}")), settings)
 }
 
 /// Asks with a token.

@@ -5,6 +5,7 @@ mod common;
 
 mod check;
 mod client;
+mod early;
 mod envoy;
 mod guard;
 mod headers;

@@ -4,7 +4,8 @@ use std::error::Error;
 use std::iter::successors;
 
 use axum::body::{Body, HttpBody};
-use axum::http::StatusCode;
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
 use futures_util::StreamExt;
 use tonic::{Code, Status};
 
@@ -37,6 +38,23 @@ pub(super) async fn read(body: Body) -> Result<Vec<u8>, Rejection> {
         return Err(Rejection::body(StatusCode::PAYLOAD_TOO_LARGE, problem));
     }
     Ok(bytes)
+}
+
+/// Reads the body of a request that is answered without it, and drops it. HTTP/2 would reset the
+/// stream of an answered request whose body is still on its way, and clients (curl 7.88 among them)
+/// drop the answer then.
+///
+/// A body that is larger than any that is read, or comes only if it is wanted (`Expect`), is left.
+pub(super) async fn discard(request: Request) {
+    let expects = request.headers().contains_key(header::EXPECT);
+    let body = request.into_body();
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    let (mut parts, mut size) = (body.into_data_stream(), 0);
+    while !expects && announced.max(size) <= MOST_BYTES {
+        // At its end and where it is cut off the answer is the same.
+        let Some(Ok(part)) = parts.next().await else { break };
+        size += part.len();
+    }
 }
 
 /// Why there is no more of it.

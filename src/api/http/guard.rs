@@ -7,6 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::body;
 use super::problem::Problem;
 use crate::api::auth::{Auth, Refusal, Role};
 
@@ -19,8 +20,13 @@ pub(super) async fn admit(
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    auth.admit(&request, Role::Check)?;
-    Ok(next.run(request).await)
+    match auth.admit(&request, Role::Check) {
+        Ok(()) => Ok(next.run(request).await),
+        Err(refusal) => {
+            body::discard(request).await;
+            Err(refusal)
+        }
+    }
 }
 
 /// Admits who may see the rules.

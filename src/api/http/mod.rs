@@ -27,6 +27,7 @@ mod traces;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
@@ -133,12 +134,15 @@ impl Checks {
     }
 }
 
-async fn unknown_path() -> Problem {
+async fn unknown_path(request: Request) -> Problem {
+    body::discard(request).await;
     Problem::new(StatusCode::NOT_FOUND, "see /openapi.json for what there is")
 }
 
 /// The header `Allow` is added by the router.
-async fn other_method(method: Method) -> Response {
+async fn other_method(request: Request) -> Response {
+    let method = request.method().clone();
+    body::discard(request).await;
     if method == Method::OPTIONS {
         StatusCode::NO_CONTENT.into_response()
     } else {

@@ -1,0 +1,43 @@
+//! Answers that need no body: over HTTP/2 too the client gets to see them.
+
+use std::process::Command;
+
+use super::common::tls::{Certificate, Certificates};
+use super::guard::{ADMIN, CHECK, guarded_with};
+
+/// Requests of each kind: without the fix one in eight lost its answer.
+const ROUNDS: usize = 30;
+
+#[test]
+fn curl_sees_the_answer_to_a_post_whose_body_is_not_wanted() {
+    let certificates = Certificates::make();
+    let path = |path: std::path::PathBuf| path.display().to_string();
+    let server = guarded_with(&[
+        &format!("server.tls.cert={}", path(certificates.certificate(Certificate::Server))),
+        &format!("server.tls.key={}", path(certificates.key(Certificate::Server))),
+    ]);
+    let ca = path(certificates.authority());
+    let body = format!("{{\"userId\":\"alice\",\"resource\":\"{}\"}}", "x".repeat(100_000));
+    for (method, target, token, status) in [
+        ("POST", "/v1/check", "wrong", "401"),
+        ("POST", "/v1/check", ADMIN, "403"),
+        ("POST", "/nothing", CHECK, "404"),
+        ("PUT", "/v1/check", CHECK, "405"),
+        ("POST", "/metrics", CHECK, "405"),
+        ("POST", "/v1/check", CHECK, "400"),
+    ] {
+        let url = format!("https://{}{target}", server.http());
+        let authorization = format!("Authorization: Bearer {token}");
+        for round in 0..ROUNDS {
+            let output = Command::new("curl")
+                .args(["--silent", "--show-error", "--http2", "--cacert", &ca, "-X", method])
+                .args(["-H", &authorization, "--data-binary", &body, "-o", "/dev/null"])
+                .args(["-w", "%{http_version} %{http_code}", &url])
+                .output()
+                .expect("curl");
+            let error = String::from_utf8_lossy(&output.stderr);
+            let told = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(told, format!("2 {status}"), "{target}, round {round}: {error}");
+        }
+    }
+}
