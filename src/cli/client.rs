@@ -28,17 +28,16 @@ const MAX_TIMEOUT: Duration = Duration::from_hours(1);
 /// Tells the token where nobody else sees it, other than on a command line.
 const TOKEN_VARIABLE: &str = "RLAAS_TOKEN";
 
-const ADDR_HELP: &str = "Where the server answers gRPC: http://host:port, https://host:port or \
-                         unix:/path [default: that of RLAAS_SERVER__LISTEN, else \
-                         http://127.0.0.1:50051]";
+const ADDR_HELP: &str = "Where gRPC is answered: host:port, https://host:port or unix:/path
+[default: that of RLAAS_SERVER__LISTEN, else 127.0.0.1:50051]";
 
 /// Where the server is, and what it wants to see.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ServerArgs {
-    /// Where the server answers gRPC
+    /// Where gRPC is answered
     #[arg(long, value_name = "URL", help = ADDR_HELP)]
     addr: Option<String>,
-    /// Bearer token; better as the environment variable `RLAAS_TOKEN`, which `ps` does not show
+    /// Bearer token; better in the environment as `RLAAS_TOKEN`
     #[arg(long)]
     token: Option<Token>,
     /// Authorities to trust instead of the system's, in PEM
@@ -214,8 +213,12 @@ fn own_address() -> String {
     let listen = std::env::var("RLAAS_SERVER__LISTEN");
     let listen = listen.unwrap_or_else(|_| "127.0.0.1:50051".to_owned());
     // Of several the first.
-    let listen = listen.split([',', ' ']).next().unwrap_or_default();
-    listen.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
+    loopback(listen.split([',', ' ']).next().unwrap_or_default())
+}
+
+/// Returns an address at which this machine reaches a server that listens on `address`.
+pub(super) fn loopback(address: &str) -> String {
+    address.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
 }
 
 pub(super) fn runtime() -> anyhow::Result<Runtime> {

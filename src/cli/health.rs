@@ -11,10 +11,15 @@ use super::client::{ServerArgs, runtime};
 use super::{NO, NO_ANSWER};
 use crate::api::SERVICE;
 
+const SERVICE_HELP: &str =
+    "Name of a service: \"\" (alive), store, or that of the gRPC service (ready)
+[default: ratelimit.v1.RateLimitService]";
+
 #[derive(Args, Debug)]
 pub(super) struct HealthArgs {
-    /// Which service: that of rate limiting (ready), "" (alive) or store
-    #[arg(long, value_name = "NAME", default_value = SERVICE)]
+    /// Name of a service
+    #[arg(long, value_name = "NAME", default_value = SERVICE, help = SERVICE_HELP,
+          hide_default_value = true)]
     service: String,
     #[command(flatten)]
     server: ServerArgs,

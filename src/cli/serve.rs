@@ -1,6 +1,6 @@
 //! `rlaas serve`: configuration → store → server, until a signal.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -11,7 +11,9 @@ use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
 use super::certificates::Certificates;
+use super::client::loopback;
 use super::reload::{Origin, Reload};
+
 use super::signals::Signals;
 use super::{ConfigurationArgs, INTERRUPTED, NO, refuse};
 use crate::api::auth::Auth;
@@ -71,6 +73,7 @@ fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow
         for warning in warnings(&config.rules) {
             warn!(%warning, "configuration");
         }
+        warn_of_open_addresses(&config);
         let metrics = Arc::new(Metrics::new());
         let store = store(&config.store, &metrics)?;
         let in_front_of_redis = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
@@ -79,6 +82,7 @@ fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow
             Some(settings) => limiter.with_deny_cache(DenyCache::new(settings, Clock::default())),
             None => limiter,
         });
+        let has_tokens = !config.auth.tokens.is_empty();
         let auth = config.auth.is_on().then(|| Auth::new(config.auth, Arc::clone(&metrics)));
         let auth = auth.map(Arc::new);
         let tls = config.server.tls.clone();
@@ -92,9 +96,10 @@ fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow
         let reload = Reload::new(origin, config.effective, Arc::clone(&limiter), metrics);
         let reload = reload.with_logs(logs).with_auth(auth);
         announce(&server, &limiter);
-        if config.telemetry.log.format == LogFormat::Text {
+        let is_for_people = config.telemetry.log.format == LogFormat::Text;
+        if is_for_people && io::stdout().is_terminal() {
             let (address, tls) = (&server.grpc_addresses()[0], tls.as_ref());
-            println!("try: rlaas check alice --addr {}", url(address, tls));
+            println!("try: rlaas check alice {}", check_options(address, tls, has_tokens));
         }
         let code = tokio::select! {
             () = reload.follow() => Ok(ExitCode::from(NO)),
@@ -171,11 +176,36 @@ fn listed(addresses: &[ListenAddress]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// As `--addr` takes it.
-fn url(address: &ListenAddress, tls: Option<&Tls>) -> String {
-    match (address, tls) {
-        (ListenAddress::Tcp(address), None) => format!("http://{address}"),
-        (ListenAddress::Tcp(address), Some(_)) => format!("https://{address}"),
-        (ListenAddress::Unix(_), _) => address.to_string(),
+/// The options by which `check` reaches the server. Words in capitals are for the user to replace.
+fn check_options(address: &ListenAddress, tls: Option<&Tls>, has_tokens: bool) -> String {
+    let mut options = match (address, tls) {
+        (ListenAddress::Tcp(address), Some(tls)) => {
+            let address = loopback(address);
+            let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
+            let name = tls.server_name(host).unwrap_or_else(|| host.to_owned());
+            let owed = if tls.wants_certificates() { " --cert FILE --key FILE" } else { "" };
+            format!("--addr https://{name}:{port} --ca FILE{owed}")
+        }
+        (ListenAddress::Tcp(address), None) => format!("--addr http://{}", loopback(address)),
+        (ListenAddress::Unix(_), _) => format!("--addr {address}"),
+    };
+    if has_tokens {
+        options += " --token TOKEN";
+    }
+    options
+}
+
+/// Warns of addresses at which everybody in the network may call everything.
+fn warn_of_open_addresses(config: &Config) {
+    let certified = config.server.tls.as_ref().is_some_and(Tls::wants_certificates);
+    if config.auth.is_on() || certified {
+        return;
+    }
+    for (setting, addresses) in
+        [("server.listen", &config.server.listen), ("server.http", &config.server.http)]
+    {
+        for address in addresses.iter().filter(|address| !address.is_local()) {
+            warn!(key = setting, %address, "reachable beyond this machine, and auth lists nobody");
+        }
     }
 }

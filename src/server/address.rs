@@ -1,6 +1,7 @@
 //! Where clients connect.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -19,6 +20,16 @@ pub enum ListenAddress {
     Tcp(String),
     /// The absolute path of a Unix domain socket.
     Unix(PathBuf),
+}
+
+impl ListenAddress {
+    /// Returns `true` if this machine alone reaches the address.
+    pub fn is_local(&self) -> bool {
+        let Self::Tcp(address) = self else { return true };
+        let host = address.rsplit_once(':').map_or("", |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    }
 }
 
 impl FromStr for ListenAddress {
@@ -75,6 +86,24 @@ mod tests {
         }
         for text in ["", "50051", ":50051", "::1:80", "h:", "h:65536", "h:http"] {
             assert_eq!(text.parse::<ListenAddress>(), Err(AddressError), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_local_if_no_other_machine_reaches_it() {
+        for (text, is_local) in [
+            ("127.0.0.1:1", true),
+            ("127.9.9.9:1", true),
+            ("[::1]:1", true),
+            ("localhost:1", true),
+            ("unix:/run/rlaas.sock", true),
+            ("0.0.0.0:1", false),
+            ("[::]:1", false),
+            ("10.0.0.1:1", false),
+            ("rlaas.example:1", false),
+        ] {
+            let address: ListenAddress = text.parse().expect("an address");
+            assert_eq!(address.is_local(), is_local, "{text}");
         }
     }
 

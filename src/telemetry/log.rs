@@ -4,6 +4,7 @@
 //! can trust it, whatever the bytes that somebody sent.
 
 use std::borrow::Cow;
+use std::env;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::panic;
@@ -17,6 +18,8 @@ use tracing::{error, warn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt as lines, reload};
+
+use super::text_fields::TextFields;
 
 /// What is logged, and how.
 #[derive(Clone, Debug)]
@@ -34,7 +37,7 @@ pub struct LogFilter(String);
 /// How an event is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people, in colours on a terminal.
+    /// For people, in colours on a terminal unless `NO_COLOR` is set.
     Text,
     /// An object for each event: `timestamp`, `level`, `message`, the event's fields, `target`.
     Json,
@@ -63,7 +66,10 @@ pub fn start(settings: &LogSettings) -> Logs {
     let (filter, handle) = reload::Layer::new(settings.filter.compile());
     let layer = lines::layer().with_writer(|| Lines);
     let layer = match settings.format {
-        LogFormat::Text => layer.with_ansi(io::stderr().is_terminal()).with_target(false).boxed(),
+        LogFormat::Text => {
+            let layer = layer.with_ansi(has_colours()).with_target(false);
+            layer.fmt_fields(TextFields).boxed()
+        }
         LogFormat::Json => {
             let json = layer.json().flatten_event(true);
             json.with_current_span(false).with_span_list(false).boxed()
@@ -74,6 +80,14 @@ pub fn start(settings: &LogSettings) -> Logs {
         log_panics();
     }
     Logs(handle)
+}
+
+/// Returns `true` on a terminal, unless `NO_COLOR` is set.
+///
+/// **Source:** <https://no-color.org>.
+fn has_colours() -> bool {
+    let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    io::stderr().is_terminal() && !refused
 }
 
 impl Logs {

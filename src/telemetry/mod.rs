@@ -7,6 +7,7 @@ pub mod metrics;
 mod process;
 mod series;
 pub mod sharded;
+mod text_fields;
 pub mod traces;
 
 use self::log::LogSettings;

@@ -240,6 +240,8 @@ fn bad_options_are_named() {
         ("--seed", "x"),
         ("--hdr", "/nowhere/bench.hgrm"),
         ("--plot", "/nowhere/bench.svg"),
+        ("--plot", "bench.png"),
+        ("--plot", "bench"),
         ("--addr", "not an address"),
     ] {
         let argument = format!("{option}={value}");

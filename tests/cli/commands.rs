@@ -222,6 +222,20 @@ fn help_names_every_command() {
 }
 
 #[test]
+fn help_fits_100_columns() {
+    for command in ["", "serve", "check", "check-config", "config", "health", "bench"] {
+        for help in ["-h", "--help"] {
+            let arguments: Vec<&str> =
+                [command, help].into_iter().filter(|argument| !argument.is_empty()).collect();
+            let (code, out, error) = run(&arguments);
+            assert_eq!(code, 0, "{error}");
+            let wide: Vec<_> = out.lines().filter(|line| line.chars().count() > 100).collect();
+            assert!(wide.is_empty(), "{command}: {wide:#?}");
+        }
+    }
+}
+
+#[test]
 fn redis_url_alone_selects_redis() {
     let output = rlaas(&["config"]).env("REDIS_URL", "redis://:s3cret@h:7").output();
     let (code, out, error) = finish(output.expect("the program"));

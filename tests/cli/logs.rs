@@ -95,6 +95,41 @@ async fn a_reload_changes_the_level_and_names_what_it_can_not() {
     assert!(!log.contains("drained"), "{log}");
 }
 
+#[tokio::test]
+async fn text_quotes_values_with_spaces() {
+    let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
+    let server = Rlaas::start(&["store.backend=redis", &url]);
+    let told = async || server.log().contains("redis does not answer");
+    eventually("an outage is told", PATIENCE, told).await;
+    // Behind the message each word is a field, or within quotes.
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("redis does not answer")).expect("a line");
+    let (_, fields) = line.split_once("redis does not answer ").expect("fields");
+    let mut quoted = false;
+    for word in fields.split(' ') {
+        assert!(quoted || word.contains('='), "{line}");
+        quoted ^= word.matches('"').count() % 2 == 1;
+    }
+    assert!(line.contains('"') && !quoted, "{line}");
+}
+
+#[test]
+fn a_server_that_others_reach_and_nobody_guards_warns() {
+    let open = "reachable beyond this machine, and auth lists nobody";
+    let everywhere = ["server.listen=0.0.0.0:0", "server.http=[::]:0"];
+    let token = format!("{{name: shop, sha256: '{}', roles: [check]}}", "0".repeat(64));
+    let guarded = format!("auth: {{tokens: [{token}]}}");
+    for (settings, auth, warnings) in
+        [(&everywhere[..], "{}", 2), (&[], "{}", 0), (&everywhere[..], guarded.as_str(), 0)]
+    {
+        let dir = TempDir::new();
+        let server = Rlaas::start_from(&dir.write("rlaas.yaml", auth), settings);
+        let log = server.log();
+        assert_eq!(log.matches(open).count(), warnings, "{log}");
+        assert_eq!(log.contains("key=\"server.listen\" address=0.0.0.0:0"), warnings > 0, "{log}");
+    }
+}
+
 #[test]
 fn a_filter_comes_from_file_environment_or_command_line() {
     let effective = |arguments: &[&str], environment: &[(&str, &str)]| {

@@ -8,6 +8,7 @@ mod commands;
 mod configuration;
 mod logs;
 mod secured;
+mod terminal;
 mod transport;
 
 #[path = "../../examples/picture.rs"]

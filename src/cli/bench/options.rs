@@ -30,7 +30,7 @@ pub(in crate::cli) struct BenchArgs {
     /// Threads that share the connections
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=1000))]
     pub(super) threads: u16,
-    /// Calls per second in total, evenly spaced (open loop) [default: as many as possible]
+    /// Calls per second in total, evenly spaced: open loop [default: no pace]
     #[arg(long, value_name = "R", value_parser = rate)]
     pub(super) rate: Option<NonZeroU32>,
     /// How long to measure, such as 500ms, 10s or 5m [default: 10s]
@@ -45,10 +45,10 @@ pub(in crate::cli) struct BenchArgs {
     /// Different user ids
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = value_parser!(u32).range(1..=10_000_000))]
     pub(super) ids: u32,
-    /// How often each id is asked for: uniform, zipf or zipf:EXPONENT (1)
+    /// Distribution of ids: uniform, zipf or zipf:EXPONENT
     #[arg(long, value_name = "NAME", default_value = "uniform")]
     pub(super) distribution: Distribution,
-    /// Makes the sequence of ids: call number n asks for the same id in each run with the same seed
+    /// Seed of the ids, which are the same in each run with it
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
     /// Units that each request takes [default: unset, which is 1]
@@ -63,11 +63,11 @@ pub(in crate::cli) struct BenchArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Write the latencies as a percentile distribution that HdrHistogram's plotter reads
+    /// Write the latencies in the format of HdrHistogram's plotter
     #[arg(long, value_name = "FILE")]
     pub(super) hdr: Option<PathBuf>,
     /// Draw latency by percentile
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = svg)]
     pub(super) plot: Option<PathBuf>,
     /// Show progress even if standard error is no terminal
     #[arg(long)]
@@ -95,6 +95,13 @@ fn rate(text: &str) -> Result<NonZeroU32, &'static str> {
     const MOST: u32 = 10_000_000;
     let rate = text.parse().ok().filter(|rate: &NonZeroU32| rate.get() <= MOST);
     rate.ok_or("valid is a whole number of calls per second from 1 to 10000000")
+}
+
+/// The only format that is written.
+fn svg(text: &str) -> Result<PathBuf, &'static str> {
+    let path = PathBuf::from(text);
+    let is_svg = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
+    is_svg.then_some(path).ok_or("must be the name of a file that ends in .svg")
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {

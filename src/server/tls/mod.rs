@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -45,6 +45,8 @@ struct InForce {
     grpc: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
     validities: Vec<(&'static str, Validity)>,
+    /// Of the server.
+    certificate: CertificateDer<'static>,
 }
 
 /// The version of HTTP that is spoken on a connection.
@@ -104,6 +106,21 @@ impl Tls {
         self.files.client_ca.is_some()
     }
 
+    /// Returns a name by which clients can verify the server's certificate: `host` if it is for that,
+    /// else `localhost`, else its first DNS name that is no pattern.
+    pub fn server_name(&self, host: &str) -> Option<String> {
+        let in_force = self.in_force.load();
+        let certificate = webpki::EndEntityCert::try_from(&in_force.certificate).ok()?;
+        let is_for = |name: &str| {
+            let bare = name.trim_start_matches('[').trim_end_matches(']');
+            let name = ServerName::try_from(bare);
+            name.is_ok_and(|name| certificate.verify_is_valid_for_subject_name(&name).is_ok())
+        };
+        let known = [host, "localhost"].into_iter().find(|name| is_for(name));
+        let first = || certificate.valid_dns_names().find(|name| !name.starts_with('*'));
+        known.or_else(first).map(str::to_owned)
+    }
+
     /// From when until when the certificates in force are valid: `server`, and `client-ca` if
     /// there is one. Of several the time in which all are.
     pub fn validities(&self) -> Vec<(&'static str, Validity)> {
@@ -160,7 +177,9 @@ impl InForce {
             .filter_map(|(of, certificates)| Some((of, validity(certificates)?)))
             .collect();
         let config = |protocol| server_config(files, &contents, protocol).map(Arc::new);
-        Ok(Self { grpc: config(Protocol::Grpc)?, http: config(Protocol::Http)?, validities })
+        let (grpc, http) = (config(Protocol::Grpc)?, config(Protocol::Http)?);
+        let certificate = contents.chain[0].clone();
+        Ok(Self { grpc, http, validities, certificate })
     }
 }
 

@@ -1,0 +1,78 @@
+//! The fields of an event as text: `name=value`, so that programs can read them too.
+//!
+//! A value with spaces or quotes is quoted, so that nobody takes a part of it for another field; and
+//! control characters are written out, those that steer terminals included.
+
+use std::borrow::Cow;
+use std::fmt::{self, Debug};
+
+use tracing::field::{Field, Visit};
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::Writer;
+
+/// Writes the message as it is, then the other fields as `name=value`.
+#[derive(Debug)]
+pub(super) struct TextFields;
+
+impl<'writer> FormatFields<'writer> for TextFields {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
+        let mut visitor = Visitor { writer, is_empty: true, result: Ok(()) };
+        fields.record(&mut visitor);
+        visitor.result
+    }
+}
+
+struct Visitor<'writer> {
+    writer: Writer<'writer>,
+    is_empty: bool,
+    result: fmt::Result,
+}
+
+impl Visitor<'_> {
+    fn push(&mut self, field: &Field, value: &str) -> fmt::Result {
+        if !std::mem::take(&mut self.is_empty) {
+            self.writer.write_char(' ')?;
+        }
+        match field.name() {
+            "message" => self.writer.write_str(&written_out(value)),
+            name if self.writer.has_ansi_escapes() => {
+                write!(self.writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{value}")
+            }
+            name => write!(self.writer, "{name}={value}"),
+        }
+    }
+}
+
+impl Visit for Visitor<'_> {
+    /// Texts are always in quotes.
+    fn record_str(&mut self, field: &Field, value: &str) {
+        let quoted = format!("{value:?}");
+        let value = if field.name() == "message" { value } else { &quoted };
+        self.result = self.result.and_then(|()| self.push(field, value));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let text = format!("{value:?}");
+        let has_quotes = text.is_empty()
+            || text.chars().any(|one| one.is_whitespace() || one.is_control() || one == '"');
+        let value = if has_quotes && field.name() != "message" {
+            Cow::Owned(format!("{text:?}"))
+        } else {
+            Cow::Borrowed(text.as_str())
+        };
+        self.result = self.result.and_then(|()| self.push(field, &value));
+    }
+}
+
+/// A text without control characters.
+fn written_out(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = text.chars().map(|one| match one {
+        one if one.is_control() => one.escape_debug().to_string(),
+        one => one.to_string(),
+    });
+    Cow::Owned(escaped.collect())
+}
