@@ -10,7 +10,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 use crate::limiter::{DescriptorVerdict, RuleDecision, Source, Verdict};
-use crate::telemetry::traces::{CallSpan, Caller, Traces};
+use crate::telemetry::traces::{CallSpan, Caller, HttpRequest, Traces};
 
 /// The span of a call, if there is one. It ends when it is dropped.
 #[derive(Debug)]
@@ -45,8 +45,14 @@ impl Call {
         }))
     }
 
-    /// Begins the span of a request over HTTP for `route`, which is no more than its path.
-    pub(super) fn over_http<B>(traces: &Traces, route: &str, request: &Request<B>) -> Self {
+    /// Begins the span of a request over HTTP. `route` is a path without parameters, so that the path
+    /// of the request is no more.
+    pub(super) fn over_http<B>(
+        traces: &Traces,
+        scheme: &'static str,
+        route: &str,
+        request: &Request<B>,
+    ) -> Self {
         let headers: &HeaderMap = request.headers();
         let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let (parent, state) = (header("traceparent"), header("tracestate"));
@@ -57,7 +63,9 @@ impl Call {
             Method::POST => "POST",
             _ => "_OTHER",
         };
-        Self(Open::sampled(traces.request(method, route, Caller { parent, state })))
+        let path = request.uri().path();
+        let request = HttpRequest { method, scheme, route, path };
+        Self(Open::sampled(traces.request(request, Caller { parent, state })))
     }
 
     /// Notes the status of a response over HTTP, and what was decided if anything was.

@@ -123,7 +123,8 @@ impl Host {
         let _open = Open::count(&self.metrics, self.protocol);
         let (Connection::Tcp(_), Some(tls)) = (&connection, &self.tls) else {
             let version = Version::usual_for(self.protocol);
-            return self.converse(connection, version, None, drain).await;
+            let plain = Self { tls: None, ..self };
+            return plain.converse(connection, version, None, drain).await;
         };
         let shaken = tokio::select! {
             shaken = tls.accept(connection, self.protocol) => shaken,
@@ -150,8 +151,12 @@ impl Host {
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (stage, seen) = watch::channel(Stage::Open);
+        let services = Services::new(self.router.clone(), self.direct.clone(), certificate);
         let way = Arc::new(Way {
-            services: Services::new(self.router.clone(), self.direct.clone(), certificate),
+            services: match (self.protocol, &self.tls) {
+                (Protocol::Http, Some(_)) => services.over_tls(),
+                _ => services,
+            },
             request_time: self.settings.request_time,
             stage: seen,
             metrics: Arc::clone(&self.metrics),

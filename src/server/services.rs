@@ -12,6 +12,7 @@ use tonic::body::Body as AnyBody;
 use tonic::codegen::StdError;
 
 use crate::api::auth::Certificate;
+use crate::api::http::OverTls;
 use crate::api::{Answer, Direct};
 
 /// What answers on a connection.
@@ -21,6 +22,7 @@ pub(super) struct Services {
     /// Asked first.
     direct: Option<Direct>,
     certificate: Option<Certificate>,
+    over_tls: Option<OverTls>,
 }
 
 impl Services {
@@ -29,7 +31,12 @@ impl Services {
         direct: Option<Direct>,
         certificate: Option<Certificate>,
     ) -> Self {
-        Self { router, direct, certificate }
+        Self { router, direct, certificate, over_tls: None }
+    }
+
+    /// The same for HTTP on an encrypted connection.
+    pub(super) fn over_tls(self) -> Self {
+        Self { over_tls: Some(OverTls), ..self }
     }
 
     pub(super) fn answer<B>(&self, mut request: Request<B>) -> Answering
@@ -38,6 +45,9 @@ impl Services {
     {
         if let Some(certificate) = &self.certificate {
             request.extensions_mut().insert(certificate.clone());
+        }
+        if let Some(over_tls) = self.over_tls {
+            request.extensions_mut().insert(over_tls);
         }
         let direct = self.direct.as_ref();
         if let Some(service) = direct.and_then(|direct| direct.find(request.uri().path())) {

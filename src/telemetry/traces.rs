@@ -78,6 +78,19 @@ pub struct Caller<'a> {
     pub state: Option<&'a str>,
 }
 
+/// A request over HTTP, as its span has it.
+#[derive(Clone, Copy, Debug)]
+pub struct HttpRequest<'a> {
+    /// A known method, or `_OTHER`.
+    pub method: &'static str,
+    /// `http` or `https`.
+    pub scheme: &'static str,
+    /// Path of the route.
+    pub route: &'a str,
+    /// Path of the request, without its query.
+    pub path: &'a str,
+}
+
 /// The span of one call; it ends when it is dropped.
 #[derive(Debug)]
 pub struct CallSpan(Span);
@@ -110,11 +123,14 @@ impl Traces {
         self.begin(method.into(), known, caller)
     }
 
-    /// Begins the span of a request over HTTP, by its method and the path of its route.
-    pub fn request(&self, method: &'static str, route: &str, caller: Caller<'_>) -> CallSpan {
+    /// Begins the span of a request over HTTP.
+    pub fn request(&self, request: HttpRequest<'_>, caller: Caller<'_>) -> CallSpan {
+        let HttpRequest { method, scheme, route, path } = request;
         let known = [
             KeyValue::new("http.request.method", method),
             KeyValue::new("http.route", route.to_owned()),
+            KeyValue::new("url.path", path.to_owned()),
+            KeyValue::new("url.scheme", scheme),
         ];
         self.begin(format!("{method} {route}").into(), known, caller)
     }
@@ -128,7 +144,12 @@ impl Traces {
 }
 
 impl Traces {
-    fn begin(&self, name: Cow<'static, str>, known: [KeyValue; 2], caller: Caller<'_>) -> CallSpan {
+    fn begin<const N: usize>(
+        &self,
+        name: Cow<'static, str>,
+        known: [KeyValue; N],
+        caller: Caller<'_>,
+    ) -> CallSpan {
         let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &caller);
         let span = self.tracer.span_builder(name).with_kind(SpanKind::Server);
         CallSpan(self.tracer.build_with_context(span.with_attributes(known), &parent))

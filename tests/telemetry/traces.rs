@@ -1,6 +1,7 @@
 //! Traces, as a collector gets them.
 
 use std::collections::HashMap;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,9 +24,10 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
-use super::common::eventually;
 use super::common::process::{Rlaas, check, request, rlaas, run};
 use super::common::redis::free_port;
+use super::common::tls::{Certificate, Certificates};
+use super::common::{TempDir, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const CHECK: &str = "ratelimit.v1.RateLimitService/Check";
@@ -223,8 +225,39 @@ async fn over_http_a_span_has_the_route_and_no_query() {
         assert_eq!((span.name.as_str(), hex(&span.trace_id).as_str()), ("GET /check", TRACE));
         assert_eq!(attributes(span)["http.request.method"], "GET");
         assert_eq!(attributes(span)["http.route"], "/check");
+        assert_eq!(attributes(span)["url.path"], "/check");
+        assert_eq!(attributes(span)["url.scheme"], "http");
     }
     assert!(!String::from_utf8_lossy(&collector.bytes()).contains("s3cret"));
+}
+
+#[tokio::test]
+async fn over_https_a_span_has_the_scheme_and_a_socket_has_http() {
+    let certificates = Certificates::make();
+    let path = |path: std::path::PathBuf| path.display().to_string();
+    let dir = TempDir::new();
+    let socket = path(dir.path("http.sock"));
+    let collector = Collector::default();
+    let server = Rlaas::start(&[
+        &collector.start().await,
+        &format!("server.tls.cert={}", path(certificates.certificate(Certificate::Server))),
+        &format!("server.tls.key={}", path(certificates.key(Certificate::Server))),
+        &format!("server.http=127.0.0.1:0,unix:{socket}"),
+    ]);
+    let ca = path(certificates.authority());
+    let address = server.http().split(',').next().expect("an address").to_owned();
+    for (options, url) in [
+        (["--cacert", &ca], format!("https://{address}/check?userId=alice")),
+        (["--unix-socket", &socket], "http://localhost/check?userId=alice".to_owned()),
+    ] {
+        let curl = Command::new("curl").args(["--silent", "--fail", &url]).args(options).output();
+        assert_eq!(curl.expect("curl").stdout, b"User is allowed", "{url}");
+    }
+    end(server).await;
+    let spans = collector.spans();
+    let schemes: Vec<String> =
+        spans.iter().map(|span| attributes(span)["url.scheme"].clone()).collect();
+    assert_eq!(schemes, ["https", "http"]);
 }
 
 #[tokio::test]

@@ -73,6 +73,10 @@ pub fn router(checks: Checks, auth: Option<&Arc<Auth>>, ready: watch::Receiver<b
         .method_not_allowed_fallback(other_method)
 }
 
+/// Extension of a request that has come by TLS.
+#[derive(Clone, Copy, Debug)]
+pub struct OverTls;
+
 /// What decides. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct Checks {

@@ -6,6 +6,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use super::OverTls;
 use crate::api::traces::Call;
 use crate::limiter::{RuleDecision, Verdict};
 use crate::telemetry::traces::Traces;
@@ -30,7 +31,8 @@ pub(super) async fn tell(
     request: Request,
     next: Next,
 ) -> Response {
-    let mut call = Call::over_http(&traces, route.as_str(), &request);
+    let scheme = request.extensions().get::<OverTls>().map_or("http", |_| "https");
+    let mut call = Call::over_http(&traces, scheme, route.as_str(), &request);
     let mut response = next.run(request).await;
     let told = response.extensions_mut().remove::<Told>();
     let told = told.as_ref().map(|Told { is_allowed, decided }| (*is_allowed, decided));
