@@ -69,6 +69,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
             "thiserror",
             "serde",
             "serde_json",
+            "tracing",
         ],
     ),
     (

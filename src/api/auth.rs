@@ -16,6 +16,7 @@ use axum::http::{Request, header};
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use subtle::ConstantTimeEq;
 use thiserror::Error;
+use tracing::debug;
 
 use crate::telemetry::metrics::{Metrics, ReasonLabels};
 
@@ -173,6 +174,7 @@ impl Auth {
             None => Refusal::Unauthenticated,
         };
         let reason = refusal.reason();
+        debug!(reason, "request refused");
         self.metrics.refused.get_or_create(&ReasonLabels { reason }).inc();
         Err(refusal)
     }

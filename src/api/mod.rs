@@ -13,6 +13,7 @@ mod headers;
 pub mod http;
 #[cfg(test)]
 mod message;
+mod request_log;
 mod status;
 mod traces;
 mod v1;

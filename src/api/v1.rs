@@ -1,5 +1,6 @@
 //! `ratelimit.v1`: the service's own protocol.
 
+use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -12,6 +13,7 @@ use super::auth::Role;
 use super::config;
 use super::deadline::deadline;
 use super::proto::{CheckBatchRequest, CheckRequest, GetConfigRequest, GetConfigResponse};
+use super::request_log;
 use super::traces::Call;
 use super::wire::Written;
 use super::wire::service::RateLimitService;
@@ -22,6 +24,8 @@ use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::{Timer, Timing};
 use crate::telemetry::traces::Traces;
 
+/// This protocol in metrics and logs.
+const API: &str = "grpc";
 /// Most requests in a batch.
 const MAX_BATCH: usize = 1_000;
 /// Decisions of one batch or stream that are under way at once.
@@ -43,7 +47,7 @@ impl Service {
         metrics: Arc<Metrics>,
         traces: Option<Traces>,
     ) -> Self {
-        let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: "grpc" });
+        let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
         Self { limiter, metrics, timing, traces }
     }
 
@@ -53,9 +57,15 @@ impl Service {
         deadline: Deadline,
         timer: &mut Timer<'_>,
     ) -> Result<Verdict, Status> {
-        let request = parse(request).inspect_err(|error| self.count_rejected(error.field()))?;
+        let request = parse(request).inspect_err(|error| {
+            self.count_rejected(error.field(), error);
+        })?;
         let verdict = self.limiter.check(&request, deadline).await;
         timer.lap();
+        match &verdict {
+            Ok(verdict) => request_log::decided(API, verdict.is_allowed(), &verdict.decisions),
+            Err(error) => request_log::undecided(API, error),
+        }
         Ok(verdict?)
     }
 
@@ -64,7 +74,9 @@ impl Service {
         Call::begin(self.traces.as_ref(), method, metadata)
     }
 
-    fn count_rejected(&self, reason: &'static str) {
+    /// Counts and logs a request that is not valid.
+    fn count_rejected(&self, reason: &'static str, problem: impl Display) {
+        request_log::rejected(API, reason, problem);
         self.metrics.rejected.get_or_create(&ReasonLabels { reason }).inc();
     }
 }
@@ -90,8 +102,8 @@ impl RateLimitService for Service {
         let requests = request.into_inner().requests;
         if requests.len() > MAX_BATCH {
             call.answered(Code::InvalidArgument);
-            self.count_rejected("requests");
             let valid = format!("requests: valid is up to {MAX_BATCH} of them");
+            self.count_rejected("requests", &valid);
             return Err(Status::invalid_argument(valid));
         }
         let mut batch = Written::batch(requests.len());
@@ -99,6 +111,7 @@ impl RateLimitService for Service {
             let mut timer = self.timing.start();
             for request in &requests {
                 let tell = |verdict: &Verdict| {
+                    request_log::decided(API, verdict.is_allowed(), &verdict.decisions);
                     call.count(Ok(verdict));
                     batch.add(Ok(verdict));
                 };
@@ -160,7 +173,7 @@ impl RateLimitService for Service {
     ) -> Result<Response<GetConfigResponse>, Status> {
         let mut call = self.begin("ratelimit.v1.RateLimitService/GetConfig", request.metadata());
         let config = config::page(&self.limiter, request.get_ref()).inspect_err(|error| {
-            self.count_rejected(error.field());
+            self.count_rejected(error.field(), error);
             call.answered(Code::InvalidArgument);
         })?;
         call.answered(Code::Ok);

@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use rlaas::api::envoy::proto::service::ratelimit::v3::RateLimitRequest;
+use rlaas::api::envoy::proto::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use rlaas::api::proto::{CheckBatchRequest, CheckRequest};
 use serde_json::Value;
 
-use super::common::process::{Rlaas, check, finish, rlaas, run};
+use super::common::process::{self, Rlaas, check, finish, rlaas, run};
 use super::common::redis::free_port;
 use super::common::{TempDir, eventually};
 
@@ -93,6 +98,86 @@ async fn a_reload_changes_the_level_and_names_what_it_can_not() {
     let log = server.log();
     assert_eq!(log.matches("configuration reloaded").count(), 1, "warn is silent: {log}");
     assert!(!log.contains("drained"), "{log}");
+}
+
+#[tokio::test]
+async fn debug_tells_each_decision_and_why_there_is_none() {
+    let dir = TempDir::new();
+    let rules = "
+rules:
+  - {name: pay, match: {resource: /s3cret}, limit: 1, window: 1m}
+  - {name: trial, match: {resource: /s3cret}, limit: 1, window: 1m, shadow: true}
+envoy: {files: [FILE]}
+";
+    let envoy = "domain: shop
+descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 3}}]
+";
+    let envoy = dir.write("shop.yaml", envoy).display().to_string();
+    let file = dir.write("rlaas.yaml", &rules.replace("FILE", &envoy));
+    let settings = ["telemetry.log=rlaas=debug", "telemetry.format=json"];
+    let server = Rlaas::start_from(&file, &settings);
+    let silent = Rlaas::start_from(&file, &["telemetry.log=rlaas=info"]);
+    for server in [&server, &silent] {
+        let mut client = server.client().await;
+        let asked =
+            CheckRequest { resource: "/s3cret".to_owned(), ..process::request("s3cret-id") };
+        for _ in 0..2 {
+            client.check(asked.clone()).await.expect("a response");
+        }
+        let batch = CheckBatchRequest { requests: vec![process::request("s3cret-id")] };
+        client.check_batch(batch).await.expect("a response");
+        check(&mut client, "").await.expect_err("an id of no bytes");
+        assert_eq!(server.post("/v1/check", r#"{"userId":"s3cret-id"}"#).await.0, 200);
+        assert_eq!(server.post("/v1/check", r#"{"s3cret":1}"#).await.0, 400);
+        let mut envoy = RateLimitServiceClient::new(server.channel().await);
+        let entry = Entry { key: "k".to_owned(), value: "s3cret-id".to_owned() };
+        let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
+        let descriptors = vec![descriptor];
+        let domain = "shop".to_owned();
+        let asked = RateLimitRequest { domain, descriptors, ..Default::default() };
+        envoy.should_rate_limit(asked).await.expect("a response");
+        envoy.should_rate_limit(RateLimitRequest::default()).await.expect_err("no domain");
+    }
+    let told = |message: &str| {
+        let all = objects(&server.log());
+        all.into_iter().filter(|object| object["message"] == message).collect::<Vec<_>>()
+    };
+    let all_told = async || told("decision").len() >= 7 && told("request rejected").len() >= 3;
+    eventually("everything is told", PATIENCE, all_told).await;
+    let decisions: Vec<String> = told("decision")
+        .iter()
+        .map(|one| {
+            let of = |name: &str| one[name].as_str().expect(name).to_owned();
+            let shadow = if one["shadow"] == true { " shadow" } else { "" };
+            [of("api"), of("request"), of("rule") + shadow, of("reason")].join(" ")
+        })
+        .collect();
+    assert_eq!(
+        decisions,
+        [
+            "grpc allowed pay WITHIN_LIMIT",
+            "grpc allowed trial shadow WITHIN_LIMIT",
+            "grpc denied pay OVER_LIMIT",
+            "grpc denied trial shadow OVER_LIMIT",
+            "grpc allowed default WITHIN_LIMIT",
+            "http allowed default WITHIN_LIMIT",
+            "envoy allowed shop.k WITHIN_LIMIT",
+        ]
+    );
+    assert_eq!(told("decision")[2]["retry_after_seconds"], 60);
+    assert_eq!(told("decision")[0]["remaining"], 0);
+    let rejected: Vec<_> = told("request rejected")
+        .iter()
+        .map(|one| {
+            ["api", "field", "problem"].map(|name| one[name].as_str().expect(name).to_owned())
+        })
+        .collect();
+    assert_eq!(rejected[0][..2], ["grpc", "user_id"]);
+    assert!(rejected[0][2].contains("1 to 1024 bytes"), "{rejected:?}");
+    assert_eq!(rejected[1], ["http", "body", "unknown field"]);
+    assert_eq!(rejected[2][..2], ["envoy", "domain"]);
+    assert!(!server.log().contains("s3cret"), "{}", server.log());
+    assert!(!silent.log().contains("decision"), "{}", silent.log());
 }
 
 #[tokio::test]

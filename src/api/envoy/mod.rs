@@ -25,6 +25,7 @@ use self::proto::r#type::v3::RateLimitUnit;
 use super::auth::Role;
 use super::deadline::deadline;
 use super::headers::{LimitHeaders, retry_after};
+use super::request_log;
 use super::traces::Call;
 use crate::algorithm::{Cost, Limit, Outcome};
 use crate::clock::{Deadline, Span};
@@ -68,6 +69,9 @@ impl Default for EnvoySettings {
     }
 }
 
+/// This protocol in metrics and logs.
+const API: &str = "envoy";
+
 /// `envoy.service.ratelimit.v3.RateLimitService`. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct Service {
@@ -81,7 +85,7 @@ pub struct Service {
 impl Service {
     /// Answers by what `limiter` decides.
     pub fn new(limiter: Arc<Limiter>, metrics: Arc<Metrics>, settings: EnvoySettings) -> Self {
-        let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: "envoy" });
+        let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
         Self { limiter, metrics, timing, settings, traces: None }
     }
 
@@ -111,9 +115,16 @@ impl Service {
         let asked = parse(request).map_err(|error| self.count_rejected(error))?;
         let verdict = self.limiter.check_descriptors(&asked, deadline).await;
         timer.stop();
+        if let Ok(verdict) = &verdict {
+            let decisions = verdict.answers.iter().flatten().map(|answer| &answer.decided);
+            request_log::decided(API, verdict.is_allowed(), decisions);
+        }
         verdict.map_err(|error| match error {
             CheckError::Descriptor(error) => self.count_rejected(error),
-            error => error.into(),
+            error => {
+                request_log::undecided(API, &error);
+                error.into()
+            }
         })
     }
 
@@ -131,6 +142,7 @@ impl Service {
     }
 
     fn count_rejected(&self, error: InvalidDescriptor) -> Status {
+        request_log::rejected(API, error.field(), error);
         self.metrics.rejected.get_or_create(&ReasonLabels { reason: error.field() }).inc();
         error.into()
     }

@@ -189,9 +189,8 @@ fn objects<T>(
     }
     let read = |(index, item): (usize, &&RawValue)| {
         let place = format!("{}[{index}]", field.names[0]);
-        let members = Members::of_value(item, field).map_err(|rejection| Rejection {
-            detail: format!("{place}: must be an object, each member once"),
-            ..rejection
+        let members = Members::of_value(item, field).map_err(|rejection| {
+            rejection.with_detail(format!("{place}: must be an object, each member once"))
         })?;
         read(members).map_err(|rejection| rejection.below(&place))
     };

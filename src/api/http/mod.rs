@@ -40,6 +40,7 @@ use self::traces::Told;
 use super::auth::Auth;
 use super::envoy::EnvoySettings;
 use super::headers::{LimitHeaders, retry_after};
+use super::request_log;
 use crate::api;
 use crate::clock::Deadline;
 use crate::limiter::{CheckError, Limiter, Verdict};
@@ -47,6 +48,9 @@ use crate::rules;
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::Timing;
 use crate::telemetry::traces::Traces;
+
+/// This protocol in metrics and logs.
+const API: &str = "http";
 
 /// Everything that is answered; with `auth` decisions are for whom it admits.
 pub fn router(checks: Checks, auth: Option<&Arc<Auth>>, ready: watch::Receiver<bool>) -> Router {
@@ -91,7 +95,7 @@ pub struct Checks {
 impl Checks {
     /// Answers by what `limiter` decides, and tells of the limits by `headers`.
     pub fn new(limiter: Arc<Limiter>, metrics: Arc<Metrics>, headers: LimitHeaders) -> Self {
-        let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: "http" });
+        let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
         let (of_limiter, of_metrics) = (Arc::clone(&limiter), Arc::clone(&metrics));
         let envoy = api::envoy::Service::new(of_limiter, of_metrics, EnvoySettings::default());
         Self { limiter, metrics, timing, headers, envoy, traces: None }
@@ -113,11 +117,16 @@ impl Checks {
         let timer = self.timing.start();
         let verdict = self.limiter.check(request, Deadline::NEVER).await;
         timer.stop();
+        match &verdict {
+            Ok(verdict) => request_log::decided(API, verdict.is_allowed(), &verdict.decisions),
+            Err(error) => request_log::undecided(API, error),
+        }
         verdict
     }
 
-    /// Counts a request that is not valid.
+    /// Counts and logs a request that is not valid.
     fn count(&self, rejection: Rejection) -> Rejection {
+        request_log::rejected(API, rejection.reason, rejection.without_name());
         let labels = ReasonLabels { reason: rejection.reason };
         self.metrics.rejected.get_or_create(&labels).inc();
         rejection

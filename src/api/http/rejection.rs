@@ -16,6 +16,8 @@ pub(super) struct Rejection {
     pub(super) reason: &'static str,
     /// Names the field and what is valid.
     pub(super) detail: String,
+    /// What is wrong with a name that the client has made up.
+    of_name: Option<&'static str>,
 }
 
 /// A field of a request.
@@ -32,22 +34,34 @@ pub(super) struct Field {
 impl Rejection {
     /// The body as a whole.
     pub(super) fn body(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, reason: "body", detail: format!("body: {}", detail.into()) }
+        let detail = format!("body: {}", detail.into());
+        Self { status, reason: "body", detail, of_name: None }
     }
 
     /// A name that a client has made up, or written twice.
-    pub(super) fn name(name: &str, problem: &str) -> Self {
+    pub(super) fn name(name: &str, problem: &'static str) -> Self {
         let shown: String = name.escape_debug().take(SHOWN).collect();
         Self {
             status: StatusCode::BAD_REQUEST,
             reason: "body",
             detail: format!("{shown}: {problem}"),
+            of_name: Some(problem),
         }
     }
 
     /// The same of a field of what stands at `path`.
     pub(super) fn below(self, path: &str) -> Self {
         Self { detail: format!("{path}.{}", self.detail), ..self }
+    }
+
+    /// The same with another detail, which has no name that a client has made up.
+    pub(super) fn with_detail(self, detail: String) -> Self {
+        Self { detail, of_name: None, ..self }
+    }
+
+    /// Returns the detail without a name that the client has made up.
+    pub(super) fn without_name(&self) -> &str {
+        self.of_name.unwrap_or(&self.detail)
     }
 
     /// What is out of bounds, under the name that this API has for the field.
@@ -57,7 +71,7 @@ impl Rejection {
         let name = called.map_or(reason, |field| field.names[0]);
         // What is invalid begins with its name.
         let detail = invalid.to_string().replacen(reason, name, 1);
-        Self { status: StatusCode::BAD_REQUEST, reason, detail }
+        Self { status: StatusCode::BAD_REQUEST, reason, detail, of_name: None }
     }
 }
 
@@ -82,6 +96,7 @@ impl Field {
             status: StatusCode::BAD_REQUEST,
             reason: self.reason,
             detail: format!("{}: {problem}", self.names[0]),
+            of_name: None,
         }
     }
 }

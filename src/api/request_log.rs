@@ -1,0 +1,57 @@
+//! Requests in the log at `debug`: each decision, and why a request got none.
+//!
+//! Rules and fields are named; an id, a key or a value of a request never is. While the level is
+//! off a request costs one comparison.
+
+use std::error::Error;
+use std::fmt::Display;
+
+use tracing::{Level, debug, enabled};
+
+use super::facts::Facts;
+use crate::clock::Span;
+use crate::limiter::{CheckError, RuleDecision};
+
+/// Logs the decisions of all rules on one request.
+#[inline]
+pub(super) fn decided<'a>(
+    api: &'static str,
+    is_allowed: bool,
+    decisions: impl IntoIterator<Item = &'a RuleDecision>,
+) {
+    if enabled!(Level::DEBUG) {
+        decisions.into_iter().for_each(|decided| log_decision(api, is_allowed, decided));
+    }
+}
+
+/// Logs a request that is not valid.
+pub(super) fn rejected(api: &'static str, field: &'static str, problem: impl Display) {
+    debug!(api, field, %problem, "request rejected");
+}
+
+/// Logs a request that got no decision.
+pub(super) fn undecided(api: &'static str, error: &CheckError) {
+    if enabled!(Level::DEBUG) {
+        let cause = error.source().map(ToString::to_string);
+        debug!(api, %error, cause, "no decision");
+    }
+}
+
+#[cold]
+fn log_decision(api: &'static str, is_allowed: bool, decided: &RuleDecision) {
+    let facts = Facts::of(decided);
+    debug!(
+        api,
+        request = if is_allowed { "allowed" } else { "denied" },
+        rule = facts.rule,
+        algorithm = decided.algorithm.name(),
+        allowed = facts.allowed,
+        shadow = facts.shadow,
+        reason = facts.reason.as_str_name(),
+        source = decided.source.name(),
+        limit = facts.limit,
+        remaining = facts.remaining,
+        retry_after_seconds = facts.retry_after.map(Span::as_secs_ceil),
+        "decision"
+    );
+}
