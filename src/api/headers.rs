@@ -1,7 +1,7 @@
 //! What response headers tell of a verdict: the limits, and when to try again.
 //!
-//! Names and values alone. HTTP sends them itself, Envoy adds them to the responses of others; this
-//! file knows neither.
+//! Names and values alone. HTTP sends them itself, gRPC has them as metadata, Envoy adds them to the
+//! responses of others; this file knows none of the three.
 //!
 //! | header | says |
 //! | --- | --- |
@@ -23,9 +23,10 @@ use crate::limiter::{RuleDecision, Source, Verdict};
 use crate::rules::Grant;
 
 /// Which headers tell of the limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LimitHeaders {
     /// None.
+    #[default]
     None,
     /// `RateLimit-Policy` and `RateLimit`, of the IETF's draft.
     Draft,

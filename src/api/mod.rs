@@ -62,6 +62,8 @@ pub struct Answering {
     pub envoy: EnvoySettings,
     /// What tells of each call.
     pub traces: Option<Traces>,
+    /// Which headers are metadata of the responses of `Check`.
+    pub headers: LimitHeaders,
 }
 
 /// The gRPC services: rate limiting, that of Envoy, and reflection v1 and v1alpha.
@@ -84,9 +86,10 @@ pub struct Services {
 pub fn services(
     limiter: &Arc<Limiter>,
     metrics: &Arc<Metrics>,
-    Answering { auth, envoy, traces }: &Answering,
+    Answering { auth, envoy, traces, headers }: &Answering,
 ) -> Services {
     let service = v1::Service::new(Arc::clone(limiter), Arc::clone(metrics), traces.clone());
+    let service = service.with_headers(*headers);
     let service = RateLimitServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE);
     let rate_limiting = Guarded::new(service, auth.clone(), v1::role_of);
     let envoy = envoy::Service::new(Arc::clone(limiter), Arc::clone(metrics), *envoy);

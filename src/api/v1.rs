@@ -12,6 +12,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use super::auth::Role;
 use super::config;
 use super::deadline::deadline;
+use super::headers::{LimitHeaders, retry_after};
 use super::proto::{CheckBatchRequest, CheckRequest, GetConfigRequest, GetConfigResponse};
 use super::request_log;
 use super::traces::Call;
@@ -38,6 +39,7 @@ pub(super) struct Service {
     metrics: Arc<Metrics>,
     timing: Timing,
     traces: Option<Traces>,
+    headers: LimitHeaders,
 }
 
 impl Service {
@@ -48,7 +50,12 @@ impl Service {
         traces: Option<Traces>,
     ) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
-        Self { limiter, metrics, timing, traces }
+        Self { limiter, metrics, timing, traces, headers: LimitHeaders::None }
+    }
+
+    /// The same, with these headers as metadata of the responses of `Check`.
+    pub(super) fn with_headers(self, headers: LimitHeaders) -> Self {
+        Self { headers, ..self }
     }
 
     async fn decide(
@@ -90,7 +97,12 @@ impl RateLimitService for Service {
         let deadline = deadline(request.metadata());
         let verdict = self.decide(request.get_ref(), deadline, &mut self.timing.start()).await;
         call.decided(verdict.as_ref());
-        Ok(Response::new(Written::response(&verdict?)))
+        let verdict = verdict?;
+        let mut response = Response::new(Written::response(&verdict));
+        if self.headers != LimitHeaders::None {
+            add_headers(response.metadata_mut(), self.headers, &verdict);
+        }
+        Ok(response)
     }
 
     async fn check_batch(
@@ -197,6 +209,14 @@ pub(super) fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, Invali
         cost: request.cost,
         dry_run: request.dry_run,
     })
+}
+
+/// Adds the headers, and `retry-after` where waiting helps.
+fn add_headers(metadata: &mut MetadataMap, headers: LimitHeaders, verdict: &Verdict) {
+    for (name, value) in headers.of(verdict).into_iter().chain(retry_after(verdict)) {
+        let value = value.parse().expect("names are encoded, numbers are ASCII");
+        metadata.insert(name, value);
+    }
 }
 
 /// Whole seconds and the rest.

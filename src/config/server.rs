@@ -22,7 +22,8 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     let drain_timeout = drain.read("timeout", "30s", values::pause);
     drain.close();
     section.close();
-    let limit_headers = limit_headers(root);
+    let http_headers = limit_headers(root, "http", "draft");
+    let grpc_headers = limit_headers(root, "grpc", "none");
     let store_health = store_health(root);
     ServerSettings {
         listen,
@@ -33,13 +34,18 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
         drain_delay,
         drain_timeout,
         store_health,
-        limit_headers,
+        http_headers,
+        grpc_headers,
     }
 }
 
-fn limit_headers(root: &mut Section<'_>) -> LimitHeaders {
-    let mut section = root.section("http");
-    let headers = section.read("headers", "draft", values::limit_headers);
+fn limit_headers(
+    root: &mut Section<'_>,
+    section: &'static str,
+    default: &'static str,
+) -> LimitHeaders {
+    let mut section = root.section(section);
+    let headers = section.read("headers", default, values::limit_headers);
     section.close();
     headers
 }

@@ -86,7 +86,7 @@ impl Server {
         let mut settings = settings;
         let grpc = listen("server.listen", &mut settings.listen).await?;
         let http = listen("server.http", &mut settings.http).await?;
-        let answering = Answering::default();
+        let answering = Answering { headers: settings.grpc_headers, ..Answering::default() };
         Ok(Self { settings, limiter, metrics, answering, grpc, http })
     }
 
@@ -130,7 +130,7 @@ impl Server {
         let services = api::services(&self.limiter, &self.metrics, &self.answering);
         let routes = services.routes.add_service(health_service);
         let (limiter, metrics) = (Arc::clone(&self.limiter), Arc::clone(&self.metrics));
-        let checks = Checks::new(limiter, metrics, self.settings.limit_headers);
+        let checks = Checks::new(limiter, metrics, self.settings.http_headers);
         let checks = checks.with_envoy(self.answering.envoy);
         let checks = checks.with_traces(self.answering.traces.clone());
         let auth = self.auth_over_http();

@@ -28,7 +28,9 @@ pub struct ServerSettings {
     /// What an outage of the store means for readiness.
     pub store_health: StoreHealth,
     /// Which headers tell of the limits over HTTP.
-    pub limit_headers: LimitHeaders,
+    pub http_headers: LimitHeaders,
+    /// Which of them are metadata of the responses of `Check` over gRPC.
+    pub grpc_headers: LimitHeaders,
 }
 
 /// How connections are treated.

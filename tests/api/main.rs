@@ -7,6 +7,7 @@ mod auth;
 mod get_config;
 mod hostile;
 mod many;
+mod metadata;
 mod services;
 mod sockets;
 mod tls;
