@@ -434,7 +434,7 @@ type CheckResponse struct {
 	Ttl int64 `protobuf:"varint,3,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// Units per window of the rule. Without bound (UNLIMITED): the largest number.
 	Limit int64 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
-	// Units that are left after this request.
+	// Units left after this request. Below 0 is debt, made by costs that were counted after the fact.
 	Remaining int64 `protobuf:"varint,5,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	// On a denial: the same request passes after this time if nobody else takes
 	// the units. Unset where waiting does not help.
@@ -1062,6 +1062,9 @@ type Rule struct {
 	// Requests pass once the store has failed five times in a row.
 	BreakerOpensRule bool     `protobuf:"varint,13,opt,name=breaker_opens_rule,json=breakerOpensRule,proto3" json:"breaker_opens_rule,omitempty"`
 	Mode             RuleMode `protobuf:"varint,14,opt,name=mode,proto3,enum=ratelimit.v1.RuleMode" json:"mode,omitempty"`
+	// Most units below zero that costs counted after the fact may reach: 0 to `max_requests`. Unset:
+	// what is counted above the limit is no debt.
+	MaxDebt *int64 `protobuf:"varint,21,opt,name=max_debt,json=maxDebt,proto3,oneof" json:"max_debt,omitempty"`
 	// Set for Envoy's descriptors, which have no matchers, key_by and overrides.
 	// Not called `descriptor`, a name that generated Java code has for something else.
 	DescriptorRule *DescriptorRule `protobuf:"bytes,25,opt,name=descriptor_rule,json=descriptorRule,proto3" json:"descriptor_rule,omitempty"`
@@ -1195,6 +1198,13 @@ func (x *Rule) GetMode() RuleMode {
 		return x.Mode
 	}
 	return RuleMode_RULE_MODE_UNSPECIFIED
+}
+
+func (x *Rule) GetMaxDebt() int64 {
+	if x != nil && x.MaxDebt != nil {
+		return *x.MaxDebt
+	}
+	return 0
 }
 
 func (x *Rule) GetDescriptorRule() *DescriptorRule {
@@ -1440,6 +1450,8 @@ type DescriptorRule struct {
 	Replaces []string `protobuf:"bytes,4,rep,name=replaces,proto3" json:"replaces,omitempty"`
 	// `quota_mode`: a request is refused only if all its quotas are.
 	Quota bool `protobuf:"varint,5,opt,name=quota,proto3" json:"quota,omitempty"`
+	// Hits are counted after the fact, whatever is left.
+	PostPaid bool `protobuf:"varint,6,opt,name=post_paid,json=postPaid,proto3" json:"post_paid,omitempty"`
 	// `detailed_metric`.
 	DetailedMetric bool `protobuf:"varint,7,opt,name=detailed_metric,json=detailedMetric,proto3" json:"detailed_metric,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -1507,6 +1519,13 @@ func (x *DescriptorRule) GetReplaces() []string {
 func (x *DescriptorRule) GetQuota() bool {
 	if x != nil {
 		return x.Quota
+	}
+	return false
+}
+
+func (x *DescriptorRule) GetPostPaid() bool {
+	if x != nil {
+		return x.PostPaid
 	}
 	return false
 }
@@ -1678,7 +1697,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x14\n" +
 	"\x05store\x18\x04 \x01(\tR\x05store\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12&\n" +
-	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\"\x8b\x05\n" +
+	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\"\xb8\x05\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12!\n" +
@@ -1694,8 +1713,10 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x10on_store_failure\x18\v \x01(\x0e2\x1c.ratelimit.v1.OnStoreFailureR\x0eonStoreFailure\x12&\n" +
 	"\x0flocal_share_ppm\x18\f \x01(\rR\rlocalSharePpm\x12,\n" +
 	"\x12breaker_opens_rule\x18\r \x01(\bR\x10breakerOpensRule\x12*\n" +
-	"\x04mode\x18\x0e \x01(\x0e2\x16.ratelimit.v1.RuleModeR\x04mode\x12E\n" +
-	"\x0fdescriptor_rule\x18\x19 \x01(\v2\x1c.ratelimit.v1.DescriptorRuleR\x0edescriptorRule\"8\n" +
+	"\x04mode\x18\x0e \x01(\x0e2\x16.ratelimit.v1.RuleModeR\x04mode\x12\x1e\n" +
+	"\bmax_debt\x18\x15 \x01(\x03H\x00R\amaxDebt\x88\x01\x01\x12E\n" +
+	"\x0fdescriptor_rule\x18\x19 \x01(\v2\x1c.ratelimit.v1.DescriptorRuleR\x0edescriptorRuleB\v\n" +
+	"\t_max_debt\"8\n" +
 	"\vPartMatcher\x12\x12\n" +
 	"\x04part\x18\x01 \x01(\tR\x04part\x12\x15\n" +
 	"\x06any_of\x18\x02 \x03(\tR\x05anyOf\"p\n" +
@@ -1707,14 +1728,15 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\tunlimited\x18\x02 \x01(\bH\x00R\tunlimited\x12\x18\n" +
 	"\x06banned\x18\x03 \x01(\bH\x00R\x06banned\x12\x14\n" +
 	"\x05burst\x18\x04 \x01(\x03R\x05burstB\x06\n" +
-	"\x04kind\"\xd4\x01\n" +
+	"\x04kind\"\xf1\x01\n" +
 	"\x0eDescriptorRule\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x120\n" +
 	"\x04path\x18\x02 \x03(\v2\x1c.ratelimit.v1.DescriptorStepR\x04path\x12\x1d\n" +
 	"\n" +
 	"limit_name\x18\x03 \x01(\tR\tlimitName\x12\x1a\n" +
 	"\breplaces\x18\x04 \x03(\tR\breplaces\x12\x14\n" +
-	"\x05quota\x18\x05 \x01(\bR\x05quota\x12'\n" +
+	"\x05quota\x18\x05 \x01(\bR\x05quota\x12\x1b\n" +
+	"\tpost_paid\x18\x06 \x01(\bR\bpostPaid\x12'\n" +
 	"\x0fdetailed_metric\x18\a \x01(\bR\x0edetailedMetric\"v\n" +
 	"\x0eDescriptorStep\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1839,6 +1861,7 @@ func file_ratelimit_proto_init() {
 		(*CheckResult_Response)(nil),
 		(*CheckResult_Error)(nil),
 	}
+	file_ratelimit_proto_msgTypes[8].OneofWrappers = []any{}
 	file_ratelimit_proto_msgTypes[11].OneofWrappers = []any{
 		(*Grant_Limit)(nil),
 		(*Grant_Unlimited)(nil),
