@@ -27,8 +27,8 @@ local function decide(hit, cost)
   hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, cost)
 end
 
--- Nothing is taken: the outcome stands, the numbers are those of the state as it stays.
-local function look(hit)
+-- Keeps the outcome; the numbers become those of the state as it stays.
+local function as_it_stays(hit)
   local outcome, retry_after = hit.decision.outcome, hit.decision.retry_after
   decide(hit, 0)
   hit.decision.outcome, hit.decision.retry_after = outcome, retry_after
@@ -37,19 +37,25 @@ end
 -- Counts a cost that has been incurred already. Allows if it fitted; the numbers are those of the
 -- state after it, the wait is that of one unit.
 local function report(hit, number)
+  local most = hit.algorithm.max_cost or hit.cost
   decide(hit, 0)
   local left = hit.decision.remaining
   hit.state = hit.algorithm.charge(hit.state, hit, hit.now, hit.cost, number)
   decide(hit, 1)
-  look(hit)
-  if hit.cost <= left then hit.decision.outcome, hit.decision.retry_after = ALLOWED, 0 end
+  as_it_stays(hit)
+  if hit.cost <= min(left, most) then
+    hit.decision.outcome, hit.decision.retry_after = ALLOWED, 0
+  elseif hit.decision.outcome == ALLOWED then
+    -- There is room for what was not counted.
+    hit.decision.outcome = IMPOSSIBLE
+  end
 end
 
 -- Takes the cost, or what is left where that is denied.
 local function take_what_is_left(hit, number)
   decide(hit, hit.cost)
   hit.algorithm.commit(hit.state, hit, hit.now, hit.cost, hit.decision, number)
-  local rest = hit.decision.remaining
+  local rest = min(hit.decision.remaining, hit.algorithm.max_cost or hit.cost)
   if hit.decision.outcome == ALLOWED or rest <= 0 then return end
   hit.state = hit.algorithm.load(hit, hit.now)
   decide(hit, rest)
@@ -68,7 +74,7 @@ local function alone(hit, number)
     take_what_is_left(hit, number)
   else
     decide(hit, hit.cost)
-    look(hit)
+    as_it_stays(hit)
   end
 end
 
@@ -130,11 +136,13 @@ local function all_or_nothing(request)
     if hit.action == TAKE and hit.cost > 0 and not (refused and allows) then
       if hit.before > 0 then
         hit.state = hit.algorithm.load(hit, hit.now)
-        if allows then decide(hit, hit.cost) else look(hit) end
+        if allows then decide(hit, hit.cost) else as_it_stays(hit) end
       end
       hit.algorithm.commit(hit.state, hit, hit.now, hit.cost, hit.decision, number_of(request, i))
-    elseif hit.action ~= REPORT and hit.cost > 0 then
-      look(hit)
+    elseif hit.action ~= REPORT then
+      -- What was committed before of the same key is in the state by now.
+      if hit.before > 0 then hit.state = hit.algorithm.load(hit, hit.now) end
+      if hit.before > 0 or hit.cost > 0 then as_it_stays(hit) end
     end
   end
 end

@@ -7,8 +7,8 @@
 local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
 
 -- Algorithms by name: { load, decide, commit, charge, give_back }, the twins of
--- src/algorithm/<name>.rs, and take_one where one unit can be taken in fewer commands. charge writes
--- and returns the state after it.
+-- src/algorithm/<name>.rs, take_one where one unit can be taken in fewer commands, and max_cost where
+-- one request may not take more. charge writes and returns the state after it.
 local algorithms = {}
 
 -- Unique for each call.
@@ -20,7 +20,7 @@ local MAX_UNITS, MAX_WINDOW = 1000000000, 31622400000000
 -- Outcomes of a decision.
 local ALLOWED, DENIED, IMPOSSIBLE = 0, 1, 2
 
--- Actions of a hit. A look, 0, takes nothing.
+-- Actions of a hit. A peek, 0, takes nothing.
 local TAKE, REPORT = 1, 2
 
 -- The request at hand: how its hits depend on each other, and they. A hit is its own limit:

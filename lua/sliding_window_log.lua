@@ -104,4 +104,5 @@ end
 
 algorithms.sliding_window_log = {
   load = load, decide = decide, commit = commit, charge = charge, give_back = give_back,
+  max_cost = MAX_WRITTEN,
 }

@@ -12,6 +12,7 @@ use crate::clock::{Span, Timestamp};
 pub(super) const KEYED_BY_WINDOW: bool = true;
 pub(super) const HAS_BURST: bool = false;
 pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
+pub(super) const MAX_COST: u32 = u32::MAX;
 
 /// The count of one window.
 #[derive(Clone, Debug, PartialEq, Eq)]

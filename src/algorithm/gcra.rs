@@ -17,6 +17,7 @@ use crate::clock::{Span, Timestamp};
 pub(super) const KEYED_BY_WINDOW: bool = false;
 pub(super) const HAS_BURST: bool = true;
 pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
+pub(super) const MAX_COST: u32 = u32::MAX;
 
 /// The theoretical arrival time as it was last left. None yet: left in a time that does not come.
 #[derive(Clone, Debug, PartialEq, Eq)]

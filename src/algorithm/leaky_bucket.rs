@@ -1,7 +1,7 @@
 //! Leaky bucket: a meter whose level leaks `limit` per window, and overflows above `burst`.
 //!
-//! Never more than burst + limit × elapsed / window in any span, reports aside. `delay` tells how long to hold a
-//! request back so that the outflow stays even: a queue without the queue.
+//! Never more than burst + limit × elapsed / window in any span, reports aside. `delay` tells how
+//! long to hold a request back so that the outflow stays even: a queue without the queue.
 
 use super::{
     Cost, Decision, Limit, NEVER, Outcome, is_from_the_future, kept, still_out, time_to_live,
@@ -11,6 +11,7 @@ use crate::clock::Timestamp;
 pub(super) const KEYED_BY_WINDOW: bool = false;
 pub(super) const HAS_BURST: bool = true;
 pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
+pub(super) const MAX_COST: u32 = u32::MAX;
 
 /// The meter as it was last left. None yet, or empty: left in a time that does not come.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -93,6 +93,11 @@ macro_rules! registry {
                 match self { $(Self::$variant => $module::HAS_BURST,)* }
             }
 
+            /// The most units that one request may take.
+            pub const fn max_cost(self) -> u32 {
+                match self { $(Self::$variant => $module::MAX_COST,)* }
+            }
+
             /// The most units per window.
             pub const fn max_units(self) -> u64 {
                 match self { $(Self::$variant => $module::MAX_UNITS,)* }
@@ -166,7 +171,8 @@ macro_rules! registry {
             /// replaced.
             ///
             /// The decision allows if the cost fitted. Its numbers are those of the state after it,
-            /// and its wait is that of one unit.
+            /// and its wait is that of one unit. Of a cost above [`Algorithm::max_cost`] only so much
+            /// is counted; it is impossible if there was room for more.
             pub fn report(
                 self,
                 state: &mut State,
@@ -186,10 +192,15 @@ macro_rules! registry {
                     })*
                 }
                 let after = self.decide(state, limit, now, Cost::NONE);
-                if cost.units().cast_signed() <= left {
+                let is_counted = cost.units() <= self.max_cost().into();
+                if is_counted && cost.units().cast_signed() <= left {
                     return Decision { outcome: Outcome::Allowed, ..after };
                 }
-                let Decision { outcome, .. } = self.decide(state, limit, now, Cost::ONE);
+                let outcome = match self.decide(state, limit, now, Cost::ONE).outcome {
+                    // There is room for what was not counted.
+                    Outcome::Allowed => Outcome::Impossible,
+                    denied => denied,
+                };
                 Decision { outcome, ..after }
             }
 

@@ -12,6 +12,7 @@ use crate::clock::{Span, Timestamp};
 pub(super) const KEYED_BY_WINDOW: bool = false;
 pub(super) const HAS_BURST: bool = false;
 pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
+pub(super) const MAX_COST: u32 = u32::MAX;
 
 /// The counters as they were last left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

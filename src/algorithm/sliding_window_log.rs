@@ -12,9 +12,9 @@ pub(super) const KEYED_BY_WINDOW: bool = false;
 pub(super) const HAS_BURST: bool = false;
 /// An entry a unit is kept: for one id this is about 10 MB in Redis.
 pub(super) const MAX_UNITS: u64 = 100_000;
-
 /// Entries that one request may write: that takes Redis about 15 ms.
-const MAX_WRITTEN: u64 = 10_000;
+pub(super) const MAX_COST: u32 = 10_000;
+
 
 /// The log, oldest entries first. Units of the same millisecond share a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let available = limit.units().saturating_sub(count);
     let leaves_after = |at_ms: u64| Timestamp::from_millis(at_ms + window_ms).since(now);
 
-    let most = limit.units().min(MAX_WRITTEN);
+    let most = limit.units().min(MAX_COST.into());
     let outcome = Outcome::of(cost, available.min(most).cast_signed(), most, || {
         let surplus = count + cost.units() - limit.units();
         leaves_after(state.reaching(first, gone + surplus).at_ms)
@@ -142,7 +142,7 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
     let (first, end) = live(state, limit, now);
     let available = limit.units().saturating_sub(state.upto(end) - state.upto(first));
     state.drop_before(first);
-    let units = cost.units().min(available).min(MAX_WRITTEN);
+    let units = cost.units().min(available).min(MAX_COST.into());
     if units > 0 {
         write(state, now.as_millis(), units);
     }
@@ -162,7 +162,7 @@ pub(super) fn give_back(
     let at_ms = taken.at.as_millis();
     let Some(last) = state.run_of(at_ms) else { return };
     let entries = state.upto(last + 1) - state.upto(last);
-    let units = entries.min(cost.units()).min(MAX_WRITTEN);
+    let units = entries.min(cost.units()).min(MAX_COST.into());
     for run in state.runs.range_mut(last..) {
         run.upto -= units;
     }

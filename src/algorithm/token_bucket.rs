@@ -1,7 +1,7 @@
 //! Token bucket: `burst` tokens at first, refilled continuously at `limit` per window.
 //!
-//! Never more than burst + limit × elapsed / window in any span, reports aside. Parts of a token are kept, so
-//! that no rate is ever rounded.
+//! Never more than burst + limit × elapsed / window in any span, reports aside. Parts of a token are
+//! kept, so that no rate is ever rounded.
 
 use super::{
     Cost, Decision, Limit, NEVER, Outcome, is_from_the_future, still_out, time_to_live,
@@ -11,6 +11,7 @@ use crate::clock::{Span, Timestamp};
 pub(super) const KEYED_BY_WINDOW: bool = false;
 pub(super) const HAS_BURST: bool = true;
 pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
+pub(super) const MAX_COST: u32 = u32::MAX;
 
 /// The bucket as it was last left. None yet, or full: left in a time that does not come.
 #[derive(Clone, Debug, PartialEq, Eq)]

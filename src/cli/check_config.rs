@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::WRONG_CONFIGURATION;
-use crate::config::{Config, Sources, warnings};
+use crate::config::{Config, Effective, Sources, warnings};
 use crate::rules::Rule;
 
 #[derive(Args, Debug)]
@@ -26,7 +26,7 @@ pub(super) fn run(args: CheckConfigArgs) -> ExitCode {
             }
             let origins = origins(&config);
             for warning in warnings(&config.rules) {
-                match origins.get(warning.rule()) {
+                match origin(&origins, &config, warning.rule()) {
                     Some(origin) => eprintln!("warning: {origin}: {warning}"),
                     None => eprintln!("warning: {warning}"),
                 }
@@ -41,13 +41,25 @@ pub(super) fn run(args: CheckConfigArgs) -> ExitCode {
     }
 }
 
+/// Where a rule stands, or a descriptor that has none itself but rules below it.
+fn origin<'a>(
+    origins: &HashMap<&'a str, &'a str>,
+    config: &'a Config,
+    rule: &str,
+) -> Option<&'a str> {
+    let mut descriptors = config.rules.descriptors().in_trees();
+    let below = || descriptors.find(|of| of.rule.name.starts_with(rule)).map(|of| &*of.file);
+    origins.get(rule).copied().or_else(below)
+}
+
 /// Where each rule stands, by its name.
 fn origins(config: &Config) -> HashMap<&str, &str> {
     let is_name =
         |key: &str| key.strip_prefix("rules[").is_some_and(|rest| rest.ends_with("].name"));
     let named = config.effective.iter().filter(|of| is_name(&of.key));
     let named = named.map(|of| (of.value.as_str(), of.origin.as_str()));
-    let default = config.effective.iter().filter(|of| of.key == "rate-limiter.max-requests");
+    let is_set = |of: &&Effective| of.key.starts_with("rate-limiter.") && of.origin != "default";
+    let default = config.effective.iter().filter(is_set);
     let default = default.map(|of| (Rule::DEFAULT, of.origin.as_str()));
     let descriptors = config.rules.descriptors().in_trees();
     let descriptors = descriptors.map(|of| (&*of.rule.name, &*of.file));

@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn values_of_a_newer_server_are_shown() {
         let response = CheckResponse { allowed: true, reason: 77, ..CheckResponse::default() };
-        assert_eq!(to_text(&response, "alice", 1), "allowed  alice: no rule applies");
+        assert_eq!(to_text(&response, "alice", 1), "allowed  alice: no rule matches (NO_RULE)");
         assert!(to_json(&response).contains("\"reason\":77"));
     }
 }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::time::timeout;
 
-use super::taking::{RuleHit, Settled, Taking};
+use super::taking::{RuleHit, Settled, Taking, is_alone};
 use super::verdict::uncounted;
 use super::{CheckError, Limiter, RuleDecision, Snapshot, Source, Verdict, without_store};
 use crate::algorithm::{Algorithm, Cost, Decision, Outcome};
 use crate::clock::{Deadline, Span, Timestamp};
-use crate::rules::descriptors::{Counting, DescriptorRequest, Descriptors, Found, Hits, Metadata};
-use crate::rules::{Grant, Mode, OnStoreFailure};
-use crate::store::{Action, Coupling, Hit, StoreError};
+use crate::rules::descriptors::{DescriptorRequest, Descriptors, Found, Hits, Metadata};
+use crate::rules::{Coupling, Grant, Mode, OnStoreFailure};
+use crate::store::{Action, Hit, StoreError};
 
 /// The outcome for a request by descriptors.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub struct DescriptorAnswer {
 impl DescriptorVerdict {
     /// May the request pass?
     pub fn is_allowed(&self) -> bool {
-        !Mode::refuse(self.limited().map(RuleDecision::denial))
+        !Mode::refuse(self.answers.iter().flatten().map(|answer| answer.decided.denial()))
     }
 
     /// The decisions of all rules as one, if any rule applies; limits by their names.
@@ -53,12 +53,6 @@ impl DescriptorVerdict {
         let decisions: SmallVec<[RuleDecision; 1]> =
             self.answers.iter().flatten().map(named).collect();
         (!decisions.is_empty()).then(|| Verdict::fold(decisions))
-    }
-
-    /// What is unlimited is no quota either.
-    fn limited(&self) -> impl Iterator<Item = &RuleDecision> {
-        let decided = self.answers.iter().flatten().map(|answer| &answer.decided);
-        decided.filter(|decided| decided.grant != Grant::Unlimited)
     }
 }
 
@@ -176,7 +170,7 @@ impl<'a> Meeting<'a> {
                 settled[*position] = decided;
             }
         }
-        let each = self.rules.counting() == Counting::EachAlone;
+        let each = self.rules.coupling() == Coupling::EachAlone;
         let gives = each || !self.is_refused(&settled);
         self.give_back(gives, &mut settled).await?;
         self.end_bans_with_their_windows(&mut settled);
@@ -207,12 +201,11 @@ impl<'a> Meeting<'a> {
         settled: &mut AllSettled,
     ) -> bool {
         let Some(cache) = &self.limiter.deny_cache else { return false };
-        let is_alone = |hit: &Hit<'_>| hits.iter().filter(|of| of.hit.key == hit.key).count() == 1;
         let denial = |RuleHit { hit, .. }: &RuleHit<'_>| {
             let asks = !matches!(hit.action, Action::Report(_))
                 && hit.action.cost() != Cost::NONE
                 && hit.mode == Mode::Enforced
-                && is_alone(hit);
+                && is_alone(hit, hits);
             asks.then(|| cache.denial(hit, self.revision))?
         };
         let denials: Option<SmallVec<[_; 2]>> = hits.iter().map(denial).collect();
@@ -256,12 +249,8 @@ impl<'a> Meeting<'a> {
 
     async fn ask(&self, hits: &[RuleHit<'_>]) -> Result<AllSettled, CheckError> {
         let Self { limiter, revision, deadline, .. } = *self;
-        let (is_banned, counting) = (self.is_banned(), self.rules.counting());
-        let coupling = match counting {
-            Counting::AllOrNothing => Coupling::AllOrNothing,
-            Counting::EachAlone => Coupling::EachAlone,
-        };
-        let is_plain = counting == Counting::AllOrNothing && !is_banned;
+        let (is_banned, coupling) = (self.is_banned(), self.rules.coupling());
+        let is_plain = coupling == Coupling::AllOrNothing && !is_banned;
         if let [RuleHit { hit, .. }] = hits
             && (is_plain || !matches!(hit.action, Action::Take(_)))
             && let Some(decision) = limiter.store.check_at_once(hit, deadline)
@@ -275,12 +264,20 @@ impl<'a> Meeting<'a> {
     /// What the store has to decide for a descriptor, if anything.
     fn hit(&self, position: usize) -> Option<RuleHit<'a>> {
         let found = self.found[position].as_ref()?;
-        self.hit_of(position, action(found, self.rules.counting())?)
+        let takes = |other: &Found| matches!(other.hits, Hits::Take(cost) if cost != Cost::NONE);
+        let is_after_take = same_key(found, &self.found[..position]).any(takes);
+        self.hit_of(position, action(found, self.rules.coupling(), is_after_take)?)
     }
 
+    /// A key that comes with several limits is decided by the strictest.
     fn hit_of(&self, position: usize, action: Action) -> Option<RuleHit<'a>> {
         let found = self.found[position].as_ref()?;
-        let Grant::Limited(limit) = &found.grant else { return None };
+        let limits = same_key(found, self.found).filter_map(|other| match &other.grant {
+            Grant::Limited(limit) => Some(limit),
+            Grant::Banned | Grant::Unlimited => None,
+        });
+        let Grant::Limited(own) = &found.grant else { return None };
+        let limit = limits.min_by_key(|limit| limit.units()).unwrap_or(own);
         let rule = self.rules.rule(found);
         let (algorithm, mode) = (rule.algorithm, rule.mode);
         Some(RuleHit { rule, hit: Hit { key: &found.key, algorithm, limit, action, mode } })
@@ -302,16 +299,23 @@ impl<'a> Meeting<'a> {
     }
 }
 
+/// Those of `all` with the same key.
+fn same_key<'a>(found: &'a Found, all: &'a [Option<Found>]) -> impl Iterator<Item = &'a Found> {
+    all.iter().flatten().filter(move |other| other.key == found.key)
+}
+
 /// What the store does for a descriptor; nothing for one that gives back.
 ///
-/// A look at a budget that is used up is refused, as a request of one unit is. Where everything is
-/// counted and the limit keeps debt, only debt refuses a look, as in envoyproxy/ratelimit: at the
-/// limit it passes still, and the hits that follow count above it.
-fn action(found: &Found, counting: Counting) -> Option<Action> {
+/// A look at a budget that is used up is refused, as a request of one unit is. Only debt refuses it
+/// where everything is counted and the limit keeps debt, as in envoyproxy/ratelimit (at the limit it
+/// passes still, and the hits that follow count above it), and after a take of the same key, which
+/// may use up what is left.
+fn action(found: &Found, coupling: Coupling, is_after_take: bool) -> Option<Action> {
     let (Grant::Limited(limit), Hits::Take(cost)) = (&found.grant, found.hits) else { return None };
     let keeps_debt = limit.max_debt().is_some_and(|units| units > 0);
     Some(match cost {
-        Cost::NONE if keeps_debt && counting == Counting::EachAlone => Action::Peek(Cost::NONE),
+        Cost::NONE if is_after_take => Action::Peek(Cost::NONE),
+        Cost::NONE if keeps_debt && coupling == Coupling::EachAlone => Action::Peek(Cost::NONE),
         Cost::NONE => Action::Peek(Cost::ONE),
         cost if limit.max_debt().is_some() => Action::Report(cost),
         cost => Action::Take(cost),

@@ -76,7 +76,8 @@ impl Snapshot {
 /// Why there is no verdict.
 #[derive(Clone, Debug, Error)]
 pub enum CheckError {
-    /// The store did not decide, and the rule is fail-closed.
+    /// The store did not decide, and the rule is fail-closed. In a cluster reports of other places may
+    /// have been counted.
     #[error("store unavailable")]
     StoreUnavailable(#[source] StoreError),
     /// Too many requests wait for the store already.

@@ -51,7 +51,7 @@ struct Taken<'a> {
     store: &'a Store,
     /// What the hits had for a limit, where that is not the rule's.
     limits: Option<SmallVec<[Limit; 2]>>,
-    /// Does the request take nothing, because it is refused already? Reports count all the same.
+    /// `true` if the request is refused already and takes nothing. Reports count all the same.
     is_refused: bool,
     /// Are others in other places? Then no place knows whether every quota denies.
     is_part: bool,
@@ -59,18 +59,27 @@ struct Taken<'a> {
 
 type Positions = SmallVec<[usize; 2]>;
 
+/// Returns `true` if no other hit has the same key.
+pub(super) fn is_alone(hit: &Hit<'_>, all: &[RuleHit<'_>]) -> bool {
+    all.len() == 1 || all.iter().filter(|other| other.hit.key == hit.key).count() == 1
+}
+
 impl Taking<'_> {
     /// Decides every hit, takes the units if all enforced ones allow, and remembers denials.
     ///
     /// # Errors
     ///
-    /// [`CheckError`]; nothing is taken then, as far as that can be undone.
+    /// [`CheckError`]; nothing is taken then, as far as that can be undone. Reports that were counted
+    /// stand, and so does what each hit has taken by itself.
     pub(super) async fn run(&self) -> Result<SmallVec<[Settled; 2]>, CheckError> {
         let Some(cache) = &self.limiter.deny_cache else { return self.decide().await };
         let asked_at = cache.now();
         let settled = self.decide().await?;
         for (RuleHit { hit, .. }, settled) in self.hits.iter().zip(&settled) {
-            if let Some((decision, Source::Store)) = settled {
+            // A denial beside others of its key is one of their sum.
+            if let Some((decision, Source::Store)) = settled
+                && is_alone(hit, self.hits)
+            {
                 cache.note(hit, self.revision, asked_at, decision);
             }
         }

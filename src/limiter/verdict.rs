@@ -73,11 +73,11 @@ impl Verdict {
     /// since the request passes as soon as one has room. If nothing refuses, the rule with the least
     /// left.
     pub(super) fn fold(decisions: SmallVec<[RuleDecision; 1]>) -> Self {
-        let is_refused = Mode::refuse(decisions.iter().map(RuleDecision::denial));
+        let quotas_refuse = Mode::quotas_refuse(decisions.iter().map(RuleDecision::denial));
         let quota_wait = decisions.iter().filter_map(|one| one.wait_of(Mode::Quota)).min();
         let weight = |one: &RuleDecision| {
             let refuses = one.wait_of(Mode::Enforced).or_else(|| {
-                one.wait_of(Mode::Quota).filter(|wait| is_refused && Some(*wait) == quota_wait)
+                one.wait_of(Mode::Quota).filter(|wait| quotas_refuse && Some(*wait) == quota_wait)
             });
             (one.mode == Mode::Enforced || refuses.is_some(), refuses, Reverse(one.scarcity()))
         };
@@ -115,17 +115,13 @@ impl Verdict {
     /// Returns `true` if this decision of the request is why it is refused: an enforced rule that
     /// denies, or a quota where all of them do.
     pub fn is_refused_by(&self, decided: &RuleDecision) -> bool {
-        let of_quotas = |(mode, denies)| match mode {
-            Mode::Quota => denies,
-            Mode::ShadowQuota => false,
-            Mode::Enforced | Mode::Shadow => true,
-        };
-        !decided.decision.is_allowed()
-            && match decided.mode {
-                Mode::Enforced => true,
-                Mode::Shadow | Mode::ShadowQuota => false,
-                Mode::Quota => self.decisions.iter().map(RuleDecision::denial).all(of_quotas),
-            }
+        let (mode, denies) = decided.denial();
+        let all = self.decisions.iter().map(RuleDecision::denial);
+        match mode {
+            Mode::Enforced => denies,
+            Mode::Quota => Mode::quotas_refuse(all),
+            Mode::Shadow | Mode::ShadowQuota => false,
+        }
     }
 }
 
@@ -163,9 +159,11 @@ impl RuleDecision {
         }
     }
 
-    /// How it is enforced, and whether it denies.
+    /// How it is enforced, and whether it denies. What is unlimited is no quota either: it neither
+    /// refuses a request nor lets it pass.
     pub(super) fn denial(&self) -> (Mode, bool) {
-        (self.mode, !self.decision.is_allowed())
+        let mode = if self.grant == Grant::Unlimited { Mode::Shadow } else { self.mode };
+        (mode, !self.decision.is_allowed())
     }
 }
 

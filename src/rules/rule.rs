@@ -81,23 +81,33 @@ impl Mode {
         matches!(self, Self::Shadow | Self::ShadowQuota)
     }
 
-    /// Do these rules, each with whether it denies, refuse a request: does an enforced one, or every
-    /// quota that there is?
-    pub fn refuse(denials: impl Iterator<Item = (Self, bool)>) -> bool {
-        let (mut quotas, mut denied_quotas) = (0, 0);
-        for (mode, denies) in denials {
-            match mode {
-                Self::Enforced if denies => return true,
-                Self::Enforced | Self::Shadow => {}
-                Self::Quota => {
-                    quotas += 1;
-                    denied_quotas += u32::from(denies);
-                }
-                Self::ShadowQuota => quotas += 1,
-            }
-        }
-        quotas > 0 && quotas == denied_quotas
+    /// Returns `true` if these rules, each with whether it denies, refuse a request: an enforced one
+    /// denies, or every quota that there is.
+    pub fn refuse(denials: impl Iterator<Item = (Self, bool)> + Clone) -> bool {
+        denials.clone().any(|denial| denial == (Self::Enforced, true))
+            || Self::quotas_refuse(denials)
     }
+
+    /// Returns `true` if there are quotas and all of them deny.
+    pub fn quotas_refuse(denials: impl Iterator<Item = (Self, bool)>) -> bool {
+        let quotas = denials.filter_map(|(mode, denies)| match mode {
+            Self::Quota => Some(denies),
+            Self::ShadowQuota => Some(false),
+            Self::Enforced | Self::Shadow => None,
+        });
+        quotas.reduce(|all, denies| all && denies).unwrap_or(false)
+    }
+}
+
+/// How the takes of a request depend on each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Coupling {
+    /// Units are taken only if no hit refuses the request. Reports are counted first, then all else
+    /// is decided.
+    #[default]
+    AllOrNothing,
+    /// Each hit by itself, in order; one that denies takes what is left.
+    EachAlone,
 }
 
 /// What a request meets when the store does not answer.

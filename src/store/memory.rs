@@ -219,10 +219,9 @@ impl Step<'_> {
                 }
                 entry.commit(entry.find(), cost, decision);
             }
-            Action::Take(cost) | Action::Peek(cost) if cost != Cost::NONE => {
+            Action::Take(_) | Action::Peek(_) => {
                 *decision = entry.as_it_stays(decision.outcome);
             }
-            Action::Take(_) | Action::Peek(_) => {}
         }
         decision.wait_longer(entry.moment.held_for());
     }
@@ -317,7 +316,7 @@ impl Entry<'_> {
         let decision = self.take(cost);
         let left = u32::try_from(decision.remaining).ok().filter(|left| *left > 0);
         let Some(left) = left.filter(|_| !decision.is_allowed()) else { return decision };
-        self.take(Cost::new(left));
+        self.take(Cost::new(left.min(self.hit.algorithm.max_cost())));
         self.decide(cost)
     }
 

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use crate::algorithm::{Algorithm, Cost, Decision, Limit};
 use crate::clock::{Deadline, Timestamp};
+pub use crate::rules::Coupling;
 use crate::rules::{Key, Mode};
 
 /// One key + rule + action, ready for a store.
@@ -74,16 +75,6 @@ impl Action {
             Self::Peek(_) => false,
         }
     }
-}
-
-/// How the takes of a request depend on each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coupling {
-    /// Units are taken only if no hit refuses the request. Reports are counted first, then all else
-    /// is decided.
-    AllOrNothing,
-    /// Each hit by itself, in order; one that denies takes what is left.
-    EachAlone,
 }
 
 /// Where states are: hits in the same place are decided in one atomic step.

@@ -723,8 +723,8 @@ fn a_key_by_attribute_that_no_matcher_asks_for_is_warned_of() {
     assert_eq!((code, out.as_str()), (0, "valid\n"));
     let warned = |rule: &str, attribute: &str| {
         format!(
-            "warning: rule {rule}: key-by: no matcher asks for the attribute {attribute}: requests \
-             without it share one bucket"
+            "warning: {file}: rule {rule}: key-by: no matcher asks for the attribute {attribute}: \
+             requests without it share one bucket"
         )
     };
     assert_eq!(
@@ -742,7 +742,8 @@ fn a_key_by_attribute_that_no_matcher_asks_for_is_warned_of() {
 fn a_pattern_of_another_language_is_warned_of() {
     let dir = TempDir::new();
     let descriptors = "domain: shop\ndescriptors:\n  - key: path\n    value: /x/**\n    \
-        descriptors: [{key: id, value: '{id}'}, {key: id, value: '\\*\\*'}]\n  \
+        descriptors: [{key: id, value: '{id}', rate_limit: {unit: day, \
+        requests_per_unit: 1}}, {key: id, value: '\\*\\*'}]\n  \
         - {key: path, value: /x/*/y}\n";
     let envoy = dir.write("envoy.yaml", descriptors).display().to_string();
     let text = format!(
@@ -763,18 +764,19 @@ rules:
     let file = dir.write("rules.yaml", &text).display().to_string();
     let (code, out, error) = run(&["check-config", &file]);
     assert_eq!((code, out.as_str()), (0, "valid\n"), "{error}");
-    assert_eq!(
-        error.lines().collect::<Vec<_>>(),
-        [
-            r"warning: rule braces: resource: `{…}` is taken literally; `*` is any text, `\*` a star",
-            r"warning: rule caret: user_id: `^` is taken literally; `*` is any text, `\*` a star",
-            r"warning: rule mark: attributes.p\ta: `?` is taken literally; `*` is any text, `\*` a star",
-            r"warning: rule stars: resource: `**` means what `*` means; `*` is any text, `\*` a star",
-            r"warning: rule stars: an override's user_id: `{…}` is taken literally; `*` is any text, `\*` a star",
-            r"warning: rule shop.path_/x/**: value: `**` means what `*` means; `*` is any text, `\*` a star",
-            r"warning: rule shop.path_/x/**.id_{id}: value: `{…}` is taken literally; `*` is any text, `\*` a star",
-        ]
-    );
+    let warned = |(file, rule, what): (&str, &str, &str)| {
+        format!("warning: {file}: rule {rule}: {what}; `*` is any text, `\\*` a star")
+    };
+    let expected = [
+        (&*file, "braces", "resource: `{…}` is taken literally"),
+        (&*file, "caret", "user_id: `^` is taken literally"),
+        (&*file, "mark", r"attributes.p\ta: `?` is taken literally"),
+        (&*file, "stars", "resource: `**` means what `*` means"),
+        (&*file, "stars", "an override's user_id: `{…}` is taken literally"),
+        (&*envoy, "shop.path_/x/**", "value: `**` means what `*` means"),
+        (&*envoy, "shop.path_/x/**.id_{id}", "value: `{…}` is taken literally"),
+    ];
+    assert_eq!(error.lines().collect::<Vec<_>>(), expected.map(warned));
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod previous_release;
 mod promise;
 mod redis_only;
 mod reports;
+mod several_hits;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod take_each;

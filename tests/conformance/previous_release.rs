@@ -28,8 +28,14 @@ fn twin(algorithm: Algorithm) -> &'static str {
     }
 }
 
-/// Units that the release before says are left for alice at this time, after a look.
-fn left_before(server: &RedisServer, algorithm: Algorithm, now: Timestamp) -> u64 {
+/// Whether the release before allows this cost for alice at this time, and the units that it says are
+/// left then.
+fn taken_before(
+    server: &RedisServer,
+    algorithm: Algorithm,
+    now: Timestamp,
+    cost: u64,
+) -> (bool, u64) {
     let text = format!("{PRELUDE}\ndo\n{}\nend\n{CHECK}", twin(algorithm));
     let index = now.as_micros() / WINDOW.as_micros();
     let key = match algorithm {
@@ -41,12 +47,12 @@ fn left_before(server: &RedisServer, algorithm: Algorithm, now: Timestamp) -> u6
     let number = |argument: &mut Vec<u8>, number| {
         write_uint(argument, number).expect("it grows");
     };
-    text_of(&mut argument, "look");
+    text_of(&mut argument, if cost == 0 { "look" } else { "take" });
     number(&mut argument, 1);
     text_of(&mut argument, algorithm.lua_name());
     // keys, first_index, units, window, burst, cost, mode, seen
     let first_index = if algorithm == Algorithm::FixedWindow { index } else { 0 };
-    for value in [1, first_index, UNITS, WINDOW.as_micros(), UNITS, 0, 1, 0] {
+    for value in [1, first_index, UNITS, WINDOW.as_micros(), UNITS, cost, 1, 0] {
         number(&mut argument, value);
     }
     let mut call = deadpool_redis::redis::cmd("EVAL");
@@ -56,9 +62,9 @@ fn left_before(server: &RedisServer, algorithm: Algorithm, now: Timestamp) -> u6
     let length = read_str_len(&mut reply).expect("the nonce");
     let mut reply = Bytes::new(&reply.remaining_slice()[length as usize..]);
     let mut next = || read_int::<u64, _>(&mut reply).expect("a number");
-    let (_time, decided, _outcome, _count) = (next(), next(), next(), next());
+    let (_time, decided, outcome, _count) = (next(), next(), next(), next());
     assert_eq!(decided, 1, "{}", algorithm.name());
-    next()
+    (outcome == 0, next())
 }
 
 #[tokio::test]
@@ -74,21 +80,53 @@ async fn a_state_in_debt_is_at_most_forgiven() {
             for seconds in [0, 7, 30, 59, 61, 90] {
                 let now = T0 + Span::from_secs(seconds);
                 on.set_clock(now);
-                let left = left_before(server, algorithm, now);
-                // As if it were just used up, and no more: the earliest that a unit comes back.
-                let forgiven = match algorithm {
-                    Algorithm::FixedWindow
-                    | Algorithm::SlidingWindowLog
-                    | Algorithm::SlidingWindowCounter
-                        if seconds < 60 =>
-                    {
-                        0
-                    }
-                    _ => (UNITS * seconds / 60).min(UNITS),
-                };
+                let (_, left) = taken_before(server, algorithm, now, 0);
                 let name = algorithm.name();
+                let forgiven = forgiven(algorithm, seconds).min(UNITS);
                 assert!(left <= forgiven, "{name}, {reported} reported, {seconds} s: {left}");
             }
+        }
+    }
+}
+
+/// Units that come within so many seconds after all was used up, if nothing is owed.
+fn forgiven(algorithm: Algorithm, seconds: u64) -> u64 {
+    match algorithm {
+        Algorithm::FixedWindow | Algorithm::SlidingWindowLog => {
+            if seconds < 60 {
+                0
+            } else {
+                UNITS
+            }
+        }
+        // Its first window starts at T0; from its end on it weighs less and less.
+        Algorithm::SlidingWindowCounter => {
+            (UNITS * seconds.saturating_sub(60)).div_ceil(60).min(UNITS)
+        }
+        Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => UNITS * seconds / 60,
+    }
+}
+
+/// Both releases take in turn; together they grant no more than one that forgave the debt would.
+#[tokio::test]
+async fn both_releases_together_grant_no_more_than_forgiving_does() {
+    let limit = Limit::new(UNITS, WINDOW).and_then(|limit| limit.with_max_debt(UNITS));
+    let rule = |algorithm| Rule::default_of(algorithm, limit.expect("a valid limit"));
+    for algorithm in Algorithm::ALL.iter().copied() {
+        let on = on_redis(RuleSet::new(rule(algorithm), Vec::new()));
+        let server = on.redis().expect("a redis-server");
+        on.act("alice", Action::Report(Cost::new(13)), Coupling::AllOrNothing).await;
+        let mut granted = 0;
+        for seconds in [0, 7, 13, 30, 59, 61, 70, 90, 110] {
+            let now = T0 + Span::from_secs(seconds);
+            on.set_clock(now);
+            let (allowed, _) = taken_before(server, algorithm, now, 1);
+            granted += u64::from(allowed);
+            granted += u64::from(on.check("alice").await.is_allowed());
+            let name = algorithm.name();
+            // The steps above are in one window and the next.
+            assert!(granted <= forgiven(algorithm, seconds), "{name}, {seconds} s: {granted}");
+            assert!(on.check_cost("alice", 0).await.remaining <= UNITS.cast_signed(), "{name}");
         }
     }
 }

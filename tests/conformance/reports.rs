@@ -1,11 +1,13 @@
 //! Costs that are counted after the fact: reports count whatever is left, as debt above the limit.
 
 use super::common::service::{Service, T0};
-use super::{on_each_algorithm_and_store, retry_after};
-use rlaas::algorithm::{Algorithm, Cost, Decision, Limit};
+use super::{on_each_algorithm_and_store, on_redis, retry_after};
+use rlaas::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
 use rlaas::clock::{Span, Timestamp};
 use rlaas::rules::{Rule, RuleSet};
 use rlaas::store::{Action, Coupling};
+
+const ALL: Coupling = Coupling::AllOrNothing;
 
 /// 10 a minute, which may owe as many.
 fn ten(algorithm: Algorithm) -> RuleSet {
@@ -52,11 +54,11 @@ fn has_debt(on: &Service) -> bool {
 }
 
 async fn report(on: &Service, user: &str, units: u32) -> Decision {
-    on.act(user, Action::Report(Cost::new(units)), Coupling::AllOrNothing).await
+    on.act(user, Action::Report(Cost::new(units)), ALL).await
 }
 
 async fn look(on: &Service, user: &str, units: u32) -> Decision {
-    on.act(user, Action::Peek(Cost::new(units)), Coupling::AllOrNothing).await
+    on.act(user, Action::Peek(Cost::new(units)), ALL).await
 }
 
 /// Looks and reports 4 in turn, 4 times.
@@ -160,7 +162,7 @@ async fn a_cost_of_0_is_refused_in_debt(on: Service) {
 
 async fn a_report_counts_beside_what_refuses(on: Service) {
     let (take, more) = (Action::Take(Cost::new(11)), Action::Report(Cost::new(4)));
-    let decided = on.act_on("alice", &[take, more], Coupling::AllOrNothing).await;
+    let decided = on.act_on("alice", &[take, more], ALL).await;
     // Reports come first.
     assert_eq!((decided[0].is_allowed(), decided[0].remaining), (false, 6));
     assert_eq!((decided[1].is_allowed(), decided[1].remaining), (true, 6));
@@ -179,19 +181,41 @@ async fn reports_of_one_step_add_up(on: Service) {
 
 async fn takes_of_one_key_are_decided_in_order(on: Service) {
     let take = |units| Action::Take(Cost::new(units));
-    let decided = on.act_on("alice", &[take(4), take(4)], Coupling::AllOrNothing).await;
+    let decided = on.act_on("alice", &[take(4), take(4)], ALL).await;
     let left: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
     assert_eq!(left, [(true, 6), (true, 2)]);
     // The second one is too much together with the first: nothing is taken.
-    let decided = on.act_on("alice", &[take(2), take(1)], Coupling::AllOrNothing).await;
+    let decided = on.act_on("alice", &[take(2), take(1)], ALL).await;
     let left: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
     assert_eq!(left, [(true, 2), (false, 2)]);
     assert_eq!(look(&on, "alice", 0).await.remaining, 2);
     // Looks come in their order, and add nothing to what follows.
     let peek = Action::Peek(Cost::new(2));
-    let decided = on.act_on("alice", &[peek, take(2), peek], Coupling::AllOrNothing).await;
-    let allowed: Vec<_> = decided.iter().map(Decision::is_allowed).collect();
-    assert_eq!(allowed, [true, true, false]);
+    let decided = on.act_on("alice", &[peek, take(2), peek], ALL).await;
+    let told: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
+    assert_eq!(told, [(true, 2), (true, 2), (false, 2)]);
+    let decided = on.act_on("bob", &[take(5), peek, Action::Peek(Cost::NONE)], ALL).await;
+    let left: Vec<_> = decided.iter().map(|one| one.remaining).collect();
+    assert_eq!(left, [5, 5, 5]);
+    // Where nothing is taken, no look tells of it.
+    let decided = on.act_on("carol", &[take(5), Action::Peek(Cost::NONE), take(6)], ALL).await;
+    let told: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
+    assert_eq!(told, [(true, 10), (true, 10), (false, 10)]);
+}
+
+#[tokio::test]
+async fn a_log_never_says_yes_to_a_report_that_it_counts_in_part() {
+    let limit = Limit::new(30_000, Span::from_secs(60)).and_then(|limit| limit.with_max_debt(0));
+    let rule = Rule::default_of(Algorithm::SlidingWindowLog, limit.expect("a valid limit"));
+    let rules = RuleSet::new(rule, Vec::new());
+    for on in [Service::on_memory(rules.clone()), on_redis(rules)] {
+        let reported = report(&on, "alice", 12_000).await;
+        assert_eq!((reported.outcome, reported.remaining), (Outcome::Impossible, 20_000));
+        let reported = report(&on, "alice", 10_000).await;
+        assert_eq!((reported.outcome, reported.remaining), (Outcome::Allowed, 10_000));
+        let taken = on.act("bob", Action::Take(Cost::new(40_000)), Coupling::EachAlone).await;
+        assert_eq!((taken.is_allowed(), taken.remaining), (false, 20_000));
+    }
 }
 
 async fn each_alone_is_decided_in_order(on: Service) {
@@ -209,8 +233,13 @@ async fn a_lower_bound_forgives_and_a_report_above_it_adds_nothing(on: Service) 
     assert_eq!(look(&on, "alice", 0).await.remaining, least);
     assert_eq!(report(&on, "alice", 2).await.remaining, least);
     on.limiter.replace_rules(ten(on.algorithm()));
-    on.at(1.0);
-    assert!(look(&on, "alice", 0).await.remaining < 1);
+    // Counters keep what was counted; buckets have kept the debt that they were charged with last.
+    let left = match on.algorithm() {
+        Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => -8,
+        Algorithm::SlidingWindowLog => 0,
+        Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => -3,
+    };
+    assert_eq!(look(&on, "alice", 0).await.remaining, left);
     on.at(180.0);
     assert_eq!(look(&on, "alice", 0).await.remaining, 10);
 }

@@ -99,8 +99,11 @@ impl Model {
                 after.in_use = Some((numerator.min(most), now));
             }
         }
-        let outcome = if cost <= left || self.fits(&after, now, 1) {
+        let is_log = self.algorithm == Algorithm::SlidingWindowLog;
+        let outcome = if cost <= left && !(is_log && cost > MOST_WRITTEN) {
             Outcome::Allowed
+        } else if self.fits(&after, now, 1) {
+            Outcome::Impossible
         } else {
             let wait = first(|wait| self.fits(&after, now + wait, 1));
             Outcome::Denied { retry_after: span(wait) }

@@ -107,7 +107,7 @@ fn what_is_not_valid_of_a_limit_is_refused_by_name() {
     for (rules, expected) in [
         (
             descriptor("key: k\nvalue: v\\*\nshare_threshold: true"),
-            "descriptors[0].share_threshold: valid only for a value with *",
+            "descriptors[0].share_threshold: only for a value with *",
         ),
         (
             descriptor("key: k\nrate_limit: { requests_per_unit: 1 }"),

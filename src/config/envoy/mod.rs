@@ -18,7 +18,8 @@ use super::values::{self, Invalid, Read};
 use super::watch::Seen;
 use super::yaml;
 use crate::api::envoy::{AnswerMetadata, EnvoySettings};
-use crate::rules::descriptors::{Counting, Descriptor, Descriptors};
+use crate::rules::Coupling;
+use crate::rules::descriptors::{Descriptor, Descriptors};
 
 /// What the section says.
 pub(super) struct Envoy {
@@ -68,10 +69,10 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
             file::read(&file, &mut domains, root);
         }
     }
-    let counting = if count_refused { Counting::EachAlone } else { Counting::AllOrNothing };
+    let coupling = if count_refused { Coupling::EachAlone } else { Coupling::AllOrNothing };
     let domains = domains.trees.into_iter().map(|(name, of)| (name, of.descriptors)).collect();
     let settings = EnvoySettings { deadline, headers, metadata };
-    Envoy { settings, descriptors: Descriptors::new(domains, counting), files }
+    Envoy { settings, descriptors: Descriptors::new(domains, coupling), files }
 }
 
 /// A path, or several, relative to the folder of the file that names them; an empty text is none.

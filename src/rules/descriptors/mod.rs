@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 
 use self::tree::{Level, Path};
 use super::key::IdValue;
-use super::{Grant, Key, Mode, Rule, Text};
+use super::{Coupling, Grant, Key, Mode, Rule, Text};
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Span;
 
@@ -34,18 +34,7 @@ pub struct Descriptors {
     entries: Vec<Entry>,
     /// How many stand in trees.
     in_trees: usize,
-    counting: Counting,
-}
-
-/// What a request takes that is refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Counting {
-    /// Nothing, of any descriptor.
-    #[default]
-    AllOrNothing,
-    /// From every descriptor by itself, as envoyproxy/ratelimit counts; from one that denies what
-    /// is left.
-    EachAlone,
+    coupling: Coupling,
 }
 
 /// A rule that stands in a tree.
@@ -122,7 +111,7 @@ struct Entry {
 impl Descriptors {
     /// Indexes the trees of each domain. Of the descriptors of a level no two may have the same key
     /// and value.
-    pub fn new(domains: Vec<(String, Vec<Descriptor>)>, counting: Counting) -> Self {
+    pub fn new(domains: Vec<(String, Vec<Descriptor>)>, coupling: Coupling) -> Self {
         let mut rules = Vec::new();
         let mut tops = Vec::new();
         for (domain, descriptors) in domains {
@@ -134,13 +123,13 @@ impl Descriptors {
             rules.push(DescriptorRule::of_domain(&domain));
             domains.insert(domain, Domain { top, others: rules.len() - 1 });
         }
-        let entries = rules.into_iter().map(|rule| Entry::new(rule, counting)).collect();
-        Self { domains, entries, in_trees, counting }
+        let entries = rules.into_iter().map(|rule| Entry::new(rule, coupling)).collect();
+        Self { domains, entries, in_trees, coupling }
     }
 
-    /// What a request takes that is refused.
-    pub fn counting(&self) -> Counting {
-        self.counting
+    /// How the hits of a request depend on each other.
+    pub fn coupling(&self) -> Coupling {
+        self.coupling
     }
 
     /// The rules that stand in trees.
@@ -281,7 +270,7 @@ impl Descriptors {
         Found {
             position,
             is_override: true,
-            grant: self.entries[position].of.with_debt(limit.grant(), self.counting),
+            grant: self.entries[position].of.with_debt(limit.grant(), self.coupling),
             window: limit.window(),
             key: Key::of_descriptor(domain, values, Some(limit.window())),
             detailed_label: None,
@@ -327,10 +316,10 @@ impl DescriptorRule {
     /// The grant as hits on it are counted: where they are reports, what is above it is debt. Where
     /// everything is counted, every hit on a fixed window is a report, as in envoyproxy/ratelimit;
     /// other algorithms would lock out for ever who keeps asking.
-    fn with_debt(&self, grant: Grant, counting: Counting) -> Grant {
+    fn with_debt(&self, grant: Grant, coupling: Coupling) -> Grant {
         let Grant::Limited(limit) = grant else { return grant };
         let is_counter = self.rule.algorithm == Algorithm::FixedWindow;
-        if !(self.is_post_paid || is_counter && counting == Counting::EachAlone) {
+        if !(self.is_post_paid || is_counter && coupling == Coupling::EachAlone) {
             return grant;
         }
         let most = match self.rule.algorithm {
@@ -344,8 +333,8 @@ impl DescriptorRule {
 }
 
 impl Entry {
-    fn new(mut of: DescriptorRule, counting: Counting) -> Self {
-        of.rule.grant = of.with_debt(of.rule.grant, counting);
+    fn new(mut of: DescriptorRule, coupling: Coupling) -> Self {
+        of.rule.grant = of.with_debt(of.rule.grant, coupling);
         let differs = of.rule.mode != Mode::Enforced;
         let enforced = || Box::new(Rule { mode: Mode::Enforced, ..of.rule.clone() });
         Self { enforced: differs.then(enforced), of }

@@ -1,0 +1,73 @@
+//! Several hits of one key in one step: random actions on both stores, equal in every field.
+
+use std::sync::Arc;
+
+use super::common::redis::RedisServer;
+use super::common::service::{Service, T0};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseResult, TestRunner};
+use rlaas::algorithm::{Algorithm, Cost, Limit};
+use rlaas::clock::Span;
+use rlaas::rules::{Rule, RuleSet};
+use rlaas::store::{Action, Coupling, MemorySettings};
+use tokio::runtime::Builder;
+
+/// How far the time moves, in thousandths of the window, and what is asked then in one step.
+type Step = (u64, Coupling, Vec<Action>);
+
+fn step() -> impl Strategy<Value = Step> {
+    let cost = prop_oneof![1 => Just(0), 3 => Just(1), 3 => 2..=12_u32].prop_map(Cost::new);
+    let action = prop_oneof![
+        1 => cost.clone().prop_map(Action::Peek),
+        2 => cost.clone().prop_map(Action::Report),
+        3 => cost.prop_map(Action::Take),
+    ];
+    let coupling = prop_oneof![Just(Coupling::AllOrNothing), Just(Coupling::EachAlone)];
+    (0..=700_u64, coupling, prop::collection::vec(action, 1..=4))
+}
+
+fn case() -> impl Strategy<Value = (Algorithm, Limit, Vec<Step>)> {
+    let windows = prop::sample::select(vec![7_u64, 60_000, 366 * 86_400_000]);
+    let debt = prop::sample::select(vec![None, Some(0), Some(50), Some(100)]);
+    let algorithm = prop::sample::select(Algorithm::ALL);
+    let steps = prop::collection::vec(step(), 1..=25);
+    (algorithm, 1..=12_u64, windows, debt, steps).prop_map(
+        |(algorithm, units, window_ms, debt, steps)| {
+            let limit = Limit::new(units, Span::from_millis(window_ms)).and_then(|limit| {
+                debt.map_or(Ok(limit), |percent| limit.with_max_debt(units * percent / 100))
+            });
+            (algorithm, limit.expect("a valid limit"), steps)
+        },
+    )
+}
+
+#[test]
+fn the_stores_agree_on_several_hits_of_one_key() {
+    let cases = std::env::var("DIFFERENTIAL_CASES").ok().and_then(|text| text.parse().ok());
+    let config =
+        Config { cases: cases.unwrap_or(100), failure_persistence: None, ..Config::default() };
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let server = Arc::new(RedisServer::start());
+    let try_case = |(algorithm, limit, steps): (Algorithm, Limit, Vec<Step>)| -> TestCaseResult {
+        runtime.block_on(async {
+            server.query::<()>(&["FLUSHALL"]);
+            let rules = || RuleSet::new(Rule::default_of(algorithm, limit), Vec::new());
+            let settings = MemorySettings { max_keys: 1_000 };
+            let memory = Service::on_bounded_memory(rules(), settings);
+            let redis = Service::on_redis(rules(), Arc::clone(&server));
+            let mut now = T0;
+            for (thousandths, coupling, actions) in steps {
+                now = now + Span::from_micros(limit.window().as_micros() / 1000 * thousandths);
+                memory.set_clock(now);
+                redis.set_clock(now);
+                let on_memory = memory.act_on("alice", &actions, coupling).await;
+                let on_redis = redis.act_on("alice", &actions, coupling).await;
+                prop_assert_eq!(on_memory, on_redis, "{:?} {:?} at {:?}", coupling, actions, now);
+            }
+            Ok(())
+        })
+    };
+    if let Err(failure) = TestRunner::new(config).run(&case(), try_case) {
+        panic!("{failure}");
+    }
+}
