@@ -155,6 +155,9 @@ local function give_back()
     if hit.cost > 0 then
       hit.algorithm.give_back(hit.state, hit, hit.now, hit.cost, hit.taken)
     end
+  end
+  for i = 1, count do
+    local hit = hits[i]
     hit.state = hit.algorithm.load(hit, hit.now)
     decide(hit, 0)
   end

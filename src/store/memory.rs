@@ -104,13 +104,16 @@ impl MemoryStore {
         let places: SmallVec<[Place; 2]> = hits.iter().map(|hit| self.place(hit)).collect();
         let shards = self.lock(&places);
         let mut step = Step { hits, places: &places, shards, time: self.clock.now() };
-        let give_back = |(at, taken)| {
-            let mut entry = step.entry(at);
-            let mut decision = entry.give_back(taken);
+        for (at, taken) in taken.iter().enumerate() {
+            step.entry(at).give_back(taken);
+        }
+        let look = |at| {
+            let entry = step.entry(at);
+            let mut decision = entry.peek(Cost::NONE);
             decision.wait_longer(entry.moment.held_for());
             decision
         };
-        taken.iter().enumerate().map(give_back).collect()
+        (0..taken.len()).map(look).collect()
     }
 
     /// Sweeps in the background, a few slots at a time, and keeps the clock steady, for ever.
@@ -347,18 +350,16 @@ impl Entry<'_> {
         self.shard.update(place, self.moment, report)
     }
 
-    /// Gives back what `taken` has taken, and looks.
-    fn give_back(&mut self, taken: &Decision) -> Decision {
+    /// Gives back what `taken` has taken.
+    fn give_back(&mut self, taken: &Decision) {
         let cost = self.hit.cost_of(taken);
-        let Some(place) = self.find().filter(|_| cost != Cost::NONE) else {
-            return self.peek(Cost::NONE);
-        };
+        let Some(place) = self.find().filter(|_| cost != Cost::NONE) else { return };
         let Hit { algorithm, limit, .. } = *self.hit;
         let now = self.moment.now;
         self.shard.update(place, self.moment, |state| {
             algorithm.give_back(state, limit, now, cost, taken);
             algorithm.decide(state, limit, now, Cost::NONE)
-        })
+        });
     }
 }
 

@@ -102,6 +102,37 @@ fn what_is_not_valid_is_refused_by_name() {
 }
 
 #[test]
+fn what_is_not_valid_of_a_debt_is_refused_by_name() {
+    let minute = "key: k\nrate_limit: { unit: minute, requests_per_unit: 1";
+    for (rules, expected) in [
+        (
+            descriptor(&format!("{minute}, max_debt: 1 }}")),
+            "descriptors[0].rate_limit.max_debt: only with post_paid: true, or for a fixed window",
+        ),
+        (
+            descriptor(&format!("{minute}, post_paid: true, max_debt: 2 }}")),
+            "descriptors[0].rate_limit.max_debt: must be 0 to 1",
+        ),
+        (
+            descriptor(&format!(
+                "{minute}, post_paid: true, max_debt: 1, algorithm: sliding-window-log }}"
+            )),
+            "descriptors[0].rate_limit.max_debt: must be 0 to 0 for sliding-window-log, which keeps no",
+        ),
+        (
+            descriptor(&format!("{minute}0001, post_paid: true, algorithm: sliding-window-log }}")),
+            "descriptors[0].rate_limit.requests_per_unit: must be 0 to 10000 for sliding-window-log",
+        ),
+        (
+            descriptor(&format!("{minute}, post_paid: often }}")),
+            "descriptors[0].rate_limit.post_paid: valid is true or false",
+        ),
+    ] {
+        refused(&rules, expected);
+    }
+}
+
+#[test]
 fn what_is_not_valid_of_a_limit_is_refused_by_name() {
     let minute = "key: k\nrate_limit: { unit: minute, requests_per_unit: 1";
     for (rules, expected) in [
@@ -180,7 +211,7 @@ fn what_is_not_valid_of_a_limit_is_refused_by_name() {
     }
     let (_, error) = problems(&descriptor("key: k\nrate_limit: {}"));
     let missing = ["unit", "requests_per_unit"]
-        .map(|key| format!("descriptors[0].rate_limit.{key}: missing\n"));
+        .map(|key| format!("descriptors[0].rate_limit.{key}: missing (line 5)\n"));
     assert_eq!(error, missing.concat());
 }
 

@@ -16,7 +16,7 @@ use crate::config::section::Section;
 use crate::config::sources;
 use crate::config::values::{self, Invalid, Read};
 use crate::rules::descriptors::{Descriptor, DescriptorRequest, DescriptorRule};
-use crate::rules::{Mode, Text};
+use crate::rules::{Coupling, Mode, Text};
 
 /// Levels of a tree: more than any request means, and few enough to walk.
 const MOST_LEVELS: usize = 32;
@@ -81,7 +81,13 @@ fn domain(section: &mut Section<'_>, file: &Arc<str>, domains: &mut Domains) {
         section.refuse("domain", Invalid(bounds.into()));
     }
     let name = name.unwrap_or_default();
-    let path = Trail { domain: &name, above: &[], metadata: domains.metadata, file };
+    let path = Trail {
+        domain: &name,
+        above: &[],
+        metadata: domains.metadata,
+        coupling: domains.coupling,
+        file,
+    };
     let level = domains.trees.entry(name.clone()).or_default();
     path.read_level(section, level);
 }
@@ -91,6 +97,7 @@ struct Trail<'a> {
     domain: &'a str,
     above: &'a [(String, Option<String>)],
     metadata: AnswerMetadata,
+    coupling: Coupling,
     file: &'a Arc<str>,
 }
 
@@ -145,7 +152,7 @@ impl Trail<'_> {
         };
         let above = [self.above, &[(key.clone(), value.clone())]].concat();
         let below = Trail { above: &above, ..*self };
-        let rule = limit::read(&mut section, &below.label(), mode, is_detailed);
+        let rule = limit::read(&mut section, &below.label(), mode, is_detailed, self.coupling);
         let own_metadata = own_metadata.filter(|metadata| !metadata.0.is_empty()).map(Arc::new);
         let file = Arc::clone(self.file);
         let rule = rule.map(|rule| DescriptorRule { metadata: own_metadata, file, ..rule });

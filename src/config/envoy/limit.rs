@@ -10,7 +10,7 @@ use crate::config::rules::{Rate, failure};
 use crate::config::section::Section;
 use crate::config::values::{self, Invalid, Read};
 use crate::rules::descriptors::DescriptorRule;
-use crate::rules::{Grant, Matcher, Mode, Rule};
+use crate::rules::{Coupling, Grant, Matcher, Mode, Rule};
 
 /// Units of time and their seconds: a month has 30 days and a year 365, as in the source.
 const UNITS: [(&str, u64); 7] = [
@@ -30,6 +30,7 @@ pub(super) fn read(
     label: &str,
     mode: Mode,
     is_detailed: bool,
+    coupling: Coupling,
 ) -> Option<DescriptorRule> {
     let mut section = descriptor.section("rate-limit");
     if !section.is_given() {
@@ -70,10 +71,21 @@ pub(super) fn read(
         }
         (false, _, _) => None,
     };
+    let is_log = algorithm == Algorithm::SlidingWindowLog;
+    let most_reported = u64::from(algorithm.max_cost());
+    if is_post_paid && requests.is_some_and(|units| units > most_reported) {
+        let bound = format!("must be 0 to {most_reported} for {} with post_paid", algorithm.name());
+        section.refuse("requests-per-unit", Invalid(bound.into()));
+    }
     if let Some(units) = max_debt {
-        let is_log = algorithm == Algorithm::SlidingWindowLog;
         let most = if is_log { 0 } else { requests.unwrap_or(Limit::MAX_UNITS) };
-        if units > most {
+        let counts =
+            is_post_paid || coupling == Coupling::EachAlone && algorithm == Algorithm::FixedWindow;
+        if unlimited || !counts {
+            let beside =
+                "only with post_paid: true, or for a fixed window with envoy.count-refused";
+            section.refuse("max-debt", Invalid::new(beside));
+        } else if units > most {
             let why = if is_log { " for sliding-window-log, which keeps no debt" } else { "" };
             section.refuse("max-debt", Invalid(format!("must be 0 to {most}{why}").into()));
         }

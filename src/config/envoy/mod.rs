@@ -33,6 +33,7 @@ pub(super) struct Envoy {
 struct Domains {
     trees: BTreeMap<String, Siblings>,
     metadata: AnswerMetadata,
+    coupling: Coupling,
 }
 
 /// Descriptors of one level, no two with the same key and value.
@@ -57,7 +58,8 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     let metadata = if answers_metadata { AnswerMetadata::Always } else { AnswerMetadata::Never };
     section.close();
 
-    let mut domains = Domains { trees: BTreeMap::new(), metadata };
+    let coupling = if count_refused { Coupling::EachAlone } else { Coupling::AllOrNothing };
+    let mut domains = Domains { trees: BTreeMap::new(), metadata, coupling };
     let mut files = Vec::new();
     for path in paths {
         files.push(Seen::now(&path));
@@ -69,7 +71,6 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
             file::read(&file, &mut domains, root);
         }
     }
-    let coupling = if count_refused { Coupling::EachAlone } else { Coupling::AllOrNothing };
     let domains = domains.trees.into_iter().map(|(name, of)| (name, of.descriptors)).collect();
     let settings = EnvoySettings { deadline, headers, metadata };
     Envoy { settings, descriptors: Descriptors::new(domains, coupling), files }

@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use self::tree::{Level, Path};
 use super::key::IdValue;
 use super::{Coupling, Grant, Key, Mode, Rule, Text};
-use crate::algorithm::{Algorithm, Limit};
+use crate::algorithm::{Algorithm, Limit, LimitError};
 use crate::clock::Span;
 
 /// The descriptor rules in force, by domain.
@@ -235,7 +235,12 @@ impl Descriptors {
         };
         let algorithm = self.rule(&found).algorithm;
         if let Grant::Limited(limit) = &found.grant {
-            algorithm.accepts(limit).map_err(|error| InvalidDescriptor::Limit { index, error })?;
+            // Of more, a report would count a part.
+            let max = u64::from(algorithm.max_cost());
+            let is_reported_whole = limit.max_debt().is_none() || limit.units() <= max;
+            let too_many = LimitError::TooMany { algorithm: algorithm.name(), max };
+            let accepted = if is_reported_whole { algorithm.accepts(limit) } else { Err(too_many) };
+            accepted.map_err(|error| InvalidDescriptor::Limit { index, error })?;
         }
         if matches!(asked.hits, Hits::GiveBack(_)) && algorithm == Algorithm::SlidingWindowLog {
             return Err(InvalidDescriptor::NegativeHits { index });
