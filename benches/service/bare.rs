@@ -70,16 +70,19 @@ impl Pooled {
         let say = |question: &mut Vec<u8>, word: &str| {
             rmp::encode::write_str(question, word).expect("a vector grows");
         };
-        say(&mut question, "take");
+        say(&mut question, "all_or_nothing");
         let number = |question: &mut Vec<u8>, number: u64| {
             rmp::encode::write_uint(question, number).expect("a vector grows");
         };
         number(&mut question, 1);
         say(&mut question, "fixed_window");
         let (units, window) = (1_000_000_000, WINDOW_SECONDS * 1_000_000);
-        for field in [1, index, units, window, units, 1, 1, 0] {
+        // Keys, index, limit, cost, mode, seen, and that it takes.
+        for field in [1, index, units, window, units, 1, 1, 0, 1] {
             number(&mut question, field);
         }
+        // It keeps no debt.
+        rmp::encode::write_nfix(&mut question, -1).expect("a vector grows");
         let mut connection = self.pool.get().await.expect("a connection");
         let mut call = self.script.prepare_invoke();
         call.key(format!("pooled:{user}:{index}")).arg("nonce").arg("").arg(question);
