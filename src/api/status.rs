@@ -110,6 +110,7 @@ pub(super) fn http(error: &CheckError) -> StatusCode {
 mod tests {
     use super::*;
     use crate::algorithm::LimitError;
+    use crate::api::config::InvalidPage;
     use crate::telemetry::labels::FIELDS;
 
     #[test]
@@ -132,7 +133,8 @@ mod tests {
             InvalidDescriptor::Limit { index, error: LimitError::Units },
             InvalidDescriptor::NegativeHits { index },
         ];
-        let requests = requests.into_iter().map(InvalidRequest::field);
+        let pages = [InvalidPage::Size, InvalidPage::Token].map(InvalidPage::field);
+        let requests = requests.into_iter().map(InvalidRequest::field).chain(pages);
         for field in requests.chain(descriptors.into_iter().map(InvalidDescriptor::field)) {
             assert!(FIELDS.contains(&field), "{field}");
         }

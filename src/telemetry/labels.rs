@@ -40,7 +40,7 @@ pub const REFUSALS: [&str; 12] = [
 ];
 
 /// Fields and parts of requests that can be rejected as invalid.
-pub const FIELDS: [&str; 11] = [
+pub const FIELDS: [&str; 13] = [
     "user_id",
     "resource",
     "attributes",
@@ -52,6 +52,8 @@ pub const FIELDS: [&str; 11] = [
     "descriptors",
     "hits_addend",
     "limit",
+    "page_size",
+    "page_token",
 ];
 /// Why a call is refused.
 pub const AUTH_REFUSALS: [&str; 2] = ["unauthenticated", "forbidden"];
