@@ -8,18 +8,21 @@ WORKDIR /build
 # Dependencies first, with an empty program: this layer changes only with them. The benchmarks stay
 # outside, and cargo would miss them.
 COPY Cargo.toml Cargo.lock ./
+COPY crates/core/Cargo.toml crates/core/Cargo.toml
 RUN sed -i '/^\[\[bench\]\]/,/^$/d' Cargo.toml \
- && mkdir src && echo 'fn main() {}' > src/main.rs && touch src/lib.rs \
+ && mkdir -p src crates/core/src && echo 'fn main() {}' > src/main.rs \
+ && touch src/lib.rs crates/core/src/lib.rs \
  && echo 'fn main() {}' > build.rs \
  && cargo build --release --locked \
- && rm -r src build.rs
+ && rm -r src crates build.rs
 
 COPY build.rs ./
 COPY proto proto
 COPY lua lua
+COPY crates crates
 COPY src src
 # cargo goes by time: these must be newer than the empty program.
-RUN touch build.rs src/main.rs src/lib.rs && cargo build --release --locked
+RUN touch build.rs src/main.rs src/lib.rs crates/*/src/lib.rs && cargo build --release --locked
 
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /build/target/release/rlaas /usr/local/bin/rlaas

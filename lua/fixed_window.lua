@@ -1,6 +1,6 @@
 -- Fixed window: a counter for each window of wall time, aligned to the Unix epoch.
 --
--- Twin of src/algorithm/fixed_window.rs. Key: STRING, the count, one key for each window:
+-- Twin of crates/core/src/algorithm/fixed_window.rs. Key: STRING, the count, one key for each window:
 -- hit.key belongs to the window with index hit.first_index, the next of KEYS to the next window.
 
 -- The highest count that is told exactly, with room for more.

@@ -1,7 +1,7 @@
 -- GCRA, the generic cell rate algorithm: the state is the theoretical arrival time (tat).
 --
--- Twin of src/algorithm/gcra.rs. Key: STRING `gcra tat part at units window`: the tat in µs, its
--- part below a microsecond in µs divided by the units, the time in µs that it is of, and the rate
+-- Twin of crates/core/src/algorithm/gcra.rs. Key: STRING `gcra tat part at units window`: the tat in
+-- µs, its part below a microsecond in µs divided by the units, the time in µs that it is of, and the rate
 -- that it was made with: units per window in µs.
 
 -- The emission intervals of `units`: whole microseconds, and the part below.

@@ -1,7 +1,7 @@
 -- Leaky bucket: a meter whose level leaks `limit` per window, and overflows above `burst`.
 --
--- Twin of src/algorithm/leaky_bucket.rs. Key: STRING `leaky level part at`: the level, the part of
--- its topmost unit that has leaked in units divided by the window's µs, and the time in µs that
+-- Twin of crates/core/src/algorithm/leaky_bucket.rs. Key: STRING `leaky level part at`: the level, the
+-- part of its topmost unit that has leaked in units divided by the window's µs, and the time in µs that
 -- they are of.
 
 -- The level at `now`, the part of its topmost unit that has leaked, and the time that they are of.

@@ -7,8 +7,8 @@
 local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
 
 -- Algorithms by name: { load, decide, commit, charge, give_back }, the twins of
--- src/algorithm/<name>.rs, take_one where one unit can be taken in fewer commands, and max_cost where
--- one request may not take more. charge writes and returns the state after it.
+-- crates/core/src/algorithm/<name>.rs, take_one where one unit can be taken in fewer commands, and
+-- max_cost where one request may not take more. charge writes and returns the state after it.
 local algorithms = {}
 
 -- Unique for each call.

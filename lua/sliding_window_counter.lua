@@ -1,8 +1,8 @@
 -- Sliding window counter: two counters, the one before weighted by how much of it is still in the
 -- window.
 --
--- Twin of src/algorithm/sliding_window_counter.rs. Key: STRING `counter start current previous`:
--- the start of the current window in µs, and the two counts.
+-- Twin of crates/core/src/algorithm/sliding_window_counter.rs. Key: STRING `counter start current
+-- previous`: the start of the current window in µs, and the two counts.
 
 -- The windows at `now`: rolled over by one, or started anew.
 local function rolled(state, limit, now)

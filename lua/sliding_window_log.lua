@@ -1,6 +1,6 @@
 -- Sliding window log: the exact log of the last window.
 --
--- Twin of src/algorithm/sliding_window_log.rs. Key: ZSET, an entry for each unit: member
+-- Twin of crates/core/src/algorithm/sliding_window_log.rs. Key: ZSET, an entry for each unit: member
 -- `{ms}-{suffix}`, score ms. The suffix is the nonce of the service, unique for each script call, the
 -- number of the request in it and of the hit in that, and that of the unit.
 

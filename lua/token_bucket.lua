@@ -1,7 +1,7 @@
 -- Token bucket: `burst` tokens at first, refilled continuously at `limit` per window.
 --
--- Twin of src/algorithm/token_bucket.rs. Key: STRING `token tokens part at`: the tokens, the part
--- of the next one in tokens divided by the window's µs, and the time in µs that they are of.
+-- Twin of crates/core/src/algorithm/token_bucket.rs. Key: STRING `token tokens part at`: the tokens,
+-- the part of the next one in tokens divided by the window's µs, and the time in µs that they are of.
 --
 -- Tokens that are owed stand under a second key, for limits that keep debt: STRING `debt tokens
 -- part at`, which counts while the first key says 0 tokens of the same part and time. A release that

@@ -31,10 +31,10 @@
 //!
 //! | room | may use | does |
 //! | --- | --- | --- |
-//! | [`clock`] | – | points and lengths of time; the only reader of clocks that decisions depend on |
+//! | [`clock`], in `crates/core` | – | points and lengths of time; the only reader of clocks that decisions depend on |
+//! | [`algorithm`], in `crates/core` | clock | decide, commit, charge, give back: pure arithmetic, with a Lua twin in `lua/` |
+//! | [`rules`], in `crates/core` | algorithm, clock (spans) | request → the rules that match, their grants and keys: pure, indexed |
 //! | [`telemetry`] | – | every metric declared once; logs; traces |
-//! | [`algorithm`] | clock | decide, commit, give back: pure arithmetic, with a Lua twin in `lua/` |
-//! | [`rules`] | algorithm, clock (spans) | request → the rules that match, their grants and keys: pure, indexed |
 //! | [`store`] | rules (key), algorithm, clock, metrics | all hits of a request in one atomic step |
 //! | [`limiter`] | store, rules, algorithm, clock, metrics | `Limiter::check`, the one decision function |
 //! | [`api`] | limiter, rules, algorithm, clock (spans), metrics | thin adapters: bytes ↔ request and verdict |
@@ -75,13 +75,12 @@
 //! - **Everything has a limit**: keys, lengths, body size, streams, queues, waits, and the turn of a
 //!   connection: a flood holds up nobody else on its thread.
 
-pub mod algorithm;
+pub use rlaas_core::{algorithm, clock, rules};
+
 pub mod api;
 pub mod cli;
-pub mod clock;
 pub mod config;
 pub mod limiter;
-pub mod rules;
 pub mod server;
 pub mod store;
 pub mod telemetry;

@@ -42,7 +42,7 @@ step() {
 }
 
 step cargo fmt --check
-step cargo clippy --all-targets --locked -- --deny warnings
-step cargo test --locked
+step cargo clippy --workspace --all-targets --locked -- --deny warnings
+step cargo test --workspace --locked
 [ -z "${SOAK:-}" ] || DIFFERENTIAL_CASES=10000 step cargo test --locked --test differential
-RUSTDOCFLAGS="--deny warnings" step cargo doc --locked --no-deps --quiet
+RUSTDOCFLAGS="--deny warnings" step cargo doc --workspace --locked --no-deps --quiet

@@ -2,6 +2,7 @@
 //! no text of the store.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 
 use axum::http::StatusCode;
 use tonic::{Code, Status};
@@ -10,8 +11,6 @@ use tonic_types::{ErrorDetails, StatusExt};
 use super::auth::Refusal;
 use super::proto::check_response::Reason;
 use crate::limiter::CheckError;
-use crate::rules::InvalidRequest;
-use crate::rules::descriptors::InvalidDescriptor;
 
 /// What ends a call before its answer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +33,9 @@ impl From<Interruption> for Status {
     }
 }
 
-impl From<InvalidRequest> for Status {
-    fn from(error: InvalidRequest) -> Self {
-        Status::invalid_argument(error.to_string())
-    }
+/// A request that is not valid: the text names the field and what it must be.
+pub(super) fn invalid(error: impl Display) -> Status {
+    Status::invalid_argument(error.to_string())
 }
 
 impl From<Refusal> for Status {
@@ -49,17 +47,11 @@ impl From<Refusal> for Status {
     }
 }
 
-impl From<InvalidDescriptor> for Status {
-    fn from(error: InvalidDescriptor) -> Self {
-        Status::invalid_argument(error.to_string())
-    }
-}
-
 impl From<CheckError> for Status {
     fn from(error: CheckError) -> Self {
         let code = match error {
             CheckError::StoreUnavailable(_) => Code::Unavailable,
-            CheckError::Descriptor(error) => return error.into(),
+            CheckError::Descriptor(error) => return invalid(error),
             CheckError::Overloaded => Code::ResourceExhausted,
             CheckError::Expired => Code::DeadlineExceeded,
             CheckError::NoRule => return no_rule(text(&error)),
@@ -108,9 +100,10 @@ pub(super) fn http(error: &CheckError) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::algorithm::LimitError;
     use crate::api::config::InvalidPage;
+    use crate::rules::InvalidRequest;
+    use crate::rules::descriptors::InvalidDescriptor;
     use crate::telemetry::labels::FIELDS;
 
     #[test]

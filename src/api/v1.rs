@@ -15,6 +15,7 @@ use super::deadline::deadline;
 use super::headers::{LimitHeaders, retry_after};
 use super::proto::{CheckBatchRequest, CheckRequest, GetConfigRequest, GetConfigResponse};
 use super::request_log;
+use super::status::invalid;
 use super::traces::Call;
 use super::wire::Written;
 use super::wire::service::RateLimitService;
@@ -64,8 +65,9 @@ impl Service {
         deadline: Deadline,
         timer: &mut Timer<'_>,
     ) -> Result<Verdict, Status> {
-        let request = parse(request).inspect_err(|error| {
+        let request = parse(request).map_err(|error| {
             self.count_rejected(error.field(), error);
+            invalid(error)
         })?;
         let verdict = self.limiter.check(&request, deadline).await;
         timer.lap();

@@ -74,6 +74,7 @@ fn steps(stage: &str) -> Vec<(String, String)> {
 }
 
 fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to.parent().expect("a folder")).expect("a directory");
     let mut copy = Command::new("cp");
     finish(copy.arg("-rT").args([from, to])).expect("a copy");
 }

@@ -26,6 +26,7 @@ use super::auth::Role;
 use super::deadline::deadline;
 use super::headers::{LimitHeaders, retry_after};
 use super::request_log;
+use super::status::invalid;
 use super::traces::Call;
 use crate::algorithm::{Cost, Limit, Outcome};
 use crate::clock::{Deadline, Span};
@@ -144,7 +145,7 @@ impl Service {
     fn count_rejected(&self, error: InvalidDescriptor) -> Status {
         request_log::rejected(API, error.field(), error);
         self.metrics.rejected.get_or_create(&ReasonLabels { reason: error.field() }).inc();
-        error.into()
+        invalid(error)
     }
 }
 

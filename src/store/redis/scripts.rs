@@ -10,6 +10,18 @@ const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
 const COUPLED: &str = include_str!("../../../lua/coupled.lua");
 const CHECK: &str = include_str!("../../../lua/check.lua");
 
+/// The Lua twin of an algorithm.
+const fn twin(algorithm: Algorithm) -> &'static str {
+    match algorithm {
+        Algorithm::FixedWindow => include_str!("../../../lua/fixed_window.lua"),
+        Algorithm::SlidingWindowLog => include_str!("../../../lua/sliding_window_log.lua"),
+        Algorithm::SlidingWindowCounter => include_str!("../../../lua/sliding_window_counter.lua"),
+        Algorithm::TokenBucket => include_str!("../../../lua/token_bucket.lua"),
+        Algorithm::LeakyBucket => include_str!("../../../lua/leaky_bucket.lua"),
+        Algorithm::Gcra => include_str!("../../../lua/gcra.lua"),
+    }
+}
+
 /// Every script that this store sends.
 #[derive(Debug)]
 pub(super) struct Scripts {
@@ -55,7 +67,7 @@ impl Script {
         for algorithm in algorithms {
             // A scope of its own: the twins share the names of their functions.
             text.push_str("\ndo\n");
-            text.push_str(algorithm.lua());
+            text.push_str(twin(*algorithm));
             text.push_str("\nend\n");
         }
         text.push_str(coupled);

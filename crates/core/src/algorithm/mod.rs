@@ -58,15 +58,6 @@ macro_rules! registry {
                 match self { $(Self::$variant => stringify!($module),)* }
             }
 
-            /// Text of the Lua twin.
-            pub const fn lua(self) -> &'static str {
-                match self {
-                    $(Self::$variant => {
-                        include_str!(concat!("../../lua/", stringify!($module), ".lua"))
-                    })*
-                }
-            }
-
             /// Does the Redis key end with the index of the window?
             pub const fn keyed_by_window(self) -> bool {
                 match self { $(Self::$variant => $module::KEYED_BY_WINDOW,)* }

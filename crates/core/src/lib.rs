@@ -1,0 +1,23 @@
+//! The pure part of rate limiting: what time it is, what an algorithm decides, and which rules a
+//! request meets.
+//!
+//! Nothing here waits, reads a socket or counts a metric: the crate has no async, no I/O and no
+//! Prometheus. The clock alone reads what time it is, so that tests and simulations can move it.
+//!
+//! ```
+//! use rlaas_core::algorithm::{Algorithm, Cost, Limit, State};
+//! use rlaas_core::clock::{Span, Timestamp};
+//!
+//! let limit = Limit::new(5, Span::from_secs(60))?;
+//! let mut state = State::None;
+//! let now = Timestamp::from_millis(1_700_000_100_000);
+//! for _ in 0..5 {
+//!     assert!(Algorithm::Gcra.take(&mut state, &limit, now, Cost::ONE).is_allowed());
+//! }
+//! assert!(!Algorithm::Gcra.take(&mut state, &limit, now, Cost::ONE).is_allowed());
+//! # Ok::<(), rlaas_core::algorithm::LimitError>(())
+//! ```
+
+pub mod algorithm;
+pub mod clock;
+pub mod rules;
