@@ -54,7 +54,7 @@
 //!   │                    and if the breaker of the node lets it through
 //!   │   back             StoreError → the rule's policy; several places: give back what a later
 //!   │                    one denies; remember denials; count; fold into a verdict
-//!   └ 4 api/             verdict → response; wire.rs writes that of `Check` without a message between
+//!   └ 4 api/             verdict → response: response.rs, of which gRPC, JSON and the command line are forms
 //! ```
 //!
 //! # What holds everywhere

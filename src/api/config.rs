@@ -6,10 +6,9 @@
 use thiserror::Error;
 use tonic::Status;
 
-use super::facts::{algorithm, units};
 use super::proto;
 use super::proto::grant::Kind;
-use super::v1::{duration, int64};
+use super::response::{algorithm, duration, int64, units};
 use crate::limiter::Limiter;
 use crate::rules::descriptors::{PlaceStep, PlacedRule};
 use crate::rules::{

@@ -14,8 +14,8 @@ use tonic::server::NamedService;
 use super::envoy;
 use super::envoy::proto::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
 use super::guard::Guarded;
+use super::proto::rate_limit_service_server::RateLimitServiceServer;
 use super::v1;
-use super::wire::service::RateLimitServiceServer;
 
 pub(super) type RateLimiting = Guarded<RateLimitServiceServer<v1::Service>>;
 pub(super) type Envoy = Guarded<EnvoyServer<envoy::Service>>;

@@ -7,17 +7,15 @@ mod config;
 mod deadline;
 mod direct;
 pub mod envoy;
-mod facts;
 mod guard;
 mod headers;
 pub mod http;
-#[cfg(test)]
-mod message;
+pub(crate) mod json;
 mod request_log;
+mod response;
 mod status;
 mod traces;
 mod v1;
-mod wire;
 
 pub use direct::{Answer, Direct};
 pub use headers::LimitHeaders;
@@ -33,7 +31,7 @@ use self::auth::Auth;
 use self::envoy::EnvoySettings;
 use self::envoy::proto::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
 use self::guard::Guarded;
-use self::wire::service::RateLimitServiceServer;
+use self::proto::rate_limit_service_server::RateLimitServiceServer;
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;

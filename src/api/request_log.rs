@@ -8,8 +8,8 @@ use std::fmt::Display;
 
 use tracing::{Level, debug, enabled};
 
-use super::facts::Facts;
-use crate::clock::Span;
+use super::response::{reason, rule_decision};
+use crate::algorithm::Outcome;
 use crate::limiter::{CheckError, RuleDecision};
 
 /// Logs the decisions of all rules on one request.
@@ -39,19 +39,23 @@ pub(super) fn undecided(api: &'static str, error: &CheckError) {
 
 #[cold]
 fn log_decision(api: &'static str, is_allowed: bool, decided: &RuleDecision) {
-    let facts = Facts::of(decided);
+    let told = rule_decision(decided);
+    let retry_after = match decided.decision.outcome {
+        Outcome::Denied { retry_after } => Some(retry_after.as_secs_ceil()),
+        Outcome::Allowed | Outcome::Impossible => None,
+    };
     debug!(
         api,
         request = if is_allowed { "allowed" } else { "denied" },
-        rule = facts.rule,
+        rule = &*told.rule,
         algorithm = decided.algorithm.name(),
-        allowed = facts.allowed,
-        shadow = facts.shadow,
-        reason = facts.reason.as_str_name(),
+        allowed = told.allowed,
+        shadow = told.shadow,
+        reason = reason(decided).as_str_name(),
         source = decided.source.name(),
-        limit = facts.limit,
-        remaining = facts.remaining,
-        retry_after_seconds = facts.retry_after.map(Span::as_secs_ceil),
+        limit = told.limit,
+        remaining = told.remaining,
+        retry_after_seconds = retry_after,
         "decision"
     );
 }

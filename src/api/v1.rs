@@ -13,13 +13,16 @@ use super::auth::Role;
 use super::config;
 use super::deadline::deadline;
 use super::headers::{LimitHeaders, retry_after};
-use super::proto::{CheckBatchRequest, CheckRequest, GetConfigRequest, GetConfigResponse};
+use super::proto::rate_limit_service_server::RateLimitService;
+use super::proto::{
+    CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, CheckResult,
+    GetConfigRequest, GetConfigResponse,
+};
 use super::request_log;
+use super::response::{response, result};
 use super::status::invalid;
 use super::traces::Call;
-use super::wire::Written;
-use super::wire::service::RateLimitService;
-use crate::clock::{Deadline, Span};
+use crate::clock::Deadline;
 use crate::limiter::{Limiter, Verdict};
 use crate::rules::{self, InvalidRequest};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
@@ -92,15 +95,18 @@ impl Service {
 
 #[tonic::async_trait]
 impl RateLimitService for Service {
-    type CheckStreamStream = Pin<Box<dyn Stream<Item = Result<Written, Status>> + Send>>;
+    type CheckStreamStream = Pin<Box<dyn Stream<Item = Result<CheckResult, Status>> + Send>>;
 
-    async fn check(&self, request: Request<CheckRequest>) -> Result<Response<Written>, Status> {
+    async fn check(
+        &self,
+        request: Request<CheckRequest>,
+    ) -> Result<Response<CheckResponse>, Status> {
         let mut call = self.begin("ratelimit.v1.RateLimitService/Check", request.metadata());
         let deadline = deadline(request.metadata());
         let verdict = self.decide(request.get_ref(), deadline, &mut self.timing.start()).await;
         call.decided(verdict.as_ref());
         let verdict = verdict?;
-        let mut response = Response::new(Written::response(&verdict));
+        let mut response = Response::new(response(&verdict));
         if self.headers != LimitHeaders::None {
             add_headers(response.metadata_mut(), self.headers, &verdict);
         }
@@ -110,7 +116,7 @@ impl RateLimitService for Service {
     async fn check_batch(
         &self,
         request: Request<CheckBatchRequest>,
-    ) -> Result<Response<Written>, Status> {
+    ) -> Result<Response<CheckBatchResponse>, Status> {
         let mut call = self.begin("ratelimit.v1.RateLimitService/CheckBatch", request.metadata());
         let deadline = deadline(request.metadata());
         let requests = request.into_inner().requests;
@@ -120,14 +126,14 @@ impl RateLimitService for Service {
             self.count_rejected("requests", &valid);
             return Err(Status::invalid_argument(valid));
         }
-        let mut batch = Written::batch(requests.len());
+        let mut results = Vec::with_capacity(requests.len());
         if self.limiter.store().decides_at_once() {
             let mut timer = self.timing.start();
             for request in &requests {
                 let tell = |verdict: &Verdict| {
                     request_log::decided(API, verdict.is_allowed(), &verdict.decisions);
                     call.count(Ok(verdict));
-                    batch.add(Ok(verdict));
+                    results.push(result(Ok(verdict)));
                 };
                 // In the common case a future would cost as much as the decision.
                 if let Ok(request) = parse(request)
@@ -136,23 +142,23 @@ impl RateLimitService for Service {
                     timer.lap();
                     continue;
                 }
-                let result = self.decide(request, deadline, &mut timer).await;
-                call.count(result.as_ref());
-                batch.add(result.as_ref());
+                let decided = self.decide(request, deadline, &mut timer).await;
+                call.count(decided.as_ref());
+                results.push(result(decided.as_ref()));
             }
         } else {
-            let mut results = stream::iter(requests)
+            let mut decided = stream::iter(requests)
                 .map(|request| async move {
                     self.decide(&request, deadline, &mut self.timing.start()).await
                 })
                 .buffered(IN_FLIGHT);
-            while let Some(result) = results.next().await {
-                call.count(result.as_ref());
-                batch.add(result.as_ref());
+            while let Some(decided) = decided.next().await {
+                call.count(decided.as_ref());
+                results.push(result(decided.as_ref()));
             }
         }
         call.answered(Code::Ok);
-        Ok(Response::new(batch))
+        Ok(Response::new(CheckBatchResponse { results }))
     }
 
     async fn check_stream(
@@ -165,8 +171,8 @@ impl RateLimitService for Service {
             let service = service.clone();
             async move {
                 let mut timer = service.timing.start();
-                let result = service.decide(&request?, deadline, &mut timer).await;
-                Ok(Written::result(result.as_ref()))
+                let decided = service.decide(&request?, deadline, &mut timer).await;
+                Ok(result(decided.as_ref()))
             }
         });
         // No more is read than is answered: a client that does not read its answers waits.
@@ -219,18 +225,4 @@ fn add_headers(metadata: &mut MetadataMap, headers: LimitHeaders, verdict: &Verd
         let value = value.parse().expect("names are encoded, numbers are ASCII");
         metadata.insert(name, value);
     }
-}
-
-/// Whole seconds and the rest.
-pub(super) fn duration(span: Span) -> prost_types::Duration {
-    let micros = span.as_micros();
-    prost_types::Duration {
-        seconds: int64(micros / 1_000_000),
-        nanos: i32::try_from(micros % 1_000_000 * 1_000).expect("less than a second"),
-    }
-}
-
-/// The number, or the largest that there is.
-pub(super) fn int64(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

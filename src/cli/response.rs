@@ -2,11 +2,9 @@
 //!
 //! **Source:** <https://protobuf.dev/programming-guides/json/>.
 
-use serde::Serialize;
-use serde_json::Value;
-
+use crate::api::json;
 use crate::api::proto::check_response::{Reason, Source};
-use crate::api::proto::{Algorithm, CheckResponse, RuleDecision};
+use crate::api::proto::{Algorithm, CheckResponse};
 
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
@@ -26,7 +24,7 @@ pub(super) fn to_text(response: &CheckResponse, user: &str, cost: u64) -> String
 
 /// Returns all members, also those that are 0, empty or false; durations where they are set.
 pub(super) fn to_json(response: &CheckResponse) -> String {
-    serde_json::to_string(&Response::from(response)).expect("texts and booleans are JSON")
+    serde_json::to_string(&json::Response::from(response)).expect("texts and booleans are JSON")
 }
 
 fn allowed(response: &CheckResponse) -> String {
@@ -110,112 +108,6 @@ fn nanos(duration: &prost_types::Duration) -> i128 {
     i128::from(duration.seconds) * NANOS_PER_SECOND + i128::from(duration.nanos)
 }
 
-/// The members of both messages.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Members<'a> {
-    allowed: bool,
-    current_count: String,
-    ttl: String,
-    limit: String,
-    remaining: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reset_after: Option<String>,
-    rule: &'a str,
-    algorithm: Value,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delay: Option<String>,
-    reason: Value,
-}
-
-/// A `CheckResponse`.
-#[derive(Serialize)]
-struct Response<'a> {
-    #[serde(flatten)]
-    members: Members<'a>,
-    source: Value,
-    decisions: Vec<Decision<'a>>,
-}
-
-/// A `RuleDecision`.
-#[derive(Serialize)]
-struct Decision<'a> {
-    #[serde(flatten)]
-    members: Members<'a>,
-    shadow: bool,
-}
-
-impl<'a> From<&'a CheckResponse> for Response<'a> {
-    fn from(response: &'a CheckResponse) -> Self {
-        Self {
-            members: Members {
-                allowed: response.allowed,
-                current_count: response.current_count.to_string(),
-                ttl: response.ttl.to_string(),
-                limit: response.limit.to_string(),
-                remaining: response.remaining.to_string(),
-                retry_after: response.retry_after.as_ref().map(in_json),
-                reset_after: response.reset_after.as_ref().map(in_json),
-                rule: &response.rule,
-                algorithm: algorithm(response.algorithm),
-                delay: response.delay.as_ref().map(in_json),
-                reason: reason(response.reason),
-            },
-            source: enumerator(response.source, |source: Source| source.as_str_name()),
-            decisions: response.decisions.iter().map(Decision::from).collect(),
-        }
-    }
-}
-
-impl<'a> From<&'a RuleDecision> for Decision<'a> {
-    fn from(decision: &'a RuleDecision) -> Self {
-        Self {
-            members: Members {
-                allowed: decision.allowed,
-                current_count: decision.current_count.to_string(),
-                ttl: decision.ttl.to_string(),
-                limit: decision.limit.to_string(),
-                remaining: decision.remaining.to_string(),
-                retry_after: decision.retry_after.as_ref().map(in_json),
-                reset_after: decision.reset_after.as_ref().map(in_json),
-                rule: &decision.rule,
-                algorithm: algorithm(decision.algorithm),
-                delay: decision.delay.as_ref().map(in_json),
-                reason: reason(decision.reason),
-            },
-            shadow: decision.shadow,
-        }
-    }
-}
-
-fn algorithm(value: i32) -> Value {
-    enumerator(value, |algorithm: Algorithm| algorithm.as_str_name())
-}
-
-fn reason(value: i32) -> Value {
-    enumerator(value, |reason: Reason| reason.as_str_name())
-}
-
-/// Returns the name of an enum's value, or the number of one that a newer server has sent.
-fn enumerator<T: TryFrom<i32>>(value: i32, name: impl FnOnce(T) -> &'static str) -> Value {
-    T::try_from(value).map_or(Value::from(value), |known| Value::from(name(known)))
-}
-
-/// Returns seconds with 0, 3, 6 or 9 decimals.
-fn in_json(duration: &prost_types::Duration) -> String {
-    let nanos = nanos(duration);
-    let sign = if nanos < 0 { "-" } else { "" };
-    let (seconds, rest) = (nanos.abs() / NANOS_PER_SECOND, nanos.abs() % NANOS_PER_SECOND);
-    match rest {
-        0 => format!("{sign}{seconds}s"),
-        rest if rest % 1_000_000 == 0 => format!("{sign}{seconds}.{:03}s", rest / 1_000_000),
-        rest if rest % 1_000 == 0 => format!("{sign}{seconds}.{:06}s", rest / 1_000),
-        rest => format!("{sign}{seconds}.{rest:09}s"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,19 +132,6 @@ mod tests {
             (31_622_400, 0, "366d"),
         ] {
             assert_eq!(for_people(&duration(seconds, nanos)), expected);
-        }
-    }
-
-    #[test]
-    fn a_duration_in_json_has_0_3_6_or_9_decimals() {
-        for (seconds, nanos, expected) in [
-            (60, 0, "60s"),
-            (59, 900_000_000, "59.900s"),
-            (1, 1_000, "1.000001s"),
-            (0, 1, "0.000000001s"),
-            (-1, -500_000_000, "-1.500s"),
-        ] {
-            assert_eq!(in_json(&duration(seconds, nanos)), expected);
         }
     }
 

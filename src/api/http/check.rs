@@ -16,13 +16,14 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Number;
 use serde_json::value::RawValue;
 
-use super::answer::{Answer, Denial};
+use super::denial::Denial;
 use super::members::Members;
 use super::problem::{Problem, document};
 use super::rejection::{Field, Rejection};
 use super::{Checks, body};
 use crate::api::proto::CheckRequest;
 use crate::api::v1::parse;
+use crate::api::{json, response};
 use crate::limiter::Verdict;
 
 const USER_ID: Field = Field { names: &["userId", "user_id"], reason: "user_id", valid: "a text" };
@@ -57,10 +58,11 @@ async fn decide(checks: &Checks, body: Body) -> Result<Verdict, Problem> {
 }
 
 fn answer(checks: &Checks, verdict: &Verdict) -> Response {
+    let message = response::response(verdict);
     let response = if verdict.is_allowed() {
-        Json(Answer::of(verdict)).into_response()
+        Json(json::Response::from(&message)).into_response()
     } else {
-        document(StatusCode::TOO_MANY_REQUESTS, &Denial::of(verdict))
+        document(StatusCode::TOO_MANY_REQUESTS, &Denial::of(verdict, &message))
     };
     checks.with_headers(verdict, response)
 }

@@ -10,9 +10,9 @@
 //!
 //! Callers have no deadline here: the store's own bounds what they wait.
 
-mod answer;
 mod body;
 mod check;
+mod denial;
 mod envoy;
 mod guard;
 mod members;

@@ -1,0 +1,171 @@
+//! `CheckResponse` in the JSON mapping of protobuf, for HTTP and the command line.
+//!
+//! Numbers, texts, enums and booleans are always there, also where they are 0, empty or false;
+//! durations where they are set. 64-bit integers are texts, enums their names.
+//!
+//! **Source:** <https://protobuf.dev/programming-guides/json/>.
+
+use std::fmt::{self, Display};
+
+use prost_types::Duration;
+use serde::{Serialize, Serializer};
+
+use super::proto::check_response::{Reason, Source};
+use super::proto::{Algorithm, CheckResponse, RuleDecision};
+
+/// A `CheckResponse`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Response<'a> {
+    #[serde(flatten)]
+    members: Members<'a>,
+    source: Name,
+    decisions: Vec<Decision<'a>>,
+}
+
+/// A `RuleDecision`.
+#[derive(Debug, Serialize)]
+struct Decision<'a> {
+    #[serde(flatten)]
+    members: Members<'a>,
+    shadow: bool,
+}
+
+/// The members of both.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Members<'a> {
+    allowed: bool,
+    current_count: Text<i64>,
+    ttl: Text<i64>,
+    limit: Text<i64>,
+    remaining: Text<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<Text<Seconds>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reset_after: Option<Text<Seconds>>,
+    rule: &'a str,
+    algorithm: Name,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay: Option<Text<Seconds>>,
+    reason: Name,
+}
+
+/// The name of an enum's value, or the number of one that a newer server has sent.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Name {
+    Known(&'static str),
+    Unknown(i32),
+}
+
+impl<'a> From<&'a CheckResponse> for Response<'a> {
+    fn from(response: &'a CheckResponse) -> Self {
+        Self {
+            members: Members {
+                allowed: response.allowed,
+                current_count: Text(response.current_count),
+                ttl: Text(response.ttl),
+                limit: Text(response.limit),
+                remaining: Text(response.remaining),
+                retry_after: response.retry_after.map(Seconds).map(Text),
+                reset_after: response.reset_after.map(Seconds).map(Text),
+                rule: &response.rule,
+                algorithm: algorithm(response.algorithm),
+                delay: response.delay.map(Seconds).map(Text),
+                reason: reason(response.reason),
+            },
+            source: Name::of(response.source, |source: Source| source.as_str_name()),
+            decisions: response.decisions.iter().map(Decision::from).collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a RuleDecision> for Decision<'a> {
+    fn from(decision: &'a RuleDecision) -> Self {
+        Self {
+            members: Members {
+                allowed: decision.allowed,
+                current_count: Text(decision.current_count),
+                ttl: Text(decision.ttl),
+                limit: Text(decision.limit),
+                remaining: Text(decision.remaining),
+                retry_after: decision.retry_after.map(Seconds).map(Text),
+                reset_after: decision.reset_after.map(Seconds).map(Text),
+                rule: &decision.rule,
+                algorithm: algorithm(decision.algorithm),
+                delay: decision.delay.map(Seconds).map(Text),
+                reason: reason(decision.reason),
+            },
+            shadow: decision.shadow,
+        }
+    }
+}
+
+impl Name {
+    fn of<T: TryFrom<i32>>(value: i32, name: impl FnOnce(T) -> &'static str) -> Self {
+        T::try_from(value).map_or(Self::Unknown(value), |known| Self::Known(name(known)))
+    }
+}
+
+fn algorithm(value: i32) -> Name {
+    Name::of(value, |algorithm: Algorithm| algorithm.as_str_name())
+}
+
+fn reason(value: i32) -> Name {
+    Name::of(value, |reason: Reason| reason.as_str_name())
+}
+
+/// A value that stands as a text.
+#[derive(Debug)]
+struct Text<T>(T);
+
+impl<T: Display> Serialize for Text<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+#[derive(Debug)]
+struct Seconds(Duration);
+
+impl Display for Seconds {
+    /// With 0, 3, 6 or 9 decimals.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Duration { seconds, nanos } = self.0;
+        let sign = if seconds < 0 || nanos < 0 { "-" } else { "" };
+        let (seconds, nanos) = (seconds.unsigned_abs(), nanos.unsigned_abs());
+        match nanos {
+            0 => write!(f, "{sign}{seconds}s"),
+            nanos if nanos % 1_000_000 == 0 => {
+                write!(f, "{sign}{seconds}.{:03}s", nanos / 1_000_000)
+            }
+            nanos if nanos % 1_000 == 0 => write!(f, "{sign}{seconds}.{:06}s", nanos / 1_000),
+            nanos => write!(f, "{sign}{seconds}.{nanos:09}s"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_has_0_3_6_or_9_decimals() {
+        for (seconds, nanos, expected) in [
+            (60, 0, "60s"),
+            (59, 900_000_000, "59.900s"),
+            (1, 1_000, "1.000001s"),
+            (0, 1, "0.000000001s"),
+            (-1, -500_000_000, "-1.500s"),
+        ] {
+            assert_eq!(Seconds(Duration { seconds, nanos }).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn values_of_a_newer_server_are_shown() {
+        let response = CheckResponse { reason: 77, ..CheckResponse::default() };
+        let json = serde_json::to_string(&Response::from(&response)).expect("JSON");
+        assert!(json.contains("\"reason\":77"), "{json}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Verdicts as messages of `ratelimit.v1`: the one mapping, of which gRPC, JSON and the command line
+//! are forms.
+
+use std::sync::LazyLock;
+
+use prost::Message;
+use tonic::Status;
+
+use super::proto::check_response::{self, Reason};
+use super::proto::{self, CheckResponse, CheckResult, check_result};
+use crate::algorithm::{Algorithm, Outcome};
+use crate::clock::Span;
+use crate::limiter::{RuleDecision, Source, Verdict};
+use crate::rules::Grant;
+
+/// Returns the response to a request. Its fields are those of the rule that decides.
+pub(super) fn response(verdict: &Verdict) -> CheckResponse {
+    let deciding = verdict.deciding();
+    let decisions = verdict.decisions.iter().map(rule_decision).collect();
+    if deciding.source == Source::NoRule {
+        let (allowed, reason) = (verdict.is_allowed(), Reason::NoRule.into());
+        return CheckResponse { allowed, reason, decisions, ..CheckResponse::default() };
+    }
+    let decided = rule_decision(deciding);
+    CheckResponse {
+        allowed: verdict.is_allowed(),
+        current_count: decided.current_count,
+        ttl: decided.ttl,
+        limit: decided.limit,
+        remaining: decided.remaining,
+        retry_after: decided.retry_after,
+        reset_after: decided.reset_after,
+        rule: decided.rule,
+        algorithm: decided.algorithm,
+        source: source(deciding.source).into(),
+        delay: decided.delay,
+        decisions,
+        reason: decided.reason,
+    }
+}
+
+/// Returns the result of one request of a batch or stream.
+pub(super) fn result(result: Result<&Verdict, &Status>) -> CheckResult {
+    let result = match result {
+        Ok(verdict) => check_result::Result::Response(response(verdict)),
+        Err(status) => check_result::Result::Error(error(status)),
+    };
+    CheckResult { result: Some(result) }
+}
+
+/// Details are a whole `google.rpc.Status`, code and message included.
+fn error(status: &Status) -> tonic_types::Status {
+    let detailed = tonic_types::Status::decode(status.details()).unwrap_or_default();
+    tonic_types::Status {
+        code: status.code().into(),
+        message: status.message().to_owned(),
+        details: detailed.details,
+    }
+}
+
+/// Returns what one rule says.
+pub(super) fn rule_decision(decided: &RuleDecision) -> proto::RuleDecision {
+    let decision = &decided.decision;
+    let retry_after = match decision.outcome {
+        Outcome::Denied { retry_after } => Some(retry_after),
+        Outcome::Allowed | Outcome::Impossible => None,
+    };
+    let has_delay = decided.algorithm == Algorithm::LeakyBucket && decision.is_allowed();
+    proto::RuleDecision {
+        rule: decided.rule.to_string(),
+        algorithm: algorithm(decided.algorithm).into(),
+        allowed: decision.is_allowed(),
+        current_count: int64(decision.current_count),
+        ttl: int64(decision.ttl.as_secs_ceil()),
+        limit: int64(units(decided.grant)),
+        remaining: decided.remaining().unwrap_or(i64::MAX),
+        retry_after: retry_after.map(duration),
+        reset_after: Some(duration(decision.reset_after)),
+        delay: has_delay.then(|| duration(decision.delay)),
+        reason: reason(decided).into(),
+        shadow: decided.mode.is_shadow(),
+    }
+}
+
+/// Units per window; without bound is the largest number there is.
+pub(super) const fn units(grant: Grant) -> u64 {
+    match grant {
+        Grant::Limited(limit) => limit.units(),
+        Grant::Banned => 0,
+        Grant::Unlimited => u64::MAX,
+    }
+}
+
+/// An algorithm has its canonical name on the wire, in the proto's spelling.
+pub(super) fn algorithm(algorithm: Algorithm) -> proto::Algorithm {
+    static ON_THE_WIRE: LazyLock<Vec<proto::Algorithm>> = LazyLock::new(|| {
+        let name = |algorithm: &Algorithm| algorithm.lua_name().to_uppercase();
+        let on_the_wire = |name: String| proto::Algorithm::from_str_name(&name).unwrap_or_default();
+        Algorithm::ALL.iter().map(name).map(on_the_wire).collect()
+    });
+    ON_THE_WIRE[algorithm as usize]
+}
+
+fn source(source: Source) -> check_response::Source {
+    match source {
+        Source::Store => check_response::Source::Store,
+        Source::DenyCache => check_response::Source::DenyCache,
+        Source::FailOpen => check_response::Source::FailOpen,
+        Source::FailClosed => check_response::Source::FailClosed,
+        Source::LocalFallback => check_response::Source::LocalFallback,
+        Source::NoRule => check_response::Source::Unspecified,
+    }
+}
+
+pub(super) fn reason(decided: &RuleDecision) -> Reason {
+    match (decided.source, decided.decision.outcome) {
+        (Source::FailOpen | Source::FailClosed, _) => Reason::StoreUnavailable,
+        _ if decided.grant == Grant::Banned => Reason::Banned,
+        _ if decided.grant == Grant::Unlimited => Reason::Unlimited,
+        (_, Outcome::Allowed) => Reason::WithinLimit,
+        (_, Outcome::Denied { .. }) => Reason::OverLimit,
+        (_, Outcome::Impossible) => Reason::CostAboveLimit,
+    }
+}
+
+/// Whole seconds and the rest.
+pub(super) fn duration(span: Span) -> prost_types::Duration {
+    let micros = span.as_micros();
+    prost_types::Duration {
+        seconds: int64(micros / 1_000_000),
+        nanos: i32::try_from(micros % 1_000_000 * 1_000).expect("less than a second"),
+    }
+}
+
+/// The number, or the largest that there is.
+pub(super) fn int64(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::CheckError;
+
+    #[test]
+    fn details_of_an_error_are_those_of_the_status() {
+        let status = Status::from(CheckError::NoRule);
+        let CheckResult { result: Some(check_result::Result::Error(error)) } = result(Err(&status))
+        else {
+            panic!("no error of {status:?}");
+        };
+        assert_eq!((error.code, &*error.message), (7, "no rule matches"));
+        assert_eq!(error.encode_to_vec(), status.details());
+    }
+}
