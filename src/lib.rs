@@ -64,7 +64,7 @@
 //!   has each descriptor count by itself.
 //! - **Integers only**, in microseconds and units. Parts of a unit are kept; products above 2^53 are
 //!   divided digit by digit in Lua, so that no rate needs a coarser unit than the microsecond.
-//! - **One clock for each store**: Redis' own, or a monotonic one anchored to wall time. A clock
+//! - **One clock for each store**: Redis' own, or one that follows this machine's wall time. A clock
 //!   that steps back by up to a window is held ([`clock::Timestamp::hold`]); one that jumps further
 //!   back is followed, which costs at most one extra refill.
 //! - **Tests move time** by a [`clock::ManualClock`] in memory, and by moving the clock of a real

@@ -116,12 +116,12 @@ impl MemoryStore {
         (0..taken.len()).map(look).collect()
     }
 
-    /// Sweeps in the background, a few slots at a time, and keeps the clock steady, for ever.
+    /// Sweeps in the background, a few slots at a time, and follows wall time, for ever.
     pub async fn tend(&self) {
         let mut interval = tokio::time::interval(SWEEP_INTERVAL);
         for shards in self.shards.chunks(self.shards.len().div_ceil(SWEEP_STEPS)).cycle() {
             interval.tick().await;
-            self.clock.steady();
+            self.clock.follow_wall_time();
             for shard in shards {
                 let steps = lock(shard).len().div_ceil(SWEPT_PER_LOCK);
                 for _ in 0..steps {

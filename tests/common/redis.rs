@@ -257,7 +257,7 @@ fn launch(
 }
 
 /// The library that moves a server's clock, compiled once for each test process.
-fn clock_shim() -> &'static Path {
+pub fn clock_shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
     SHIM.get_or_init(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/clock_shim.c");

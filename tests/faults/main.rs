@@ -6,6 +6,7 @@ mod common;
 mod access;
 mod attacks;
 mod breaker;
+mod clock;
 mod cluster;
 mod connections;
 mod deadlines;

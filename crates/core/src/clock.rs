@@ -256,10 +256,10 @@ impl Clock {
         }
     }
 
-    /// Keeps the machine's clock right; see [`SystemClock::steady`].
-    pub fn steady(&self) {
+    /// Follows the machine's wall time; see [`SystemClock::follow_wall_time`].
+    pub fn follow_wall_time(&self) {
         if let Self::System(clock) = self {
-            clock.steady();
+            clock.follow_wall_time();
         }
     }
 }
@@ -274,12 +274,10 @@ impl Default for Clock {
 ///
 /// It counts the processor's cycles where they can be trusted: the system's own clock takes three
 /// times as long to read, which is a third of a decision in memory. Over hours the two part by
-/// milliseconds, until [`SystemClock::steady`] brings them together.
+/// milliseconds, and wall time may be set: [`SystemClock::follow_wall_time`] brings them together.
+/// Without it this clock never steps back.
 #[derive(Clone, Debug)]
 pub struct SystemClock {
-    /// Wall time, and the system's monotonic clock, when this one was made.
-    wall: Timestamp,
-    started: Instant,
     counter: quanta::Clock,
     counted_from: u64,
     /// Wall time, in microseconds, when nothing was counted.
@@ -289,23 +287,16 @@ pub struct SystemClock {
 impl SystemClock {
     /// The longest between two looks at the system's clock for what is counted between them to be
     /// of the same moment.
-    const MOMENT: Duration = Duration::from_micros(5);
+    const MOMENT: Span = Span::from_micros(5);
 
     /// Anchors the monotonic clock to the wall time of this moment.
     pub fn new() -> Self {
         Self::counting(quanta::Clock::new())
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
     fn counting(counter: quanta::Clock) -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self {
-            wall: Timestamp(micros(wall)),
-            started: Instant::now(),
-            counted_from: counter.raw(),
-            counter,
-            anchor: Arc::new(AtomicU64::new(micros(wall))),
-        }
+        let anchor = Arc::new(AtomicU64::new(wall_time().0));
+        Self { counted_from: counter.raw(), counter, anchor }
     }
 
     /// The time now.
@@ -313,15 +304,17 @@ impl SystemClock {
         Timestamp(self.anchor.load(Ordering::Relaxed)) + self.counted()
     }
 
-    /// Sets the count to the system's clock, by microseconds if this is done every second or so.
-    /// To be tried again where the machine was busy with something else just now.
-    pub fn steady(&self) {
-        let before = self.started.elapsed();
+    /// Sets the count to wall time: by microseconds if this is done every second or so, by more
+    /// where somebody has set the machine's clock. Stores hold small steps back and follow large
+    /// ones ([`Timestamp::hold`]). To be tried again where the machine was busy with something else
+    /// just now.
+    pub fn follow_wall_time(&self) {
+        let before = wall_time();
         let counted = self.counted();
-        let after = self.started.elapsed();
-        if after.saturating_sub(before) < Self::MOMENT {
-            let anchor = self.wall + Span::from(after) - counted;
-            self.anchor.store(anchor.0, Ordering::Relaxed);
+        let after = wall_time();
+        if after >= before && after.since(before) < Self::MOMENT {
+            let anchor = after.0.saturating_sub(counted.0);
+            self.anchor.store(anchor, Ordering::Relaxed);
         }
     }
 
@@ -361,6 +354,11 @@ impl ManualClock {
     pub fn set(&self, now: Timestamp) {
         self.0.store(now.0, Ordering::SeqCst);
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's wall time")]
+fn wall_time() -> Timestamp {
+    Timestamp(micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
 }
 
 /// Whole microseconds of `duration`; saturates after half a million years.
@@ -408,7 +406,7 @@ mod tests {
         assert_eq!(clock.now().since(started), Span::from_secs(3600));
         // Tried until nobody else had the processor in between.
         while clock.now().since(started) >= Span::from_secs(3600) {
-            clock.steady();
+            clock.follow_wall_time();
         }
         assert!(clock.now() >= started);
     }

@@ -1,0 +1,81 @@
+//! The memory store's clock is the machine's wall time, also after somebody has set it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use super::common::process::{Client, Rlaas, check, rlaas};
+use super::common::redis::clock_shim;
+use super::common::service::T0;
+use super::common::{TempDir, eventually};
+use rlaas::clock::Span;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A server on memory whose wall time stands at seconds after T0; it grants one an hour.
+struct Moved {
+    server: Rlaas,
+    clock: File,
+    _dir: TempDir,
+}
+
+impl Moved {
+    fn start() -> Self {
+        let dir = TempDir::new();
+        let path = dir.write("clock", "");
+        let clock = File::options().write(true).open(&path).expect("the clock file");
+        set(&clock, 0);
+        let mut command = rlaas(&["serve"]);
+        command.env("LD_PRELOAD", clock_shim()).env("RLAAS_TEST_CLOCK", &path);
+        let rule = [
+            "rate-limiter.use-algo=fixed-window",
+            "rate-limiter.max-requests=1",
+            "rate-limiter.window-size=1h",
+        ];
+        Self { server: Rlaas::start_with(command, &rule), clock, _dir: dir }
+    }
+}
+
+fn set(clock: &File, seconds: i64) {
+    let moved = T0.as_micros().saturating_add_signed(seconds * 1_000_000);
+    clock.write_all_at(&moved.to_le_bytes(), 0).expect("the clock file");
+}
+
+async fn is_allowed(client: &mut Client, user: &str) -> bool {
+    check(client, user).await.expect("an answer").allowed
+}
+
+/// Waits until a user who is new to it meets a window that ends in so many minutes.
+async fn shows(client: &mut Client, minutes: u64) {
+    let mut user = 0;
+    eventually("the clock is followed", PATIENCE, async || {
+        user += 1;
+        let answer = check(client, &format!("{minutes}-{user}")).await.expect("an answer");
+        let left = answer.reset_after.expect("a time").seconds;
+        Span::from_secs(left.unsigned_abs()).as_secs_ceil().div_ceil(60) == minutes
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn f68_wall_time_that_is_set_is_followed_in_memory() {
+    let moved = Moved::start();
+    let mut client = moved.server.client().await;
+    // T0 is 15 minutes into its hour.
+    shows(&mut client, 45).await;
+    assert!(is_allowed(&mut client, "alice").await);
+    assert!(!is_allowed(&mut client, "alice").await);
+    // An hour and five minutes later: another window.
+    set(&moved.clock, 65 * 60);
+    shows(&mut client, 40).await;
+    assert!(is_allowed(&mut client, "alice").await);
+    assert!(!is_allowed(&mut client, "alice").await);
+    // Half a window back, into the window before: held, so nothing is granted twice.
+    set(&moved.clock, 35 * 60);
+    assert!(!is_allowed(&mut client, "alice").await);
+    // Three hours back: followed, at most one extra refill.
+    set(&moved.clock, -170 * 60);
+    shows(&mut client, 35).await;
+    assert!(is_allowed(&mut client, "alice").await);
+    assert!(!is_allowed(&mut client, "alice").await);
+}
