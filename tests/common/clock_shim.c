@@ -1,5 +1,5 @@
-/* Preloaded into redis-server: shows the wall clock that a test sets, so that time is moved and
- * not waited for. The file named by RLAAS_TEST_CLOCK holds microseconds since the Unix epoch, 0
+/* Preloaded into a server: shows the wall clock that a test sets, so that time is moved and
+ * not waited for. The file named by TEST_CLOCK_FILE holds microseconds since the Unix epoch, 0
  * for the real time. Monotonic clocks stay real: the server's event loop runs on them. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 static volatile uint64_t *shown;
 
 __attribute__((constructor)) static void map_clock(void) {
-  const char *path = getenv("RLAAS_TEST_CLOCK");
+  const char *path = getenv("TEST_CLOCK_FILE");
   int file = path ? open(path, O_RDONLY) : -1;
   if (file < 0) return;
   void *page = mmap(NULL, sizeof *shown, PROT_READ, MAP_SHARED, file, 0);

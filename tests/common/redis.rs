@@ -238,7 +238,7 @@ fn launch(
         .arg(dir.path("."))
         .args(options)
         .env("LD_PRELOAD", preload)
-        .env("RLAAS_TEST_CLOCK", clock)
+        .env("TEST_CLOCK_FILE", clock)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

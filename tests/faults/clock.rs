@@ -26,7 +26,7 @@ impl Moved {
         let clock = File::options().write(true).open(&path).expect("the clock file");
         set(&clock, 0);
         let mut command = rlaas(&["serve"]);
-        command.env("LD_PRELOAD", clock_shim()).env("RLAAS_TEST_CLOCK", &path);
+        command.env("LD_PRELOAD", clock_shim()).env("TEST_CLOCK_FILE", &path);
         let rule = [
             "rate-limiter.use-algo=fixed-window",
             "rate-limiter.max-requests=1",
