@@ -186,6 +186,48 @@ async fn the_deny_cache_answers_where_it_knows_every_status() {
 }
 
 #[tokio::test]
+async fn the_deny_cache_learns_nothing_from_several_hits_of_one_key() {
+    let (dir, redis) = (TempDir::new(), RedisServer::start());
+    let url = on(&redis);
+    let patient = ["envoy.deadline=10s", "store.redis.timeout=10s", "deny-cache.max-age=1h"];
+    let settings = [&[url[0].as_str(), &url[1]], &patient[..]].concat();
+    let server = serve(&dir, &[("a", "requests_per_unit: 5")], &settings);
+    let mut client = client(&server).await;
+    assert!(ask(&mut client, "shop: a=1 *2").await.starts_with("OK [OK 5/UNKNOWN left 3"));
+    // Four are too many for the three that are left; two are not.
+    let both = ask(&mut client, "shop: a=1 *2; a=1 *2").await;
+    assert!(both.starts_with("OVER_LIMIT [OK 5/UNKNOWN left 3"), "{both}");
+    assert!(ask(&mut client, "shop: a=1 *2").await.starts_with("OK [OK 5/UNKNOWN left 1"));
+    // A denial of one hit alone is remembered.
+    assert!(ask(&mut client, "shop: a=1 *2").await.starts_with("OVER_LIMIT"));
+    assert!(ask(&mut client, "shop: a=1 *2").await.starts_with("OVER_LIMIT"));
+    assert!(server.metric("rlaas_deny_cache_hits_total").await >= Some(1.0));
+    assert!(ask(&mut client, "shop: a=1").await.starts_with("OK [OK 5/UNKNOWN left 0"));
+}
+
+#[tokio::test]
+async fn in_a_cluster_a_report_counts_whatever_other_places_say() {
+    let (dir, cluster) = (TempDir::new(), RedisCluster::start(3, 0).await);
+    let of_cluster = cluster.settings();
+    let of_cluster: Vec<&str> = of_cluster.iter().map(String::as_str).collect();
+    let paid_later = "requests_per_unit: 5, algorithm: token-bucket, post_paid: true";
+    let rules = [("paid", paid_later), ("tenant", "requests_per_unit: 1")];
+    let settings = [&of_cluster[..], &["envoy.deadline=10s", "store.redis.timeout=10s"]].concat();
+    let server = serve(&dir, &rules, &settings);
+    let mut client = client(&server).await;
+    ask(&mut client, "shop: tenant=1").await;
+    for user in 0..20 {
+        // Whichever place is asked first, the tenant refuses and the report stands.
+        let refused = ask(&mut client, &format!("shop: paid={user} *7; tenant=1")).await;
+        assert!(refused.starts_with("OVER_LIMIT [OVER_LIMIT 5/UNKNOWN left 0"), "{refused}");
+        let looked = ask(&mut client, &format!("shop: paid={user} *0")).await;
+        assert!(looked.starts_with("OVER_LIMIT [OVER_LIMIT 5/UNKNOWN left 0"), "{looked}");
+        let back = ask(&mut client, &format!("shop: paid={user} -3")).await;
+        assert!(back.starts_with("OK [OK 5/UNKNOWN left 1"), "{back}");
+    }
+}
+
+#[tokio::test]
 async fn in_a_cluster_a_refused_request_gives_back_what_it_took_elsewhere() {
     let (dir, cluster) = (TempDir::new(), RedisCluster::start(3, 0).await);
     let of_cluster = cluster.settings();
