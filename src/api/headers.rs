@@ -122,9 +122,7 @@ fn left(decided: &RuleDecision) -> u64 {
 
 /// The burst of algorithms that have one, where it is not the limit.
 fn burst(algorithm: Algorithm, limit: &Limit) -> Option<u64> {
-    let has_burst =
-        matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra);
-    (has_burst && limit.burst() != limit.units()).then_some(limit.burst())
+    (algorithm.has_burst() && limit.burst() != limit.units()).then_some(limit.burst())
 }
 
 /// Seconds, rounded up, within which no more may be used than is left: until a denied request

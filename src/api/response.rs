@@ -15,27 +15,27 @@ use crate::rules::Grant;
 
 /// Returns the response to a request. Its fields are those of the rule that decides.
 pub(super) fn response(verdict: &Verdict) -> CheckResponse {
-    let deciding = verdict.deciding();
-    let decisions = verdict.decisions.iter().map(rule_decision).collect();
-    if deciding.source == Source::NoRule {
-        let (allowed, reason) = (verdict.is_allowed(), Reason::NoRule.into());
+    let allowed = verdict.is_allowed();
+    let decisions: Vec<_> = verdict.decisions.iter().map(rule_decision).collect();
+    let Some(deciding) = verdict.deciding_position() else {
+        let reason = Reason::NoRule.into();
         return CheckResponse { allowed, reason, decisions, ..CheckResponse::default() };
-    }
-    let decided = rule_decision(deciding);
+    };
+    let decided = &decisions[deciding];
     CheckResponse {
-        allowed: verdict.is_allowed(),
+        allowed,
         current_count: decided.current_count,
         ttl: decided.ttl,
         limit: decided.limit,
         remaining: decided.remaining,
         retry_after: decided.retry_after,
         reset_after: decided.reset_after,
-        rule: decided.rule,
+        rule: decided.rule.clone(),
         algorithm: decided.algorithm,
-        source: source(deciding.source).into(),
+        source: source(verdict.decisions[deciding].source).into(),
         delay: decided.delay,
-        decisions,
         reason: decided.reason,
+        decisions,
     }
 }
 

@@ -285,17 +285,20 @@ impl<'a> Meeting<'a> {
 
     /// Is the request refused whatever the store says?
     fn is_banned(&self) -> bool {
-        let limited = self.found.iter().flatten().filter(|one| one.grant != Grant::Unlimited);
-        Mode::refuse(limited.map(|one| (self.rules.rule(one).mode, one.grant == Grant::Banned)))
+        let found = self.found.iter().flatten();
+        Mode::refuse(found.map(|one| (self.mode(one), one.grant == Grant::Banned)))
     }
 
     fn is_refused(&self, settled: &[Settled]) -> bool {
         let denials = self.found.iter().zip(settled).filter_map(|(found, settled)| {
-            let found = found.as_ref().filter(|found| found.grant != Grant::Unlimited)?;
             let denies = settled.is_some_and(|(decision, _)| !decision.is_allowed());
-            Some((self.rules.rule(found).mode, denies))
+            Some((self.mode(found.as_ref()?), denies))
         });
         Mode::refuse(denials)
+    }
+
+    fn mode(&self, found: &Found) -> Mode {
+        found.grant.mode(self.rules.rule(found).mode)
     }
 }
 

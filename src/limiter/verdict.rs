@@ -99,6 +99,11 @@ impl Verdict {
         Self { decisions, deciding: Some(0) }
     }
 
+    /// Which of the decisions is that of [`Verdict::deciding`]; `None` where no rule applies.
+    pub fn deciding_position(&self) -> Option<usize> {
+        self.deciding
+    }
+
     /// The decision that tells most; where no rule applies one of [`Source::NoRule`], without a name.
     pub fn deciding(&self) -> &RuleDecision {
         match self.deciding {
@@ -159,11 +164,9 @@ impl RuleDecision {
         }
     }
 
-    /// How it is enforced, and whether it denies. What is unlimited is no quota either: it neither
-    /// refuses a request nor lets it pass.
+    /// How it is enforced, and whether it denies.
     pub(super) fn denial(&self) -> (Mode, bool) {
-        let mode = if self.grant == Grant::Unlimited { Mode::Shadow } else { self.mode };
-        (mode, !self.decision.is_allowed())
+        (self.grant.mode(self.mode), !self.decision.is_allowed())
     }
 }
 

@@ -212,6 +212,12 @@ impl Rule {
 }
 
 impl Grant {
+    /// The mode of a rule with this mode that grants this. What is unlimited is no quota either: it
+    /// neither refuses a request nor lets it pass.
+    pub fn mode(self, of_rule: Mode) -> Mode {
+        if self == Self::Unlimited { Mode::Shadow } else { of_rule }
+    }
+
     fn generosity(self) -> (u64, u64) {
         match self {
             Self::Banned => (0, 0),

@@ -134,7 +134,7 @@ impl Descriptors {
 
     /// The rules that stand in trees.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
-        self.entries[..self.in_trees].iter().map(|entry| &entry.of.rule)
+        self.in_trees().map(|of| &of.rule)
     }
 
     /// Every rule, those of [`Descriptors::iter`] first, then one for each domain: it stands for
