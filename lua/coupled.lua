@@ -89,7 +89,7 @@ local function each_alone(request)
   end
 end
 
--- Does a hit refuse the request, or do all quotas? The one place that says so.
+-- True if a hit refuses the request, or all quotas do. The one place in Lua that says so.
 local function is_refused()
   local refused, quota_allows = false, nil
   for i = 1, count do

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::taking::policy;
-use super::{DenyCache, RuleDecision, Source};
+use super::{DenyCache, RuleDecision, Source, every_rule};
 use crate::algorithm::Algorithm;
 use crate::rules::{Mode, OnStoreFailure, Rule, RuleSet};
 use crate::telemetry::metrics::{DecisionLabels, Metrics};
@@ -79,7 +79,7 @@ impl Outcome {
 /// Creates the series of the default rule and of the first others by name, at 0.
 pub(super) fn declare(rules: &RuleSet, deny_cache: Option<&DenyCache>, metrics: &Metrics) {
     let default = rules.default_rule();
-    let mut others: Vec<&Rule> = rules.iter().skip(1).chain(rules.descriptors().every()).collect();
+    let mut others: Vec<&Rule> = every_rule(rules).skip(1).collect();
     others.sort_by(|one, other| one.name.cmp(&other.name));
     for rule in std::iter::once(default).chain(others).take(MAX_DECLARED) {
         declare_rule(rule, deny_cache, metrics);

@@ -353,7 +353,7 @@ impl Limiter {
     }
 }
 
-/// Every rule that may be counted under its name.
+/// Every rule that may be counted under its name, the default one first.
 fn every_rule(rules: &RuleSet) -> impl Iterator<Item = &Rule> {
     rules.iter().chain(rules.descriptors().every())
 }

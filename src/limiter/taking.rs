@@ -209,7 +209,8 @@ impl Taking<'_> {
         Ok(taken)
     }
 
-    /// Gives back what was taken, reports aside, and settles the hits on the numbers of their state as it stays.
+    /// Gives back what was taken, reports aside, and settles the hits on the numbers of their state
+    /// as it stays.
     async fn give_back(&self, taken: SmallVec<[Taken<'_>; 1]>, settled: &mut [Settled]) {
         if self.coupling == Coupling::EachAlone {
             return;
