@@ -9,12 +9,13 @@ WORKDIR /build
 # outside, and cargo would miss them.
 COPY Cargo.toml Cargo.lock ./
 COPY crates/core/Cargo.toml crates/core/Cargo.toml
+COPY crates/proto/Cargo.toml crates/proto/Cargo.toml
 RUN sed -i '/^\[\[bench\]\]/,/^$/d' Cargo.toml \
- && mkdir -p src crates/core/src && echo 'fn main() {}' > src/main.rs \
- && touch src/lib.rs crates/core/src/lib.rs \
- && echo 'fn main() {}' > build.rs \
+ && mkdir src && echo 'fn main() {}' > src/main.rs && touch src/lib.rs \
+ && for crate in crates/*; do mkdir $crate/src && touch $crate/src/lib.rs; done \
+ && cp src/main.rs crates/proto/build.rs \
  && cargo build --release --locked \
- && rm -r src crates build.rs
+ && rm -r src crates
 
 COPY build.rs ./
 COPY proto proto

@@ -1,4 +1,4 @@
-//! Protos to code and descriptor set; nothing else, and no protoc.
+//! Protos to code and descriptor set, for `crates/proto`; nothing else, and no protoc.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -13,9 +13,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         compiler.open_file(proto)?;
     }
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
-    std::fs::write(out.join("ratelimit.bin"), compiler.encode_file_descriptor_set())?;
+    std::fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
     tonic_prost_build::configure()
+        .build_client(cfg!(feature = "client"))
+        .build_server(cfg!(feature = "server"))
+        .build_transport(false)
         .extern_path(".google.rpc.Status", "::tonic_types::Status")
+        .include_file("protos.rs")
         .compile_fds(compiler.file_descriptor_set())?;
     Ok(())
 }

@@ -3,11 +3,11 @@
 //! Everything that decides about a request is here; what a rule is called and where it stands in
 //! Envoy's files too.
 
+use rlaas_proto::ratelimit::v1 as proto;
+use rlaas_proto::ratelimit::v1::grant::Kind;
 use thiserror::Error;
 use tonic::Status;
 
-use super::proto;
-use super::proto::grant::Kind;
 use super::response::{algorithm, duration, int64, units};
 use crate::limiter::Limiter;
 use crate::rules::descriptors::{PlaceStep, PlacedRule};

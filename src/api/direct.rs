@@ -7,14 +7,14 @@ use std::future::Ready;
 use axum::body::HttpBody;
 use axum::http::{Request, Response};
 use futures_util::future::Either;
+use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
+use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Bytes, Service, StdError};
 use tonic::server::NamedService;
 
 use super::envoy;
-use super::envoy::proto::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
 use super::guard::Guarded;
-use super::proto::rate_limit_service_server::RateLimitServiceServer;
 use super::v1;
 
 pub(super) type RateLimiting = Guarded<RateLimitServiceServer<v1::Service>>;

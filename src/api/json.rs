@@ -8,10 +8,9 @@
 use std::fmt::{self, Display};
 
 use prost_types::Duration;
+use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
+use rlaas_proto::ratelimit::v1::{Algorithm, CheckResponse, RuleDecision};
 use serde::{Serialize, Serializer};
-
-use super::proto::check_response::{Reason, Source};
-use super::proto::{Algorithm, CheckResponse, RuleDecision};
 
 /// A `CheckResponse`.
 #[derive(Debug, Serialize)]

@@ -19,28 +19,23 @@ mod v1;
 
 pub use direct::{Answer, Direct};
 pub use headers::LimitHeaders;
+pub use rlaas_proto::ratelimit::v1 as proto;
 pub use status::Interruption;
 pub(crate) use status::is_no_rule;
 pub(crate) use traces::name as code_name;
 
 use std::sync::Arc;
 
+use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
+use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer;
 use tonic::service::{Routes, RoutesBuilder};
 
 use self::auth::Auth;
 use self::envoy::EnvoySettings;
-use self::envoy::proto::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
 use self::guard::Guarded;
-use self::proto::rate_limit_service_server::RateLimitServiceServer;
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
-
-/// Messages and services of `proto/ratelimit.proto`.
-#[expect(missing_docs, clippy::pedantic, reason = "generated; documented in the proto")]
-pub mod proto {
-    tonic::include_proto!("ratelimit.v1");
-}
 
 /// Full name of the service, as health and reflection know it.
 pub const SERVICE: &str = "ratelimit.v1.RateLimitService";
@@ -48,8 +43,6 @@ pub const SERVICE: &str = "ratelimit.v1.RateLimitService";
 /// Largest message that is read, in bytes: a request at all its bounds fits, and a batch of 1,000
 /// with 500 bytes each.
 const MAX_MESSAGE: usize = 512 * 1024;
-
-const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ratelimit.bin"));
 
 /// How the services answer, beside what the limiter says.
 #[derive(Clone, Debug, Default)]
@@ -96,7 +89,7 @@ pub fn services(
     let envoy = Guarded::new(envoy, auth.clone(), envoy::role_of);
     let reflection = || {
         tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(rlaas_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let mut routes = RoutesBuilder::default();

@@ -4,10 +4,10 @@
 use std::sync::LazyLock;
 
 use prost::Message;
+use rlaas_proto::ratelimit::v1::check_response::{self, Reason};
+use rlaas_proto::ratelimit::v1::{self as proto, CheckResponse, CheckResult, check_result};
 use tonic::Status;
 
-use super::proto::check_response::{self, Reason};
-use super::proto::{self, CheckResponse, CheckResult, check_result};
 use crate::algorithm::{Algorithm, Outcome};
 use crate::clock::Span;
 use crate::limiter::{RuleDecision, Source, Verdict};

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::fmt::Display;
 
 use axum::http::StatusCode;
+use rlaas_proto::ratelimit::v1::check_response::Reason;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::auth::Refusal;
-use super::proto::check_response::Reason;
 use crate::limiter::CheckError;
 
 /// What ends a call before its answer does.

@@ -6,6 +6,11 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use futures_util::stream::{self, Stream, StreamExt};
+use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitService;
+use rlaas_proto::ratelimit::v1::{
+    CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, CheckResult,
+    GetConfigRequest, GetConfigResponse,
+};
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};
 
@@ -13,11 +18,6 @@ use super::auth::Role;
 use super::config;
 use super::deadline::deadline;
 use super::headers::{LimitHeaders, retry_after};
-use super::proto::rate_limit_service_server::RateLimitService;
-use super::proto::{
-    CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, CheckResult,
-    GetConfigRequest, GetConfigResponse,
-};
 use super::request_log;
 use super::response::{response, result};
 use super::status::invalid;

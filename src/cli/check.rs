@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::process::ExitCode;
 
 use clap::Args;
+use rlaas_proto::ratelimit::v1::check_response::Reason;
+use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
+use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
 
 use super::client::{ServerArgs, runtime};
 use super::{NO, NO_ANSWER, key_value, response};
 use crate::api::is_no_rule;
-use crate::api::proto::check_response::Reason;
-use crate::api::proto::rate_limit_service_client::RateLimitServiceClient;
-use crate::api::proto::{CheckRequest, CheckResponse};
 
 #[derive(Args, Debug)]
 pub(super) struct CheckArgs {

@@ -2,9 +2,10 @@
 //!
 //! **Source:** <https://protobuf.dev/programming-guides/json/>.
 
+use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
+use rlaas_proto::ratelimit::v1::{Algorithm, CheckResponse};
+
 use crate::api::json;
-use crate::api::proto::check_response::{Reason, Source};
-use crate::api::proto::{Algorithm, CheckResponse};
 
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 

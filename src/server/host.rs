@@ -259,13 +259,13 @@ mod tests {
     use std::time::Duration;
 
     use axum::routing::post;
+    use rlaas_proto::ratelimit::v1::CheckRequest;
+    use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
     use tokio::net::TcpListener;
     use tonic::Code;
     use tonic::transport::Endpoint;
 
     use super::*;
-    use crate::api::proto::CheckRequest;
-    use crate::api::proto::rate_limit_service_client::RateLimitServiceClient;
 
     const SETTINGS: ConnectionSettings = ConnectionSettings {
         max_age: None,

@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
+use tonic::transport::Endpoint;
 
 use super::common::eventually;
 use super::common::http2::{
@@ -251,9 +252,9 @@ async fn connections_beyond_the_limits_are_refused_and_counted() {
     assert_eq!(server.get("/readyz").await.0, 200, "probes have seats of their own");
     drop(clients);
     let answered = async || {
-        let url = format!("http://{}", server.grpc());
-        let Ok(mut client) = RateLimitServiceClient::connect(url).await else { return false };
-        check(&mut client, "alice").await.is_ok()
+        let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc()));
+        let Ok(channel) = endpoint.expect("an address").connect().await else { return false };
+        check(&mut RateLimitServiceClient::new(channel), "alice").await.is_ok()
     };
     eventually("seats are free again", SOON, answered).await;
 
@@ -321,9 +322,9 @@ async fn f61_without_descriptors_accepting_waits_and_redis_is_reached() {
     assert!(spent < 50, "it spins: {spent} hundredths of a second in a second");
     drop(crowd);
     let accepted = async || {
-        let url = format!("http://{}", server.grpc());
-        let Ok(mut client) = RateLimitServiceClient::connect(url).await else { return false };
-        check(&mut client, "bob").await.is_ok()
+        let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc()));
+        let Ok(channel) = endpoint.expect("an address").connect().await else { return false };
+        check(&mut RateLimitServiceClient::new(channel), "bob").await.is_ok()
     };
     eventually("others are served again", SOON, accepted).await;
 }

@@ -29,8 +29,7 @@ rules:
 ";
 
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    let descriptors = include_bytes!(concat!(env!("OUT_DIR"), "/ratelimit.bin"));
-    DescriptorPool::decode(&descriptors[..]).expect("descriptors")
+    DescriptorPool::decode(rlaas_proto::FILE_DESCRIPTOR_SET).expect("descriptors")
 });
 
 /// Reads a message as the library does.

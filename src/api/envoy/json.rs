@@ -4,10 +4,11 @@
 
 use prost_types::Struct;
 use prost_types::value::Kind;
+use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_response::{
+    DescriptorStatus, RateLimit,
+};
+use rlaas_proto::envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response};
 use serde_json::{Map, Number, Value, json};
-
-use super::proto::service::ratelimit::v3::rate_limit_response::{DescriptorStatus, RateLimit};
-use super::proto::service::ratelimit::v3::{RateLimitResponse, rate_limit_response};
 
 /// A whole number below this is one in a float, too.
 const EXACT: f64 = 9_007_199_254_740_992.0;

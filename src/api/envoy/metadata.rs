@@ -5,10 +5,10 @@
 
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
+use rlaas_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
 use super::passes;
-use super::proto::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use super::proto::service::ratelimit::v3::RateLimitRequest;
 use crate::limiter::DescriptorVerdict;
 use crate::rules::Grant;
 use crate::rules::descriptors::{Metadata, MetadataValue};

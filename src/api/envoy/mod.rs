@@ -3,25 +3,26 @@
 //! **Source:** envoyproxy/envoy, `api/envoy/service/ratelimit/v3/rls.proto`; what it leaves open is as
 //! in envoyproxy/ratelimit, except where that server guesses or crashes.
 
-#[expect(missing_docs, clippy::pedantic, reason = "generated; documented in the protos")]
-pub mod proto;
-
 pub(super) mod json;
 mod metadata;
+
+pub use rlaas_proto::envoy as proto;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use rlaas_proto::envoy::config::core::v3::HeaderValue;
+use rlaas_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use rlaas_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus, RateLimit,
+};
+use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
+use rlaas_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use rlaas_proto::envoy::r#type::v3::RateLimitUnit;
 use tonic::{Request, Response, Status};
 
-use self::proto::config::core::v3::HeaderValue;
-use self::proto::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use self::proto::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
-use self::proto::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use self::proto::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
-use self::proto::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
-use self::proto::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use self::proto::r#type::v3::RateLimitUnit;
 use super::auth::Role;
 use super::deadline::deadline;
 use super::headers::{LimitHeaders, retry_after};

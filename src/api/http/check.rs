@@ -13,6 +13,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use rlaas_proto::ratelimit::v1::CheckRequest;
 use serde_json::Number;
 use serde_json::value::RawValue;
 
@@ -21,7 +22,6 @@ use super::members::Members;
 use super::problem::{Problem, document};
 use super::rejection::{Field, Rejection};
 use super::{Checks, body};
-use crate::api::proto::CheckRequest;
 use crate::api::v1::parse;
 use crate::api::{json, response};
 use crate::limiter::Verdict;

@@ -3,11 +3,11 @@
 //! **Source:** draft-ietf-httpapi-ratelimit-headers-11, 5.1 (the problem type `quota-exceeded`).
 
 use axum::http::StatusCode;
+use rlaas_proto::ratelimit::v1::CheckResponse;
 use serde::Serialize;
 
 use crate::api::headers::{policy_name, retry_after};
 use crate::api::json;
-use crate::api::proto::CheckResponse;
 use crate::limiter::Verdict;
 
 /// A problem document with the answer beside it.

@@ -14,6 +14,12 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use rlaas_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use rlaas_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
+use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use rlaas_proto::envoy::r#type::v3::RateLimitUnit;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -25,12 +31,6 @@ use super::rejection::{Field, Rejection};
 use super::traces::Told;
 use super::{Checks, body};
 use crate::api::envoy::json;
-use crate::api::envoy::proto::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use crate::api::envoy::proto::extensions::common::ratelimit::v3::rate_limit_descriptor::{
-    Entry, RateLimitOverride,
-};
-use crate::api::envoy::proto::service::ratelimit::v3::RateLimitRequest;
-use crate::api::envoy::proto::r#type::v3::RateLimitUnit;
 use crate::api::envoy::unit;
 use crate::clock::Deadline;
 use crate::rules::descriptors::{DescriptorRequest, DescriptorRule};

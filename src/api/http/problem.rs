@@ -4,10 +4,10 @@
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use rlaas_proto::ratelimit::v1::check_response::Reason;
 use serde::Serialize;
 
 use super::rejection::Rejection;
-use crate::api::proto::check_response::Reason;
 use crate::api::status;
 use crate::limiter::CheckError;
 

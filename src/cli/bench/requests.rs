@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
+use rlaas_proto::ratelimit::v1::check_result;
+use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
+use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest};
 use tonic::Code;
 
 use super::ids::Ids;
 use super::options::BenchArgs;
 use super::tally::Counts;
-use crate::api::proto::check_result;
-use crate::api::proto::rate_limit_service_client::RateLimitServiceClient;
-use crate::api::proto::{CheckBatchRequest, CheckRequest};
 use crate::cli::client::Connection;
 
 pub(super) type Client = RateLimitServiceClient<Connection>;
