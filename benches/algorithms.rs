@@ -11,7 +11,7 @@
 
 #![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
 
 use std::hint::black_box;

@@ -26,8 +26,8 @@
 //!
 //! # Rooms
 //!
-//! Each may use only rooms above it; `tests/architecture.rs` reads the `use` lines and sees to it.
-//! Nothing below calls up: health asks the store through the limiter.
+//! Each may use only rooms above it; `tests/it/architecture.rs` checks the `use` lines. Nothing below
+//! calls up: health asks the store through the limiter.
 //!
 //! | room | may use | does |
 //! | --- | --- | --- |

@@ -44,5 +44,5 @@ step() {
 step cargo fmt --check
 step cargo clippy --workspace --all-targets --locked -- --deny warnings
 step cargo test --workspace --locked
-[ -z "${SOAK:-}" ] || DIFFERENTIAL_CASES=10000 step cargo test --locked --test differential
+[ -z "${SOAK:-}" ] || DIFFERENTIAL_CASES=10000 step cargo test --locked --test it differential::
 RUSTDOCFLAGS="--deny warnings" step cargo doc --workspace --locked --no-deps --quiet

@@ -16,7 +16,7 @@
 
 #![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
 
-#[path = "../../tests/common/mod.rs"]
+#[path = "../../tests/it/common/mod.rs"]
 mod common;
 
 mod bare;

@@ -1,0 +1,13 @@
+//! What clients see, over a socket.
+
+use crate::common;
+
+mod auth;
+mod get_config;
+mod hostile;
+mod many;
+mod metadata;
+mod services;
+mod sockets;
+mod tls;
+mod unmatched;

@@ -1,0 +1,22 @@
+//! The commands and the configuration, as their users meet them.
+
+use crate::common;
+
+mod bench;
+mod commands;
+mod configuration;
+mod logs;
+mod secured;
+mod terminal;
+mod transport;
+
+#[path = "../../../examples/picture.rs"]
+#[expect(dead_code, reason = "its main is for cargo run")]
+mod picture;
+
+#[tokio::test]
+async fn the_picture_of_the_algorithms_is_what_its_program_draws() {
+    let drawn = picture::draw().await.expect("a picture");
+    let kept = include_str!("../../../examples/algorithms.svg");
+    assert!(drawn == kept, "cargo run --example picture > examples/algorithms.svg");
+}

@@ -1,0 +1,127 @@
+//! The commands against a server with TLS and tokens.
+
+use super::common::TempDir;
+use super::common::process::{Rlaas, finish, rlaas, run};
+use super::common::tls::{Certificate, Certificates};
+
+const TOKEN: &str = "s3cret";
+/// `printf %s s3cret | sha256sum`
+const SHA256: &str = "1ec1c26b50d5d3c58d9583181af8076655fe00756bf7285940ba3670f99fcba0";
+
+fn start(dir: &TempDir, settings: &[String]) -> Rlaas {
+    let token = format!("{{name: shop, sha256: {SHA256}, roles: [check]}}");
+    let file = dir.write("rlaas.yaml", &format!("auth: {{tokens: [{token}]}}"));
+    Rlaas::start_from(&file, &settings.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn with_tls(certificates: &Certificates) -> Vec<String> {
+    vec![
+        format!("server.tls.cert={}", certificates.certificate(Certificate::Server).display()),
+        format!("server.tls.key={}", certificates.key(Certificate::Server).display()),
+        format!("server.tls.client-ca={}", certificates.authority().display()),
+    ]
+}
+
+#[test]
+fn a_token_comes_by_option_or_environment() {
+    let dir = TempDir::new();
+    let server = start(&dir, &[]);
+    let check = ["check", "alice", "--addr", server.grpc()];
+    let (code, _, error) = run(&check);
+    assert_eq!(code, 2);
+    assert!(error.contains("valid is a known bearer token"), "{error}");
+    assert_eq!(run(&[&check[..], &["--token", TOKEN]].concat()).0, 0);
+    let by_environment = rlaas(&check).env("RLAAS_TOKEN", TOKEN).output();
+    assert_eq!(finish(by_environment.expect("the program")).0, 0);
+    let option_wins = rlaas(&check).args(["--token", "other"]).env("RLAAS_TOKEN", TOKEN).output();
+    assert_eq!(finish(option_wins.expect("the program")).0, 2);
+    assert_eq!(run(&["health", "--addr", server.grpc()]).0, 0, "health is open");
+
+    let load = ["--connections", "1", "--streams", "1", "--calls", "10", "--warm-up", "0s"];
+    let bench = [&["bench", "--addr", server.grpc()][..], &load].concat();
+    let (code, out, error) = run(&[&bench[..], &["--token", TOKEN]].concat());
+    assert_eq!(code, 0, "{out} {error}");
+    let (code, out, _) = run(&bench);
+    assert_eq!(code, 2);
+    assert!(out.contains("errors                10"), "{out}");
+
+    for wrong in ["s3cret\n", "s3cret \u{1}"] {
+        let (code, _, error) = run(&[&check[..], &["--token", wrong]].concat());
+        assert_eq!(code, 2);
+        assert!(error.contains("--token: valid is") && !error.contains("s3cret"), "{error}");
+    }
+    // It is for the commands alone: a server that finds it in its environment takes no notice.
+    let config = rlaas(&["config"]).env("RLAAS_TOKEN", TOKEN).output();
+    let (code, out, error) = finish(config.expect("the program"));
+    assert_eq!((code, out.contains(TOKEN), error.as_str()), (0, false, ""));
+}
+
+#[test]
+fn the_readme_makes_tokens_and_certificates_that_work() {
+    let readme = include_str!("../../../README.md");
+    let section = readme.split("### TLS and authentication").nth(1).expect("a section");
+    let block = |number: usize, of: &str| {
+        let block = section.split(&format!("```{of}\n")).nth(number).expect("a block");
+        block.split("```").next().expect("its end").to_owned()
+    };
+    let dir = TempDir::new();
+    let sh = |script: &str| {
+        let program = std::path::Path::new(env!("CARGO_BIN_EXE_rlaas"));
+        let path = std::env::var("PATH").expect("a path");
+        let path = format!("{}:{path}", program.parent().expect("a directory").display());
+        let mut command = std::process::Command::new("bash");
+        command.args(["-euc", script]).current_dir(dir.path(".")).env("PATH", path);
+        finish(command.output().expect("bash"))
+    };
+    let (code, _, error) = sh(&block(1, "sh"));
+    assert_eq!(code, 0, "{error}");
+    let hash = std::fs::read_to_string(dir.path("token.sha256")).expect("a hash");
+    let mut yaml = block(1, "yaml").replace("the contents of token.sha256", hash.trim());
+    for file in ["tls.crt", "tls.key", "ca.crt"] {
+        yaml = yaml.replace(file, &dir.path(file).display().to_string());
+    }
+    let server = Rlaas::start_from(&dir.write("rlaas.yaml", &yaml), &[]);
+    let port = server.grpc().rsplit(':').next().expect("a port");
+    let (code, out, error) = sh(&block(2, "sh").replace("50051", port));
+    assert_eq!(code, 0, "{error}");
+    assert_eq!(out.matches("allowed  alice").count(), 2, "{out}");
+}
+
+#[test]
+fn the_commands_speak_tls_and_show_certificates() {
+    let certificates = Certificates::make();
+    let dir = TempDir::new();
+    let server = start(&dir, &with_tls(&certificates));
+    let path = |path: std::path::PathBuf| path.display().to_string();
+    let ca = path(certificates.authority());
+    let cert = path(certificates.certificate(Certificate::Client));
+    let key = path(certificates.key(Certificate::Client));
+    let https = format!("https://{}", server.grpc());
+    let identity = ["--cert", &cert, "--key", &key];
+    let ask = |more: &[&str]| run(&[&["check", "alice", "--token", TOKEN], more].concat());
+
+    let (code, out, error) = ask(&[&["--addr", &https, "--ca", &ca], &identity[..]].concat());
+    assert_eq!(code, 0, "{out} {error}");
+    let (code, _, error) = ask(&[&["--addr", server.grpc(), "--ca", &ca], &identity[..]].concat());
+    assert_eq!(code, 0, "with an authority it is https: {error}");
+    let health = ["health", "--addr", &https, "--ca", &ca];
+    assert_eq!(run(&[&health, &identity[..]].concat()).0, 0);
+    let load = ["--connections", "1", "--streams", "1", "--calls", "10", "--warm-up", "0s"];
+    let bench = ["bench", "--addr", &https, "--ca", &ca, "--token", TOKEN];
+    assert_eq!(run(&[&bench[..], &identity, &load].concat()).0, 0);
+
+    for (more, expected) in [
+        (vec!["--addr", &https, "--ca", &ca], ""),
+        (vec!["--addr", &https], "unknown issuer"),
+        (vec!["--addr", server.grpc()], ""),
+        (vec!["--addr", &https, "--ca", "/nowhere"], "--ca: can't read /nowhere"),
+        (vec!["--addr", &https, "--ca", &ca, "--cert", &cert], "--key <FILE>"),
+        (vec!["--addr", "http://127.0.0.1:1", "--ca", &ca], "valid only with https://"),
+        (vec!["--addr", "unix:/nowhere", "--ca", &ca], "valid only with https://"),
+    ] {
+        let (code, out, error) = ask(&more);
+        assert_eq!((code, out.as_str()), (2, ""), "{more:?}: {error}");
+        assert!(error.contains(expected), "{more:?}: {error}");
+        assert!(!error.contains(TOKEN) && !error.is_empty(), "{more:?}: {error}");
+    }
+}

@@ -1,0 +1,276 @@
+//! Real redis-servers, each of its own, on a free port, with a clock that tests can move.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use deadpool_redis::redis::{Client, Cmd, Connection, FromRedisValue, RedisResult};
+use rlaas::clock::Timestamp;
+
+use super::TempDir;
+
+/// What a server says once it listens, and what a sentinel does.
+const READY: [&str; 2] = ["Ready to accept", "Sentinel ID is"];
+
+/// A running redis-server; killed when it is dropped.
+#[derive(Debug)]
+pub struct RedisServer {
+    process: Child,
+    port: u16,
+    arguments: Vec<String>,
+    clock: PathBuf,
+    dir: TempDir,
+}
+
+impl RedisServer {
+    /// Starts a server with the machine's clock.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a server with more arguments, such as `["--maxmemory", "1mb"]`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no redis-server, or it does not start.
+    pub fn start_with(arguments: &[&str]) -> Self {
+        Self::start_by(|_| owned(arguments))
+    }
+
+    /// Starts a server with arguments that are made for its port, anew for each that is tried.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn start_by(mut arguments: impl FnMut(u16) -> Vec<String>) -> Self {
+        // Somebody else may take the port between here and the server.
+        let started = (0..10).find_map(|_| {
+            let port = free_port();
+            Self::try_start(port, arguments(port), clock_shim())
+        });
+        started.expect("redis-server did not start")
+    }
+
+    /// Starts a server that listens with TLS alone; [`RedisServer::query`] goes by a socket file.
+    pub fn start_tls(arguments: &[String]) -> Self {
+        Self::start_by(|port| {
+            let port = port.to_string();
+            let listen = ["--port", "0", "--tls-port", &port, "--unixsocket", "redis.sock"];
+            [&owned(&listen), arguments].concat()
+        })
+    }
+
+    /// Starts a server whose clock can't be moved: its own speed is what is measured.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn start_unmoved() -> Self {
+        let started = (0..10).find_map(|_| Self::try_start(free_port(), vec![], Path::new("")));
+        started.expect("redis-server did not start")
+    }
+
+    /// Starts a server on this port.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn start_on(port: u16) -> Self {
+        Self::try_start(port, vec![], clock_shim()).expect("redis-server did not start")
+    }
+
+    fn try_start(port: u16, arguments: Vec<String>, preload: &Path) -> Option<Self> {
+        let dir = TempDir::new();
+        let clock = dir.path("clock");
+        std::fs::write(&clock, 0_u64.to_le_bytes()).expect("a clock file");
+        let process = launch(port, &arguments, &dir, &clock, preload)?;
+        Some(Self { process, port, arguments, clock, dir })
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where it is found, with the password that it was started with.
+    pub fn url(&self) -> String {
+        let scheme = self.argument("--tls-port").map_or("redis", |_| "rediss");
+        let password = self.argument("--requirepass").map(|password| format!(":{password}@"));
+        format!("{scheme}://{}127.0.0.1:{}", password.unwrap_or_default(), self.port)
+    }
+
+    /// What the server was started with after this name; the last counts, as it does there.
+    pub fn argument(&self, name: &str) -> Option<&str> {
+        let at = self.arguments.iter().rposition(|argument| argument == name)?;
+        self.arguments.get(at + 1).map(String::as_str)
+    }
+
+    /// Makes the server's wall clock stand at `now`.
+    pub fn set_clock(&self, now: Timestamp) {
+        let file = File::options().write(true).open(&self.clock).expect("the clock file");
+        file.write_all_at(&now.as_micros().to_le_bytes(), 0).expect("the clock file");
+    }
+
+    /// Kills the server as a crash would.
+    pub fn kill(&mut self) {
+        self.process.kill().expect("a running redis-server");
+        self.process.wait().expect("a killed redis-server");
+    }
+
+    /// Starts the server again on the same port, empty.
+    pub fn restart(&mut self) {
+        self.process = launch(self.port, &self.arguments, &self.dir, &self.clock, clock_shim())
+            .expect("redis-server did not start again");
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub fn connect(&self) -> Connection {
+        self.client().get_connection().expect("a running redis-server")
+    }
+
+    /// Runs one command, such as `["GET", "key"]`.
+    pub fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        command(words).query(&mut self.connect()).expect("an answer of redis-server")
+    }
+
+    /// Runs one command on a server that may be dead, hung or unwilling.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer within a second, or with an error.
+    pub fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        let patience = Duration::from_secs(1);
+        let mut connection = self.client().get_connection_with_timeout(patience)?;
+        connection.set_read_timeout(Some(patience))?;
+        command(words).query(&mut connection)
+    }
+
+    fn client(&self) -> Client {
+        let Some(socket) = self.argument("--unixsocket") else {
+            return Client::open(self.url()).expect("a valid url");
+        };
+        let password = self.argument("--requirepass").map(|password| format!("?pass={password}"));
+        let socket = self.dir.path(socket);
+        let url = format!("redis+unix://{}{}", socket.display(), password.unwrap_or_default());
+        Client::open(url).expect("a valid url")
+    }
+
+    /// Does it answer, and as a master?
+    pub fn is_master(&self) -> bool {
+        self.replication().contains("role:master")
+    }
+
+    /// How many replicas are sent what is written. A replica says that its link is up some time
+    /// before.
+    pub fn replicas_online(&self) -> usize {
+        self.replication().matches("state=online").count()
+    }
+
+    /// Is it a replica of this master, and its link up?
+    pub fn follows(&self, master: &Self) -> bool {
+        let (text, port) = (self.replication(), format!("master_port:{}\r", master.port));
+        text.contains(&port) && text.contains("master_link_status:up")
+    }
+
+    /// What a server says about replication; nothing if it does not answer. A sentinel that
+    /// changes its role cuts off its callers.
+    fn replication(&self) -> String {
+        self.try_query(&["INFO", "replication"]).unwrap_or_default()
+    }
+
+    /// All keys, sorted.
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
+        keys.sort();
+        keys
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        let _already_gone = self.process.kill();
+        let _already_gone = self.process.wait();
+    }
+}
+
+/// Arguments that outlive their caller.
+pub fn owned(arguments: &[&str]) -> Vec<String> {
+    arguments.iter().map(|&argument| argument.to_owned()).collect()
+}
+
+/// A command, such as `["GET", "key"]`.
+pub fn command(words: &[&str]) -> Cmd {
+    let mut command = Cmd::new();
+    for word in words {
+        command.arg(word);
+    }
+    command
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("a bound port").port()
+}
+
+/// Starts a server and waits until it is ready; `None` if it ends before.
+fn launch(
+    port: u16,
+    arguments: &[String],
+    dir: &TempDir,
+    clock: &Path,
+    preload: &Path,
+) -> Option<Child> {
+    // A configuration file stands before the options, as redis-server wants it.
+    let options = arguments.iter().position(|argument| argument.starts_with("--"));
+    let (file, options) = arguments.split_at(options.unwrap_or(arguments.len()));
+    let mut process = Command::new("redis-server")
+        .args(file)
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+        .args(["--enable-debug-command", "yes", "--dir"])
+        .arg(dir.path("."))
+        .args(options)
+        .env("LD_PRELOAD", preload)
+        .env("TEST_CLOCK_FILE", clock)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("no redis-server: apt-get install redis-server, or run tests/run.sh");
+    let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+    let is_ready = |line: &str| READY.iter().any(|ready| line.contains(ready));
+    let ready = lines.any(|line| line.is_ok_and(|line| is_ready(&line)));
+    if !ready {
+        let _already_gone = process.kill();
+        process.wait().expect("an ended redis-server");
+        return None;
+    }
+    // Goes on reading, so that the server never blocks on a full pipe.
+    std::thread::spawn(move || lines.for_each(drop));
+    Some(process)
+}
+
+/// The library that moves a server's clock, compiled once for each test process.
+pub fn clock_shim() -> &'static Path {
+    static SHIM: OnceLock<PathBuf> = OnceLock::new();
+    SHIM.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/common/clock_shim.c");
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clock_shim.so");
+        let fresh = library.with_extension(std::process::id().to_string());
+        let status = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"])
+            .arg(&fresh)
+            .arg(&source)
+            .status()
+            .expect("no C compiler: apt-get install gcc, or run tests/run.sh");
+        assert!(status.success(), "the clock shim does not compile");
+        std::fs::rename(&fresh, &library).expect("a library in place");
+        library
+    })
+}

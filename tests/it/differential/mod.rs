@@ -1,0 +1,462 @@
+//! Random rules, ids, costs and steps of time over memory, Redis and the reference model: equal in
+//! every field of every decision. A failure shrinks to the smallest case and is saved beside this
+//! file, in one for each test.
+//!
+//! `DIFFERENTIAL_CASES` sets how many cases are tried; the default makes more than 100,000
+//! decisions on each store.
+
+use crate::common;
+
+mod model;
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use common::redis::RedisServer;
+use common::service::{Service, T0};
+use model::Model;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::{Config, FileFailurePersistence, TestCaseResult, TestRunner};
+use rlaas::algorithm::{self, Algorithm, Decision, Limit, Outcome};
+use rlaas::clock::{Span, Timestamp};
+use rlaas::rules::{Mode, Rule, RuleSet};
+use rlaas::store::{Action, MemorySettings};
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+
+const DAY_MS: u64 = 86_400_000;
+
+/// One rule, or several on each request, and what is asked of them.
+#[derive(Clone, Debug)]
+struct Case {
+    rule: Shape,
+    /// With the mode of each; empty: the one rule is the default rule.
+    more: Vec<(Shape, Mode)>,
+    steps: Vec<Step>,
+}
+
+impl Case {
+    fn rules(&self) -> RuleSet {
+        if self.more.is_empty() {
+            return self.rule.rules();
+        }
+        let named = self.shapes().enumerate().map(|(index, (shape, mode))| {
+            let rule = Rule::default_of(shape.algorithm(), shape.limit());
+            Rule { name: format!("rule-{index}").into(), mode, ..rule }
+        });
+        let wide = Limit::new(Limit::MAX_UNITS, Limit::MAX_WINDOW).expect("a valid limit");
+        RuleSet::new(Rule::default_of(Algorithm::Gcra, wide), named.collect())
+    }
+
+    fn shapes(&self) -> impl Iterator<Item = (Shape, Mode)> {
+        std::iter::once((self.rule, Mode::Enforced)).chain(self.more.iter().copied())
+    }
+
+    /// The shortest window: what steps back further jumps for its rule.
+    fn shortest_window(&self) -> Span {
+        let windows = self.shapes().map(|(shape, _)| shape.limit().window());
+        windows.min().expect("a rule")
+    }
+}
+
+/// A rule, roughly: bounded to what its algorithm accepts.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    algorithm: usize,
+    units: u64,
+    window_ms: u64,
+    /// Burst as a percentage of the units.
+    burst_percent: u64,
+    /// Debt that it keeps as a percentage of the units.
+    debt_percent: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    advance: Advance,
+    /// Which of the requests that took is given back before anything is asked, if any.
+    gives_back: Option<Index>,
+    /// The rule from here on, if it changes.
+    rule: Option<Shape>,
+    /// What is asked at this moment, of different ids.
+    requests: Vec<(Cost, Verb)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Advance {
+    Micros(u64),
+    /// In thousandths of the window.
+    Window(u64),
+    /// To the end of the last announced wait, or a microsecond before.
+    LastWait {
+        too_early: bool,
+    },
+    /// Back by thousandths of the window, up to all of it.
+    Back(u64),
+}
+
+/// What is done with a cost. Reports are of rules that keep debt, else they are takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Take,
+    Look,
+    Report,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Cost {
+    Units(u32),
+    /// In percent of the burst; 101 is one more than all of it.
+    Share(u64),
+}
+
+impl Shape {
+    fn limit(self) -> Limit {
+        let algorithm = self.algorithm();
+        let most = if algorithm == Algorithm::SlidingWindowLog { 300 } else { Limit::MAX_UNITS };
+        let limit = Limit::new(self.units.min(most), Span::from_millis(self.window_ms));
+        let limit = limit.expect("a valid limit");
+        let burst = (limit.units() * self.burst_percent / 100).max(1);
+        let limit =
+            if algorithm.has_burst() { limit.with_burst(burst).unwrap_or(limit) } else { limit };
+        match self.debt_percent {
+            Some(percent) => limit.with_max_debt(limit.units() * percent / 100),
+            None => Ok(limit),
+        }
+        .expect("at most one limit")
+    }
+
+    /// Fixed windows have keys of their own in Redis, one for each window: after a change to
+    /// other keys and back, Redis finds again what memory has replaced.
+    fn shares_keys_with(self, other: &Self) -> bool {
+        let keys = |shape: &Self| shape.algorithm().keyed_by_window().then_some(shape.window_ms);
+        keys(&self) == keys(other)
+    }
+
+    fn algorithm(self) -> Algorithm {
+        Algorithm::ALL[self.algorithm]
+    }
+
+    fn rules(self) -> RuleSet {
+        RuleSet::new(Rule::default_of(self.algorithm(), self.limit()), Vec::new())
+    }
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    let units = prop_oneof![
+        4 => 1..=10_u64,
+        2 => prop::sample::select(vec![100, 999_983, 3_000_000, 1_000_000_000]),
+        1 => 1..=1_000_000_000_u64,
+    ];
+    let window_ms = prop_oneof![
+        4 => prop::sample::select(vec![1, 2, 7, 100, 1_000, 60_000, DAY_MS, 366 * DAY_MS]),
+        1 => 1..=366 * DAY_MS,
+    ];
+    let burst_percent = prop::sample::select(vec![100, 100, 1, 50, 150, 250]);
+    let debt_percent = prop::sample::select(vec![None, None, Some(0), Some(50), Some(100)]);
+    (0..Algorithm::ALL.len(), units, window_ms, burst_percent, debt_percent).prop_map(
+        |(algorithm, units, window_ms, burst_percent, debt_percent)| Shape {
+            algorithm,
+            units,
+            window_ms,
+            burst_percent,
+            debt_percent,
+        },
+    )
+}
+
+fn step(rules: Rules) -> impl Strategy<Value = Step> {
+    let advance = prop_oneof![
+        2 => Just(Advance::Micros(0)),
+        2 => (0..=3_000_u64).prop_map(Advance::Micros),
+        4 => (0..=1_200_u64).prop_map(Advance::Window),
+        1 => (1_200..=4_000_u64).prop_map(Advance::Window),
+        4 => any::<bool>().prop_map(|too_early| Advance::LastWait { too_early }),
+        // What has expired and comes back with the clock may be swept already or not, which makes a
+        // difference where the new rule would still look at it.
+        1 => (0..=1_000_u64).prop_map(move |thousandths| match rules {
+            Rules::Stay => Advance::Back(thousandths),
+            Rules::Change => Advance::Window(thousandths),
+        }),
+    ];
+    let cost = prop_oneof![
+        6 => Just(Cost::Units(1)),
+        1 => Just(Cost::Units(0)),
+        2 => (2..=5_u32).prop_map(Cost::Units),
+        1 => Just(Cost::Units(u32::MAX)),
+        4 => (1..=101_u64).prop_map(Cost::Share),
+    ];
+    let verb = prop_oneof![7 => Just(Verb::Take), 2 => Just(Verb::Look), 3 => Just(Verb::Report)];
+    let requests = prop::collection::vec((cost, verb), 1..=4);
+    let rule = match rules {
+        Rules::Stay => Just(None).boxed(),
+        Rules::Change => prop::option::weighted(0.05, shape()).boxed(),
+    };
+    (advance, rule, requests).prop_map(|(advance, rule, requests)| Step {
+        advance,
+        gives_back: None,
+        rule,
+        requests,
+    })
+}
+
+/// How often rules change on live state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rules {
+    Stay,
+    Change,
+}
+
+fn case(rules: Rules) -> impl Strategy<Value = Case> {
+    (shape(), prop::collection::vec(step(rules), 1..=80)).prop_map(|(rule, steps)| Case {
+        rule,
+        more: Vec::new(),
+        steps,
+    })
+}
+
+/// Two to four rules on each request.
+fn case_of_many() -> impl Strategy<Value = Case> {
+    let modes = prop_oneof![3 => Just(Mode::Enforced), 1 => Just(Mode::Shadow)];
+    let more = prop::collection::vec((shape(), modes), 1..=3);
+    (shape(), more, prop::collection::vec(step(Rules::Stay), 1..=40))
+        .prop_map(|(rule, more, steps)| Case { rule, more, steps })
+}
+
+/// What was taken is given back now and then.
+fn giving_back(case: impl Strategy<Value = Case>) -> impl Strategy<Value = Case> {
+    let which = prop::option::weighted(0.4, any::<Index>());
+    (case, prop::collection::vec(which, 80)).prop_map(|(mut case, gives_back)| {
+        for (step, gives_back) in case.steps.iter_mut().zip(gives_back) {
+            step.gives_back = gives_back;
+        }
+        case
+    })
+}
+
+/// A request that took.
+struct Taken {
+    id: usize,
+    cost: algorithm::Cost,
+    decisions: Vec<Decision>,
+}
+
+/// The stores and the model, side by side.
+struct Bench {
+    memory: Arc<Service>,
+    redis: Arc<Service>,
+    /// Only while the rule is the one that it was made for, and if nothing is ever given back.
+    model: Option<Model>,
+    /// Of each rule.
+    modes: Vec<Mode>,
+    /// What was not given back yet.
+    taken: Vec<Taken>,
+    rule: Shape,
+    window: Span,
+    now: Timestamp,
+    /// The latest time so far, in microseconds.
+    latest: u64,
+    last_wait: Span,
+}
+
+impl Bench {
+    fn new(case: &Case, server: &Arc<RedisServer>) -> Self {
+        server.query::<()>(&["FLUSHALL"]);
+        let rule = case.rule;
+        // One shard has seen what one Redis has seen.
+        let one_shard = MemorySettings { max_keys: 1_000 };
+        let keeps_all = case.steps.iter().all(|step| step.gives_back.is_none());
+        let has_model = case.more.is_empty() && keeps_all;
+        Self {
+            memory: Arc::new(Service::on_bounded_memory(case.rules(), one_shard)),
+            redis: Arc::new(Service::on_redis(case.rules(), Arc::clone(server))),
+            model: has_model.then(|| Model::new(rule.algorithm(), &rule.limit())),
+            modes: case.shapes().map(|(_, mode)| mode).collect(),
+            taken: Vec::new(),
+            rule,
+            window: case.shortest_window(),
+            now: T0,
+            latest: T0.as_micros(),
+            last_wait: Span::ZERO,
+        }
+    }
+
+    async fn take(&mut self, step: &Step) -> Result<usize, TestCaseError> {
+        if let Some(rule) = step.rule.filter(|rule| self.rule.shares_keys_with(rule)) {
+            self.rule = rule;
+            self.window = rule.limit().window();
+            self.model = None;
+            self.memory.limiter.replace_rules(rule.rules());
+            self.redis.limiter.replace_rules(rule.rules());
+        }
+        self.advance(step.advance);
+        if let Some(which) = step.gives_back.filter(|_| !self.taken.is_empty()) {
+            let taken = self.taken.swap_remove(which.index(self.taken.len()));
+            self.give_back(&taken).await?;
+        }
+        // All at once on Redis, where they are pipelined: their ids differ.
+        let mut asked = JoinSet::new();
+        let actions: Vec<Action> = step.requests.iter().map(|asked| self.action(asked)).collect();
+        for (id, action) in actions.iter().copied().enumerate() {
+            let redis = Arc::clone(&self.redis);
+            asked.spawn(async move { (id, ask(&redis, id, action).await) });
+        }
+        let mut on_redis = asked.join_all().await;
+        on_redis.sort_by_key(|(id, _)| *id);
+        for ((id, on_redis), action) in on_redis.into_iter().zip(actions) {
+            let on_memory = ask(&self.memory, id, action).await;
+            let context = format!("id {id}, {action:?}, at {:?}", self.now);
+            prop_assert_eq!(&on_memory, &on_redis, "memory and Redis: {}", context);
+            if let Some(model) = &mut self.model {
+                let id = u8::try_from(id).expect("few ids");
+                let expected = model.act(id, self.now, action);
+                prop_assert_eq!(&on_memory, &[expected], "memory and the model: {}", context);
+            }
+            let stops =
+                |(mode, one): (&Mode, &Decision)| *mode == Mode::Enforced && !one.is_allowed();
+            if let Action::Take(cost) = action
+                && !self.modes.iter().zip(&on_memory).any(stops)
+            {
+                self.taken.push(Taken { id, cost, decisions: on_memory.clone() });
+            }
+            for decision in on_memory {
+                if let Outcome::Denied { retry_after } = decision.outcome {
+                    self.last_wait = retry_after;
+                }
+            }
+        }
+        Ok(step.requests.len())
+    }
+
+    /// Gives back on both stores; the windows of the rules may have passed since.
+    async fn give_back(&self, taken: &Taken) -> TestCaseResult {
+        let Taken { id, cost, decisions } = taken;
+        let name = id.to_string();
+        let on_memory = self.memory.give_back(&name, cost.units(), decisions).await;
+        let on_redis = self.redis.give_back(&name, cost.units(), decisions).await;
+        for (on_memory, on_redis) in on_memory.iter().zip(&on_redis) {
+            prop_assert_eq!(on_memory.at, on_redis.at);
+            let is_debt = (on_memory.remaining < 0, on_redis.remaining < 0);
+            prop_assert_eq!(is_debt, (!on_memory.is_allowed(), !on_redis.is_allowed()));
+        }
+        let (on_memory, on_redis) =
+            (ask(&self.memory, *id, LOOK).await, ask(&self.redis, *id, LOOK).await);
+        prop_assert_eq!(on_memory, on_redis, "id {} after it gave back {:?}", id, cost);
+        Ok(())
+    }
+
+    fn advance(&mut self, advance: Advance) {
+        let window = self.window.as_micros();
+        let part = |thousandths: u64| {
+            let micros = u128::from(window) * u128::from(thousandths) / 1000;
+            u64::try_from(micros).expect("a few windows")
+        };
+        let now = self.now.as_micros();
+        let moved = match advance {
+            Advance::Micros(micros) => now + micros,
+            Advance::Window(thousandths) => now + part(thousandths),
+            Advance::LastWait { too_early } => {
+                (now + self.last_wait.as_micros()).saturating_sub(u64::from(too_early)).max(now)
+            }
+            // A clock that jumps back further is followed, and what each store then remembers of
+            // the time before differs: memory has one window of an id, Redis each until it expires.
+            Advance::Back(thousandths) => (now - part(thousandths)).max(self.latest - window),
+        };
+        self.now = Timestamp::from_micros(moved);
+        self.latest = self.latest.max(moved);
+        self.memory.set_clock(self.now);
+        self.redis.set_clock(self.now);
+    }
+
+    fn action(&self, (cost, verb): &(Cost, Verb)) -> Action {
+        let cost = algorithm::Cost::new(self.units(*cost));
+        match verb {
+            Verb::Report if self.rule.debt_percent.is_some() => Action::Report(cost),
+            Verb::Take | Verb::Report => Action::Take(cost),
+            Verb::Look => Action::Peek(cost),
+        }
+    }
+
+    fn units(&self, cost: Cost) -> u32 {
+        match cost {
+            Cost::Units(units) if self.rule.algorithm() == Algorithm::SlidingWindowLog => {
+                units.min(1_000_000)
+            }
+            Cost::Units(units) => units,
+            Cost::Share(percent) => {
+                let burst = self.rule.limit().burst();
+                let units = if percent > 100 { burst + 1 } else { burst * percent / 100 };
+                u32::try_from(units).expect("a burst is below 2^32")
+            }
+        }
+    }
+}
+
+const LOOK: Action = Action::Peek(algorithm::Cost::NONE);
+
+/// What each rule says, by name.
+async fn ask(service: &Service, id: usize, action: Action) -> Vec<Decision> {
+    let (id, cost) = (id.to_string(), Some(action.cost().units()));
+    let verdict = match action {
+        Action::Take(_) => service.verdict(&id, cost, false).await,
+        Action::Peek(_) => service.verdict(&id, cost, true).await,
+        Action::Report(_) => return service.report(&id, action).await,
+    };
+    verdict.expect("a verdict").decisions.iter().map(|decided| decided.decision).collect()
+}
+
+/// Runs the cases; how many decisions were made on each store.
+fn run(name: &str, case: impl Strategy<Value = Case>, default_cases: u32) -> usize {
+    let cases = std::env::var("DIFFERENTIAL_CASES").ok().and_then(|text| text.parse().ok());
+    let saved: &'static str =
+        Box::leak(format!("tests/it/differential/{name}.txt").into_boxed_str());
+    let config = Config {
+        cases: cases.unwrap_or(default_cases),
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(saved))),
+        max_shrink_iters: 3_000,
+        ..Config::default()
+    };
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let server = Arc::new(RedisServer::start());
+    let decisions = Cell::new(0);
+    let try_case = |case: Case| -> TestCaseResult {
+        runtime.block_on(async {
+            let mut bench = Bench::new(&case, &server);
+            for step in &case.steps {
+                decisions.set(decisions.get() + bench.take(step).await?);
+            }
+            Ok(())
+        })
+    };
+    if let Err(failure) = TestRunner::new(config).run(&case, try_case) {
+        panic!("{failure}");
+    }
+    decisions.get()
+}
+
+#[test]
+fn the_stores_agree_with_each_other_and_with_the_definitions() {
+    let decisions = run("stay", case(Rules::Stay), 1_100);
+    eprintln!("{decisions} decisions on each store");
+    assert!(decisions > 100_000 || std::env::var_os("DIFFERENTIAL_CASES").is_some());
+}
+
+#[test]
+fn the_stores_agree_when_rules_change_on_live_state() {
+    let decisions = run("change", case(Rules::Change), 300);
+    eprintln!("{decisions} decisions on each store");
+}
+
+#[test]
+fn the_stores_agree_when_what_was_taken_is_given_back() {
+    let case = prop_oneof![giving_back(case(Rules::Stay)), giving_back(case_of_many())];
+    let decisions = run("give_back", case, 300);
+    eprintln!("{decisions} requests on each store");
+}
+
+#[test]
+fn the_stores_agree_on_many_rules_at_once() {
+    let decisions = run("many", case_of_many(), 300);
+    eprintln!("{decisions} requests on each store");
+}

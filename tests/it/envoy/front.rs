@@ -1,0 +1,207 @@
+//! What clients of a real Envoy see that asks a real `rlaas`, by `config/envoy`.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::common::process::{Rlaas, signal};
+use super::common::redis::RedisServer;
+use super::common::{TempDir, eventually};
+use super::proxy::Envoy;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Envoy waits long: how quick an answer is, is a subject of its own.
+const PATIENT: (&str, &str) = ("timeout: 0.020s", "timeout: 20s");
+const DENIES: (&str, &str) = ("failure_mode_deny: false", "failure_mode_deny: true");
+
+/// `rlaas` by `config/envoy/rlaas.yaml`, which names its rules beside it.
+fn rlaas(settings: &[&str]) -> Rlaas {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    assert_eq!(std::env::current_dir().expect("a folder"), dir, "cargo starts tests there");
+    Rlaas::start_from(Path::new("config/envoy/rlaas.yaml"), settings)
+}
+
+fn rlaas_on(redis: &RedisServer, settings: &[&str]) -> Rlaas {
+    let url = format!("store.redis.url={}", redis.url());
+    let always = ["store.backend=redis", &url];
+    rlaas(&[&always, settings].concat())
+}
+
+#[tokio::test]
+async fn five_pass_and_the_sixth_is_too_many() {
+    let rlaas = rlaas(&[]);
+    let Some(envoy) = Envoy::before(&rlaas, &[PATIENT]).await else { return };
+    // Whatever the time is: within two windows one is filled.
+    let mut refused = None;
+    for _ in 0..11 {
+        let response = envoy.get("/", &[("x-user", "alice")]).await;
+        assert_eq!(response.header("x-ratelimit-limit"), Some("5, 5;w=60"));
+        assert_eq!(response.header("ratelimit-limit"), Some("5"));
+        let left = response.header("x-ratelimit-remaining");
+        assert_eq!(response.header("ratelimit-remaining"), left);
+        let reset = response.header("x-ratelimit-reset").and_then(|value| value.parse().ok());
+        assert!((1..=60).contains(&reset.unwrap_or(0)), "{response:?}");
+        if response.status != 200 {
+            refused = Some(response);
+            break;
+        }
+        assert_eq!((response.body.as_str(), response.header("retry-after")), ("hello\n", None));
+    }
+    let refused = refused.expect("a refusal");
+    assert_eq!((refused.status, refused.body.as_str()), (429, ""));
+    assert_eq!(refused.header("x-ratelimit-remaining"), Some("0"));
+    assert_eq!(refused.header("x-envoy-ratelimited"), Some("true"));
+    assert_eq!(refused.header("retry-after"), refused.header("x-ratelimit-reset"));
+    // A ban, what no rule is about, and a request of which Envoy makes no descriptor.
+    assert_eq!(envoy.get("/", &[("x-user", "mallory")]).await.status, 429);
+    let open = envoy.get("/", &[]).await;
+    assert_eq!((open.status, open.header("x-ratelimit-limit")), (200, None));
+    assert_eq!(envoy.counter("cluster.backend.ratelimit.error").await, 0);
+    assert_eq!(envoy.counter("cluster.backend.ratelimit.over_limit").await, 2);
+}
+
+#[tokio::test]
+async fn requests_take_as_much_as_they_say_and_give_back() {
+    let rlaas = rlaas(&[]);
+    let Some(envoy) = Envoy::before(&rlaas, &[PATIENT]).await else { return };
+    let batch =
+        async |units: &str| envoy.get("/batch", &[("x-tenant", "acme"), ("x-units", units)]).await;
+    let first = batch("60").await;
+    assert_eq!((first.status, first.header("x-ratelimit-remaining")), (200, Some("40")));
+    let refused = batch("60").await;
+    assert_eq!((refused.status, refused.header("x-ratelimit-remaining")), (429, Some("40")));
+    assert_eq!(batch("40").await.status, 200);
+    assert_eq!(batch("1").await.status, 429);
+    // Envoy says so when the answer is complete, and waits for nothing.
+    envoy.get("/batch", &[("x-gives-back", "acme"), ("x-units", "30")]).await;
+    eventually("30 are given back", PATIENCE, async || {
+        batch("0").await.header("x-ratelimit-remaining") == Some("30")
+    })
+    .await;
+    assert_eq!(batch("30").await.status, 200);
+    assert_eq!(batch("1").await.status, 429);
+}
+
+/// A budget of 21 an hour, of which each answer takes 10: the fourth request finds it overdrawn.
+async fn three_of_forty_pass(rlaas: &Rlaas) {
+    let Some(envoy) = Envoy::before(rlaas, &[PATIENT]).await else { return };
+    #[expect(clippy::disallowed_methods, reason = "budgets begin and end by wall time")]
+    let hour = || SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs() / 3_600;
+    let decided = || rlaas.metric_sum("rlaas_decisions_total", &["rule=\"shop.chat\""]);
+    for user in ["alice", "bob"] {
+        let (began, mut statuses) = (hour(), Vec::new());
+        for _ in 0..40 {
+            let before = decided().await;
+            let status = envoy.get("/chat", &[("x-user", user)]).await.status;
+            statuses.push(status);
+            // Envoy charges when the answer is complete, and waits for nothing.
+            eventually("the answer is charged", PATIENCE, async || {
+                status != 200 || decided().await >= before + 2
+            })
+            .await;
+        }
+        // A budget of a new hour is whole: try again with another one.
+        if began == hour() {
+            assert_eq!(statuses[..3], [200; 3], "{statuses:?}");
+            assert_eq!(statuses[3..], [429; 37], "{statuses:?}");
+            assert_eq!(envoy.counter("cluster.backend.ratelimit.error").await, 0);
+            return;
+        }
+    }
+    panic!("two hours ended within two tries");
+}
+
+#[tokio::test]
+async fn a_budget_that_answers_are_charged_to_runs_dry() {
+    three_of_forty_pass(&rlaas(&[])).await;
+    three_of_forty_pass(&rlaas_on(&RedisServer::start(), &[])).await;
+}
+
+/// `count-refused: true` counts everything in fixed windows, with no word about it in the rules.
+#[tokio::test]
+async fn a_budget_runs_dry_where_all_is_counted() {
+    let dir = TempDir::new();
+    let rules = std::fs::read_to_string("config/envoy/rules.yaml").expect("rules");
+    let rules: String =
+        rules.lines().filter(|line| !line.contains("post_paid")).collect::<Vec<_>>().join("\n");
+    let rules = dir.write("rules.yaml", &rules);
+    let settings = format!("envoy: {{ files: [{}], count-refused: true }}\n", rules.display());
+    let settings = dir.write("rlaas.yaml", &settings);
+    three_of_forty_pass(&Rlaas::start_from(&settings, &[])).await;
+    let redis = RedisServer::start();
+    let url = format!("store.redis.url={}", redis.url());
+    let on_redis = Rlaas::start_from(&settings, &["store.backend=redis", &url]);
+    three_of_forty_pass(&on_redis).await;
+}
+
+#[tokio::test]
+async fn shadows_let_pass_and_overrides_apply() {
+    let rlaas = rlaas(&[]);
+    let Some(envoy) = Envoy::before(&rlaas, &[PATIENT]).await else { return };
+    for _ in 0..3 {
+        assert_eq!(envoy.get("/trial", &[("x-user", "alice")]).await.status, 200);
+    }
+    let shadow = ["rule=\"shop.trial\"", "outcome=\"shadow_denied\""];
+    assert!(rlaas.metric_sum("rlaas_decisions_total", &shadow).await >= 1);
+    let mut statuses = Vec::new();
+    for _ in 0..5 {
+        let response = envoy.get("/plan", &[("x-user", "alice")]).await;
+        assert_eq!(response.header("x-ratelimit-limit"), Some("2, 2;w=3600"));
+        statuses.push(response.status);
+    }
+    // An hour may begin in between.
+    assert!(statuses.contains(&429) && statuses.starts_with(&[200]), "{statuses:?}");
+}
+
+#[tokio::test]
+async fn a_killed_rlaas_is_for_envoy_to_decide() {
+    for (edits, expected) in [(&[PATIENT][..], 200), (&[PATIENT, DENIES][..], 500)] {
+        let mut rlaas = rlaas(&[]);
+        let Some(envoy) = Envoy::before(&rlaas, edits).await else { return };
+        assert_eq!(envoy.get("/", &[("x-user", "mallory")]).await.status, 429);
+        rlaas.signal("KILL");
+        rlaas.wait();
+        let response = envoy.get("/", &[("x-user", "mallory")]).await;
+        assert_eq!(response.status, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_killed_redis_is_for_the_rule_and_then_for_envoy_to_decide() {
+    let always = ("/trial }", "/always }");
+    let key = ("descriptor_key: trial", "descriptor_key: always");
+    for (mode, expected) in [(None, 200), (Some(DENIES), 500)] {
+        let mut redis = RedisServer::start();
+        let rlaas = rlaas_on(&redis, &["envoy.deadline=5s", "store.redis.timeout=5s"]);
+        let edits: Vec<_> = [PATIENT, always, key].into_iter().chain(mode).collect();
+        let Some(envoy) = Envoy::before(&rlaas, &edits).await else { return };
+        assert_eq!(envoy.get("/", &[("x-user", "alice")]).await.status, 200);
+        assert_eq!(envoy.counter("cluster.backend.ratelimit.ok").await, 1);
+        redis.kill();
+        let failed = envoy.get("/", &[("x-user", "alice")]).await;
+        assert_eq!((failed.status, failed.header("x-ratelimit-limit")), (expected, None));
+        assert_eq!(envoy.counter("cluster.backend.ratelimit.error").await, 1);
+        // The rule says: allow.
+        assert_eq!(envoy.get("/always", &[("x-user", "alice")]).await.status, 200);
+        assert_eq!(envoy.counter("cluster.backend.ratelimit.ok").await, 2);
+    }
+}
+
+/// With every default: Envoy waits 20 ms, `rlaas` for 15, and Redis could take 50.
+#[tokio::test]
+async fn a_hung_redis_is_told_within_the_time_that_envoy_waits() {
+    let redis = RedisServer::start();
+    let rlaas = rlaas_on(&redis, &[]);
+    let Some(envoy) = Envoy::before(&rlaas, &[DENIES]).await else { return };
+    let asks = async || envoy.get("/", &[("x-user", "alice")]).await.status;
+    eventually("an answer of Redis", PATIENCE, async || asks().await != 500).await;
+    signal(redis.pid(), "STOP");
+    let timeouts = || rlaas.metric_sum("rlaas_store_errors_total", &["kind=\"timeout\""]);
+    let late = || envoy.counter("cluster.rlaas.upstream_rq_timeout");
+    eventually("a failure that is told before Envoy gives up", PATIENCE, async || {
+        let before = (timeouts().await, late().await);
+        asks().await == 500 && timeouts().await > before.0 && late().await == before.1
+    })
+    .await;
+    signal(redis.pid(), "CONT");
+    eventually("answers again", PATIENCE, async || asks().await != 500).await;
+}

@@ -1,0 +1,142 @@
+//! The table: each file in `cases/` holds rules and cases, which are asked over a socket, on both
+//! stores, at a time that stands until a case moves it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::common::TempDir;
+use super::common::redis::RedisServer;
+use super::common::service::Service;
+use super::notation;
+use rlaas::api::Answering;
+use rlaas::api::envoy::proto::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use rlaas::config::{Config, Sources};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::{Channel, Server};
+
+/// A file of the table.
+struct Group {
+    file: PathBuf,
+    settings: String,
+    rules: String,
+    cases: Vec<Case>,
+}
+
+struct Case {
+    name: String,
+    /// `at SECONDS`, or a request, ` => `, and the answer.
+    steps: Vec<String>,
+}
+
+#[tokio::test]
+async fn every_case_holds_in_memory() {
+    let (mut cases, mut wrong) = (0, Vec::new());
+    for group in groups() {
+        let config = group.config();
+        for case in &group.cases {
+            let service = Service::on_memory(config.rules.clone());
+            wrong.extend(ask(&group, case, &config, &service).await);
+            cases += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(cases >= 60, "only {cases} cases");
+}
+
+#[tokio::test]
+async fn every_case_holds_on_redis() {
+    let server = Arc::new(RedisServer::start());
+    let (mut cases, mut wrong) = (0, Vec::new());
+    for group in groups() {
+        let config = group.config();
+        for case in &group.cases {
+            server.query::<()>(&["FLUSHALL"]);
+            let service = Service::on_redis(config.rules.clone(), Arc::clone(&server));
+            wrong.extend(ask(&group, case, &config, &service).await);
+            cases += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(cases >= 60, "only {cases} cases");
+}
+
+/// Asks one case, and returns the first answer that is not as expected.
+async fn ask(group: &Group, case: &Case, config: &Config, on: &Service) -> Option<String> {
+    let mut client = serve(config, on).await;
+    for step in &case.steps {
+        if let Some(seconds) = step.strip_prefix("at ") {
+            on.at(seconds.parse().expect("seconds"));
+            continue;
+        }
+        let (request, expected) = step.split_once("=>").expect("a request and its answer");
+        let answer = client.should_rate_limit(notation::request(request.trim())).await;
+        let answer = notation::answer(&answer.map(tonic::Response::into_inner));
+        let expected = expected.trim();
+        if answer != expected {
+            let place = format!("{}: {}: {request}", group.file.display(), case.name);
+            return Some(format!("{place}\n  is        {answer}\n  should be {expected}"));
+        }
+    }
+    None
+}
+
+/// Serves what decides, as the program does, on a socket of its own.
+async fn serve(config: &Config, on: &Service) -> RateLimitServiceClient<Channel> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let answering = Answering { envoy: config.envoy, ..Answering::default() };
+    let routes = rlaas::api::services(&on.limiter, &on.metrics, &answering).routes;
+    let incoming = TcpListenerStream::new(listener);
+    tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));
+    let channel = Channel::from_shared(format!("http://{address}")).expect("an address");
+    RateLimitServiceClient::new(channel.connect().await.expect("a running server"))
+}
+
+fn groups() -> Vec<Group> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/envoy/cases");
+    let files = std::fs::read_dir(dir).expect("cases").map(|file| file.expect("a file").path());
+    let mut groups: Vec<Group> = files.map(Group::read).collect();
+    groups.sort_by(|one, other| one.file.cmp(&other.file));
+    groups
+}
+
+impl Group {
+    /// `=== settings`, `=== rules` and `=== case NAME` begin parts; `#` begins a comment.
+    fn read(file: PathBuf) -> Self {
+        let text = std::fs::read_to_string(&file).expect("a file");
+        let (mut settings, mut rules) = (String::new(), String::new());
+        let mut cases: Vec<Case> = Vec::new();
+        for part in text.split("\n=== ").skip(1) {
+            let (title, body) = part.split_once('\n').unwrap_or((part, ""));
+            match title.split_once(' ') {
+                None if title == "settings" => body.clone_into(&mut settings),
+                None if title == "rules" => body.clone_into(&mut rules),
+                Some(("case", name)) => cases.push(Case::new(name, body)),
+                _ => panic!("{}: {title}", file.display()),
+            }
+        }
+        Self { file, settings, rules, cases }
+    }
+
+    fn config(&self) -> Config {
+        let dir = TempDir::new();
+        let rules = dir.write("rules.yaml", &self.rules);
+        // How quick an answer is, is no subject here.
+        let mut settings = format!("envoy:\n  files: [{}]\n  deadline: 10s\n", rules.display());
+        for line in self.settings.lines() {
+            settings.extend(["  ", line, "\n"]);
+        }
+        let files = vec![dir.write("rlaas.yaml", &settings)];
+        let config = Config::load(&Sources { files, ..Sources::default() });
+        config.unwrap_or_else(|problems| panic!("{}: {problems}", self.file.display()))
+    }
+}
+
+impl Case {
+    fn new(name: &str, body: &str) -> Self {
+        let lines = body.lines().map(str::trim);
+        let steps = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+        Self { name: name.to_owned(), steps: steps.map(str::to_owned).collect() }
+    }
+}

@@ -1,0 +1,24 @@
+//! What breaks, and what must happen then: real servers, real signals.
+
+use crate::common;
+
+mod access;
+mod attacks;
+mod breaker;
+mod clock;
+mod cluster;
+mod connections;
+mod deadlines;
+mod deny_cache;
+mod drain;
+mod load;
+mod places;
+mod policies;
+mod redis;
+mod refusals;
+mod reload;
+mod restarts;
+mod roll;
+mod sentinel;
+mod tls;
+mod wire;

@@ -1,0 +1,16 @@
+//! What HTTP clients see, over a socket.
+
+use crate::common;
+
+mod check;
+mod client;
+mod early;
+mod envoy;
+mod guard;
+mod headers;
+mod hostile;
+mod openapi;
+mod readme;
+mod schema;
+mod schemathesis;
+mod seed;

@@ -1,0 +1,18 @@
+//! Everything that is tested through a public door: the library, a socket, the program.
+//!
+//! One binary, a module for each subject: `cargo test --test it conformance::`.
+
+mod common;
+
+mod api;
+mod architecture;
+mod cli;
+mod conformance;
+mod differential;
+mod envoy;
+mod examples;
+mod faults;
+mod fixtures;
+mod http;
+mod kubernetes;
+mod telemetry;

@@ -1,0 +1,240 @@
+//! Every metric under its documented name, and no more series than the configuration asks for.
+
+use std::collections::{BTreeSet, HashMap};
+
+use rlaas::algorithm::{Algorithm, Limit};
+use rlaas::api::proto::{CheckBatchRequest, CheckRequest};
+use rlaas::clock::Span;
+use rlaas::rules::{Rule, RuleSet};
+use rlaas::telemetry::exposition::Exposition;
+
+use super::common::process::{Rlaas, check, request};
+use super::common::redis::RedisServer;
+use super::common::service::{Service, T0};
+use super::common::{TempDir, rules};
+
+/// Series without their values, but for those of the process.
+fn series(text: &str) -> BTreeSet<String> {
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    samples.map(|line| line.rsplit_once(' ').expect("a value").0.to_owned()).collect()
+}
+
+/// Names with the names of their labels.
+fn shapes(text: &str) -> BTreeSet<String> {
+    let shape = |series: String| {
+        let (name, labels) = series.split_once('{').unwrap_or((&series, ""));
+        let labels = labels.split("\",").filter_map(|label| Some(label.split_once('=')?.0));
+        let labels: Vec<&str> = labels.filter(|label| *label != "le").collect();
+        format!("{name}{{{}}}", labels.join(","))
+    };
+    series(text).into_iter().map(shape).collect()
+}
+
+#[tokio::test]
+async fn every_metric_has_its_documented_name_and_labels() {
+    let mut redis = RedisServer::start();
+    let open = "rate-limiter.fail-open=true";
+    let server = Rlaas::on_redis(&redis, &[open, "store.redis.timeout=200ms"]);
+    let mut client = server.client().await;
+    for _ in 0..7 {
+        check(&mut client, "alice").await.expect("an answer");
+    }
+    check(&mut client, "").await.expect_err("an empty id is refused");
+    redis.kill();
+    check(&mut client, "bob").await.expect("an answer by policy");
+    let (_, text) = server.get("/metrics").await;
+    let found = shapes(&text);
+    for shape in [
+        "rlaas_decisions_total{rule,algorithm,outcome,source}",
+        "rlaas_check_duration_seconds_bucket{api}",
+        "rlaas_check_duration_seconds_sum{api}",
+        "rlaas_check_duration_seconds_count{api}",
+        "rlaas_store_duration_seconds_bucket{operation}",
+        "rlaas_store_errors_total{kind}",
+        "rate_limiter_fail_open_total{rule}",
+        "rlaas_degraded_total{rule,policy,kind}",
+        "rlaas_rejected_total{reason}",
+        "rlaas_refused_total{reason}",
+        "rlaas_refused_connections_total{reason}",
+        "rlaas_shed_total{}",
+        "rlaas_open_connections{api}",
+        "rlaas_connections_total{api}",
+        "rlaas_expired_total{}",
+        "rlaas_ambiguous_total{}",
+        "rlaas_give_back_errors_total{}",
+        "rlaas_breaker_state{}",
+        "rlaas_redis_clock_jumps_total{}",
+        "rlaas_deny_cache_hits_total{}",
+        "rlaas_memory_keys{}",
+        "rlaas_memory_evictions_total{}",
+        "rlaas_config_revision{}",
+        "rlaas_config_last_reload_successful{}",
+        "rlaas_build_info{version}",
+        "process_cpu_seconds_total{}",
+        "process_start_time_seconds{}",
+        "process_threads{}",
+        "process_resident_memory_bytes{}",
+        "process_virtual_memory_bytes{}",
+        "process_open_fds{}",
+        "process_max_fds{}",
+    ] {
+        assert!(found.contains(shape), "{shape} is none of {found:#?}");
+    }
+    assert_listed(&text);
+    let first_bound = "rlaas_check_duration_seconds_bucket{le=\"0.00001\",api=\"grpc\"}";
+    assert!(text.contains(first_bound), "{text}");
+}
+
+/// Names with their types, as the README lists them and as they are exposed.
+fn assert_listed(text: &str) {
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let mut exposed: BTreeSet<(&str, &str)> =
+        types.filter(|(name, _)| !name.starts_with("process_")).collect();
+    // Without TLS nothing ends.
+    exposed.insert(("rlaas_tls_certificate_expiry_timestamp_seconds", "gauge"));
+    let row = |line: &'static str| {
+        let mut cells = line.strip_prefix("| `")?.split(" | ");
+        let (name, kind) = (cells.next()?.strip_suffix('`')?, cells.next()?);
+        ["counter", "gauge", "histogram"].contains(&kind).then_some((name, kind))
+    };
+    let readme = include_str!("../../../README.md");
+    let listed: BTreeSet<(&str, &str)> = readme.lines().filter_map(row).collect();
+    assert_eq!(listed, exposed);
+}
+
+#[tokio::test]
+async fn the_readme_has_every_kind_of_failure_and_no_other() {
+    let server = Rlaas::start(&[]);
+    let (_, text) = server.get("/metrics").await;
+    let kinds = text.lines().filter_map(|line| {
+        line.strip_prefix("rlaas_store_errors_total{kind=\"")?.split('"').next()
+    });
+    let rows = include_str!("../../../README.md")
+        .lines()
+        .skip_while(|line| !line.starts_with("| what fails |"))
+        .take_while(|line| line.starts_with('|'));
+    let last_cells = rows.skip(2).filter_map(|row| row.trim_end_matches(" |").rsplit(" | ").next());
+    let listed = last_cells.flat_map(|cell| cell.split(", ")).filter(|kind| *kind != "–");
+    let listed: BTreeSet<&str> = listed.map(|kind| kind.trim_matches('`')).collect();
+    assert_eq!(listed, kinds.collect());
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_hostile_requests_add_no_series() {
+    const BATCH: usize = 1_000;
+    let dir = TempDir::new();
+    let file = dir.write(
+        "rlaas.yaml",
+        "rules:\n  - {name: tenant, key-by: [tenant], limit: 1, window: 1h, \
+         match: {attributes: {tenant: '*'}}}\n",
+    );
+    let server = Rlaas::start_from(&file, &["rate-limiter.max-requests=1"]);
+    let client = server.client().await;
+    let mut client = client.max_decoding_message_size(64 * 1024 * 1024);
+    let hostile = |number: usize| {
+        let text = format!("{number}\",rule=\"x\"}} 1\n# TYPE evil counter\nevil {{\\\u{0}\u{85}");
+        CheckRequest {
+            user_id: text.clone(),
+            resource: text.clone(),
+            attributes: HashMap::from([("tenant".to_owned(), text.clone()), (text.clone(), text)]),
+            ..request("")
+        }
+    };
+    let mut ask = async |numbers: std::ops::Range<usize>| {
+        let requests = numbers.clone().map(hostile).collect();
+        let results = client.check_batch(CheckBatchRequest { requests }).await;
+        assert_eq!(results.expect("answers").into_inner().results.len(), numbers.len());
+    };
+    // One allowed, one denied and one refused.
+    ask(0..1).await;
+    ask(0..1).await;
+    let (_, before) = server.get("/metrics").await;
+    for first in (0..100_000).step_by(BATCH) {
+        ask(first..first + BATCH).await;
+    }
+    let (_, after) = server.get("/metrics").await;
+    assert_eq!(series(&after), series(&before));
+    assert!(!after.contains("evil"), "{after}");
+    assert_eq!(server.metric_sum("rlaas_decisions_total", &[]).await, 100_002);
+}
+
+#[tokio::test]
+async fn a_rule_that_is_gone_takes_its_series_along() {
+    let named = |names: &[&str]| {
+        let limit = Limit::new(1, Span::from_secs(60)).expect("a valid limit");
+        let rule =
+            |name: &&str| Rule { name: (*name).into(), ..Rule::default_of(Algorithm::Gcra, limit) };
+        RuleSet::new(Rule::default_of(Algorithm::Gcra, limit), names.iter().map(rule).collect())
+    };
+    let service = Service::on_memory(named(&["goes", "stays"]));
+    let count = |rule: &str| {
+        let text = service.metrics.render(Exposition::Text);
+        let start = format!("rlaas_decisions_total{{rule=\"{rule}\"");
+        text.lines().filter(|line| line.starts_with(&start)).count()
+    };
+    service.check("alice").await;
+    service.check("alice").await;
+    assert_eq!([count("goes"), count("stays")], [2, 2]);
+    service.limiter.replace_rules(named(&["stays", "comes"]));
+    assert_eq!([count("goes"), count("stays"), count("comes")], [0, 2, 2]);
+    service.check("alice").await;
+    assert_eq!([count("goes"), count("stays"), count("comes")], [0, 2, 2]);
+    // The same rule by another algorithm is another series.
+    service.limiter.replace_rules(rules(Algorithm::FixedWindow, 5, Span::from_secs(60)));
+    assert_eq!([count("stays"), count("comes"), count("default")], [0, 0, 2]);
+    let text = service.metrics.render(Exposition::Text);
+    assert!(!text.contains("{rule=\"default\",algorithm=\"gcra\""), "{text}");
+}
+
+#[tokio::test]
+async fn a_clock_of_redis_that_jumps_is_counted() {
+    let minute = Span::from_secs(60);
+    let service = Service::on_redis(rules(Algorithm::Gcra, 5, minute), RedisServer::start().into());
+    for time in [T0 + minute, T0] {
+        service.check("alice").await;
+        let before = service.metrics.redis_clock_jumps.get();
+        service.set_clock(time);
+        service.check("alice").await;
+        assert!(service.metrics.redis_clock_jumps.get() > before, "{time:?}");
+    }
+    let redis = RedisServer::start_unmoved();
+    let server = Rlaas::on_redis(&redis, &[]);
+    for _ in 0..100 {
+        check(&mut server.client().await, "alice").await.expect("an answer");
+    }
+    assert_eq!(server.metric("rlaas_redis_clock_jumps_total").await, Some(0.0));
+}
+
+#[tokio::test]
+async fn metrics_come_in_the_format_that_is_asked_for() {
+    let server = Rlaas::start(&[]);
+    let (status, head, text) = server.get_with("/metrics", "").await;
+    assert_eq!(status, 200);
+    assert!(head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
+    assert!(text.contains("# TYPE rlaas_shed_total counter\nrlaas_shed_total 0\n"), "{text}");
+    assert!(text.contains("# TYPE rlaas_build_info gauge\n"), "{text}");
+    let accept = "Accept: application/openmetrics-text;version=1.0.0,*/*;q=0.1\r\n";
+    let (status, head, open_metrics) = server.get_with("/metrics", accept).await;
+    assert_eq!(status, 200);
+    assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+    assert!(open_metrics.contains("# TYPE rlaas_shed counter\nrlaas_shed_total 0\n"));
+    assert!(open_metrics.ends_with("# EOF\n"), "{open_metrics}");
+    assert_eq!(series(&open_metrics), series(&text));
+}
+
+#[tokio::test]
+async fn the_process_is_the_one_that_runs() {
+    let server = Rlaas::start(&[]);
+    let metric = async |name| server.metric(name).await.expect("a metric");
+    let resident = metric("process_resident_memory_bytes").await;
+    #[expect(clippy::cast_precision_loss, reason = "less than 2^53 bytes")]
+    let by_the_system = (server.resident_kib() * 1024) as f64;
+    assert!((0.5..2.0).contains(&(resident / by_the_system)), "{resident} of {by_the_system}");
+    assert!(metric("process_threads").await >= 2.0);
+    let open = metric("process_open_fds").await;
+    assert!(open > 3.0 && open < metric("process_max_fds").await, "{open}");
+    let started = std::time::UNIX_EPOCH
+        + std::time::Duration::from_secs_f64(metric("process_start_time_seconds").await);
+    let age = started.elapsed().expect("a time in the past").as_secs();
+    assert!(age < 600, "{age} s old");
+}

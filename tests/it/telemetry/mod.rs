@@ -1,0 +1,9 @@
+//! What operators see: metrics, dashboards and alerts over them, traces.
+
+use crate::common;
+
+mod dashboard;
+mod metrics;
+mod queries;
+mod series;
+mod traces;
