@@ -66,8 +66,8 @@ async fn main() {
 fn in_memory(rules: &RuleSet) -> Service {
     let metrics = Arc::new(Metrics::new());
     let settings = MemorySettings { max_keys: 2_000_000 };
-    let store = MemoryStore::new(settings, Clock::default(), &metrics);
-    let limiter = Limiter::new(rules.clone(), Store::Memory(store), Arc::clone(&metrics));
+    let store = MemoryStore::new(settings, Clock::default(), metrics.clone());
+    let limiter = Limiter::new(rules.clone(), Store::Memory(store), metrics.clone());
     Service::with(limiter, metrics)
 }
 

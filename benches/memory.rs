@@ -101,7 +101,7 @@ fn sweep() {
     let clock = ManualClock::new(Timestamp::from_millis(1_000_000));
     let metrics = Arc::new(Metrics::new());
     let settings = MemorySettings { max_keys: 2_000_000 };
-    let store = MemoryStore::new(settings, Clock::Manual(clock.clone()), &metrics);
+    let store = MemoryStore::new(settings, Clock::Manual(clock.clone()), metrics.clone());
     let limit = Limit::new(Limit::MAX_UNITS, Span::from_secs(1)).expect("a valid limit");
     let rules = RuleSet::new(Rule::default_of(Algorithm::Gcra, limit), Vec::new());
     let decide = |key: &Key| {
@@ -170,7 +170,7 @@ impl Bench {
     fn new(algorithm: Algorithm, keys: usize) -> Self {
         let metrics = Arc::new(Metrics::new());
         let settings = MemorySettings { max_keys: 2_000_000 };
-        let store = MemoryStore::new(settings, Clock::default(), &metrics);
+        let store = MemoryStore::new(settings, Clock::default(), metrics.clone());
         // A log is at its limit: what it holds is what it costs.
         let units = if algorithm == Algorithm::SlidingWindowLog { 100 } else { Limit::MAX_UNITS };
         let limit = Limit::new(units, Span::from_secs(60)).expect("a valid limit");

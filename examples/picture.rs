@@ -119,7 +119,7 @@ fn limiter(algorithm: Algorithm, clock: &ManualClock) -> Result<Arc<Limiter>, Bo
     let rules = RuleSet::new(Rule::default_of(algorithm, Limit::new(UNITS, WINDOW)?), Vec::new());
     let metrics = Arc::new(Metrics::new());
     let clock = Clock::Manual(clock.clone());
-    let store = MemoryStore::new(MemorySettings::default(), clock, &metrics);
+    let store = MemoryStore::new(MemorySettings::default(), clock, metrics.clone());
     Ok(Arc::new(Limiter::new(rules, Store::Memory(store), metrics)))
 }
 

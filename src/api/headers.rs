@@ -175,7 +175,7 @@ mod tests {
     fn limiter(rules: Vec<Rule>) -> Arc<Limiter> {
         let metrics = Arc::new(Metrics::new());
         let clock = Clock::Manual(ManualClock::new(Timestamp::from_millis(1_700_000_100_000)));
-        let store = MemoryStore::new(MemorySettings::default(), clock, &metrics);
+        let store = MemoryStore::new(MemorySettings::default(), clock, metrics.clone());
         let rules = RuleSet::new(rule("default", 5, Span::from_secs(60)), rules);
         Arc::new(Limiter::new(rules, Store::Memory(store), metrics))
     }

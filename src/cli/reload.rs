@@ -126,6 +126,7 @@ impl Reload {
                 }
                 self.admit_anew(config.auth);
                 let revision = self.limiter.replace_rules(config.rules);
+                self.metrics.config_revision.set(revision.cast_signed());
                 self.metrics.config_last_reload_successful.set(1);
                 info!(revision, "configuration reloaded");
             }

@@ -75,9 +75,10 @@ fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow
         }
         warn_of_open_addresses(&config);
         let metrics = Arc::new(Metrics::new());
+        metrics.config_revision.set(1);
         let store = store(&config.store, &metrics)?;
         let in_front_of_redis = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
-        let limiter = Limiter::new(config.rules, store, Arc::clone(&metrics));
+        let limiter = Limiter::new(config.rules, store, metrics.clone());
         let limiter = Arc::new(match in_front_of_redis {
             Some(settings) => limiter.with_deny_cache(DenyCache::new(settings, Clock::default())),
             None => limiter,
@@ -146,12 +147,13 @@ async fn finish(traces: Traces, signals: &Signals) {
 fn store(settings: &StoreSettings, metrics: &Arc<Metrics>) -> anyhow::Result<Store> {
     Ok(match settings {
         StoreSettings::Memory(settings) => {
-            Store::Memory(MemoryStore::new(*settings, Clock::default(), metrics))
+            Store::Memory(MemoryStore::new(*settings, Clock::default(), metrics.clone()))
         }
         StoreSettings::Redis(settings) => {
             let (mode, servers) = (settings.servers.mode(), &settings.servers);
             info!(mode, %servers, "redis store");
-            let store = RedisStore::new(settings, Arc::clone(metrics)).context("store.redis")?;
+            metrics.declare_store_calls();
+            let store = RedisStore::new(settings, metrics.clone()).context("store.redis")?;
             Store::Redis(Box::new(store))
         }
     })

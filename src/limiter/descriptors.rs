@@ -10,9 +10,12 @@ use tokio::time::timeout;
 
 use super::taking::{RuleHit, Settled, Taking, is_alone};
 use super::verdict::uncounted;
-use super::{CheckError, Limiter, RuleDecision, Snapshot, Source, Verdict, without_store};
+use super::{
+    CheckError, Limiter, RuleDecision, Snapshot, Source, Verdict, observers, without_store,
+};
 use crate::algorithm::{Algorithm, Cost, Decision, Outcome};
 use crate::clock::{Deadline, Span, Timestamp};
+use crate::observer::RequestEvent;
 use crate::rules::descriptors::{DescriptorRequest, Descriptors, Found, Hits, Metadata};
 use crate::rules::{Coupling, Grant, Mode, OnStoreFailure};
 use crate::store::{Action, Hit, StoreError};
@@ -113,10 +116,11 @@ impl Limiter {
             let (found, (decision, source)) = (found.as_ref()?, (*settled)?);
             let rule = rules.rule(found);
             let detailed = found.detailed_label.as_deref();
-            let detailed = detailed.and_then(|label| self.detailed_meters.meter(label));
-            let (name, meter) = match &detailed {
-                Some((name, meter)) => (name, &**meter),
-                None => (&rule.name, &snapshot.descriptor_meters[found.position]),
+            let detailed = detailed
+                .and_then(|label| self.detailed_observers.observer(label, rule, &*self.observer));
+            let (name, observer) = match &detailed {
+                Some((name, observer)) => (name, observer),
+                None => (&rule.name, snapshot.observers.of_descriptor(found.position)),
             };
             let decided = RuleDecision {
                 position: found.position,
@@ -127,7 +131,7 @@ impl Limiter {
                 decision,
                 source,
             };
-            meter.count(&decided, &self.metrics);
+            observers::report(&**observer, &decided);
             let limit_name = rules.limit_name(found).cloned();
             let metadata = rules.metadata(found).cloned();
             Some(DescriptorAnswer { decided, window: found.window, limit_name, metadata })
@@ -213,7 +217,7 @@ impl<'a> Meeting<'a> {
         for (position, denial) in positions.iter().zip(denials) {
             settled[*position] = Some((denial, Source::DenyCache));
         }
-        self.limiter.metrics.deny_cache_hits.inc();
+        self.limiter.observer.request(RequestEvent::DenyCacheHit);
         true
     }
 
@@ -237,7 +241,7 @@ impl<'a> Meeting<'a> {
                         decisions.first().map(|decision| (*decision, Source::Store));
                 }
                 Err(error) => {
-                    self.limiter.metrics.give_back_errors.inc();
+                    self.limiter.observer.request(RequestEvent::RefundFailed);
                     if look.rule.on_store_failure == OnStoreFailure::Error {
                         return Err(CheckError::StoreUnavailable(error));
                     }

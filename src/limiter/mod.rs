@@ -6,13 +6,14 @@
 mod degradation;
 mod deny_cache;
 mod descriptors;
-mod meter;
+mod observers;
 mod taking;
 mod verdict;
 
+pub use crate::observer::Source;
 pub use deny_cache::{DenyCache, DenyCacheSettings};
 pub use descriptors::{DescriptorAnswer, DescriptorVerdict};
-pub use verdict::{RuleDecision, Source, Verdict};
+pub use verdict::{RuleDecision, Verdict};
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,17 +25,17 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use self::degradation::Degradation;
-use self::meter::{DetailedMeters, Meter};
+use self::observers::{DetailedObservers, RuleObservers};
 use self::taking::{RuleHit, Settled, Taking};
 use self::verdict::uncounted;
 use crate::algorithm::{Cost, Decision, Outcome};
 use crate::clock::{Clock, Deadline};
+use crate::observer::{Observer, RequestEvent};
 use crate::rules::descriptors::InvalidDescriptor;
 use crate::rules::{
     Grant, Match, Mode, OnStoreFailure, OwnedRequest, Request, Rule, RuleSet, Unmatched,
 };
 use crate::store::{Action, Coupling, Hit, MemorySettings, MemoryStore, Store, StoreError};
-use crate::telemetry::metrics::{Metrics, OutcomeLabels};
 
 /// Decides requests by the rules in force, in one store.
 #[derive(Debug)]
@@ -47,8 +48,8 @@ pub struct Limiter {
     fallback: Store,
     deny_cache: Option<DenyCache>,
     degradation: Degradation,
-    detailed_meters: DetailedMeters,
-    metrics: Arc<Metrics>,
+    detailed_observers: DetailedObservers,
+    observer: Arc<dyn Observer>,
 }
 
 /// The rules in force and which configuration they come from.
@@ -58,18 +59,14 @@ pub struct Snapshot {
     pub rules: RuleSet,
     /// Counts the configurations that were taken, from 1.
     pub revision: u64,
-    /// What counts the decisions of each rule.
-    meters: Vec<Meter>,
-    /// The same of rules for descriptors.
-    descriptor_meters: Vec<Meter>,
+    /// Observers of its decisions.
+    observers: RuleObservers,
 }
 
 impl Snapshot {
-    fn new(rules: RuleSet, revision: u64) -> Self {
-        let meters = |count| std::iter::repeat_with(Meter::default).take(count).collect();
-        let (flat, of_descriptors) = (rules.iter().count(), rules.descriptors().count());
-        let (meters, descriptor_meters) = (meters(flat), meters(of_descriptors));
-        Self { rules, revision, meters, descriptor_meters }
+    fn new(rules: RuleSet, revision: u64, observer: &dyn Observer) -> Self {
+        let observers = RuleObservers::new(&rules, observer);
+        Self { rules, revision, observers }
     }
 }
 
@@ -95,20 +92,19 @@ pub enum CheckError {
 }
 
 impl Limiter {
-    /// Decides by `rules` in `store`.
-    pub fn new(rules: RuleSet, store: Store, metrics: Arc<Metrics>) -> Self {
-        metrics.config_revision.set(1);
+    /// Decides by `rules` in `store`, and reports to `observer`.
+    pub fn new(rules: RuleSet, store: Store, observer: Arc<dyn Observer>) -> Self {
         let settings = MemorySettings::default();
-        let fallback = MemoryStore::new(settings, Clock::default(), &metrics);
+        let fallback = MemoryStore::new(settings, Clock::default(), Arc::clone(&observer));
         let limiter = Self {
-            snapshot: ArcSwap::from_pointee(Snapshot::new(rules, 1)),
+            snapshot: ArcSwap::from_pointee(Snapshot::new(rules, 1, &*observer)),
             changes: watch::Sender::new(()),
             store,
             fallback: Store::Memory(fallback),
             deny_cache: None,
             degradation: Degradation::new(),
-            detailed_meters: DetailedMeters::default(),
-            metrics,
+            detailed_observers: DetailedObservers::default(),
+            observer,
         };
         limiter.declare_rules();
         limiter
@@ -154,7 +150,7 @@ impl Limiter {
             None => Box::pin(self.ask(&matches, request, snapshot.revision, deadline)).await?,
         };
         for decided in &decisions {
-            snapshot.meters[decided.position].count(decided, &self.metrics);
+            snapshot.observers.decided(decided);
         }
         Ok(Verdict::fold(decisions))
     }
@@ -169,11 +165,11 @@ impl Limiter {
         deadline: Deadline,
     ) -> Result<Verdict, CheckError> {
         let is_denied = snapshot.rules.unmatched() == Unmatched::Deny;
-        let outcome = if is_denied { "denied" } else { "allowed" };
-        self.metrics.unmatched.get_or_create(&OutcomeLabels { outcome }).inc();
         if is_denied {
+            self.observer.request(RequestEvent::UnmatchedDenied);
             return Err(CheckError::NoRule);
         }
+        self.observer.request(RequestEvent::UnmatchedAllowed);
         let decided = if self.is_scattered(shadows) {
             self.ask_apart(snapshot, request, deadline).await
         } else {
@@ -181,7 +177,7 @@ impl Limiter {
         };
         let decisions = decided.unwrap_or_default();
         for decided in &decisions {
-            snapshot.meters[decided.position].count(decided, &self.metrics);
+            snapshot.observers.decided(decided);
         }
         Ok(Verdict::unmatched(decisions))
     }
@@ -211,10 +207,9 @@ impl Limiter {
             return before.revision;
         }
         let revision = before.revision + 1;
-        self.snapshot.store(Arc::new(Snapshot::new(rules, revision)));
+        self.snapshot.store(Arc::new(Snapshot::new(rules, revision, &*self.observer)));
         self.forget_rules_of(&before.rules);
         self.declare_rules();
-        self.metrics.config_revision.set(revision.cast_signed());
         self.changes.send_replace(());
         revision
     }
@@ -249,18 +244,19 @@ impl Limiter {
         tokio::join!(self.store.tend(threads), self.fallback.tend(&[]));
     }
 
-    /// Creates the series of the rules in force.
+    /// Tells the observers of the rules in force that they are.
     fn declare_rules(&self) {
-        meter::declare(&self.snapshot.load().rules, self.deny_cache.as_ref(), &self.metrics);
+        let snapshot = self.snapshot.load();
+        snapshot.observers.declare(&snapshot.rules, self.deny_cache.is_some());
     }
 
-    /// Forgets what was counted of rules that are no longer in force.
+    /// Tells which rules are no longer in force.
     fn forget_rules_of(&self, before: &RuleSet) {
         let snapshot = self.snapshot();
         let identity = |rule: &Rule| (Arc::clone(&rule.name), rule.algorithm);
         let in_force: HashSet<_> = every_rule(&snapshot.rules).map(identity).collect();
         for rule in every_rule(before).filter(|rule| !in_force.contains(&identity(rule))) {
-            self.metrics.forget_rule(&rule.name, rule.algorithm.name());
+            self.observer.forget_rule(&rule.name, rule.algorithm);
         }
     }
 
@@ -288,7 +284,7 @@ impl Limiter {
         if !denials.iter().any(|denial| denial.source == Source::DenyCache) {
             return None;
         }
-        self.metrics.deny_cache_hits.inc();
+        self.observer.request(RequestEvent::DenyCacheHit);
         Some(denials)
     }
 
@@ -305,7 +301,7 @@ impl Limiter {
         let RuleHit { hit, .. } = hit(found, request)?;
         let decision = self.store.check_at_once(&hit, deadline)?;
         let decided = RuleDecision::new(found, decision, Source::Store);
-        snapshot.meters[decided.position].count(&decided, &self.metrics);
+        snapshot.observers.decided(&decided);
         Some(decided)
     }
 

@@ -14,9 +14,9 @@ use super::{CheckError, Limiter, Source};
 use crate::algorithm::{Decision, Limit, Outcome};
 use crate::clock::{Deadline, Span};
 use crate::limiter::verdict::uncounted;
+use crate::observer::{RequestEvent, StoreEvent};
 use crate::rules::{Mode, OnStoreFailure, Rule};
 use crate::store::{Action, Coupling, Hit, Place, Store, StoreError};
-use crate::telemetry::metrics::{DegradedLabels, KindLabels, RuleLabels};
 
 /// What a denial by policy asks a caller to wait: the store may be back by then.
 const RETRY_AFTER: Span = Span::from_secs(1);
@@ -155,16 +155,16 @@ impl Taking<'_> {
         match error {
             // After another place was asked it is a failure as others are.
             StoreError::Expired if settled.iter().all(Option::is_none) => {
-                limiter.metrics.expired.inc();
+                limiter.observer.request(RequestEvent::Expired);
                 return Err(CheckError::Expired);
             }
             StoreError::Overloaded => {
-                limiter.metrics.shed.inc();
+                limiter.observer.request(RequestEvent::Shed);
                 return Err(CheckError::Overloaded);
             }
             _ => {}
         }
-        limiter.metrics.store_errors.get_or_create(&KindLabels { kind: error.kind() }).inc();
+        limiter.observer.store(StoreEvent::Failed { kind: error.kind() });
         debug!(%error, "store failed");
         let tripped = positions
             .first()
@@ -246,20 +246,15 @@ impl Taking<'_> {
                 }
                 Err(error) => {
                     debug!(%error, "not given back");
-                    self.limiter.metrics.give_back_errors.inc();
+                    self.limiter.observer.request(RequestEvent::RefundFailed);
                 }
             }
         }
     }
 
     fn count(&self, rule: &Rule, policy: OnStoreFailure, error: &StoreError) {
-        let rule_name = rule.name.to_string();
-        let metrics = &self.limiter.metrics;
-        if policy == OnStoreFailure::Allow {
-            metrics.fail_open.get_or_create(&RuleLabels { rule: rule_name.clone() }).inc();
-        }
-        let labels = DegradedLabels { rule: rule_name, policy: policy.name(), kind: error.kind() };
-        metrics.degraded.get_or_create(&labels).inc();
+        let degraded = RequestEvent::Degraded { rule: &rule.name, policy, kind: error.kind() };
+        self.limiter.observer.request(degraded);
     }
 }
 

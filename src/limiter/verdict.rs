@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, Decision, Outcome};
 use crate::clock::{Span, Timestamp};
+use crate::observer::Source;
 use crate::rules::{Grant, Match, Mode};
 
 /// The outcome for a request.
@@ -35,23 +36,6 @@ pub struct RuleDecision {
     pub decision: Decision,
     /// Where that comes from.
     pub source: Source,
-}
-
-/// Where a decision comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// The store decided, or nothing had to be counted.
-    Store,
-    /// The store has denied as much a moment ago.
-    DenyCache,
-    /// The store did not answer and the rule lets requests pass.
-    FailOpen,
-    /// The store did not answer and the rule denies.
-    FailClosed,
-    /// The store did not answer and this instance decides alone, by its share of the limit.
-    LocalFallback,
-    /// No rule applies. Of no decision of a rule.
-    NoRule,
 }
 
 /// Stands for the decision that there is none of.
@@ -180,19 +164,5 @@ pub(super) const fn uncounted(outcome: Outcome) -> Decision {
         reset_after: Span::ZERO,
         ttl: Span::ZERO,
         delay: Span::ZERO,
-    }
-}
-
-impl Source {
-    /// The source as a metric label, but for [`Source::NoRule`], which no decision has.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Store => "store",
-            Self::DenyCache => "deny_cache",
-            Self::FailOpen => "fail_open",
-            Self::FailClosed => "fail_closed",
-            Self::LocalFallback => "local_fallback",
-            Self::NoRule => "no_rule",
-        }
     }
 }

@@ -17,8 +17,8 @@ use self::shard::{Moment, Position, Shard};
 use super::{Action, Coupling, Decisions, Hit};
 use crate::algorithm::{Cost, Decision, Outcome, State};
 use crate::clock::{Clock, Timestamp};
+use crate::observer::Observer;
 use crate::rules::Mode;
-use crate::telemetry::metrics::Metrics;
 
 /// Slots that are swept in the background under one lock: about a microsecond.
 const SWEPT_PER_LOCK: usize = 64;
@@ -57,13 +57,14 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store.
-    pub fn new(settings: MemorySettings, clock: Clock, metrics: &Arc<Metrics>) -> Self {
+    /// An empty store that reports to `observer`.
+    pub fn new(settings: MemorySettings, clock: Clock, observer: Arc<dyn Observer>) -> Self {
         let max_keys = settings.max_keys.max(1) as usize;
         let shards = (max_keys / KEYS_PER_SHARD).max(1);
         let hasher = DefaultHashBuilder::default();
-        let shard = || Shard::new(max_keys / shards, hasher.clone(), Arc::clone(metrics));
-        let shards = (0..shards).map(|_| Padded(Mutex::new(shard()))).collect();
+        let observers = std::iter::repeat_n(observer, shards);
+        let shard = |observer| Shard::new(max_keys / shards, hasher.clone(), observer);
+        let shards = observers.map(|observer| Padded(Mutex::new(shard(observer)))).collect();
         Self { shards, hasher, clock }
     }
 

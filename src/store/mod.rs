@@ -296,28 +296,3 @@ fn refusal(code: &str) -> &'static str {
         _ => "refused",
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::telemetry::labels::{KINDS, REFUSALS};
-
-    #[test]
-    fn metrics_know_every_kind_of_failure() {
-        let failures = [
-            StoreError::Unreachable,
-            StoreError::BreakerOpen,
-            StoreError::Overloaded,
-            StoreError::Expired,
-            StoreError::Timeout(Duration::ZERO),
-            StoreError::Lost,
-            StoreError::Garbled,
-            StoreError::WindowMissed,
-        ];
-        assert_eq!(failures.map(|failure| failure.kind()), KINDS);
-        for code in ["LOADING", "MOVED", "WRONGPASS", "NOPERM", "CLUSTERDOWN", "ERR", "x"] {
-            let refused = StoreError::Refused { code: code.to_owned(), text: String::new() };
-            assert!(REFUSALS.contains(&refused.kind()), "{code}");
-        }
-    }
-}

@@ -2,6 +2,8 @@
 //!
 //! Their labels are in `labels.rs`: rule names and enums only.
 
+use std::sync::{Arc, OnceLock};
+
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -10,11 +12,11 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 use super::exposition::{Exposition, as_text};
+use super::labels::DecisionLabels;
 pub use super::labels::{
-    ApiLabels, CertificateLabels, DecisionLabels, DegradedLabels, KindLabels, OperationLabels,
-    OutcomeLabels, ReasonLabels, RuleLabels,
+    ApiLabels, CertificateLabels, KindLabels, OperationLabels, OutcomeLabels, ReasonLabels,
 };
-use super::labels::{KINDS, OUTCOMES, POLICIES, REFUSALS, SOURCES};
+use super::observer::RuleMetrics;
 use super::process::Process;
 use super::sharded::{ShardedCounter, Timing};
 
@@ -22,20 +24,18 @@ use super::sharded::{ShardedCounter, Timing};
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// Decisions by rule, algorithm, outcome and source.
-    pub decisions: Family<DecisionLabels, ShardedCounter>,
     /// Requests that no enforced rule matched, by what the policy for them says.
     pub unmatched: Family<OutcomeLabels, Counter>,
     /// Seconds from request to verdict, by API.
     pub check_duration: Family<ApiLabels, Timing>,
     /// Seconds that the store took, by operation.
-    pub store_duration: Family<OperationLabels, Timing>,
+    pub(super) store_duration: Family<OperationLabels, Timing>,
+    /// The same by the position of the operation, looked up once.
+    pub(super) store_timings: [OnceLock<Timing>; 2],
     /// Failures of the store, by kind.
     pub store_errors: Family<KindLabels, Counter>,
-    /// Requests that passed because the store did not answer, by rule.
-    pub fail_open: Family<RuleLabels, Counter>,
-    /// Decisions by policy because the store did not answer, by rule, policy and kind of failure.
-    pub degraded: Family<DegradedLabels, Counter>,
+    /// What is counted for each rule.
+    pub(super) by_rule: Arc<RuleMetrics>,
     /// Requests that were shed: too many waited for the store.
     pub shed: Counter,
     /// Requests whose deadline was over before anything was sent to the store.
@@ -84,8 +84,8 @@ impl Metrics {
         let mut registry = Registry::default();
         let r = &mut registry;
         // The client adds `_total` to counters.
+        let decisions = add(r, "rlaas_decisions", "Decisions");
         let metrics = Self {
-            decisions: add(r, "rlaas_decisions", "Decisions"),
             unmatched: add(r, "rlaas_unmatched", "Requests refused or passed for want of a rule"),
             check_duration: add(
                 r,
@@ -93,17 +93,9 @@ impl Metrics {
                 "Seconds from request to verdict",
             ),
             store_duration: add(r, "rlaas_store_duration_seconds", "Seconds that the store took"),
+            store_timings: Default::default(),
             store_errors: add(r, "rlaas_store_errors", "Failures of the store"),
-            fail_open: add(
-                r,
-                "rate_limiter_fail_open",
-                "Requests that passed because the store did not answer",
-            ),
-            degraded: add(
-                r,
-                "rlaas_degraded",
-                "Decisions by policy because the store did not answer",
-            ),
+            by_rule: by_rule(r, decisions),
             shed: add(r, "rlaas_shed", "Requests shed: too many waited for the store"),
             expired: add(
                 r,
@@ -182,21 +174,6 @@ impl Metrics {
         Self { registry, ..metrics }
     }
 
-    /// Forgets what was counted of a rule that is no longer in force, by its name and algorithm: a
-    /// process that lives through many configurations has the series of the last.
-    pub fn forget_rule(&self, name: &str, algorithm: &'static str) {
-        let rule = || name.to_owned();
-        for (outcome, source) in pairs(&OUTCOMES, &SOURCES) {
-            self.decisions.remove(&DecisionLabels { rule: rule(), algorithm, outcome, source });
-        }
-        self.fail_open.remove(&RuleLabels { rule: rule() });
-        for kind in KINDS.iter().chain(&REFUSALS) {
-            for policy in POLICIES {
-                self.degraded.remove(&DegradedLabels { rule: rule(), policy, kind });
-            }
-        }
-    }
-
     /// All metrics.
     ///
     /// # Panics
@@ -212,11 +189,20 @@ impl Metrics {
     }
 }
 
-fn pairs(
-    ones: &[&'static str],
-    others: &[&'static str],
-) -> impl Iterator<Item = (&'static str, &'static str)> {
-    ones.iter().flat_map(|one| others.iter().map(move |other| (*one, *other)))
+/// The metrics of each rule; those of decisions are registered already.
+fn by_rule(
+    r: &mut Registry,
+    decisions: Family<DecisionLabels, ShardedCounter>,
+) -> Arc<RuleMetrics> {
+    Arc::new(RuleMetrics {
+        decisions,
+        fail_open: add(
+            r,
+            "rate_limiter_fail_open",
+            "Requests that passed because the store did not answer",
+        ),
+        degraded: add(r, "rlaas_degraded", "Decisions by policy because the store did not answer"),
+    })
 }
 
 /// A metric at zero, registered.

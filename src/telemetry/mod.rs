@@ -4,6 +4,7 @@ pub mod exposition;
 pub mod labels;
 pub mod log;
 pub mod metrics;
+mod observer;
 mod process;
 mod series;
 pub mod sharded;

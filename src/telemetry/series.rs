@@ -5,10 +5,8 @@
 //! created at 0.
 
 use super::labels::{APIS, AUTH_REFUSALS, CONNECTION_REFUSALS, FIELDS, KINDS, LISTENERS, REFUSALS};
-use super::metrics::{
-    ApiLabels, DecisionLabels, DegradedLabels, KindLabels, Metrics, OutcomeLabels, ReasonLabels,
-    RuleLabels,
-};
+use super::metrics::{ApiLabels, KindLabels, Metrics, OutcomeLabels, ReasonLabels};
+use crate::observer::Operation;
 
 impl Metrics {
     /// Creates the series whose labels the code knows.
@@ -37,21 +35,10 @@ impl Metrics {
         }
     }
 
-    /// Creates the series of decisions with these labels.
-    pub fn declare_decisions(&self, labels: &DecisionLabels) {
-        drop(self.decisions.get_or_create(labels));
-    }
-
-    /// Creates the series of requests that pass by a rule while the store does not answer.
-    pub fn declare_fail_open(&self, rule: &str) {
-        drop(self.fail_open.get_or_create(&RuleLabels { rule: rule.to_owned() }));
-    }
-
-    /// Creates the series of decisions by a policy of a rule, one for each kind of failure.
-    pub fn declare_degraded(&self, rule: &str, policy: &'static str) {
-        for kind in KINDS.iter().chain(&REFUSALS) {
-            let labels = DegradedLabels { rule: rule.to_owned(), policy, kind };
-            drop(self.degraded.get_or_create(&labels));
+    /// Creates the series of the calls to a Redis store.
+    pub fn declare_store_calls(&self) {
+        for operation in [Operation::Check, Operation::GiveBack] {
+            self.store_timing(operation);
         }
     }
 }

@@ -100,7 +100,7 @@ impl Timing {
         Timer { started: Instant::now(), timing: self }
     }
 
-    fn observe(&self, nanos: u64) {
+    pub(super) fn observe(&self, nanos: u64) {
         let part = &self.0[shard()];
         let bucket = BOUNDS.partition_point(|bound| nanos > *bound);
         part.buckets[bucket].fetch_add(1, Ordering::Relaxed);

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 /// Room → the rooms and crates that it may name. `std`, `core` and `crate` paths into the room
 /// itself are always allowed.
 const ROOMS: &[(&str, &[&str], &[&str])] = &[
+    ("observer", &["rules", "algorithm"], &[]),
     (
         "telemetry",
-        &[],
+        &["observer", "rules", "algorithm"],
         &[
             "opentelemetry",
             "opentelemetry_otlp",
@@ -24,7 +25,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "store",
-        &["rules", "algorithm", "clock", "telemetry"],
+        &["rules", "algorithm", "clock", "observer"],
         &["tokio", "tracing", "thiserror", "smallvec", "hashbrown", "compact_str"],
     ),
     (
@@ -34,6 +35,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
             "deadpool",
             "deadpool_redis",
             "futures_util",
+            "quanta",
             "rmp",
             "rustix",
             "rustls",
@@ -44,7 +46,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "limiter",
-        &["store", "rules", "algorithm", "clock", "telemetry"],
+        &["store", "rules", "algorithm", "clock", "observer"],
         &["tokio", "tracing", "thiserror", "arc_swap", "smallvec"],
     ),
     (

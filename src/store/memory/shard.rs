@@ -14,7 +14,7 @@ use super::hash_of;
 use super::slots::Slots;
 use crate::algorithm::{Decision, State};
 use crate::clock::{Seen, Span, Timestamp};
-use crate::telemetry::metrics::Metrics;
+use crate::observer::{Observer, StoreEvent};
 
 /// Slots that are looked at for one to evict.
 const CANDIDATES: usize = 16;
@@ -36,7 +36,7 @@ pub(super) struct Shard {
     /// Where the sweep goes on.
     cursor: usize,
     max_keys: usize,
-    metrics: Arc<Metrics>,
+    observer: Arc<dyn Observer>,
 }
 
 /// When a decision is made.
@@ -76,7 +76,11 @@ impl Slot {
 }
 
 impl Shard {
-    pub(super) fn new(max_keys: usize, hasher: DefaultHashBuilder, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(
+        max_keys: usize,
+        hasher: DefaultHashBuilder,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
         Self {
             index: HashTable::new(),
             slots: Slots::default(),
@@ -84,7 +88,7 @@ impl Shard {
             cursor: 0,
             max_keys,
             seen: Seen::default(),
-            metrics,
+            observer,
         }
     }
 
@@ -141,7 +145,7 @@ impl Shard {
         self.index.insert_unique(hash, slot_number(position), |slot| {
             hash_of(hasher, slots[usize::from(*slot)].key.as_bytes())
         });
-        self.metrics.memory_keys.inc();
+        self.observer.store(StoreEvent::KeyInserted);
         Position(position)
     }
 
@@ -170,7 +174,7 @@ impl Shard {
         let Some(victim) = victim else { return };
         self.cursor = (self.cursor + CANDIDATES) % len;
         if !self.slots[victim].is_expired(time) {
-            self.metrics.memory_evictions.inc();
+            self.observer.store(StoreEvent::KeyEvicted);
         }
         self.remove(victim);
     }
@@ -183,7 +187,7 @@ impl Shard {
             *self.entry_of(last).get_mut() = slot_number(position);
         }
         self.slots.swap_remove(position);
-        self.metrics.memory_keys.dec();
+        self.observer.store(StoreEvent::KeyRemoved);
     }
 
     fn entry_of(&mut self, position: usize) -> hashbrown::hash_table::OccupiedEntry<'_, u16> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tracing::{error, info, warn};
 
 use crate::clock::{Span, SystemClock, Timestamp};
+use crate::observer::{BreakerState, Observer, StoreEvent};
 use crate::store::StoreError;
-use crate::telemetry::metrics::Metrics;
 
 /// Failures in a row that open the breaker.
 const MOST_FAILURES: u32 = 5;
@@ -28,12 +28,12 @@ pub(super) struct Breaker {
     panel: Arc<Panel>,
 }
 
-/// The breakers of all servers: the metric shows the worst.
+/// The breakers of all servers: the worst is reported.
 #[derive(Debug)]
 pub(super) struct Panel {
     /// How many are [`Position::HalfOpen`] and how many [`Position::Open`].
     not_closed: Mutex<[usize; 2]>,
-    metrics: Arc<Metrics>,
+    observer: Arc<dyn Observer>,
 }
 
 /// Shown when the call that was let pass has ended.
@@ -220,13 +220,13 @@ impl Drop for Change<'_> {
 }
 
 impl Panel {
-    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { not_closed: Mutex::default(), metrics }
+    pub(super) fn new(observer: Arc<dyn Observer>) -> Self {
+        Self { not_closed: Mutex::default(), observer }
     }
 
     /// What else is told of servers.
-    pub(super) fn metrics(&self) -> &Arc<Metrics> {
-        &self.metrics
+    pub(super) fn observer(&self) -> &Arc<dyn Observer> {
+        &self.observer
     }
 
     fn moved(&self, from: Position, to: Position) {
@@ -241,11 +241,11 @@ impl Panel {
         };
         count(from, -1);
         count(to, 1);
-        self.metrics.breaker_state.set(match *not_closed {
-            [0, 0] => 0,
-            [_, 0] => 1,
-            [_, _] => 2,
-        });
+        self.observer.store(StoreEvent::Breakers(match *not_closed {
+            [0, 0] => BreakerState::Closed,
+            [_, 0] => BreakerState::HalfOpen,
+            [_, _] => BreakerState::Open,
+        }));
     }
 }
 

@@ -39,6 +39,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quanta::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
@@ -50,9 +51,8 @@ use self::topology::Topology;
 use super::{Coupling, Decisions, Health, Hit, Place, StoreError};
 use crate::algorithm::Decision;
 use crate::clock::{Deadline, SystemClock, Timestamp};
+use crate::observer::{Observer, Operation, StoreEvent};
 use crate::rules::Key;
-use crate::telemetry::metrics::{Metrics, OperationLabels};
-use crate::telemetry::sharded::Timing;
 
 /// State in Redis, shared by any number of instances.
 #[derive(Debug)]
@@ -63,24 +63,23 @@ pub struct RedisStore {
     local: SystemClock,
     /// Decisions that may wait at once.
     room: Semaphore,
-    checks: Timing,
-    give_backs: Timing,
-    metrics: Arc<Metrics>,
+    observer: Arc<dyn Observer>,
 }
 
 impl RedisStore {
-    /// A store that connects as soon as it is tended.
+    /// A store that connects as soon as it is tended, and reports to `observer`.
     ///
     /// # Errors
     ///
     /// [`SettingError`] if the certificates can't be used.
-    pub fn new(settings: &RedisSettings, metrics: Arc<Metrics>) -> Result<Self, SettingError> {
+    pub fn new(
+        settings: &RedisSettings,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, SettingError> {
         let local = SystemClock::new();
         let scribe =
             Arc::new(Scribe::new(RandomState::new().hash_one("instance"), settings.timeout));
-        let topology = Topology::new(settings, local.clone(), &scribe, &metrics)?;
-        let timing =
-            |operation| metrics.store_duration.get_or_create_owned(&OperationLabels { operation });
+        let topology = Topology::new(settings, local.clone(), &scribe, &observer)?;
         let room = usize::try_from(settings.max_in_flight).unwrap_or(Semaphore::MAX_PERMITS);
         Ok(Self {
             naming: Naming::new(settings.key_prefix.clone(), topology.style()),
@@ -88,9 +87,7 @@ impl RedisStore {
             topology,
             local,
             room: Semaphore::new(room.min(Semaphore::MAX_PERMITS)),
-            checks: timing("check"),
-            give_backs: timing("give_back"),
-            metrics,
+            observer,
         })
     }
 
@@ -105,7 +102,7 @@ impl RedisStore {
         coupling: Coupling,
         deadline: Deadline,
     ) -> Result<Decisions, StoreError> {
-        self.measure(&self.checks, hits, Purpose::Check(coupling), deadline).await
+        self.measure(Operation::Check, hits, Purpose::Check(coupling), deadline).await
     }
 
     /// Gives back what was taken. See [`super::Store::give_back`].
@@ -118,7 +115,7 @@ impl RedisStore {
         hits: &[Hit<'_>],
         taken: &[Decision],
     ) -> Result<Decisions, StoreError> {
-        self.measure(&self.give_backs, hits, Purpose::GiveBack(taken), Deadline::NEVER).await
+        self.measure(Operation::GiveBack, hits, Purpose::GiveBack(taken), Deadline::NEVER).await
     }
 
     /// The longest that a decision may take.
@@ -166,16 +163,16 @@ impl RedisStore {
 
     async fn measure(
         &self,
-        timing: &Timing,
+        operation: Operation,
         hits: &[Hit<'_>],
         purpose: Purpose<'_>,
         deadline: Deadline,
     ) -> Result<Decisions, StoreError> {
-        let timer = timing.start();
+        let started = Instant::now();
         let decisions = self.decide(hits, purpose, deadline).await;
-        timer.stop();
+        self.observer.store(StoreEvent::Called { operation, took: started.elapsed() });
         if decisions.as_ref().is_err_and(StoreError::is_ambiguous) {
-            self.metrics.ambiguous.inc();
+            self.observer.store(StoreEvent::Ambiguous);
         }
         decisions
     }

@@ -47,7 +47,7 @@ impl Node {
             Arc::clone(&breaker),
             around.stirs.clone(),
         ));
-        let clock = Arc::new(ServerClock::new(Arc::clone(around.panel.metrics())));
+        let clock = Arc::new(ServerClock::new(Arc::clone(around.panel.observer())));
         let access = around.access.clone();
         let dialer = Dialer { target, access, reached: Mutex::default() };
         let lanes = Lanes::new(dialer, around, Arc::clone(&clock), Arc::clone(&pulse));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::clock::{Seen, Span, Timestamp};
-use crate::telemetry::metrics::Metrics;
+use crate::observer::{Observer, StoreEvent};
 
 /// The times that answers told, and an estimate of the time now. An estimate only names keys; the
 /// server's clock decides.
@@ -14,7 +14,7 @@ pub(super) struct ServerClock {
     /// Server time minus local time, in microseconds.
     ahead_micros: AtomicI64,
     seen: Mutex<Seen>,
-    metrics: Arc<Metrics>,
+    observer: Arc<dyn Observer>,
 }
 
 /// What is ahead before any answer has told.
@@ -23,9 +23,9 @@ const UNTOLD: i64 = i64::MIN;
 const JUMP: Duration = Duration::from_secs(1);
 
 impl ServerClock {
-    /// A clock that has not told yet; its jumps are counted here.
-    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { ahead_micros: UNTOLD.into(), seen: Mutex::default(), metrics }
+    /// A clock that has not told yet; its jumps are reported to `observer`.
+    pub(super) fn new(observer: Arc<dyn Observer>) -> Self {
+        Self { ahead_micros: UNTOLD.into(), seen: Mutex::default(), observer }
     }
 
     /// Notes that an answer that arrives at `local` told the server's `time`.
@@ -33,7 +33,7 @@ impl ServerClock {
         let ahead = time.as_micros().cast_signed().wrapping_sub(local.as_micros().cast_signed());
         let before = self.ahead_micros.swap(ahead, Ordering::Relaxed);
         if before != UNTOLD && u128::from(before.abs_diff(ahead)) > JUMP.as_micros() {
-            self.metrics.redis_clock_jumps.inc();
+            self.observer.store(StoreEvent::ClockJumped);
         }
     }
 

@@ -15,8 +15,8 @@ use super::node::{Node, Surroundings};
 use super::sentinel::Sentinels;
 use super::settings::{RedisSettings, Servers, SettingError};
 use crate::clock::{Deadline, SystemClock};
+use crate::observer::Observer;
 use crate::store::{Health, StoreError};
-use crate::telemetry::metrics::Metrics;
 
 /// The servers.
 #[derive(Debug)]
@@ -44,14 +44,14 @@ impl Topology {
         settings: &RedisSettings,
         local: SystemClock,
         scribe: &Arc<Scribe>,
-        metrics: &Arc<Metrics>,
+        observer: &Arc<dyn Observer>,
     ) -> Result<Self, SettingError> {
         let access = SharedAccess::new(Access::to_servers(settings)?);
         let around = Surroundings {
             access: access.clone(),
             local,
             scribe: Arc::clone(scribe),
-            panel: Arc::new(Panel::new(Arc::clone(metrics))),
+            panel: Arc::new(Panel::new(Arc::clone(observer))),
             stirs: watch::Sender::new(()),
         };
         let servers = match &settings.servers {

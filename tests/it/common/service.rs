@@ -51,7 +51,7 @@ impl Service {
     pub fn on_bounded_memory(rules: RuleSet, settings: MemorySettings) -> Self {
         let clock = ManualClock::new(T0);
         let metrics = Arc::new(Metrics::new());
-        let store = MemoryStore::new(settings, Clock::Manual(clock.clone()), &metrics);
+        let store = MemoryStore::new(settings, Clock::Manual(clock.clone()), metrics.clone());
         Self::new(rules, Store::Memory(store), metrics, Time::Memory(clock))
     }
 
@@ -64,7 +64,7 @@ impl Service {
             ..RedisSettings::of(Servers::Standalone(url))
         };
         let metrics = Arc::new(Metrics::new());
-        let store = RedisStore::new(&settings, Arc::clone(&metrics)).expect("valid settings");
+        let store = RedisStore::new(&settings, metrics.clone()).expect("valid settings");
         Self::new(rules, Store::Redis(Box::new(store)), metrics, Time::Redis(server))
     }
 
@@ -74,7 +74,7 @@ impl Service {
     }
 
     fn new(rules: RuleSet, store: Store, metrics: Arc<Metrics>, time: Time) -> Self {
-        let limiter = Arc::new(Limiter::new(rules, store, Arc::clone(&metrics)));
+        let limiter = Arc::new(Limiter::new(rules, store, metrics.clone()));
         Self::tending(limiter, metrics, time)
     }
 

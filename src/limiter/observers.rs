@@ -1,0 +1,85 @@
+//! The observers of the rules in force, by their positions.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::taking::policy;
+use super::{RuleDecision, every_rule};
+use crate::observer::{Decided, Declared, Observer, RuleInfo, RuleObserver};
+use crate::rules::{Rule, RuleSet};
+
+/// Most labels that tell values of requests, and the longest: what observers keep stays bounded
+/// whatever is sent.
+const MAX_DETAILED: usize = 1_000;
+const MAX_DETAILED_BYTES: usize = 256;
+
+/// The observers of the rules of a snapshot, in the order of [`every_rule`].
+#[derive(Debug)]
+pub(super) struct RuleObservers {
+    all: Box<[Arc<dyn RuleObserver>]>,
+    /// How many are of flat rules; those of rules for descriptors follow.
+    flat: usize,
+}
+
+impl RuleObservers {
+    pub(super) fn new(rules: &RuleSet, observer: &dyn Observer) -> Self {
+        let all = every_rule(rules).map(|rule| observer.rule(info(&rule.name, rule))).collect();
+        Self { all, flat: rules.iter().count() }
+    }
+
+    /// Tells each that its rule is in force: that of the default rule first, then by name.
+    pub(super) fn declare(&self, rules: &RuleSet, has_deny_cache: bool) {
+        let mut named: Vec<_> = every_rule(rules).zip(&self.all).collect();
+        named[1..].sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+        for (position, (_, observer)) in named.into_iter().enumerate() {
+            observer.declared(Declared { position, has_deny_cache });
+        }
+    }
+
+    /// Reports a decision of a flat rule.
+    pub(super) fn decided(&self, decided: &RuleDecision) {
+        report(&*self.all[decided.position], decided);
+    }
+
+    /// The observer of the rule for descriptors at `position`.
+    pub(super) fn of_descriptor(&self, position: usize) -> &Arc<dyn RuleObserver> {
+        &self.all[self.flat + position]
+    }
+}
+
+/// Reports a decision to the observer of its rule.
+pub(super) fn report(observer: &dyn RuleObserver, decided: &RuleDecision) {
+    let RuleDecision { ref decision, mode, source, .. } = *decided;
+    observer.decided(Decided { decision, mode, source });
+}
+
+/// The observers of labels that tell values of requests, for as long as the limiter lives.
+#[derive(Debug, Default)]
+pub(super) struct DetailedObservers(Mutex<HashMap<Arc<str>, Arc<dyn RuleObserver>>>);
+
+impl DetailedObservers {
+    /// The observer of a label of `rule`, and the label; `None` once there are too many: the
+    /// observer of the rule is told then.
+    pub(super) fn observer(
+        &self,
+        label: &str,
+        rule: &Rule,
+        observer: &dyn Observer,
+    ) -> Option<(Arc<str>, Arc<dyn RuleObserver>)> {
+        let mut observers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((label, observer)) = observers.get_key_value(label) {
+            return Some((Arc::clone(label), Arc::clone(observer)));
+        }
+        if observers.len() >= MAX_DETAILED || label.len() > MAX_DETAILED_BYTES {
+            return None;
+        }
+        let (label, observer): (Arc<str>, _) = (label.into(), observer.rule(info(label, rule)));
+        observers.insert(Arc::clone(&label), Arc::clone(&observer));
+        Some((label, observer))
+    }
+}
+
+fn info<'a>(name: &'a str, rule: &Rule) -> RuleInfo<'a> {
+    let policies = [false, true].map(|is_tripped| policy(rule, is_tripped));
+    RuleInfo { name, algorithm: rule.algorithm, mode: rule.mode, policies }
+}

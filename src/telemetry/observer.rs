@@ -1,0 +1,270 @@
+//! Counts in metrics what the engine reports.
+//!
+//! Each rule has its counters at hand: to look one up by its labels would cost more than to decide.
+
+use std::sync::{Arc, OnceLock};
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+use super::labels::{
+    DecisionLabels, DegradedLabels, KINDS, KindLabels, OUTCOMES, OperationLabels, OutcomeLabels,
+    POLICIES, REFUSALS, RuleLabels, SOURCES,
+};
+use super::metrics::Metrics;
+use super::sharded::{ShardedCounter, Timing};
+use crate::algorithm::Algorithm;
+use crate::observer::{
+    BreakerState, Decided, Declared, Observer, Operation, RequestEvent, RuleInfo, RuleObserver,
+    Source, StoreEvent,
+};
+use crate::rules::{Mode, OnStoreFailure};
+
+/// Most rules whose series exist from the start; those of others appear with their first event.
+const MAX_DECLARED: usize = 1_000;
+
+impl Observer for Metrics {
+    fn rule(&self, rule: RuleInfo<'_>) -> Arc<dyn RuleObserver> {
+        let RuleInfo { name, algorithm, mode, policies } = rule;
+        let (name, of_store, metrics) =
+            (name.into(), Default::default(), Arc::clone(&self.by_rule));
+        Arc::new(RuleCounters { name, algorithm, mode, policies, of_store, metrics })
+    }
+
+    /// Forgets what was counted: a process that lives through many configurations has the series of
+    /// the last.
+    fn forget_rule(&self, name: &str, algorithm: Algorithm) {
+        self.by_rule.forget(name, algorithm);
+    }
+
+    fn request(&self, event: RequestEvent<'_>) {
+        let unmatched = |outcome| self.unmatched.get_or_create(&OutcomeLabels { outcome }).inc();
+        match event {
+            RequestEvent::UnmatchedAllowed => unmatched("allowed"),
+            RequestEvent::UnmatchedDenied => unmatched("denied"),
+            RequestEvent::DenyCacheHit => self.deny_cache_hits.inc(),
+            RequestEvent::Shed => self.shed.inc(),
+            RequestEvent::Expired => self.expired.inc(),
+            RequestEvent::RefundFailed => self.give_back_errors.inc(),
+            RequestEvent::Degraded { rule, policy, kind } => {
+                self.by_rule.count_degraded(rule, policy, kind)
+            }
+        };
+    }
+
+    fn store(&self, event: StoreEvent) {
+        match event {
+            StoreEvent::Called { operation, took } => {
+                let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+                self.store_timing(operation).observe(nanos);
+            }
+            StoreEvent::Failed { kind } => {
+                self.store_errors.get_or_create(&KindLabels { kind }).inc();
+            }
+            StoreEvent::Ambiguous => _ = self.ambiguous.inc(),
+            StoreEvent::Breakers(state) => {
+                self.breaker_state.set(match state {
+                    BreakerState::Closed => 0,
+                    BreakerState::HalfOpen => 1,
+                    BreakerState::Open => 2,
+                });
+            }
+            StoreEvent::ClockJumped => _ = self.redis_clock_jumps.inc(),
+            StoreEvent::KeyInserted => _ = self.memory_keys.inc(),
+            StoreEvent::KeyRemoved => _ = self.memory_keys.dec(),
+            StoreEvent::KeyEvicted => _ = self.memory_evictions.inc(),
+        }
+    }
+}
+
+impl Metrics {
+    /// The histogram of an operation of the store, created when it is first asked for.
+    pub(super) fn store_timing(&self, operation: Operation) -> &Timing {
+        let (position, operation) = match operation {
+            Operation::Check => (0, "check"),
+            Operation::GiveBack => (1, "give_back"),
+        };
+        let labels = OperationLabels { operation };
+        self.store_timings[position]
+            .get_or_init(|| self.store_duration.get_or_create_owned(&labels))
+    }
+}
+
+/// What is counted for each rule.
+#[derive(Debug)]
+pub(super) struct RuleMetrics {
+    /// Decisions by rule, algorithm, outcome and source.
+    pub(super) decisions: Family<DecisionLabels, ShardedCounter>,
+    /// Requests that passed because the store did not answer, by rule.
+    pub(super) fail_open: Family<RuleLabels, Counter>,
+    /// Decisions by policy because the store did not answer, by rule, policy and kind of failure.
+    pub(super) degraded: Family<DegradedLabels, Counter>,
+}
+
+impl RuleMetrics {
+    fn count_degraded(&self, rule: &str, policy: OnStoreFailure, kind: &'static str) -> u64 {
+        let rule = rule.to_owned();
+        if policy == OnStoreFailure::Allow {
+            self.fail_open.get_or_create(&RuleLabels { rule: rule.clone() }).inc();
+        }
+        let labels = DegradedLabels { rule, policy: policy.name(), kind };
+        self.degraded.get_or_create(&labels).inc()
+    }
+
+    fn forget(&self, name: &str, algorithm: Algorithm) {
+        let (rule, algorithm) = (|| name.to_owned(), algorithm.name());
+        for (outcome, source) in pairs(&OUTCOMES, &SOURCES) {
+            self.decisions.remove(&DecisionLabels { rule: rule(), algorithm, outcome, source });
+        }
+        self.fail_open.remove(&RuleLabels { rule: rule() });
+        for (policy, kind) in pairs(&POLICIES, &KINDS).chain(pairs(&POLICIES, &REFUSALS)) {
+            self.degraded.remove(&DegradedLabels { rule: rule(), policy, kind });
+        }
+    }
+}
+
+fn pairs(
+    ones: &[&'static str],
+    others: &[&'static str],
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    ones.iter().flat_map(|one| others.iter().map(move |other| (*one, *other)))
+}
+
+/// What a decision of a rule comes to.
+#[derive(Clone, Copy)]
+enum Outcome {
+    Allowed,
+    Denied,
+    ShadowDenied,
+}
+
+impl Outcome {
+    fn of(mode: Mode, is_allowed: bool) -> Self {
+        match (mode, is_allowed) {
+            (_, true) => Self::Allowed,
+            (Mode::Enforced | Mode::Quota, false) => Self::Denied,
+            (Mode::Shadow | Mode::ShadowQuota, false) => Self::ShadowDenied,
+        }
+    }
+}
+
+/// The counters of one rule.
+#[derive(Debug)]
+struct RuleCounters {
+    name: Box<str>,
+    algorithm: Algorithm,
+    mode: Mode,
+    policies: [OnStoreFailure; 2],
+    /// Decisions of the store by [`Outcome`], looked up with the first.
+    of_store: [OnceLock<ShardedCounter>; 3],
+    metrics: Arc<RuleMetrics>,
+}
+
+impl RuleObserver for RuleCounters {
+    /// Creates the series that the mode and the policies of the rule can lead to, at 0.
+    fn declared(&self, declared: Declared) {
+        if declared.position >= MAX_DECLARED {
+            return;
+        }
+        let [allowed, denied] = [true, false].map(|is_allowed| Outcome::of(self.mode, is_allowed));
+        self.counter(allowed, Source::Store);
+        self.counter(denied, Source::Store);
+        if declared.has_deny_cache && self.mode == Mode::Enforced {
+            self.counter(denied, Source::DenyCache);
+        }
+        for policy in self.policies {
+            match policy {
+                OnStoreFailure::Error => continue,
+                OnStoreFailure::Allow => {
+                    let labels = RuleLabels { rule: self.name.to_string() };
+                    drop(self.metrics.fail_open.get_or_create(&labels));
+                    self.counter(allowed, Source::FailOpen);
+                }
+                OnStoreFailure::Deny => _ = self.counter(denied, Source::FailClosed),
+                OnStoreFailure::Local(_) => {
+                    self.counter(allowed, Source::LocalFallback);
+                    self.counter(denied, Source::LocalFallback);
+                }
+            }
+            for kind in KINDS.iter().chain(&REFUSALS) {
+                let (rule, policy) = (self.name.to_string(), policy.name());
+                let labels = DegradedLabels { rule, policy, kind };
+                drop(self.metrics.degraded.get_or_create(&labels));
+            }
+        }
+    }
+
+    fn decided(&self, decided: Decided<'_>) {
+        let Decided { decision, mode, source } = decided;
+        let outcome = Outcome::of(mode, decision.is_allowed());
+        let counter = || self.counter(outcome, source);
+        match source {
+            Source::Store => self.of_store[outcome as usize].get_or_init(counter).inc(),
+            _ => counter().inc(),
+        };
+    }
+}
+
+impl RuleCounters {
+    fn counter(&self, outcome: Outcome, source: Source) -> ShardedCounter {
+        let labels = DecisionLabels {
+            rule: self.name.to_string(),
+            algorithm: self.algorithm.name(),
+            outcome: match outcome {
+                Outcome::Allowed => "allowed",
+                Outcome::Denied => "denied",
+                Outcome::ShadowDenied => "shadow_denied",
+            },
+            source: source.name(),
+        };
+        self.metrics.decisions.get_or_create_owned(&labels)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::rules::Share;
+    use crate::store::StoreError;
+
+    #[test]
+    fn metrics_know_every_source_and_policy() {
+        let sources = [
+            Source::Store,
+            Source::DenyCache,
+            Source::FailOpen,
+            Source::FailClosed,
+            Source::LocalFallback,
+        ];
+        assert_eq!(sources.map(Source::name), SOURCES);
+        let share = Share::new(Share::WHOLE).expect("a share");
+        let policies = [
+            OnStoreFailure::Error,
+            OnStoreFailure::Allow,
+            OnStoreFailure::Deny,
+            OnStoreFailure::Local(share),
+        ];
+        assert_eq!(policies.map(OnStoreFailure::name), POLICIES);
+    }
+
+    #[test]
+    fn metrics_know_every_kind_of_failure() {
+        let failures = [
+            StoreError::Unreachable,
+            StoreError::BreakerOpen,
+            StoreError::Overloaded,
+            StoreError::Expired,
+            StoreError::Timeout(Duration::ZERO),
+            StoreError::Lost,
+            StoreError::Garbled,
+            StoreError::WindowMissed,
+        ];
+        assert_eq!(failures.map(|failure| failure.kind()), KINDS);
+        for code in ["LOADING", "MOVED", "WRONGPASS", "NOPERM", "CLUSTERDOWN", "ERR", "x"] {
+            let refused = StoreError::Refused { code: code.to_owned(), text: String::new() };
+            assert!(REFUSALS.contains(&refused.kind()), "{code}");
+        }
+    }
+}
