@@ -8,6 +8,7 @@ WORKDIR /build
 # Dependencies first, with an empty program: this layer changes only with them. The benchmarks stay
 # outside, and cargo would miss them.
 COPY Cargo.toml Cargo.lock ./
+COPY crates/client/Cargo.toml crates/client/Cargo.toml
 COPY crates/core/Cargo.toml crates/core/Cargo.toml
 COPY crates/proto/Cargo.toml crates/proto/Cargo.toml
 RUN sed -i '/^\[\[bench\]\]/,/^$/d' Cargo.toml \

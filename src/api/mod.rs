@@ -21,7 +21,6 @@ pub use direct::{Answer, Direct};
 pub use headers::LimitHeaders;
 pub use rlaas_proto::ratelimit::v1 as proto;
 pub use status::Interruption;
-pub(crate) use status::is_no_rule;
 pub(crate) use traces::name as code_name;
 
 use std::sync::Arc;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Display;
 
 use axum::http::StatusCode;
+use rlaas_proto::ERROR_DOMAIN;
 use rlaas_proto::ratelimit::v1::check_response::Reason;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -60,20 +61,10 @@ impl From<CheckError> for Status {
     }
 }
 
-/// Domain of [`ErrorInfo`].
-const DOMAIN: &str = "rlaas";
-
 fn no_rule(message: String) -> Status {
     let reason = Reason::NoRule.as_str_name();
-    let details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
+    let details = ErrorDetails::with_error_info(reason, ERROR_DOMAIN, HashMap::new());
     Status::with_error_details(Code::PermissionDenied, message, details)
-}
-
-/// Returns `true` if the call failed because no rule matches.
-pub(crate) fn is_no_rule(status: &Status) -> bool {
-    status
-        .get_details_error_info()
-        .is_some_and(|info| info.domain == DOMAIN && info.reason == Reason::NoRule.as_str_name())
 }
 
 /// What callers read of an error, whatever their protocol.

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use clap::Args;
-use rlaas_proto::ratelimit::v1::check_response::Reason;
-use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
-use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
+use rlaas_proto::ratelimit::v1::CheckResponse;
 
 use super::client::{ServerArgs, runtime};
 use super::{NO, NO_ANSWER, key_value, response};
-use crate::api::is_no_rule;
+use crate::rules::{Draft, Request};
 
 #[derive(Args, Debug)]
 pub(super) struct CheckArgs {
@@ -55,21 +54,20 @@ pub(super) fn run(args: CheckArgs) -> ExitCode {
 }
 
 async fn ask(args: CheckArgs) -> anyhow::Result<CheckResponse> {
-    let connection = args.server.connect().await?;
-    let mut client = RateLimitServiceClient::new(connection.clone());
+    let server = args.server.server()?;
+    let client = server.connect().await?;
     let attributes: HashMap<String, String> = args.attributes.into_iter().collect();
-    let request = CheckRequest {
-        user_id: args.user,
-        resource: args.resource,
-        attributes,
+    let request = Request::new(Draft {
+        user_id: &args.user,
+        resource: &args.resource,
+        attributes: &attributes,
         cost: args.cost,
         dry_run: args.dry_run,
-    };
-    match client.check(request).await {
-        Ok(response) => Ok(response.into_inner()),
-        Err(status) if is_no_rule(&status) => {
-            Ok(CheckResponse { reason: Reason::NoRule.into(), ..CheckResponse::default() })
-        }
-        Err(status) => Err(connection.explain(&status).await),
+    });
+    // As the server would answer it.
+    let request = request.map_err(|error| anyhow!("INVALID_ARGUMENT: {error}"))?;
+    match client.check(&request).await {
+        Ok(verdict) => Ok(verdict.into_response()),
+        Err(error) => Err(server.explain(error.status()).await),
     }
 }

@@ -4,21 +4,16 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context, anyhow};
 use clap::Args;
+use rlaas_client::{Client, ClientBuilder, ConnectError};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
 use tonic::Status;
-use tonic::body::Body;
-use tonic::codegen::Service;
-use tonic::codegen::http::{HeaderValue, Request, Response, header};
-use tonic::transport::{self, Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::transport_error::Peer;
 
@@ -45,78 +40,48 @@ pub(super) struct ServerArgs {
     ca: Option<PathBuf>,
     /// Certificate to show to the server, in PEM
     #[arg(long, value_name = "FILE", requires = "key")]
-    cert: Option<PathBuf>,
+    pub(super) cert: Option<PathBuf>,
     /// Its private key, in PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
     /// Longest wait for a connection, and for a response
     #[arg(long, value_name = "D", default_value = "5s", value_parser = time_limit)]
-    timeout: Duration,
+    pub(super) timeout: Duration,
 }
 
 /// A bearer token. Never shown.
 #[derive(Clone)]
 struct Token(String);
 
+/// A server that is addressed, and not connected to yet.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    pub(super) client: ClientBuilder,
+    peer: Peer,
+}
+
 impl ServerArgs {
-    pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
-        let authorization = self.authorization()?;
+    /// Reads the files.
+    pub(super) fn server(&self) -> anyhow::Result<Server> {
         let addr = self.addr.clone().unwrap_or_else(own_address);
-        let url = self.with_scheme(&addr);
-        let valid = "--addr: must be http://host:port, https://host:port or unix:/path";
-        let schemes = ["http://", "https://", "unix:"];
-        ensure!(schemes.iter().any(|scheme| url.starts_with(scheme)), valid);
-        let mut endpoint = Endpoint::from_shared(url.clone()).map_err(|_| anyhow!(valid))?;
-        if url.starts_with("https://") {
-            endpoint = endpoint.tls_config(self.tls()?).context("--ca, --cert, --key")?;
-        } else if self.is_for_tls() {
-            bail!("--ca, --cert and --key: valid only with https://");
+        let mut client = Client::builder(&addr).timeout(self.timeout);
+        let from_environment = || std::env::var(TOKEN_VARIABLE).ok().map(Token);
+        let token = self.token.clone().or_else(from_environment);
+        if let Some(Token(token)) = token.filter(|Token(token)| !token.is_empty()) {
+            client = client.token(&token);
         }
-        let peer = Peer {
-            tls: url.starts_with("https://").then(|| self.probe_tls()).transpose()?,
-            has_certificate: self.cert.is_some(),
-            timeout: self.timeout,
-            addr,
-            url,
-        };
-        let endpoint = endpoint.connect_timeout(self.timeout).timeout(self.timeout);
-        // A handshake has no time limit of its own.
-        match timeout(self.timeout, endpoint.connect()).await {
-            Ok(Ok(channel)) => Ok(Connection { channel, authorization, peer }),
-            Ok(Err(error)) => bail!(peer.no_connection(&error)),
-            Err(_elapsed) => bail!(peer.no_connection_in_time()),
+        if let Some(ca) = &self.ca {
+            client = client.ca(read("--ca", ca)?);
         }
-    }
-
-    fn with_scheme(&self, addr: &str) -> String {
-        if addr.contains("://") || addr.starts_with("unix:") {
-            addr.to_owned()
-        } else if self.is_for_tls() {
-            format!("https://{addr}")
-        } else {
-            format!("http://{addr}")
-        }
-    }
-
-    fn is_for_tls(&self) -> bool {
-        self.ca.is_some() || self.cert.is_some()
-    }
-
-    fn tls(&self) -> anyhow::Result<ClientTlsConfig> {
-        let mut tls = match &self.ca {
-            Some(ca) => {
-                ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read("--ca", ca)?))
-            }
-            None => ClientTlsConfig::new().with_native_roots(),
-        };
         if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
-            tls = tls.identity(Identity::from_pem(read("--cert", cert)?, read("--key", key)?));
+            client = client.identity(read("--cert", cert)?, read("--key", key)?);
         }
-        Ok(tls)
+        let peer = Peer { addr, url: client.url(), args: self.clone() };
+        Ok(Server { client, peer })
     }
 
-    /// The same for the probe of [`Peer`], which is made after tonic has accepted the files.
-    fn probe_tls(&self) -> anyhow::Result<Arc<ClientConfig>> {
+    /// The client's TLS once more, for the probe of [`Peer`].
+    pub(super) fn probe_tls(&self) -> anyhow::Result<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
         match &self.ca {
             Some(ca) => roots.add_parsable_certificates(certificates("--ca", ca)?),
@@ -133,18 +98,31 @@ impl ServerArgs {
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Arc::new(config))
     }
+}
 
-    /// The header that shows the token.
-    fn authorization(&self) -> anyhow::Result<Option<HeaderValue>> {
-        let from_environment = || std::env::var(TOKEN_VARIABLE).ok().map(Token);
-        let token = self.token.clone().or_else(from_environment);
-        let Some(Token(token)) = token.filter(|Token(token)| !token.is_empty()) else {
-            return Ok(None);
-        };
-        let header = HeaderValue::try_from(format!("Bearer {token}"));
-        let mut header = header.map_err(|_| anyhow!("--token: valid is a line of ASCII"))?;
-        header.set_sensitive(true);
-        Ok(Some(header))
+impl Server {
+    pub(super) async fn connect(&self) -> anyhow::Result<Client> {
+        self.client.clone().connect().await.map_err(|error| self.explain_connect(error))
+    }
+
+    /// Explains why there is no connection.
+    pub(super) fn explain_connect(&self, error: ConnectError) -> anyhow::Error {
+        match error {
+            ConnectError::Address => {
+                anyhow!("--addr: must be http://host:port, https://host:port or unix:/path")
+            }
+            ConnectError::Token => anyhow!("--token: valid is a line of ASCII"),
+            ConnectError::TlsUnused => anyhow!("--ca, --cert and --key: valid only with https://"),
+            ConnectError::Tls(error) => anyhow::Error::new(error).context("--ca, --cert, --key"),
+            ConnectError::Unreachable(error) => anyhow!(self.peer.no_connection(&error)),
+            ConnectError::TimedOut(_) => anyhow!(self.peer.no_connection_in_time()),
+            other => other.into(),
+        }
+    }
+
+    /// Explains why a call has failed.
+    pub(super) async fn explain(&self, status: &Status) -> anyhow::Error {
+        anyhow!(self.peer.no_response(status).await)
     }
 }
 
@@ -173,38 +151,6 @@ impl From<String> for Token {
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
-    }
-}
-
-/// A connection that shows the token with each call, if there is one.
-#[derive(Clone, Debug)]
-pub(super) struct Connection {
-    channel: Channel,
-    authorization: Option<HeaderValue>,
-    peer: Peer,
-}
-
-impl Connection {
-    /// Explains why a call over this connection has failed.
-    pub(super) async fn explain(&self, status: &Status) -> anyhow::Error {
-        anyhow!(self.peer.no_response(status).await)
-    }
-}
-
-impl Service<Request<Body>> for Connection {
-    type Response = Response<Body>;
-    type Error = transport::Error;
-    type Future = <Channel as Service<Request<Body>>>::Future;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Service::poll_ready(&mut self.channel, cx)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        if let Some(authorization) = &self.authorization {
-            request.headers_mut().insert(header::AUTHORIZATION, authorization.clone());
-        }
-        Service::call(&mut self.channel, request)
     }
 }
 

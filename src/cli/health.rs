@@ -39,11 +39,11 @@ pub(super) fn run(args: &HealthArgs) -> ExitCode {
 }
 
 async fn ask(args: &HealthArgs) -> anyhow::Result<ServingStatus> {
-    let connection = args.server.connect().await?;
-    let mut client = HealthClient::new(connection.clone());
+    let server = args.server.server()?;
+    let mut client = HealthClient::new(server.connect().await?.channel());
     let request = HealthCheckRequest { service: args.service.clone() };
     match client.check(request).await {
         Ok(response) => Ok(response.into_inner().status()),
-        Err(status) => Err(connection.explain(&status).await),
+        Err(status) => Err(server.explain(&status).await),
     }
 }

@@ -7,11 +7,9 @@
 use std::error::Error;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, CertificateError, ClientConfig, InvalidMessage};
+use rustls::{AlertDescription, CertificateError, InvalidMessage};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -19,6 +17,7 @@ use tokio_rustls::TlsConnector;
 use tonic::codegen::http::Uri;
 use tonic::{Code, Status, TimeoutExpired};
 
+use super::client::ServerArgs;
 use crate::api::code_name;
 
 /// The preface of HTTP/2 with settings that change nothing.
@@ -38,12 +37,7 @@ pub(super) struct Peer {
     pub(super) addr: String,
     /// With its scheme.
     pub(super) url: String,
-    /// For `https://`.
-    pub(super) tls: Option<Arc<ClientConfig>>,
-    /// True if a client certificate is presented.
-    pub(super) has_certificate: bool,
-    /// The longest wait for a connection, and for a response.
-    pub(super) timeout: Duration,
+    pub(super) args: ServerArgs,
 }
 
 /// Why there is no response.
@@ -103,13 +97,13 @@ impl Peer {
         let failure = match self.by_tls(&causes) {
             Some(failure) => failure,
             None if causes.iter().any(|cause| is_timeout(*cause)) => Failure::TimedOut,
-            None => timeout(self.timeout, self.probe()).await.unwrap_or(Failure::TimedOut),
+            None => timeout(self.args.timeout, self.probe()).await.unwrap_or(Failure::TimedOut),
         };
         self.text(&failure)
     }
 
     fn text(&self, failure: &Failure) -> String {
-        let Self { addr, timeout, .. } = self;
+        let Self { addr, args: ServerArgs { timeout, .. }, .. } = self;
         let bare = addr.split_once("://").map_or(addr.as_str(), |(_, bare)| bare);
         match failure {
             Failure::Unreachable(reason) => {
@@ -171,7 +165,7 @@ impl Peer {
                 | AlertDescription::UnknownCA
                 | AlertDescription::AccessDenied
                 | AlertDescription::DecryptError => {
-                    if self.has_certificate {
+                    if self.args.cert.is_some() {
                         Failure::CertificateRefused(*alert)
                     } else {
                         Failure::CertificateWanted
@@ -189,9 +183,7 @@ impl Peer {
         match self.greet().await {
             Ok(answer) => match &*answer {
                 [] | [_, _, _, SETTINGS, ..] => Failure::Closed,
-                answer if self.tls.is_none() && answer.starts_with(&TLS_ALERT) => {
-                    Failure::TlsWanted
-                }
+                answer if !self.has_tls() && answer.starts_with(&TLS_ALERT) => Failure::TlsWanted,
                 _ => Failure::NotGrpc,
             },
             Err(error) => {
@@ -217,11 +209,18 @@ impl Peer {
         let url: Uri = self.url.parse().map_err(|_| unclear("no address"))?;
         let host = url.host().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = url.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
+        let port = url.port_u16().unwrap_or(if self.has_tls() { 443 } else { 80 });
         let stream = TcpStream::connect((host.as_str(), port)).await?;
-        let Some(tls) = &self.tls else { return greet(stream).await };
+        if !self.has_tls() {
+            return greet(stream).await;
+        }
         let name = ServerName::try_from(host).map_err(|_| unclear("no name of a host"))?;
-        greet(TlsConnector::from(Arc::clone(tls)).connect(name, stream).await?).await
+        let tls = self.args.probe_tls().map_err(io::Error::other)?;
+        greet(TlsConnector::from(tls).connect(name, stream).await?).await
+    }
+
+    fn has_tls(&self) -> bool {
+        self.url.starts_with("https://")
     }
 }
 

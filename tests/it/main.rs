@@ -7,6 +7,7 @@ mod common;
 mod api;
 mod architecture;
 mod cli;
+mod client;
 mod conformance;
 mod differential;
 mod envoy;

@@ -25,6 +25,9 @@ pub use self::generated::{envoy, ratelimit};
 /// `google.protobuf.FileDescriptorSet`.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
+/// Domain of `google.rpc.ErrorInfo` in the errors of the service.
+pub const ERROR_DOMAIN: &str = "rlaas";
+
 #[expect(missing_docs, clippy::pedantic, reason = "documented in the protos")]
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/protos.rs"));

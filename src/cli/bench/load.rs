@@ -18,7 +18,7 @@ use super::progress::Progress;
 use super::requests::{Client, Requests};
 use super::schedule::Schedule;
 use super::tally::{Tally, Times};
-use crate::cli::client::{ServerArgs, runtime};
+use crate::cli::client::{Server, runtime};
 use crate::cli::signals::Signals;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -129,7 +129,7 @@ type Start = oneshot::Sender<Arc<Schedule>>;
 
 impl Threads {
     fn spawn(args: &BenchArgs) -> anyhow::Result<Self> {
-        let requests = Arc::new(Requests::new(args));
+        let (server, requests) = (args.server.server()?, Arc::new(Requests::new(args)));
         let (to_start, ready) = mpsc::channel(usize::from(args.threads));
         let (alive, running) = mpsc::channel(1);
         let mut threads = Self { handles: Vec::new(), tallies: Vec::new(), ready, running };
@@ -137,7 +137,7 @@ impl Threads {
             let tally = Arc::new(Mutex::new(Tally::new()));
             threads.tallies.push(Arc::clone(&tally));
             let thread = Thread {
-                server: args.server.clone(),
+                server: server.clone(),
                 connections: (args.connections - number).div_ceil(args.threads),
                 streams: args.streams,
                 requests: Arc::clone(&requests),
@@ -197,7 +197,7 @@ impl Threads {
 }
 
 struct Thread {
-    server: ServerArgs,
+    server: Server,
     connections: u16,
     streams: u16,
     requests: Arc<Requests>,
@@ -211,7 +211,7 @@ impl Thread {
         let mut clients = Vec::new();
         for _ in 0..self.connections {
             match self.server.connect().await {
-                Ok(channel) => clients.push(Client::new(channel)),
+                Ok(client) => clients.push(Client::new(client.channel())),
                 Err(error) => {
                     let _nobody_waits = ready.send(Err(error)).await;
                     return;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use rlaas_client::ApiChannel;
 use rlaas_proto::ratelimit::v1::check_result;
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest};
@@ -10,9 +11,8 @@ use tonic::Code;
 use super::ids::Ids;
 use super::options::BenchArgs;
 use super::tally::Counts;
-use crate::cli::client::Connection;
 
-pub(super) type Client = RateLimitServiceClient<Connection>;
+pub(super) type Client = RateLimitServiceClient<ApiChannel>;
 
 /// What is asked for. A call costs a copy of its ids, which the client wants to own, and no other
 /// memory than tonic's.

@@ -1,0 +1,224 @@
+//! What a client is to be like, and how it connects.
+
+use std::fmt;
+use std::time::Duration;
+
+use rlaas_core::clock::{Clock, SystemClock};
+use thiserror::Error;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use tonic::codegen::http::HeaderValue;
+use tonic::transport::{self, Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use crate::channel::ApiChannel;
+use crate::client::{Client, OnNoAnswer};
+
+/// Pings find a server that went away without a word; an idle connection is left alone.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The settings of a [`Client`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rlaas_client::{Client, OnNoAnswer};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), rlaas_client::ConnectError> {
+/// let client = Client::builder("https://rlaas.internal:50051")
+///     .token("s3cret")
+///     .timeout(Duration::from_millis(50))
+///     .on_no_answer(OnNoAnswer::Deny)
+///     .max_age(Duration::from_millis(500))
+///     .connect_lazy()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ClientBuilder {
+    address: String,
+    authorization: Option<Result<HeaderValue, InvalidToken>>,
+    ca: Option<Certificate>,
+    identity: Option<Identity>,
+    pub(crate) timeout: Duration,
+    pub(crate) on_no_answer: Option<OnNoAnswer>,
+    pub(crate) max_age: Duration,
+    pub(crate) clock: Clock,
+}
+
+#[derive(Clone, Copy)]
+struct InvalidToken;
+
+/// Why there is no client, or no connection.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The address is of no form that is known.
+    #[error("address must be host:port, http://host:port, https://host:port or unix:/path")]
+    Address,
+    /// The token has characters that no header can have.
+    #[error("token must be a line of visible ASCII")]
+    Token,
+    /// There are certificates, and the address is not `https://`.
+    #[error("certificates are for https:// only")]
+    TlsUnused,
+    /// A certificate or key can't be read.
+    #[error("certificates and key must be PEM")]
+    Tls(#[source] transport::Error),
+    /// Nothing could drive the connection: [`ClientBuilder::connect_lazy`] was called outside of a
+    /// tokio runtime.
+    #[error("a client must be built inside a tokio runtime")]
+    NoRuntime,
+    /// The server can't be reached.
+    #[error("no connection")]
+    Unreachable(#[source] transport::Error),
+    /// The server did not accept the connection in time.
+    #[error("no connection within {0:?}")]
+    TimedOut(Duration),
+}
+
+impl ClientBuilder {
+    pub(crate) fn new(address: String) -> Self {
+        Self {
+            address,
+            authorization: None,
+            ca: None,
+            identity: None,
+            timeout: Duration::from_secs(1),
+            on_no_answer: None,
+            max_age: Duration::from_secs(1),
+            clock: Clock::System(SystemClock::new()),
+        }
+    }
+
+    /// Shows this bearer token with each call.
+    #[must_use]
+    pub fn token(self, token: &str) -> Self {
+        let header = HeaderValue::try_from(format!("Bearer {token}"));
+        let authorization = header.map_err(|_| InvalidToken).map(|mut header| {
+            header.set_sensitive(true);
+            header
+        });
+        Self { authorization: Some(authorization), ..self }
+    }
+
+    /// Trusts these authorities, in PEM, instead of the system's.
+    #[must_use]
+    pub fn ca(self, pem: impl AsRef<[u8]>) -> Self {
+        Self { ca: Some(Certificate::from_pem(pem)), ..self }
+    }
+
+    /// Presents this client certificate with its private key, both in PEM.
+    #[must_use]
+    pub fn identity(self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
+        Self { identity: Some(Identity::from_pem(certificate, key)), ..self }
+    }
+
+    /// Sets the longest wait for a connection, and for each answer. By default a second.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Sets what becomes of a request that the server does not answer. By default an error.
+    #[must_use]
+    pub fn on_no_answer(self, policy: OnNoAnswer) -> Self {
+        Self { on_no_answer: Some(policy), ..self }
+    }
+
+    /// Sets the longest that a refusal is remembered: so long may it take until a reset or a lifted
+    /// ban reaches the caller. By default a second; zero remembers none.
+    #[must_use]
+    pub fn max_age(self, max_age: Duration) -> Self {
+        Self { max_age, ..self }
+    }
+
+    /// Sets the clock by which refusals are remembered, for tests that move it.
+    #[must_use]
+    pub fn clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Returns the address with its scheme: `https://` where there are certificates and the address
+    /// does not say otherwise.
+    pub fn url(&self) -> String {
+        let address = &self.address;
+        if address.contains("://") || address.starts_with("unix:") {
+            address.clone()
+        } else if self.ca.is_some() || self.identity.is_some() {
+            format!("https://{address}")
+        } else {
+            format!("http://{address}")
+        }
+    }
+
+    /// Connects to the server.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] if a setting is not valid, or the server can't be reached in time.
+    pub async fn connect(self) -> Result<Client, ConnectError> {
+        let (authorization, endpoint) = (self.authorization()?, self.endpoint()?);
+        // A handshake has no time limit of its own.
+        let channel = timeout(self.timeout, endpoint.connect()).await;
+        let channel = channel.map_err(|_elapsed| ConnectError::TimedOut(self.timeout))?;
+        let channel = channel.map_err(ConnectError::Unreachable)?;
+        Ok(Client::new(ApiChannel::new(channel, authorization), &self))
+    }
+
+    /// Returns a client that connects with its first call, and is no error while the server is away.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] if a setting is not valid, or there is no tokio runtime here.
+    pub fn connect_lazy(self) -> Result<Client, ConnectError> {
+        let (authorization, endpoint) = (self.authorization()?, self.endpoint()?);
+        Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+        Ok(Client::new(ApiChannel::new(endpoint.connect_lazy(), authorization), &self))
+    }
+
+    fn endpoint(&self) -> Result<Endpoint, ConnectError> {
+        let url = self.url();
+        let has_tls = url.starts_with("https://");
+        if !has_tls && !url.starts_with("http://") && !url.starts_with("unix:") {
+            return Err(ConnectError::Address);
+        }
+        let mut endpoint = Endpoint::from_shared(url).map_err(|_| ConnectError::Address)?;
+        if has_tls {
+            endpoint = endpoint.tls_config(self.tls()).map_err(ConnectError::Tls)?;
+        } else if self.ca.is_some() || self.identity.is_some() {
+            return Err(ConnectError::TlsUnused);
+        }
+        let endpoint = endpoint.connect_timeout(self.timeout).timeout(self.timeout);
+        Ok(endpoint.http2_keep_alive_interval(PING_INTERVAL).keep_alive_timeout(PING_TIMEOUT))
+    }
+
+    fn tls(&self) -> ClientTlsConfig {
+        let tls = match &self.ca {
+            Some(ca) => ClientTlsConfig::new().ca_certificate(ca.clone()),
+            None => ClientTlsConfig::new().with_native_roots(),
+        };
+        match &self.identity {
+            Some(identity) => tls.identity(identity.clone()),
+            None => tls,
+        }
+    }
+
+    fn authorization(&self) -> Result<Option<HeaderValue>, ConnectError> {
+        self.authorization.clone().transpose().map_err(|InvalidToken| ConnectError::Token)
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    /// Shows neither token nor key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { timeout, on_no_answer, max_age, .. } = self;
+        f.debug_struct("ClientBuilder")
+            .field("url", &self.url())
+            .field("timeout", timeout)
+            .field("on_no_answer", on_no_answer)
+            .field("max_age", max_age)
+            .finish_non_exhaustive()
+    }
+}

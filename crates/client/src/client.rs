@@ -1,0 +1,209 @@
+//! One request, one verdict: remembered, from the server, or by policy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rlaas_core::clock::Deadline;
+use rlaas_core::rules::Request;
+use rlaas_proto::ERROR_DOMAIN;
+use rlaas_proto::ratelimit::v1::CheckRequest;
+use rlaas_proto::ratelimit::v1::check_response::Reason;
+use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
+use thiserror::Error;
+use tokio::time::timeout;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+use crate::builder::ClientBuilder;
+use crate::channel::ApiChannel;
+use crate::refusals::Refusals;
+use crate::verdict::{AnsweredBy, Verdict};
+
+/// A client of the service. Clones share the connection and the refusals that are remembered.
+#[derive(Clone, Debug)]
+pub struct Client {
+    channel: ApiChannel,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    timeout: Duration,
+    on_no_answer: Option<OnNoAnswer>,
+    refusals: Refusals,
+}
+
+/// What becomes of a request that the server does not answer in time, or not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnNoAnswer {
+    /// It passes.
+    Allow,
+    /// It is refused.
+    Deny,
+}
+
+/// Why there is no verdict.
+#[derive(Debug, Error)]
+pub enum CheckError {
+    /// The server did not answer, or could not decide, and there is no [`OnNoAnswer`] policy.
+    #[error("no answer: {0}")]
+    NoAnswer(#[source] Box<Status>),
+    /// The server does not take the request: it is not valid, or the caller may not ask.
+    #[error("rejected: {0}")]
+    Rejected(#[source] Box<Status>),
+}
+
+impl CheckError {
+    /// Returns the status of the call.
+    pub fn status(&self) -> &Status {
+        match self {
+            Self::NoAnswer(status) | Self::Rejected(status) => status,
+        }
+    }
+}
+
+impl Client {
+    /// Begins a client of the server at this address: `host:port`, `http://host:port`,
+    /// `https://host:port` or `unix:/path`.
+    pub fn builder(address: impl Into<String>) -> ClientBuilder {
+        ClientBuilder::new(address.into())
+    }
+
+    pub(crate) fn new(channel: ApiChannel, settings: &ClientBuilder) -> Self {
+        let shared = Shared {
+            timeout: settings.timeout,
+            on_no_answer: settings.on_no_answer,
+            refusals: Refusals::new(settings.max_age, settings.clock.clone()),
+        };
+        Self { channel, shared: Arc::new(shared) }
+    }
+
+    /// Decides one request, within the client's timeout.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckError`] if the server does not answer and there is no policy for that, or does not
+    /// take the request.
+    pub async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
+        self.check_by(request, Deadline::NEVER).await
+    }
+
+    /// Decides one request for a caller who waits until `deadline`: within the client's timeout, and
+    /// never longer than that.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/server.rs"));
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = rlaas_client::Client::builder(serve().await).connect_lazy()?;
+    /// # let attributes = std::collections::HashMap::new();
+    /// # let request = rlaas_core::rules::Request::new(rlaas_core::rules::Draft {
+    /// #     user_id: "alice", resource: "", attributes: &attributes, cost: None, dry_run: false })?;
+    /// use std::time::Duration;
+    ///
+    /// use rlaas_core::clock::Deadline;
+    ///
+    /// let deadline = Deadline::within(Duration::from_millis(500));
+    /// assert!(client.check_by(&request, deadline).await?.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::check`].
+    pub async fn check_by(
+        &self,
+        request: &Request<'_>,
+        deadline: Deadline,
+    ) -> Result<Verdict, CheckError> {
+        let Shared { timeout: own, refusals, .. } = &*self.shared;
+        let key = refusals.key(request);
+        if let Some(refusal) = key.as_ref().and_then(|key| refusals.recall(key)) {
+            return Ok(Verdict::new(refusal, AnsweredBy::Remembered));
+        }
+        let asked_at = refusals.now();
+        let left = deadline.left().min(*own);
+        let mut call = tonic::Request::new(message(request));
+        call.set_timeout(left);
+        let mut service = RateLimitServiceClient::new(self.channel.clone());
+        let answer = timeout(left, service.check(call)).await;
+        // The channel's own timer does not count the time that it takes to connect.
+        let answer = answer.unwrap_or_else(|_| Err(Status::cancelled("Timeout expired")));
+        match answer {
+            Ok(response) => {
+                let response = response.into_inner();
+                if let Some(key) = key {
+                    refusals.remember(key, asked_at, &response);
+                }
+                Ok(Verdict::new(response, AnsweredBy::Server))
+            }
+            Err(status) => self.without_response(status),
+        }
+    }
+
+    /// Returns the connection, for generated clients of this and other services. Their calls have the
+    /// client's timeout, and nothing else of what a [`Client`] adds.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/server.rs"));
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = rlaas_client::Client::builder(serve().await).connect_lazy()?;
+    /// use rlaas_proto::ratelimit::v1::CheckRequest;
+    /// use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
+    ///
+    /// let mut service = RateLimitServiceClient::new(client.channel());
+    /// let request = CheckRequest { user_id: "alice".to_owned(), ..CheckRequest::default() };
+    /// assert!(service.check(request).await?.get_ref().allowed);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn channel(&self) -> ApiChannel {
+        self.channel.clone()
+    }
+
+    fn without_response(&self, status: Status) -> Result<Verdict, CheckError> {
+        if is_no_rule(&status) {
+            return Ok(Verdict::no_rule());
+        }
+        if is_rejection(status.code()) {
+            return Err(CheckError::Rejected(Box::new(status)));
+        }
+        match self.shared.on_no_answer {
+            Some(policy) => Ok(Verdict::by_policy(policy)),
+            None => Err(CheckError::NoAnswer(Box::new(status))),
+        }
+    }
+}
+
+/// Returns `true` if the server is there and asking it again would not help.
+fn is_rejection(code: Code) -> bool {
+    matches!(
+        code,
+        Code::InvalidArgument
+            | Code::Unauthenticated
+            | Code::PermissionDenied
+            | Code::Unimplemented
+            | Code::NotFound
+            | Code::FailedPrecondition
+            | Code::OutOfRange
+    )
+}
+
+/// Returns `true` if the call failed because no rule matches, which is an answer.
+fn is_no_rule(status: &Status) -> bool {
+    status.get_details_error_info().is_some_and(|info| {
+        info.domain == ERROR_DOMAIN && info.reason == Reason::NoRule.as_str_name()
+    })
+}
+
+fn message(request: &Request<'_>) -> CheckRequest {
+    CheckRequest {
+        user_id: request.user_id().to_owned(),
+        resource: request.resource().to_owned(),
+        attributes: request.attributes().clone(),
+        cost: Some(request.cost().units()),
+        dry_run: request.dry_run(),
+    }
+}

@@ -1,0 +1,50 @@
+//! A client of rlaas: may this request pass?
+//!
+//! A [`Client`] has one connection, which its clones share. Every call has a deadline; what happens
+//! without an answer is the caller's choice ([`OnNoAnswer`]); a refusal is remembered until its
+//! `retry_after`, for a second at most, so that a caller that hammers at a limit costs no calls.
+//!
+//! ```
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/server.rs"));
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let address = serve().await;
+//! use rlaas_client::{Client, OnNoAnswer};
+//! use rlaas_core::rules::{Draft, Request};
+//!
+//! let client = Client::builder(address).on_no_answer(OnNoAnswer::Allow).connect().await?;
+//! let attributes = [("plan".to_owned(), "free".to_owned())].into();
+//! let draft = Draft {
+//!     user_id: "alice",
+//!     resource: "/",
+//!     attributes: &attributes,
+//!     cost: None,
+//!     dry_run: false,
+//! };
+//! let verdict = client.check(&Request::new(draft)?).await?;
+//! assert!(verdict.is_allowed());
+//! assert_eq!(verdict.decision().remaining, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Background work
+//!
+//! A client starts no thread. Its connection is driven by a task on the tokio runtime in which the
+//! client was built: it ends with that runtime, or when the last clone is dropped. A client may be
+//! called from other runtimes for as long as that one runs.
+//!
+//! # Minimum Rust version
+//!
+//! 1.95, as `rust-version` says; a higher one is a new minor version.
+
+mod builder;
+mod channel;
+mod client;
+mod refusals;
+mod verdict;
+
+pub use self::builder::{ClientBuilder, ConnectError};
+pub use self::channel::ApiChannel;
+pub use self::client::{CheckError, Client, OnNoAnswer};
+pub use self::verdict::{AnsweredBy, Verdict};

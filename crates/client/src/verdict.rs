@@ -1,0 +1,138 @@
+//! The outcome for a request, in the words of the library.
+
+use rlaas_core::algorithm::{Decision, Outcome};
+use rlaas_core::clock::{Span, Timestamp};
+use rlaas_proto::ratelimit::v1::CheckResponse;
+use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
+
+use crate::client::OnNoAnswer;
+
+/// Time after which a request that was refused by [`OnNoAnswer::Deny`] may be tried again: what the
+/// server says for a rule that denies without its store.
+const RETRY_AFTER_NO_ANSWER: Span = Span::from_secs(1);
+
+/// The outcome for a request.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/server.rs"));
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = rlaas_client::Client::builder(serve().await).connect_lazy()?;
+/// # let attributes = std::collections::HashMap::new();
+/// # let request = rlaas_core::rules::Request::new(rlaas_core::rules::Draft {
+/// #     user_id: "alice", resource: "", attributes: &attributes, cost: None, dry_run: false })?;
+/// use rlaas_client::AnsweredBy;
+/// use rlaas_core::algorithm::Outcome;
+///
+/// // The limit is 2 a minute.
+/// for _ in 0..2 {
+///     assert!(client.check(&request).await?.is_allowed());
+/// }
+/// let verdict = client.check(&request).await?;
+/// assert!(matches!(verdict.decision().outcome, Outcome::Denied { .. }));
+/// assert_eq!((verdict.rule(), verdict.answered_by()), ("default", AnsweredBy::Server));
+/// assert_eq!(client.check(&request).await?.answered_by(), AnsweredBy::Remembered);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    response: CheckResponse,
+    answered_by: AnsweredBy,
+}
+
+/// Where a verdict comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnsweredBy {
+    /// The server answered.
+    Server,
+    /// The server refused the same request a moment ago.
+    Remembered,
+    /// The server did not answer: [`OnNoAnswer`] decided.
+    Policy,
+}
+
+impl Verdict {
+    pub(crate) fn new(response: CheckResponse, answered_by: AnsweredBy) -> Self {
+        Self { response, answered_by }
+    }
+
+    /// No rule matches, and the server refuses what none does.
+    pub(crate) fn no_rule() -> Self {
+        let response = CheckResponse { reason: Reason::NoRule.into(), ..CheckResponse::default() };
+        Self::new(response, AnsweredBy::Server)
+    }
+
+    pub(crate) fn by_policy(policy: OnNoAnswer) -> Self {
+        let allowed = policy == OnNoAnswer::Allow;
+        let source = if allowed { Source::FailOpen } else { Source::FailClosed };
+        let response = CheckResponse {
+            allowed,
+            source: source.into(),
+            reason: Reason::StoreUnavailable.into(),
+            retry_after: (!allowed).then(|| to_message(RETRY_AFTER_NO_ANSWER)),
+            ..CheckResponse::default()
+        };
+        Self::new(response, AnsweredBy::Policy)
+    }
+
+    /// Returns `true` if the request may pass.
+    pub fn is_allowed(&self) -> bool {
+        self.response.allowed
+    }
+
+    /// Returns the decision of the rule that decided. When it was made is not told: `at` is the
+    /// epoch.
+    pub fn decision(&self) -> Decision {
+        let response = &self.response;
+        let outcome = match &response.retry_after {
+            _ if response.allowed => Outcome::Allowed,
+            Some(retry_after) => Outcome::Denied { retry_after: span(retry_after) },
+            None => Outcome::Impossible,
+        };
+        Decision {
+            at: Timestamp::EPOCH,
+            outcome,
+            current_count: u64::try_from(response.current_count).unwrap_or_default(),
+            remaining: response.remaining,
+            reset_after: response.reset_after.as_ref().map_or(Span::ZERO, span),
+            ttl: Span::from_secs(u64::try_from(response.ttl).unwrap_or_default()),
+            delay: response.delay.as_ref().map_or(Span::ZERO, span),
+        }
+    }
+
+    /// Returns the name of the rule that decided; empty if none did.
+    pub fn rule(&self) -> &str {
+        &self.response.rule
+    }
+
+    /// Returns where the verdict comes from.
+    pub fn answered_by(&self) -> AnsweredBy {
+        self.answered_by
+    }
+
+    /// Returns the whole response of the server, or what stands for it.
+    pub fn response(&self) -> &CheckResponse {
+        &self.response
+    }
+
+    /// Returns the whole response of the server, or what stands for it.
+    pub fn into_response(self) -> CheckResponse {
+        self.response
+    }
+}
+
+/// Rounded up to a microsecond: nobody is told to come back too soon.
+pub(crate) fn span(duration: &prost_types::Duration) -> Span {
+    let seconds = u64::try_from(duration.seconds).unwrap_or_default();
+    let nanos = u64::try_from(duration.nanos).unwrap_or_default();
+    Span::from_micros(seconds.saturating_mul(1_000_000).saturating_add(nanos.div_ceil(1_000)))
+}
+
+pub(crate) fn to_message(span: Span) -> prost_types::Duration {
+    let micros = span.as_micros();
+    prost_types::Duration {
+        seconds: i64::try_from(micros / 1_000_000).unwrap_or(i64::MAX),
+        nanos: i32::try_from(micros % 1_000_000 * 1_000).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,88 @@
+//! No call outlasts the client's timeout or the caller's deadline.
+
+use std::future::Future;
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use rlaas::clock::Deadline;
+use rlaas::rules::Request;
+use rlaas_client::{CheckError, Client, ConnectError};
+use tokio::time::timeout;
+
+use super::common::eventually;
+use super::common::process::{Rlaas, signal};
+use super::common::redis::RedisServer;
+use super::{PATIENCE, ask, draft};
+
+const SHORT: Duration = Duration::from_millis(50);
+const LONG: Duration = Duration::from_hours(1);
+
+/// A server that reads and never writes.
+fn silent() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("its address").to_string();
+    let drain = |mut connection: TcpStream| {
+        let mut buffer = [0; 1024];
+        while connection.read(&mut buffer).is_ok_and(|read| read > 0) {}
+    };
+    thread::spawn(move || {
+        listener.incoming().map_while(Result::ok).for_each(|connection| {
+            thread::spawn(move || drain(connection));
+        });
+    });
+    address
+}
+
+async fn in_time<T>(call: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, call).await.expect("an end long before the server's")
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_costs_the_timeout() {
+    let client = Client::builder(silent()).timeout(SHORT).connect_lazy().expect("a client");
+    let error = in_time(ask(&client, draft("alice"))).await.expect_err("no answer");
+    assert!(matches!(error, CheckError::NoAnswer(_)), "{error}");
+    let tls = Client::builder(format!("https://{}", silent())).timeout(SHORT);
+    let error = in_time(tls.clone().connect()).await.expect_err("no handshake");
+    assert!(matches!(error, ConnectError::TimedOut(SHORT)), "{error}");
+    let error = in_time(ask(&tls.connect_lazy().expect("a client"), draft("alice"))).await;
+    assert!(matches!(error, Err(CheckError::NoAnswer(_))), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_caller_does_not_wait_longer_than_its_own_deadline() {
+    let server = Rlaas::start(&[]);
+    let client = Client::builder(server.grpc()).timeout(LONG).connect().await.expect("a server");
+    let request = Request::new(draft("alice")).expect("a valid request");
+    let within = |wait| client.check_by(&request, Deadline::within(wait));
+    assert!(in_time(within(LONG)).await.expect("an answer").is_allowed());
+    server.signal("STOP");
+    for wait in [SHORT, Duration::ZERO] {
+        let error = in_time(within(wait)).await.expect_err("no answer");
+        assert!(matches!(error, CheckError::NoAnswer(_)), "{error}");
+    }
+    server.signal("CONT");
+    assert!(in_time(within(LONG)).await.expect("an answer").is_allowed());
+}
+
+#[tokio::test]
+async fn the_server_is_told_the_deadline() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, &[]);
+    let client = Client::builder(server.grpc()).timeout(PATIENCE).connect().await;
+    let client = client.expect("a server");
+    assert!(ask(&client, draft("alice")).await.expect("an answer").is_allowed());
+    signal(redis.pid(), "STOP");
+    // Untold it would wait for its store for ten seconds. It answers a little before the client's
+    // timer goes off, but on a busy machine.
+    let is_told = async || {
+        let request = Request::new(draft("alice")).expect("a valid request");
+        let deadline = Deadline::within(Duration::from_millis(200));
+        let error = in_time(client.check_by(&request, deadline)).await.expect_err("no answer");
+        error.status().message() == "store unavailable"
+    };
+    eventually("the server answers in time", PATIENCE, is_told).await;
+    signal(redis.pid(), "CONT");
+}

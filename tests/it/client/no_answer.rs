@@ -1,0 +1,80 @@
+//! What becomes of requests that nobody answers, and of those that are rejected.
+
+use rlaas::algorithm::Outcome;
+use rlaas::clock::Span;
+use rlaas_client::{AnsweredBy, CheckError, Client, ConnectError, OnNoAnswer};
+use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
+
+use super::common::eventually;
+use super::common::process::Rlaas;
+use super::common::redis::{RedisServer, free_port};
+use super::{PATIENCE, ask, draft};
+
+#[tokio::test]
+async fn without_an_answer_the_policy_decides() {
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let client = |policy| Client::builder(&nobody).on_no_answer(policy).connect_lazy();
+    for (policy, outcome, source) in [
+        (OnNoAnswer::Allow, Outcome::Allowed, Source::FailOpen),
+        (OnNoAnswer::Deny, Outcome::Denied { retry_after: Span::from_secs(1) }, Source::FailClosed),
+    ] {
+        let client = client(policy).expect("a client");
+        // Not remembered either.
+        for _ in 0..2 {
+            let verdict = ask(&client, draft("alice")).await.expect("a policy");
+            assert_eq!(verdict.decision().outcome, outcome);
+            assert_eq!(verdict.is_allowed(), policy == OnNoAnswer::Allow);
+            assert_eq!((verdict.answered_by(), verdict.rule()), (AnsweredBy::Policy, ""));
+            assert_eq!(verdict.response().source(), source);
+        }
+    }
+    let client = Client::builder(&nobody).connect_lazy().expect("a client");
+    let error = ask(&client, draft("alice")).await;
+    assert!(matches!(error, Err(CheckError::NoAnswer(_))), "{error:?}");
+    let error = Client::builder(&nobody).connect().await.expect_err("nobody");
+    assert!(matches!(error, ConnectError::Unreachable(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_without_its_store_is_no_answer() {
+    let mut redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, &[]);
+    let client = Client::builder(server.grpc()).on_no_answer(OnNoAnswer::Allow);
+    let client = client.timeout(PATIENCE).connect().await.expect("a server");
+    let verdict = ask(&client, draft("alice")).await.expect("an answer");
+    assert_eq!(verdict.answered_by(), AnsweredBy::Server);
+    redis.kill();
+    let verdict = ask(&client, draft("alice")).await.expect("a policy");
+    assert_eq!((verdict.answered_by(), verdict.is_allowed()), (AnsweredBy::Policy, true));
+}
+
+#[tokio::test]
+async fn a_client_finds_a_server_that_comes_later() {
+    let address = format!("127.0.0.1:{}", free_port());
+    let client = Client::builder(&address).on_no_answer(OnNoAnswer::Deny).connect_lazy();
+    let client = client.expect("a client");
+    assert!(!ask(&client, draft("alice")).await.expect("a policy").is_allowed());
+    let _server = Rlaas::start(&[&format!("server.listen={address}")]);
+    let is_answered = async || {
+        let verdict = ask(&client, draft("alice")).await.expect("a policy");
+        verdict.answered_by() == AnsweredBy::Server
+    };
+    eventually("the server answers", PATIENCE, is_answered).await;
+}
+
+#[tokio::test]
+async fn no_rule_is_an_answer() {
+    let server = Rlaas::start(&["unmatched=deny"]);
+    let client = Client::builder(server.grpc()).on_no_answer(OnNoAnswer::Allow);
+    let client = client.connect().await.expect("a server");
+    let verdict = ask(&client, draft("alice")).await.expect("an answer");
+    assert_eq!((verdict.is_allowed(), verdict.answered_by()), (false, AnsweredBy::Server));
+    assert_eq!(verdict.response().reason(), Reason::NoRule);
+    assert_eq!(verdict.decision().outcome, Outcome::Impossible);
+}
+
+#[test]
+fn a_client_without_a_runtime_is_an_error() {
+    let client = Client::builder("127.0.0.1:50051").connect_lazy();
+    assert!(matches!(client, Err(ConnectError::NoRuntime)), "{client:?}");
+}
