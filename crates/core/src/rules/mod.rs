@@ -9,6 +9,7 @@ mod matcher;
 mod pattern;
 mod request;
 mod rule;
+pub mod spec;
 mod wildcard;
 
 pub use key::Key;
@@ -50,6 +51,20 @@ pub enum Unmatched {
     Allow,
     /// They are refused.
     Deny,
+}
+
+impl Unmatched {
+    /// Every policy.
+    pub const ALL: [Self; 3] = [Self::DefaultRule, Self::Allow, Self::Deny];
+
+    /// The policy as configuration names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DefaultRule => "default",
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
 }
 
 /// What one rule has to say about a request.

@@ -49,6 +49,19 @@ impl Pattern {
         if text == "*" { Self::Present } else { Self::OneOf(vec![Text::new(text)]) }
     }
 
+    /// Reads texts, one of which must fit; their order says nothing.
+    pub fn any_of(texts: &[String]) -> Self {
+        match texts {
+            [one] => Self::one(one),
+            several if several.iter().any(|text| text == "*") => Self::Present,
+            several => {
+                let mut texts: Vec<Text> = several.iter().map(|text| Text::new(text)).collect();
+                texts.sort();
+                Self::OneOf(texts)
+            }
+        }
+    }
+
     /// How closely the pattern fits `value`; `None` if it does not.
     pub(super) fn fit(&self, value: Option<&str>) -> Option<Fit> {
         let value = value?;

@@ -63,9 +63,10 @@ pub struct Override {
 }
 
 /// Is a rule enforced?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// It is.
+    #[default]
     Enforced,
     /// It is decided, counted and reported, and stops nobody.
     Shadow,
@@ -130,6 +131,8 @@ pub struct Share(u32);
 impl Share {
     /// All of it, in millionths.
     pub const WHOLE: u32 = 1_000_000;
+    /// Half of it.
+    pub const HALF: Self = Self(Self::WHOLE / 2);
 
     /// So many millionths, if that is above 0 and at most 1.
     pub fn new(millionths: u32) -> Option<Self> {

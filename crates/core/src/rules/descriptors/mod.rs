@@ -8,10 +8,12 @@
 
 mod metadata;
 mod request;
+mod spec;
 mod tree;
 
 pub use metadata::{Metadata, MetadataValue};
 pub use request::{Asked, DescriptorRequest, Hits, InvalidDescriptor, LimitOverride};
+pub use spec::DescriptorSpec;
 pub use tree::{Descriptor, PlaceStep};
 
 use std::collections::HashMap;

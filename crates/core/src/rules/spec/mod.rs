@@ -1,0 +1,39 @@
+//! Specifications of rules: what sources of rules say, before it is known to be valid.
+//!
+//! A file, a stored catalogue and a message are sources of [`RuleSpec`]s; [`RulesSpec::build`]
+//! merges them into one [`RuleSet`], or reports all problems at once. A problem names the path of
+//! its field; only the source knows files and lines.
+//!
+//! With the feature `serde` specifications are read and written in the format of rules files, such
+//! as YAML: keys in kebab-case, unknown ones refused.
+#![cfg_attr(feature = "serde", doc = "```")]
+#![cfg_attr(not(feature = "serde"), doc = "```ignore")]
+//! use rlaas_core::rules::spec::RulesSpec;
+//!
+//! let json = r#"{ "rules": [{ "name": "login", "key-by": "ip", "limit": 5, "window": "1m" }] }"#;
+//! let spec: RulesSpec = serde_json::from_str(json)?;
+//! assert_eq!(spec.build().expect("valid rules").iter().count(), 2);
+//!
+//! let json = r#"{ "rules": [{ "name": "login", "limit": "many", "window": "1m", "shadow": 5 }] }"#;
+//! let problems = serde_json::from_str::<RulesSpec>(json)?.build().expect_err("two problems");
+//! assert_eq!(problems[0].field, "rules[0].limit");
+//! assert_eq!(problems[1].to_string(), "rules[0].shadow: valid is true or false");
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+
+mod field;
+mod problem;
+mod rate;
+mod rule;
+mod set;
+#[cfg(feature = "serde")]
+mod value;
+
+pub use field::Field;
+pub use problem::Problem;
+pub use rate::{RateSpec, StoreFailurePolicy, StoreFailureSpec};
+pub use rule::{MatcherSpec, OverrideSpec, RuleSpec};
+pub use set::RulesSpec;
+
+pub(super) use problem::Problems;
+pub(super) use rate::Rate;

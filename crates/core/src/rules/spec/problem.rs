@@ -1,0 +1,98 @@
+//! Problems of a specification: which field, and what it must be.
+
+use std::fmt::Display;
+
+use thiserror::Error;
+
+use super::Field;
+
+/// A field of a specification that is not valid.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{field}: {text}")]
+pub struct Problem {
+    /// Path of the field, such as `overrides[1].limit`.
+    pub field: String,
+    /// What the field must be. Never its value.
+    pub text: String,
+}
+
+/// The field is refused, and the problem added.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused;
+
+/// The problems found so far.
+#[derive(Debug, Default)]
+pub(crate) struct Problems(Vec<Problem>);
+
+impl Problems {
+    pub(crate) fn add(&mut self, field: impl Into<String>, text: impl Display) {
+        self.0.push(Problem { field: field.into(), text: text.to_string() });
+    }
+
+    /// Returns the value of a field, if it is set; `text` says what it must be.
+    pub(crate) fn check<'a, T>(
+        &mut self,
+        key: &str,
+        field: &'a Field<T>,
+        text: impl Display,
+        is_valid: impl FnOnce(&T) -> bool,
+    ) -> Result<Option<&'a T>, Refused> {
+        match field {
+            Field::Unset => Ok(None),
+            Field::Set(value) if is_valid(value) => Ok(Some(value)),
+            Field::Set(_) | Field::Unreadable => {
+                self.add(key, text);
+                Err(Refused)
+            }
+        }
+    }
+
+    /// Returns the value of a field that is valid if it can be read.
+    pub(crate) fn read<T: Copy>(
+        &mut self,
+        key: &str,
+        field: Field<T>,
+        text: impl Display,
+    ) -> Result<Option<T>, Refused> {
+        self.check(key, &field, text, |_| true).map(Option::<&T>::copied)
+    }
+
+    /// Returns the value of a field that has to be given.
+    pub(crate) fn required<T>(
+        &mut self,
+        key: &str,
+        value: Result<Option<T>, Refused>,
+    ) -> Option<T> {
+        let value = value.ok()?;
+        if value.is_none() {
+            self.add(key, "missing");
+        }
+        value
+    }
+
+    /// Adds the problems of a part, with the path of the part before their fields.
+    pub(crate) fn add_below(&mut self, path: &str, problems: impl IntoIterator<Item = Problem>) {
+        let below = |problem: Problem| Problem {
+            field: format!("{path}.{}", problem.field),
+            text: problem.text,
+        };
+        self.0.extend(problems.into_iter().map(below));
+    }
+
+    /// Returns what was built, if nothing was wrong.
+    pub(crate) fn finish<T>(self, built: Option<T>) -> Result<T, Vec<Problem>> {
+        match built {
+            Some(built) if self.0.is_empty() => Ok(built),
+            _ => Err(self.0),
+        }
+    }
+}
+
+impl IntoIterator for Problems {
+    type Item = Problem;
+    type IntoIter = std::vec::IntoIter<Problem>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}

@@ -1,0 +1,180 @@
+//! The part of a specification that rules and descriptors share: rate, and policy for failures of
+//! the store.
+
+use std::fmt;
+
+use super::Field;
+use super::problem::{Problems, Refused};
+use crate::algorithm::{Algorithm, Limit, LimitError};
+use crate::clock::Span;
+use crate::rules::{Grant, OnStoreFailure, Share};
+
+pub(crate) const BOOLEAN: &str = "valid is true or false";
+const SHARE: &str = "valid is a number above 0 and at most 1, such as 0.5";
+const POLICY: &str = "valid is error or allow or deny or local";
+
+/// How many units per how long, by which algorithm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RateSpec {
+    /// The algorithm that decides.
+    pub algorithm: Field<Algorithm>,
+    /// Units per window; 0 denies everything.
+    pub limit: Field<u64>,
+    /// Length of the window.
+    pub window: Field<Span>,
+    /// Units at once, for algorithms that have a burst.
+    pub burst: Field<u64>,
+}
+
+/// What requests meet when the store does not answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreFailureSpec {
+    /// The part of the limit that an instance grants by itself.
+    pub local_share: Field<Share>,
+    /// The policy.
+    pub on_store_failure: Field<StoreFailurePolicy>,
+    /// The policy in other words: `true` is `allow`, `false` is `error`.
+    pub fail_open: Field<bool>,
+    /// Requests pass once the store has failed several times in a row.
+    pub breaker_opens_rule: Field<bool>,
+}
+
+/// The kind of an [`OnStoreFailure`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFailurePolicy {
+    /// The call fails.
+    Error,
+    /// The request passes.
+    Allow,
+    /// The request is denied.
+    Deny,
+    /// This instance decides alone.
+    Local,
+}
+
+/// A rate whose values are valid one by one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) units: u64,
+    pub(crate) window: Span,
+}
+
+impl RateSpec {
+    /// The same where everything is allowed: a limit may be written down, and means nothing.
+    pub(crate) fn of_unlimited(self) -> Self {
+        let limit = match self.limit {
+            Field::Set(units) if units > u32::MAX.into() => self.limit,
+            Field::Unset | Field::Set(_) => Field::Set(0),
+            Field::Unreadable => Field::Unreadable,
+        };
+        Self { limit, window: Field::Set(Limit::MIN_WINDOW), ..self }
+    }
+
+    /// What is granted, and the rate for other grants in the same window; `limit` says what the
+    /// units must be.
+    pub(crate) fn build(
+        &self,
+        default: Algorithm,
+        limit: (u64, &str),
+        problems: &mut Problems,
+    ) -> (Option<Rate>, Option<Grant>) {
+        let (max_units, units_text) = limit;
+        let algorithm = problems.read("algorithm", self.algorithm, AlgorithmNames);
+        let units = problems.check("limit", &self.limit, units_text, |units| *units <= max_units);
+        let units = problems.required("limit", units.map(Option::<&u64>::copied));
+        let is_window = |window: &Span| Limit::new(1, *window).is_ok();
+        let window = problems.check("window", &self.window, LimitError::Window, is_window);
+        let window = problems.required("window", window.map(Option::<&Span>::copied));
+        let burst = burst(self.burst, problems);
+        let (Ok(algorithm), Some(units), Some(window)) = (algorithm, units, window) else {
+            return (None, None);
+        };
+        let algorithm = algorithm.unwrap_or(default);
+        let rate = Rate { algorithm, units: units.min(Limit::MAX_UNITS), window };
+        (Some(rate), burst.ok().and_then(|burst| rate.grant(burst, problems)))
+    }
+}
+
+/// Units at once, if they are given.
+pub(crate) fn burst(burst: Field<u64>, problems: &mut Problems) -> Result<Option<u64>, Refused> {
+    let is_burst = |units: &u64| (1..=Limit::MAX_UNITS).contains(units);
+    let burst = problems.check("burst", &burst, LimitError::Units, is_burst)?;
+    Ok(burst.copied())
+}
+
+impl Rate {
+    /// What so many units are: 0 is a ban, whatever the burst.
+    pub(crate) fn grant(self, burst: Option<u64>, problems: &mut Problems) -> Option<Grant> {
+        if self.units == 0 {
+            return Some(Grant::Banned);
+        }
+        let limit = Limit::new(self.units, self.window)
+            .and_then(|limit| burst.map_or(Ok(limit), |burst| limit.with_burst(burst)))
+            .and_then(|limit| self.algorithm.accepts(&limit).map(|()| limit));
+        match limit {
+            Ok(limit) => Some(Grant::Limited(limit)),
+            Err(error) => {
+                let field = match error {
+                    LimitError::Burst { .. } | LimitError::NoBurst { .. } => "burst",
+                    LimitError::Window => "window",
+                    LimitError::Debt { .. } => "max-debt",
+                    LimitError::Units | LimitError::TooMany { .. } => "limit",
+                };
+                problems.add(field, error);
+                None
+            }
+        }
+    }
+}
+
+impl StoreFailureSpec {
+    /// The policy, and whether requests pass once the store is no longer asked.
+    pub(crate) fn build(&self, problems: &mut Problems) -> Option<(OnStoreFailure, bool)> {
+        let share = problems.read("local-share", self.local_share, SHARE);
+        let policy = problems.read("on-store-failure", self.on_store_failure, POLICY);
+        if let (Ok(Some(_)), Ok(policy)) = (share, policy)
+            && policy != Some(StoreFailurePolicy::Local)
+        {
+            problems.add("local-share", "valid only with on-store-failure: local");
+        }
+        let fail_open = problems.read("fail-open", self.fail_open, BOOLEAN);
+        if !self.on_store_failure.is_unset() && !self.fail_open.is_unset() {
+            problems.add("fail-open", "the same as on-store-failure; give only one of them");
+        }
+        let breaker_opens = problems.read("breaker-opens-rule", self.breaker_opens_rule, BOOLEAN);
+        let policy = match (policy.ok()?, fail_open.ok()?) {
+            (Some(StoreFailurePolicy::Allow), _) | (None, Some(true)) => OnStoreFailure::Allow,
+            (Some(StoreFailurePolicy::Error) | None, _) => OnStoreFailure::Error,
+            (Some(StoreFailurePolicy::Deny), _) => OnStoreFailure::Deny,
+            (Some(StoreFailurePolicy::Local), _) => {
+                OnStoreFailure::Local(share.ok()?.unwrap_or(Share::HALF))
+            }
+        };
+        Some((policy, breaker_opens.ok()?.unwrap_or(false)))
+    }
+}
+
+impl StoreFailurePolicy {
+    /// Every policy.
+    pub const ALL: [Self; 4] = [Self::Error, Self::Allow, Self::Deny, Self::Local];
+
+    /// The policy as configuration names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Error => OnStoreFailure::Error.name(),
+            Self::Allow => OnStoreFailure::Allow.name(),
+            Self::Deny => OnStoreFailure::Deny.name(),
+            Self::Local => OnStoreFailure::Local(Share::HALF).name(),
+        }
+    }
+}
+
+struct AlgorithmNames;
+
+impl fmt::Display for AlgorithmNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
+        write!(f, "valid is {}", names.join(", "))
+    }
+}

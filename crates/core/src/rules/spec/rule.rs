@@ -1,0 +1,384 @@
+//! The specification of one rule.
+
+use std::collections::BTreeMap;
+
+#[cfg(feature = "serde")]
+use serde::{Deserialize, Serialize};
+
+use super::problem::Problems;
+use super::rate::{self, BOOLEAN, Rate};
+use super::{Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec};
+use crate::algorithm::{Algorithm, Limit};
+use crate::clock::Span;
+use crate::rules::{Grant, Matcher, Mode, Override, Part, Pattern, Request, Rule, Share};
+
+/// Most overrides of a rule.
+const MAX_OVERRIDES: usize = 100_000;
+/// The `key` of a request to RLaaS, beside `api_key`, which is an attribute.
+const KEYS_OF_RLAAS: [&str; 3] = ["ip", "token", "custom"];
+
+const NAME: &str = "valid is 1 to 64 letters, digits, '-', '_' or '.', and not \"default\"";
+const TEXTS: &str = "valid is a text or a list of texts; numbers and booleans in quotes";
+const UNITS: (u64, &str) = (Limit::MAX_UNITS, "valid is a whole number from 0 to 1000000000");
+
+/// A rule as a source gives it.
+///
+/// The fields are those of the message `Rule` of `ratelimit.proto`, in the words of rules files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Deserialize, Serialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields, rename_all = "kebab-case"))]
+pub struct RuleSpec {
+    /// Version of this format: [`RuleSpec::VERSION`], which is also the default.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub version: Field<u64>,
+    /// Unique name: 1 to 64 letters, digits, `-`, `_` or `.`. Required.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub name: Field<String>,
+    /// Short for `match.resource`.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub endpoint: Field<Vec<String>>,
+    /// Which requests the rule applies to; by default all.
+    #[cfg_attr(feature = "serde", serde(rename = "match"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "MatcherSpec::is_empty"))]
+    pub matcher: MatcherSpec,
+    /// Parts of a request that name the state: `user_id`, `resource`, or names of attributes. The
+    /// default is `user_id`.
+    #[cfg_attr(feature = "serde", serde(alias = "key_by"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub key_by: Field<Vec<String>>,
+    /// The algorithm that decides; by default the sliding window log.
+    #[cfg_attr(
+        feature = "serde",
+        serde(alias = "use-algo", alias = "use_algo", alias = "strategy")
+    )]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub algorithm: Field<Algorithm>,
+    /// Units per window: 1 to 1,000,000,000, or 0, which denies everything. Required.
+    #[cfg_attr(feature = "serde", serde(alias = "limit-count", alias = "limit_count"))]
+    #[cfg_attr(feature = "serde", serde(alias = "max-requests", alias = "max_requests"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub limit: Field<u64>,
+    /// The window: 1 ms to 366 days, in whole milliseconds. Required.
+    #[cfg_attr(feature = "serde", serde(alias = "window-seconds", alias = "window_seconds"))]
+    #[cfg_attr(feature = "serde", serde(alias = "window-size", alias = "window_size"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub window: Field<Span>,
+    /// Units at once, for algorithms that have a burst; by default those per window.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub burst: Field<u64>,
+    /// Returns decisions and counts them, and stops nobody.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub shadow: Field<bool>,
+    /// The part of the limit that an instance grants by itself; by default half of it.
+    #[cfg_attr(feature = "serde", serde(alias = "local_share"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub local_share: Field<Share>,
+    /// The policy for when the store does not answer; by default the call fails.
+    #[cfg_attr(feature = "serde", serde(alias = "on_store_failure"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub on_store_failure: Field<StoreFailurePolicy>,
+    /// The same in other words: `true` is `allow`, `false` is `error`.
+    #[cfg_attr(feature = "serde", serde(alias = "fail_open"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub fail_open: Field<bool>,
+    /// Requests pass once the store has failed several times in a row.
+    #[cfg_attr(feature = "serde", serde(alias = "breaker_opens_rule"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub breaker_opens_rule: Field<bool>,
+    /// Other grants for some requests; the closest one counts.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    pub overrides: Vec<OverrideSpec>,
+}
+
+/// Which requests a rule or an override applies to: every part must fit. Each part is a text or
+/// several, one of which must fit; `*` is any text and `\*` a star.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Deserialize, Serialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields, rename_all = "kebab-case"))]
+pub struct MatcherSpec {
+    /// What is asked for.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub resource: Field<Vec<String>>,
+    /// Who asks.
+    #[cfg_attr(feature = "serde", serde(alias = "user_id"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub user_id: Field<Vec<String>>,
+    /// Attributes by name.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "BTreeMap::is_empty"))]
+    pub attributes: BTreeMap<String, Field<Vec<String>>>,
+}
+
+/// Another grant for some requests: `limit`, or `unlimited: true`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Deserialize, Serialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields, rename_all = "kebab-case"))]
+pub struct OverrideSpec {
+    /// Which requests it is for. Required.
+    #[cfg_attr(feature = "serde", serde(rename = "match"))]
+    pub matcher: MatcherSpec,
+    /// Everything is allowed.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub unlimited: Field<bool>,
+    /// Units per window of the rule; 0 denies everything.
+    #[cfg_attr(feature = "serde", serde(alias = "limit-count", alias = "limit_count"))]
+    #[cfg_attr(feature = "serde", serde(alias = "max-requests", alias = "max_requests"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub limit: Field<u64>,
+    /// Units at once; by default those per window.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub burst: Field<u64>,
+}
+
+impl RuleSpec {
+    /// The version of this format.
+    pub const VERSION: u64 = 1;
+    /// The algorithm of rules that name none.
+    pub const DEFAULT_ALGORITHM: Algorithm = Algorithm::SlidingWindowLog;
+    /// Units per window of a default rule that gives none.
+    pub const DEFAULT_LIMIT: u64 = 5;
+    /// The window of a default rule that gives none.
+    pub const DEFAULT_WINDOW: Span = Span::from_secs(60);
+
+    /// Builds the rule.
+    ///
+    /// # Errors
+    ///
+    /// Every [`Problem`] there is, with the path of its field.
+    pub fn build(&self) -> Result<Rule, Vec<Problem>> {
+        let mut problems = Problems::default();
+        let name = problems.check("name", &self.name, NAME, |name| is_name(name));
+        let name = problems.required("name", name);
+        let rule = self.build_as(name.map_or("", String::as_str), self.rate(), &mut problems);
+        problems.finish(rule)
+    }
+
+    /// Builds the default rule, which has neither name nor required fields.
+    pub(super) fn build_default(&self) -> Result<Rule, Vec<Problem>> {
+        let mut problems = Problems::default();
+        if !self.name.is_unset() {
+            problems.add("name", "the default rule has no other name");
+        }
+        let rate = self.rate();
+        let rate = RateSpec {
+            limit: rate.limit.or(Self::DEFAULT_LIMIT),
+            window: rate.window.or(Self::DEFAULT_WINDOW),
+            ..rate
+        };
+        let rule = self.build_as(Rule::DEFAULT, rate, &mut problems);
+        problems.finish(rule)
+    }
+
+    fn rate(&self) -> RateSpec {
+        let Self { algorithm, limit, window, burst, .. } = *self;
+        RateSpec { algorithm, limit, window, burst }
+    }
+
+    fn build_as(&self, name: &str, rate: RateSpec, problems: &mut Problems) -> Option<Rule> {
+        let is_known = |version: &u64| *version == Self::VERSION;
+        let _refused = problems.check("version", &self.version, "must be 1", is_known);
+        let matcher = self.matcher(problems);
+        let key_by = self.key_by(problems);
+        let (rate, grant) = rate.build(Self::DEFAULT_ALGORITHM, UNITS, problems);
+        let shadow = problems.read("shadow", self.shadow, BOOLEAN);
+        let Self { local_share, on_store_failure, fail_open, breaker_opens_rule, .. } = *self;
+        let failure =
+            StoreFailureSpec { local_share, on_store_failure, fail_open, breaker_opens_rule };
+        let failure = failure.build(problems);
+        if self.overrides.len() > MAX_OVERRIDES {
+            problems.add("overrides", format!("valid is up to {MAX_OVERRIDES} of them"));
+        }
+        let mut overrides = Vec::with_capacity(self.overrides.len());
+        for (index, spec) in self.overrides.iter().enumerate() {
+            let mut own = Problems::default();
+            overrides.extend(spec.build(rate, &mut own));
+            problems.add_below(&format!("overrides[{index}]"), own);
+        }
+        let (on_store_failure, breaker_opens) = failure?;
+        Some(Rule {
+            name: name.into(),
+            matcher,
+            key_by: key_by?,
+            algorithm: rate?.algorithm,
+            grant: grant?,
+            overrides,
+            mode: if shadow.ok()? == Some(true) { Mode::Shadow } else { Mode::Enforced },
+            on_store_failure,
+            breaker_opens,
+        })
+    }
+
+    fn matcher(&self, problems: &mut Problems) -> Matcher {
+        let endpoint = pattern("endpoint", &self.endpoint, problems);
+        let mut patterns = self.matcher.patterns(problems);
+        if !self.endpoint.is_unset() && !self.matcher.resource.is_unset() {
+            problems.add("endpoint", "the same as match.resource; give only one");
+        }
+        // Where `match.resource` would stand.
+        patterns.splice(..0, endpoint.map(|pattern| (Part::Resource, pattern)));
+        Matcher { patterns }
+    }
+
+    fn key_by(&self, problems: &mut Problems) -> Option<Vec<Part>> {
+        let texts =
+            problems.check("key-by", &self.key_by, TEXTS, |texts| !texts.is_empty()).ok()?;
+        let Some(texts) = texts else { return Some(vec![Part::UserId]) };
+        let mut parts = Vec::with_capacity(texts.len());
+        for text in texts {
+            let part = match text.as_str() {
+                "user_id" | "user-id" => Part::UserId,
+                "resource" => Part::Resource,
+                name if (1..=Request::MAX_ATTRIBUTE_NAME).contains(&name.len()) => {
+                    Part::Attribute(name.to_owned())
+                }
+                _ => {
+                    problems.add("key-by", "valid is user_id, resource, or names of attributes");
+                    return None;
+                }
+            };
+            if parts.contains(&part) {
+                problems.add("key-by", "each part names the key once");
+                return None;
+            }
+            parts.push(part);
+        }
+        Some(if self.endpoint.is_unset() { parts } else { key_of_endpoint(parts) })
+    }
+}
+
+/// A rule with this policy and nothing else.
+impl From<StoreFailureSpec> for RuleSpec {
+    fn from(failure: StoreFailureSpec) -> Self {
+        let StoreFailureSpec { local_share, on_store_failure, fail_open, breaker_opens_rule } =
+            failure;
+        Self { local_share, on_store_failure, fail_open, breaker_opens_rule, ..Self::default() }
+    }
+}
+
+impl OverrideSpec {
+    fn build(&self, rate: Option<Rate>, problems: &mut Problems) -> Option<Override> {
+        let patterns = self.matcher.patterns(problems);
+        if self.matcher.is_empty() {
+            problems.add("match", "missing: it says to whom this is granted");
+        }
+        let (max_units, text) = UNITS;
+        let unlimited = problems.read("unlimited", self.unlimited, BOOLEAN);
+        let limit = problems.check("limit", &self.limit, text, |units| *units <= max_units);
+        let burst = rate::burst(self.burst, problems);
+        let grant = match (unlimited.ok()?.unwrap_or(false), limit.ok()?) {
+            (true, None) => Grant::Unlimited,
+            (false, Some(&units)) => Rate { units, ..rate? }.grant(burst.ok()?, problems)?,
+            (true, Some(_)) | (false, None) => {
+                problems.add("limit", "give either limit or unlimited: true");
+                return None;
+            }
+        };
+        Some(Override { matcher: Matcher { patterns }, grant })
+    }
+}
+
+impl MatcherSpec {
+    /// Returns `true` if it has no conditions.
+    pub fn is_empty(&self) -> bool {
+        self.resource.is_unset() && self.user_id.is_unset() && self.attributes.is_empty()
+    }
+
+    fn patterns(&self, problems: &mut Problems) -> Vec<(Part, Pattern)> {
+        let resource = pattern("match.resource", &self.resource, problems);
+        let user_id = pattern("match.user-id", &self.user_id, problems);
+        let mut patterns = Vec::new();
+        patterns.extend(resource.map(|pattern| (Part::Resource, pattern)));
+        patterns.extend(user_id.map(|pattern| (Part::UserId, pattern)));
+        for (name, texts) in &self.attributes {
+            let texts = texts.clone().or(Vec::new());
+            let pattern = pattern(&format!("match.attributes.{name}"), &texts, problems);
+            patterns.extend(pattern.map(|pattern| (Part::Attribute(name.clone()), pattern)));
+        }
+        patterns
+    }
+}
+
+fn pattern(key: &str, texts: &Field<Vec<String>>, problems: &mut Problems) -> Option<Pattern> {
+    let texts = problems.check(key, texts, TEXTS, |texts| !texts.is_empty()).ok()??;
+    Some(Pattern::any_of(texts))
+}
+
+/// The `key_by` of RLaaS, whose requests have one `key`: where it is not sent as an attribute, it is
+/// the user id.
+fn key_of_endpoint(key_by: Vec<Part>) -> Vec<Part> {
+    match key_by.as_slice() {
+        [Part::Attribute(name)] if KEYS_OF_RLAAS.contains(&name.as_str()) => {
+            vec![Part::AttributeOrUserId(name.clone())]
+        }
+        _ => key_by,
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=64).contains(&name.len()) && name.bytes().all(valid) && name != Rule::DEFAULT
+}
+
+#[cfg(all(test, feature = "serde"))]
+mod tests {
+    use super::*;
+
+    fn read(yaml: &str) -> RuleSpec {
+        serde_saphyr::from_str(yaml).expect("a specification")
+    }
+
+    #[test]
+    fn every_problem_is_reported_at_once_with_its_field() {
+        let spec = read(
+            "{version: 2, name: a b, endpoint: 5, key-by: [a, a], algorithm: guess, limit: many,
+              burst: 0, shadow: maybe, on-store-failure: maybe, local-share: 2, fail-open: 1,
+              match: {user-id: 7, attributes: {plan.x: [1]}},
+              overrides: [{limit: 5, unlimited: true}, {match: {user-id: a}, limit: -1}]}",
+        );
+        let problems = spec.build().expect_err("problems");
+        let fields: Vec<&str> = problems.iter().map(|problem| &*problem.field).collect();
+        assert_eq!(
+            fields,
+            [
+                "name",
+                "version",
+                "endpoint",
+                "match.user-id",
+                "match.attributes.plan.x",
+                "key-by",
+                "algorithm",
+                "limit",
+                "window",
+                "burst",
+                "shadow",
+                "local-share",
+                "on-store-failure",
+                "fail-open",
+                "fail-open",
+                "overrides[0].match",
+                "overrides[0].limit",
+                "overrides[1].limit",
+            ]
+        );
+        assert!(problems.iter().all(|problem| !problem.text.contains("many")), "{problems:?}");
+    }
+
+    #[test]
+    fn unknown_fields_are_refused() {
+        for yaml in ["{limits: 5}", "{match: {resourc: a}}", "{overrides: [{window: 1s}]}"] {
+            assert!(serde_saphyr::from_str::<RuleSpec>(yaml).is_err(), "{yaml}");
+        }
+    }
+
+    #[test]
+    fn every_spelling_of_rules_files_is_read() {
+        let one = "name: a\nkey-by: ip\nalgorithm: gcra\nlimit: 5\nwindow: 1m\nlocal-share: 0.25\n\
+                   on-store-failure: local\nbreaker-opens-rule: true\nmatch: {user-id: x}\n";
+        let other = "name: a\nkey_by: [ip]\nstrategy: GCRA\nlimit_count: '5'\nwindow_seconds: 60\n\
+                     local_share: '0.250'\non_store_failure: local\nbreaker_opens_rule: true\n\
+                     match: {user_id: [x]}\n";
+        assert_eq!(read(one), read(other));
+        let rule = read(one).build().expect("a valid rule");
+        let limit = Limit::new(5, Span::from_secs(60)).expect("a valid limit");
+        assert_eq!((rule.algorithm, rule.grant), (Algorithm::Gcra, Grant::Limited(limit)));
+    }
+}

@@ -1,0 +1,68 @@
+//! The rules of all sources, merged.
+
+use std::collections::HashSet;
+
+#[cfg(feature = "serde")]
+use serde::{Deserialize, Serialize};
+
+use super::problem::Problems;
+use super::{Field, Problem, RuleSpec};
+use crate::rules::{RuleSet, Unmatched};
+
+/// Most rules.
+const MAX_RULES: usize = 100_000;
+/// Most rules that one request may meet: the store decides them in one step.
+const MAX_HITS: usize = 64;
+
+/// The rules of all sources, as a rules file has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Deserialize, Serialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields, rename_all = "kebab-case"))]
+pub struct RulesSpec {
+    /// The default rule, without a name. By default a sliding window log that allows 5 units
+    /// per 60 s.
+    #[cfg_attr(feature = "serde", serde(rename = "rate-limiter", alias = "rate_limiter"))]
+    pub default_rule: RuleSpec,
+    /// The other rules; their order says nothing.
+    pub rules: Vec<RuleSpec>,
+    /// The policy for requests that no enforced rule matches.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub unmatched: Field<Unmatched>,
+}
+
+impl RulesSpec {
+    /// Builds all rules.
+    ///
+    /// # Errors
+    ///
+    /// Every [`Problem`] there is, with the path of its field, such as `rules[3].limit`.
+    pub fn build(&self) -> Result<RuleSet, Vec<Problem>> {
+        let mut problems = Problems::default();
+        let default = self.default_rule.build_default();
+        let default = default.map_err(|own| problems.add_below("rate-limiter", own)).ok();
+        if self.rules.len() > MAX_RULES {
+            problems.add("rules", format!("valid is up to {MAX_RULES} of them"));
+        }
+        let mut names = HashSet::new();
+        let mut rules = Vec::with_capacity(self.rules.len());
+        for (index, spec) in self.rules.iter().enumerate() {
+            let path = format!("rules[{index}]");
+            if spec.name.value().is_some_and(|name| !names.insert(name)) {
+                problems.add(format!("{path}.name"), "another rule has this name");
+            }
+            match spec.build() {
+                Ok(rule) => rules.push(rule),
+                Err(own) => problems.add_below(&path, own),
+            }
+        }
+        let policy = "valid is default or allow or deny";
+        let unmatched = problems.read("unmatched", self.unmatched, policy);
+        let unmatched = unmatched.ok().flatten().unwrap_or_default();
+        let rules = default.map(|rule| RuleSet::new(rule, rules).with_unmatched(unmatched));
+        if rules.as_ref().is_some_and(|rules| rules.most_matches() > MAX_HITS) {
+            problems
+                .add("rules", format!("valid is up to {MAX_HITS} rules that one request may meet"));
+        }
+        problems.finish(rules)
+    }
+}

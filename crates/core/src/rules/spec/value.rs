@@ -1,0 +1,295 @@
+//! Fields of a specification as values of YAML and JSON.
+
+use std::time::Duration;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{Field, StoreFailurePolicy};
+use crate::algorithm::{Algorithm, Limit};
+use crate::clock::Span;
+use crate::rules::{Share, Unmatched};
+
+/// Digits after the point of a share.
+const SHARE_DIGITS: usize = 6;
+
+/// A value of any kind, before a field reads it.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum Value {
+    Boolean(bool),
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+    Text(String),
+    Texts(Vec<String>),
+    /// Nothing that a field may be.
+    #[serde(skip_serializing)]
+    Other(IgnoredAny),
+}
+
+/// A type of fields.
+pub trait FieldType: Sized {
+    /// Reads a value, if it is one of this type.
+    fn read(value: Value) -> Option<Self>;
+
+    /// Returns the value that [`FieldType::read`] reads as this.
+    fn write(&self) -> Value;
+}
+
+impl<'de, T: FieldType> Deserialize<'de> for Field<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Value::deserialize(deserializer)
+            .map(|value| T::read(value).map_or(Self::Unreadable, Self::Set))
+    }
+}
+
+impl<T: FieldType> Serialize for Field<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Set(value) => value.write().serialize(serializer),
+            Self::Unset | Self::Unreadable => serializer.serialize_unit(),
+        }
+    }
+}
+
+impl Value {
+    /// The text of a scalar: an unquoted text may have been read as a number or a boolean.
+    fn into_scalar(self) -> Option<String> {
+        match self {
+            Self::Boolean(boolean) => Some(boolean.to_string()),
+            Self::Unsigned(number) => Some(number.to_string()),
+            Self::Signed(number) => Some(number.to_string()),
+            Self::Float(number) => Some(number.to_string()),
+            Self::Text(text) => Some(text),
+            Self::Texts(_) | Self::Other(_) => None,
+        }
+    }
+
+    /// A text. A number is none: `007` would be `7`.
+    fn into_text(self) -> Option<String> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+}
+
+impl FieldType for bool {
+    fn read(value: Value) -> Option<Self> {
+        value.into_scalar()?.parse().ok()
+    }
+
+    fn write(&self) -> Value {
+        Value::Boolean(*self)
+    }
+}
+
+impl FieldType for u64 {
+    fn read(value: Value) -> Option<Self> {
+        value.into_scalar()?.parse().ok()
+    }
+
+    fn write(&self) -> Value {
+        Value::Unsigned(*self)
+    }
+}
+
+impl FieldType for String {
+    fn read(value: Value) -> Option<Self> {
+        value.into_text()
+    }
+
+    fn write(&self) -> Value {
+        Value::Text(self.clone())
+    }
+}
+
+/// A text, or several.
+impl FieldType for Vec<String> {
+    fn read(value: Value) -> Option<Self> {
+        match value {
+            Value::Text(text) => Some(vec![text]),
+            Value::Texts(texts) => Some(texts),
+            _ => None,
+        }
+    }
+
+    fn write(&self) -> Value {
+        if let [one] = self.as_slice() { one.write() } else { Value::Texts(self.clone()) }
+    }
+}
+
+impl FieldType for Algorithm {
+    fn read(value: Value) -> Option<Self> {
+        Self::from_name(&value.into_text()?)
+    }
+
+    fn write(&self) -> Value {
+        Value::Text(self.name().to_owned())
+    }
+}
+
+/// A window: a duration such as `10s`, or whole seconds.
+impl FieldType for Span {
+    fn read(value: Value) -> Option<Self> {
+        let text = value.into_scalar()?;
+        let window = match text.parse() {
+            Ok(seconds) => Duration::from_secs(seconds),
+            Err(_not_a_number) => humantime::parse_duration(&text).ok()?,
+        };
+        let is_whole = window.as_nanos().is_multiple_of(1_000);
+        let micros = u64::try_from(window.as_micros()).ok().filter(|_| is_whole)?;
+        let span = Self::from_micros(micros);
+        Limit::new(1, span).is_ok().then_some(span)
+    }
+
+    fn write(&self) -> Value {
+        Value::Text(self.to_string())
+    }
+}
+
+impl FieldType for Share {
+    fn read(value: Value) -> Option<Self> {
+        let text = value.into_scalar()?;
+        let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+        let digits = |text: &str| {
+            text.len() <= SHARE_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        if whole.is_empty() || !digits(whole) || !digits(part) {
+            return None;
+        }
+        format!("{whole}{part:0<SHARE_DIGITS$}").parse().ok().and_then(Self::new)
+    }
+
+    fn write(&self) -> Value {
+        Value::Float(f64::from(self.millionths()) / f64::from(Self::WHOLE))
+    }
+}
+
+impl FieldType for StoreFailurePolicy {
+    fn read(value: Value) -> Option<Self> {
+        let text = value.into_text()?;
+        Self::ALL.into_iter().find(|policy| policy.name() == text)
+    }
+
+    fn write(&self) -> Value {
+        Value::Text(self.name().to_owned())
+    }
+}
+
+impl FieldType for Unmatched {
+    fn read(value: Value) -> Option<Self> {
+        let text = value.into_text()?;
+        Self::ALL.into_iter().find(|policy| policy.name() == text)
+    }
+
+    fn write(&self) -> Value {
+        Value::Text(self.name().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::spec::{MatcherSpec, OverrideSpec, RuleSpec};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_specification_is_read_as_it_was_written(spec in rule()) {
+            let yaml = serde_saphyr::to_string(&spec).expect("YAML");
+            let read = serde_saphyr::from_str::<RuleSpec>(&yaml);
+            prop_assert_eq!(read.as_ref().ok(), Some(&spec), "{}\n{:?}", yaml, read);
+            let json = serde_json::to_string(&spec).expect("JSON");
+            prop_assert_eq!(serde_json::from_str::<RuleSpec>(&json).ok(), Some(spec), "{}", json);
+        }
+    }
+
+    fn field<T: Clone + std::fmt::Debug + 'static>(
+        value: impl Strategy<Value = T> + 'static,
+    ) -> BoxedStrategy<Field<T>> {
+        prop_oneof![
+            2 => Just(Field::Unset),
+            1 => Just(Field::Unreadable),
+            5 => value.prop_map(Field::Set),
+        ]
+        .boxed()
+    }
+
+    /// Texts, among them those that YAML takes for something else where they stand unquoted.
+    fn text() -> impl Strategy<Value = String> {
+        prop_oneof![
+            "[a-z/*.]{1,8}",
+            r#"[-#:'"\[\]{},~!&%@|>`? a0-9\n]{0,6}"#,
+            prop::sample::select(vec!["007", "true", "No", "null", "~", "1e3", "60s", ""])
+                .prop_map(str::to_owned),
+        ]
+    }
+
+    fn texts() -> BoxedStrategy<Field<Vec<String>>> {
+        field(prop::collection::vec(text(), 0..4))
+    }
+
+    fn matcher() -> impl Strategy<Value = MatcherSpec> {
+        // What a map has is given.
+        let given = texts().prop_filter("unset", |field| !field.is_unset());
+        let attributes = prop::collection::btree_map(text(), given, 0..3);
+        let parts = (texts(), texts(), attributes);
+        parts.prop_map(|(resource, user_id, attributes)| MatcherSpec {
+            resource,
+            user_id,
+            attributes,
+        })
+    }
+
+    fn exception() -> impl Strategy<Value = OverrideSpec> {
+        let parts = (matcher(), field(any::<bool>()), field(any::<u64>()), field(any::<u64>()));
+        parts.prop_map(|(matcher, unlimited, limit, burst)| OverrideSpec {
+            matcher,
+            unlimited,
+            limit,
+            burst,
+        })
+    }
+
+    fn rule() -> impl Strategy<Value = RuleSpec> {
+        let windows = 1..=Limit::MAX_WINDOW.as_micros() / 1_000;
+        let windows = windows.prop_map(|millis| Span::from_micros(millis * 1_000));
+        let shares = (1..=Share::WHOLE).prop_map(|of| Share::new(of).expect("a share"));
+        let rate = (
+            field(prop::sample::select(Algorithm::ALL.to_vec())),
+            field(any::<u64>()),
+            field(windows),
+            field(any::<u64>()),
+        );
+        let failure = (
+            field(shares),
+            field(prop::sample::select(StoreFailurePolicy::ALL.to_vec())),
+            field(any::<bool>()),
+            field(any::<bool>()),
+        );
+        let about = (field(any::<u64>()), field(text()), texts(), matcher(), texts());
+        let rest = (field(any::<bool>()), prop::collection::vec(exception(), 0..3));
+        (about, rate, failure, rest).prop_map(|(about, rate, failure, rest)| {
+            let (version, name, endpoint, matcher, key_by) = about;
+            let (algorithm, limit, window, burst) = rate;
+            let (local_share, on_store_failure, fail_open, breaker_opens_rule) = failure;
+            let (shadow, overrides) = rest;
+            RuleSpec {
+                version,
+                name,
+                endpoint,
+                matcher,
+                key_by,
+                algorithm,
+                limit,
+                window,
+                burst,
+                shadow,
+                local_share,
+                on_store_failure,
+                fail_open,
+                breaker_opens_rule,
+                overrides,
+            }
+        })
+    }
+}
