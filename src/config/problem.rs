@@ -70,6 +70,16 @@ impl Problem {
         Self::Invalid { origin, key, valid, line: None, found: None }
     }
 
+    /// The key that it is about, if it is about one.
+    pub(super) fn key(&self) -> Option<&str> {
+        match self {
+            Self::UnknownKey { key, .. } | Self::Twice { key, .. } | Self::Invalid { key, .. } => {
+                Some(key)
+            }
+            Self::Unreadable { .. } | Self::Syntax { .. } => None,
+        }
+    }
+
     /// Adds the line to a problem of a key, by its origin and the key.
     pub(super) fn locate(&mut self, line_of: impl FnOnce(&str, &str) -> Option<u64>) {
         if let Self::UnknownKey { origin, key, line, .. }

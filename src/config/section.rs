@@ -1,19 +1,22 @@
 //! Reads the layered values, section by section, and collects every problem on the way.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use figment::value::{Dict, Tag, Value};
 use figment::{Figment, Source};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::lines::Lines;
 use super::notice::Notice;
 use super::problem::{Problem, Problems};
 use super::secrets;
 use super::sources::{ROOT, Spellings, Texts, without_urls};
-use super::values::{Invalid, Read};
+use super::values::{self, Invalid, Read};
 use super::yaml;
+use crate::rules::spec::{self, Field};
 
 /// A key is suggested for an unknown one from this Jaro-Winkler similarity on.
 const NEAR: f64 = 0.75;
@@ -155,33 +158,31 @@ impl Tree {
 
     /// Reads a value that is given, and notes what it is or what is wrong with it.
     fn take<T>(&self, path: &str, value: &Value, read: impl Fn(&Value) -> Read<T>) -> Option<T> {
-        self.take_as(path.to_owned(), path, value, read)
+        let taken = self.take_as(path.to_owned(), self.origin(value.tag()), value, read);
+        taken.map_err(|invalid| self.refuse(value.tag(), path, invalid, Some(value))).ok()
     }
 
-    /// The same of a value whose key is shown otherwise.
+    /// Reads a value, and notes what it is, under the key that is shown.
     fn take_as<T>(
         &self,
-        shown: String,
-        path: &str,
+        key: String,
+        origin: String,
         value: &Value,
         read: impl Fn(&Value) -> Read<T>,
-    ) -> Option<T> {
-        match read(value) {
-            Ok((setting, value_shown)) => {
-                let reads_back = yaml::reads_back(&value_shown, value, read);
-                let origin = self.origin(value.tag());
-                self.put_in_force(Effective { key: shown, value: value_shown, origin, reads_back });
-                Some(setting)
-            }
-            Err(invalid) => {
-                self.refuse(value.tag(), path, invalid, Some(value));
-                None
-            }
-        }
+    ) -> Result<T, Invalid> {
+        let (setting, shown) = read(value)?;
+        let reads_back = yaml::reads_back(&shown, value, read);
+        self.effective.borrow_mut().push(Effective { key, value: shown, origin, reads_back });
+        Ok(setting)
     }
 
-    fn put_in_force(&self, effective: Effective) {
-        self.effective.borrow_mut().push(effective);
+    /// Reads a value as a field of a specification; what is wrong with it is told when that is built.
+    fn take_field<T>(&self, key: String, value: &Value) -> Field<T>
+    where
+        Field<T>: DeserializeOwned + Serialize,
+    {
+        let taken = self.take_as(key, self.origin(value.tag()), value, values::field);
+        taken.unwrap_or(Field::Unreadable)
     }
 
     fn refuse(&self, tag: Tag, path: &str, Invalid(valid): Invalid, given: Option<&Value>) {
@@ -236,15 +237,49 @@ impl<'a> Section<'a> {
         read: impl Fn(&Value) -> Read<T>,
     ) -> T {
         self.optional(key, &read).unwrap_or_else(|| {
-            let given = Value::from(default);
-            let (setting, value) = read(&given).unwrap_or_else(|Invalid(valid)| {
-                unreachable!("the default {default:?} is not valid: {valid}")
-            });
-            let reads_back = yaml::reads_back(&value, &given, &read);
             let (key, origin) = (self.join(key), "default".to_owned());
-            self.tree.put_in_force(Effective { key, value, origin, reads_back });
-            setting
+            let taken = self.tree.take_as(key, origin, &Value::from(default), &read);
+            taken.unwrap_or_else(|Invalid(valid)| {
+                unreachable!("the default {default:?} is not valid: {valid}")
+            })
         })
+    }
+
+    /// The value of `key` as a field of a specification.
+    pub(super) fn field<T>(&mut self, key: &'static str) -> Field<T>
+    where
+        Field<T>: DeserializeOwned + Serialize,
+    {
+        self.known.push(key);
+        let given = self.value(key);
+        given.map_or(Field::Unset, |given| self.tree.take_field(self.join(key), given))
+    }
+
+    /// The value of `key` as a field of a specification, or its default.
+    pub(super) fn field_or<T>(&mut self, key: &'static str, default: T) -> Field<T>
+    where
+        Field<T>: DeserializeOwned + Serialize,
+    {
+        let field = self.field(key);
+        if !field.is_unset() {
+            return field;
+        }
+        let default = Value::serialize(Field::Set(default)).expect("a scalar");
+        let (key, origin) = (self.join(key), "default".to_owned());
+        let taken = self.tree.take_as(key, origin, &default, values::field);
+        taken.unwrap_or(Field::Unreadable)
+    }
+
+    /// Every key and value as fields of a specification: the keys are data.
+    pub(super) fn fields<T>(&mut self) -> BTreeMap<String, Field<T>>
+    where
+        Field<T>: DeserializeOwned + Serialize,
+    {
+        let entries = self.dict.take().into_iter().flatten();
+        let fields = entries.map(|(key, value)| {
+            (key.clone(), self.tree.take_field(self.join(&yaml::key(key)), value))
+        });
+        fields.collect()
     }
 
     /// The value of `key`, if it is given and valid.
@@ -272,6 +307,11 @@ impl<'a> Section<'a> {
 
     /// The sections of the list below `key`.
     pub(super) fn list(&mut self, key: &'static str) -> Vec<Section<'a>> {
+        self.items(key).into_iter().flatten().collect()
+    }
+
+    /// The items of the list below `key`; `None` is no section, which is told.
+    pub(super) fn items(&mut self, key: &'static str) -> Vec<Option<Section<'a>>> {
         const VALID: Invalid = Invalid::new("valid is a list of sections");
         self.known.push(key);
         let path = self.join(key);
@@ -283,25 +323,15 @@ impl<'a> Section<'a> {
                 &[]
             }
         };
-        let mut sections = Vec::with_capacity(items.len());
-        for (index, item) in items.iter().enumerate() {
+        let sections = items.iter().enumerate().map(|(index, item)| {
             let path = format!("{path}[{index}]");
-            match item.as_dict() {
-                Some(dict) => sections.push(self.tree.section(path, Some(dict), tag_of(item))),
-                None => self.tree.refuse(tag_of(item), &path, VALID, Some(item)),
+            let dict = item.as_dict();
+            if dict.is_none() {
+                self.tree.refuse(tag_of(item), &path, VALID, Some(item));
             }
-        }
-        sections
-    }
-
-    /// Every key and value: the keys are data.
-    pub(super) fn entries<T>(&mut self, read: impl Fn(&Value) -> Read<T>) -> Vec<(&'a str, T)> {
-        let entries = self.dict.take().into_iter().flatten();
-        let read = entries.filter_map(|(key, value)| {
-            let shown = self.join(&yaml::key(key));
-            Some((&**key, self.tree.take_as(shown, &self.join(key), value, &read)?))
+            dict.map(|dict| self.tree.section(path, Some(dict), tag_of(item)))
         });
-        read.collect()
+        sections.collect()
     }
 
     /// Is the section there?
@@ -341,6 +371,27 @@ impl<'a> Section<'a> {
         let is_collection = |value: &Value| matches!(value, Value::Dict(..) | Value::Array(..));
         let given = given.filter(|value| !is_collection(value));
         self.tree.refuse(self.near(key), &self.join(key), invalid.into(), given);
+    }
+
+    /// Refuses fields of a specification that was read from here, by their paths, but for those
+    /// that something is told of already, or of a part of them, or of what they are in.
+    pub(super) fn refuse_fields(&self, problems: Vec<spec::Problem>) {
+        let told: HashSet<String> = {
+            let told = self.tree.problems.borrow();
+            told[self.problems_before..]
+                .iter()
+                .filter_map(|it| it.key().map(str::to_owned))
+                .collect()
+        };
+        let parts: HashSet<&str> = told.iter().flat_map(|key| path_to(key)).collect();
+        for spec::Problem { field, text } in problems {
+            let (given, tag) = find(self.dict, &field, self.tag);
+            let path = self.join(&field);
+            let key = self.tree.spelling(&self.tree.origin(tag), &path);
+            if !parts.contains(&*key) && !path_to(&key).any(|part| told.contains(part)) {
+                self.tree.refuse(tag, &path, Invalid(text.into()), given);
+            }
+        }
     }
 
     /// Tells that the value of `key` is valid and does less than it says.
@@ -390,6 +441,37 @@ impl<'a> Section<'a> {
     fn join(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
+}
+
+/// The value at a path such as `overrides[1].limit`, and its tag; where there is none, the tag of what
+/// stands nearest.
+fn find<'a>(dict: Option<&'a Dict>, path: &str, near: Tag) -> (Option<&'a Value>, Tag) {
+    let is_end = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
+    let found = dict.into_iter().flatten().find_map(|(key, value)| {
+        Some((value, path.strip_prefix(key.as_str()).filter(|rest| is_end(rest))?))
+    });
+    let Some((value, rest)) = found else {
+        let first = dict.and_then(|dict| dict.values().next());
+        return (None, first.map_or(near, tag_of));
+    };
+    let item = |items: &'a [Value]| {
+        let (index, rest) = rest.strip_prefix('[')?.split_once(']')?;
+        Some((items.get(index.parse::<usize>().ok()?)?, rest))
+    };
+    let (value, rest) = match value {
+        Value::Array(_, items) => item(items).unwrap_or((value, rest)),
+        value => (value, rest),
+    };
+    match rest.strip_prefix('.') {
+        Some(below) => find(value.as_dict(), below, tag_of(value)),
+        None => (Some(value).filter(|_| rest.is_empty()), tag_of(value)),
+    }
+}
+
+/// A key and all that it is in: `a`, `a.b`, `a.b[0]`.
+fn path_to(key: &str) -> impl Iterator<Item = &str> {
+    let ends = key.match_indices(['.', '[']).map(|(end, _)| end).chain([key.len()]);
+    ends.map(|end| &key[..end])
 }
 
 /// The tag of the first value below: a dictionary itself has that of the last source that merged.

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::error::Error;
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -11,10 +11,12 @@ use std::thread;
 use std::time::Duration;
 
 use figment::value::Value;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use crate::algorithm::{Algorithm, LimitError};
+use super::yaml;
 use crate::api::LimitHeaders;
-use crate::clock::Span;
+use crate::rules::spec::Field;
 use crate::server::{AddressError, ListenAddress};
 
 /// Most addresses to listen on.
@@ -37,6 +39,19 @@ impl<E: Error> From<E> for Invalid {
     fn from(error: E) -> Self {
         Self(Cow::Owned(error.to_string()))
     }
+}
+
+/// A field of a specification, which says itself what is valid.
+pub(super) fn field<T>(value: &Value) -> Read<Field<T>>
+where
+    Field<T>: DeserializeOwned + Serialize,
+{
+    let field = value.deserialize().unwrap_or(Field::Unreadable);
+    let shown = match Value::serialize(&field)? {
+        Value::Array(_, items) => yaml::list(&items.iter().filter_map(scalar).collect::<Vec<_>>()),
+        one => scalar(&one).ok_or(Invalid::new("valid is a scalar"))?,
+    };
+    Ok((field, shown))
 }
 
 /// A text that a setting's own type parses and shows. A number is no text: `007` would be `7`.
@@ -135,18 +150,6 @@ pub(super) fn duration(
     Ok((duration, show(duration)))
 }
 
-/// The window of a limit: a duration, or whole seconds.
-pub(super) fn window(value: &Value) -> Read<Span> {
-    let millis = Duration::from_millis(1);
-    let (window, shown) =
-        duration(value, millis..=Duration::MAX, "").map_err(|_| LimitError::Window)?;
-    let micros = window.as_nanos().is_multiple_of(1_000).then_some(window.as_micros());
-    let span = micros.and_then(|micros| u64::try_from(micros).ok()).map(Span::from_micros);
-    let span = span.ok_or(LimitError::Window)?;
-    crate::algorithm::Limit::new(1, span)?;
-    Ok((span, shown))
-}
-
 /// A pause of up to an hour.
 pub(super) fn pause(value: &Value) -> Read<Duration> {
     let range = Duration::ZERO..=Duration::from_hours(1);
@@ -163,20 +166,6 @@ pub(super) fn addresses(value: &Value) -> Read<Vec<ListenAddress>> {
         texts.iter().map(|text| text.parse()).collect::<Result<_, AddressError>>()?;
     let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     Ok((addresses, shown.join(" ")))
-}
-
-/// The name of an algorithm.
-pub(super) fn algorithm(value: &Value) -> Read<Algorithm> {
-    let found = value.as_str().and_then(Algorithm::from_name);
-    let algorithm = found.ok_or_else(|| {
-        let mut valid = String::from("valid is");
-        for (i, algorithm) in Algorithm::ALL.iter().enumerate() {
-            let join = if i == 0 { " " } else { ", " };
-            let _infallible = write!(valid, "{join}{}", algorithm.name());
-        }
-        Invalid(Cow::Owned(valid))
-    })?;
-    Ok((algorithm, algorithm.name().to_owned()))
 }
 
 /// Which headers tell of the limits.

@@ -15,7 +15,7 @@ use crate::config::problem::Problem;
 use crate::config::section::Section;
 use crate::config::sources;
 use crate::config::values::{self, Invalid, Read};
-use crate::rules::descriptors::{Descriptor, DescriptorRequest, DescriptorRule};
+use crate::rules::descriptors::{Descriptor, DescriptorRequest, DescriptorSpec};
 use crate::rules::{Coupling, Mode, Text};
 
 /// Levels of a tree: more than any request means, and few enough to walk.
@@ -152,10 +152,15 @@ impl Trail<'_> {
         };
         let above = [self.above, &[(key.clone(), value.clone())]].concat();
         let below = Trail { above: &above, ..*self };
-        let rule = limit::read(&mut section, &below.label(), mode, is_detailed, self.coupling);
-        let own_metadata = own_metadata.filter(|metadata| !metadata.0.is_empty()).map(Arc::new);
-        let file = Arc::clone(self.file);
-        let rule = rule.map(|rule| DescriptorRule { metadata: own_metadata, file, ..rule });
+        let spec = DescriptorSpec {
+            label: below.label(),
+            mode,
+            is_detailed,
+            metadata: own_metadata.filter(|metadata| !metadata.0.is_empty()).map(Arc::new),
+            file: Arc::clone(self.file),
+            ..DescriptorSpec::default()
+        };
+        let rule = limit::read(&mut section, spec, self.coupling);
         let mut children = Siblings::default();
         below.read_level(&mut section, &mut children);
         section.close();

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use figment::value::Value;
 
-use crate::algorithm::{Algorithm, Limit};
+use crate::algorithm::Limit;
 use crate::clock::Span;
-use crate::config::rules::{Rate, failure};
+use crate::config::rules::store_failure;
 use crate::config::section::Section;
 use crate::config::values::{self, Invalid, Read};
-use crate::rules::descriptors::DescriptorRule;
-use crate::rules::{Coupling, Grant, Matcher, Mode, Rule};
+use crate::rules::Coupling;
+use crate::rules::descriptors::{DescriptorRule, DescriptorSpec};
+use crate::rules::spec::{Field, RateSpec};
 
 /// Units of time and their seconds: a month has 30 days and a year 365, as in the source.
 const UNITS: [(&str, u64); 7] = [
@@ -23,13 +24,11 @@ const UNITS: [(&str, u64); 7] = [
     ("year", 365 * 24 * 60 * 60),
 ];
 
-/// The rule that `rate_limit` makes of a descriptor; none if there is none, or it has a problem,
-/// which is told.
+/// The rule that `rate_limit` makes of a descriptor, of which all else is given; none if there is
+/// none, or it has a problem, which is told.
 pub(super) fn read(
     descriptor: &mut Section<'_>,
-    label: &str,
-    mode: Mode,
-    is_detailed: bool,
+    spec: DescriptorSpec,
     coupling: Coupling,
 ) -> Option<DescriptorRule> {
     let mut section = descriptor.section("rate-limit");
@@ -38,118 +37,73 @@ pub(super) fn read(
     }
     let name = section.optional("name", text).filter(|name| !name.is_empty());
     let replaces = replaces(&mut section, name.as_deref());
-    let algorithm = section.optional("algorithm", values::algorithm);
-    let algorithm = algorithm.unwrap_or(Algorithm::FixedWindow);
+    let algorithm = section.field("algorithm");
     let unlimited = section.optional("unlimited", values::boolean).unwrap_or(false);
     let window = window(&mut section, unlimited);
-    let requests = section.optional("requests-per-unit", |value| {
-        const BOUNDS: Invalid = Invalid::new("must be a whole number from 0 to 4294967295");
-        values::whole(value, 0..=u32::MAX.into(), BOUNDS)
-    });
-    if requests.is_some_and(|units| units > Limit::MAX_UNITS) {
+    let limit = section.field("requests-per-unit");
+    let is_cut = |units: &u64| (Limit::MAX_UNITS + 1..=u32::MAX.into()).contains(units);
+    if limit.value().is_some_and(is_cut) {
         section.warn("requests-per-unit", "cut to 1000000000, the most that a limit may be");
     }
-    let requests = requests.map(|units| units.min(Limit::MAX_UNITS));
-    let burst = section.optional("burst", |value| {
-        values::whole(value, 1..=Limit::MAX_UNITS, Invalid::new("valid is 1 to 1000000000"))
-    });
-    let is_post_paid = section.optional("post-paid", values::boolean).unwrap_or(false);
-    let max_debt = section.optional("max-debt", |value| {
-        values::whole(value, 0..=Limit::MAX_UNITS, Invalid::new("must be 0 to 1000000000"))
-    });
-    let failure = failure(&mut section);
-    let grant = match (unlimited, requests, window) {
-        (true, _, _) => Some(Grant::Unlimited),
-        (false, Some(0), Some(_)) => Some(Grant::Banned),
-        (false, Some(units), Some(window)) => {
-            let rate = Rate { algorithm, units, window };
-            rate.limit(&section, "requests-per-unit", burst).map(Grant::Limited)
-        }
-        (false, None, _) if !section.has("requests-per-unit") => {
-            section.refuse("requests-per-unit", Invalid::new("missing"));
-            None
-        }
-        (false, _, _) => None,
-    };
-    let is_log = algorithm == Algorithm::SlidingWindowLog;
-    let most_reported = u64::from(algorithm.max_cost());
-    if is_post_paid && requests.is_some_and(|units| units > most_reported) {
-        let bound = format!("must be 0 to {most_reported} for {} with post_paid", algorithm.name());
-        section.refuse("requests-per-unit", Invalid(bound.into()));
-    }
-    if let Some(units) = max_debt {
-        let most = if is_log { 0 } else { requests.unwrap_or(Limit::MAX_UNITS) };
-        let counts =
-            is_post_paid || coupling == Coupling::EachAlone && algorithm == Algorithm::FixedWindow;
-        if unlimited || !counts {
-            let beside =
-                "only with post_paid: true, or for a fixed window with envoy.count-refused";
-            section.refuse("max-debt", Invalid::new(beside));
-        } else if units > most {
-            let why = if is_log { " for sliding-window-log, which keeps no debt" } else { "" };
-            section.refuse("max-debt", Invalid(format!("must be 0 to {most}{why}").into()));
-        }
-    }
-    section.close();
-    let rule = Rule {
-        name: label.into(),
-        matcher: Matcher::default(),
-        key_by: Vec::new(),
-        algorithm,
-        grant: grant?,
-        overrides: Vec::new(),
-        mode,
-        on_store_failure: failure.policy,
-        breaker_opens: failure.breaker_opens,
-    };
-    let (name, window) = (name.map(Into::into), window.unwrap_or(Span::ZERO));
-    Some(DescriptorRule {
-        rule,
-        name,
+    let burst = section.field("burst");
+    let post_paid = section.optional("post-paid", values::boolean).unwrap_or(false);
+    let spec = DescriptorSpec {
+        name: name.map(Into::into),
         replaces,
-        window,
-        is_detailed,
-        is_post_paid,
-        max_debt,
-        metadata: None,
-        file: Arc::default(),
-    })
+        rate: RateSpec { algorithm, limit, window, burst },
+        unlimited,
+        failure: store_failure(&mut section),
+        post_paid,
+        max_debt: section.field("max-debt"),
+        ..spec
+    };
+    let rule = spec.build(coupling).map_err(|mut problems| {
+        for problem in problems.iter_mut().filter(|problem| problem.field == "limit") {
+            "requests-per-unit".clone_into(&mut problem.field);
+        }
+        section.refuse_fields(problems);
+    });
+    section.close();
+    rule.ok()
 }
 
-/// `unit`, with `unit_multiplier`; or `window`.
-fn window(section: &mut Section<'_>, unlimited: bool) -> Option<Span> {
+/// `unit`, with `unit_multiplier`; or `window`. Any window where something is wrong with them, which
+/// is told.
+fn window(section: &mut Section<'_>, unlimited: bool) -> Field<Span> {
     let unit = if unlimited {
         section.optional("unit", unit_of_unlimited).flatten()
     } else {
         section.optional("unit", unit)
     };
     let multiplier = section.optional("unit-multiplier", values::count(u32::MAX));
-    let window = section.optional("window", values::window);
+    let window = section.field("window");
+    let refuse = |key, text| {
+        section.refuse(key, Invalid::new(text));
+        Field::Set(Limit::MIN_WINDOW)
+    };
     if unlimited {
-        let is_unit_given = unit.is_some();
         for key in ["unit", "unit-multiplier", "window"] {
-            if section.has(key) && (key != "unit" || is_unit_given) {
-                section.refuse(key, Invalid::new("must not stand beside unlimited: true"));
+            if section.has(key) && (key != "unit" || unit.is_some()) {
+                refuse(key, "must not stand beside unlimited: true");
             }
         }
-        return None;
+        return Field::Unset;
     }
     match (section.has("unit"), section.has("window")) {
-        (true, true) => section.refuse("window", Invalid::new("give either unit or window")),
+        (true, true) => return refuse("window", "give either unit or window"),
         (false, true) if section.has("unit-multiplier") => {
-            section.refuse("unit-multiplier", Invalid::new("valid only with unit"));
+            return refuse("unit-multiplier", "valid only with unit");
         }
-        (false, false) => section.refuse("unit", Invalid::new("missing")),
-        _ => {}
+        (false, true) => return window,
+        (false, false) => return refuse("unit", "missing"),
+        (true, false) => {}
     }
-    let seconds = unit.map(|unit| unit * u64::from(multiplier.unwrap_or(1)));
-    if let Some(seconds) = seconds
-        && Limit::new(1, Span::from_secs(seconds.min(1 << 32))).is_err()
-    {
-        section.refuse("unit-multiplier", Invalid::new("valid is a window of up to 366d"));
-        return None;
+    let seconds = unit.map_or(1, |unit| unit * u64::from(multiplier.unwrap_or(1)));
+    let window = Span::from_secs(seconds.min(1 << 32));
+    if Limit::new(1, window).is_err() {
+        return refuse("unit-multiplier", "valid is a window of up to 366d");
     }
-    seconds.map(Span::from_secs).or(window)
+    Field::Set(window)
 }
 
 /// Names of rules, each in a section of its own.

@@ -9,5 +9,6 @@ mod many;
 mod metadata;
 mod services;
 mod sockets;
+mod specs;
 mod tls;
 mod unmatched;

@@ -672,6 +672,35 @@ fn each_bad_rule_is_refused_by_its_key() {
 }
 
 #[test]
+fn every_problem_of_every_rule_is_told_once() {
+    let mut told = problems(
+        "rules:\n  - 5\n  - {name: a, limit: many, burst: 0, window: 1s, shadow: 2}\n  \
+         - {name: a, window: 1s, overrides: [6, {match: 7, limit: 1}, {match: {user: a}, limit: -1}]}\n  \
+         - {name: b, limit: 1, window: 1s, match: {resource: {}}, version: 2}\n",
+    );
+    told.sort();
+    assert_eq!(
+        told,
+        [
+            "rules[0]: valid is a list of sections (line 2: found 5)",
+            "rules[1].burst: valid is a whole number from 1 to 1000000000 (line 3: found 0)",
+            "rules[1].limit: valid is a whole number from 0 to 1000000000 (line 3: found many)",
+            "rules[1].shadow: valid is true or false (line 3: found 2)",
+            "rules[2].limit: missing (line 4)",
+            "rules[2].name: another rule has this name (line 4: found a)",
+            "rules[2].overrides[0]: valid is a list of sections (line 4: found 6)",
+            "rules[2].overrides[1].match: valid is a section with keys of its own (line 4)",
+            "rules[2].overrides[2].limit: valid is a whole number from 0 to 1000000000 (line 4: found -1)",
+            "rules[2].overrides[2].match.user: unknown key, did you mean \
+             rules[2].overrides[2].match.user-id? (line 4)",
+            "rules[3].match.resource: valid is a text or a list of texts; numbers and booleans in \
+             quotes (line 5: found a section)",
+            "rules[3].version: must be 1 (line 5: found 2)",
+        ]
+    );
+}
+
+#[test]
 fn every_problem_names_its_file() {
     let dir = TempDir::new();
     for text in ["rules: [{}]", "rules: [{name: a, limit: 1, window: 1s, overrides: [{}]}]"] {

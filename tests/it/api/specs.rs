@@ -1,0 +1,180 @@
+//! Specifications of rules agree with their sources: files, and the message `Rule`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use prost_reflect::DescriptorPool;
+use rlaas::algorithm::Algorithm;
+use rlaas::api::proto::grant::Kind;
+use rlaas::api::proto::{self, GetConfigRequest, PartMatcher, RuleMode};
+use rlaas::clock::Span;
+use rlaas::config::{Config, Sources};
+use rlaas::rules::spec::{
+    Field, MatcherSpec, OverrideSpec, RuleSpec, RulesSpec, StoreFailurePolicy,
+};
+use rlaas::rules::{Rule, Share};
+use serde_json::{Map, Value};
+
+use super::common::process::Rlaas;
+
+/// Fields of a specification with another name in the message, or none.
+const OTHER_NAMES: [(&str, &[&str]); 6] = [
+    ("limit", &["max_requests"]),
+    ("local-share", &["local_share_ppm"]),
+    ("match", &["matchers"]),
+    // Short for `match.resource`.
+    ("endpoint", &[]),
+    // Messages have versions of their own.
+    ("version", &[]),
+    // The kind of a mode, for callers that know no modes, and the mode.
+    ("shadow", &["shadow", "mode"]),
+];
+/// Fields of the message that rules of Envoy's files alone have.
+const OF_DESCRIPTORS: [&str; 2] = ["descriptor_rule", "max_debt"];
+
+fn files() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    let files = folder.read_dir().expect("config").map(|entry| entry.expect("an entry").path());
+    files.filter(|path| path.extension().is_some_and(|of| of == "yaml")).collect()
+}
+
+/// The part of a file that is about rules.
+fn spec(file: &Path) -> RulesSpec {
+    let text = std::fs::read_to_string(file).expect("a file");
+    let mut whole = serde_saphyr::from_str::<Option<Map<String, Value>>>(&text)
+        .expect("YAML")
+        .unwrap_or_default();
+    whole.retain(|key, _| ["rate-limiter", "rules", "unmatched"].contains(&&**key));
+    serde_json::from_value(whole.into()).expect("specifications")
+}
+
+#[test]
+fn a_file_without_figment_has_the_rules_that_the_service_reads() {
+    let mut rules = 0;
+    for file in files() {
+        let sources = Sources { files: vec![file.clone()], ..Sources::default() };
+        let config = Config::load(&sources).expect("a valid file");
+        let built = spec(&file).build().expect("valid rules");
+        assert_eq!(built, config.rules, "{}", file.display());
+        rules += built.iter().count();
+    }
+    assert!(rules > 3, "only {rules}");
+}
+
+#[test]
+fn every_rule_of_a_file_survives_being_written() {
+    for file in files() {
+        let spec = spec(&file);
+        let written = serde_saphyr::to_string(&spec).expect("YAML");
+        let read: RulesSpec = serde_saphyr::from_str(&written).expect(&written);
+        assert_eq!(read, spec, "{written}");
+    }
+}
+
+#[tokio::test]
+async fn every_rule_of_a_file_survives_as_a_message() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/rules.yaml");
+    let built = spec(&file).build().expect("valid rules");
+    let server = Rlaas::start_from(&file, &[]);
+    let config = server.client().await.get_config(GetConfigRequest::default()).await;
+    let config = config.expect("a response").into_inner();
+    let read = config.rules.iter().filter(|rule| rule.name != Rule::DEFAULT);
+    let read: Vec<Rule> =
+        read.map(|rule| from_message(rule).build().expect("a valid rule")).collect();
+    let expected: Vec<Rule> = built.iter().skip(1).cloned().collect();
+    assert!(expected.len() >= 3);
+    assert_eq!(read, expected);
+}
+
+#[test]
+fn a_specification_and_the_message_have_the_same_fields() {
+    let whole: RuleSpec = serde_saphyr::from_str(
+        "{version: 1, name: a, endpoint: /a, match: {user-id: b}, key-by: c, algorithm: gcra, \
+         limit: 1, window: 1s, burst: 1, shadow: true, local-share: 1, on-store-failure: local, \
+         fail-open: true, breaker-opens-rule: true, overrides: [{match: {user-id: b}, limit: 2}]}",
+    )
+    .expect("a specification");
+    let Value::Object(fields) = serde_json::to_value(whole).expect("JSON") else {
+        panic!("no object");
+    };
+    let of_spec: BTreeSet<String> = fields.keys().flat_map(|field| in_message(field)).collect();
+    let pool = DescriptorPool::decode(rlaas_proto::FILE_DESCRIPTOR_SET).expect("descriptors");
+    let message = pool.get_message_by_name("ratelimit.v1.Rule").expect("the message");
+    let of_message: BTreeSet<String> = message
+        .fields()
+        .map(|field| field.name().to_owned())
+        .filter(|name| !OF_DESCRIPTORS.contains(&&**name))
+        .collect();
+    assert_eq!(of_spec, of_message);
+}
+
+fn in_message(field: &str) -> Vec<String> {
+    match OTHER_NAMES.iter().find(|(name, _)| *name == field) {
+        Some((_, names)) => names.iter().map(|name| (*name).to_owned()).collect(),
+        None => vec![field.replace('-', "_")],
+    }
+}
+
+/// The specification that a message says.
+fn from_message(rule: &proto::Rule) -> RuleSpec {
+    let algorithm = Algorithm::from_name(&rule.algorithm().as_str_name().to_lowercase());
+    let window = rule.window.as_ref().expect("a window");
+    let micros = u64::try_from(window.seconds).expect("seconds") * 1_000_000
+        + u64::try_from(window.nanos / 1_000).expect("microseconds");
+    let policy = match rule.on_store_failure() {
+        proto::OnStoreFailure::Allow => StoreFailurePolicy::Allow,
+        proto::OnStoreFailure::Deny => StoreFailurePolicy::Deny,
+        proto::OnStoreFailure::Local => StoreFailurePolicy::Local,
+        proto::OnStoreFailure::Error | proto::OnStoreFailure::Unspecified => {
+            StoreFailurePolicy::Error
+        }
+    };
+    let key_by =
+        rule.key_by.iter().map(|part| part.strip_prefix("attributes.").unwrap_or(part).to_owned());
+    RuleSpec {
+        name: rule.name.clone().into(),
+        matcher: matcher(&rule.matchers),
+        key_by: key_by.collect::<Vec<_>>().into(),
+        algorithm: algorithm.expect("an algorithm").into(),
+        limit: u64::try_from(rule.max_requests).expect("a limit").into(),
+        window: Span::from_micros(micros).into(),
+        burst: u64::try_from(rule.burst).expect("a burst").into(),
+        shadow: (rule.mode() == RuleMode::Shadow).into(),
+        local_share: Share::new(rule.local_share_ppm).map_or(Field::Unset, Field::Set),
+        on_store_failure: policy.into(),
+        breaker_opens_rule: rule.breaker_opens_rule.into(),
+        overrides: rule.overrides.iter().map(exception).collect(),
+        ..RuleSpec::default()
+    }
+}
+
+fn exception(other: &proto::RuleOverride) -> OverrideSpec {
+    let matcher = matcher(&other.matchers);
+    let grant = other.grant.as_ref().expect("a grant");
+    let spec = OverrideSpec { matcher, ..OverrideSpec::default() };
+    match grant.kind.as_ref().expect("a kind") {
+        Kind::Limit(units) => OverrideSpec {
+            limit: u64::try_from(*units).expect("units").into(),
+            burst: u64::try_from(grant.burst).expect("a burst").into(),
+            ..spec
+        },
+        Kind::Unlimited(unlimited) => OverrideSpec { unlimited: (*unlimited).into(), ..spec },
+        Kind::Banned(_) => OverrideSpec { limit: 0.into(), ..spec },
+    }
+}
+
+fn matcher(matchers: &[PartMatcher]) -> MatcherSpec {
+    let mut spec = MatcherSpec::default();
+    for PartMatcher { part, any_of } in matchers {
+        let texts = Field::Set(any_of.clone());
+        match part.as_str() {
+            "resource" => spec.resource = texts,
+            "user_id" => spec.user_id = texts,
+            attribute => {
+                let name = attribute.strip_prefix("attributes.").expect("an attribute");
+                spec.attributes.insert(name.to_owned(), texts);
+            }
+        }
+    }
+    spec
+}
