@@ -11,6 +11,7 @@ COPY Cargo.toml Cargo.lock ./
 COPY crates/client/Cargo.toml crates/client/Cargo.toml
 COPY crates/core/Cargo.toml crates/core/Cargo.toml
 COPY crates/proto/Cargo.toml crates/proto/Cargo.toml
+COPY crates/testkit/Cargo.toml crates/testkit/Cargo.toml
 RUN sed -i '/^\[\[bench\]\]/,/^$/d' Cargo.toml \
  && mkdir src && echo 'fn main() {}' > src/main.rs && touch src/lib.rs \
  && for crate in crates/*; do mkdir $crate/src && touch $crate/src/lib.rs; done \

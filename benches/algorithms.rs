@@ -11,17 +11,11 @@
 
 #![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
 
-#[path = "../tests/it/common/mod.rs"]
-mod common;
-
 use std::hint::black_box;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-use common::redis::RedisServer;
-use common::rules;
-use common::service::Service;
 use futures_util::future::join_all;
 use rlaas::algorithm::Algorithm;
 use rlaas::clock::{Clock, Span};
@@ -29,6 +23,9 @@ use rlaas::limiter::Limiter;
 use rlaas::rules::RuleSet;
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas::telemetry::metrics::Metrics;
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::rules;
+use rlaas_testkit::service::Service;
 
 /// As the service has it.
 #[global_allocator]

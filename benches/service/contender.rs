@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use crate::common;
+use rlaas_testkit::process;
 
 /// A server under test and what was measured of it.
 pub(crate) struct Contender {
@@ -39,7 +39,7 @@ impl Contender {
     }
 
     pub(crate) fn rlaas(name: &'static str, load: Load, settings: &[&str]) -> Self {
-        let mut command = common::process::rlaas(&["serve"]);
+        let mut command = process::rlaas(&["serve"]);
         let always = ["server.listen=127.0.0.1:0", "server.http=127.0.0.1:0", "server.workers=1"];
         for setting in always.iter().chain(settings) {
             command.args(["--set", setting]);

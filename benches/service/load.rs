@@ -9,8 +9,8 @@ use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::rate_limit_desc
 use rlaas::api::envoy::proto::service::ratelimit::v3::RateLimitRequest;
 use rlaas::api::proto::{CheckBatchRequest, CheckRequest};
 
-use crate::common::TempDir;
 use crate::contender::{Contender, Load};
+use rlaas_testkit::TempDir;
 
 const CONNECTIONS: usize = 4;
 const STREAMS: usize = 32;

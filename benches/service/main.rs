@@ -16,18 +16,15 @@
 
 #![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
 
-#[path = "../../tests/it/common/mod.rs"]
-mod common;
-
 mod bare;
 mod contender;
 mod load;
 
 use std::process::{Command, Stdio};
 
-use common::redis::RedisServer;
 use contender::{Contender, Load};
 use load::Requests;
+use rlaas_testkit::redis::RedisServer;
 
 /// As the service has it.
 #[global_allocator]

@@ -2,8 +2,6 @@
 //!
 //! One binary, a module for each subject: `cargo test --test it conformance::`.
 
-mod common;
-
 mod api;
 mod architecture;
 mod cli;
@@ -13,7 +11,6 @@ mod differential;
 mod envoy;
 mod examples;
 mod faults;
-mod fixtures;
 mod http;
 mod kubernetes;
 mod telemetry;

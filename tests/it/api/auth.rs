@@ -16,8 +16,8 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 
-use super::common::process::{Rlaas, finish, request, rlaas, run};
-use super::common::{TempDir, eventually};
+use rlaas_testkit::process::{Rlaas, finish, request, rlaas, run};
+use rlaas_testkit::{TempDir, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const CHECK: &str = "s3cret-of-the-checker";

@@ -7,8 +7,8 @@ use rlaas::api::proto::{
 };
 use tonic::{Code, Status};
 
-use super::common::TempDir;
-use super::common::process::Rlaas;
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::Rlaas;
 
 const RULES: &str = r#"
 rate-limiter: {on-store-failure: local, local-share: 0.25}

@@ -6,8 +6,8 @@ use rlaas::api::proto::CheckRequest;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Code, Status};
 
-use super::common::process::{Rlaas, check, request};
-use super::common::redis::RedisServer;
+use rlaas_testkit::process::{Rlaas, check, request};
+use rlaas_testkit::redis::RedisServer;
 
 #[tokio::test]
 async fn what_is_out_of_bounds_is_named_and_nothing_is_counted() {

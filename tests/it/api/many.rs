@@ -5,8 +5,8 @@ use rlaas::api::proto::{CheckBatchRequest, CheckRequest, CheckResult};
 use tokio_stream::StreamExt;
 use tonic::Code;
 
-use super::common::process::{Rlaas, request};
-use super::common::redis::RedisServer;
+use rlaas_testkit::process::{Rlaas, request};
+use rlaas_testkit::redis::RedisServer;
 
 /// Units that are left, or the code of an error.
 fn outcome(result: &CheckResult) -> Result<i64, i32> {

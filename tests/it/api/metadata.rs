@@ -2,8 +2,8 @@
 
 use rlaas::api::proto::CheckBatchRequest;
 
-use super::common::TempDir;
-use super::common::process::{Rlaas, request, run};
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::{Rlaas, request, run};
 
 /// The names of the metadata that tell of limits, sorted, with `name=value`.
 fn limits(metadata: &tonic::metadata::MetadataMap) -> Vec<String> {

@@ -1,7 +1,5 @@
 //! What clients see, over a socket.
 
-use crate::common;
-
 mod auth;
 mod get_config;
 mod hostile;

@@ -11,8 +11,8 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use super::common::process::{Rlaas, check, request};
-use super::common::redis::RedisServer;
+use rlaas_testkit::process::{Rlaas, check, request};
+use rlaas_testkit::redis::RedisServer;
 
 const SERVING: i32 = 1;
 const NOT_SERVING: i32 = 2;

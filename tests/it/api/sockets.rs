@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::net::UnixStream;
 
-use super::common::process::{Client, Rlaas, check, connect, finish, rlaas, run};
-use super::common::redis::free_port;
-use super::common::{TempDir, eventually};
+use rlaas_testkit::process::{Client, Rlaas, check, connect, finish, rlaas, run};
+use rlaas_testkit::redis::free_port;
+use rlaas_testkit::{TempDir, eventually};
 
 /// `unix:` and the path of a socket in a directory.
 fn socket(dir: &TempDir, name: &str) -> String {

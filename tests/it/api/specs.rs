@@ -15,7 +15,7 @@ use rlaas::rules::spec::{
 use rlaas::rules::{Rule, Share};
 use serde_json::{Map, Value};
 
-use super::common::process::Rlaas;
+use rlaas_testkit::process::Rlaas;
 
 /// Fields of a specification with another name in the message, or none.
 const OTHER_NAMES: [(&str, &[&str]); 6] = [

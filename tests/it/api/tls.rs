@@ -18,9 +18,9 @@ use tokio_rustls::client::TlsStream;
 use tonic::Code;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Error, Identity};
 
-use super::common::process::{Client, Rlaas, check};
-use super::common::tls::{Certificate, Certificates};
-use super::common::{TempDir, eventually};
+use rlaas_testkit::process::{Client, Rlaas, check};
+use rlaas_testkit::tls::{Certificate, Certificates};
+use rlaas_testkit::{TempDir, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -153,12 +153,12 @@ async fn grpc_and_http_are_encrypted_and_sockets_are_not() {
     if let Ok(plain) = plain {
         check(&mut Client::new(plain), "alice").await.expect_err("not without TLS");
     }
-    let by_file = super::common::process::connect(&socket).await;
+    let by_file = rlaas_testkit::process::connect(&socket).await;
     assert!(check(&mut Client::new(by_file), "alice").await.expect("an answer").allowed);
 
     assert_eq!(get(&server, &certificates, "/livez").await, (200, "ok\n".to_owned()));
     let expiry = "rlaas_tls_certificate_expiry_timestamp_seconds{certificate=\"server\"}";
-    // 20491231000000Z in tests/it/common/tls.rs.
+    // 20491231000000Z in crates/testkit/src/tls.rs.
     assert_eq!(metric(&server, &certificates, expiry).await, Some(2_524_521_600.0));
     let failed = metric(&server, &certificates, "rlaas_tls_handshake_errors_total").await;
     assert!(failed.is_some_and(|failed| failed >= 1.0), "{failed:?}");

@@ -9,9 +9,9 @@ use tokio_stream::StreamExt;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-use super::common::process::{Client, Rlaas, request};
-use super::common::redis::{RedisServer, free_port};
-use super::common::{TempDir, eventually};
+use rlaas_testkit::process::{Client, Rlaas, request};
+use rlaas_testkit::redis::{RedisServer, free_port};
+use rlaas_testkit::{TempDir, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const RULES: &str = "rules:\n  - {name: pay, endpoint: /pay, limit: 1, window: 1h}\n  \

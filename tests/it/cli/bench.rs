@@ -6,9 +6,9 @@ use std::process::{Child, ChildStderr, Stdio};
 
 use serde_json::Value;
 
-use super::common::TempDir;
-use super::common::process::{Rlaas, finish, rlaas, run, signal};
-use super::common::redis::free_port;
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::{Rlaas, finish, rlaas, run, signal};
+use rlaas_testkit::redis::free_port;
 
 /// Runs with options and `--json` on this server.
 fn bench(server: &Rlaas, options: &[&str]) -> Value {

@@ -1,8 +1,8 @@
 //! check, health, serve, help.
 
-use super::common::TempDir;
-use super::common::process::{Rlaas, finish, rlaas, run};
-use super::common::redis::{RedisServer, free_port};
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::{Rlaas, finish, rlaas, run};
+use rlaas_testkit::redis::{RedisServer, free_port};
 
 #[test]
 fn six_checks_print_five_allowed_and_one_denied() {

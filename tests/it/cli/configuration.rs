@@ -4,9 +4,9 @@ use std::path::Path;
 
 use rlaas::algorithm::Algorithm;
 
-use super::common::TempDir;
-use super::common::process::{finish, rlaas, run};
-use super::common::tls::{Certificate, Certificates};
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::{finish, rlaas, run};
+use rlaas_testkit::tls::{Certificate, Certificates};
 
 /// The word-for-word configuration of the seed systems.
 const SEED: &str = "rate-limiter:\n  use-algo: sliding-window-algo\n  window-size: 60\n  \

@@ -9,9 +9,9 @@ use rlaas::api::envoy::proto::service::ratelimit::v3::rate_limit_service_client:
 use rlaas::api::proto::{CheckBatchRequest, CheckRequest};
 use serde_json::Value;
 
-use super::common::process::{self, Rlaas, check, finish, rlaas, run};
-use super::common::redis::free_port;
-use super::common::{TempDir, eventually};
+use rlaas_testkit::process::{self, Rlaas, check, finish, rlaas, run};
+use rlaas_testkit::redis::free_port;
+use rlaas_testkit::{TempDir, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -1,7 +1,5 @@
 //! The commands and the configuration, as their users meet them.
 
-use crate::common;
-
 mod bench;
 mod commands;
 mod configuration;

@@ -1,8 +1,8 @@
 //! The commands against a server with TLS and tokens.
 
-use super::common::TempDir;
-use super::common::process::{Rlaas, finish, rlaas, run};
-use super::common::tls::{Certificate, Certificates};
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::{Rlaas, finish, rlaas, run};
+use rlaas_testkit::tls::{Certificate, Certificates};
 
 const TOKEN: &str = "s3cret";
 /// `printf %s s3cret | sha256sum`

@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use super::common::process::{finish, rlaas, run, signal};
-use super::common::tls::{Certificate, Certificates};
+use rlaas_testkit::process::{finish, rlaas, run, signal};
+use rlaas_testkit::tls::{Certificate, Certificates};
 
 const LISTEN: [&str; 2] = ["server.listen=127.0.0.1:0", "server.http=127.0.0.1:0"];
 

@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-use super::common::process::{Rlaas, run};
-use super::common::redis::free_port;
-use super::common::tls::{Certificate, Certificates};
+use rlaas_testkit::process::{Rlaas, run};
+use rlaas_testkit::redis::free_port;
+use rlaas_testkit::tls::{Certificate, Certificates};
 
 /// A server that does the same on each connection. It lives as long as the test.
 fn server(serve: fn(TcpStream)) -> String {

@@ -11,10 +11,10 @@ use rlaas::rules::Request;
 use rlaas_client::{CheckError, Client, ConnectError};
 use tokio::time::timeout;
 
-use super::common::eventually;
-use super::common::process::{Rlaas, signal};
-use super::common::redis::RedisServer;
 use super::{PATIENCE, ask, draft};
+use rlaas_testkit::eventually;
+use rlaas_testkit::process::{Rlaas, signal};
+use rlaas_testkit::redis::RedisServer;
 
 const SHORT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_hours(1);

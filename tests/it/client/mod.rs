@@ -1,7 +1,5 @@
 //! `rlaas-client` against servers that run, hang or are not there.
 
-use crate::common;
-
 mod deadlines;
 mod no_answer;
 mod refusals;

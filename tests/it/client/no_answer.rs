@@ -5,10 +5,10 @@ use rlaas::clock::Span;
 use rlaas_client::{AnsweredBy, CheckError, Client, ConnectError, OnNoAnswer};
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
 
-use super::common::eventually;
-use super::common::process::Rlaas;
-use super::common::redis::{RedisServer, free_port};
 use super::{PATIENCE, ask, draft};
+use rlaas_testkit::eventually;
+use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::redis::{RedisServer, free_port};
 
 #[tokio::test]
 async fn without_an_answer_the_policy_decides() {

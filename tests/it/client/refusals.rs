@@ -7,9 +7,9 @@ use rlaas::clock::{Clock, ManualClock, Span};
 use rlaas::rules::Draft;
 use rlaas_client::{AnsweredBy, Client, Verdict};
 
-use super::common::process::Rlaas;
-use super::common::service::T0;
 use super::{ask, draft};
+use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::service::T0;
 
 /// A client whose time is moved, and a limit of 5 for a year.
 struct Case {

@@ -3,10 +3,10 @@
 use rlaas_client::{CheckError, Client, ClientBuilder, ConnectError, OnNoAnswer};
 use tonic::Code;
 
-use super::common::TempDir;
-use super::common::process::Rlaas;
-use super::common::tls::{Certificate, Certificates};
 use super::{ask, draft};
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::tls::{Certificate, Certificates};
 
 const TOKEN: &str = "s3cret";
 /// `printf %s s3cret | sha256sum`

@@ -1,11 +1,11 @@
 //! Cases of token bucket, leaky bucket and GCRA. They decide alike, so each case runs on all three.
 
-use super::common::service::{Service, span};
-use super::common::{rules, rules_with_burst};
 use super::{left, on_redis, retry_after};
 use rlaas::algorithm::{Algorithm, Outcome};
 use rlaas::clock::Span;
 use rlaas::rules::RuleSet;
+use rlaas_testkit::service::{Service, span};
+use rlaas_testkit::{rules, rules_with_burst};
 
 const BUCKETS: [Algorithm; 3] = [Algorithm::TokenBucket, Algorithm::LeakyBucket, Algorithm::Gcra];
 
@@ -200,7 +200,7 @@ async fn an_odd_number_a_day_is_exact(on: Service) {
     for taken in 1..=100_u128 {
         // The nth unit is there after ⌈n × day / 999983⌉ µs.
         let wait = (taken * day).div_ceil(999_983);
-        let there = super::common::service::T0
+        let there = rlaas_testkit::service::T0
             + Span::from_micros(u64::try_from(wait).expect("less than a day"));
         on.set_clock(rlaas::clock::Timestamp::from_micros(there.as_micros() - 1));
         assert_eq!(retry_after(&on.check("alice").await), Some(Span::from_micros(1)));

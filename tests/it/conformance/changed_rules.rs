@@ -1,12 +1,12 @@
 //! A rule that is changed meets the state that is there: at once, and no unit appears or vanishes
 //! beyond what the new rule says.
 
-use super::common::service::{Service, span};
-use super::common::{rules, rules_with_burst};
 use super::{on_each_algorithm_and_store, on_redis, per, retry_after};
 use rlaas::algorithm::Algorithm;
 use rlaas::clock::Span;
 use rlaas::rules::RuleSet;
+use rlaas_testkit::service::{Service, span};
+use rlaas_testkit::{rules, rules_with_burst};
 
 const MINUTE: Span = Span::from_secs(60);
 
@@ -48,7 +48,7 @@ async fn a_lowered_limit_holds_at_once(on: Service) {
     let wait = wait.expect("the new limit denies");
     assert!(wait <= span(120.0), "{wait}");
     // What it announces holds.
-    let now = super::common::service::T0 + wait;
+    let now = rlaas_testkit::service::T0 + wait;
     on.set_clock(now);
     assert!(on.check("alice").await.is_allowed());
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::common::redis::RedisServer;
-use super::common::rules;
-use super::common::service::{Service, T0, span};
 use super::{left, on_each_algorithm_and_store, on_redis, per, retry_after};
 use rlaas::algorithm::{Algorithm, Decision, Outcome};
 use rlaas::clock::{Span, Timestamp};
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::rules;
+use rlaas_testkit::service::{Service, T0, span};
 use tokio::task::JoinSet;
 
 on_each_algorithm_and_store! {

@@ -1,11 +1,11 @@
 //! Cases of the fixed window.
 
-use super::common::rules;
-use super::common::service::{Service, T0, span};
 use super::{counted, on_each_store, retry_after};
 use rlaas::algorithm::{Algorithm, Outcome};
 use rlaas::clock::{Span, Timestamp};
 use rlaas::rules::RuleSet;
+use rlaas_testkit::rules;
+use rlaas_testkit::service::{Service, T0, span};
 
 fn a() -> RuleSet {
     rules(Algorithm::FixedWindow, 5, Span::from_secs(60))

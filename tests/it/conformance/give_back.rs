@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::common::redis::RedisServer;
-use super::common::service::{Service, T0};
-use super::common::{rules, rules_with_burst};
 use super::{counted, on_each_algorithm_and_store, on_redis, per};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 use rlaas::algorithm::{Algorithm, Decision, Limit};
 use rlaas::clock::{Span, Timestamp};
 use rlaas::rules::{Mode, Part, Rule, RuleSet};
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::service::{Service, T0};
+use rlaas_testkit::{rules, rules_with_burst};
 use tokio::runtime::Builder;
 
 const MINUTE: Span = Span::from_secs(60);

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::common::service::Service;
 use super::on_redis;
 use rlaas::algorithm::{Algorithm, Limit, Outcome};
 use rlaas::clock::{Deadline, Span};
@@ -11,6 +10,7 @@ use rlaas::limiter::Verdict;
 use rlaas::rules::{
     Draft, Grant, Matcher, Mode, Override, Part, Pattern, Request, Rule, RuleSet, Text,
 };
+use rlaas_testkit::service::Service;
 use tokio::task::JoinSet;
 
 const MINUTE: Span = Span::from_secs(60);

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::common::service::Service;
-use super::common::{eventually, rules};
 use rlaas::algorithm::Algorithm;
 use rlaas::clock::Span;
 use rlaas::store::MemorySettings;
+use rlaas_testkit::service::Service;
+use rlaas_testkit::{eventually, rules};
 
 /// One a minute, and room for ten ids.
 fn room_for_ten(algorithm: Algorithm, units: u64) -> Service {

@@ -3,8 +3,6 @@
 //! Every case goes through `Limiter::check`. Time is moved: in memory by a manual clock, in Redis
 //! by the clock of a real redis-server. Times are seconds after T0 = Unix 1700000100.
 
-use crate::common;
-
 mod buckets;
 mod changed_rules;
 mod every_algorithm;
@@ -23,12 +21,12 @@ mod take_each;
 
 use std::sync::Arc;
 
-use common::redis::RedisServer;
-use common::rules;
-use common::service::Service;
 use rlaas::algorithm::{Algorithm, Decision, Outcome};
 use rlaas::clock::Span;
 use rlaas::rules::RuleSet;
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::rules;
+use rlaas_testkit::service::Service;
 
 /// Makes a test of each case on each store.
 macro_rules! on_each_store {
@@ -36,7 +34,7 @@ macro_rules! on_each_store {
         mod memory {
             $(#[tokio::test]
             async fn $case() {
-                super::$case($crate::common::service::Service::on_memory($rules)).await;
+                super::$case(rlaas_testkit::service::Service::on_memory($rules)).await;
             })*
             use super::*;
         }
@@ -60,7 +58,7 @@ macro_rules! on_each_algorithm_and_store {
             async fn $case() {
                 for algorithm in rlaas::algorithm::Algorithm::ALL {
                     eprintln!("{}", algorithm.name());
-                    super::$case($crate::common::service::Service::on_memory($rules(*algorithm))).await;
+                    super::$case(rlaas_testkit::service::Service::on_memory($rules(*algorithm))).await;
                 }
             })*
         }

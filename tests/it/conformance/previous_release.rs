@@ -8,9 +8,9 @@ use rlaas::store::{Action, Coupling};
 use rmp::decode::{Bytes, read_int, read_str_len};
 use rmp::encode::{write_str, write_uint};
 
-use super::common::redis::RedisServer;
-use super::common::service::T0;
 use super::on_redis;
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::service::T0;
 
 const PRELUDE: &str = include_str!("previous_lua/prelude.lua");
 const CHECK: &str = include_str!("previous_lua/check.lua");

@@ -1,10 +1,10 @@
 //! What is promised over any span: random traffic, and every span of it added up.
 
-use super::common::rules_with_burst;
-use super::common::service::{Service, T0};
 use super::on_redis;
 use rlaas::algorithm::Algorithm;
 use rlaas::clock::{Span, Timestamp};
+use rlaas_testkit::rules_with_burst;
+use rlaas_testkit::service::{Service, T0};
 
 const UNITS: u64 = 7;
 const BURST: u64 = 11;

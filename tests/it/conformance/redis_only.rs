@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::common::redis::RedisServer;
-use super::common::rules;
-use super::common::service::{Service, T0};
 use super::{counted, on_redis};
 use rlaas::algorithm::Algorithm;
 use rlaas::clock::Span;
 use rlaas::rules::RuleSet;
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::rules;
+use rlaas_testkit::service::{Service, T0};
 
 const LOG_KEY: &str = "rlaas:rate_limit:alice";
 const WINDOW_KEY: &str = "rlaas:rate_limit:alice:28333335";

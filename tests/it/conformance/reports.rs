@@ -1,11 +1,11 @@
 //! Costs that are counted after the fact: reports count whatever is left, as debt above the limit.
 
-use super::common::service::{Service, T0};
 use super::{on_each_algorithm_and_store, on_redis, retry_after};
 use rlaas::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
 use rlaas::clock::{Span, Timestamp};
 use rlaas::rules::{Rule, RuleSet};
 use rlaas::store::{Action, Coupling};
+use rlaas_testkit::service::{Service, T0};
 
 const ALL: Coupling = Coupling::AllOrNothing;
 

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::common::redis::RedisServer;
-use super::common::service::{Service, T0};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 use rlaas::algorithm::{Algorithm, Cost, Limit};
 use rlaas::clock::Span;
 use rlaas::rules::{Rule, RuleSet};
 use rlaas::store::{Action, Coupling, MemorySettings};
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::service::{Service, T0};
 use tokio::runtime::Builder;
 
 /// How far the time moves, in thousandths of the window, and what is asked then in one step.

@@ -1,11 +1,11 @@
 //! Cases of the sliding window counter.
 
-use super::common::rules;
-use super::common::service::{Service, span};
 use super::{counted, on_each_store, retry_after};
 use rlaas::algorithm::Algorithm;
 use rlaas::clock::Span;
 use rlaas::rules::RuleSet;
+use rlaas_testkit::rules;
+use rlaas_testkit::service::{Service, span};
 
 fn per(units: u64, window: Span) -> RuleSet {
     rules(Algorithm::SlidingWindowCounter, units, window)

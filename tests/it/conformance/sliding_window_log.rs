@@ -1,11 +1,11 @@
 //! Cases of the sliding window log.
 
-use super::common::rules;
-use super::common::service::{Service, span};
 use super::{counted, on_each_store, retry_after};
 use rlaas::algorithm::{Algorithm, Outcome};
 use rlaas::clock::Span;
 use rlaas::rules::RuleSet;
+use rlaas_testkit::rules;
+use rlaas_testkit::service::{Service, span};
 
 fn b() -> RuleSet {
     per(5, Span::from_secs(60))

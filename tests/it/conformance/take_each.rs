@@ -1,10 +1,10 @@
 //! Each hit takes alone, whatever the others say; one that is denied takes what is left.
 
-use super::common::service::Service;
 use super::{on_each_algorithm_and_store, per};
 use rlaas::algorithm::{Algorithm, Cost, Decision};
 use rlaas::clock::Span;
 use rlaas::store::{Action, Coupling};
+use rlaas_testkit::service::Service;
 
 const MINUTE: Span = Span::from_secs(60);
 

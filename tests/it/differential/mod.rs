@@ -5,15 +5,11 @@
 //! `DIFFERENTIAL_CASES` sets how many cases are tried; the default makes more than 100,000
 //! decisions on each store.
 
-use crate::common;
-
 mod model;
 
 use std::cell::Cell;
 use std::sync::Arc;
 
-use common::redis::RedisServer;
-use common::service::{Service, T0};
 use model::Model;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -22,6 +18,8 @@ use rlaas::algorithm::{self, Algorithm, Decision, Limit, Outcome};
 use rlaas::clock::{Span, Timestamp};
 use rlaas::rules::{Mode, Rule, RuleSet};
 use rlaas::store::{Action, MemorySettings};
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::service::{Service, T0};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 

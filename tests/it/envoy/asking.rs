@@ -1,8 +1,8 @@
 //! Asks a running program, in the notation of the table.
 
-use super::common::process::Rlaas;
 use super::notation;
 use rlaas::api::envoy::proto::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use rlaas_testkit::process::Rlaas;
 use tonic::transport::Channel;
 
 pub(crate) type Client = RateLimitServiceClient<Channel>;

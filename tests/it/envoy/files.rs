@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::asking::{ask, client};
-use super::common::process::{Rlaas, finish, rlaas, run};
-use super::common::{TempDir, eventually};
+use rlaas_testkit::process::{Rlaas, finish, rlaas, run};
+use rlaas_testkit::{TempDir, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

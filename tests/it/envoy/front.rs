@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::common::process::{Rlaas, signal};
-use super::common::redis::RedisServer;
-use super::common::{TempDir, eventually};
 use super::proxy::Envoy;
+use rlaas_testkit::process::{Rlaas, signal};
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::{TempDir, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Envoy waits long: how quick an answer is, is a subject of its own.

@@ -1,8 +1,6 @@
 //! `envoy.service.ratelimit.v3`: a table of cases over a socket on both stores, the files of
 //! envoyproxy/ratelimit, and a real Envoy in front.
 
-use crate::common;
-
 mod asking;
 mod files;
 mod front;

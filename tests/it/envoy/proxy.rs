@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::common::process::Rlaas;
-use super::common::tools::{finish, skipped, workshop};
-use super::common::{TempDir, eventually};
+use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::tools::{finish, skipped, workshop};
+use rlaas_testkit::{TempDir, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::asking::{Client, ask, client};
-use super::common::cluster::RedisCluster;
-use super::common::process::{Rlaas, signal};
-use super::common::redis::RedisServer;
-use super::common::{TempDir, eventually};
 use super::notation;
+use rlaas_testkit::cluster::RedisCluster;
+use rlaas_testkit::process::{Rlaas, signal};
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::{TempDir, eventually};
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
 use tonic::{Code, Request};

@@ -4,13 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::common::TempDir;
-use super::common::redis::RedisServer;
-use super::common::service::Service;
 use super::notation;
 use rlaas::api::Answering;
 use rlaas::api::envoy::proto::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use rlaas::config::{Config, Sources};
+use rlaas_testkit::TempDir;
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::service::Service;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Channel, Server};

@@ -5,8 +5,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use super::common::process::Rlaas;
-use super::common::{TempDir, eventually};
+use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::{TempDir, eventually};
 
 /// The longest that a client may take to start and answer.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -8,7 +8,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use super::common::process::Rlaas;
+use rlaas_testkit::process::Rlaas;
 
 #[tokio::test]
 async fn the_generated_go_code_is_that_of_the_proto() {

@@ -1,7 +1,5 @@
 //! The clients in `examples`, each built and run as its README says, where its tools are there.
 
-use crate::common;
-
 mod client;
 mod generated;
 mod workbench;

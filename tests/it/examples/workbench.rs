@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::common::tools::{fetch, finish, skipped, workshop};
+use rlaas_testkit::tools::{fetch, finish, skipped, workshop};
 
 /// What building leaves behind in a folder: nothing to copy.
 const LEFT_BEHIND: [&str; 4] = [".venv", "bin", "node_modules", "target"];

@@ -8,11 +8,11 @@ use deadpool_redis::redis::Value;
 use rlaas::algorithm::Algorithm;
 use rlaas::api::proto::CheckRequest;
 
-use super::common::process::{Rlaas, check, request};
-use super::common::proxy::Proxy;
-use super::common::redis::{RedisServer, command};
-use super::common::{TempDir, eventually};
 use super::load::{COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, fails, failures, up};
+use rlaas_testkit::process::{Rlaas, check, request};
+use rlaas_testkit::proxy::Proxy;
+use rlaas_testkit::redis::{RedisServer, command};
+use rlaas_testkit::{TempDir, eventually};
 
 /// All that the service needs, beside `~rlaas:*`.
 const COMMANDS: [&str; 15] = [

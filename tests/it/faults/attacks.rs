@@ -12,14 +12,14 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tonic::transport::Endpoint;
 
-use super::common::eventually;
-use super::common::http2::{
+use super::load::{Load, WIDE, WINDOW};
+use rlaas_testkit::eventually;
+use rlaas_testkit::http2::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, RST_STREAM, RawHttp2,
     WINDOW_UPDATE, header, headers, message,
 };
-use super::common::process::{Rlaas, check, rlaas, run, signal};
-use super::common::redis::RedisServer;
-use super::load::{Load, WIDE, WINDOW};
+use rlaas_testkit::process::{Rlaas, check, rlaas, run, signal};
+use rlaas_testkit::redis::RedisServer;
 
 const CHECK: &str = "/ratelimit.v1.RateLimitService/Check";
 const SOON: Duration = Duration::from_secs(20);

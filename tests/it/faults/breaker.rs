@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::common::eventually;
-use super::common::process::{Rlaas, check};
-use super::common::redis::RedisServer;
 use super::load::{
     COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, fails, failures, scripts, up,
 };
+use rlaas_testkit::eventually;
+use rlaas_testkit::process::{Rlaas, check};
+use rlaas_testkit::redis::RedisServer;
 
 /// Makes every decision fail at once, or no longer.
 fn refuse(redis: &RedisServer, refuses: bool) {

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use super::common::process::{Client, Rlaas, check, rlaas};
-use super::common::redis::clock_shim;
-use super::common::service::T0;
-use super::common::{TempDir, eventually};
 use rlaas::clock::Span;
+use rlaas_testkit::process::{Client, Rlaas, check, rlaas};
+use rlaas_testkit::redis::clock_shim;
+use rlaas_testkit::service::T0;
+use rlaas_testkit::{TempDir, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

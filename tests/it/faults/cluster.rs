@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use super::common::cluster::RedisCluster;
-use super::common::eventually;
-use super::common::process::{Rlaas, check, signal};
 use super::load::COUNTED;
+use rlaas_testkit::cluster::RedisCluster;
+use rlaas_testkit::eventually;
+use rlaas_testkit::process::{Rlaas, check, signal};
 
 /// By default a cluster refuses every call while one slot has no master.
 pub(super) const PARTIAL: &[&str] = &["--cluster-require-full-coverage", "no"];
@@ -231,7 +231,7 @@ async fn f27_a_slot_that_is_half_moved_serves_old_ids_and_new_ones() {
 
 #[tokio::test]
 async fn a_cluster_that_comes_late_is_waited_for() {
-    let url = format!("store.redis.urls=redis://127.0.0.1:{}", super::common::redis::free_port());
+    let url = format!("store.redis.urls=redis://127.0.0.1:{}", rlaas_testkit::redis::free_port());
     let server = Rlaas::start(&["store.backend=redis", "store.redis.mode=cluster", &url]);
     let status = check(&mut server.client().await, "alice").await.expect_err("no cluster");
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "store unavailable"));

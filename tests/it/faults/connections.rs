@@ -8,10 +8,10 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-use super::common::eventually;
-use super::common::http2::{ACK, Frame, GOAWAY, PING, RawHttp2};
-use super::common::process::{Rlaas, check, request};
 use super::load::{Load, WIDE, WINDOW};
+use rlaas_testkit::eventually;
+use rlaas_testkit::http2::{ACK, Frame, GOAWAY, PING, RawHttp2};
+use rlaas_testkit::process::{Rlaas, check, request};
 
 const SOON: Duration = Duration::from_secs(20);
 

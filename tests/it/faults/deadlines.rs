@@ -10,13 +10,13 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status, Streaming};
 
-use super::common::eventually;
-use super::common::process::{Rlaas, check, request, signal};
-use super::common::proxy::{Behaviour, Proxy};
-use super::common::redis::RedisServer;
 use super::load::{
     COUNTED, Client, RECOVERY, SOON, ambiguous, assert_sound, breaker, counted, fails, failures, up,
 };
+use rlaas_testkit::eventually;
+use rlaas_testkit::process::{Rlaas, check, request, signal};
+use rlaas_testkit::proxy::{Behaviour, Proxy};
+use rlaas_testkit::redis::RedisServer;
 
 /// A stream of questions under one deadline, which this side does not watch.
 struct Hurried {

@@ -2,10 +2,10 @@
 
 use rlaas::api::proto::{CheckRequest, CheckResponse};
 
-use super::common::process::{Rlaas, check, request};
-use super::common::redis::RedisServer;
-use super::common::{TempDir, eventually};
 use super::load::{Client, SOON, assert_sound, scripts, up};
+use rlaas_testkit::process::{Rlaas, check, request};
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::{TempDir, eventually};
 
 /// Five in a window that does not end, and denials that are remembered as long.
 const LONG: &[&str] = &[

@@ -13,10 +13,10 @@ use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::common::eventually;
-use super::common::process::{Rlaas, check, request, signal};
-use super::common::redis::RedisServer;
 use super::load::both_up;
+use rlaas_testkit::eventually;
+use rlaas_testkit::process::{Rlaas, check, request, signal};
+use rlaas_testkit::redis::RedisServer;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 

@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::common::eventually;
-use super::common::process::{Rlaas, request};
-use super::common::redis::RedisServer;
+use rlaas_testkit::eventually;
+use rlaas_testkit::process::{Rlaas, request};
+use rlaas_testkit::redis::RedisServer;
 
 pub(super) const WIDE: &str = "rate-limiter.max-requests=1000000000";
 pub(super) const WINDOW: &str = "rate-limiter.use-algo=fixed-window";

@@ -1,7 +1,5 @@
 //! What breaks, and what must happen then: real servers, real signals.
 
-use crate::common;
-
 mod access;
 mod attacks;
 mod breaker;

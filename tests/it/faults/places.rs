@@ -9,11 +9,11 @@ use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
 use super::cluster::PARTIAL;
-use super::common::TempDir;
-use super::common::cluster::RedisCluster;
-use super::common::eventually;
-use super::common::process::{Rlaas, signal};
 use super::load::SOON;
+use rlaas_testkit::TempDir;
+use rlaas_testkit::cluster::RedisCluster;
+use rlaas_testkit::eventually;
+use rlaas_testkit::process::{Rlaas, signal};
 
 /// A rule by user and one by tenant, of each algorithm.
 fn rules(user_limit: u32, tenant_limit: u32, tenant_policy: &str) -> String {

@@ -4,10 +4,10 @@ use rlaas::algorithm::Algorithm;
 use rlaas::api::proto::{CheckRequest, CheckResponse};
 use tonic::Code;
 
-use super::common::process::{Rlaas, check, request};
-use super::common::redis::{RedisServer, free_port};
-use super::common::{TempDir, eventually};
 use super::load::{Client, RECOVERY, SOON, assert_sound, breaker, up};
+use rlaas_testkit::process::{Rlaas, check, request};
+use rlaas_testkit::redis::{RedisServer, free_port};
+use rlaas_testkit::{TempDir, eventually};
 
 /// A rule for every policy; its name is in each resource that it matches. All windows are longer
 /// than any test.

@@ -9,10 +9,10 @@ use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::common::process::{Rlaas, check, signal};
-use super::common::redis::{RedisServer, free_port};
-use super::common::{TempDir, eventually};
 use super::load::{Load, WIDE, WINDOW, counted};
+use rlaas_testkit::process::{Rlaas, check, signal};
+use rlaas_testkit::redis::{RedisServer, free_port};
+use rlaas_testkit::{TempDir, eventually};
 
 #[tokio::test]
 async fn f01_killed_and_started_again_under_load() {

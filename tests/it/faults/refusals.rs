@@ -5,11 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use super::common::TempDir;
-use super::common::eventually;
-use super::common::process::{Rlaas, check};
-use super::common::redis::{RedisServer, command};
 use super::load::{COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, counted, failures, up};
+use rlaas_testkit::TempDir;
+use rlaas_testkit::eventually;
+use rlaas_testkit::process::{Rlaas, check};
+use rlaas_testkit::redis::{RedisServer, command};
 
 /// Callers under a fault that makes Redis refuse.
 struct Refusal<'a> {

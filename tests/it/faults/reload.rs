@@ -11,9 +11,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::task::JoinSet;
 
-use super::common::process::{Rlaas, check, request, rlaas, signal};
-use super::common::redis::RedisServer;
-use super::common::{TempDir, eventually};
+use rlaas_testkit::process::{Rlaas, check, request, rlaas, signal};
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::{TempDir, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

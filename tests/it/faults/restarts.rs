@@ -2,10 +2,10 @@
 
 use rlaas::api::proto::CheckRequest;
 
-use super::common::eventually;
-use super::common::process::{Rlaas, check, request};
-use super::common::redis::RedisServer;
 use super::load::{COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, counted, up};
+use rlaas_testkit::eventually;
+use rlaas_testkit::process::{Rlaas, check, request};
+use rlaas_testkit::redis::RedisServer;
 
 const CAME_BACK_EMPTY: &str = "came back empty";
 

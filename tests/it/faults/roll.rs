@@ -11,13 +11,13 @@ use tokio_stream::StreamExt;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::common::eventually;
-use super::common::http2::{
+use super::load::{COUNTED, Client};
+use rlaas_testkit::eventually;
+use rlaas_testkit::http2::{
     DATA, END_STREAM, Frame, GOAWAY, INITIAL_WINDOW_SIZE, RawHttp2, SETTINGS, message,
 };
-use super::common::process::{Rlaas, check, request};
-use super::common::redis::RedisServer;
-use super::load::{COUNTED, Client};
+use rlaas_testkit::process::{Rlaas, check, request};
+use rlaas_testkit::redis::RedisServer;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::common::eventually;
-use super::common::process::{Rlaas, check, signal};
-use super::common::sentinel::Sentinels;
 use super::load::{COUNTED, Load};
+use rlaas_testkit::eventually;
+use rlaas_testkit::process::{Rlaas, check, signal};
+use rlaas_testkit::sentinel::Sentinels;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

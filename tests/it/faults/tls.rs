@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::common::eventually;
-use super::common::process::{Rlaas, check};
-use super::common::redis::RedisServer;
-use super::common::tls::{Certificate, Certificates, ClientCertificates};
+use rlaas_testkit::eventually;
+use rlaas_testkit::process::{Rlaas, check};
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::tls::{Certificate, Certificates, ClientCertificates};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

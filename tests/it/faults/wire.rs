@@ -4,14 +4,14 @@ use std::sync::atomic::Ordering;
 
 use rlaas::api::proto::CheckRequest;
 
-use super::common::eventually;
-use super::common::process::{Rlaas, check, request};
-use super::common::proxy::{Behaviour, Proxy};
-use super::common::redis::RedisServer;
 use super::load::{
     COUNTED, Load, RECOVERY, SOON, ambiguous, assert_sound, both_up, breaker, counted, fails,
     failures, up,
 };
+use rlaas_testkit::eventually;
+use rlaas_testkit::process::{Rlaas, check, request};
+use rlaas_testkit::proxy::{Behaviour, Proxy};
+use rlaas_testkit::redis::RedisServer;
 
 /// A server that reaches its Redis through a proxy.
 async fn start(settings: &[&str]) -> (RedisServer, Proxy, Rlaas) {

@@ -8,9 +8,9 @@ use rlaas::api::proto::CheckRequest;
 use tonic::Code;
 
 use super::client::{Answer, get, post};
-use super::common::TempDir;
-use super::common::process::{Rlaas, check, signal};
-use super::common::redis::{RedisServer, free_port};
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::{Rlaas, check, signal};
+use rlaas_testkit::redis::{RedisServer, free_port};
 
 /// Members that a problem document adds to a response.
 const OF_PROBLEMS: [&str; 5] = ["type", "title", "status", "detail", "violated-policies"];

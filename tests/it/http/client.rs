@@ -4,7 +4,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::common::process::Rlaas;
+use rlaas_testkit::process::Rlaas;
 
 /// A response.
 #[derive(Clone, Debug)]

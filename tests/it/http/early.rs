@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use super::common::tls::{Certificate, Certificates};
 use super::guard::{ADMIN, CHECK, guarded_with};
+use rlaas_testkit::tls::{Certificate, Certificates};
 
 /// Requests of each kind: without the fix one in eight lost its answer.
 const ROUNDS: usize = 30;

@@ -5,9 +5,9 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::client::{get, post};
-use super::common::TempDir;
-use super::common::process::Rlaas;
-use super::common::redis::{RedisServer, free_port};
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::redis::{RedisServer, free_port};
 
 const RULES: &str = "\
 domain: shop

@@ -3,8 +3,8 @@
 use ring::digest::{SHA256, digest};
 
 use super::client::{Answer, get, send_with};
-use super::common::TempDir;
-use super::common::process::Rlaas;
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::Rlaas;
 
 pub(super) const CHECK: &str = "s3cret-of-the-checker";
 pub(super) const ADMIN: &str = "s3cret-of-the-admin";

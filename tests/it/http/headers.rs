@@ -1,8 +1,8 @@
 //! Headers that tell of the limits, as the setting says.
 
 use super::client::{get, post};
-use super::common::TempDir;
-use super::common::process::{Rlaas, run};
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::{Rlaas, run};
 
 #[tokio::test]
 async fn a_setting_says_which_headers_there_are() {

@@ -2,7 +2,7 @@
 //! on.
 
 use super::client::{Answer, get, post, send, send_raw};
-use super::common::process::Rlaas;
+use rlaas_testkit::process::Rlaas;
 
 async fn hold_alive(server: &Rlaas) {
     assert_eq!(server.metric("rlaas_memory_keys").await, Some(0.0));

@@ -1,7 +1,5 @@
 //! What HTTP clients see, over a socket.
 
-use crate::common;
-
 mod check;
 mod client;
 mod early;

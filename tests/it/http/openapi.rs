@@ -8,11 +8,11 @@ use prost_reflect::{DescriptorPool, Kind};
 use serde_json::Value;
 
 use super::client::{Answer, get, post, send, send_raw};
-use super::common::TempDir;
-use super::common::process::Rlaas;
-use super::common::redis::free_port;
 use super::guard::{ADMIN, CHECK, ask, guarded};
 use super::schema::{problems, resolve};
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::redis::free_port;
 
 const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "TRACE", "OPTIONS"];
 

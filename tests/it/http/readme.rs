@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::common::process::{Rlaas, finish};
+use rlaas_testkit::process::{Rlaas, finish};
 
 /// Each `$ curl` of the section with what follows it.
 fn commands(readme: &str) -> Vec<(&str, Vec<&str>)> {

@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::common::process::Rlaas;
-use super::common::redis::RedisServer;
-use super::common::tools::{fetch, finish, skipped, workshop};
+use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::tools::{fetch, finish, skipped, workshop};
 
 const PACKAGE: &str = "schemathesis==4.32.5";
 

@@ -1,9 +1,9 @@
 //! `GET /check` and `POST /check`: what the seed systems answered.
 
 use super::client::{get, post, send};
-use super::common::TempDir;
-use super::common::process::Rlaas;
-use super::common::redis::{RedisServer, free_port};
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::redis::{RedisServer, free_port};
 
 const RULES: &str = "rules:\n  \
     - {name: pay, endpoint: /v1/pay, key-by: [api_key], limit: 2, window: 60s}\n";

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::common::eventually;
-use super::common::process::{Rlaas, check, finish, rlaas};
-use super::common::redis::RedisServer;
 use super::manifests::{Kustomization, document, text};
 use super::project;
+use rlaas_testkit::eventually;
+use rlaas_testkit::process::{Rlaas, check, finish, rlaas};
+use rlaas_testkit::redis::RedisServer;
 
 const SERVING: i32 = 1;
 const PROBES: [&str; 3] = ["startupProbe", "readinessProbe", "livenessProbe"];

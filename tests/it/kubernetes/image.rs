@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::common::TempDir;
-use super::common::tools::finish;
 use super::project;
+use rlaas_testkit::TempDir;
+use rlaas_testkit::tools::finish;
 
 /// What the image builds with.
 const BUILD: &str = "cargo build --release --locked";

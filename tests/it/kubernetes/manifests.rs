@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::common::TempDir;
-use super::common::process::run;
-use super::common::tls::{Certificate, Certificates};
 use super::project;
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::run;
+use rlaas_testkit::tls::{Certificate, Certificates};
 
 /// Fields of a kustomization that name files and folders.
 const NAMING: [&str; 4] = ["resources", "components", "patches", "configMapGenerator"];

@@ -1,8 +1,6 @@
 //! What `config/kubernetes` and the image say of the program, held against the program; and the
 //! manifests against the schemas of Kubernetes, where the tools for that are there.
 
-use crate::common;
-
 mod containers;
 mod image;
 mod manifests;

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::common::tools::{fetch, finish, skipped, workshop};
 use super::manifests::Kustomization;
+use rlaas_testkit::tools::{fetch, finish, skipped, workshop};
 
 /// The oldest that has native sidecars by default, and the newest that there are schemas for.
 const VERSIONS: [&str; 2] = ["1.29.0", "1.37.0"];

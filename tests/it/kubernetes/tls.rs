@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use super::common::process::{Rlaas, rlaas};
 use super::manifests::{document, secret, text, with_secret};
 use super::project;
+use rlaas_testkit::process::{Rlaas, rlaas};
 
 #[test]
 fn the_encrypted_variant_answers_its_own_probes() {

@@ -6,8 +6,8 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use super::common::process::{Rlaas, check};
-use super::common::prometheus::{ours, promtool};
+use rlaas_testkit::process::{Rlaas, check};
+use rlaas_testkit::prometheus::{ours, promtool};
 
 /// The dashboard.
 pub(super) fn dashboard() -> Value {
@@ -109,7 +109,7 @@ async fn promtool_finds_no_fault_in_what_is_exposed() {
     let server = Rlaas::start(&[]);
     check(&mut server.client().await, "alice").await.expect("an answer");
     let (_, metrics) = server.get("/metrics").await;
-    let dir = super::common::TempDir::new();
+    let dir = rlaas_testkit::TempDir::new();
     let file = dir.write("metrics", &metrics);
     promtool(&["check", "metrics"], std::fs::File::open(file).expect("a file").into());
 }

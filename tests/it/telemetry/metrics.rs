@@ -8,10 +8,10 @@ use rlaas::clock::Span;
 use rlaas::rules::{Rule, RuleSet};
 use rlaas::telemetry::exposition::Exposition;
 
-use super::common::process::{Rlaas, check, request};
-use super::common::redis::RedisServer;
-use super::common::service::{Service, T0};
-use super::common::{TempDir, rules};
+use rlaas_testkit::process::{Rlaas, check, request};
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::service::{Service, T0};
+use rlaas_testkit::{TempDir, rules};
 
 /// Series without their values, but for those of the process.
 fn series(text: &str) -> BTreeSet<String> {

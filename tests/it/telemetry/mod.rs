@@ -1,7 +1,5 @@
 //! What operators see: metrics, dashboards and alerts over them, traces.
 
-use crate::common;
-
 mod dashboard;
 mod metrics;
 mod queries;

@@ -10,11 +10,11 @@ use tokio::task::JoinSet;
 use tonic::Request;
 use tonic::metadata::MetadataValue;
 
-use super::common::process::{Rlaas, request};
-use super::common::prometheus::Prometheus;
-use super::common::redis::RedisServer;
-use super::common::{TempDir, eventually};
 use super::dashboard::{dashboard, queries};
+use rlaas_testkit::process::{Rlaas, request};
+use rlaas_testkit::prometheus::Prometheus;
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::{TempDir, eventually};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 

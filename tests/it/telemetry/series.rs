@@ -9,10 +9,10 @@ use rlaas::rules::{OnStoreFailure, Rule, RuleSet};
 use rlaas::telemetry::exposition::Exposition;
 use rlaas::telemetry::labels::{KINDS, REFUSALS};
 
-use super::common::process::Rlaas;
-use super::common::redis::RedisServer;
-use super::common::service::Service;
-use super::common::{TempDir, eventually};
+use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::service::Service;
+use rlaas_testkit::{TempDir, eventually};
 
 /// Rules by their names and policies.
 const POLICIES: [(&str, &str); 6] = [

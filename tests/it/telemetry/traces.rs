@@ -24,10 +24,10 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
-use super::common::process::{Rlaas, check, request, rlaas, run};
-use super::common::redis::free_port;
-use super::common::tls::{Certificate, Certificates};
-use super::common::{TempDir, eventually};
+use rlaas_testkit::process::{Rlaas, check, request, rlaas, run};
+use rlaas_testkit::redis::free_port;
+use rlaas_testkit::tls::{Certificate, Certificates};
+use rlaas_testkit::{TempDir, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const CHECK: &str = "ratelimit.v1.RateLimitService/Check";

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::TempDir;
-use super::redis::{RedisServer, owned};
+use crate::TempDir;
+use crate::redis::{RedisServer, owned};
 
-const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/common/openssl.conf");
+const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/openssl.conf");
 
 /// Whose certificate it is, and what is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,9 @@ pub enum Certificate {
 /// Whether a server wants to see certificates of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
+    /// Refuses clients without one.
     Required,
+    /// Does not ask for one.
     Ignored,
 }
 

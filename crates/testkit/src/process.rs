@@ -1,18 +1,20 @@
 //! The program itself, as its users start it: on free ports, asked over sockets.
 
 use std::io::{self, BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rlaas::api::proto::rate_limit_service_client::RateLimitServiceClient;
-use rlaas::api::proto::{CheckRequest, CheckResponse};
+use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
+use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
+
+use crate::build_dir;
 
 /// A client of the service.
 pub type Client = RateLimitServiceClient<Channel>;
@@ -74,7 +76,7 @@ impl Rlaas {
     }
 
     /// Starts to serve from this redis-server. Its timeout is no subject unless a test sets it.
-    pub fn on_redis(server: &super::redis::RedisServer, settings: &[&str]) -> Self {
+    pub fn on_redis(server: &crate::redis::RedisServer, settings: &[&str]) -> Self {
         let url = format!("store.redis.url={}", server.url());
         let always = ["store.backend=redis", &url, "store.redis.timeout=10s"];
         Self::start(&[&always, settings].concat())
@@ -167,6 +169,7 @@ impl Rlaas {
         fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
     }
 
+    /// The id of the process.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
@@ -206,9 +209,20 @@ pub async fn connect(address: &str) -> Channel {
     endpoint.timeout(Duration::from_secs(10)).connect().await.expect("a running server")
 }
 
+/// The program, which cargo builds for the tests and benchmarks of the package `rlaas`.
+///
+/// # Panics
+///
+/// If it is not there.
+pub fn program() -> PathBuf {
+    let program = build_dir().join("rlaas");
+    assert!(program.exists(), "no {}: cargo build", program.display());
+    program
+}
+
 /// The program with arguments, and nothing of our environment that it would read.
 pub fn rlaas(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rlaas"));
+    let mut command = Command::new(program());
     command
         .args(arguments)
         .env_remove("REDIS_URL")

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use deadpool_redis::redis::FromRedisValue;
 
-use super::redis::{RedisServer, owned};
-use super::{TempDir, eventually};
+use crate::redis::{RedisServer, owned};
+use crate::{TempDir, eventually};
 
 /// How long the sentinels may take to agree on something, on a machine that has other work.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -19,8 +19,11 @@ const SENTINELS: usize = 3;
 /// How many replicas there are, and who asks for a password.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'a> {
+    /// Replicas of the first master.
     pub replicas: usize,
+    /// What the servers ask for.
     pub server_password: Option<&'a str>,
+    /// What the sentinels ask for.
     pub sentinel_password: Option<&'a str>,
 }
 
@@ -72,18 +75,22 @@ impl Sentinels {
         self.watchers.iter().map(RedisServer::url).collect()
     }
 
+    /// A server.
     pub fn server(&self, i: usize) -> &RedisServer {
         &self.servers[i]
     }
 
+    /// A server, to kill or restart it.
     pub fn server_mut(&mut self, i: usize) -> &mut RedisServer {
         &mut self.servers[i]
     }
 
+    /// A sentinel.
     pub fn sentinel(&self, i: usize) -> &RedisServer {
         &self.watchers[i]
     }
 
+    /// A sentinel, to kill or restart it.
     pub fn sentinel_mut(&mut self, i: usize) -> &mut RedisServer {
         &mut self.watchers[i]
     }

@@ -92,10 +92,12 @@ impl Proxy {
         Self { port, faults, stop: Some(stop), thread: Some(thread) }
     }
 
+    /// The port that the proxy listens on.
     pub fn port(&self) -> u16 {
         self.port
     }
 
+    /// Where a store finds the server behind the proxy.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }

@@ -10,9 +10,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use deadpool_redis::redis::{Client, Cmd, Connection, FromRedisValue, RedisResult};
-use rlaas::clock::Timestamp;
+use rlaas_core::clock::Timestamp;
 
-use super::TempDir;
+use crate::{TempDir, target_tmp};
 
 /// What a server says once it listens, and what a sentinel does.
 const READY: [&str; 2] = ["Ready to accept", "Sentinel ID is"];
@@ -92,6 +92,7 @@ impl RedisServer {
         Some(Self { process, port, arguments, clock, dir })
     }
 
+    /// The port that the server listens on.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -127,10 +128,12 @@ impl RedisServer {
             .expect("redis-server did not start again");
     }
 
+    /// The id of the process.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
+    /// Opens a connection.
     pub fn connect(&self) -> Connection {
         self.client().get_connection().expect("a running redis-server")
     }
@@ -260,13 +263,13 @@ fn launch(
 pub fn clock_shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
     SHIM.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/common/clock_shim.c");
-        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clock_shim.so");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/clock_shim.c");
+        let library = target_tmp().join("clock_shim.so");
         let fresh = library.with_extension(std::process::id().to_string());
         let status = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"])
             .arg(&fresh)
-            .arg(&source)
+            .arg(source)
             .status()
             .expect("no C compiler: apt-get install gcc, or run tests/run.sh");
         assert!(status.success(), "the clock shim does not compile");

@@ -4,6 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::target_tmp;
+
 /// As much of a reason as is shown.
 const LINES: usize = 5;
 
@@ -24,7 +26,7 @@ pub fn skipped(what: &str, why: &str) {
 
 /// A folder for what tools fetch and build: kept from run to run, below `target`.
 pub fn workshop(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let path = target_tmp().join(name);
     std::fs::create_dir_all(&path).expect("a folder below target");
     path
 }

@@ -1,5 +1,7 @@
 //! HTTP/2 frame by frame: what no well-behaved client sends, and when a server says what.
 
+#![expect(missing_docs, reason = "frames, flags and fields have the names of RFC 9113")]
+
 use std::io;
 use std::time::Duration;
 
@@ -38,10 +40,12 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// A frame with these parts.
     pub fn new(kind: u8, flags: u8, stream: u32, payload: impl Into<Vec<u8>>) -> Self {
         Self { kind, flags, stream, payload: payload.into() }
     }
 
+    /// The frame as it is sent.
     pub fn to_bytes(&self) -> Vec<u8> {
         let length = u32::try_from(self.payload.len()).expect("a short frame").to_be_bytes();
         let head = [length[1], length[2], length[3], self.kind, self.flags];
@@ -70,10 +74,12 @@ impl RawHttp2 {
         connection
     }
 
+    /// Sends bytes, which need not be a frame.
     pub async fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all(bytes).await
     }
 
+    /// Sends a frame.
     pub async fn send(&mut self, frame: &Frame) -> io::Result<()> {
         self.send_bytes(&frame.to_bytes()).await
     }

@@ -9,10 +9,10 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use deadpool_redis::redis::FromRedisValue;
-use rlaas::clock::Timestamp;
+use rlaas_core::clock::Timestamp;
 
-use super::eventually;
-use super::redis::{RedisServer, free_port, owned};
+use crate::eventually;
+use crate::redis::{RedisServer, free_port, owned};
 
 /// How long a cluster may take to agree on something, on a machine that has other work.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -98,10 +98,12 @@ impl RedisCluster {
         self.nodes.iter().map(RedisServer::url).collect()
     }
 
+    /// The server of a node.
     pub fn node(&self, i: usize) -> &RedisServer {
         &self.nodes[i]
     }
 
+    /// The server of a node, to kill or restart it.
     pub fn node_mut(&mut self, i: usize) -> &mut RedisServer {
         &mut self.nodes[i]
     }
@@ -173,6 +175,7 @@ impl RedisCluster {
         keys.into_iter().collect()
     }
 
+    /// The number of keys of the masters that answer.
     pub fn count_keys(&self) -> usize {
         self.keys().len()
     }

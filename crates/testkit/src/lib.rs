@@ -1,26 +1,38 @@
-//! What the suites share: real redis-servers, moved time, rules.
-#![allow(dead_code, reason = "each suite uses its part")]
-#![allow(unreachable_pub, reason = "a module of several crates")]
+//! Real servers for tests: redis-server, Sentinel and Redis Cluster on free ports, each with a clock
+//! that a test moves; a proxy that breaks connections; certificates; Prometheus. The feature
+//! `process` adds the program `rlaas` itself, the feature `service` a limiter on either store.
+//!
+//! Any crate of the workspace may use it as a dev-dependency. Only the feature `service` depends on
+//! the package `rlaas`. In the unit tests of a crate below `rlaas` that feature brings a second copy
+//! of the crate, whose types differ from those under test; in its integration tests there is one.
+
+#![allow(
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    reason = "a test that can't go on ends, and its message says why"
+)]
 
 pub mod cluster;
 pub mod http2;
+#[cfg(feature = "process")]
 pub mod process;
 pub mod prometheus;
 pub mod proxy;
 pub mod redis;
 pub mod sentinel;
+#[cfg(feature = "service")]
 pub mod service;
 pub mod tls;
 pub mod tools;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::id;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rlaas::algorithm::{Algorithm, Limit};
-use rlaas::clock::Span;
-use rlaas::rules::{Rule, RuleSet};
+use rlaas_core::algorithm::{Algorithm, Limit};
+use rlaas_core::clock::Span;
+use rlaas_core::rules::{Rule, RuleSet};
 
 /// A default rule and no other.
 pub fn rules(algorithm: Algorithm, units: u64, window: Span) -> RuleSet {
@@ -38,7 +50,14 @@ pub fn rules_with_burst(algorithm: Algorithm, units: u64, window: Span, burst: u
 #[derive(Debug)]
 pub struct TempDir(PathBuf);
 
+impl Default for TempDir {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl TempDir {
+    /// Creates the directory.
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("rlaas-test-{}-{}", id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -47,10 +66,12 @@ impl TempDir {
         Self(path)
     }
 
+    /// The path of a file in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
+    /// Writes a file in one step and returns its path.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let (path, draft) = (self.path(name), self.path(&format!("{name}.draft")));
         std::fs::write(&draft, text).expect("a file in a temporary directory");
@@ -83,4 +104,18 @@ pub async fn eventually(
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     started.elapsed()
+}
+
+/// Where cargo puts the programs that it builds with this test: `target/debug`.
+fn build_dir() -> PathBuf {
+    let test = std::env::current_exe().expect("the path of this test");
+    let dir = test.parent().filter(|dir| dir.ends_with("deps")).and_then(Path::parent);
+    dir.expect("tests are in target/PROFILE/deps").to_owned()
+}
+
+/// A directory below `target` that stays from run to run.
+fn target_tmp() -> PathBuf {
+    let dir = build_dir().join("../tmp");
+    std::fs::create_dir_all(&dir).expect("a directory below target");
+    dir
 }

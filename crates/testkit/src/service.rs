@@ -14,7 +14,7 @@ use rlaas::store::{
 use rlaas::telemetry::metrics::Metrics;
 use tokio::task::AbortHandle;
 
-use super::redis::RedisServer;
+use crate::redis::RedisServer;
 
 /// T0 of the cases: 28333335 × 60 s after the Unix epoch.
 pub const T0: Timestamp = Timestamp::from_millis(1_700_000_100_000);
@@ -28,7 +28,9 @@ pub fn span(seconds: f64) -> Span {
 /// A limiter on a store whose time stands at [`T0`] until it is moved.
 #[derive(Debug)]
 pub struct Service {
+    /// The limiter itself.
     pub limiter: Arc<Limiter>,
+    /// What it counts.
     pub metrics: Arc<Metrics>,
     time: Time,
     tending: AbortHandle,
@@ -177,6 +179,7 @@ impl Service {
         self.limiter.store().give_back(&hits, taken).await.expect("decisions").to_vec()
     }
 
+    /// Decides one request, of the default cost with `None`.
     pub async fn verdict(
         &self,
         user: &str,

@@ -9,8 +9,8 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::TempDir;
-use super::redis::free_port;
+use crate::TempDir;
+use crate::redis::free_port;
 
 const MISSING: &str = "no prometheus: apt-get install prometheus, or run tests/run.sh";
 
@@ -95,7 +95,7 @@ pub fn promtool(arguments: &[&str], stdin: Stdio) {
 
 /// A file of the project in `config/prometheus`.
 pub fn ours(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("config/prometheus").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/prometheus").join(name)
 }
 
 /// Starts it and waits until it is ready; `None` if it ends before.
