@@ -10,6 +10,7 @@ WORKDIR /build
 COPY Cargo.toml Cargo.lock ./
 COPY crates/client/Cargo.toml crates/client/Cargo.toml
 COPY crates/core/Cargo.toml crates/core/Cargo.toml
+COPY crates/limiter/Cargo.toml crates/limiter/Cargo.toml
 COPY crates/proto/Cargo.toml crates/proto/Cargo.toml
 COPY crates/testkit/Cargo.toml crates/testkit/Cargo.toml
 RUN sed -i '/^\[\[bench\]\]/,/^$/d' Cargo.toml \

@@ -34,10 +34,10 @@
 //! | [`clock`], in `crates/core` | – | points and lengths of time; the only reader of clocks that decisions depend on |
 //! | [`algorithm`], in `crates/core` | clock | decide, commit, charge, give back: pure arithmetic, with a Lua twin in `lua/` |
 //! | [`rules`], in `crates/core` | algorithm, clock (spans) | request → the rules that match, their grants and keys: pure, indexed |
-//! | [`observer`] | rules, algorithm | what the engine reports: an observer for each rule, events |
+//! | [`observer`], in `crates/limiter` | rules, algorithm | what the engine reports: an observer for each rule, events |
 //! | [`telemetry`] | observer, rules, algorithm | every metric declared once; logs; traces |
-//! | [`store`] | rules (key), algorithm, clock, observer | all hits of a request in one atomic step |
-//! | [`limiter`] | store, rules, algorithm, clock, observer | `Limiter::check`, the one decision function |
+//! | [`store`], in `crates/limiter` | rules (key), algorithm, clock, observer | all hits of a request in one atomic step |
+//! | [`limiter`], in `crates/limiter` | store, rules, algorithm, clock, observer | `Limiter::check`, the one decision function |
 //! | [`api`] | limiter, rules, algorithm, clock (spans), metrics | thin adapters: bytes ↔ request and verdict |
 //! | [`server`] | api, limiter, store (health), clock (jitter, certificates), metrics | bind → serve → drain; workers; turns of connections; health |
 //! | [`config`] | the settings types of the rooms above | figment → settings that are valid; what changed |
@@ -77,12 +77,10 @@
 //!   connection: a flood holds up nobody else on its thread.
 
 pub use rlaas_core::{algorithm, clock, rules};
+pub use rlaas_limiter::{limiter, observer, store};
 
 pub mod api;
 pub mod cli;
 pub mod config;
-pub mod limiter;
-pub mod observer;
 pub mod server;
-pub mod store;
 pub mod telemetry;

@@ -140,11 +140,12 @@ pub(super) fn int64(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::status;
     use crate::limiter::CheckError;
 
     #[test]
     fn details_of_an_error_are_those_of_the_status() {
-        let status = Status::from(CheckError::NoRule);
+        let status = status::grpc(&CheckError::NoRule);
         let CheckResult { result: Some(check_result::Result::Error(error)) } = result(Err(&status))
         else {
             panic!("no error of {status:?}");

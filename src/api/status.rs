@@ -48,17 +48,16 @@ impl From<Refusal> for Status {
     }
 }
 
-impl From<CheckError> for Status {
-    fn from(error: CheckError) -> Self {
-        let code = match error {
-            CheckError::StoreUnavailable(_) => Code::Unavailable,
-            CheckError::Descriptor(error) => return invalid(error),
-            CheckError::Overloaded => Code::ResourceExhausted,
-            CheckError::Expired => Code::DeadlineExceeded,
-            CheckError::NoRule => return no_rule(text(&error)),
-        };
-        Status::new(code, text(&error))
-    }
+/// The status of a check without a verdict.
+pub(super) fn grpc(error: &CheckError) -> Status {
+    let code = match error {
+        CheckError::StoreUnavailable(_) => Code::Unavailable,
+        CheckError::Descriptor(error) => return invalid(error),
+        CheckError::Overloaded => Code::ResourceExhausted,
+        CheckError::Expired => Code::DeadlineExceeded,
+        CheckError::NoRule => return no_rule(text(error)),
+    };
+    Status::new(code, text(error))
 }
 
 fn no_rule(message: String) -> Status {
@@ -78,7 +77,7 @@ pub(super) fn text(error: &CheckError) -> String {
     }
 }
 
-/// The same as a status of HTTP.
+/// The same over HTTP.
 pub(super) fn http(error: &CheckError) -> StatusCode {
     match error {
         CheckError::Descriptor(_) => StatusCode::BAD_REQUEST,

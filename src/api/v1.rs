@@ -20,7 +20,7 @@ use super::deadline::deadline;
 use super::headers::{LimitHeaders, retry_after};
 use super::request_log;
 use super::response::{response, result};
-use super::status::invalid;
+use super::status::{self, invalid};
 use super::traces::Call;
 use crate::clock::Deadline;
 use crate::limiter::{Limiter, Verdict};
@@ -78,7 +78,7 @@ impl Service {
             Ok(verdict) => request_log::decided(API, verdict.is_allowed(), &verdict.decisions),
             Err(error) => request_log::undecided(API, error),
         }
-        Ok(verdict?)
+        verdict.map_err(|error| status::grpc(&error))
     }
 
     /// Begins the span of a call, where calls have one.

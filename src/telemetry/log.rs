@@ -99,8 +99,11 @@ impl Logs {
 }
 
 impl LogFilter {
+    /// The filter. Targets of modules that are in a crate of their own by now are found there.
     fn compile(&self) -> EnvFilter {
-        EnvFilter::builder().parse(&self.0).expect("it was parsed before")
+        let text = self.0.replace("rlaas::store", "rlaas_limiter::store");
+        let text = text.replace("rlaas::limiter", "rlaas_limiter::limiter");
+        EnvFilter::builder().parse(text).expect("it was parsed before")
     }
 }
 
@@ -186,6 +189,15 @@ mod tests {
         }
         for text in ["", "inof", "info,", "rlaas=loud", "info rlaas=debug", "info,rlaas"] {
             assert_eq!(text.parse::<LogFilter>(), Err(FilterError), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_filter_finds_modules_that_have_moved_into_crates() {
+        let filter = LogFilter("info,rlaas::store=debug,rlaas::limiter=trace".to_owned());
+        let compiled = filter.compile().to_string();
+        for directive in ["info", "rlaas_limiter::store=debug", "rlaas_limiter::limiter=trace"] {
+            assert!(compiled.split(',').any(|of| of == directive), "{directive}: {compiled}");
         }
     }
 

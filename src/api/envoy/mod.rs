@@ -27,7 +27,7 @@ use super::auth::Role;
 use super::deadline::deadline;
 use super::headers::{LimitHeaders, retry_after};
 use super::request_log;
-use super::status::invalid;
+use super::status::{self, invalid};
 use super::traces::Call;
 use crate::algorithm::{Cost, Limit, Outcome};
 use crate::clock::{Deadline, Span};
@@ -125,7 +125,7 @@ impl Service {
             CheckError::Descriptor(error) => self.count_rejected(error),
             error => {
                 request_log::undecided(API, &error);
-                error.into()
+                status::grpc(&error)
             }
         })
     }

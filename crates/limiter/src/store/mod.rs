@@ -4,9 +4,11 @@
 //! failure means is the rule's policy, one room up.
 
 mod memory;
+#[cfg(feature = "redis")]
 mod redis;
 
 pub use memory::{MemorySettings, MemoryStore};
+#[cfg(feature = "redis")]
 pub use redis::{
     Credentials, Identity, KeyPrefix, RedisSettings, RedisStore, RedisUrl, Secret, Servers,
     SettingError, Tls,
@@ -90,9 +92,14 @@ pub enum Store {
     /// In this process.
     Memory(MemoryStore),
     /// In Redis.
+    #[cfg(feature = "redis")]
     Redis(Box<RedisStore>),
 }
 
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(unused_variables, clippy::unused_async, reason = "for Redis")
+)]
 impl Store {
     /// Decides every hit, all of which are in one [`Place`], in one atomic step.
     ///
@@ -113,6 +120,7 @@ impl Store {
         match self {
             Self::Memory(_) if deadline.is_over() => Err(StoreError::Expired),
             Self::Memory(store) => Ok(store.check(hits, coupling)),
+            #[cfg(feature = "redis")]
             Self::Redis(store) => store.check(hits, coupling, deadline).await,
         }
     }
@@ -121,6 +129,7 @@ impl Store {
     pub fn patience(&self) -> Duration {
         match self {
             Self::Memory(_) => Duration::MAX,
+            #[cfg(feature = "redis")]
             Self::Redis(store) => store.patience(),
         }
     }
@@ -129,6 +138,7 @@ impl Store {
     pub fn place(&self, key: &Key) -> Place {
         match self {
             Self::Memory(_) => Place(0),
+            #[cfg(feature = "redis")]
             Self::Redis(store) => store.place(key),
         }
     }
@@ -137,6 +147,7 @@ impl Store {
     pub fn now(&self, key: &Key) -> Timestamp {
         match self {
             Self::Memory(store) => store.now(),
+            #[cfg(feature = "redis")]
             Self::Redis(store) => store.now(key),
         }
     }
@@ -145,6 +156,7 @@ impl Store {
     pub fn is_given_up(&self, key: &Key) -> bool {
         match self {
             Self::Memory(_) => false,
+            #[cfg(feature = "redis")]
             Self::Redis(store) => store.is_given_up(key),
         }
     }
@@ -165,6 +177,7 @@ impl Store {
     ) -> Result<Decisions, StoreError> {
         match self {
             Self::Memory(store) => Ok(store.give_back(hits, taken)),
+            #[cfg(feature = "redis")]
             Self::Redis(store) => store.give_back(hits, taken).await,
         }
     }
@@ -173,7 +186,9 @@ impl Store {
     pub fn check_at_once(&self, hit: &Hit<'_>, deadline: Deadline) -> Option<Decision> {
         match self {
             Self::Memory(store) if !deadline.is_over() => Some(store.check_one(hit)),
-            Self::Memory(_) | Self::Redis(_) => None,
+            Self::Memory(_) => None,
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => None,
         }
     }
 
@@ -188,6 +203,7 @@ impl Store {
     pub async fn tend(&self, threads: &[Handle]) {
         match self {
             Self::Memory(store) => store.tend().await,
+            #[cfg(feature = "redis")]
             Self::Redis(store) => store.tend(threads).await,
         }
     }
@@ -196,6 +212,7 @@ impl Store {
     pub fn health(&self) -> watch::Receiver<Health> {
         match self {
             Self::Memory(_) => watch::channel(Health::Up).1,
+            #[cfg(feature = "redis")]
             Self::Redis(store) => store.health(),
         }
     }
@@ -204,6 +221,7 @@ impl Store {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Memory(_) => "memory",
+            #[cfg(feature = "redis")]
             Self::Redis(_) => "redis",
         }
     }
