@@ -12,7 +12,7 @@ use super::response::{algorithm, duration, int64, units};
 use crate::limiter::Limiter;
 use crate::rules::descriptors::{PlaceStep, PlacedRule};
 use crate::rules::{
-    Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule, RuleSet, Text,
+    Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule, RuleInfo, RuleSet, Text,
 };
 
 /// Most rules in a page.
@@ -84,7 +84,7 @@ impl AnyRule<'_> {
     fn name(&self) -> &str {
         match self {
             Self::Flat(rule) => &rule.name,
-            Self::Descriptor(placed) => &placed.of.rule.name,
+            Self::Descriptor(placed) => &placed.of.name,
         }
     }
 
@@ -105,21 +105,28 @@ fn all(rules: &RuleSet) -> Vec<AnyRule<'_>> {
 }
 
 fn message(rule: &Rule) -> proto::Rule {
-    let limit = match rule.grant {
+    proto::Rule {
+        matchers: matchers(&rule.matcher),
+        key_by: rule.key_by.iter().map(part).collect(),
+        overrides: rule.overrides.iter().map(override_message).collect(),
+        ..common_message(rule.info(), rule.grant)
+    }
+}
+
+/// The fields that rules of both kinds have.
+fn common_message(rule: RuleInfo<'_>, grant: Grant) -> proto::Rule {
+    let limit = match grant {
         Grant::Limited(limit) => Some(limit),
         Grant::Banned | Grant::Unlimited => None,
     };
     proto::Rule {
         name: rule.name.to_string(),
         algorithm: algorithm(rule.algorithm).into(),
-        max_requests: int64(units(rule.grant)),
+        max_requests: int64(units(grant)),
         window: limit.map(|limit| duration(limit.window())),
         fail_open: rule.on_store_failure == OnStoreFailure::Allow,
         burst: limit.map_or(0, |limit| int64(limit.burst())),
         shadow: rule.mode.is_shadow(),
-        matchers: matchers(&rule.matcher),
-        key_by: rule.key_by.iter().map(part).collect(),
-        overrides: rule.overrides.iter().map(override_message).collect(),
         on_store_failure: on_store_failure(rule.on_store_failure).into(),
         local_share_ppm: match rule.on_store_failure {
             OnStoreFailure::Local(share) => share.millionths(),
@@ -128,7 +135,7 @@ fn message(rule: &Rule) -> proto::Rule {
         breaker_opens_rule: rule.breaker_opens,
         mode: mode(rule.mode).into(),
         max_debt: limit.and_then(|limit| limit.max_debt()).map(int64),
-        descriptor_rule: None,
+        ..proto::Rule::default()
     }
 }
 
@@ -137,17 +144,17 @@ fn descriptor_message(placed: PlacedRule<'_>) -> proto::Rule {
     let descriptor_rule = proto::DescriptorRule {
         domain: domain.to_owned(),
         path: path.into_iter().map(step).collect(),
-        limit_name: of.name.as_deref().unwrap_or_default().to_owned(),
+        limit_name: of.limit_name.as_deref().unwrap_or_default().to_owned(),
         replaces: of.replaces.iter().map(ToString::to_string).collect(),
-        quota: matches!(of.rule.mode, Mode::Quota | Mode::ShadowQuota),
+        quota: matches!(of.mode, Mode::Quota | Mode::ShadowQuota),
         post_paid: of.is_post_paid,
         detailed_metric: of.is_detailed,
     };
     proto::Rule {
         // A limit of 0 has a window too.
-        window: (of.rule.grant != Grant::Unlimited).then(|| duration(of.window)),
+        window: (of.grant != Grant::Unlimited).then(|| duration(of.window)),
         descriptor_rule: Some(descriptor_rule),
-        ..message(&of.rule)
+        ..common_message(of.info(), of.grant)
     }
 }
 

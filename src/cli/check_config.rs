@@ -47,8 +47,8 @@ fn origin<'a>(
     config: &'a Config,
     rule: &str,
 ) -> Option<&'a str> {
-    let mut descriptors = config.rules.descriptors().in_trees();
-    let below = || descriptors.find(|of| of.rule.name.starts_with(rule)).map(|of| &*of.file);
+    let mut descriptors = config.rules.descriptors().iter();
+    let below = || descriptors.find(|of| of.name.starts_with(rule)).map(|of| &*of.file);
     origins.get(rule).copied().or_else(below)
 }
 
@@ -61,7 +61,7 @@ fn origins(config: &Config) -> HashMap<&str, &str> {
     let is_set = |of: &&Effective| of.key.starts_with("rate-limiter.") && of.origin != "default";
     let default = config.effective.iter().filter(is_set);
     let default = default.map(|of| (Rule::DEFAULT, of.origin.as_str()));
-    let descriptors = config.rules.descriptors().in_trees();
-    let descriptors = descriptors.map(|of| (&*of.rule.name, &*of.file));
+    let descriptors = config.rules.descriptors().iter();
+    let descriptors = descriptors.map(|of| (&*of.name, &*of.file));
     named.chain(default).chain(descriptors).collect()
 }

@@ -57,7 +57,8 @@ pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
                 warn(What::OverrideNeverMatches(why));
             }
         }
-        if let Some(entries) = most_entries(rule).filter(|entries| *entries > MANY_ENTRIES) {
+        let grants = rule.overrides.iter().map(|other| other.grant).chain([rule.grant]);
+        if let Some(entries) = most_entries(rule.algorithm, grants) {
             warn(What::ManyEntries(entries));
         }
         for attribute in unmatched_key_parts(rule) {
@@ -73,7 +74,7 @@ pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
         }
     }
     for rule in rules.descriptors().iter() {
-        if let Some(entries) = most_entries(rule).filter(|entries| *entries > MANY_ENTRIES) {
+        if let Some(entries) = most_entries(rule.algorithm, [rule.grant]) {
             let what = What::ManyEntries(entries);
             warnings.push(Warning { rule: Arc::clone(&rule.name), what });
         }
@@ -182,17 +183,16 @@ fn unmatched_key_parts(rule: &Rule) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The most entries that a log of this rule may hold for one id.
-fn most_entries(rule: &Rule) -> Option<u64> {
-    if rule.algorithm != Algorithm::SlidingWindowLog {
+/// The most entries that a log of a rule may hold for one id, if they are many.
+fn most_entries(algorithm: Algorithm, grants: impl IntoIterator<Item = Grant>) -> Option<u64> {
+    if algorithm != Algorithm::SlidingWindowLog {
         return None;
     }
-    let grants = rule.overrides.iter().map(|other| other.grant).chain([rule.grant]);
-    let units = grants.filter_map(|grant| match grant {
+    let units = grants.into_iter().filter_map(|grant| match grant {
         Grant::Limited(limit) => Some(limit.units()),
         Grant::Banned | Grant::Unlimited => None,
     });
-    units.max()
+    units.max().filter(|entries| *entries > MANY_ENTRIES)
 }
 
 /// Rules of the same requests, keys, algorithm and window: the stricter one always decides.

@@ -15,19 +15,20 @@ use super::metrics::Metrics;
 use super::sharded::{ShardedCounter, Timing};
 use crate::algorithm::Algorithm;
 use crate::observer::{
-    BreakerState, Decided, Declared, Observer, Operation, RequestEvent, RuleInfo, RuleObserver,
-    Source, StoreEvent,
+    BreakerState, Decided, Declared, Observer, Operation, RequestEvent, RuleObserver, Source,
+    StoreEvent,
 };
-use crate::rules::{Mode, OnStoreFailure};
+use crate::rules::{Mode, OnStoreFailure, RuleInfo};
 
 /// Most rules whose series exist from the start; those of others appear with their first event.
 const MAX_DECLARED: usize = 1_000;
 
 impl Observer for Metrics {
     fn rule(&self, rule: RuleInfo<'_>) -> Arc<dyn RuleObserver> {
-        let RuleInfo { name, algorithm, mode, policies } = rule;
+        let RuleInfo { name, algorithm, mode, .. } = rule;
+        let policies = [false, true].map(|is_breaker_open| rule.policy(is_breaker_open));
         let (name, of_store, metrics) =
-            (name.into(), Default::default(), Arc::clone(&self.by_rule));
+            ((**name).into(), Default::default(), Arc::clone(&self.by_rule));
         Arc::new(RuleCounters { name, algorithm, mode, policies, of_store, metrics })
     }
 

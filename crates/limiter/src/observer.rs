@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::{Algorithm, Decision};
-use crate::rules::{Mode, OnStoreFailure};
+use crate::rules::{Mode, OnStoreFailure, RuleInfo};
 
 /// Receives what happens in a limiter and its store.
 pub trait Observer: fmt::Debug + Send + Sync {
@@ -35,19 +35,6 @@ pub trait RuleObserver: fmt::Debug + Send + Sync {
 
     /// Called for each decision.
     fn decided(&self, decided: Decided<'_>);
-}
-
-/// A rule, flat or for descriptors, as far as observers tell rules apart.
-#[derive(Clone, Copy, Debug)]
-pub struct RuleInfo<'a> {
-    /// Its name, or the label of its descriptor.
-    pub name: &'a str,
-    /// Its algorithm.
-    pub algorithm: Algorithm,
-    /// How it is enforced.
-    pub mode: Mode,
-    /// Its policies for a store that fails: before the breaker opens, and while it is open.
-    pub policies: [OnStoreFailure; 2],
 }
 
 /// A rule that is in force.

@@ -69,20 +69,20 @@ pub(super) async fn rlconfig(State(checks): State<Checks>) -> String {
     let snapshot = checks.limiter.snapshot();
     let written = spawn_blocking(move || {
         let mut lines = String::new();
-        for of in snapshot.rules.descriptors().in_trees() {
-            push_line(&mut lines, of);
+        for rule in snapshot.rules.descriptors().iter() {
+            push_line(&mut lines, rule);
         }
         lines
     });
     written.await.expect("writing to a text does not panic")
 }
 
-fn push_line(lines: &mut String, DescriptorRule { rule, window, .. }: &DescriptorRule) {
+fn push_line(lines: &mut String, rule: &DescriptorRule) {
     let units = match rule.grant {
         Grant::Limited(limit) => limit.units(),
         Grant::Banned | Grant::Unlimited => 0,
     };
-    let unit = unit(*window).as_str_name();
+    let unit = unit(rule.window).as_str_name();
     let is_quota = matches!(rule.mode, Mode::Quota | Mode::ShadowQuota);
     let _infallible = writeln!(
         lines,

@@ -16,7 +16,7 @@ pub use key::Key;
 pub use matcher::Matcher;
 pub use pattern::{Pattern, Text};
 pub use request::{Draft, InvalidRequest, OwnedRequest, Request};
-pub use rule::{Coupling, Grant, Mode, OnStoreFailure, Override, Part, Rule, Share};
+pub use rule::{Coupling, Grant, Mode, OnStoreFailure, Override, Part, Rule, RuleInfo, Share};
 pub use wildcard::Wildcard;
 
 use std::collections::HashMap;

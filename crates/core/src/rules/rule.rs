@@ -29,6 +29,21 @@ pub struct Rule {
     pub breaker_opens: bool,
 }
 
+/// What rules of both kinds have, flat ones and those for descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleInfo<'a> {
+    /// Its name, or the label of its descriptor.
+    pub name: &'a Arc<str>,
+    /// Its algorithm.
+    pub algorithm: Algorithm,
+    /// How it is enforced.
+    pub mode: Mode,
+    /// The policy for when the store does not answer.
+    pub on_store_failure: OnStoreFailure,
+    /// Requests pass once the store is no longer asked.
+    pub breaker_opens: bool,
+}
+
 /// A part of a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
@@ -172,6 +187,20 @@ impl Part {
     }
 }
 
+impl RuleInfo<'_> {
+    /// The policy that applies when the store does not answer, or is no longer asked.
+    pub fn policy(&self, is_breaker_open: bool) -> OnStoreFailure {
+        match self.on_store_failure {
+            _ if is_breaker_open && self.breaker_opens => OnStoreFailure::Allow,
+            // A shadow stops nobody.
+            OnStoreFailure::Error | OnStoreFailure::Deny if self.mode.is_shadow() => {
+                OnStoreFailure::Allow
+            }
+            policy => policy,
+        }
+    }
+}
+
 impl Rule {
     /// Name of the rule that applies where no other does.
     pub const DEFAULT: &str = "default";
@@ -189,6 +218,13 @@ impl Rule {
             on_store_failure: OnStoreFailure::Error,
             breaker_opens: false,
         }
+    }
+
+    /// What it has in common with rules for descriptors.
+    pub fn info(&self) -> RuleInfo<'_> {
+        let Self { name, algorithm, mode, on_store_failure, breaker_opens, .. } = self;
+        let (algorithm, mode, on_store_failure) = (*algorithm, *mode, *on_store_failure);
+        RuleInfo { name, algorithm, mode, on_store_failure, breaker_opens: *breaker_opens }
     }
 
     /// What it grants to this request: that of the closest override, of equally close ones the

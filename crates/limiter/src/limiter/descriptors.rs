@@ -120,7 +120,7 @@ impl Limiter {
                 .and_then(|label| self.detailed_observers.observer(label, rule, &*self.observer));
             let (name, observer) = match &detailed {
                 Some((name, observer)) => (name, observer),
-                None => (&rule.name, snapshot.observers.of_descriptor(found.position)),
+                None => (rule.name, snapshot.observers.of_descriptor(found.position)),
             };
             let decided = RuleDecision {
                 position: found.position,

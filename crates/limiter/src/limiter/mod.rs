@@ -31,9 +31,9 @@ use self::verdict::uncounted;
 use crate::algorithm::{Cost, Decision, Outcome};
 use crate::clock::{Clock, Deadline};
 use crate::observer::{Observer, RequestEvent};
-use crate::rules::descriptors::InvalidDescriptor;
+use crate::rules::descriptors::{DescriptorRule, InvalidDescriptor};
 use crate::rules::{
-    Grant, Match, Mode, OnStoreFailure, OwnedRequest, Request, Rule, RuleSet, Unmatched,
+    Grant, Match, Mode, OnStoreFailure, OwnedRequest, Request, Rule, RuleInfo, RuleSet, Unmatched,
 };
 use crate::store::{Action, Coupling, Hit, MemorySettings, MemoryStore, Store, StoreError};
 
@@ -233,8 +233,8 @@ impl Limiter {
     pub fn decides_without_store(&self) -> bool {
         let snapshot = self.snapshot.load();
         let applies = snapshot.rules.unmatched() == Unmatched::DefaultRule;
-        let flat = snapshot.rules.iter().skip(usize::from(!applies));
-        let mut rules = flat.chain(snapshot.rules.descriptors().iter());
+        let flat = snapshot.rules.iter().skip(usize::from(!applies)).map(Rule::info);
+        let mut rules = flat.chain(snapshot.rules.descriptors().iter().map(DescriptorRule::info));
         rules.all(|rule| rule.on_store_failure != OnStoreFailure::Error || rule.mode.is_shadow())
     }
 
@@ -253,10 +253,11 @@ impl Limiter {
     /// Tells which rules are no longer in force.
     fn forget_rules_of(&self, before: &RuleSet) {
         let snapshot = self.snapshot();
-        let identity = |rule: &Rule| (Arc::clone(&rule.name), rule.algorithm);
-        let in_force: HashSet<_> = every_rule(&snapshot.rules).map(identity).collect();
+        let identity = |rule: &RuleInfo<'_>| (Arc::clone(rule.name), rule.algorithm);
+        let in_force: HashSet<_> =
+            every_rule(&snapshot.rules).map(|rule| identity(&rule)).collect();
         for rule in every_rule(before).filter(|rule| !in_force.contains(&identity(rule))) {
-            self.observer.forget_rule(&rule.name, rule.algorithm);
+            self.observer.forget_rule(rule.name, rule.algorithm);
         }
     }
 
@@ -350,8 +351,8 @@ impl Limiter {
 }
 
 /// Every rule that may be counted under its name, the default one first.
-fn every_rule(rules: &RuleSet) -> impl Iterator<Item = &Rule> {
-    rules.iter().chain(rules.descriptors().every())
+fn every_rule(rules: &RuleSet) -> impl Iterator<Item = RuleInfo<'_>> {
+    rules.iter().map(Rule::info).chain(rules.descriptors().every().map(DescriptorRule::info))
 }
 
 type Decided = SmallVec<[RuleDecision; 1]>;
@@ -365,7 +366,7 @@ fn hit<'a>(found: &'a Match<'_>, request: &Request<'_>) -> Option<RuleHit<'a>> {
     let Grant::Limited(limit) = &found.grant else { return None };
     let Match { rule, key, .. } = found;
     let (algorithm, mode, action) = (rule.algorithm, rule.mode, action(request));
-    Some(RuleHit { rule, hit: Hit { key, algorithm, limit, action, mode } })
+    Some(RuleHit { rule: rule.info(), hit: Hit { key, algorithm, limit, action, mode } })
 }
 
 fn is_ban(found: &Match<'_>) -> bool {

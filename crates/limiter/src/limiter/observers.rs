@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::taking::policy;
 use super::{RuleDecision, every_rule};
-use crate::observer::{Decided, Declared, Observer, RuleInfo, RuleObserver};
-use crate::rules::{Rule, RuleSet};
+use crate::observer::{Decided, Declared, Observer, RuleObserver};
+use crate::rules::{RuleInfo, RuleSet};
 
 /// Most labels that tell values of requests, and the longest: what observers keep stays bounded
 /// whatever is sent.
@@ -23,14 +22,14 @@ pub(super) struct RuleObservers {
 
 impl RuleObservers {
     pub(super) fn new(rules: &RuleSet, observer: &dyn Observer) -> Self {
-        let all = every_rule(rules).map(|rule| observer.rule(info(&rule.name, rule))).collect();
+        let all = every_rule(rules).map(|rule| observer.rule(rule)).collect();
         Self { all, flat: rules.iter().count() }
     }
 
     /// Tells each that its rule is in force: that of the default rule first, then by name.
     pub(super) fn declare(&self, rules: &RuleSet, has_deny_cache: bool) {
         let mut named: Vec<_> = every_rule(rules).zip(&self.all).collect();
-        named[1..].sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+        named[1..].sort_by(|(one, _), (other, _)| one.name.cmp(other.name));
         for (position, (_, observer)) in named.into_iter().enumerate() {
             observer.declared(Declared { position, has_deny_cache });
         }
@@ -63,7 +62,7 @@ impl DetailedObservers {
     pub(super) fn observer(
         &self,
         label: &str,
-        rule: &Rule,
+        rule: RuleInfo<'_>,
         observer: &dyn Observer,
     ) -> Option<(Arc<str>, Arc<dyn RuleObserver>)> {
         let mut observers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,13 +72,9 @@ impl DetailedObservers {
         if observers.len() >= MAX_DETAILED || label.len() > MAX_DETAILED_BYTES {
             return None;
         }
-        let (label, observer): (Arc<str>, _) = (label.into(), observer.rule(info(label, rule)));
+        let label = Arc::<str>::from(label);
+        let observer = observer.rule(RuleInfo { name: &label, ..rule });
         observers.insert(Arc::clone(&label), Arc::clone(&observer));
         Some((label, observer))
     }
-}
-
-fn info<'a>(name: &'a str, rule: &Rule) -> RuleInfo<'a> {
-    let policies = [false, true].map(|is_tripped| policy(rule, is_tripped));
-    RuleInfo { name, algorithm: rule.algorithm, mode: rule.mode, policies }
 }

@@ -15,7 +15,7 @@ use crate::algorithm::{Decision, Limit, Outcome};
 use crate::clock::{Deadline, Span};
 use crate::limiter::verdict::uncounted;
 use crate::observer::{RequestEvent, StoreEvent};
-use crate::rules::{Mode, OnStoreFailure, Rule};
+use crate::rules::{Mode, OnStoreFailure, RuleInfo};
 use crate::store::{Action, Coupling, Hit, Place, Store, StoreError};
 
 /// What a denial by policy asks a caller to wait: the store may be back by then.
@@ -24,7 +24,7 @@ const RETRY_AFTER: Span = Span::from_secs(1);
 /// One hit with the rule that it comes from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RuleHit<'a> {
-    pub(super) rule: &'a Rule,
+    pub(super) rule: RuleInfo<'a>,
     pub(super) hit: Hit<'a>,
 }
 
@@ -169,7 +169,7 @@ impl Taking<'_> {
         let tripped = positions
             .first()
             .is_some_and(|first| limiter.store.is_given_up(self.hits[*first].hit.key));
-        let policy = |position: &usize| policy(self.hits[*position].rule, tripped);
+        let policy = |position: &usize| self.hits[*position].rule.policy(tripped);
         let fails = positions.iter().any(|position| policy(position) == OnStoreFailure::Error);
         if fails && !self.is_banned {
             return Err(CheckError::StoreUnavailable(error.clone()));
@@ -252,8 +252,8 @@ impl Taking<'_> {
         }
     }
 
-    fn count(&self, rule: &Rule, policy: OnStoreFailure, error: &StoreError) {
-        let degraded = RequestEvent::Degraded { rule: &rule.name, policy, kind: error.kind() };
+    fn count(&self, rule: RuleInfo<'_>, policy: OnStoreFailure, error: &StoreError) {
+        let degraded = RequestEvent::Degraded { rule: rule.name, policy, kind: error.kind() };
         self.limiter.observer.request(degraded);
     }
 }
@@ -274,17 +274,5 @@ impl Taken<'_> {
             Hit { limit, action, mode, ..hit }
         };
         self.positions.iter().enumerate().map(of).collect()
-    }
-}
-
-/// What the policy of a rule comes to.
-pub(super) fn policy(rule: &Rule, tripped: bool) -> OnStoreFailure {
-    match rule.on_store_failure {
-        _ if tripped && rule.breaker_opens => OnStoreFailure::Allow,
-        // A shadow stops nobody.
-        OnStoreFailure::Error | OnStoreFailure::Deny if rule.mode.is_shadow() => {
-            OnStoreFailure::Allow
-        }
-        policy => policy,
     }
 }

@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 
 use self::tree::{Level, Path};
 use super::key::IdValue;
-use super::{Coupling, Grant, Key, Mode, Rule, Text};
+use super::{Coupling, Grant, Key, Mode, OnStoreFailure, RuleInfo, Text};
 use crate::algorithm::{Algorithm, Limit, LimitError};
 use crate::clock::Span;
 
@@ -33,7 +33,7 @@ use crate::clock::Span;
 pub struct Descriptors {
     domains: HashMap<String, Domain>,
     /// Those of the trees, then one for each domain.
-    entries: Vec<Entry>,
+    rules: Vec<DescriptorRule>,
     /// How many stand in trees.
     in_trees: usize,
     coupling: Coupling,
@@ -42,11 +42,20 @@ pub struct Descriptors {
 /// A rule that stands in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorRule {
-    /// Algorithm, grant and policies. Its name is its path as configured ([`label`]); it has no
-    /// matcher and no key of its own.
-    pub rule: Rule,
+    /// Its path as configured ([`label`]): its name in metrics.
+    pub name: Arc<str>,
     /// What answers and `replaces` of other rules call it.
-    pub name: Option<Arc<str>>,
+    pub limit_name: Option<Arc<str>>,
+    /// Which algorithm decides.
+    pub algorithm: Algorithm,
+    /// What it grants.
+    pub grant: Grant,
+    /// How it is enforced.
+    pub mode: Mode,
+    /// What a request meets when the store does not answer.
+    pub on_store_failure: OnStoreFailure,
+    /// Requests pass once the store is no longer asked.
+    pub breaker_opens: bool,
     /// The rules that do not apply where this one does.
     pub replaces: Vec<Arc<str>>,
     /// The window of its limit, even where that is 0.
@@ -103,13 +112,6 @@ struct Domain {
     others: usize,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
-    of: DescriptorRule,
-    /// The rule for limits that requests bring along, where it differs: these are enforced.
-    enforced: Option<Box<Rule>>,
-}
-
 impl Descriptors {
     /// Indexes the trees of each domain. Of the descriptors of a level no two may have the same key
     /// and value.
@@ -125,8 +127,10 @@ impl Descriptors {
             rules.push(DescriptorRule::of_domain(&domain));
             domains.insert(domain, Domain { top, others: rules.len() - 1 });
         }
-        let entries = rules.into_iter().map(|rule| Entry::new(rule, coupling)).collect();
-        Self { domains, entries, in_trees, coupling }
+        for rule in &mut rules {
+            rule.grant = rule.with_debt(rule.grant, coupling);
+        }
+        Self { domains, rules, in_trees, coupling }
     }
 
     /// How the hits of a request depend on each other.
@@ -135,19 +139,14 @@ impl Descriptors {
     }
 
     /// The rules that stand in trees.
-    pub fn iter(&self) -> impl Iterator<Item = &Rule> {
-        self.in_trees().map(|of| &of.rule)
+    pub fn iter(&self) -> impl Iterator<Item = &DescriptorRule> {
+        self.rules[..self.in_trees].iter()
     }
 
     /// Every rule, those of [`Descriptors::iter`] first, then one for each domain: it stands for
     /// limits that requests bring along.
-    pub fn every(&self) -> impl Iterator<Item = &Rule> {
-        self.entries.iter().map(|entry| &entry.of.rule)
-    }
-
-    /// The rules that stand in trees, with what is told of them.
-    pub fn in_trees(&self) -> impl Iterator<Item = &DescriptorRule> {
-        self.entries[..self.in_trees].iter().map(|entry| &entry.of)
+    pub fn every(&self) -> impl Iterator<Item = &DescriptorRule> {
+        self.rules.iter()
     }
 
     /// Visits the value of each descriptor, with the path to it as [`label`] writes it.
@@ -164,12 +163,12 @@ impl Descriptors {
         let mut placed = Vec::with_capacity(self.in_trees);
         for (domain, Domain { top, .. }) in &self.domains {
             top.visit(&mut Vec::new(), &mut |path, position| {
-                let of = &self.entries[position].of;
+                let of = &self.rules[position];
                 placed.push(PlacedRule { domain, path: path.to_vec(), of });
             });
         }
         placed.sort_by(|one, other| {
-            let by_name = one.of.rule.name.cmp(&other.of.rule.name);
+            let by_name = one.of.name.cmp(&other.of.name);
             by_name.then_with(|| (one.domain, &one.path).cmp(&(other.domain, &other.path)))
         });
         placed
@@ -177,27 +176,24 @@ impl Descriptors {
 
     /// How many rules there are: those in trees, and one for each domain.
     pub fn count(&self) -> usize {
-        self.entries.len()
+        self.rules.len()
     }
 
-    /// The rule that was found.
-    pub fn rule(&self, found: &Found) -> &Rule {
-        let Entry { of, enforced } = &self.entries[found.position];
-        match enforced {
-            Some(enforced) if found.is_override => enforced,
-            _ => &of.rule,
-        }
+    /// The rule that was found. Limits that requests bring along are enforced.
+    pub fn rule(&self, found: &Found) -> RuleInfo<'_> {
+        let rule = self.rules[found.position].info();
+        if found.is_override { RuleInfo { mode: Mode::Enforced, ..rule } } else { rule }
     }
 
     /// The name of the limit that was found; one that a request brought along has none.
     pub fn limit_name(&self, found: &Found) -> Option<&Arc<str>> {
-        self.entries[found.position].of.name.as_ref().filter(|_| !found.is_override)
+        self.rules[found.position].limit_name.as_ref().filter(|_| !found.is_override)
     }
 
     /// What the rule that was found says of itself; that of a limit that a request brought along
     /// says nothing.
     pub fn metadata(&self, found: &Found) -> Option<&Arc<Metadata>> {
-        self.entries[found.position].of.metadata.as_ref().filter(|_| !found.is_override)
+        self.rules[found.position].metadata.as_ref().filter(|_| !found.is_override)
     }
 
     /// What each descriptor meets; rules that another one of them replaces are met by none.
@@ -251,12 +247,12 @@ impl Descriptors {
     }
 
     fn by_rule(&self, position: usize, domain: &str, path: &Path<'_>, asked: &Asked<'_>) -> Found {
-        let DescriptorRule { rule, window, is_detailed, .. } = &self.entries[position].of;
+        let DescriptorRule { grant, window, is_detailed, .. } = &self.rules[position];
         let values = path.iter().map(|step| (step.key, step.id_value()));
         Found {
             position,
             is_override: false,
-            grant: rule.grant,
+            grant: *grant,
             window: *window,
             key: Key::of_descriptor(domain, values, None),
             detailed_label: tree::detailed_label(domain, path, *is_detailed),
@@ -277,7 +273,7 @@ impl Descriptors {
         Found {
             position,
             is_override: true,
-            grant: self.entries[position].of.with_debt(limit.grant(), self.coupling),
+            grant: self.rules[position].with_debt(limit.grant(), self.coupling),
             window: limit.window(),
             key: Key::of_descriptor(domain, values, Some(limit.window())),
             detailed_label: None,
@@ -288,7 +284,7 @@ impl Descriptors {
     fn drop_replaced(&self, all: &mut AllFound) {
         let of_trees = all.iter().flatten().filter(|found| !found.is_override);
         let replaced: SmallVec<[&Arc<str>; 4]> =
-            of_trees.flat_map(|found| &self.entries[found.position].of.replaces).collect();
+            of_trees.flat_map(|found| &self.rules[found.position].replaces).collect();
         if replaced.is_empty() {
             return;
         }
@@ -306,10 +302,14 @@ impl DescriptorRule {
     /// Stands in for a rule where a request brings its own limit.
     fn of_domain(domain: &str) -> Self {
         let limit = Limit::new(1, Limit::MAX_WINDOW).expect("a valid limit");
-        let rule = Rule::default_of(Algorithm::FixedWindow, limit);
         Self {
-            rule: Rule { name: domain.into(), key_by: Vec::new(), ..rule },
-            name: None,
+            name: domain.into(),
+            limit_name: None,
+            algorithm: Algorithm::FixedWindow,
+            grant: Grant::Limited(limit),
+            mode: Mode::Enforced,
+            on_store_failure: OnStoreFailure::Error,
+            breaker_opens: false,
             replaces: Vec::new(),
             window: limit.window(),
             is_detailed: false,
@@ -320,31 +320,29 @@ impl DescriptorRule {
         }
     }
 
+    /// What it has in common with flat rules.
+    pub fn info(&self) -> RuleInfo<'_> {
+        let Self { name, algorithm, mode, on_store_failure, breaker_opens, .. } = self;
+        let (algorithm, mode, on_store_failure) = (*algorithm, *mode, *on_store_failure);
+        RuleInfo { name, algorithm, mode, on_store_failure, breaker_opens: *breaker_opens }
+    }
+
     /// The grant as hits on it are counted: where they are reports, what is above it is debt. Where
     /// everything is counted, every hit on a fixed window is a report, as in envoyproxy/ratelimit;
     /// other algorithms would lock out for ever who keeps asking.
     fn with_debt(&self, grant: Grant, coupling: Coupling) -> Grant {
         let Grant::Limited(limit) = grant else { return grant };
-        let is_counter = self.rule.algorithm == Algorithm::FixedWindow;
+        let is_counter = self.algorithm == Algorithm::FixedWindow;
         if !(self.is_post_paid || is_counter && coupling == Coupling::EachAlone) {
             return grant;
         }
-        let most = match self.rule.algorithm {
+        let most = match self.algorithm {
             // It keeps an entry a unit, and none above its limit.
             Algorithm::SlidingWindowLog => 0,
             _ => limit.units(),
         };
         let max_debt = self.max_debt.unwrap_or(most).min(most);
         Grant::Limited(limit.with_max_debt(max_debt).unwrap_or(limit))
-    }
-}
-
-impl Entry {
-    fn new(mut of: DescriptorRule, coupling: Coupling) -> Self {
-        of.rule.grant = of.with_debt(of.rule.grant, coupling);
-        let differs = of.rule.mode != Mode::Enforced;
-        let enforced = || Box::new(Rule { mode: Mode::Enforced, ..of.rule.clone() });
-        Self { enforced: differs.then(enforced), of }
     }
 }
 

@@ -6,7 +6,7 @@ use super::{DescriptorRule, Metadata};
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Span;
 use crate::rules::spec::{Field, Problem, Problems, Rate, RateSpec, StoreFailureSpec};
-use crate::rules::{Coupling, Grant, Matcher, Mode, Rule};
+use crate::rules::{Coupling, Grant, Mode};
 
 /// Units per window, of which those above [`Limit::MAX_UNITS`] are cut.
 const UNITS: (u64, &str) = (u32::MAX as u64, "must be a whole number from 0 to 4294967295");
@@ -58,20 +58,14 @@ impl DescriptorSpec {
         else {
             return problems.finish(None);
         };
-        let rule = Rule {
+        problems.finish(Some(DescriptorRule {
             name: self.label.into(),
-            matcher: Matcher::default(),
-            key_by: Vec::new(),
+            limit_name: self.name,
             algorithm: rate.algorithm,
             grant: if self.unlimited { Grant::Unlimited } else { grant },
-            overrides: Vec::new(),
             mode: self.mode,
             on_store_failure,
             breaker_opens,
-        };
-        problems.finish(Some(DescriptorRule {
-            rule,
-            name: self.name,
             replaces: self.replaces,
             window: if self.unlimited { Span::ZERO } else { rate.window },
             is_detailed: self.is_detailed,
