@@ -41,6 +41,8 @@
 mod builder;
 mod channel;
 mod client;
+#[cfg(feature = "load")]
+pub mod load;
 mod refusals;
 mod verdict;
 

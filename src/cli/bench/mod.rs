@@ -1,18 +1,13 @@
 //! `rlaas bench`: a load generator over gRPC.
 //!
-//! It knows the protocol and nothing of the server. [`schedule`] says which call is to start when,
-//! [`load`] makes the calls, [`tally`] counts, [`report`] and the pictures tell.
+//! [`rlaas_client::load`] makes the calls and counts; here are the options, the progress, the
+//! report and the pictures.
 
-mod ids;
 mod load;
-mod open_loop;
 mod options;
 mod plot;
 mod progress;
 mod report;
-mod requests;
-mod schedule;
-mod tally;
 
 use std::fs::File;
 use std::io::Write;

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::{Args, value_parser};
+use rlaas_client::load::{Distribution, Length, LoadPlan, LoadSettings};
 
-use super::ids::Distribution;
-use super::schedule::{Length, Plan};
 use crate::cli::client::ServerArgs;
 
 /// Load a running server and measure it
@@ -82,12 +81,23 @@ impl BenchArgs {
         Ok(())
     }
 
-    pub(super) fn plan(&self) -> Plan {
+    pub(super) fn settings(&self) -> LoadSettings {
         let length = match self.calls {
             Some(calls) => Length::Calls(calls),
             None => Length::Duration(self.duration.unwrap_or(Duration::from_secs(10))),
         };
-        Plan { rate: self.rate, warm_up: self.warm_up, length }
+        LoadSettings {
+            plan: LoadPlan { rate: self.rate, warm_up: self.warm_up, length },
+            connections: self.connections,
+            streams: self.streams,
+            threads: self.threads,
+            ids: self.ids,
+            distribution: self.distribution,
+            seed: self.seed,
+            resource: self.resource.clone(),
+            cost: self.cost,
+            batch: self.batch,
+        }
     }
 }
 

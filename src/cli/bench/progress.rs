@@ -1,16 +1,15 @@
 //! A line on standard error for each second: on a terminal always the same one.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
 use std::time::Duration;
 
+use rlaas_client::load::{Length, Load, LoadPlan, Tally};
+
 use super::report::{per_second, show};
-use super::schedule::{Length, Schedule};
-use super::tally::Tally;
 
 #[derive(Debug)]
 pub(super) struct Progress {
-    schedule: Arc<Schedule>,
+    plan: LoadPlan,
     is_shown: bool,
     is_terminal: bool,
     /// When the last line was written.
@@ -20,10 +19,10 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(is_wanted: bool, schedule: &Arc<Schedule>) -> Self {
+    pub(super) fn new(is_wanted: bool, plan: LoadPlan) -> Self {
         let is_terminal = io::stderr().is_terminal();
         Self {
-            schedule: Arc::clone(schedule),
+            plan,
             is_shown: is_wanted || is_terminal,
             is_terminal,
             last: Duration::ZERO,
@@ -32,8 +31,8 @@ impl Progress {
     }
 
     /// Tells of what was counted since the last time.
-    pub(super) fn show(&mut self, tally: &Tally) {
-        let now = self.schedule.elapsed();
+    pub(super) fn show(&mut self, load: &Load, tally: &Tally) {
+        let now = load.elapsed();
         let since = now.saturating_sub(self.last);
         self.last = now;
         self.calls += tally.measured.calls;
@@ -41,13 +40,13 @@ impl Progress {
             return;
         }
         let rate = per_second(tally.warm_up.calls + tally.measured.calls, since);
-        let line = if now < self.schedule.plan().warm_up {
+        let line = if now < self.plan.warm_up {
             format!("warm-up: {rate:.0} calls/s")
         } else {
             let at = |quantile| show(tally.answered.value_at_quantile(quantile));
             let (p50, p99) = (at(0.5), at(0.99));
             let errors: u64 = tally.measured.errors().map(|(_, requests)| requests).sum();
-            let left = self.left(now);
+            let left = self.left(load.measured_until(), now);
             format!("{rate:.0} calls/s, p50 {p50}, p99 {p99}, {errors} errors; {left}")
         };
         // Progress that nobody can read is no reason to stop.
@@ -65,8 +64,8 @@ impl Progress {
         }
     }
 
-    fn left(&self, now: Duration) -> String {
-        match (self.schedule.measured_until(), self.schedule.plan().length) {
+    fn left(&self, until: Option<Duration>, now: Duration) -> String {
+        match (until, self.plan.length) {
             (Some(until), _) => {
                 format!("{:.0}s left", until.saturating_sub(now).as_secs_f64())
             }

@@ -5,11 +5,10 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use rlaas_client::load::{Counts, Measured, Target};
 use serde::Serialize;
 
-use super::load::{Measured, Target};
 use super::options::BenchArgs;
-use super::tally::Counts;
 
 /// The result of a run.
 #[derive(Debug, Serialize)]

@@ -1,6 +1,7 @@
 //! `rlaas-client` against servers that run, hang or are not there.
 
 mod deadlines;
+mod load;
 mod no_answer;
 mod refusals;
 mod secured;

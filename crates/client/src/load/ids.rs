@@ -8,13 +8,14 @@ use std::str::FromStr;
 
 /// How often each id is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Distribution {
+pub enum Distribution {
     /// All alike.
     Uniform,
-    /// The id of rank k in proportion to 1 / k^exponent.
+    /// The id of rank k in proportion to 1 / k^exponent; the exponent is above 0, up to 10.
     Zipf(f64),
 }
 
+/// Reads `uniform`, `zipf` (of exponent 1) or `zipf:EXPONENT`.
 impl FromStr for Distribution {
     type Err = &'static str;
 

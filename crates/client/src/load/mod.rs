@@ -1,105 +1,253 @@
-//! The load: threads, connections, workers, and the command that watches them.
+//! A load generator, by feature `load`: the one behind `rlaas bench`.
 //!
-//! Each thread has a runtime, its share of the connections and a tally of its own; a worker is a
-//! task with one call in flight.
+//! Each thread of a [`Load`] has a runtime, its share of the connections and a tally of its own; a
+//! worker is a task with one call in flight. In a closed loop a new call starts as soon as an earlier
+//! one is answered. In an open loop ([`LoadPlan::rate`]) each call has a time at which it is meant to
+//! start, and its latency counts from then: a server that stalls makes callers wait, and their wait
+//! is measured.
+//!
+//! ```
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/server.rs"));
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let address = serve().await;
+//! use std::time::Duration;
+//!
+//! use rlaas_client::Client;
+//! use rlaas_client::load::{Length, Load, LoadPlan, LoadSettings, Tally};
+//!
+//! let plan = LoadPlan { rate: None, warm_up: Duration::ZERO, length: Length::Calls(100) };
+//! let settings = LoadSettings { plan, ids: 10, ..LoadSettings::default() };
+//! let mut load = Load::begin(&Client::builder(address), &settings).await?;
+//! load.finished().await?;
+//! let measured = load.measured(Tally::default())?;
+//! // Two for each of the ten.
+//! assert_eq!((measured.tally.measured.allowed, measured.tally.measured.denied), (20, 80));
+//! assert!(measured.tally.answered.value_at_quantile(0.5) > 0);
+//! # Ok(())
+//! # }
+//! ```
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+mod ids;
+mod open_loop;
+mod requests;
+mod schedule;
+mod tally;
+mod threads;
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use thiserror::Error;
 
-use super::open_loop::wake_exactly;
-use super::options::BenchArgs;
-use super::progress::Progress;
-use super::requests::{Client, Requests};
-use super::schedule::Schedule;
-use super::tally::{Tally, Times};
-use crate::cli::client::{Server, runtime};
-use crate::cli::signals::Signals;
+pub use self::ids::Distribution;
+use self::open_loop::wake_exactly;
+use self::schedule::Schedule;
+pub use self::schedule::{Length, LoadPlan};
+pub use self::tally::{Counts, Tally};
+use self::threads::Threads;
+use crate::builder::{ClientBuilder, ConnectError};
 
-const SECOND: Duration = Duration::from_secs(1);
+/// What a load asks for, and how.
+#[derive(Clone, Debug)]
+pub struct LoadSettings {
+    /// When calls are made.
+    pub plan: LoadPlan,
+    /// Connections to the server: at least 1.
+    pub connections: u16,
+    /// Calls in flight on each connection: at least 1.
+    pub streams: u16,
+    /// Threads that share the connections: 1 to `connections`.
+    pub threads: u16,
+    /// Different user ids: at least 1.
+    pub ids: u32,
+    /// How often each id is asked for.
+    pub distribution: Distribution,
+    /// Makes the sequence of ids: the same in each load with it.
+    pub seed: u64,
+    /// What is asked for, such as a path.
+    pub resource: String,
+    /// Units that each request takes; unset is 1.
+    pub cost: Option<u64>,
+    /// Requests in each call, by `CheckBatch`; unset is one, by `Check`.
+    pub batch: Option<u16>,
+}
+
+impl Default for LoadSettings {
+    /// A closed loop of `Check` for ten seconds after two of warm-up: 4 connections with 32 calls in
+    /// flight each, 1,000 ids.
+    fn default() -> Self {
+        let length = Length::Duration(Duration::from_secs(10));
+        Self {
+            plan: LoadPlan { rate: None, warm_up: Duration::from_secs(2), length },
+            connections: 4,
+            streams: 32,
+            threads: 1,
+            ids: 1_000,
+            distribution: Distribution::Uniform,
+            seed: 1,
+            resource: String::new(),
+            cost: None,
+            batch: None,
+        }
+    }
+}
+
+impl LoadSettings {
+    fn validate(&self) -> Result<(), LoadError> {
+        let counts = [u32::from(self.connections), self.streams.into(), self.threads.into()];
+        if counts.contains(&0) || self.ids == 0 {
+            return Err(LoadError::Settings(
+                "connections, streams, threads and ids must be above 0",
+            ));
+        }
+        if self.threads > self.connections {
+            return Err(LoadError::Settings("threads must be 1 to connections"));
+        }
+        Ok(())
+    }
+}
+
+/// Why there is no load, or no result.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// A setting is out of bounds.
+    #[error("{0}")]
+    Settings(&'static str),
+    /// A connection was not made.
+    #[error(transparent)]
+    Connect(ConnectError),
+    /// The system has no thread or runtime to give.
+    #[error(transparent)]
+    Thread(#[from] io::Error),
+    /// A bug.
+    #[error("a thread of the load has panicked")]
+    Panicked,
+    /// Calls were made, and the load was ended before one was answered.
+    #[error("no call was answered")]
+    NoAnswer,
+    /// The load was ended during its warm-up.
+    #[error("ended before measuring began")]
+    NotMeasured,
+}
+
+/// A load that has begun. If it is dropped it goes on to its end; see [`Load::stop`].
+#[derive(Debug)]
+pub struct Load {
+    threads: Threads,
+    schedule: Arc<Schedule>,
+}
 
 /// What a load has measured.
 #[derive(Debug)]
-pub(super) struct Measured {
-    pub(super) tally: Tally,
+pub struct Measured {
+    /// Counts and times.
+    pub tally: Tally,
     /// From the first measured call to the end of the measured time, or the start of the last call
     /// if that is later; where a number of calls was asked for, to the last answer.
-    pub(super) elapsed: Duration,
-    pub(super) is_interrupted: bool,
-    /// Calls that were in flight when a second signal ended the wait for them.
-    pub(super) unanswered: u64,
+    pub elapsed: Duration,
+    /// Returns `true` if the load was ended early.
+    pub is_interrupted: bool,
+    /// Calls that were in flight when the wait for them was given up.
+    pub unanswered: u64,
     /// Of an open loop.
-    pub(super) target: Option<Target>,
+    pub target: Option<Target>,
 }
 
 /// How an open loop has met its rate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
+pub struct Target {
     /// Calls per second that were asked for.
-    pub(super) rate: u32,
+    pub rate: u32,
     /// Calls that were due and never made.
-    pub(super) unsent: u64,
+    pub unsent: u64,
     /// How late the last call was.
-    pub(super) behind: Duration,
-    pub(super) is_reached: bool,
+    pub behind: Duration,
+    /// True if all calls were made, the last one not much too late.
+    pub is_reached: bool,
 }
 
-/// Loads the server until the plan is fulfilled, or the first signal; a second one does not wait
-/// for what is in flight.
-pub(super) async fn run(args: &BenchArgs) -> anyhow::Result<Measured> {
-    let signals = Signals::listen()?;
-    let mut threads = Threads::spawn(args)?;
-    let schedule = tokio::select! {
-        begun = threads.begin(args) => begun?,
-        () = signals.count_to(1) => bail!("ended before the load began"),
-    };
-    let mut progress = Progress::new(args.progress, &schedule);
-    let mut tally = Tally::new();
-    let mut second = interval(SECOND);
-    second.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    second.tick().await;
-    loop {
-        tokio::select! {
-            () = threads.finished() => {
-                threads.join()?;
-                break;
-            }
-            _ = second.tick() => {
-                let last_second = threads.take_tally();
-                progress.show(&last_second);
-                tally.add(&last_second);
-            }
-            () = signals.count_to(1), if !schedule.is_stopped() => schedule.stop(),
-            () = signals.count_to(2) => break,
+impl Load {
+    /// Makes all connections, then begins.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] if a setting is out of bounds, or a connection is not made.
+    pub async fn begin(client: &ClientBuilder, settings: &LoadSettings) -> Result<Self, LoadError> {
+        settings.validate()?;
+        let mut threads = Threads::spawn(client, settings)?;
+        let starts = threads.connected().await?;
+        let schedule = Arc::new(Schedule::begin(settings.plan));
+        for start in starts {
+            // A thread that has ended is seen when it is joined.
+            let _ended = start.send(Arc::clone(&schedule));
         }
+        wake_exactly();
+        let pacing = Arc::clone(&schedule);
+        thread::Builder::new().name("pace".to_owned()).spawn(move || pacing.pace())?;
+        Ok(Self { threads, schedule })
     }
-    progress.clear();
-    tally.add(&threads.take_tally());
-    if tally.measured.calls == 0 {
-        let is_sent = schedule.taken() > 0;
-        bail!(if is_sent { "no call was answered" } else { "ended before measuring began" });
-    }
-    Ok(Measured::new(tally, &schedule))
-}
 
-impl Measured {
-    fn new(tally: Tally, schedule: &Schedule) -> Self {
+    /// Waits until the last call is answered. May be cancelled and called again.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError::Panicked`], a bug.
+    pub async fn finished(&mut self) -> Result<(), LoadError> {
+        self.threads.finished().await
+    }
+
+    /// Ends early: calls that have not started do not start any more.
+    pub fn stop(&self) {
+        self.schedule.stop();
+    }
+
+    /// Returns `true` if the load was ended early.
+    pub fn is_stopped(&self) -> bool {
+        self.schedule.is_stopped()
+    }
+
+    /// Returns the time since the beginning.
+    pub fn elapsed(&self) -> Duration {
+        self.schedule.elapsed()
+    }
+
+    /// Returns when measuring ends, since the beginning, unless it ends with a number of calls.
+    pub fn measured_until(&self) -> Option<Duration> {
+        self.schedule.measured_until()
+    }
+
+    /// Takes what was counted since the last time.
+    pub fn take_tally(&self) -> Tally {
+        self.threads.take_tally()
+    }
+
+    /// Returns the result, of which `tally` was taken before.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError::NoAnswer`] or [`LoadError::NotMeasured`] if there is none.
+    pub fn measured(&self, mut tally: Tally) -> Result<Measured, LoadError> {
+        let schedule = &self.schedule;
+        tally.add(&self.take_tally());
+        if tally.measured.calls == 0 {
+            let is_sent = schedule.taken() > 0;
+            return Err(if is_sent { LoadError::NoAnswer } else { LoadError::NotMeasured });
+        }
         let until = match schedule.measured_until() {
             Some(until) => until.max(tally.last.started),
             None => tally.last.answered,
         };
-        Self {
+        Ok(Measured {
             elapsed: until.saturating_sub(schedule.plan().warm_up),
             is_interrupted: schedule.is_stopped(),
             unanswered: schedule.taken().saturating_sub(tally.measured.calls),
             target: Target::new(&tally, schedule),
             tally,
-        }
+        })
     }
 }
 
@@ -113,147 +261,5 @@ impl Target {
         let planned = tally.last.intended.saturating_sub(schedule.plan().warm_up);
         let is_reached = unsent == 0 && behind <= planned / 100 + SLACK;
         Some(Self { rate, unsent, behind, is_reached })
-    }
-}
-
-/// The threads of a load.
-struct Threads {
-    handles: Vec<JoinHandle<()>>,
-    tallies: Vec<Arc<Mutex<Tally>>>,
-    ready: mpsc::Receiver<anyhow::Result<Start>>,
-    running: mpsc::Receiver<()>,
-}
-
-/// Gives a thread that is connected what it is to do.
-type Start = oneshot::Sender<Arc<Schedule>>;
-
-impl Threads {
-    fn spawn(args: &BenchArgs) -> anyhow::Result<Self> {
-        let (server, requests) = (args.server.server()?, Arc::new(Requests::new(args)));
-        let (to_start, ready) = mpsc::channel(usize::from(args.threads));
-        let (alive, running) = mpsc::channel(1);
-        let mut threads = Self { handles: Vec::new(), tallies: Vec::new(), ready, running };
-        for number in 0..args.threads {
-            let tally = Arc::new(Mutex::new(Tally::new()));
-            threads.tallies.push(Arc::clone(&tally));
-            let thread = Thread {
-                server: server.clone(),
-                connections: (args.connections - number).div_ceil(args.threads),
-                streams: args.streams,
-                requests: Arc::clone(&requests),
-                tally,
-                _alive: alive.clone(),
-            };
-            let (runtime, to_start) = (runtime()?, to_start.clone());
-            let handle = thread::Builder::new()
-                .name(format!("load-{number}"))
-                .spawn(move || runtime.block_on(thread.run(to_start)))?;
-            threads.handles.push(handle);
-        }
-        Ok(threads)
-    }
-
-    /// Waits until every connection is made, then begins.
-    async fn begin(&mut self, args: &BenchArgs) -> anyhow::Result<Arc<Schedule>> {
-        let mut starts = Vec::new();
-        while starts.len() < self.handles.len() {
-            let start = self.ready.recv().await.ok_or_else(|| anyhow!("a thread has ended"))?;
-            starts.push(start?);
-        }
-        let schedule = Arc::new(Schedule::begin(args.plan()));
-        for start in starts {
-            // A thread that has ended is seen when it is joined.
-            let _ended = start.send(Arc::clone(&schedule));
-        }
-        wake_exactly();
-        let pacing = Arc::clone(&schedule);
-        thread::Builder::new().name("pace".to_owned()).spawn(move || pacing.pace())?;
-        Ok(schedule)
-    }
-
-    async fn finished(&mut self) {
-        let _all_gone = self.running.recv().await;
-    }
-
-    fn join(&mut self) -> anyhow::Result<()> {
-        for handle in self.handles.drain(..) {
-            handle.join().map_err(|_| anyhow!("a thread of the load has panicked"))?;
-        }
-        Ok(())
-    }
-
-    /// What was counted since the last time.
-    fn take_tally(&self) -> Tally {
-        let mut sum = Tally::new();
-        for tally in &self.tallies {
-            let fresh = Tally::new();
-            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-            let taken = std::mem::replace(&mut *tally, fresh);
-            drop(tally);
-            sum.add(&taken);
-        }
-        sum
-    }
-}
-
-struct Thread {
-    server: Server,
-    connections: u16,
-    streams: u16,
-    requests: Arc<Requests>,
-    tally: Arc<Mutex<Tally>>,
-    /// Dropped with the thread: tells that it has finished.
-    _alive: mpsc::Sender<()>,
-}
-
-impl Thread {
-    async fn run(self, ready: mpsc::Sender<anyhow::Result<Start>>) {
-        let mut clients = Vec::new();
-        for _ in 0..self.connections {
-            match self.server.connect().await {
-                Ok(client) => clients.push(Client::new(client.channel())),
-                Err(error) => {
-                    let _nobody_waits = ready.send(Err(error)).await;
-                    return;
-                }
-            }
-        }
-        let (start, schedule) = oneshot::channel();
-        let _nobody_waits = ready.send(Ok(start)).await;
-        let Ok(schedule) = schedule.await else { return };
-        let mut workers = JoinSet::new();
-        // The first calls go out on all connections in turn.
-        for _ in 0..self.streams {
-            for client in &clients {
-                let worker = Worker {
-                    client: client.clone(),
-                    schedule: Arc::clone(&schedule),
-                    requests: Arc::clone(&self.requests),
-                    tally: Arc::clone(&self.tally),
-                };
-                workers.spawn(worker.run());
-            }
-        }
-        workers.join_all().await;
-    }
-}
-
-struct Worker {
-    client: Client,
-    schedule: Arc<Schedule>,
-    requests: Arc<Requests>,
-    tally: Arc<Mutex<Tally>>,
-}
-
-impl Worker {
-    async fn run(mut self) {
-        while let Some(call) = self.schedule.next().await {
-            let started = self.schedule.elapsed();
-            let counts = self.requests.ask(&mut self.client, call.number).await;
-            let answered = self.schedule.elapsed();
-            let times = Times { intended: call.intended, started, answered };
-            let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-            tally.record(&call, times, &counts);
-        }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use super::schedule::{Length, Plan};
+use super::schedule::{Length, LoadPlan};
 
 /// How long after the end of the measured time calls that are still in the queue are made.
 const OVERTIME: Duration = Duration::from_secs(1);
@@ -37,12 +37,12 @@ pub(super) struct OpenLoop {
 
 impl OpenLoop {
     /// What is still in its queue when measuring begins is dropped: it would delay what is measured.
-    pub(super) fn warm_up(rate: NonZeroU32, plan: &Plan) -> Self {
+    pub(super) fn warm_up(rate: NonZeroU32, plan: &LoadPlan) -> Self {
         let calls = calls_within(plan.warm_up, rate);
         Self::new(rate, Duration::ZERO, calls, Some(plan.warm_up))
     }
 
-    pub(super) fn measured(rate: NonZeroU32, plan: &Plan) -> Self {
+    pub(super) fn measured(rate: NonZeroU32, plan: &LoadPlan) -> Self {
         let (calls, closes) = match plan.length {
             Length::Calls(calls) => (calls, None),
             Length::Duration(duration) => {
@@ -138,9 +138,9 @@ mod tests {
 
     const MILLI: Duration = Duration::from_millis(1);
 
-    fn plan(rate: u32, warm_up: Duration, length: Length) -> (NonZeroU32, Plan) {
+    fn plan(rate: u32, warm_up: Duration, length: Length) -> (NonZeroU32, LoadPlan) {
         let rate = NonZeroU32::new(rate).expect("a rate");
-        (rate, Plan { rate: Some(rate), warm_up, length })
+        (rate, LoadPlan { rate: Some(rate), warm_up, length })
     }
 
     #[test]

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
-use rlaas_client::ApiChannel;
 use rlaas_proto::ratelimit::v1::check_result;
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest};
 use tonic::Code;
 
+use super::LoadSettings;
 use super::ids::Ids;
-use super::options::BenchArgs;
 use super::tally::Counts;
+use crate::channel::ApiChannel;
 
 pub(super) type Client = RateLimitServiceClient<ApiChannel>;
 
@@ -25,12 +25,12 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    pub(super) fn new(args: &BenchArgs) -> Self {
+    pub(super) fn new(settings: &LoadSettings) -> Self {
         Self {
-            ids: Ids::new(args.ids, args.distribution, args.seed),
-            resource: args.resource.clone(),
-            cost: args.cost,
-            batch: args.batch,
+            ids: Ids::new(settings.ids, settings.distribution, settings.seed),
+            resource: settings.resource.clone(),
+            cost: settings.cost,
+            batch: settings.batch,
         }
     }
 

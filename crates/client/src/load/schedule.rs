@@ -13,19 +13,23 @@ use std::time::{Duration, Instant};
 
 use super::open_loop::OpenLoop;
 
-/// What the options ask for.
+/// When calls are made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
-    /// Calls per second of an open loop.
-    pub(super) rate: Option<NonZeroU32>,
-    pub(super) warm_up: Duration,
-    pub(super) length: Length,
+pub struct LoadPlan {
+    /// Calls per second of an open loop; `None`: a closed loop, as fast as the server answers.
+    pub rate: Option<NonZeroU32>,
+    /// How long the server is loaded before anything is measured.
+    pub warm_up: Duration,
+    /// When the measured part is over.
+    pub length: Length,
 }
 
 /// When the measured part is over.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Length {
+pub enum Length {
+    /// After this time.
     Duration(Duration),
+    /// After this many calls.
     Calls(u64),
 }
 
@@ -50,7 +54,7 @@ pub(super) struct Call {
 #[derive(Debug)]
 pub(super) struct Schedule {
     began: Instant,
-    plan: Plan,
+    plan: LoadPlan,
     stopped: OnceLock<Duration>,
     pace: Pace,
 }
@@ -63,7 +67,7 @@ enum Pace {
 
 impl Schedule {
     /// Begins now.
-    pub(super) fn begin(plan: Plan) -> Self {
+    pub(super) fn begin(plan: LoadPlan) -> Self {
         let pace = match plan.rate {
             None => Pace::Closed { warm_up_calls: AtomicU64::new(0), calls: AtomicU64::new(0) },
             Some(rate) => Pace::Open {
@@ -74,7 +78,7 @@ impl Schedule {
         Self { began: now(), plan, stopped: OnceLock::new(), pace }
     }
 
-    pub(super) fn plan(&self) -> &Plan {
+    pub(super) fn plan(&self) -> &LoadPlan {
         &self.plan
     }
 

@@ -35,15 +35,18 @@ const CODES: [&str; 17] = [
 
 /// Calls, and the answers to their requests: allowed + denied + errors is as many as requests.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) calls: u64,
+pub struct Counts {
+    /// Calls with an answer, be it an error.
+    pub calls: u64,
     /// Calls that got an error for an answer. An error of one request in a batch is none.
-    pub(super) failed_calls: u64,
-    pub(super) allowed: u64,
-    pub(super) denied: u64,
+    pub failed_calls: u64,
+    /// Requests that may pass.
+    pub allowed: u64,
+    /// Requests that are refused.
+    pub denied: u64,
     errors: [u64; CODES.len()],
     /// What the first error says.
-    pub(super) first_error: Option<String>,
+    pub first_error: Option<String>,
 }
 
 impl Counts {
@@ -77,12 +80,13 @@ impl Counts {
         self.first_error.get_or_insert_with(|| format!("{name}: {}", message.escape_debug()));
     }
 
-    pub(super) fn decisions(&self) -> u64 {
+    /// Requests with a decision.
+    pub fn decisions(&self) -> u64 {
         self.allowed + self.denied
     }
 
     /// Requests that got an error, by the name of its code.
-    pub(super) fn errors(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub fn errors(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let by_code = CODES.into_iter().zip(self.errors);
         by_code.filter(|(_, requests)| *requests > 0)
     }
@@ -105,15 +109,17 @@ impl AddAssign<&Self> for Counts {
 
 /// Counts and times. Histograms are in nanoseconds and tell the measured calls alone.
 #[derive(Debug)]
-pub(super) struct Tally {
-    pub(super) warm_up: Counts,
-    pub(super) measured: Counts,
+pub struct Tally {
+    /// Calls of the warm-up.
+    pub warm_up: Counts,
+    /// Calls that are measured.
+    pub measured: Counts,
     /// From the intended start to the answer.
-    pub(super) answered: Histogram<u64>,
+    pub answered: Histogram<u64>,
     /// From the intended start to the error.
-    pub(super) failed: Histogram<u64>,
+    pub failed: Histogram<u64>,
     /// From the intended start to the real one.
-    pub(super) start_delay: Histogram<u64>,
+    pub start_delay: Histogram<u64>,
     /// When the last measured call was meant to start, did, and was answered: since the beginning.
     pub(super) last: Times,
 }
@@ -126,8 +132,9 @@ pub(super) struct Times {
     pub(super) answered: Duration,
 }
 
-impl Tally {
-    pub(super) fn new() -> Self {
+impl Default for Tally {
+    /// Nothing counted.
+    fn default() -> Self {
         Self {
             warm_up: Counts::default(),
             measured: Counts::default(),
@@ -137,7 +144,9 @@ impl Tally {
             last: Times::default(),
         }
     }
+}
 
+impl Tally {
     /// Counts a call.
     pub(super) fn record(&mut self, call: &Call, times: Times, counts: &Counts) {
         if !call.is_measured {
@@ -155,7 +164,11 @@ impl Tally {
     }
 
     /// Adds what another one has counted.
-    pub(super) fn add(&mut self, other: &Self) {
+    ///
+    /// # Panics
+    ///
+    /// If a histogram was replaced by one of other bounds.
+    pub fn add(&mut self, other: &Self) {
         self.warm_up += &other.warm_up;
         self.measured += &other.measured;
         let histograms = [

@@ -1,0 +1,151 @@
+//! The threads of a load, their connections and workers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+
+use super::requests::{Client, Requests};
+use super::schedule::Schedule;
+use super::tally::{Tally, Times};
+use super::{LoadError, LoadSettings};
+use crate::builder::{ClientBuilder, ConnectError};
+
+/// The threads of a load.
+#[derive(Debug)]
+pub(super) struct Threads {
+    handles: Vec<JoinHandle<()>>,
+    tallies: Vec<Arc<Mutex<Tally>>>,
+    ready: mpsc::Receiver<Result<Start, ConnectError>>,
+    running: mpsc::Receiver<()>,
+}
+
+/// Gives a thread that is connected what it is to do.
+pub(super) type Start = oneshot::Sender<Arc<Schedule>>;
+
+impl Threads {
+    pub(super) fn spawn(
+        client: &ClientBuilder,
+        settings: &LoadSettings,
+    ) -> Result<Self, LoadError> {
+        let requests = Arc::new(Requests::new(settings));
+        let (to_start, ready) = mpsc::channel(usize::from(settings.threads));
+        let (alive, running) = mpsc::channel(1);
+        let mut threads = Self { handles: Vec::new(), tallies: Vec::new(), ready, running };
+        for number in 0..settings.threads {
+            let tally = Arc::new(Mutex::new(Tally::default()));
+            threads.tallies.push(Arc::clone(&tally));
+            let thread = Thread {
+                client: client.clone(),
+                connections: (settings.connections - number).div_ceil(settings.threads),
+                streams: settings.streams,
+                requests: Arc::clone(&requests),
+                tally,
+                _alive: alive.clone(),
+            };
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let to_start = to_start.clone();
+            let handle = thread::Builder::new()
+                .name(format!("load-{number}"))
+                .spawn(move || runtime.block_on(thread.run(to_start)))?;
+            threads.handles.push(handle);
+        }
+        Ok(threads)
+    }
+
+    /// Waits until every connection is made.
+    pub(super) async fn connected(&mut self) -> Result<Vec<Start>, LoadError> {
+        let mut starts = Vec::new();
+        while starts.len() < self.handles.len() {
+            let start = self.ready.recv().await.ok_or(LoadError::Panicked)?;
+            starts.push(start.map_err(LoadError::Connect)?);
+        }
+        Ok(starts)
+    }
+
+    pub(super) async fn finished(&mut self) -> Result<(), LoadError> {
+        let _all_gone = self.running.recv().await;
+        for handle in self.handles.drain(..) {
+            handle.join().map_err(|_| LoadError::Panicked)?;
+        }
+        Ok(())
+    }
+
+    /// What was counted since the last time.
+    pub(super) fn take_tally(&self) -> Tally {
+        let mut sum = Tally::default();
+        for tally in &self.tallies {
+            let fresh = Tally::default();
+            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            let taken = std::mem::replace(&mut *tally, fresh);
+            drop(tally);
+            sum.add(&taken);
+        }
+        sum
+    }
+}
+
+struct Thread {
+    client: ClientBuilder,
+    connections: u16,
+    streams: u16,
+    requests: Arc<Requests>,
+    tally: Arc<Mutex<Tally>>,
+    /// Dropped with the thread: tells that it has finished.
+    _alive: mpsc::Sender<()>,
+}
+
+impl Thread {
+    async fn run(self, ready: mpsc::Sender<Result<Start, ConnectError>>) {
+        let mut clients = Vec::new();
+        for _ in 0..self.connections {
+            match self.client.clone().connect().await {
+                Ok(client) => clients.push(RateLimitServiceClient::new(client.channel())),
+                Err(error) => {
+                    let _nobody_waits = ready.send(Err(error)).await;
+                    return;
+                }
+            }
+        }
+        let (start, schedule) = oneshot::channel();
+        let _nobody_waits = ready.send(Ok(start)).await;
+        let Ok(schedule) = schedule.await else { return };
+        let mut workers = JoinSet::new();
+        // The first calls go out on all connections in turn.
+        for _ in 0..self.streams {
+            for client in &clients {
+                let worker = Worker {
+                    client: client.clone(),
+                    schedule: Arc::clone(&schedule),
+                    requests: Arc::clone(&self.requests),
+                    tally: Arc::clone(&self.tally),
+                };
+                workers.spawn(worker.run());
+            }
+        }
+        workers.join_all().await;
+    }
+}
+
+struct Worker {
+    client: Client,
+    schedule: Arc<Schedule>,
+    requests: Arc<Requests>,
+    tally: Arc<Mutex<Tally>>,
+}
+
+impl Worker {
+    async fn run(mut self) {
+        while let Some(call) = self.schedule.next().await {
+            let started = self.schedule.elapsed();
+            let counts = self.requests.ask(&mut self.client, call.number).await;
+            let answered = self.schedule.elapsed();
+            let times = Times { intended: call.intended, started, answered };
+            let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+            tally.record(&call, times, &counts);
+        }
+    }
+}

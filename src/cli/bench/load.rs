@@ -1,0 +1,50 @@
+//! Makes the load, shows its progress, and ends it on a signal.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use rlaas_client::load::{Load, LoadError, Measured, Tally};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::options::BenchArgs;
+use super::progress::Progress;
+use crate::cli::signals::Signals;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Loads the server until the plan is fulfilled, or the first signal; a second one does not wait
+/// for what is in flight.
+pub(super) async fn run(args: &BenchArgs) -> anyhow::Result<Measured> {
+    let signals = Signals::listen()?;
+    let (server, settings) = (args.server.server()?, args.settings());
+    let begun = tokio::select! {
+        begun = Load::begin(&server.client, &settings) => begun,
+        () = signals.count_to(1) => bail!("ended before the load began"),
+    };
+    let mut load = begun.map_err(|error| match error {
+        LoadError::Connect(error) => server.explain_connect(error),
+        other => other.into(),
+    })?;
+    let mut progress = Progress::new(args.progress, settings.plan);
+    let mut tally = Tally::default();
+    let mut second = interval(SECOND);
+    second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    second.tick().await;
+    loop {
+        tokio::select! {
+            finished = load.finished() => {
+                finished?;
+                break;
+            }
+            _ = second.tick() => {
+                let last_second = load.take_tally();
+                progress.show(&load, &last_second);
+                tally.add(&last_second);
+            }
+            () = signals.count_to(1), if !load.is_stopped() => load.stop(),
+            () = signals.count_to(2) => break,
+        }
+    }
+    progress.clear();
+    Ok(load.measured(tally)?)
+}

@@ -1,0 +1,48 @@
+//! The load generator as a library; `cli::bench` holds what it measures.
+
+use std::time::Duration;
+
+use rlaas_client::load::{Distribution, Length, Load, LoadError, LoadPlan, LoadSettings, Tally};
+use rlaas_client::{Client, ConnectError};
+use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::redis::free_port;
+
+const PLAN: LoadPlan =
+    LoadPlan { rate: None, warm_up: Duration::ZERO, length: Length::Duration(super::PATIENCE) };
+
+#[tokio::test]
+async fn settings_out_of_bounds_and_servers_that_are_away_begin_no_load() {
+    let nobody = Client::builder(format!("127.0.0.1:{}", free_port()));
+    let settings = LoadSettings::default();
+    for wrong in [
+        LoadSettings { connections: 0, ..settings.clone() },
+        LoadSettings { streams: 0, ..settings.clone() },
+        LoadSettings { threads: 0, ..settings.clone() },
+        LoadSettings { threads: 5, ..settings.clone() },
+        LoadSettings { ids: 0, ..settings.clone() },
+    ] {
+        let error = Load::begin(&nobody, &wrong).await.expect_err("settings");
+        assert!(matches!(error, LoadError::Settings(_)), "{wrong:?}: {error}");
+    }
+    let error = Load::begin(&nobody, &settings).await.expect_err("nobody");
+    assert!(matches!(error, LoadError::Connect(ConnectError::Unreachable(_))), "{error}");
+}
+
+#[tokio::test]
+async fn a_load_that_is_stopped_tells_what_it_has_measured() {
+    let server = Rlaas::start(&[]);
+    let distribution = Distribution::Zipf(1.0);
+    let settings = LoadSettings { plan: PLAN, distribution, threads: 2, ..LoadSettings::default() };
+    let mut load = Load::begin(&Client::builder(server.grpc()), &settings).await.expect("a load");
+    let mut tally = Tally::default();
+    while tally.measured.calls == 0 {
+        tokio::task::yield_now().await;
+        tally.add(&load.take_tally());
+    }
+    load.stop();
+    load.finished().await.expect("no panic");
+    let measured = load.measured(tally).expect("a result");
+    assert!(measured.is_interrupted && measured.unanswered == 0, "{measured:?}");
+    let counted = server.metric_sum("rlaas_decisions_total", &[]).await;
+    assert_eq!(measured.tally.measured.decisions(), counted);
+}
