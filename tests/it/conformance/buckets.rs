@@ -1,48 +1,20 @@
-//! Cases of token bucket, leaky bucket and GCRA. They decide alike, so each case runs on all three.
+//! Cases of token bucket, leaky bucket and GCRA. They decide alike: each case is for all
+//! three, but for the pace, which the leaky bucket alone tells.
 
-use super::{left, on_redis, retry_after};
+use super::{cases, left, per, retry_after};
 use rlaas::algorithm::{Algorithm, Outcome};
 use rlaas::clock::Span;
 use rlaas::rules::RuleSet;
+use rlaas_testkit::rules_with_burst;
 use rlaas_testkit::service::{Service, span};
-use rlaas_testkit::{rules, rules_with_burst};
-
-const BUCKETS: [Algorithm; 3] = [Algorithm::TokenBucket, Algorithm::LeakyBucket, Algorithm::Gcra];
-
-/// Makes a test of each case for each bucket and store.
-macro_rules! on_each_bucket_and_store {
-    ($($case:ident: $rules:expr;)*) => {
-        mod memory {
-            use super::*;
-            $(#[tokio::test]
-            async fn $case() {
-                for bucket in BUCKETS {
-                    super::$case(Service::on_memory($rules(bucket))).await;
-                }
-            })*
-        }
-        mod redis {
-            use super::*;
-            $(#[tokio::test]
-            async fn $case() {
-                for bucket in BUCKETS {
-                    super::$case(on_redis($rules(bucket))).await;
-                }
-            })*
-        }
-    };
-}
 
 /// Capacity `burst`, refilled by `units` per second.
 fn refilled(units: u64, burst: u64) -> impl Fn(Algorithm) -> RuleSet {
     move |bucket| rules_with_burst(bucket, units, Span::from_secs(1), burst)
 }
 
-fn per(units: u64, window: Span) -> impl Fn(Algorithm) -> RuleSet {
-    move |bucket| rules(bucket, units, window)
-}
-
-on_each_bucket_and_store! {
+cases! {
+    buckets;
     tb_01_and_02_a_burst_then_one_a_second: refilled(1, 5);
     tb_03_refilled_to_the_burst_and_no_further: refilled(1, 5);
     tb_05_no_part_of_a_unit_is_lost: refilled(10, 100);
@@ -242,32 +214,18 @@ async fn a_clock_that_jumps_back_a_day_blocks_nobody_for_longer_than_a_window(on
     assert!(on.check("alice").await.is_allowed());
 }
 
-/// The leaky bucket alone tells the pace.
-mod delay {
-    use super::*;
+cases! {
+    leaky_bucket;
+    requests_are_spaced_evenly: per(5, Span::from_secs(5));
+}
 
-    fn five_in_five_seconds() -> RuleSet {
-        rules(Algorithm::LeakyBucket, 5, Span::from_secs(5))
+async fn requests_are_spaced_evenly(on: Service) {
+    for delay in 0..5 {
+        assert_eq!(on.check("alice").await.delay, Span::from_secs(delay));
     }
-
-    #[tokio::test]
-    async fn memory() {
-        spaces_requests_evenly(Service::on_memory(five_in_five_seconds())).await;
-    }
-
-    #[tokio::test]
-    async fn redis() {
-        spaces_requests_evenly(on_redis(five_in_five_seconds())).await;
-    }
-
-    async fn spaces_requests_evenly(on: Service) {
-        for delay in 0..5 {
-            assert_eq!(on.check("alice").await.delay, Span::from_secs(delay));
-        }
-        on.at(1.25);
-        let next = on.check("alice").await;
-        assert_eq!((next.is_allowed(), next.delay), (true, span(3.75)));
-        on.at(100.0);
-        assert_eq!(on.check("alice").await.delay, Span::ZERO);
-    }
+    on.at(1.25);
+    let next = on.check("alice").await;
+    assert_eq!((next.is_allowed(), next.delay), (true, span(3.75)));
+    on.at(100.0);
+    assert_eq!(on.check("alice").await.delay, Span::ZERO);
 }

@@ -1,7 +1,7 @@
 //! A rule that is changed meets the state that is there: at once, and no unit appears or vanishes
 //! beyond what the new rule says.
 
-use super::{on_each_algorithm_and_store, on_redis, per, retry_after};
+use super::{cases, per, retry_after};
 use rlaas::algorithm::Algorithm;
 use rlaas::clock::Span;
 use rlaas::rules::RuleSet;
@@ -10,7 +10,8 @@ use rlaas_testkit::{rules, rules_with_burst};
 
 const MINUTE: Span = Span::from_secs(60);
 
-on_each_algorithm_and_store! {
+cases! {
+    all;
     a_lowered_limit_holds_at_once: per(10, MINUTE);
     a_raised_limit_grants_what_it_adds: per(10, MINUTE);
     a_shorter_window_forgets_sooner_and_a_longer_one_later: per(10, MINUTE);
@@ -111,16 +112,21 @@ async fn many_changes_do_not_add_up(on: Service) {
     assert!((7..=13).contains(&passed), "{passed}");
 }
 
-#[tokio::test]
-async fn a_lowered_burst_of_gcra_announces_waits_that_hold() {
-    let of = |burst| rules_with_burst(Algorithm::Gcra, 1, Span::from_secs(1), burst);
-    for on in [Service::on_memory(of(10)), on_redis(of(10))] {
-        on.check_cost("alice", 10).await;
-        on.limiter.replace_rules(of(2));
-        assert_eq!(retry_after(&on.check("alice").await), Some(span(1.0)));
-        on.at(0.999_999);
-        assert!(!on.check("alice").await.is_allowed());
-        on.at(1.0);
-        assert!(on.check("alice").await.is_allowed());
-    }
+cases! {
+    gcra;
+    a_lowered_burst_announces_waits_that_hold: one_a_second(10);
+}
+
+fn one_a_second(burst: u64) -> impl Fn(Algorithm) -> RuleSet {
+    move |algorithm| rules_with_burst(algorithm, 1, Span::from_secs(1), burst)
+}
+
+async fn a_lowered_burst_announces_waits_that_hold(on: Service) {
+    on.check_cost("alice", 10).await;
+    on.limiter.replace_rules(one_a_second(2)(on.algorithm()));
+    assert_eq!(retry_after(&on.check("alice").await), Some(span(1.0)));
+    on.at(0.999_999);
+    assert!(!on.check("alice").await.is_allowed());
+    on.at(1.0);
+    assert!(on.check("alice").await.is_allowed());
 }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{left, on_each_algorithm_and_store, on_redis, per, retry_after};
+use super::{cases, left, per, retry_after};
 use rlaas::algorithm::{Algorithm, Decision, Outcome};
 use rlaas::clock::{Span, Timestamp};
-use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::rules;
 use rlaas_testkit::service::{Service, T0, span};
 use tokio::task::JoinSet;
 
-on_each_algorithm_and_store! {
+cases! {
+    all;
     ga_02_ids_do_not_share: per(1, Span::from_secs(1));
     ga_03_remaining_wait_and_reset: per(2, Span::from_secs(60));
     the_whole_limit_fits_and_one_more_is_impossible: per(7, Span::from_secs(60));
@@ -164,41 +164,39 @@ async fn a_clock_that_goes_back_a_day_blocks_nobody_for_longer_than_a_window(on:
     assert!(on.check("alice").await.is_allowed());
 }
 
-#[tokio::test]
-async fn ga_01_two_instances_let_exactly_the_limit_pass() {
-    for algorithm in Algorithm::ALL {
-        let server = Arc::new(RedisServer::start());
-        let rules = rules(*algorithm, 20, Span::from_secs(60));
-        let instances =
-            [(); 2].map(|()| Arc::new(Service::on_redis(rules.clone(), Arc::clone(&server))));
-        let mut calls = JoinSet::new();
-        for call in 0..200 {
-            let instance = Arc::clone(&instances[call % 2]);
-            calls.spawn(async move { instance.check("alice").await.is_allowed() });
-        }
-        let allowed = calls.join_all().await.into_iter().filter(|allowed| *allowed).count();
-        assert_eq!(allowed, 20, "{}", algorithm.name());
+cases! {
+    all, redis;
+    ga_01_two_instances_let_exactly_the_limit_pass: per(20, Span::from_secs(60));
+    a_state_of_another_algorithm_is_replaced: per(5, Span::from_secs(60));
+    a_foreign_value_is_replaced: per(5, Span::from_secs(60));
+}
+
+async fn ga_01_two_instances_let_exactly_the_limit_pass(on: Service) {
+    let server = Arc::clone(on.redis().expect("a service on Redis"));
+    let rules = rules(on.algorithm(), 20, Span::from_secs(60));
+    let instances = [Arc::new(on), Arc::new(Service::on_redis(rules, server))];
+    let mut calls = JoinSet::new();
+    for call in 0..200 {
+        let instance = Arc::clone(&instances[call % 2]);
+        calls.spawn(async move { instance.check("alice").await.is_allowed() });
+    }
+    let allowed = calls.join_all().await.into_iter().filter(|allowed| *allowed).count();
+    assert_eq!(allowed, 20);
+}
+
+async fn a_state_of_another_algorithm_is_replaced(on: Service) {
+    let server = on.redis().expect("a service on Redis");
+    for before in Algorithm::ALL.iter().filter(|before| **before != on.algorithm()) {
+        let rules = rules(*before, 5, Span::from_secs(60));
+        let id = before.name();
+        Service::on_redis(rules, Arc::clone(server)).check_cost(id, 5).await;
+        let first = on.check(id).await;
+        assert_eq!(first.remaining, 4, "after {id}");
+        assert_eq!(on.check(id).await.remaining, 3, "after {id}");
     }
 }
 
-#[tokio::test]
-async fn a_state_of_another_algorithm_is_replaced() {
-    for before in Algorithm::ALL {
-        for after in Algorithm::ALL.iter().filter(|after| *after != before) {
-            let server = Arc::new(RedisServer::start());
-            let window = Span::from_secs(60);
-            let one = Service::on_redis(rules(*before, 5, window), Arc::clone(&server));
-            one.check_cost("alice", 5).await;
-            let other = Service::on_redis(rules(*after, 5, window), Arc::clone(&server));
-            let first = other.check("alice").await;
-            assert_eq!(first.remaining, 4, "{} after {}", after.name(), before.name());
-            assert_eq!(other.check("alice").await.remaining, 3);
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_foreign_value_is_replaced() {
+async fn a_foreign_value_is_replaced(on: Service) {
     let hostile = [
         "abc",
         "",
@@ -214,24 +212,21 @@ async fn a_foreign_value_is_replaced() {
         "gcra 1700000130000000 0 1700000100000000 9007199254740992 60000000",
         "counter 1700000100000000 9007199254740992 0",
     ];
-    for algorithm in Algorithm::ALL {
-        let on = on_redis(rules(*algorithm, 5, Span::from_secs(60)));
-        let fresh = on.check("alice").await;
-        let redis = on.redis().expect("a service on Redis");
-        let key = redis.keys().pop().expect("a key");
-        for value in hostile {
-            redis.query::<()>(&["SET", &key, value]);
-            let counts = *algorithm == Algorithm::FixedWindow && value == "0";
-            let decision = on.check("alice").await;
-            assert_eq!(decision.remaining, fresh.remaining, "{}: {value:?}", algorithm.name());
-            assert!(counts || redis.query::<String>(&["TYPE", &key]) != "none");
-            let ttl: i64 = redis.query(&["PTTL", &key]);
-            assert!(ttl > 0, "{}: {value:?} lives for {ttl}", algorithm.name());
-        }
-        redis.query::<()>(&["DEL", &key]);
-        redis.query::<()>(&["LPUSH", &key, "a", "b"]);
-        assert_eq!(on.check("alice").await.remaining, fresh.remaining, "{}", algorithm.name());
+    let fresh = on.check("alice").await;
+    let redis = on.redis().expect("a service on Redis");
+    let key = redis.keys().pop().expect("a key");
+    for value in hostile {
+        redis.query::<()>(&["SET", &key, value]);
+        let counts = on.algorithm() == Algorithm::FixedWindow && value == "0";
+        let decision = on.check("alice").await;
+        assert_eq!(decision.remaining, fresh.remaining, "{value:?}");
+        assert!(counts || redis.query::<String>(&["TYPE", &key]) != "none");
+        let ttl: i64 = redis.query(&["PTTL", &key]);
+        assert!(ttl > 0, "{value:?} lives for {ttl}");
     }
+    redis.query::<()>(&["DEL", &key]);
+    redis.query::<()>(&["LPUSH", &key, "a", "b"]);
+    assert_eq!(on.check("alice").await.remaining, fresh.remaining);
 }
 
 #[test]

@@ -1,36 +1,33 @@
 //! Cases of the fixed window.
 
-use super::{counted, on_each_store, retry_after};
+use super::{cases, counted, per, retry_after};
 use rlaas::algorithm::{Algorithm, Outcome};
 use rlaas::clock::{Span, Timestamp};
 use rlaas::rules::RuleSet;
 use rlaas_testkit::rules;
 use rlaas_testkit::service::{Service, T0, span};
 
-fn a() -> RuleSet {
-    rules(Algorithm::FixedWindow, 5, Span::from_secs(60))
+fn a(algorithm: Algorithm) -> RuleSet {
+    rules(algorithm, 5, Span::from_secs(60))
 }
 
-fn per(units: u64, window: Span) -> RuleSet {
-    rules(Algorithm::FixedWindow, units, window)
-}
-
-on_each_store! {
-    fw_01_and_02_a_full_window_denies_and_goes_on_counting: a();
-    fw_03_windows_are_aligned_to_unix_time: a();
-    fw_04_the_known_boundary_burst: a();
-    fw_05_the_count_starts_again_in_the_next_window: a();
-    fw_07_ttl_and_reset_shrink: a();
-    fw_08_the_wait_is_exact: a();
-    fw_10_ids_do_not_share: a();
+cases! {
+    fixed_window;
+    fw_01_and_02_a_full_window_denies_and_goes_on_counting: a;
+    fw_03_windows_are_aligned_to_unix_time: a;
+    fw_04_the_known_boundary_burst: a;
+    fw_05_the_count_starts_again_in_the_next_window: a;
+    fw_07_ttl_and_reset_shrink: a;
+    fw_08_the_wait_is_exact: a;
+    fw_10_ids_do_not_share: a;
     fw_15_windows_of_a_second: per(1, Span::from_secs(1));
     gf_01_the_numbers_of_gorl: per(3, Span::from_secs(60));
     windows_of_a_millisecond: per(2, Span::from_millis(1));
-    what_does_not_fit_takes_nothing: a();
-    a_cost_above_the_limit_is_impossible: a();
-    looking_takes_nothing_at_the_edge_too: a();
-    a_clock_that_steps_back_mints_nothing: a();
-    a_clock_that_jumps_back_blocks_nobody_for_longer_than_a_window: a();
+    what_does_not_fit_takes_nothing: a;
+    a_cost_above_the_limit_is_impossible: a;
+    looking_takes_nothing_at_the_edge_too: a;
+    a_clock_that_steps_back_mints_nothing: a;
+    a_clock_that_jumps_back_blocks_nobody_for_longer_than_a_window: a;
 }
 
 async fn fw_01_and_02_a_full_window_denies_and_goes_on_counting(on: Service) {

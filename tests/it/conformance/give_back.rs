@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{counted, on_each_algorithm_and_store, on_redis, per};
+use super::{cases, counted, on_redis, per};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 use rlaas::algorithm::{Algorithm, Decision, Limit};
@@ -12,10 +12,12 @@ use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::{Service, T0};
 use rlaas_testkit::{rules, rules_with_burst};
 use tokio::runtime::Builder;
+use tokio::task::spawn_blocking;
 
 const MINUTE: Span = Span::from_secs(60);
 
-on_each_algorithm_and_store! {
+cases! {
+    all;
     a_denial_and_a_look_give_nothing_back: per(5, MINUTE);
     nothing_is_given_back_once_windows_have_passed: per(5, MINUTE);
     what_is_gone_is_not_given_back: per(5, MINUTE);
@@ -64,6 +66,11 @@ fn one_of_each() -> RuleSet {
     RuleSet::new(default, enforced.chain([shadow]).collect())
 }
 
+cases! {
+    mixed;
+    every_hit_of_a_request_gives_back_what_it_took: one_of_each();
+}
+
 async fn every_hit_of_a_request_gives_back_what_it_took(on: Service) {
     let ask = async |cost| -> Vec<Decision> {
         let verdict = on.verdict("alice", Some(cost), false).await.expect("a verdict");
@@ -78,20 +85,14 @@ async fn every_hit_of_a_request_gives_back_what_it_took(on: Service) {
     assert_eq!(ask(0).await, before);
 }
 
-#[tokio::test]
-async fn every_hit_of_a_request_gives_back_what_it_took_in_memory() {
-    every_hit_of_a_request_gives_back_what_it_took(Service::on_memory(one_of_each())).await;
-}
-
-#[tokio::test]
-async fn every_hit_of_a_request_gives_back_what_it_took_in_redis() {
-    every_hit_of_a_request_gives_back_what_it_took(on_redis(one_of_each())).await;
-}
-
 /// Capacity 5, a unit a second.
-fn buckets() -> impl Iterator<Item = RuleSet> {
-    let buckets = Algorithm::ALL.iter().filter(|algorithm| algorithm.has_burst());
-    buckets.map(|bucket| rules_with_burst(*bucket, 1, Span::from_secs(1), 5))
+fn five_and_one_a_second(bucket: Algorithm) -> RuleSet {
+    rules_with_burst(bucket, 1, Span::from_secs(1), 5)
+}
+
+cases! {
+    buckets;
+    what_has_come_back_by_itself_is_not_given_again: five_and_one_a_second;
 }
 
 async fn what_has_come_back_by_itself_is_not_given_again(on: Service) {
@@ -103,18 +104,9 @@ async fn what_has_come_back_by_itself_is_not_given_again(on: Service) {
     assert_eq!(on.check_cost("alice", 1).await.reset_after, Span::from_secs(5));
 }
 
-#[tokio::test]
-async fn what_has_come_back_by_itself_is_not_given_again_in_memory() {
-    for rules in buckets() {
-        what_has_come_back_by_itself_is_not_given_again(Service::on_memory(rules)).await;
-    }
-}
-
-#[tokio::test]
-async fn what_has_come_back_by_itself_is_not_given_again_in_redis() {
-    for rules in buckets() {
-        what_has_come_back_by_itself_is_not_given_again(on_redis(rules)).await;
-    }
+cases! {
+    fixed_window;
+    attempts_at_a_full_window_are_no_units: per(5, MINUTE);
 }
 
 async fn attempts_at_a_full_window_are_no_units(on: Service) {
@@ -127,16 +119,9 @@ async fn attempts_at_a_full_window_are_no_units(on: Service) {
     assert_eq!(counted(&on.check_cost("alice", 2).await), (true, 5));
 }
 
-#[tokio::test]
-async fn attempts_at_a_full_window_are_no_units_in_memory() {
-    let rules = rules(Algorithm::FixedWindow, 5, MINUTE);
-    attempts_at_a_full_window_are_no_units(Service::on_memory(rules)).await;
-}
-
-#[tokio::test]
-async fn attempts_at_a_full_window_are_no_units_in_redis() {
-    let rules = rules(Algorithm::FixedWindow, 5, MINUTE);
-    attempts_at_a_full_window_are_no_units(on_redis(rules)).await;
+cases! {
+    sliding_window_counter;
+    a_counter_starts_anew_after_silence_all_the_same: per(5, MINUTE);
 }
 
 async fn a_counter_starts_anew_after_silence_all_the_same(on: Service) {
@@ -147,18 +132,6 @@ async fn a_counter_starts_anew_after_silence_all_the_same(on: Service) {
     // Two windows after the first request: what was taken in the second one was no request.
     on.at(120.5);
     assert_eq!(on.check("alice").await.reset_after, Span::from_secs(120));
-}
-
-#[tokio::test]
-async fn a_counter_starts_anew_after_silence_all_the_same_in_memory() {
-    let rules = rules(Algorithm::SlidingWindowCounter, 5, MINUTE);
-    a_counter_starts_anew_after_silence_all_the_same(Service::on_memory(rules)).await;
-}
-
-#[tokio::test]
-async fn a_counter_starts_anew_after_silence_all_the_same_in_redis() {
-    let rules = rules(Algorithm::SlidingWindowCounter, 5, MINUTE);
-    a_counter_starts_anew_after_silence_all_the_same(on_redis(rules)).await;
 }
 
 #[tokio::test]
@@ -199,50 +172,48 @@ async fn the_most_entries_that_one_request_writes_are_removed() {
     assert_eq!(redis.query::<u64>(&["PTTL", key]), ttl, "the time to live stays");
 }
 
-#[tokio::test]
-async fn what_was_there_before_is_there_again() {
-    for algorithm in Algorithm::ALL {
-        let on = on_redis(rules(*algorithm, 5, MINUTE));
-        let redis = on.redis().expect("a service on Redis");
-        let taken = on.check_cost("alice", 2).await;
-        // Redis has forgotten the script; the call comes with its text again.
-        redis.query::<()>(&["SCRIPT", "FLUSH"]);
-        on.give_back("alice", 2, &[taken]).await;
-        assert!(redis.keys().is_empty(), "{}", algorithm.name());
-
-        on.check_cost("alice", 2).await;
-        let key = redis.keys().pop().expect("a key");
-        let is_log = *algorithm == Algorithm::SlidingWindowLog;
-        let state = || -> (Vec<u8>, u64, u64) {
-            // Which of the entries of one millisecond stay makes no difference.
-            let value = if is_log { Vec::new() } else { redis.query(&["GET", &key]) };
-            let entries = if is_log { redis.query(&["ZCARD", &key]) } else { 0 };
-            (value, entries, redis.query(&["PTTL", &key]))
-        };
-        let before = state();
-        let taken = on.check_cost("alice", 3).await;
-        assert_ne!(state(), before);
-        on.give_back("alice", 3, &[taken]).await;
-        assert_eq!(state(), before, "{}", algorithm.name());
-    }
+cases! {
+    all, redis;
+    what_was_there_before_is_there_again: per(5, MINUTE);
+    a_foreign_value_stays: per(5, MINUTE);
 }
 
-#[tokio::test]
-async fn a_foreign_value_stays() {
-    for algorithm in Algorithm::ALL {
-        let on = on_redis(rules(*algorithm, 5, MINUTE));
-        let redis = on.redis().expect("a service on Redis");
-        let taken = on.check_cost("alice", 2).await;
-        let key = redis.keys().pop().expect("a key");
-        redis.query::<()>(&["SET", &key, "abc"]);
-        let decision = on.give_back("alice", 2, &[taken]).await[0];
-        assert_eq!((decision.is_allowed(), decision.remaining), (true, 5));
-        assert_eq!(redis.query::<String>(&["GET", &key]), "abc", "{}", algorithm.name());
-        redis.query::<()>(&["DEL", &key]);
-        redis.query::<()>(&["LPUSH", &key, "a", "b"]);
-        on.give_back("alice", 2, &[taken]).await;
-        assert_eq!(redis.query::<u64>(&["LLEN", &key]), 2, "{}", algorithm.name());
-    }
+async fn what_was_there_before_is_there_again(on: Service) {
+    let redis = on.redis().expect("a service on Redis");
+    let taken = on.check_cost("alice", 2).await;
+    // Redis has forgotten the script; the call comes with its text again.
+    redis.query::<()>(&["SCRIPT", "FLUSH"]);
+    on.give_back("alice", 2, &[taken]).await;
+    assert!(redis.keys().is_empty());
+
+    on.check_cost("alice", 2).await;
+    let key = redis.keys().pop().expect("a key");
+    let is_log = on.algorithm() == Algorithm::SlidingWindowLog;
+    let state = || -> (Vec<u8>, u64, u64) {
+        // Which of the entries of one millisecond stay makes no difference.
+        let value = if is_log { Vec::new() } else { redis.query(&["GET", &key]) };
+        let entries = if is_log { redis.query(&["ZCARD", &key]) } else { 0 };
+        (value, entries, redis.query(&["PTTL", &key]))
+    };
+    let before = state();
+    let taken = on.check_cost("alice", 3).await;
+    assert_ne!(state(), before);
+    on.give_back("alice", 3, &[taken]).await;
+    assert_eq!(state(), before);
+}
+
+async fn a_foreign_value_stays(on: Service) {
+    let redis = on.redis().expect("a service on Redis");
+    let taken = on.check_cost("alice", 2).await;
+    let key = redis.keys().pop().expect("a key");
+    redis.query::<()>(&["SET", &key, "abc"]);
+    let decision = on.give_back("alice", 2, &[taken]).await[0];
+    assert_eq!((decision.is_allowed(), decision.remaining), (true, 5));
+    assert_eq!(redis.query::<String>(&["GET", &key]), "abc");
+    redis.query::<()>(&["DEL", &key]);
+    redis.query::<()>(&["LPUSH", &key, "a", "b"]);
+    on.give_back("alice", 2, &[taken]).await;
+    assert_eq!(redis.query::<u64>(&["LLEN", &key]), 2);
 }
 
 /// A rule, and what is asked under it: time moves on by so many thousandths of the window, and so
@@ -397,28 +368,28 @@ async fn no_more(case: &Case, algorithm: Algorithm, mut twins: Twins) -> TestCas
     Ok(())
 }
 
-fn run(server: Option<&Arc<RedisServer>>, cases: u32) {
+cases! {
+    all;
+    as_if_it_had_never_been_taken: per(5, MINUTE);
+}
+
+/// Each case brings its own limit; the service says which algorithm and server.
+async fn as_if_it_had_never_been_taken(on: Service) {
+    let (algorithm, server) = (on.algorithm(), on.redis().cloned());
+    // Cases wait for their services by themselves: not on a thread that runs others.
+    let tried = spawn_blocking(move || try_cases(algorithm, server.as_ref())).await;
+    tried.expect("no panic").unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+fn try_cases(algorithm: Algorithm, server: Option<&Arc<RedisServer>>) -> Result<(), String> {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    for algorithm in Algorithm::ALL {
-        let config = Config { cases, failure_persistence: None, ..Config::default() };
-        let try_case = |case: Case| -> TestCaseResult {
-            runtime.block_on(async {
-                equal(&case, Twins::new(&case, *algorithm, server)).await?;
-                no_more(&case, *algorithm, Twins::new(&case, *algorithm, server)).await
-            })
-        };
-        if let Err(failure) = TestRunner::new(config).run(&case(), try_case) {
-            panic!("{}: {failure}", algorithm.name());
-        }
-    }
-}
-
-#[test]
-fn as_if_it_had_never_been_taken_in_memory() {
-    run(None, 1_000);
-}
-
-#[test]
-fn as_if_it_had_never_been_taken_in_redis() {
-    run(Some(&Arc::new(RedisServer::start())), 100);
+    let cases = if server.is_some() { 100 } else { 1_000 };
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let try_case = |case: Case| -> TestCaseResult {
+        runtime.block_on(async {
+            equal(&case, Twins::new(&case, algorithm, server)).await?;
+            no_more(&case, algorithm, Twins::new(&case, algorithm, server)).await
+        })
+    };
+    TestRunner::new(config).run(&case(), try_case).map_err(|failure| failure.to_string())
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::on_redis;
+use super::cases;
 use rlaas::algorithm::{Algorithm, Limit, Outcome};
 use rlaas::clock::{Deadline, Span};
 use rlaas::limiter::Verdict;
@@ -74,26 +74,8 @@ async fn left(service: &Service, user: &str, resource: &str, of: &[(&str, &str)]
     looked.decisions.iter().map(|decided| decided.decision.remaining).collect()
 }
 
-macro_rules! on_both_stores {
-    ($($case:ident: $rules:expr;)*) => {
-        mod memory {
-            use super::*;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-            async fn $case() {
-                super::$case(Service::on_memory($rules)).await;
-            })*
-        }
-        mod redis {
-            use super::*;
-            $(#[tokio::test]
-            async fn $case() {
-                super::$case(on_redis($rules)).await;
-            })*
-        }
-    };
-}
-
-on_both_stores! {
+cases! {
+    mixed;
     a_request_that_one_refuses_takes_nothing_from_the_others: three_rules();
     no_unit_is_lost_or_minted_by_many_clients: three_rules();
     a_shadow_counts_and_stops_nobody: set(vec![
@@ -336,6 +318,12 @@ async fn hostile_values_never_reach_another_state(on: Service) {
         assert!(ask(&on, user, "", &[]).await.is_allowed(), "no tenant is a tenant of its own");
         assert!(!ask(&on, user, "", &[]).await.is_allowed());
     }
+}
+
+/// On as many threads as a service may have: a redis-server has one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_unit_is_lost_or_minted_by_many_threads() {
+    no_unit_is_lost_or_minted_by_many_clients(Service::on_memory(three_rules())).await;
 }
 
 #[tokio::test]

@@ -2,15 +2,20 @@
 
 use std::time::Duration;
 
+use super::{cases, per};
 use rlaas::algorithm::Algorithm;
 use rlaas::clock::Span;
+use rlaas::rules::RuleSet;
 use rlaas::store::MemorySettings;
 use rlaas_testkit::service::Service;
 use rlaas_testkit::{eventually, rules};
 
 /// One a minute, and room for ten ids.
 fn room_for_ten(algorithm: Algorithm, units: u64) -> Service {
-    let rules = rules(algorithm, units, Span::from_secs(60));
+    memory_of_ten(rules(algorithm, units, Span::from_secs(60)))
+}
+
+fn memory_of_ten(rules: RuleSet) -> Service {
     Service::on_bounded_memory(rules, MemorySettings { max_keys: 10 })
 }
 
@@ -18,16 +23,25 @@ fn keys(on: &Service) -> i64 {
     on.metrics.memory_keys.get()
 }
 
-#[tokio::test]
-async fn the_bound_holds_and_evictions_are_counted() {
-    for algorithm in Algorithm::ALL {
-        let on = room_for_ten(*algorithm, 5);
-        for id in 0..1_000 {
-            assert!(on.check(&id.to_string()).await.is_allowed());
-            assert!(keys(&on) <= 10);
-        }
-        assert_eq!(on.metrics.memory_evictions.get(), 990, "{}", algorithm.name());
+cases! {
+    all, memory_of_ten;
+    the_bound_holds_and_evictions_are_counted: per(5, Span::from_secs(60));
+    a_denial_that_finds_no_state_leaves_none: per(5, Span::from_secs(60));
+}
+
+async fn the_bound_holds_and_evictions_are_counted(on: Service) {
+    for id in 0..1_000 {
+        assert!(on.check(&id.to_string()).await.is_allowed());
+        assert!(keys(&on) <= 10);
     }
+    assert_eq!(on.metrics.memory_evictions.get(), 990);
+}
+
+async fn a_denial_that_finds_no_state_leaves_none(on: Service) {
+    for id in 0..100 {
+        assert!(!on.check_cost(&id.to_string(), 6).await.is_allowed());
+    }
+    assert_eq!(keys(&on), 0);
 }
 
 #[tokio::test]
@@ -78,15 +92,4 @@ async fn what_nobody_asks_for_is_swept_in_the_background() {
     assert_eq!(keys(&on), 10);
     on.at(60.001);
     eventually("swept", Duration::from_secs(5), async || keys(&on) == 0).await;
-}
-
-#[tokio::test]
-async fn a_denial_that_finds_no_state_leaves_none() {
-    for algorithm in Algorithm::ALL {
-        let on = room_for_ten(*algorithm, 5);
-        for id in 0..100 {
-            assert!(!on.check_cost(&id.to_string(), 6).await.is_allowed());
-        }
-        assert_eq!(keys(&on), 0, "{}", algorithm.name());
-    }
 }

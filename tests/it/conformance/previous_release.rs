@@ -8,9 +8,9 @@ use rlaas::store::{Action, Coupling};
 use rmp::decode::{Bytes, read_int, read_str_len};
 use rmp::encode::{write_str, write_uint};
 
-use super::on_redis;
+use super::cases;
 use rlaas_testkit::redis::RedisServer;
-use rlaas_testkit::service::T0;
+use rlaas_testkit::service::{Service, T0};
 
 const PRELUDE: &str = include_str!("previous_lua/prelude.lua");
 const CHECK: &str = include_str!("previous_lua/check.lua");
@@ -28,19 +28,20 @@ fn twin(algorithm: Algorithm) -> &'static str {
     }
 }
 
-/// Whether the release before allows this cost for alice at this time, and the units that it says are
-/// left then.
+/// Whether the release before allows this cost for a user at this time, and the units that it says
+/// are left then.
 fn taken_before(
     server: &RedisServer,
     algorithm: Algorithm,
+    user: &str,
     now: Timestamp,
     cost: u64,
 ) -> (bool, u64) {
     let text = format!("{PRELUDE}\ndo\n{}\nend\n{CHECK}", twin(algorithm));
     let index = now.as_micros() / WINDOW.as_micros();
     let key = match algorithm {
-        Algorithm::FixedWindow => format!("rlaas:rate_limit:alice:{index}"),
-        _ => "rlaas:rate_limit:alice".to_owned(),
+        Algorithm::FixedWindow => format!("rlaas:rate_limit:{user}:{index}"),
+        _ => format!("rlaas:rate_limit:{user}"),
     };
     let mut argument = Vec::new();
     let text_of = |argument: &mut Vec<u8>, text| write_str(argument, text).expect("it grows");
@@ -67,24 +68,31 @@ fn taken_before(
     (outcome == 0, next())
 }
 
-#[tokio::test]
-async fn a_state_in_debt_is_at_most_forgiven() {
+cases! {
+    all, redis;
+    a_state_in_debt_is_at_most_forgiven: in_debt;
+    both_releases_together_grant_no_more_than_forgiving_does: in_debt;
+}
+
+fn in_debt(algorithm: Algorithm) -> RuleSet {
     let limit = Limit::new(UNITS, WINDOW).and_then(|limit| limit.with_max_debt(UNITS));
-    let limit = limit.expect("a valid limit");
-    for algorithm in Algorithm::ALL.iter().copied() {
-        for reported in [10, 13, 20] {
-            let on = on_redis(RuleSet::new(Rule::default_of(algorithm, limit), Vec::new()));
-            let server = on.redis().expect("a redis-server");
-            let report = Action::Report(Cost::new(reported));
-            on.act("alice", report, Coupling::AllOrNothing).await;
-            for seconds in [0, 7, 30, 59, 61, 90] {
-                let now = T0 + Span::from_secs(seconds);
-                on.set_clock(now);
-                let (_, left) = taken_before(server, algorithm, now, 0);
-                let name = algorithm.name();
-                let forgiven = forgiven(algorithm, seconds).min(UNITS);
-                assert!(left <= forgiven, "{name}, {reported} reported, {seconds} s: {left}");
-            }
+    RuleSet::new(Rule::default_of(algorithm, limit.expect("a valid limit")), Vec::new())
+}
+
+async fn a_state_in_debt_is_at_most_forgiven(on: Service) {
+    let (algorithm, server) = (on.algorithm(), on.redis().expect("a redis-server"));
+    let reports = [10, 13, 20];
+    for reported in reports {
+        let report = Action::Report(Cost::new(reported));
+        on.act(&reported.to_string(), report, Coupling::AllOrNothing).await;
+    }
+    for seconds in [0, 7, 30, 59, 61, 90] {
+        let now = T0 + Span::from_secs(seconds);
+        on.set_clock(now);
+        for reported in reports {
+            let (_, left) = taken_before(server, algorithm, &reported.to_string(), now, 0);
+            let forgiven = forgiven(algorithm, seconds).min(UNITS);
+            assert!(left <= forgiven, "{reported} reported, {seconds} s: {left}");
         }
     }
 }
@@ -108,25 +116,18 @@ fn forgiven(algorithm: Algorithm, seconds: u64) -> u64 {
 }
 
 /// Both releases take in turn; together they grant no more than one that forgave the debt would.
-#[tokio::test]
-async fn both_releases_together_grant_no_more_than_forgiving_does() {
-    let limit = Limit::new(UNITS, WINDOW).and_then(|limit| limit.with_max_debt(UNITS));
-    let rule = |algorithm| Rule::default_of(algorithm, limit.expect("a valid limit"));
-    for algorithm in Algorithm::ALL.iter().copied() {
-        let on = on_redis(RuleSet::new(rule(algorithm), Vec::new()));
-        let server = on.redis().expect("a redis-server");
-        on.act("alice", Action::Report(Cost::new(13)), Coupling::AllOrNothing).await;
-        let mut granted = 0;
-        for seconds in [0, 7, 13, 30, 59, 61, 70, 90, 110] {
-            let now = T0 + Span::from_secs(seconds);
-            on.set_clock(now);
-            let (allowed, _) = taken_before(server, algorithm, now, 1);
-            granted += u64::from(allowed);
-            granted += u64::from(on.check("alice").await.is_allowed());
-            let name = algorithm.name();
-            // The steps above are in one window and the next.
-            assert!(granted <= forgiven(algorithm, seconds), "{name}, {seconds} s: {granted}");
-            assert!(on.check_cost("alice", 0).await.remaining <= UNITS.cast_signed(), "{name}");
-        }
+async fn both_releases_together_grant_no_more_than_forgiving_does(on: Service) {
+    let (algorithm, server) = (on.algorithm(), on.redis().expect("a redis-server"));
+    on.act("alice", Action::Report(Cost::new(13)), Coupling::AllOrNothing).await;
+    let mut granted = 0;
+    for seconds in [0, 7, 13, 30, 59, 61, 70, 90, 110] {
+        let now = T0 + Span::from_secs(seconds);
+        on.set_clock(now);
+        let (allowed, _) = taken_before(server, algorithm, "alice", now, 1);
+        granted += u64::from(allowed);
+        granted += u64::from(on.check("alice").await.is_allowed());
+        // The steps above are in one window and the next.
+        assert!(granted <= forgiven(algorithm, seconds), "{seconds} s: {granted}");
+        assert!(on.check_cost("alice", 0).await.remaining <= UNITS.cast_signed());
     }
 }

@@ -1,8 +1,9 @@
 //! What is promised over any span: random traffic, and every span of it added up.
 
-use super::on_redis;
+use super::cases;
 use rlaas::algorithm::Algorithm;
 use rlaas::clock::{Span, Timestamp};
+use rlaas::rules::RuleSet;
 use rlaas_testkit::rules_with_burst;
 use rlaas_testkit::service::{Service, T0};
 
@@ -83,33 +84,22 @@ fn hold_to_promise(algorithm: Algorithm, passed: &Passed) {
     }
 }
 
-fn service(algorithm: Algorithm, place: fn(rlaas::rules::RuleSet) -> Service) -> Service {
+fn promised(algorithm: Algorithm) -> RuleSet {
     let burst = if algorithm.has_burst() { BURST } else { UNITS };
-    place(rules_with_burst(algorithm, UNITS, WINDOW, burst))
+    rules_with_burst(algorithm, UNITS, WINDOW, burst)
 }
 
-#[tokio::test]
-async fn never_more_than_the_promise_in_memory() {
-    for algorithm in Algorithm::ALL {
-        let on = service(*algorithm, Service::on_memory);
-        hold_to_promise(*algorithm, &traffic(&on, 2_000, 0).await);
-    }
+cases! {
+    all;
+    never_more_than_the_promise: promised;
+    time_that_steps_back_mints_nothing: promised;
 }
 
-#[tokio::test]
-async fn never_more_than_the_promise_on_redis() {
-    for algorithm in Algorithm::ALL {
-        let on = service(*algorithm, on_redis);
-        hold_to_promise(*algorithm, &traffic(&on, 1_000, 0).await);
-    }
+async fn never_more_than_the_promise(on: Service) {
+    let calls = if on.redis().is_some() { 1_000 } else { 2_000 };
+    hold_to_promise(on.algorithm(), &traffic(&on, calls, 0).await);
 }
 
-#[tokio::test]
-async fn time_that_steps_back_mints_nothing() {
-    for place in [Service::on_memory as fn(_) -> _, on_redis] {
-        for algorithm in Algorithm::ALL {
-            let on = service(*algorithm, place);
-            hold_to_promise(*algorithm, &traffic(&on, 1_000, WINDOW.as_micros()).await);
-        }
-    }
+async fn time_that_steps_back_mints_nothing(on: Service) {
+    hold_to_promise(on.algorithm(), &traffic(&on, 1_000, WINDOW.as_micros()).await);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{counted, on_redis};
+use super::{cases, counted, on_redis};
 use rlaas::algorithm::Algorithm;
 use rlaas::clock::Span;
 use rlaas::rules::RuleSet;
@@ -79,38 +79,44 @@ async fn a_count_without_time_to_live_gets_one() {
     assert_eq!(redis(&on).query::<u64>(&["PTTL", WINDOW_KEY]), 60_000);
 }
 
-#[tokio::test]
-async fn fw_12_and_sl_12_two_instances_share_one_truth() {
-    for algorithm in Algorithm::ALL {
-        let server = Arc::new(RedisServer::start());
-        let rules = five_a_minute(*algorithm);
-        let one = Arc::new(Service::on_redis(rules.clone(), Arc::clone(&server)));
-        let other = Arc::new(Service::on_redis(rules, server));
-        let mut calls = tokio::task::JoinSet::new();
-        for _ in 0..500 {
-            for instance in [&one, &other] {
-                let instance = Arc::clone(instance);
-                calls.spawn(async move { instance.check("alice").await.is_allowed() });
-            }
-        }
-        let allowed = calls.join_all().await.into_iter().filter(|allowed| *allowed).count();
-        assert_eq!(allowed, 5, "{}", algorithm.name());
-    }
+cases! {
+    all, redis;
+    fw_12_and_sl_12_two_instances_share_one_truth: five_a_minute;
+    ru_04_counters_outlive_the_service: five_a_minute;
+    a_state_that_may_not_be_read_is_no_empty_one: five_a_minute;
 }
 
-#[tokio::test]
-async fn ru_04_counters_outlive_the_service() {
-    for algorithm in Algorithm::ALL {
-        let server = Arc::new(RedisServer::start());
-        let rules = five_a_minute(*algorithm);
-        let before = Service::on_redis(rules.clone(), Arc::clone(&server));
-        for _ in 0..5 {
-            assert!(before.check("alice").await.is_allowed());
+async fn fw_12_and_sl_12_two_instances_share_one_truth(one: Service) {
+    let server = Arc::clone(one.redis().expect("a service on Redis"));
+    let other = Service::on_redis(five_a_minute(one.algorithm()), server);
+    let instances = [Arc::new(one), Arc::new(other)];
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..500 {
+        for instance in &instances {
+            let instance = Arc::clone(instance);
+            calls.spawn(async move { instance.check("alice").await.is_allowed() });
         }
-        drop(before);
-        let after = Service::on_redis(rules, server);
-        assert!(!after.check("alice").await.is_allowed(), "{}", algorithm.name());
     }
+    let allowed = calls.join_all().await.into_iter().filter(|allowed| *allowed).count();
+    assert_eq!(allowed, 5);
+}
+
+async fn ru_04_counters_outlive_the_service(before: Service) {
+    let server = Arc::clone(before.redis().expect("a service on Redis"));
+    let rules = five_a_minute(before.algorithm());
+    for _ in 0..5 {
+        assert!(before.check("alice").await.is_allowed());
+    }
+    drop(before);
+    let after = Service::on_redis(rules, server);
+    assert!(!after.check("alice").await.is_allowed());
+}
+
+async fn a_state_that_may_not_be_read_is_no_empty_one(on: Service) {
+    redis(&on).query::<()>(&["ACL", "SETUSER", "default", "-get", "-zcount"]);
+    let denied = on.verdict("alice", None, false).await;
+    assert!(denied.is_err());
+    assert!(redis(&on).keys().is_empty());
 }
 
 #[tokio::test]
@@ -123,17 +129,6 @@ async fn a_window_that_ends_on_the_way_is_met_by_the_right_key() {
         let keys = redis(&on).keys();
         let index = (T0.as_millis() / 1_000) + u64::from(step) * 3_600;
         assert!(keys.contains(&format!("rlaas:rate_limit:alice:{index}")), "{keys:?}");
-    }
-}
-
-#[tokio::test]
-async fn a_state_that_may_not_be_read_is_no_empty_one() {
-    for algorithm in Algorithm::ALL {
-        let on = on_redis(five_a_minute(*algorithm));
-        redis(&on).query::<()>(&["ACL", "SETUSER", "default", "-get", "-zcount"]);
-        let denied = on.verdict("alice", None, false).await;
-        assert!(denied.is_err(), "{}", algorithm.name());
-        assert!(redis(&on).keys().is_empty(), "{}", algorithm.name());
     }
 }
 

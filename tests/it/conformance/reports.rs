@@ -1,6 +1,6 @@
 //! Costs that are counted after the fact: reports count whatever is left, as debt above the limit.
 
-use super::{on_each_algorithm_and_store, on_redis, retry_after};
+use super::{cases, retry_after};
 use rlaas::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
 use rlaas::clock::{Span, Timestamp};
 use rlaas::rules::{Rule, RuleSet};
@@ -30,7 +30,8 @@ fn owing(algorithm: Algorithm, units: u64) -> RuleSet {
     RuleSet::new(Rule::default_of(algorithm, limit), Vec::new())
 }
 
-on_each_algorithm_and_store! {
+cases! {
+    all;
     a_look_after_each_report_is_refused_once_there_is_debt: ten;
     a_look_for_one_unit_is_refused_once_all_is_used: ten;
     a_report_counts_in_full_above_the_limit: ten;
@@ -203,19 +204,23 @@ async fn takes_of_one_key_are_decided_in_order(on: Service) {
     assert_eq!(told, [(true, 10), (true, 10), (false, 10)]);
 }
 
-#[tokio::test]
-async fn a_log_never_says_yes_to_a_report_that_it_counts_in_part() {
+cases! {
+    sliding_window_log;
+    a_log_never_says_yes_to_a_report_that_it_counts_in_part: more_than_a_request_writes;
+}
+
+fn more_than_a_request_writes(algorithm: Algorithm) -> RuleSet {
     let limit = Limit::new(30_000, Span::from_secs(60)).and_then(|limit| limit.with_max_debt(0));
-    let rule = Rule::default_of(Algorithm::SlidingWindowLog, limit.expect("a valid limit"));
-    let rules = RuleSet::new(rule, Vec::new());
-    for on in [Service::on_memory(rules.clone()), on_redis(rules)] {
-        let reported = report(&on, "alice", 12_000).await;
-        assert_eq!((reported.outcome, reported.remaining), (Outcome::Impossible, 20_000));
-        let reported = report(&on, "alice", 10_000).await;
-        assert_eq!((reported.outcome, reported.remaining), (Outcome::Allowed, 10_000));
-        let taken = on.act("bob", Action::Take(Cost::new(40_000)), Coupling::EachAlone).await;
-        assert_eq!((taken.is_allowed(), taken.remaining), (false, 20_000));
-    }
+    RuleSet::new(Rule::default_of(algorithm, limit.expect("a valid limit")), Vec::new())
+}
+
+async fn a_log_never_says_yes_to_a_report_that_it_counts_in_part(on: Service) {
+    let reported = report(&on, "alice", 12_000).await;
+    assert_eq!((reported.outcome, reported.remaining), (Outcome::Impossible, 20_000));
+    let reported = report(&on, "alice", 10_000).await;
+    assert_eq!((reported.outcome, reported.remaining), (Outcome::Allowed, 10_000));
+    let taken = on.act("bob", Action::Take(Cost::new(40_000)), Coupling::EachAlone).await;
+    assert_eq!((taken.is_allowed(), taken.remaining), (false, 20_000));
 }
 
 async fn each_alone_is_decided_in_order(on: Service) {

@@ -1,17 +1,11 @@
 //! Cases of the sliding window counter.
 
-use super::{counted, on_each_store, retry_after};
-use rlaas::algorithm::Algorithm;
+use super::{cases, counted, per, retry_after};
 use rlaas::clock::Span;
-use rlaas::rules::RuleSet;
-use rlaas_testkit::rules;
 use rlaas_testkit::service::{Service, span};
 
-fn per(units: u64, window: Span) -> RuleSet {
-    rules(Algorithm::SlidingWindowCounter, units, window)
-}
-
-on_each_store! {
+cases! {
+    sliding_window_counter;
     gs_01_the_numbers_of_gorl: per(5, Span::from_secs(60));
     gs_03_a_tenth_of_a_second: per(2, Span::from_millis(100));
     two_windows_of_silence_start_anew: per(5, Span::from_secs(60));

@@ -1,35 +1,32 @@
 //! Cases of the sliding window log.
 
-use super::{counted, on_each_store, retry_after};
+use super::{cases, counted, per, retry_after};
 use rlaas::algorithm::{Algorithm, Outcome};
 use rlaas::clock::Span;
 use rlaas::rules::RuleSet;
 use rlaas_testkit::rules;
 use rlaas_testkit::service::{Service, span};
 
-fn b() -> RuleSet {
-    per(5, Span::from_secs(60))
+fn b(algorithm: Algorithm) -> RuleSet {
+    rules(algorithm, 5, Span::from_secs(60))
 }
 
-fn per(units: u64, window: Span) -> RuleSet {
-    rules(Algorithm::SlidingWindowLog, units, window)
-}
-
-on_each_store! {
-    sl_01_the_sixth_is_denied: b();
-    sl_02_the_wait_ends_when_the_oldest_leaves: b();
-    sl_04_no_boundary_burst: b();
-    sl_05_a_thousand_in_one_millisecond: b();
-    sl_07_the_log_lives_two_windows_from_the_last_request: b();
-    sl_10_gone_after_silence: b();
+cases! {
+    sliding_window_log;
+    sl_01_the_sixth_is_denied: b;
+    sl_02_the_wait_ends_when_the_oldest_leaves: b;
+    sl_04_no_boundary_burst: b;
+    sl_05_a_thousand_in_one_millisecond: b;
+    sl_07_the_log_lives_two_windows_from_the_last_request: b;
+    sl_10_gone_after_silence: b;
     sl_13_never_more_entries_than_the_limit: per(100, Span::from_secs(60));
-    the_wait_is_exact_to_the_millisecond_of_the_entry: b();
-    a_cost_waits_for_as_many_entries: b();
+    the_wait_is_exact_to_the_millisecond_of_the_entry: b;
+    a_cost_waits_for_as_many_entries: b;
     a_large_cost_writes_as_many_entries: per(5_000, Span::from_secs(60));
-    a_cost_above_the_limit_is_impossible: b();
-    looking_takes_nothing_at_the_edge_too: b();
-    a_clock_that_steps_back_mints_nothing: b();
-    hostile_ids_are_ids: b();
+    a_cost_above_the_limit_is_impossible: b;
+    looking_takes_nothing_at_the_edge_too: b;
+    a_clock_that_steps_back_mints_nothing: b;
+    hostile_ids_are_ids: b;
 }
 
 async fn sl_01_the_sixth_is_denied(on: Service) {

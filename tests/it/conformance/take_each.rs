@@ -1,6 +1,6 @@
 //! Each hit takes alone, whatever the others say; one that is denied takes what is left.
 
-use super::{on_each_algorithm_and_store, per};
+use super::{cases, per};
 use rlaas::algorithm::{Algorithm, Cost, Decision};
 use rlaas::clock::Span;
 use rlaas::store::{Action, Coupling};
@@ -8,7 +8,8 @@ use rlaas_testkit::service::Service;
 
 const MINUTE: Span = Span::from_secs(60);
 
-on_each_algorithm_and_store! {
+cases! {
+    all;
     what_is_denied_takes_what_is_left: per(5, MINUTE);
     what_fits_is_taken_as_ever: per(5, MINUTE);
 }
