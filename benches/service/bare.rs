@@ -3,8 +3,10 @@
 
 use deadpool_redis::redis::{Script, Value};
 use deadpool_redis::{Config, Pool, Runtime};
-use rlaas::api::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
-use rlaas::api::proto::{
+use rlaas_proto::ratelimit::v1::rate_limit_service_server::{
+    RateLimitService, RateLimitServiceServer,
+};
+use rlaas_proto::ratelimit::v1::{
     CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, CheckResult,
     GetConfigRequest, GetConfigResponse, RuleDecision,
 };

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use prost::Message;
-use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use rlaas::api::envoy::proto::service::ratelimit::v3::RateLimitRequest;
-use rlaas::api::proto::{CheckBatchRequest, CheckRequest};
+use rlaas_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use rlaas_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest};
 
 use crate::contender::{Contender, Load};
 use rlaas_testkit::TempDir;

@@ -19,7 +19,6 @@ mod v1;
 
 pub use direct::{Answer, Direct};
 pub use headers::LimitHeaders;
-pub use rlaas_proto::ratelimit::v1 as proto;
 pub use status::Interruption;
 pub(crate) use traces::name as code_name;
 

@@ -6,8 +6,6 @@
 pub(super) mod json;
 mod metadata;
 
-pub use rlaas_proto::envoy as proto;
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ring::digest::{SHA256, digest};
 use rlaas::api::SERVICE;
-use rlaas::api::proto::rate_limit_service_client::RateLimitServiceClient;
-use rlaas::api::proto::{CheckBatchRequest, GetConfigRequest};
+use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
+use rlaas_proto::ratelimit::v1::{CheckBatchRequest, GetConfigRequest};
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};

@@ -1,7 +1,7 @@
 //! `GetConfig`: everything that decides about a request, in one response or in pages.
 
-use rlaas::api::proto::grant::Kind;
-use rlaas::api::proto::{
+use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::ratelimit::v1::{
     DescriptorRule, DescriptorStep, GetConfigRequest, GetConfigResponse, Grant, OnStoreFailure,
     PartMatcher, Rule, RuleMode, RuleOverride,
 };

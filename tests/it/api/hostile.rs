@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rlaas::api::proto::CheckRequest;
+use rlaas_proto::ratelimit::v1::CheckRequest;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Code, Status};
 

@@ -1,7 +1,7 @@
 //! Batches and streams: as many answers as requests, in order, each with its own error.
 
-use rlaas::api::proto::check_result::Result as ItemResult;
-use rlaas::api::proto::{CheckBatchRequest, CheckRequest, CheckResult};
+use rlaas_proto::ratelimit::v1::check_result::Result as ItemResult;
+use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest, CheckResult};
 use tokio_stream::StreamExt;
 use tonic::Code;
 

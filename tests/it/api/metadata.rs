@@ -1,6 +1,6 @@
 //! Limits as metadata of the responses of `Check`, as the setting says.
 
-use rlaas::api::proto::CheckBatchRequest;
+use rlaas_proto::ratelimit::v1::CheckBatchRequest;
 
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, request, run};

@@ -1,8 +1,8 @@
 //! `Check`, `GetConfig`, health, reflection, probes.
 
 use rlaas::api::SERVICE;
-use rlaas::api::proto::check_response::{Reason, Source};
-use rlaas::api::proto::{Algorithm, CheckRequest, GetConfigRequest};
+use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
+use rlaas_proto::ratelimit::v1::{Algorithm, CheckRequest, GetConfigRequest};
 use tokio_stream::StreamExt;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use prost_reflect::DescriptorPool;
 use rlaas::algorithm::Algorithm;
-use rlaas::api::proto::grant::Kind;
-use rlaas::api::proto::{self, GetConfigRequest, PartMatcher, RuleMode};
 use rlaas::clock::Span;
 use rlaas::config::{Config, Sources};
 use rlaas::rules::spec::{
     Field, MatcherSpec, OverrideSpec, RuleSpec, RulesSpec, StoreFailurePolicy,
 };
 use rlaas::rules::{Rule, Share};
+use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::ratelimit::v1::{self as proto, GetConfigRequest, PartMatcher, RuleMode};
 use serde_json::{Map, Value};
 
 use rlaas_testkit::process::Rlaas;

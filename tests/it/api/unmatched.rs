@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use rlaas::api::proto::check_response::{Reason, Source};
-use rlaas::api::proto::check_result::Result as ItemResult;
-use rlaas::api::proto::{Algorithm, CheckBatchRequest, CheckRequest, CheckResponse, CheckResult};
+use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
+use rlaas_proto::ratelimit::v1::check_result::Result as ItemResult;
+use rlaas_proto::ratelimit::v1::{
+    Algorithm, CheckBatchRequest, CheckRequest, CheckResponse, CheckResult,
+};
 use tokio_stream::StreamExt;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;

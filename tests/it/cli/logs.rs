@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use rlaas::api::envoy::proto::service::ratelimit::v3::RateLimitRequest;
-use rlaas::api::envoy::proto::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use rlaas::api::proto::{CheckBatchRequest, CheckRequest};
+use rlaas_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use rlaas_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest};
 use serde_json::Value;
 
 use rlaas_testkit::process::{self, Rlaas, check, finish, rlaas, run};

@@ -1,7 +1,7 @@
 //! Asks a running program, in the notation of the table.
 
 use super::notation;
-use rlaas::api::envoy::proto::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_testkit::process::Rlaas;
 use tonic::transport::Channel;
 

@@ -15,13 +15,13 @@ use std::fmt::Write;
 
 use prost_types::Struct;
 use prost_types::value::Kind;
-use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use rlaas::api::envoy::proto::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+use rlaas_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use rlaas_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
     Entry, RateLimitOverride,
 };
-use rlaas::api::envoy::proto::service::ratelimit::v3::rate_limit_response::DescriptorStatus;
-use rlaas::api::envoy::proto::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use rlaas::api::envoy::proto::r#type::v3::RateLimitUnit;
+use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus;
+use rlaas_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use rlaas_proto::envoy::r#type::v3::RateLimitUnit;
 use serde_json::Value;
 use tonic::Status;
 

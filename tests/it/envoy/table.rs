@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::notation;
 use rlaas::api::Answering;
-use rlaas::api::envoy::proto::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use rlaas::config::{Config, Sources};
+use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_testkit::TempDir;
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::Service;

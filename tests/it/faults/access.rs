@@ -6,7 +6,7 @@ use std::path::Path;
 
 use deadpool_redis::redis::Value;
 use rlaas::algorithm::Algorithm;
-use rlaas::api::proto::CheckRequest;
+use rlaas_proto::ratelimit::v1::CheckRequest;
 
 use super::load::{COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, fails, failures, up};
 use rlaas_testkit::process::{Rlaas, check, request};

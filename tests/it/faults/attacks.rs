@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::api::proto::rate_limit_service_client::RateLimitServiceClient;
+use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;

@@ -46,7 +46,7 @@ impl Load {
             let tally = Arc::<Tally>::default();
             tallies.insert(id.clone(), Arc::clone(&tally));
             let mut client =
-                rlaas::api::proto::rate_limit_service_client::RateLimitServiceClient::new(
+                rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient::new(
                     channel.clone(),
                 );
             let stop = Arc::clone(&stop);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlaas::api::proto::CheckRequest;
+use rlaas_proto::ratelimit::v1::CheckRequest;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use rlaas::api::proto::check_result::Result as ItemResult;
-use rlaas::api::proto::{CheckRequest, CheckResult};
+use rlaas_proto::ratelimit::v1::check_result::Result as ItemResult;
+use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResult};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;

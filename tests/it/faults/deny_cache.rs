@@ -1,6 +1,6 @@
 //! Denials that still hold are answered without Redis, and nothing else is.
 
-use rlaas::api::proto::{CheckRequest, CheckResponse};
+use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
 
 use super::load::{Client, SOON, assert_sound, scripts, up};
 use rlaas_testkit::process::{Rlaas, check, request};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlaas::api::proto::GetConfigRequest;
+use rlaas_proto::ratelimit::v1::GetConfigRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use rlaas::api::proto::rate_limit_service_client::RateLimitServiceClient;
-use rlaas::api::proto::{CheckRequest, CheckResponse};
+use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
+use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 use tonic::{Code, Status};

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use rlaas::api::proto::{CheckRequest, CheckResponse};
+use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 

@@ -1,7 +1,7 @@
 //! What rules say while the store does not: `error`, `allow`, `deny`, `local`, alone and together.
 
 use rlaas::algorithm::Algorithm;
-use rlaas::api::proto::{CheckRequest, CheckResponse};
+use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
 use tonic::Code;
 
 use super::load::{Client, RECOVERY, SOON, assert_sound, breaker, up};

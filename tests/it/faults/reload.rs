@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rlaas::api::proto::{CheckRequest, GetConfigRequest};
+use rlaas_proto::ratelimit::v1::{CheckRequest, GetConfigRequest};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::task::JoinSet;

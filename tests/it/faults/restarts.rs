@@ -1,6 +1,6 @@
 //! Redis comes back as another: empty, as a replica, with a policy that drops keys.
 
-use rlaas::api::proto::CheckRequest;
+use rlaas_proto::ratelimit::v1::CheckRequest;
 
 use super::load::{COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, counted, up};
 use rlaas_testkit::eventually;

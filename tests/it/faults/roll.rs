@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use prost::Message;
-use rlaas::api::proto::CheckResponse;
+use rlaas_proto::ratelimit::v1::CheckResponse;
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
 use tonic_health::pb::HealthCheckRequest;

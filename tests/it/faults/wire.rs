@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use rlaas::api::proto::CheckRequest;
+use rlaas_proto::ratelimit::v1::CheckRequest;
 
 use super::load::{
     COUNTED, Load, RECOVERY, SOON, ambiguous, assert_sound, both_up, breaker, counted, fails,

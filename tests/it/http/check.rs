@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use futures_util::future::select;
 use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, SerializeOptions};
-use rlaas::api::proto::CheckRequest;
+use rlaas_proto::ratelimit::v1::CheckRequest;
 use tonic::Code;
 
 use super::client::{Answer, get, post};

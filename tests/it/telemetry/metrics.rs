@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use rlaas::algorithm::{Algorithm, Limit};
-use rlaas::api::proto::{CheckBatchRequest, CheckRequest};
 use rlaas::clock::Span;
 use rlaas::rules::{Rule, RuleSet};
 use rlaas::telemetry::exposition::Exposition;
+use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest};
 
 use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::redis::RedisServer;

@@ -15,9 +15,9 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
-use rlaas::api::envoy::proto::service::ratelimit::v3::RateLimitRequest;
-use rlaas::api::envoy::proto::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient as EnvoyClient;
-use rlaas::api::proto::{CheckBatchRequest, CheckRequest, GetConfigRequest};
+use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient as EnvoyClient;
+use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest, GetConfigRequest};
 use tokio::net::TcpListener;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;
