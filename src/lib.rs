@@ -38,7 +38,9 @@
 //! | [`telemetry`] | observer, rules, algorithm | every metric declared once; logs; traces |
 //! | [`store`], in `crates/limiter` | rules (key), algorithm, clock, observer | all hits of a request in one atomic step |
 //! | [`limiter`], in `crates/limiter` | store, rules, algorithm, clock, observer | `Limiter::check`, the one decision function |
-//! | [`api`] | limiter, rules, algorithm, clock (spans), metrics | thin adapters: bytes ↔ request and verdict |
+//! | [`rlaas_proto`], in `crates/proto` | – | messages and services of all protocols, compiled once |
+//! | [`rlaas_client`], in `crates/client` | proto, rules, algorithm, clock | what callers embed: deadlines, a policy for no answer, refusals remembered; the load generator |
+//! | [`api`] | proto, limiter, rules, algorithm, clock (spans), metrics | thin adapters: bytes ↔ request and verdict |
 //! | [`server`] | api, limiter, store (health), clock (jitter, certificates), metrics | bind → serve → drain; workers; turns of connections; health |
 //! | [`config`] | the settings types of the rooms above | figment → settings that are valid; what changed |
 //! | [`cli`] | everything | one file or folder for each command |

@@ -10,7 +10,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let address = serve().await;
 //! use rlaas_client::{Client, OnNoAnswer};
-//! use rlaas_core::rules::{Draft, Request};
+//! use rlaas_client::rlaas_core::rules::{Draft, Request};
 //!
 //! let client = Client::builder(address).on_no_answer(OnNoAnswer::Allow).connect().await?;
 //! let attributes = [("plan".to_owned(), "free".to_owned())].into();
@@ -34,6 +34,12 @@
 //! client was built: it ends with that runtime, or when the last clone is dropped. A client may be
 //! called from other runtimes for as long as that one runs.
 //!
+//! # Features
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | `load` | the load generator behind `rlaas bench` |
+//!
 //! # Minimum Rust version
 //!
 //! 1.95, as `rust-version` says; a higher one is a new minor version.
@@ -50,3 +56,7 @@ pub use self::builder::{ClientBuilder, ConnectError};
 pub use self::channel::ApiChannel;
 pub use self::client::{CheckError, Client, OnNoAnswer};
 pub use self::verdict::{AnsweredBy, Verdict};
+/// Requests, decisions and clocks.
+pub use rlaas_core;
+/// Messages of the service.
+pub use rlaas_proto;

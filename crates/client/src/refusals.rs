@@ -144,3 +144,47 @@ impl Refusal {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use rlaas_core::clock::ManualClock;
+    use rlaas_core::rules::Draft;
+
+    use super::*;
+
+    const MAX_AGE: Span = Span::from_secs(1);
+
+    fn key(refusals: &Refusals, user: usize) -> RequestKey {
+        let (user_id, attributes) = (user.to_string(), HashMap::new());
+        let (resource, cost, dry_run) = ("", None, false);
+        let draft = Draft { user_id: &user_id, resource, attributes: &attributes, cost, dry_run };
+        refusals.key(&Request::new(draft).expect("a valid request")).expect("a short request")
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let clock = ManualClock::new(Timestamp::EPOCH + MAX_AGE);
+        let refusals = Refusals::new(Duration::from_secs(1), Clock::Manual(clock.clone()));
+        let response = CheckResponse {
+            reason: Reason::OverLimit.into(),
+            retry_after: Some(to_message(MAX_AGE)),
+            ..CheckResponse::default()
+        };
+        let remember = |user| refusals.remember(key(&refusals, user), refusals.now(), &response);
+        let held = || {
+            let generations = refusals.generations();
+            generations.young.len() + generations.old.len()
+        };
+        (0..3 * MAX_REFUSALS).for_each(remember);
+        assert_eq!(held(), 2 * MAX_REFUSALS);
+        let recalled = |user| refusals.recall(&key(&refusals, user)).is_some();
+        assert!(recalled(3 * MAX_REFUSALS - 1) && recalled(MAX_REFUSALS) && !recalled(0));
+        for age in 2..4 {
+            clock.set(Timestamp::EPOCH + Span::from_secs(age));
+            remember(0);
+        }
+        assert_eq!(held(), 2);
+    }
+}

@@ -4,6 +4,7 @@ use rlaas::algorithm::Outcome;
 use rlaas::clock::Span;
 use rlaas_client::{AnsweredBy, CheckError, Client, ConnectError, OnNoAnswer};
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
+use tokio::runtime::Builder;
 
 use super::{PATIENCE, ask, draft};
 use rlaas_testkit::eventually;
@@ -71,6 +72,20 @@ async fn no_rule_is_an_answer() {
     assert_eq!((verdict.is_allowed(), verdict.answered_by()), (false, AnsweredBy::Server));
     assert_eq!(verdict.response().reason(), Reason::NoRule);
     assert_eq!(verdict.decision().outcome, Outcome::Impossible);
+}
+
+#[test]
+fn a_client_lives_as_long_as_the_runtime_that_built_it() {
+    let server = Rlaas::start(&[]);
+    let home = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let home = home.expect("a runtime");
+    let client = home.block_on(Client::builder(server.grpc()).connect()).expect("a server");
+    let elsewhere = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let ask = || elsewhere.block_on(ask(&client, draft("alice")));
+    assert!(ask().expect("an answer").is_allowed());
+    drop(home);
+    let error = ask().expect_err("nobody drives the connection");
+    assert!(matches!(error, CheckError::NoAnswer(_)), "{error}");
 }
 
 #[test]

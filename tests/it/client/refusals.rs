@@ -125,7 +125,7 @@ async fn only_the_same_request_is_answered_from_memory() {
 }
 
 #[tokio::test]
-async fn memory_is_bounded() {
+async fn a_long_request_is_not_remembered() {
     let case = Case::new(None).await;
     let long = "m".repeat(1_000);
     case.exhaust(&long).await;
