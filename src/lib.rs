@@ -33,7 +33,7 @@
 //! | --- | --- | --- |
 //! | [`clock`], in `crates/core` | – | points and lengths of time; the only reader of clocks that decisions depend on |
 //! | [`algorithm`], in `crates/core` | clock | decide, commit, charge, give back: pure arithmetic, with a Lua twin in `lua/` |
-//! | [`rules`], in `crates/core` | algorithm, clock (spans) | request → the rules that match, their grants and keys: pure, indexed |
+//! | [`rules`], in `crates/core` | algorithm, clock (spans) | specifications → rules, or all problems; request → the rules that match, their grants and keys: pure, indexed |
 //! | [`observer`], in `crates/limiter` | rules, algorithm | what the engine reports: an observer for each rule, events |
 //! | [`telemetry`] | observer, rules, algorithm | every metric declared once; logs; traces |
 //! | [`store`], in `crates/limiter` | rules (key), algorithm, clock, observer | all hits of a request in one atomic step |

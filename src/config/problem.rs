@@ -1,5 +1,6 @@
 //! What can be wrong with a configuration. A value is shown only where it can be no secret.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -70,13 +71,14 @@ impl Problem {
         Self::Invalid { origin, key, valid, line: None, found: None }
     }
 
-    /// The key that it is about, if it is about one.
-    pub(super) fn key(&self) -> Option<&str> {
+    /// Its file or other origin, its line and its key, where it has them.
+    pub(super) fn place(&self) -> (Cow<'_, str>, Option<u64>, Option<&str>) {
         match self {
-            Self::UnknownKey { key, .. } | Self::Twice { key, .. } | Self::Invalid { key, .. } => {
-                Some(key)
-            }
-            Self::Unreadable { .. } | Self::Syntax { .. } => None,
+            Self::Unreadable { file, .. } => (file.to_string_lossy(), None, None),
+            Self::Syntax { origin, .. } => (origin.into(), None, None),
+            Self::UnknownKey { origin, key, line, .. }
+            | Self::Twice { origin, key, line, .. }
+            | Self::Invalid { origin, key, line, .. } => (origin.into(), *line, Some(key)),
         }
     }
 

@@ -142,6 +142,11 @@ impl Tree {
         for problem in &mut problems {
             problem.locate(|origin, key| lines.get(origin)?.of_key(key));
         }
+        // Line by line; those of one line as they were found.
+        problems.sort_by_cached_key(|problem| {
+            let (origin, line, _) = problem.place();
+            (origin.into_owned(), line)
+        });
         Err(Problems(problems))
     }
 
@@ -380,7 +385,7 @@ impl<'a> Section<'a> {
             let told = self.tree.problems.borrow();
             told[self.problems_before..]
                 .iter()
-                .filter_map(|it| it.key().map(str::to_owned))
+                .filter_map(|problem| Some(problem.place().2?.to_owned()))
                 .collect()
         };
         let parts: HashSet<&str> = told.iter().flat_map(|key| path_to(key)).collect();

@@ -3,6 +3,7 @@
 //!
 //! Nothing here waits, reads a socket or counts a metric: the crate has no async, no I/O and no
 //! Prometheus. The clock alone reads what time it is, so that tests and simulations can move it.
+//! With the feature `serde` rules are read from YAML, JSON and the like: see [`rules::spec`].
 //!
 //! ```
 //! use rlaas_core::algorithm::{Algorithm, Cost, Limit, State};

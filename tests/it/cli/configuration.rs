@@ -678,6 +678,8 @@ fn every_problem_of_every_rule_is_told_once() {
          - {name: a, window: 1s, overrides: [6, {match: 7, limit: 1}, {match: {user: a}, limit: -1}]}\n  \
          - {name: b, limit: 1, window: 1s, match: {resource: {}}, version: 2}\n",
     );
+    let line = |told: &String| told.split("(line ").nth(1).map(|line| line[..1].to_owned());
+    assert!(told.is_sorted_by_key(line), "{told:#?}");
     told.sort();
     assert_eq!(
         told,

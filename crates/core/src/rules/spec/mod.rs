@@ -1,8 +1,8 @@
 //! Specifications of rules: what sources of rules say, before it is known to be valid.
 //!
-//! A file, a stored catalogue and a message are sources of [`RuleSpec`]s; [`RulesSpec::build`]
-//! merges them into one [`RuleSet`], or reports all problems at once. A problem names the path of
-//! its field; only the source knows files and lines.
+//! A file, a stored catalogue and a message are sources of [`RuleSpec`]s; [`RulesSpec::build`] merges
+//! them into one [`RuleSet`](super::RuleSet), or reports all problems at once. A problem names the
+//! path of its field; only the source knows files and lines.
 //!
 //! With the feature `serde` specifications are read and written in the format of rules files, such
 //! as YAML: keys in kebab-case, unknown ones refused.
