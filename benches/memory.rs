@@ -148,7 +148,7 @@ fn tend_until(store: &MemoryStore, stop: &AtomicBool) {
                 looks.tick().await;
             }
         };
-        tokio::select! { () = store.tend() => {}, () = stopped => {} }
+        tokio::select! { () = store.run() => {}, () = stopped => {} }
     });
 }
 

@@ -115,12 +115,12 @@ async fn draw_row(out: &mut String, top: f64, algorithm: Algorithm) -> Result<()
     Ok(())
 }
 
-fn limiter(algorithm: Algorithm, clock: &ManualClock) -> Result<Arc<Limiter>, Box<dyn Error>> {
+fn limiter(algorithm: Algorithm, clock: &ManualClock) -> Result<Limiter, Box<dyn Error>> {
     let rules = RuleSet::new(Rule::default_of(algorithm, Limit::new(UNITS, WINDOW)?), Vec::new());
     let metrics = Arc::new(Metrics::new());
     let clock = Clock::Manual(clock.clone());
     let store = MemoryStore::new(MemorySettings::default(), clock, metrics.clone());
-    Ok(Arc::new(Limiter::new(rules, Store::Memory(store), metrics)))
+    Ok(Limiter::new(rules, Store::Memory(store), metrics))
 }
 
 /// A line for each second, a stronger one for each window of wall time.

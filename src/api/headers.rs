@@ -172,15 +172,15 @@ mod tests {
         Rule { name: name.into(), matcher: Matcher::default(), ..rule }
     }
 
-    fn limiter(rules: Vec<Rule>) -> Arc<Limiter> {
+    fn limiter(rules: Vec<Rule>) -> Limiter {
         let metrics = Arc::new(Metrics::new());
         let clock = Clock::Manual(ManualClock::new(Timestamp::from_millis(1_700_000_100_000)));
         let store = MemoryStore::new(MemorySettings::default(), clock, metrics.clone());
         let rules = RuleSet::new(rule("default", 5, Span::from_secs(60)), rules);
-        Arc::new(Limiter::new(rules, Store::Memory(store), metrics))
+        Limiter::new(rules, Store::Memory(store), metrics)
     }
 
-    async fn check(limiter: &Arc<Limiter>, cost: u64) -> Verdict {
+    async fn check(limiter: &Limiter, cost: u64) -> Verdict {
         let draft = Draft {
             user_id: "alice",
             resource: "",

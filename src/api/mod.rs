@@ -73,15 +73,15 @@ pub struct Services {
 ///
 /// Never: the descriptors are made at build time.
 pub fn services(
-    limiter: &Arc<Limiter>,
+    limiter: &Limiter,
     metrics: &Arc<Metrics>,
     Answering { auth, envoy, traces, headers }: &Answering,
 ) -> Services {
-    let service = v1::Service::new(Arc::clone(limiter), Arc::clone(metrics), traces.clone());
+    let service = v1::Service::new(limiter.clone(), Arc::clone(metrics), traces.clone());
     let service = service.with_headers(*headers);
     let service = RateLimitServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE);
     let rate_limiting = Guarded::new(service, auth.clone(), v1::role_of);
-    let envoy = envoy::Service::new(Arc::clone(limiter), Arc::clone(metrics), *envoy);
+    let envoy = envoy::Service::new(limiter.clone(), Arc::clone(metrics), *envoy);
     let envoy = envoy.with_traces(traces.clone());
     let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
     let envoy = Guarded::new(envoy, auth.clone(), envoy::role_of);

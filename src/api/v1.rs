@@ -39,7 +39,7 @@ const IN_FLIGHT: usize = 64;
 /// `ratelimit.v1.RateLimitService`. Clones share everything.
 #[derive(Clone, Debug)]
 pub(super) struct Service {
-    limiter: Arc<Limiter>,
+    limiter: Limiter,
     metrics: Arc<Metrics>,
     timing: Timing,
     traces: Option<Traces>,
@@ -48,11 +48,7 @@ pub(super) struct Service {
 
 impl Service {
     /// Answers by what `limiter` decides.
-    pub(super) fn new(
-        limiter: Arc<Limiter>,
-        metrics: Arc<Metrics>,
-        traces: Option<Traces>,
-    ) -> Self {
+    pub(super) fn new(limiter: Limiter, metrics: Arc<Metrics>, traces: Option<Traces>) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
         Self { limiter, metrics, timing, traces, headers: LimitHeaders::None }
     }

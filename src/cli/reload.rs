@@ -49,7 +49,7 @@ pub(super) struct Reload {
     sources: Arc<Sources>,
     /// What is in force beside the rules: from the start of the process.
     started_with: Vec<Effective>,
-    limiter: Arc<Limiter>,
+    limiter: Limiter,
     metrics: Arc<Metrics>,
     logs: Option<Logs>,
     auth: Option<Arc<Auth>>,
@@ -61,7 +61,7 @@ impl Reload {
     pub(super) fn new(
         origin: Origin,
         started_with: Vec<Effective>,
-        limiter: Arc<Limiter>,
+        limiter: Limiter,
         metrics: Arc<Metrics>,
     ) -> Self {
         metrics.config_last_reload_successful.set(1);

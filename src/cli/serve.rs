@@ -20,7 +20,7 @@ use crate::api::auth::Auth;
 use crate::clock::Clock;
 use crate::config::{Config, StoreSettings, Watch, warnings};
 use crate::limiter::{DenyCache, Limiter};
-use crate::server::{ListenAddress, Server, Tls};
+use crate::server::{CallsWait, ListenAddress, Server, Tls};
 use crate::store::{MemoryStore, RedisStore, Store};
 use crate::telemetry::log::{self, LogFormat, Logs};
 use crate::telemetry::metrics::Metrics;
@@ -77,24 +77,29 @@ fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow
         let metrics = Arc::new(Metrics::new());
         metrics.config_revision.set(1);
         let store = store(&config.store, &metrics)?;
+        let calls = match config.store {
+            StoreSettings::Memory(_) => CallsWait::Seldom,
+            StoreSettings::Redis(_) => CallsWait::Usually,
+        };
         let in_front_of_redis = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
-        let limiter = Limiter::new(config.rules, store, metrics.clone());
-        let limiter = Arc::new(match in_front_of_redis {
-            Some(settings) => limiter.with_deny_cache(DenyCache::new(settings, Clock::default())),
-            None => limiter,
-        });
+        let limiter = match in_front_of_redis {
+            Some(settings) => {
+                let cache = DenyCache::new(settings, Clock::default());
+                Limiter::with_deny_cache(config.rules, store, cache, metrics.clone())
+            }
+            None => Limiter::new(config.rules, store, metrics.clone()),
+        };
         let has_tokens = !config.auth.tokens.is_empty();
         let auth = config.auth.is_on().then(|| Auth::new(config.auth, Arc::clone(&metrics)));
         let auth = auth.map(Arc::new);
         let tls = config.server.tls.clone();
-        let server =
-            Server::bind(config.server, Arc::clone(&limiter), Arc::clone(&metrics)).await?;
+        let server = Server::bind(config.server, limiter.clone(), Arc::clone(&metrics)).await?;
         let traces = config.telemetry.otlp.as_ref().map(Traces::start).transpose()?;
-        let server = server.with_auth(auth.clone()).with_envoy(config.envoy);
+        let server = server.with_auth(auth.clone()).with_envoy(config.envoy).where_calls(calls);
         let certificates = tls.clone().map(|tls| Certificates::new(tls, Arc::clone(&metrics)));
         let certificates = certificates.transpose()?;
         let server = server.with_traces(traces.clone());
-        let reload = Reload::new(origin, config.effective, Arc::clone(&limiter), metrics);
+        let reload = Reload::new(origin, config.effective, limiter.clone(), metrics);
         let reload = reload.with_logs(logs).with_auth(auth);
         announce(&server, &limiter);
         let is_for_people = config.telemetry.log.format == LogFormat::Text;
@@ -154,7 +159,7 @@ fn store(settings: &StoreSettings, metrics: &Arc<Metrics>) -> anyhow::Result<Sto
             info!(mode, %servers, "redis store");
             metrics.declare_store_calls();
             let store = RedisStore::new(settings, metrics.clone()).context("store.redis")?;
-            Store::Redis(Box::new(store))
+            Store::Redis(Arc::new(store))
         }
     })
 }

@@ -23,7 +23,7 @@ struct Hall {
 
 /// Do calls wait for something outside of this process?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CallsWait {
+pub enum CallsWait {
     /// They are answered at once, with few exceptions.
     Seldom,
     /// Most wait, for Redis: each is a task from the start.

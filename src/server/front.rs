@@ -3,7 +3,6 @@
 use std::io;
 use std::num::NonZeroUsize;
 
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tracing::error;
@@ -14,6 +13,7 @@ use super::host::Host;
 use super::listener::Listener;
 use super::seats::Seats;
 use super::workers::{Rest, Workers};
+use crate::limiter::Limiter;
 
 /// How large a front is.
 #[derive(Clone, Copy, Debug)]
@@ -33,11 +33,18 @@ pub(super) struct Front {
 }
 
 impl Front {
-    /// Starts to accept and to serve.
-    pub(super) fn open(listeners: Vec<Listener>, host: &Host, size: Size) -> io::Result<Self> {
+    /// Starts to accept and to serve: each worker decides by a handle of `limiter` of its own, and
+    /// answers as `host` has it.
+    pub(super) fn open(
+        listeners: Vec<Listener>,
+        limiter: &Limiter,
+        host: impl Fn(&Limiter) -> Host,
+        size: Size,
+    ) -> io::Result<Self> {
         let (closing, close) = watch::channel(false);
         let stop = Flag(close);
-        let workers = Workers::spawn(size.workers, host, &stop)?;
+        let workers = Workers::spawn(size.workers, limiter, &host, &stop)?;
+        let host = host(limiter);
         let settings = host.settings();
         let door = Door {
             intake: workers.intake(),
@@ -52,11 +59,6 @@ impl Front {
             accepting.spawn(accept::run(listener, door.clone()));
         }
         Ok(Self { accepting, workers, closing })
-    }
-
-    /// What its workers run on, one for each.
-    pub(super) fn threads(&self) -> &[Handle] {
-        self.workers.threads()
     }
 
     /// Completes when an accept loop has ended, which none does by itself.

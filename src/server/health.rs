@@ -49,9 +49,9 @@ impl HealthReports {
     }
 
     /// Reports that the server lives, and follows the store for as long as the task lives.
-    pub(super) async fn follow(&self, limiter: &Arc<Limiter>, policy: StoreHealth) -> JoinSet<()> {
+    pub(super) async fn follow(&self, limiter: &Limiter, policy: StoreHealth) -> JoinSet<()> {
         self.report(LIVENESS, ServingStatus::Serving).await;
-        let (reports, limiter) = (self.clone(), Arc::clone(limiter));
+        let (reports, limiter) = (self.clone(), limiter.clone());
         let mut following = JoinSet::new();
         following.spawn(async move { reports.follow_store(&limiter, policy).await });
         following

@@ -61,17 +61,12 @@ pub(super) enum Protocol {
 }
 
 impl Host {
-    /// Answers gRPC.
-    pub(super) fn grpc(
-        services: Routes,
-        settings: ConnectionSettings,
-        metrics: &Arc<Metrics>,
-    ) -> Self {
-        let router = services.prepare().into_axum_router();
+    /// Answers nothing yet.
+    pub(super) fn new(settings: ConnectionSettings, metrics: &Arc<Metrics>) -> Self {
         let (metrics, clock) = (Arc::clone(metrics), SystemClock::new());
         Self {
             protocol: Protocol::Grpc,
-            router,
+            router: Router::new(),
             direct: None,
             settings,
             metrics,
@@ -79,11 +74,6 @@ impl Host {
             calls: CallsWait::Seldom,
             tls: None,
         }
-    }
-
-    /// The same with a short cut to some of the services.
-    pub(super) fn directly(self, direct: Direct) -> Self {
-        Self { direct: Some(direct), ..self }
     }
 
     /// The same, encrypted where it comes by TCP. Who may open a socket file is a matter of its
@@ -95,6 +85,12 @@ impl Host {
     /// The same for calls of this kind.
     pub(super) fn where_calls(self, calls: CallsWait) -> Self {
         Self { calls, ..self }
+    }
+
+    /// Answers gRPC, with a short cut to some of the services, otherwise like this one.
+    pub(super) fn grpc(&self, services: Routes, direct: Option<Direct>) -> Self {
+        let router = services.prepare().into_axum_router();
+        Self { protocol: Protocol::Grpc, router, direct, ..self.clone() }
     }
 
     /// Answers HTTP, otherwise like this one.
@@ -300,7 +296,7 @@ mod tests {
         let metrics = Arc::new(Metrics::new());
         let path = "/ratelimit.v1.RateLimitService/Check";
         let services = Router::new().route(path, post(panics));
-        let host = Host::grpc(services.into(), SETTINGS, &metrics);
+        let host = Host::new(SETTINGS, &metrics).grpc(services.into(), None);
         let address = serve(host).await;
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
         let channel = endpoint.connect().await.expect("a connection");

@@ -24,6 +24,7 @@ mod turns;
 mod workers;
 
 pub use address::{AddressError, ListenAddress};
+pub use executor::CallsWait;
 pub use settings::{ConnectionSettings, ServerSettings, StoreHealth};
 pub use tls::{Tls, TlsError, TlsFiles, Validity};
 
@@ -36,7 +37,6 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
-use self::executor::CallsWait;
 use self::front::{Front, Size};
 use self::health::HealthReports;
 use self::host::Host;
@@ -54,9 +54,10 @@ use crate::telemetry::traces::Traces;
 #[derive(Debug)]
 pub struct Server {
     settings: ServerSettings,
-    limiter: Arc<Limiter>,
+    limiter: Limiter,
     metrics: Arc<Metrics>,
     answering: Answering,
+    calls: CallsWait,
     grpc: Vec<Listener>,
     http: Vec<Listener>,
 }
@@ -79,7 +80,7 @@ impl Server {
     /// [`BindError`] names the address that can't be had and its setting.
     pub async fn bind(
         settings: ServerSettings,
-        limiter: Arc<Limiter>,
+        limiter: Limiter,
         metrics: Arc<Metrics>,
     ) -> Result<Self, BindError> {
         // The settings tell from here on where clients find the server.
@@ -87,7 +88,7 @@ impl Server {
         let grpc = listen("server.listen", &mut settings.listen).await?;
         let http = listen("server.http", &mut settings.http).await?;
         let answering = Answering { headers: settings.grpc_headers, ..Answering::default() };
-        Ok(Self { settings, limiter, metrics, answering, grpc, http })
+        Ok(Self { settings, limiter, metrics, answering, calls: CallsWait::Usually, grpc, http })
     }
 
     /// The same for those alone whom `auth` admits; health, reflection, metrics and probes stay
@@ -101,6 +102,12 @@ impl Server {
     #[must_use]
     pub fn with_envoy(self, envoy: EnvoySettings) -> Self {
         Self { answering: Answering { envoy, ..self.answering }, ..self }
+    }
+
+    /// Answers calls of this kind; without it most are taken to wait.
+    #[must_use]
+    pub fn where_calls(self, calls: CallsWait) -> Self {
+        Self { calls, ..self }
     }
 
     /// Tells of each call.
@@ -127,32 +134,33 @@ impl Server {
     /// If a worker thread can't be started.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let (health, health_service) = HealthReports::new().await;
-        let services = api::services(&self.limiter, &self.metrics, &self.answering);
-        let routes = services.routes.add_service(health_service);
-        let (limiter, metrics) = (Arc::clone(&self.limiter), Arc::clone(&self.metrics));
-        let checks = Checks::new(limiter, metrics, self.settings.http_headers);
-        let checks = checks.with_envoy(self.answering.envoy);
-        let checks = checks.with_traces(self.answering.traces.clone());
+        let host = Host::new(self.settings.connection, &self.metrics);
+        let host = host.encrypted(self.settings.tls.clone()).where_calls(self.calls);
+        let grpc = |limiter: &Limiter| {
+            let services = api::services(limiter, &self.metrics, &self.answering);
+            host.grpc(services.routes.add_service(health_service.clone()), Some(services.direct))
+        };
         let auth = self.auth_over_http();
-        let pages = api::http::router(checks, auth.as_ref(), health.ready());
-        let grpc = Host::grpc(routes, self.settings.connection, &self.metrics);
-        let grpc = grpc.directly(services.direct);
-        let grpc = grpc.encrypted(self.settings.tls.clone()).where_calls(self.calls());
-        let http = grpc.http(pages);
+        let http = |limiter: &Limiter| {
+            let metrics = Arc::clone(&self.metrics);
+            let checks = Checks::new(limiter.clone(), metrics, self.settings.http_headers);
+            let checks = checks.with_envoy(self.answering.envoy);
+            let checks = checks.with_traces(self.answering.traces.clone());
+            host.http(api::http::router(checks, auth.as_ref(), health.ready()))
+        };
         let listeners = self.grpc.len() + self.http.len();
         let (wanted, workers) = (self.settings.connection.connections, self.settings.workers);
         let Room { grpc: connections, http: http_connections, silent } =
             Room::make(wanted, listeners, 2 * workers.get());
         let size = Size { workers, connections, silent };
-        let mut grpc = Front::open(self.grpc, &grpc, size)?;
+        let mut grpc = Front::open(self.grpc, &self.limiter, grpc, size)?;
         let size = Size { connections: http_connections, ..size };
-        let http = Front::open(self.http, &http, size)?;
+        let http = Front::open(self.http, &self.limiter, http, size)?;
 
         // Dropped at the end of this function, and aborted by that.
         let mut background = JoinSet::new();
-        let limiter = Arc::clone(&self.limiter);
-        let threads = [grpc.threads(), http.threads()].concat();
-        background.spawn(async move { limiter.tend(&threads).await });
+        let limiter = self.limiter.clone();
+        background.spawn(async move { limiter.run().await });
         let mut following = health.follow(&self.limiter, self.settings.store_health).await;
 
         tokio::select! {
@@ -179,10 +187,6 @@ impl Server {
             ),
         }
         Ok(())
-    }
-
-    fn calls(&self) -> CallsWait {
-        if self.limiter.store().decides_at_once() { CallsWait::Seldom } else { CallsWait::Usually }
     }
 
     /// Whom decisions over HTTP are for. There a handshake lets those pass who owe a certificate,

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, yield_now};
 use tracing::debug;
@@ -18,6 +17,7 @@ use super::Flag;
 use super::connection::Parked;
 use super::host::Host;
 use super::seats::Seat;
+use crate::limiter::Limiter;
 
 /// Connections that wait for a worker to take them.
 const QUEUE: usize = 128;
@@ -26,7 +26,6 @@ const QUEUE: usize = 128;
 #[derive(Debug)]
 pub(super) struct Workers {
     intake: Intake,
-    threads: Vec<Handle>,
     running: mpsc::Receiver<()>,
     rest: Rest,
 }
@@ -61,31 +60,33 @@ impl Intake {
 
 impl Workers {
     /// Starts `count` threads that serve until `drain`.
-    pub(super) fn spawn(count: NonZeroUsize, host: &Host, drain: &Flag) -> io::Result<Self> {
+    pub(super) fn spawn(
+        count: NonZeroUsize,
+        limiter: &Limiter,
+        host: &impl Fn(&Limiter) -> Host,
+        drain: &Flag,
+    ) -> io::Result<Self> {
         let (alive, running) = mpsc::channel(1);
-        let (mut queues, mut threads) = (Vec::new(), Vec::new());
+        let mut queues = Vec::new();
         let (rest, over) = watch::channel(false);
         for number in 0..count.get() {
             let (queue, arrivals) = mpsc::channel(QUEUE);
             queues.push(queue);
-            let (host, drain, alive) = (host.clone(), drain.clone(), alive.clone());
+            let (limiter, keep_connections) = limiter.for_worker();
+            let (host, drain, alive) = (host(&limiter), drain.clone(), alive.clone());
             let name = format!("{}-{number}", host.name());
             let worker = Worker { arrivals, host, drain, alive, over: Flag(over.clone()) };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            threads.push(runtime.handle().clone());
+            // Ends with the runtime.
+            runtime.spawn(keep_connections);
             thread::Builder::new().name(name).spawn(move || runtime.block_on(worker.run()))?;
         }
         let intake = Intake { queues: queues.into(), next: Arc::default() };
-        Ok(Self { intake, threads, running, rest: Rest(rest) })
+        Ok(Self { intake, running, rest: Rest(rest) })
     }
 
     pub(super) fn intake(&self) -> Intake {
         self.intake.clone()
-    }
-
-    /// What the workers run on, one for each.
-    pub(super) fn threads(&self) -> &[Handle] {
-        &self.threads
     }
 
     /// Completes when every worker has served what is in flight. They end once they drain, their

@@ -6,9 +6,9 @@
 //!
 //! # Background work
 //!
-//! Nothing is spawned behind the caller's back. `Limiter::tend` is a future that the owner of the
-//! limiter runs for as long as the limiter is used, and drops to stop: it sweeps expired keys out
-//! of memory, and keeps the connections to Redis. From memory a limiter decides without it and
+//! Nothing runs in the background by itself. [`limiter::Limiter::run`] is a future that the owner of
+//! the limiter runs for as long as the limiter is used, and drops to stop: it sweeps expired keys
+//! out of memory, and keeps the connections to Redis. From memory a limiter decides without it and
 //! without any runtime; keys that have expired then leave as new ones come, and small corrections
 //! of the wall clock are not followed.
 //!

@@ -29,8 +29,7 @@ pub trait Observer: fmt::Debug + Send + Sync {
 
 /// Receives the decisions of one rule.
 pub trait RuleObserver: fmt::Debug + Send + Sync {
-    /// Called once the rule is in force, after the rules that left were forgotten, and again when
-    /// a deny cache is set.
+    /// Called once the rule is in force, after the rules that left were forgotten.
     fn declared(&self, _declared: Declared) {}
 
     /// Called for each decision.

@@ -29,7 +29,7 @@ pub fn span(seconds: f64) -> Span {
 #[derive(Debug)]
 pub struct Service {
     /// The limiter itself.
-    pub limiter: Arc<Limiter>,
+    pub limiter: Limiter,
     /// What it counts.
     pub metrics: Arc<Metrics>,
     time: Time,
@@ -67,22 +67,22 @@ impl Service {
         };
         let metrics = Arc::new(Metrics::new());
         let store = RedisStore::new(&settings, metrics.clone()).expect("valid settings");
-        Self::new(rules, Store::Redis(Box::new(store)), metrics, Time::Redis(server))
+        Self::new(rules, Store::Redis(Arc::new(store)), metrics, Time::Redis(server))
     }
 
     /// A limiter on the machine's clock.
     pub fn with(limiter: Limiter, metrics: Arc<Metrics>) -> Self {
-        Self::tending(Arc::new(limiter), metrics, Time::Machine)
+        Self::tending(limiter, metrics, Time::Machine)
     }
 
     fn new(rules: RuleSet, store: Store, metrics: Arc<Metrics>, time: Time) -> Self {
-        let limiter = Arc::new(Limiter::new(rules, store, metrics.clone()));
+        let limiter = Limiter::new(rules, store, metrics.clone());
         Self::tending(limiter, metrics, time)
     }
 
-    fn tending(limiter: Arc<Limiter>, metrics: Arc<Metrics>, time: Time) -> Self {
-        let tended = Arc::clone(&limiter);
-        let tending = tokio::spawn(async move { tended.tend(&[]).await }).abort_handle();
+    fn tending(limiter: Limiter, metrics: Arc<Metrics>, time: Time) -> Self {
+        let tended = limiter.clone();
+        let tending = tokio::spawn(async move { tended.run().await }).abort_handle();
         Self { limiter, metrics, time, tending }
     }
 

@@ -75,7 +75,7 @@ const API: &str = "envoy";
 /// `envoy.service.ratelimit.v3.RateLimitService`. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct Service {
-    limiter: Arc<Limiter>,
+    limiter: Limiter,
     metrics: Arc<Metrics>,
     timing: Timing,
     settings: EnvoySettings,
@@ -84,7 +84,7 @@ pub struct Service {
 
 impl Service {
     /// Answers by what `limiter` decides.
-    pub fn new(limiter: Arc<Limiter>, metrics: Arc<Metrics>, settings: EnvoySettings) -> Self {
+    pub fn new(limiter: Limiter, metrics: Arc<Metrics>, settings: EnvoySettings) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
         Self { limiter, metrics, timing, settings, traces: None }
     }

@@ -84,7 +84,7 @@ pub struct OverTls;
 /// What decides. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct Checks {
-    limiter: Arc<Limiter>,
+    limiter: Limiter,
     metrics: Arc<Metrics>,
     timing: Timing,
     headers: LimitHeaders,
@@ -94,9 +94,9 @@ pub struct Checks {
 
 impl Checks {
     /// Answers by what `limiter` decides, and tells of the limits by `headers`.
-    pub fn new(limiter: Arc<Limiter>, metrics: Arc<Metrics>, headers: LimitHeaders) -> Self {
+    pub fn new(limiter: Limiter, metrics: Arc<Metrics>, headers: LimitHeaders) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
-        let (of_limiter, of_metrics) = (Arc::clone(&limiter), Arc::clone(&metrics));
+        let (of_limiter, of_metrics) = (limiter.clone(), Arc::clone(&metrics));
         let envoy = api::envoy::Service::new(of_limiter, of_metrics, EnvoySettings::default());
         Self { limiter, metrics, timing, headers, envoy, traces: None }
     }

@@ -67,17 +67,17 @@ impl Limiter {
     /// As [`Limiter::check`], and [`CheckError::Descriptor`] if what is asked for can't be had from
     /// the algorithm of a rule.
     pub async fn check_descriptors(
-        self: &Arc<Self>,
+        &self,
         request: &DescriptorRequest<'_>,
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, CheckError> {
-        let snapshot = self.snapshot.load();
+        let snapshot = self.shared.snapshot.load();
         let found = snapshot.rules.descriptors().meet(request)?;
         if !self.outlives_its_caller(&found) {
             let settled = Meeting::new(self, &snapshot, &found, deadline).settle().await?;
             return Ok(self.verdict(&snapshot, &found, &settled));
         }
-        let (limiter, of) = (Arc::clone(self), Arc::clone(&snapshot));
+        let (limiter, of) = (self.clone(), Arc::clone(&snapshot));
         let deadline = deadline.or_within(self.store.patience());
         let asking = tokio::spawn(async move {
             let settled = Meeting::new(&limiter, &of, &found, deadline).settle().await?;
@@ -116,8 +116,9 @@ impl Limiter {
             let (found, (decision, source)) = (found.as_ref()?, (*settled)?);
             let rule = rules.rule(found);
             let detailed = found.detailed_label.as_deref();
-            let detailed = detailed
-                .and_then(|label| self.detailed_observers.observer(label, rule, &*self.observer));
+            let detailed = detailed.and_then(|label| {
+                self.shared.detailed_observers.observer(label, rule, &*self.shared.observer)
+            });
             let (name, observer) = match &detailed {
                 Some((name, observer)) => (name, observer),
                 None => (rule.name, snapshot.observers.of_descriptor(found.position)),
@@ -204,7 +205,7 @@ impl<'a> Meeting<'a> {
         hits: &[RuleHit<'_>],
         settled: &mut AllSettled,
     ) -> bool {
-        let Some(cache) = &self.limiter.deny_cache else { return false };
+        let Some(cache) = &self.limiter.shared.deny_cache else { return false };
         let denial = |RuleHit { hit, .. }: &RuleHit<'_>| {
             let asks = !matches!(hit.action, Action::Report(_))
                 && hit.action.cost() != Cost::NONE
@@ -217,7 +218,7 @@ impl<'a> Meeting<'a> {
         for (position, denial) in positions.iter().zip(denials) {
             settled[*position] = Some((denial, Source::DenyCache));
         }
-        self.limiter.observer.request(RequestEvent::DenyCacheHit);
+        self.limiter.shared.observer.request(RequestEvent::DenyCacheHit);
         true
     }
 
@@ -234,14 +235,14 @@ impl<'a> Meeting<'a> {
             let hit = Hit { action: Action::Take(*cost), ..look.hit };
             match self.limiter.store.give_back(&[hit], &[all]).await {
                 Ok(decisions) => {
-                    if let Some(cache) = &self.limiter.deny_cache {
+                    if let Some(cache) = &self.limiter.shared.deny_cache {
                         cache.forget(hit.key);
                     }
                     settled[position] =
                         decisions.first().map(|decision| (*decision, Source::Store));
                 }
                 Err(error) => {
-                    self.limiter.observer.request(RequestEvent::RefundFailed);
+                    self.limiter.shared.observer.request(RequestEvent::RefundFailed);
                     if look.rule.on_store_failure == OnStoreFailure::Error {
                         return Err(CheckError::StoreUnavailable(error));
                     }

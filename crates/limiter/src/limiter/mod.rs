@@ -21,7 +21,6 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use thiserror::Error;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use self::degradation::Degradation;
@@ -37,13 +36,19 @@ use crate::rules::{
 };
 use crate::store::{Action, Coupling, Hit, MemorySettings, MemoryStore, Store, StoreError};
 
-/// Decides requests by the rules in force, in one store.
-#[derive(Debug)]
+/// Decides requests by the rules in force, in one store. Clones share everything, connections too.
+#[derive(Clone, Debug)]
 pub struct Limiter {
+    store: Store,
+    shared: Arc<Shared>,
+}
+
+/// What the handles of a limiter have in common.
+#[derive(Debug)]
+struct Shared {
     snapshot: ArcSwap<Snapshot>,
     /// Tells when other rules are in force.
     changes: watch::Sender<()>,
-    store: Store,
     /// Decides by `on-store-failure: local` while the store is away.
     fallback: Store,
     deny_cache: Option<DenyCache>,
@@ -94,26 +99,37 @@ pub enum CheckError {
 impl Limiter {
     /// Decides by `rules` in `store`, and reports to `observer`.
     pub fn new(rules: RuleSet, store: Store, observer: Arc<dyn Observer>) -> Self {
+        Self::of(rules, store, None, observer)
+    }
+
+    /// The same, and answers denials that still hold from `cache`, without the store.
+    pub fn with_deny_cache(
+        rules: RuleSet,
+        store: Store,
+        cache: DenyCache,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        Self::of(rules, store, Some(cache), observer)
+    }
+
+    fn of(
+        rules: RuleSet,
+        store: Store,
+        deny_cache: Option<DenyCache>,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
         let settings = MemorySettings::default();
         let fallback = MemoryStore::new(settings, Clock::default(), Arc::clone(&observer));
-        let limiter = Self {
+        let shared = Shared {
             snapshot: ArcSwap::from_pointee(Snapshot::new(rules, 1, &*observer)),
             changes: watch::Sender::new(()),
-            store,
             fallback: Store::Memory(fallback),
-            deny_cache: None,
+            deny_cache,
             degradation: Degradation::new(),
             detailed_observers: DetailedObservers::default(),
             observer,
         };
-        limiter.declare_rules();
-        limiter
-    }
-
-    /// Answers denials that still hold without the store.
-    #[must_use]
-    pub fn with_deny_cache(self, cache: DenyCache) -> Self {
-        let limiter = Self { deny_cache: Some(cache), ..self };
+        let limiter = Self { store, shared: Arc::new(shared) };
         limiter.declare_rules();
         limiter
     }
@@ -129,11 +145,11 @@ impl Limiter {
     /// - [`CheckError::Expired`] if the deadline was over before the store was asked;
     /// - [`CheckError::NoRule`] if no enforced rule matches and the policy is [`Unmatched::Deny`].
     pub async fn check(
-        self: &Arc<Self>,
+        &self,
         request: &Request<'_>,
         deadline: Deadline,
     ) -> Result<Verdict, CheckError> {
-        let snapshot = self.snapshot.load();
+        let snapshot = self.shared.snapshot.load();
         let matches = snapshot.rules.matching(request);
         if snapshot.rules.is_unmatched(&matches) {
             return Box::pin(self.pass_unmatched(&snapshot, &matches, request, deadline)).await;
@@ -158,7 +174,7 @@ impl Limiter {
     /// Applies the policy for requests that no enforced rule matches. Where they pass, shadows are
     /// decided beside that; if they can't be, that stops nobody.
     async fn pass_unmatched(
-        self: &Arc<Self>,
+        &self,
         snapshot: &Arc<Snapshot>,
         shadows: &[Match<'_>],
         request: &Request<'_>,
@@ -166,10 +182,10 @@ impl Limiter {
     ) -> Result<Verdict, CheckError> {
         let is_denied = snapshot.rules.unmatched() == Unmatched::Deny;
         if is_denied {
-            self.observer.request(RequestEvent::UnmatchedDenied);
+            self.shared.observer.request(RequestEvent::UnmatchedDenied);
             return Err(CheckError::NoRule);
         }
-        self.observer.request(RequestEvent::UnmatchedAllowed);
+        self.shared.observer.request(RequestEvent::UnmatchedAllowed);
         let decided = if self.is_scattered(shadows) {
             self.ask_apart(snapshot, request, deadline).await
         } else {
@@ -190,7 +206,7 @@ impl Limiter {
         deadline: Deadline,
         tell: impl FnOnce(&Verdict) -> T,
     ) -> Option<T> {
-        let snapshot = self.snapshot.load();
+        let snapshot = self.shared.snapshot.load();
         let matches = snapshot.rules.matching(request);
         if snapshot.rules.is_unmatched(&matches) {
             return None;
@@ -207,21 +223,25 @@ impl Limiter {
             return before.revision;
         }
         let revision = before.revision + 1;
-        self.snapshot.store(Arc::new(Snapshot::new(rules, revision, &*self.observer)));
+        self.shared.snapshot.store(Arc::new(Snapshot::new(
+            rules,
+            revision,
+            &*self.shared.observer,
+        )));
         self.forget_rules_of(&before.rules);
         self.declare_rules();
-        self.changes.send_replace(());
+        self.shared.changes.send_replace(());
         revision
     }
 
     /// Tells when other rules are in force.
     pub fn changes(&self) -> watch::Receiver<()> {
-        self.changes.subscribe()
+        self.shared.changes.subscribe()
     }
 
     /// The rules in force.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.snapshot.load_full()
+        self.shared.snapshot.load_full()
     }
 
     /// The store, for its name, its health and its background work.
@@ -231,23 +251,32 @@ impl Limiter {
 
     /// Does every rule have an answer when the store has none?
     pub fn decides_without_store(&self) -> bool {
-        let snapshot = self.snapshot.load();
+        let snapshot = self.shared.snapshot.load();
         let applies = snapshot.rules.unmatched() == Unmatched::DefaultRule;
         let flat = snapshot.rules.iter().skip(usize::from(!applies)).map(Rule::info);
         let mut rules = flat.chain(snapshot.rules.descriptors().iter().map(DescriptorRule::info));
         rules.all(|rule| rule.on_store_failure != OnStoreFailure::Error || rule.mode.is_shadow())
     }
 
-    /// Does the work in the background, for ever: of the store, and of the one that stands in. For
-    /// requests of `threads`; see [`Store::tend`].
-    pub async fn tend(&self, threads: &[Handle]) {
-        tokio::join!(self.store.tend(threads), self.fallback.tend(&[]));
+    /// Does the work in the background, for ever: of the store, and of the one that stands in. See
+    /// [`Store::run`].
+    pub async fn run(&self) {
+        tokio::join!(self.store.run(), self.shared.fallback.run());
+    }
+
+    /// Returns a handle with a home connection of its own to each Redis server, and the future that
+    /// keeps these connections, for ever. To be called once for each worker thread, which runs the
+    /// future and decides by the handle: then no request is handed from thread to thread. Called
+    /// before [`Limiter::run`] begins, no connection is made that is nobody's home.
+    pub fn for_worker(&self) -> (Self, impl Future<Output = ()> + Send + use<>) {
+        let (store, keep) = self.store.for_worker();
+        (Self { store, shared: Arc::clone(&self.shared) }, keep)
     }
 
     /// Tells the observers of the rules in force that they are.
     fn declare_rules(&self) {
-        let snapshot = self.snapshot.load();
-        snapshot.observers.declare(&snapshot.rules, self.deny_cache.is_some());
+        let snapshot = self.shared.snapshot.load();
+        snapshot.observers.declare(&snapshot.rules, self.shared.deny_cache.is_some());
     }
 
     /// Tells which rules are no longer in force.
@@ -257,7 +286,7 @@ impl Limiter {
         let in_force: HashSet<_> =
             every_rule(&snapshot.rules).map(|rule| identity(&rule)).collect();
         for rule in every_rule(before).filter(|rule| !in_force.contains(&identity(rule))) {
-            self.observer.forget_rule(rule.name, rule.algorithm);
+            self.shared.observer.forget_rule(rule.name, rule.algorithm);
         }
     }
 
@@ -269,7 +298,7 @@ impl Limiter {
         request: &Request<'_>,
         revision: u64,
     ) -> Option<Decided> {
-        let cache = self.deny_cache.as_ref().filter(|_| request.cost() != Cost::NONE)?;
+        let cache = self.shared.deny_cache.as_ref().filter(|_| request.cost() != Cost::NONE)?;
         let known = |found: &Match<'_>| {
             let (decision, source) = match found.grant {
                 Grant::Limited(_) if found.rule.mode == Mode::Enforced => {
@@ -285,7 +314,7 @@ impl Limiter {
         if !denials.iter().any(|denial| denial.source == Source::DenyCache) {
             return None;
         }
-        self.observer.request(RequestEvent::DenyCacheHit);
+        self.shared.observer.request(RequestEvent::DenyCacheHit);
         Some(denials)
     }
 
@@ -315,12 +344,12 @@ impl Limiter {
     /// Asks in a task of its own: a caller who leaves between two places would take what is to be
     /// given back along.
     async fn ask_apart(
-        self: &Arc<Self>,
+        &self,
         snapshot: &Arc<Snapshot>,
         request: &Request<'_>,
         deadline: Deadline,
     ) -> Result<Decided, CheckError> {
-        let (limiter, snapshot) = (Arc::clone(self), Arc::clone(snapshot));
+        let (limiter, snapshot) = (self.clone(), Arc::clone(snapshot));
         let request = OwnedRequest::from(request);
         // However many places there are, together they take no longer than one.
         let deadline = deadline.or_within(self.store.patience());

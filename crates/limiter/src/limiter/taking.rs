@@ -72,7 +72,7 @@ impl Taking<'_> {
     /// [`CheckError`]; nothing is taken then, as far as that can be undone. Reports that were counted
     /// stand, and so does what each hit has taken by itself.
     pub(super) async fn run(&self) -> Result<SmallVec<[Settled; 2]>, CheckError> {
-        let Some(cache) = &self.limiter.deny_cache else { return self.decide().await };
+        let Some(cache) = &self.limiter.shared.deny_cache else { return self.decide().await };
         let asked_at = cache.now();
         let settled = self.decide().await?;
         for (RuleHit { hit, .. }, settled) in self.hits.iter().zip(&settled) {
@@ -98,7 +98,7 @@ impl Taking<'_> {
             let decided = store.check(&part.hits(self.hits), self.coupling, self.deadline).await;
             let part = match decided {
                 Ok(decisions) => {
-                    self.limiter.degradation.store_decides();
+                    self.limiter.shared.degradation.store_decides();
                     for (position, decision) in part.positions.iter().zip(decisions) {
                         settled[*position] = Some((decision, Source::Store));
                     }
@@ -155,16 +155,16 @@ impl Taking<'_> {
         match error {
             // After another place was asked it is a failure as others are.
             StoreError::Expired if settled.iter().all(Option::is_none) => {
-                limiter.observer.request(RequestEvent::Expired);
+                limiter.shared.observer.request(RequestEvent::Expired);
                 return Err(CheckError::Expired);
             }
             StoreError::Overloaded => {
-                limiter.observer.request(RequestEvent::Shed);
+                limiter.shared.observer.request(RequestEvent::Shed);
                 return Err(CheckError::Overloaded);
             }
             _ => {}
         }
-        limiter.observer.store(StoreEvent::Failed { kind: error.kind() });
+        limiter.shared.observer.store(StoreEvent::Failed { kind: error.kind() });
         debug!(%error, "store failed");
         let tripped = positions
             .first()
@@ -174,7 +174,7 @@ impl Taking<'_> {
         if fails && !self.is_banned {
             return Err(CheckError::StoreUnavailable(error.clone()));
         }
-        limiter.degradation.policies_decide(error);
+        limiter.shared.degradation.policies_decide(error);
 
         let denies = positions.iter().any(|position| policy(position) == OnStoreFailure::Deny);
         let (mut alone, mut limits) = (Positions::new(), SmallVec::new());
@@ -198,7 +198,7 @@ impl Taking<'_> {
             self.count(rule_hit.rule, policy, error);
         }
         let is_refused = is_refused || denies && self.coupling == Coupling::AllOrNothing;
-        let (store, limits) = (&limiter.fallback, Some(limits));
+        let (store, limits) = (&limiter.shared.fallback, Some(limits));
         let taken = Taken { positions: alone, store, limits, is_refused, is_part };
         let decisions = store.check(&taken.hits(self.hits), self.coupling, Deadline::NEVER).await;
         for (position, decision) in taken.positions.iter().zip(decisions.unwrap_or_default()) {
@@ -230,7 +230,7 @@ impl Taking<'_> {
             }
             match part.store.give_back(&hits, &decisions).await {
                 Ok(decisions) => {
-                    if let Some(cache) = &self.limiter.deny_cache {
+                    if let Some(cache) = &self.limiter.shared.deny_cache {
                         hits.iter().for_each(|hit| cache.forget(hit.key));
                     }
                     for ((position, decision), hit) in
@@ -246,7 +246,7 @@ impl Taking<'_> {
                 }
                 Err(error) => {
                     debug!(%error, "not given back");
-                    self.limiter.observer.request(RequestEvent::RefundFailed);
+                    self.limiter.shared.observer.request(RequestEvent::RefundFailed);
                 }
             }
         }
@@ -254,7 +254,7 @@ impl Taking<'_> {
 
     fn count(&self, rule: RuleInfo<'_>, policy: OnStoreFailure, error: &StoreError) {
         let degraded = RequestEvent::Degraded { rule: rule.name, policy, kind: error.kind() };
-        self.limiter.observer.request(degraded);
+        self.limiter.shared.observer.request(degraded);
     }
 }
 

@@ -48,10 +48,10 @@ impl Default for MemorySettings {
 #[repr(align(64))]
 struct Padded(Mutex<Shard>);
 
-/// State in this process.
-#[derive(Debug)]
+/// State in this process. Clones share it.
+#[derive(Clone, Debug)]
 pub struct MemoryStore {
-    shards: Box<[Padded]>,
+    shards: Arc<[Padded]>,
     hasher: DefaultHashBuilder,
     clock: Clock,
 }
@@ -118,7 +118,7 @@ impl MemoryStore {
     }
 
     /// Sweeps in the background, a few slots at a time, and follows wall time, for ever.
-    pub async fn tend(&self) {
+    pub async fn run(&self) {
         let mut interval = tokio::time::interval(SWEEP_INTERVAL);
         for shards in self.shards.chunks(self.shards.len().div_ceil(SWEEP_STEPS)).cycle() {
             interval.tick().await;

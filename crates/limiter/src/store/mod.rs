@@ -14,11 +14,12 @@ pub use redis::{
     SettingError, Tls,
 };
 
+#[cfg(feature = "redis")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use thiserror::Error;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::algorithm::{Algorithm, Cost, Decision, Limit};
@@ -86,14 +87,14 @@ pub struct Place(u16);
 /// One decision for each hit, in order.
 pub type Decisions = SmallVec<[Decision; 2]>;
 
-/// Where state lives.
-#[derive(Debug)]
+/// Where state lives. Clones share it.
+#[derive(Clone, Debug)]
 pub enum Store {
     /// In this process.
     Memory(MemoryStore),
     /// In Redis.
     #[cfg(feature = "redis")]
-    Redis(Box<RedisStore>),
+    Redis(Arc<RedisStore>),
 }
 
 #[cfg_attr(
@@ -197,15 +198,33 @@ impl Store {
         matches!(self, Self::Memory(_))
     }
 
-    /// Does the work in the background, for ever: expiry in memory, connections to Redis. Each of
-    /// the threads that `threads` run on is given a connection of its own to each server; without
-    /// any, the one that this runs on.
-    pub async fn tend(&self, threads: &[Handle]) {
+    /// Does the work in the background, for ever: expiry in memory; in Redis the connections of those
+    /// who have none of their own, and the map of a cluster.
+    pub async fn run(&self) {
         match self {
-            Self::Memory(store) => store.tend().await,
+            Self::Memory(store) => store.run().await,
             #[cfg(feature = "redis")]
-            Self::Redis(store) => store.tend(threads).await,
+            Self::Redis(store) => store.run().await,
         }
+    }
+
+    /// Returns a handle with a home connection of its own to each Redis server, and the future that
+    /// keeps these connections, for ever, on the thread that runs it.
+    pub fn for_worker(&self) -> (Self, impl Future<Output = ()> + Send + use<>) {
+        let store = match self {
+            Self::Memory(store) => Self::Memory(store.clone()),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => Self::Redis(Arc::new(store.for_worker())),
+        };
+        let kept = store.clone();
+        let keep = async move {
+            match kept {
+                Self::Memory(_) => std::future::pending().await,
+                #[cfg(feature = "redis")]
+                Self::Redis(store) => store.keep_home().await,
+            }
+        };
+        (store, keep)
     }
 
     /// Whether the store answers, now and later.

@@ -114,7 +114,7 @@ impl Attempt<'_> {
     /// it ended.
     async fn call(&self, route: &Route, told_time: Option<Timestamp>, until: Deadline) -> Told {
         let node = &*route.node;
-        let (lane, ticket) = node.lane(until).await.map_err(|error| {
+        let (lane, ticket) = node.lane(self.store.home, until).await.map_err(|error| {
             if !self.is_hurried(&error) {
                 node.breaker().failed(&error);
             }

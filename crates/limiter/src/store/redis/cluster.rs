@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{interval, timeout};
@@ -155,11 +154,36 @@ impl Cluster {
         self.health.subscribe()
     }
 
-    /// Keeps the map, and a connection for each of these threads to each server, for ever.
-    pub(super) async fn tend(&self, threads: &[Handle]) {
+    /// Keeps the home connection of this number to each server, for ever.
+    pub(super) async fn keep_home(&self, home: usize) {
+        let mut maps = self.map.subscribe();
+        let mut kept: HashMap<Address, Arc<Node>> = HashMap::new();
+        let mut tasks = Tended::default();
+        loop {
+            let map = Arc::clone(&maps.borrow_and_update());
+            kept.retain(|address, node| {
+                map.nodes.get(address).is_some_and(|known| Arc::ptr_eq(known, node))
+            });
+            tasks.leave_all_but(&kept);
+            for (address, node) in &map.nodes {
+                if kept.contains_key(address) {
+                    continue;
+                }
+                kept.insert(address.clone(), Arc::clone(node));
+                let node = Arc::clone(node);
+                tasks.add(address, async move { node.keep_home(home).await });
+            }
+            if maps.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Keeps the map, and the connections to each server that are nobody's home, for ever.
+    pub(super) async fn run(&self) {
         let mut inbox = self.inbox.lock().await;
         let mut stirs = self.around.stirs.subscribe();
-        let mut tended = Tended { threads: threads.to_vec(), ..Tended::default() };
+        let mut tended = Tended::default();
         let mut looks = interval(LOOK_INTERVAL);
         let mut skipped = CALM_LOOKS;
         let mut is_told = false;
@@ -267,9 +291,8 @@ impl Cluster {
 
     fn add(&self, address: &Address, tended: &mut Tended) -> Arc<Node> {
         let node = Arc::new(Node::at(address.clone(), &self.around));
-        let (kept, threads) = (Arc::clone(&node), tended.threads.clone());
-        let handle = tended.tasks.spawn(async move { kept.tend(&threads).await });
-        tended.handles.insert(address.clone(), handle);
+        let kept = Arc::clone(&node);
+        tended.add(address, async move { kept.run().await });
         node
     }
 
@@ -294,7 +317,6 @@ impl Cluster {
 /// The tasks that keep the connections of each server.
 #[derive(Debug, Default)]
 struct Tended {
-    threads: Vec<Handle>,
     tasks: JoinSet<()>,
     handles: HashMap<Address, AbortHandle>,
     /// Servers that only redirects named.
@@ -302,6 +324,11 @@ struct Tended {
 }
 
 impl Tended {
+    fn add(&mut self, address: &Address, keep: impl Future<Output = ()> + Send + 'static) {
+        let handle = self.tasks.spawn(keep);
+        self.handles.insert(address.clone(), handle);
+    }
+
     fn leave_all_but(&mut self, nodes: &HashMap<Address, Arc<Node>>) {
         self.guests.retain(|guest| nodes.contains_key(guest));
         self.handles.retain(|address, handle| {

@@ -1,23 +1,22 @@
-//! Lanes: long-lived connections to one server, one for each thread, that all requests share.
+//! Lanes: long-lived connections to one server, one for each worker, that all requests share.
 //!
 //! A connection comes from the pool and never goes back: checking one out for each request would
 //! cost a round trip each. Every lane has a keeper that connects, probes, and drops a connection
-//! that no longer answers; it lives on the thread whose requests the lane carries, so that nothing
-//! is handed from thread to thread. Requests wait for the first attempt to connect; while the
+//! that no longer answers. A worker keeps its home lane on its own thread, so that nothing is handed
+//! from thread to thread. Requests wait for the first attempt to connect; while the
 //! server is known to be away they fail at once.
 
-use std::cell::Cell;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use deadpool::managed::{Object, Pool, PoolError};
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{RedisResult, cmd};
-use tokio::runtime::Handle;
+use futures_util::future::join_all;
 use tokio::sync::{Mutex, watch};
-use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::dialer::{DialError, Dialer, Greeting, Target};
@@ -41,19 +40,15 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(150);
 /// A connection that did not last this long counts as a failed attempt.
 const STEADY: Span = Span::from_secs(1);
 
-thread_local! {
-    /// Number of the lane of this thread.
-    static OWN: Cell<usize> = {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        Cell::new(NEXT.fetch_add(1, Ordering::Relaxed))
-    };
-}
-
 /// The lanes to one server.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    /// As many as there are threads, once it is known how many.
-    keepers: OnceLock<Box<[Arc<Keeper>]>>,
+    /// Of the homes that are kept, by their numbers.
+    homes: ArcSwap<Vec<Arc<Keeper>>>,
+    /// Of those that are nobody's home.
+    shared: [Arc<Keeper>; FEWEST],
+    /// How many homes were promised.
+    promised: Arc<AtomicUsize>,
     road: Arc<Road>,
 }
 
@@ -98,7 +93,8 @@ impl Lanes {
             scribe: Arc::clone(&around.scribe),
             pulse,
         });
-        Self { keepers: OnceLock::new(), road }
+        let shared = std::array::from_fn(|_| Arc::new(Keeper::new(&road)));
+        Self { homes: ArcSwap::default(), shared, promised: Arc::clone(&around.homes), road }
     }
 
     /// The next lane to be up, while the first attempt to connect one is under way.
@@ -106,10 +102,10 @@ impl Lanes {
     /// # Errors
     ///
     /// [`StoreError::Unreachable`] if that fails.
-    pub(super) async fn next(&self) -> Result<Lane, StoreError> {
+    pub(super) async fn next(&self, home: Option<usize>) -> Result<Lane, StoreError> {
         let mut changes = self.road.changes.subscribe();
         loop {
-            if let Some(lane) = self.up() {
+            if let Some(lane) = self.up(home) {
                 return Ok(lane);
             }
             if self.road.is_away.load(Ordering::SeqCst) {
@@ -119,45 +115,50 @@ impl Lanes {
         }
     }
 
-    /// The lane of this thread if it is up, or else another: what one thread asks is gathered.
-    pub(super) fn up(&self) -> Option<Lane> {
-        let (keepers, first) = (self.keepers(), OWN.get());
-        (0..keepers.len()).find_map(|step| keepers[(first + step) % keepers.len()].lane())
+    /// The home lane of this number if it is up, or else another: what one worker asks is gathered.
+    pub(super) fn up(&self, home: Option<usize>) -> Option<Lane> {
+        let (homes, first) = (self.homes.load(), home.unwrap_or_default());
+        let mut in_turn = (0..homes.len()).map(|step| &homes[(first + step) % homes.len()]);
+        in_turn.find_map(Keeper::lane).or_else(|| self.shared.iter().find_map(Keeper::lane))
     }
 
     /// Has every connection dropped: the server behind them is not what it was.
     pub(super) fn give_up(&self) {
-        for keeper in self.keepers() {
+        for keeper in self.homes.load().iter().chain(&self.shared) {
             keeper.line.send_replace(None);
         }
     }
 
-    /// Keeps a lane for each of these threads, on it, for ever; without any, on this one.
-    pub(super) async fn tend(&self, threads: &[Handle]) {
-        let here = [Handle::current()];
-        let threads = if threads.is_empty() { &here } else { threads };
-        let count = threads.len().max(FEWEST);
-        self.road.pool.resize(count);
-        let keepers = self.keepers.get_or_init(|| {
-            std::iter::repeat_with(|| Arc::new(Keeper::new(&self.road))).take(count).collect()
-        });
-        let mut keeping = JoinSet::new();
-        for (number, (keeper, thread)) in keepers.iter().zip(threads.iter().cycle()).enumerate() {
-            let (keeper, is_own) = (Arc::clone(keeper), number < threads.len());
-            let keep = async move {
-                if is_own {
-                    OWN.set(number);
-                }
-                keeper.keep().await;
-            };
-            keeping.spawn_on(keep, thread);
-        }
-        self.follow_master().await;
-        while keeping.join_next().await.is_some() {}
+    /// Keeps the lanes that are nobody's home, for ever: as many as homes are missing from the
+    /// fewest.
+    pub(super) async fn run(&self) {
+        let homes = self.make_room();
+        let shared = &self.shared[homes.min(FEWEST)..];
+        tokio::join!(join_all(shared.iter().map(|keeper| keeper.keep())), self.follow_master());
     }
 
-    fn keepers(&self) -> &[Arc<Keeper>] {
-        self.keepers.get().map_or(&[], |keepers| keepers)
+    /// Keeps the home lane of this number, for ever.
+    pub(super) async fn keep_home(&self, home: usize) {
+        self.make_room();
+        self.homes.rcu(|homes| {
+            let mut homes = Vec::clone(homes);
+            while homes.len() <= home {
+                homes.push(Arc::new(Keeper::new(&self.road)));
+            }
+            homes
+        });
+        let keeper = Arc::clone(&self.homes.load()[home]);
+        keeper.keep().await;
+    }
+
+    /// Lets the pool have as many connections as there are lanes; how many homes were promised.
+    fn make_room(&self) -> usize {
+        let homes = self.promised.load(Ordering::Relaxed);
+        let lanes = homes.max(FEWEST);
+        if self.road.pool.status().max_size < lanes {
+            self.road.pool.resize(lanes);
+        }
+        homes
     }
 
     /// Leaves a master that the sentinels no longer name: it may not know yet.
@@ -250,9 +251,9 @@ impl Keeper {
         Self { road: Arc::clone(road), line: watch::Sender::new(None) }
     }
 
-    fn lane(self: &Arc<Self>) -> Option<Lane> {
-        let connection = self.line.borrow().clone()?;
-        Some(Lane { keeper: Arc::clone(self), connection })
+    fn lane(this: &Arc<Self>) -> Option<Lane> {
+        let connection = this.line.borrow().clone()?;
+        Some(Lane { keeper: Arc::clone(this), connection })
     }
 
     async fn keep(&self) {

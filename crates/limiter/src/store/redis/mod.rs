@@ -40,7 +40,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quanta::Instant;
-use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
 use self::attempt::Attempt;
@@ -54,20 +53,22 @@ use crate::clock::{Deadline, SystemClock, Timestamp};
 use crate::observer::{Observer, Operation, StoreEvent};
 use crate::rules::Key;
 
-/// State in Redis, shared by any number of instances.
-#[derive(Debug)]
+/// State in Redis, shared by any number of instances. Clones share the connections.
+#[derive(Clone, Debug)]
 pub struct RedisStore {
     naming: Naming,
     timeout: Duration,
-    topology: Topology,
+    topology: Arc<Topology>,
+    /// Number of the home connection to each server, of those who have one.
+    home: Option<usize>,
     local: SystemClock,
     /// Decisions that may wait at once.
-    room: Semaphore,
+    room: Arc<Semaphore>,
     observer: Arc<dyn Observer>,
 }
 
 impl RedisStore {
-    /// A store that connects as soon as it is tended, and reports to `observer`.
+    /// A store that connects as soon as it is run, and reports to `observer`.
     ///
     /// # Errors
     ///
@@ -84,9 +85,10 @@ impl RedisStore {
         Ok(Self {
             naming: Naming::new(settings.key_prefix.clone(), topology.style()),
             timeout: settings.timeout,
-            topology,
+            topology: Arc::new(topology),
+            home: None,
             local,
-            room: Semaphore::new(room.min(Semaphore::MAX_PERMITS)),
+            room: Arc::new(Semaphore::new(room.min(Semaphore::MAX_PERMITS))),
             observer,
         })
     }
@@ -151,9 +153,23 @@ impl RedisStore {
         self.topology.log_in_anew(settings)
     }
 
-    /// Keeps the connections, for ever. See [`super::Store::tend`].
-    pub async fn tend(&self, threads: &[Handle]) {
-        self.topology.tend(threads).await;
+    /// Keeps the connections of those who have no home connection, for ever. See
+    /// [`super::Store::run`].
+    pub async fn run(&self) {
+        self.topology.run().await;
+    }
+
+    /// A handle with a home connection of its own. See [`super::Store::for_worker`].
+    #[must_use]
+    pub fn for_worker(&self) -> Self {
+        Self { home: Some(self.topology.add_home()), ..self.clone() }
+    }
+
+    /// Keeps the home connections of this handle, for ever; nothing where it has none.
+    pub async fn keep_home(&self) {
+        if let Some(home) = self.home {
+            self.topology.keep_home(home).await;
+        }
     }
 
     /// Whether Redis answers, now and later.

@@ -1,8 +1,8 @@
 //! One Redis server: lanes to it, a breaker before them, and what is known of its clock.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -30,6 +30,8 @@ pub(super) struct Node {
 #[derive(Clone, Debug)]
 pub(super) struct Surroundings {
     pub(super) access: SharedAccess,
+    /// Home connections to each server that were promised.
+    pub(super) homes: Arc<AtomicUsize>,
     pub(super) local: SystemClock,
     pub(super) scribe: Arc<Scribe>,
     pub(super) panel: Arc<Panel>,
@@ -38,7 +40,7 @@ pub(super) struct Surroundings {
 }
 
 impl Node {
-    /// A server that is connected to as soon as it is tended.
+    /// A server that is connected to as soon as it is run.
     pub(super) fn new(name: String, target: Target, around: &Surroundings) -> Self {
         let breaker = Arc::new(Breaker::new(name.clone(), around.local.clone(), &around.panel));
         let pulse = Arc::new(Pulse::new(
@@ -64,19 +66,23 @@ impl Node {
         &self.name
     }
 
-    /// A connection for one call, if the breaker lets it through.
+    /// A connection for one call, the home one if it is up, if the breaker lets it through.
     ///
     /// # Errors
     ///
     /// [`StoreError::BreakerOpen`]; [`StoreError::Unreachable`] if none is up, and none comes up
     /// before the deadline.
-    pub(super) async fn lane(&self, deadline: Deadline) -> Result<(Lane, Ticket), StoreError> {
+    pub(super) async fn lane(
+        &self,
+        home: Option<usize>,
+        deadline: Deadline,
+    ) -> Result<(Lane, Ticket), StoreError> {
         let ticket = self.breaker.admit()?;
-        if let Some(lane) = self.lanes.up() {
+        if let Some(lane) = self.lanes.up(home) {
             return Ok((lane, ticket));
         }
         // In a box, with its timer: it is rare, and would be moved with whatever holds this.
-        let lane = Box::pin(timeout(deadline.left(), self.lanes.next())).await;
+        let lane = Box::pin(timeout(deadline.left(), self.lanes.next(home))).await;
         Ok((lane.unwrap_or(Err(StoreError::Unreachable))?, ticket))
     }
 
@@ -100,8 +106,13 @@ impl Node {
         self.pulse.health()
     }
 
-    /// Keeps a connection for each of these threads, for ever.
-    pub(super) async fn tend(&self, threads: &[Handle]) {
-        self.lanes.tend(threads).await;
+    /// Keeps the connections that are nobody's home, for ever.
+    pub(super) async fn run(&self) {
+        self.lanes.run().await;
+    }
+
+    /// Keeps the home connection of this number, for ever.
+    pub(super) async fn keep_home(&self, home: usize) {
+        self.lanes.keep_home(home).await;
     }
 }

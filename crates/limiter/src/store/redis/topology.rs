@@ -1,8 +1,8 @@
 //! Which server decides: the one there is, or the one of the cluster that has the slot.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::access::{Access, Address, SharedAccess};
@@ -24,6 +24,8 @@ pub(super) struct Topology {
     servers: Layout,
     access: SharedAccess,
     mode: &'static str,
+    /// Home connections to each server that were promised.
+    homes: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -35,7 +37,7 @@ enum Layout {
 }
 
 impl Topology {
-    /// Connects to nothing before it is tended.
+    /// Connects to nothing before it is run.
     ///
     /// # Errors
     ///
@@ -47,8 +49,10 @@ impl Topology {
         observer: &Arc<dyn Observer>,
     ) -> Result<Self, SettingError> {
         let access = SharedAccess::new(Access::to_servers(settings)?);
+        let homes = Arc::<AtomicUsize>::default();
         let around = Surroundings {
             access: access.clone(),
+            homes: Arc::clone(&homes),
             local,
             scribe: Arc::clone(scribe),
             panel: Arc::new(Panel::new(Arc::clone(observer))),
@@ -66,7 +70,7 @@ impl Topology {
                 Layout::Many(Box::new(Cluster::new(seeds, around)))
             }
         };
-        Ok(Self { servers, access, mode: settings.servers.mode() })
+        Ok(Self { servers, access, mode: settings.servers.mode(), homes })
     }
 
     /// How keys are named here.
@@ -138,11 +142,24 @@ impl Topology {
         }
     }
 
-    /// Keeps a connection for each of these threads to each server, for ever.
-    pub(super) async fn tend(&self, threads: &[Handle]) {
+    /// Keeps the connections that are nobody's home to each server, for ever.
+    pub(super) async fn run(&self) {
         match &self.servers {
-            Layout::One(node) => node.tend(threads).await,
-            Layout::Many(cluster) => cluster.tend(threads).await,
+            Layout::One(node) => node.run().await,
+            Layout::Many(cluster) => cluster.run().await,
+        }
+    }
+
+    /// Promises a home connection to each server: it is there while it is kept.
+    pub(super) fn add_home(&self) -> usize {
+        self.homes.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Keeps the home connection of this number to each server, for ever.
+    pub(super) async fn keep_home(&self, home: usize) {
+        match &self.servers {
+            Layout::One(node) => node.keep_home(home).await,
+            Layout::Many(cluster) => cluster.keep_home(home).await,
         }
     }
 }
