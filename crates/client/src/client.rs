@@ -34,6 +34,25 @@ struct Shared {
 }
 
 /// What becomes of a request that the server does not answer in time, or not at all.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let attributes = std::collections::HashMap::new();
+/// # let request = rlaas_core::rules::Request::new(rlaas_core::rules::Draft {
+/// #     user_id: "alice", resource: "", attributes: &attributes, cost: None, dry_run: false })?;
+/// use rlaas_client::{AnsweredBy, CheckError, Client, OnNoAnswer};
+///
+/// let nobody = Client::builder("unix:/nowhere");
+/// let client = nobody.clone().on_no_answer(OnNoAnswer::Allow).connect_lazy()?;
+/// let verdict = client.check(&request).await?;
+/// assert_eq!((verdict.is_allowed(), verdict.answered_by()), (true, AnsweredBy::Policy));
+///
+/// let error = nobody.connect_lazy()?.check(&request).await.unwrap_err();
+/// assert!(matches!(error, CheckError::NoAnswer(_)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnNoAnswer {
     /// It passes.

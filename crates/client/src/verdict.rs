@@ -1,5 +1,7 @@
 //! The outcome for a request, in the words of the library.
 
+use std::time::Duration;
+
 use rlaas_core::algorithm::{Decision, Outcome};
 use rlaas_core::clock::{Span, Timestamp};
 use rlaas_proto::ratelimit::v1::CheckResponse;
@@ -122,17 +124,11 @@ impl Verdict {
     }
 }
 
-/// Rounded up to a microsecond: nobody is told to come back too soon.
+/// Whole microseconds, which is what servers send; zero for what is no length of time.
 pub(crate) fn span(duration: &prost_types::Duration) -> Span {
-    let seconds = u64::try_from(duration.seconds).unwrap_or_default();
-    let nanos = u64::try_from(duration.nanos).unwrap_or_default();
-    Span::from_micros(seconds.saturating_mul(1_000_000).saturating_add(nanos.div_ceil(1_000)))
+    Duration::try_from(*duration).map_or(Span::ZERO, Span::from)
 }
 
 pub(crate) fn to_message(span: Span) -> prost_types::Duration {
-    let micros = span.as_micros();
-    prost_types::Duration {
-        seconds: i64::try_from(micros / 1_000_000).unwrap_or(i64::MAX),
-        nanos: i32::try_from(micros % 1_000_000 * 1_000).unwrap_or_default(),
-    }
+    Duration::from(span).try_into().expect("half a million years are few seconds")
 }
