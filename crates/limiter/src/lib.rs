@@ -17,9 +17,12 @@
 //! | feature | adds |
 //! | --- | --- |
 //! | `redis` | the Redis store, with its scripts |
+//! | `yaml` | rules from YAML, in the module of that name |
 
 pub mod limiter;
 pub mod observer;
 pub mod store;
+#[cfg(feature = "yaml")]
+pub mod yaml;
 
 pub(crate) use rlaas_core::{algorithm, clock, rules};

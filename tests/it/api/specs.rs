@@ -62,6 +62,15 @@ fn a_file_without_figment_has_the_rules_that_the_service_reads() {
 }
 
 #[test]
+fn a_library_has_the_rules_of_the_same_file() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/rules.yaml");
+    let text = std::fs::read_to_string(&file).expect("a file");
+    let sources = Sources { files: vec![file], ..Sources::default() };
+    let config = Config::load(&sources).expect("a valid file");
+    assert_eq!(rlaas_limiter::yaml::read_rules(&text).expect("valid rules"), config.rules);
+}
+
+#[test]
 fn every_rule_of_a_file_survives_being_written() {
     for file in files() {
         let spec = spec(&file);

@@ -1,0 +1,72 @@
+//! Rules from YAML, in the format of rules files: `rate-limiter` (the default rule), `rules` and
+//! `unmatched`. Other keys are refused.
+
+use std::error::Error;
+
+use rlaas_core::rules::RuleSet;
+use rlaas_core::rules::spec::{Problem, RulesSpec};
+use thiserror::Error;
+
+/// A text without valid rules.
+#[derive(Debug, Error)]
+pub enum YamlError {
+    /// The text is not YAML, or not of this format.
+    #[error("not a rules file: {0}")]
+    Syntax(#[source] Box<dyn Error + Send + Sync>),
+    /// Fields that are not valid: every one there is.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Invalid(Vec<Problem>),
+}
+
+/// Reads specifications, valid or not; an empty text has none but the default rule.
+///
+/// # Errors
+///
+/// [`YamlError::Syntax`], with line and column.
+pub fn read_specs(text: &str) -> Result<RulesSpec, YamlError> {
+    let specs = serde_saphyr::from_str::<Option<RulesSpec>>(text);
+    Ok(specs.map_err(|error| YamlError::Syntax(error.into()))?.unwrap_or_default())
+}
+
+/// Reads rules.
+///
+/// # Errors
+///
+/// [`YamlError`].
+///
+/// ```
+/// use rlaas_limiter::yaml::read_rules;
+///
+/// let rules = read_rules("rules:\n  - { name: login, key-by: ip, limit: 5, window: 1m }\n")?;
+/// assert_eq!(rules.iter().count(), 2);
+/// let error = read_rules("rules:\n  - { name: login, limit: many }\n").expect_err("problems");
+/// assert_eq!(
+///     error.to_string(),
+///     "rules[0].limit: valid is a whole number from 0 to 1000000000\nrules[0].window: missing"
+/// );
+/// # Ok::<(), rlaas_limiter::yaml::YamlError>(())
+/// ```
+pub fn read_rules(text: &str) -> Result<RuleSet, YamlError> {
+    read_specs(text)?.build().map_err(YamlError::Invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_text_has_the_default_rule_alone() {
+        for text in ["", "# nothing\n", "{}"] {
+            assert_eq!(read_rules(text).expect("rules").iter().count(), 1, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_shape_is_told_with_its_line() {
+        for text in ["rules: [", "rules: []\nservers: 1", "rules:\n  - { limits: 5 }"] {
+            let error = read_rules(text).expect_err(text);
+            assert!(matches!(error, YamlError::Syntax(_)), "{text}: {error}");
+            assert!(error.to_string().contains("line "), "{text}: {error}");
+        }
+    }
+}
