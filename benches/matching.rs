@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::clock::Span;
+use rlaas::plan::Plan;
 use rlaas::rules::{Draft, Matcher, Part, Pattern, Request, Rule, RuleSet};
 
 const CALLS: usize = 100_000;
@@ -54,8 +55,8 @@ fn nanos(count: usize) -> f64 {
             #[expect(clippy::disallowed_methods, reason = "measures")]
             let started = Instant::now();
             for call in 0..CALLS {
-                let matches = rules.matching(black_box(&requests[call % requests.len()]));
-                assert_eq!(black_box(matches).len(), 1);
+                let matches = Plan::of_request(&rules, black_box(&requests[call % requests.len()]));
+                assert_eq!(black_box(matches).hits.len(), 1);
             }
             started.elapsed().as_secs_f64() * 1e9 / CALLS as f64
         })

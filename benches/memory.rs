@@ -6,7 +6,7 @@
 //!
 //! Then how long decisions take while 1,000,000 expired ids are swept beside them.
 //!
-//! A decision is `MemoryStore::check_one`, with a whole [`rlaas::algorithm::Decision`] as its
+//! A decision is `MemoryStore::execute_one`, with a whole [`rlaas::algorithm::Decision`] as its
 //! result; keys are made before. Medians of five runs, which take turns.
 
 #![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
@@ -19,8 +19,10 @@ use std::time::Instant;
 
 use rlaas::algorithm::{Algorithm, Cost, Limit};
 use rlaas::clock::{Clock, ManualClock, Span, Timestamp};
+use rlaas::operation::{Action, StoreHit};
+use rlaas::plan::Plan;
 use rlaas::rules::{Draft, Key, Mode, Request, Rule, RuleSet};
-use rlaas::store::{Action, Hit, MemorySettings, MemoryStore};
+use rlaas::store::{MemorySettings, MemoryStore};
 use rlaas::telemetry::metrics::Metrics;
 
 const RUNS: usize = 5;
@@ -106,7 +108,13 @@ fn sweep() {
     let rules = RuleSet::new(Rule::default_of(Algorithm::Gcra, limit), Vec::new());
     let decide = |key: &Key| {
         let (algorithm, cost, mode) = (Algorithm::Gcra, Cost::ONE, Mode::Enforced);
-        store.check_one(&Hit { key, algorithm, limit: &limit, action: Action::Take(cost), mode })
+        store.execute_one(&StoreHit {
+            key,
+            algorithm,
+            limit: &limit,
+            action: Action::Take(cost),
+            mode,
+        })
     };
     println!("\n| beside | decisions | p99.99 µs | longest µs | over 1 ms |");
     println!("| --- | --- | --- | --- | --- |");
@@ -212,14 +220,14 @@ impl Bench {
         for step in 0..decisions {
             let key = self.order[(from + step) % self.order.len()] as usize;
             let key = own.map_or(key, |own| key & !1 | own);
-            let hit = Hit {
+            let hit = StoreHit {
                 key: &self.keys[key],
                 algorithm: self.algorithm,
                 limit: &self.limit,
                 action: Action::Take(Cost::ONE),
                 mode: Mode::Enforced,
             };
-            black_box(self.store.check_one(&hit));
+            black_box(self.store.execute_one(&hit));
         }
     }
 }
@@ -230,5 +238,5 @@ fn key(rules: &RuleSet, number: usize) -> Key {
     let draft =
         Draft { user_id: &user, resource: "", attributes: &attributes, cost: None, dry_run: false };
     let request = Request::new(draft).expect("a valid request");
-    rules.matching(&request)[0].key.clone()
+    Plan::of_request(rules, &request).hits[0].key.clone()
 }

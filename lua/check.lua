@@ -7,11 +7,11 @@
 -- ARGV[3]  and on: one request each, as values of MessagePack, one behind the other: reading a
 --          number from text takes longer than a command on a key
 --      1   coupling     text: `all_or_nothing` takes only if no hit refuses, `each_alone` from each hit
---                       in order; or `give_back` what was taken
+--                       in order
 --      2   hits         how many hits follow
 -- then for each hit
 --      +1  algorithm    text, as in `algorithms`
---      +2  keys         how many KEYS belong to the hit
+--      +2  keys         how many KEYS belong to the hit, a record aside
 --      +3  first_index  fixed window: index of the window of the hit's first key; else 0
 --      +4  units        limit: units per window
 --      +5  window       limit: µs
@@ -22,19 +22,25 @@
 --                       nothing, and counts as a quota that allows
 --      +9  seen         µs: the latest time of this server at which the service saw a decision on
 --                       a limit with this window, or 0
---      +10 action       0 decides and takes nothing, 1 takes, 2 reports: counts whatever is left
+--      +10 action       0 decides and takes nothing, 1 takes, 2 reports: counts whatever is left;
+--                       3 refunds, 4 credits, 5 resets
 --      +11 max_debt     limit: units that may be owed; -1: what is above the limit is no debt
--- and to give back, of the decision that took the cost
---      +12 taken_at     µs: when it was made; the key of a fixed window is of that window alone
---      +13 reset_after  µs: as that decision told
+-- and of a refund
+--      +12 taken_at     µs: when the cost was taken
+--      +13 taken_reset_after  µs: as that decision told
+--
+-- A refund and a reset have one more key, behind those of the state: STRING `reset at`, the time of
+-- the last reset in µs. A refund of what was taken before that does nothing. A refund to a fixed window
+-- has one more behind that: the key of the window in which the cost was taken.
 --
 -- Reply: values of MessagePack, one behind the other: nonce, time in µs, then for each request one
 -- of
 --   1, and for each hit outcome (0 allowed, 1 denied, 2 impossible), current_count, remaining, then
---      in µs retry_after, reset_after, ttl, delay;
---   0: the keys were of another window than the time's, and nothing was written. That is no answer
---      to `give_back`: a window that is not named counts as empty there;
---   the text of an error.
+--      in µs retry_after, reset_after, ttl, delay; then, unless the request is one plain hit, the units
+--      that were counted;
+--   0: the keys were of another window than the time's, and nothing was written;
+--   2 and the text of an error: a write failed, and those before it stand;
+--   the text of an error: nothing was written.
 
 local time = clock()
 local reply = { NONCE, time }
@@ -49,38 +55,34 @@ local is_plain = false
 local function new_hit()
   return {
     algorithm = false, keys = 0, first_index = 0, units = 0, window = 0, burst = 0, cost = 0, mode = 0,
-    now = 0, held_for = 0, action = 0, max_debt = 0, least = 0, most_in_use = 0, taken = false,
-    key = false, first_key = 0, state = false, decision = false, before = 0,
+    seen = 0, action = 0, max_debt = 0, now = 0, held_for = 0, least = 0, most_in_use = 0, taken = false,
+    key = false, first_key = 0, state = false, decision = false, before = 0, counted = 0,
   }
 end
 
 -- Reads a request from its values.
 local function parse(values)
   coupling, count = values[1], values[2]
-  local gives_back, at = coupling == 'give_back', 2
+  local at = 2
   for i = 1, count do
     local hit = hits[i] or new_hit()
     hits[i] = hit
-    local window, max_debt = values[at + 5], values[at + 11]
     hit.algorithm = algorithms[values[at + 1]]
-    hit.keys = values[at + 2]
-    hit.first_index = values[at + 3]
-    hit.units = values[at + 4]
-    hit.window = window
-    hit.burst = values[at + 6]
-    hit.cost = values[at + 7]
-    hit.mode = values[at + 8]
-    hit.now = hold(time, values[at + 9], window)
+    --@hit hit.FIELD = values[at + POSITION]
+    hit.now = hold(time, hit.seen, hit.window)
     hit.held_for = hit.now - time
-    hit.action = values[at + 10]
-    hit.max_debt = max_debt
-    if max_debt < 0 then max_debt = 0 end
-    hit.least, hit.most_in_use = 0 - max_debt, hit.burst + max_debt
-    hit.taken = gives_back and { at = values[at + 12], reset_after = values[at + 13] }
-    at = at + (gives_back and 13 or 11)
+    local debt = max(hit.max_debt, 0)
+    hit.least, hit.most_in_use = 0 - debt, hit.burst + debt
+    at = at + HIT_FIELDS
+    hit.taken = false
+    if hit.action == REFUND then
+      --@refund hit.FIELD = values[at + POSITION]
+      hit.taken = { cost = hit.cost, at = hit.taken_at, reset_after = hit.taken_reset_after }
+      at = at + REFUND_FIELDS
+    end
   end
   is_plain = count == 1 and coupling == 'all_or_nothing'
-    and hits[1].action ~= REPORT and hits[1].max_debt < 0
+    and hits[1].action < REPORT and hits[1].max_debt < 0
 end
 
 -- Gives the hits the next of KEYS.
@@ -90,6 +92,14 @@ local function assign_keys()
     hit.key = KEYS[next_key]
     hit.first_key = next_key
     next_key = next_key + hit.keys
+    if hit.action == REFUND or hit.action == RESET then
+      hit.record = KEYS[next_key]
+      next_key = next_key + 1
+    end
+    if hit.action == REFUND and hit.algorithm.load_past then
+      hit.taken_key = KEYS[next_key]
+      next_key = next_key + 1
+    end
   end
 end
 
@@ -107,6 +117,7 @@ local function answer_one(request)
   local decision = algorithm.decide(state, hit, hit.now, cost)
   if takes then
     algorithm.commit(state, hit, hit.now, cost, decision, request)
+    if state.dirty then algorithm.save(state) end
   elseif cost > 0 then
     -- Nothing is taken: the outcome stands, the numbers are those of the state as it stays.
     local outcome, retry_after = decision.outcome, decision.retry_after
@@ -136,6 +147,10 @@ local function tell()
     reply[told + 6] = decision.ttl
     reply[told + 7] = decision.delay
     told = told + 7
+    if not is_plain then
+      told = told + 1
+      reply[told] = hits[i].counted
+    end
   end
 end
 
@@ -146,6 +161,7 @@ for request = 3, #ARGV do
   if argument ~= known then parse({ cmsgpack.unpack(argument) }) end
   known = argument
   assign_keys()
+  wrote = false
   local fine, answered = pcall(answer, request)
   if fine and answered then
     tell()
@@ -153,6 +169,10 @@ for request = 3, #ARGV do
     told = told + 1
     reply[told] = 0
     if not fine then
+      if wrote then
+        reply[told] = 2
+        told = told + 1
+      end
       reply[told] = type(answered) == 'table' and answered.err or tostring(answered)
     end
   end

@@ -1,18 +1,33 @@
--- Requests of several hits, reports, and what gives back.
+-- Requests of several hits, and hits that do more than take: reports, refunds, credits, resets.
 --
--- Counts the reports of a request, decides its other hits, then commits only if none refuses: a
--- denied request takes nothing anywhere. Or takes from each hit by itself, in order. Or gives back
--- what an earlier call took, and looks at what is then left.
+-- Reads all states and decides, which changes tables alone; then writes each state once, and records
+-- last. So nothing is written before all is read and decided. If a write fails, those before it stand:
+-- check.lua tells.
 
 -- What a denial does to the others: modes of hits. A shadow, 0, does nothing.
 local ENFORCED, QUOTA, SHADOW_QUOTA = 1, 2, 3
 
--- Reads the states of all hits; false if a key is of another window.
+-- By key of the record: when states were reset, as far as the request at hand wants to know.
+local reset_at
+
+-- Reads the states of all hits; those of one key share one. False if a key is of another window.
 local function load_all()
+  local loaded = {}
+  reset_at = {}
+  local function share(state)
+    if state and not loaded[state.key] then loaded[state.key] = state end
+    return state and loaded[state.key]
+  end
   for i = 1, count do
     local hit = hits[i]
-    hit.state = hit.algorithm.load(hit, hit.now)
-    if not hit.state.key then return false end
+    local algorithm = hit.algorithm
+    local state = algorithm.load(hit, hit.now)
+    if not state.key then return false end
+    hit.state, hit.past = share(state), false
+    if hit.taken then
+      hit.past = algorithm.load_past and share(algorithm.load_past(hit))
+      reset_at[hit.record] = recall(hit.record, '^reset (%d+)$')
+    end
   end
   return true
 end
@@ -34,15 +49,22 @@ local function as_it_stays(hit)
   hit.decision.outcome, hit.decision.retry_after = outcome, retry_after
 end
 
+-- Takes the cost if that was decided.
+local function take(hit, cost, number)
+  hit.algorithm.commit(hit.state, hit, hit.now, cost, hit.decision, number)
+  if hit.decision.outcome == ALLOWED then hit.counted = cost end
+end
+
 -- Counts a cost that has been incurred already. Allows if it fitted; the numbers are those of the
 -- state after it, the wait is that of one unit.
 local function report(hit, number)
   local most = hit.algorithm.max_cost or hit.cost
   decide(hit, 0)
   local left = hit.decision.remaining
-  hit.state = hit.algorithm.charge(hit.state, hit, hit.now, hit.cost, number)
+  hit.algorithm.charge(hit.state, hit, hit.now, hit.cost, number)
   decide(hit, 1)
   as_it_stays(hit)
+  hit.counted = left - hit.decision.remaining
   if hit.cost <= min(left, most) then
     hit.decision.outcome, hit.decision.retry_after = ALLOWED, 0
   elseif hit.decision.outcome == ALLOWED then
@@ -54,19 +76,35 @@ end
 -- Takes the cost, or what is left where that is denied.
 local function take_what_is_left(hit, number)
   decide(hit, hit.cost)
-  hit.algorithm.commit(hit.state, hit, hit.now, hit.cost, hit.decision, number)
+  take(hit, hit.cost, number)
   local rest = min(hit.decision.remaining, hit.algorithm.max_cost or hit.cost)
   if hit.decision.outcome == ALLOWED or rest <= 0 then return end
-  hit.state = hit.algorithm.load(hit, hit.now)
   decide(hit, rest)
-  hit.algorithm.commit(hit.state, hit, hit.now, rest, hit.decision, number)
-  hit.state = hit.algorithm.load(hit, hit.now)
+  take(hit, rest, number)
   decide(hit, hit.cost)
+end
+
+-- Gives units back, or forgets them all.
+local function give(hit)
+  local algorithm, state = hit.algorithm, hit.state
+  if hit.action == RESET then
+    algorithm.reset(state, hit)
+    reset_at[hit.record] = hit.now
+  elseif hit.cost == 0 then
+    return
+  elseif hit.action == CREDIT then
+    algorithm.credit(state, hit, hit.now, hit.cost)
+  elseif hit.taken.at > (reset_at[hit.record] or -1) then
+    algorithm.refund(hit.past or state, hit, hit.now, hit.taken)
+  end
 end
 
 -- Decides one hit whatever the others say.
 local function alone(hit, number)
-  if hit.cost == 0 then
+  if hit.action >= REFUND then
+    give(hit)
+    decide(hit, 0)
+  elseif hit.cost == 0 then
     decide(hit, 0)
   elseif hit.action == REPORT then
     report(hit, number)
@@ -78,23 +116,12 @@ local function alone(hit, number)
   end
 end
 
--- Each hit by itself, in order. One of a key that was written before reads it again.
-local function each_alone(request)
-  local written = {}
-  for i = 1, count do
-    local hit = hits[i]
-    if written[hit.key] then hit.state = hit.algorithm.load(hit, hit.now) end
-    alone(hit, number_of(request, i))
-    written[hit.key] = true
-  end
-end
-
 -- True if a hit refuses the request, or all quotas do. The one place in Lua that says so.
 local function is_refused()
   local refused, quota_allows = false, nil
   for i = 1, count do
     local hit = hits[i]
-    local allows = hit.decision.outcome == ALLOWED
+    local allows = hit.action >= REFUND or hit.decision.outcome == ALLOWED
     if hit.mode == QUOTA then
       quota_allows = quota_allows or allows
     elseif hit.mode == SHADOW_QUOTA then
@@ -106,73 +133,82 @@ local function is_refused()
   return refused or quota_allows == false
 end
 
--- Reports first, then all else: each hit for the sum of what is taken of its key up to it. Commits
--- if nothing refuses; a denial may leave a trace all the same.
-local function all_or_nothing(request)
-  -- By key: was it written, and what is taken of it so far.
-  local written, sums = {}, {}
-  for i = 1, count do
-    local hit = hits[i]
-    if hit.action == REPORT then
-      if written[hit.key] then hit.state = hit.algorithm.load(hit, hit.now) end
-      alone(hit, number_of(request, i))
-      written[hit.key] = true
+-- Decides a hit for the sum of what is taken of its key up to it.
+local function decide_sum(hit, sums)
+  local before = sums[hit.key] or 0
+  hit.before = before
+  decide(hit, before + hit.cost)
+  if hit.action == TAKE then sums[hit.key] = before + hit.cost end
+end
+
+-- Takes what was decided, unless the request is refused. A denial may leave a trace all the same.
+local function settle(hit, refused, number)
+  local allows = hit.decision.outcome == ALLOWED
+  if hit.action == TAKE and hit.cost > 0 and not (refused and allows) then
+    -- What was taken before of the same key is in the state by now.
+    if hit.before > 0 then
+      if allows then decide(hit, hit.cost) else as_it_stays(hit) end
     end
-  end
-  for i = 1, count do
-    local hit = hits[i]
-    if hit.action ~= REPORT then
-      if written[hit.key] then hit.state = hit.algorithm.load(hit, hit.now) end
-      local before = sums[hit.key] or 0
-      hit.before = before
-      decide(hit, before + hit.cost)
-      if hit.action == TAKE then sums[hit.key] = before + hit.cost end
-    end
-  end
-  local refused = is_refused()
-  for i = 1, count do
-    local hit = hits[i]
-    local allows = hit.decision.outcome == ALLOWED
-    if hit.action == TAKE and hit.cost > 0 and not (refused and allows) then
-      if hit.before > 0 then
-        hit.state = hit.algorithm.load(hit, hit.now)
-        if allows then decide(hit, hit.cost) else as_it_stays(hit) end
-      end
-      hit.algorithm.commit(hit.state, hit, hit.now, hit.cost, hit.decision, number_of(request, i))
-    elseif hit.action ~= REPORT then
-      -- What was committed before of the same key is in the state by now.
-      if hit.before > 0 then hit.state = hit.algorithm.load(hit, hit.now) end
-      if hit.before > 0 or hit.cost > 0 then as_it_stays(hit) end
-    end
+    take(hit, hit.cost, number)
+  elseif hit.before > 0 or hit.cost > 0 then
+    as_it_stays(hit)
   end
 end
 
--- Gives back what was taken, then looks.
-local function give_back()
+-- Reports, then takes if no hit refuses, then what gives.
+local function all_or_nothing(request)
+  local sums = {}
   for i = 1, count do
-    local hit = hits[i]
-    hit.state = hit.algorithm.load(hit, hit.taken.at)
-    if hit.cost > 0 then
-      hit.algorithm.give_back(hit.state, hit, hit.now, hit.cost, hit.taken)
-    end
+    if hits[i].action == REPORT then alone(hits[i], number_of(request, i)) end
+  end
+  for i = 1, count do
+    if hits[i].action < REPORT then decide_sum(hits[i], sums) end
+  end
+  local refused = is_refused()
+  for i = 1, count do
+    if hits[i].action < REPORT then settle(hits[i], refused, number_of(request, i)) end
   end
   for i = 1, count do
     local hit = hits[i]
-    hit.state = hit.algorithm.load(hit, hit.now)
-    decide(hit, 0)
+    if hit.action == RESET or hit.action >= REFUND and not refused then give(hit) end
+  end
+  for i = 1, count do
+    if hits[i].action >= REFUND then decide(hits[i], 0) end
+  end
+end
+
+local function save(state, algorithm)
+  if not state or not state.dirty then return end
+  state.dirty = false
+  algorithm.save(state)
+  wrote = true
+end
+
+-- Writes each state that has changed, then what is remembered of resets.
+local function save_all()
+  for i = 1, count do
+    local hit = hits[i]
+    save(hit.state, hit.algorithm)
+    save(hit.past, hit.algorithm)
+  end
+  for i = 1, count do
+    local hit = hits[i]
+    if hit.action == RESET then
+      remember(hit.record, hit.now, max(2 * hit.window, fill_time(hit)), 'reset %.0f', hit.now)
+      wrote = true
+    end
   end
 end
 
 -- Decides the hits; false if their keys are of another window.
 function answer_coupled(request)
-  if coupling == 'give_back' then
-    give_back()
-  elseif not load_all() then
-    return false
-  elseif coupling == 'each_alone' then
-    each_alone(request)
+  for i = 1, count do hits[i].counted = 0 end
+  if not load_all() then return false end
+  if coupling == 'each_alone' then
+    for i = 1, count do alone(hits[i], number_of(request, i)) end
   else
     all_or_nothing(request)
   end
+  save_all()
   return true
 end

@@ -11,11 +11,6 @@ local function is_attempt(limit, count, cost)
   return count >= limit.units and cost == 1 and limit.max_debt < 0
 end
 
--- When a counter that begins at `now` is forgotten, in ms.
-local function end_of_life(limit, now)
-  return floor_millis(now) + limit.window / 1000
-end
-
 -- The key of the window of `now`, if it is among the declared ones.
 local function key_of(hit, now)
   local offset = (now - now % hit.window) / hit.window - hit.first_index
@@ -27,20 +22,28 @@ local function live(hit, now, key, count, ttl_ms)
   local endless = ttl_ms < 0
   local expires_at_ms = floor_millis(now - hit.held_for) + ttl_ms
   local ttl = endless and hit.window or (expires_at_ms - floor_millis(now)) * 1000
-  return { key = key, live = true, endless = endless, count = count, ttl = ttl }
+  return {
+    key = key, live = true, endless = endless, count = count, ttl = ttl, now = 0, window = 0,
+    dirty = false,
+  }
 end
 
--- The state in Redis; without a key if the window of `now` is not among the declared ones.
-local function load(hit, now)
-  local key = key_of(hit, now)
+-- What a key holds; without one if the window of `now` is not among the declared ones.
+local function load_key(hit, now, key)
   local value = key and read('GET', key)
   -- As Redis writes it: INCRBY takes nothing else.
   local is_count = type(value) == 'string' and (value:find('^[1-9]%d*$') or value == '0')
   local count = is_count and tonumber(value)
   if not count or count > MOST then
-    return { key = key, live = false, count = 0, ttl = hit.window }
+    return {
+      key = key, live = false, count = 0, ttl = hit.window, now = 0, window = 0, dirty = false,
+    }
   end
   return live(hit, now, key, count, redis.call('PTTL', key))
+end
+
+local function load(hit, now)
+  return load_key(hit, now, key_of(hit, now))
 end
 
 local function decide(state, limit, now, cost)
@@ -65,12 +68,8 @@ end
 -- Adds to the count of the window of `now`.
 local function add(state, limit, now, counted)
   if counted == 0 then return end
-  if state.live then
-    redis.call('INCRBY', state.key, integer(counted))
-    if state.endless then redis.call('PEXPIREAT', state.key, integer(end_of_life(limit, now))) end
-  else
-    redis.call('SET', state.key, integer(counted), 'PXAT', integer(end_of_life(limit, now)))
-  end
+  state.count = state.count + counted
+  state.now, state.window, state.dirty = now, limit.window, true
 end
 
 local function commit(state, limit, now, cost, decision)
@@ -78,12 +77,15 @@ local function commit(state, limit, now, cost, decision)
   add(state, limit, now, counted or decision.outcome == ALLOWED and cost or 0)
 end
 
-local function charge(state, limit, now, cost)
-  local room = max(limit.units - limit.least - state.count, 0)
-  local counted = min(cost, room)
-  add(state, limit, now, counted)
-  local live = state.live or counted > 0
-  return { key = state.key, live = live, count = state.count + counted, ttl = state.ttl }
+local function save(state)
+  if state.count <= 0 then
+    redis.call('DEL', state.key)
+  elseif state.live and not state.endless then
+    redis.call('SET', state.key, integer(state.count), 'KEEPTTL')
+  else
+    local expires_at_ms = floor_millis(state.now) + state.window / 1000
+    redis.call('SET', state.key, integer(state.count), 'PXAT', integer(expires_at_ms))
+  end
 end
 
 -- Decides on one unit and commits that, in fewer commands: it is counted whether it is allowed or an
@@ -101,20 +103,38 @@ local function take_one(hit, now)
   return decide(live(hit, now, key, counted - 1, ttl_ms), hit, now, 1)
 end
 
-local function give_back(state, limit, now, cost)
-  if not state.live then return end
-  local count = min(state.count, limit.units - limit.least) - cost
-  if count <= 0 then
-    redis.call('DEL', state.key)
-    return
-  end
-  redis.call('SET', state.key, integer(count), 'KEEPTTL')
-  if state.endless then
-    redis.call('PEXPIREAT', state.key, integer(end_of_life(limit, now)))
-  end
+algorithms.fixed_window = {
+  load = load, decide = decide, commit = commit, save = save, take_one = take_one,
+}
+
+--@coupled
+
+local function reset(state, limit)
+  state.count, state.ttl = 0, limit.window
+  state.live, state.dirty = false, true
 end
 
-algorithms.fixed_window = {
-  load = load, decide = decide, commit = commit, charge = charge, give_back = give_back,
-  take_one = take_one,
-}
+local function refund(state, limit, now, taken)
+  if state.count == 0 then return end
+  state.count = max(min(state.count, limit.units - limit.least) - taken.cost, 0)
+  if state.count == 0 then state.live, state.ttl = false, limit.window end
+  state.now, state.window, state.dirty = now, limit.window, true
+end
+
+local function charge(state, limit, now, cost)
+  local room = max(limit.units - limit.least - state.count, 0)
+  add(state, limit, now, min(cost, room))
+end
+
+local function credit(state, limit, now, cost)
+  refund(state, limit, now, { cost = cost, at = now })
+end
+
+local window = algorithms.fixed_window
+window.refund, window.charge, window.reset, window.credit = refund, charge, reset, credit
+
+-- The state of the window in which the cost of a refund was taken, if that is another one by now.
+function window.load_past(hit)
+  local at, window_now = hit.taken.at, hit.now - hit.now % hit.window
+  if at - at % hit.window ~= window_now then return load_key(hit, hit.now, hit.taken_key) end
+end

@@ -43,18 +43,14 @@ local function later(ahead, part, limit, units)
   return ahead + whole + carry, sum
 end
 
--- A point in time earlier by a length and its part, which are not more.
-local function earlier(ahead, part, limit, whole, rest)
-  if part >= rest then return ahead - whole, part - rest end
-  return ahead - whole - 1, part + limit.units - rest
-end
-
 local function load(hit)
   local tat, part, at, units, window =
     recall(hit.key, '^gcra (%d+) (%d+) (%d+) ([1-9]%d*) ([1-9]%d*)$')
   -- What no limit can have left is a foreign value.
   if tat and (part >= units or units > MAX_UNITS or window > MAX_WINDOW) then tat = nil end
-  return { key = hit.key, tat = tat, part = part, at = at, units = units, window = window }
+  return {
+    key = hit.key, tat = tat, part = part, at = at, units = units, window = window, dirty = false,
+  }
 end
 
 local function decide(state, limit, now, cost)
@@ -83,44 +79,65 @@ local function decide(state, limit, now, cost)
   }
 end
 
--- Writes the tat that is so far ahead of `at`.
-local function save(state, limit, ahead, part, at)
-  remember(state.key, at, ahead + (part > 0 and 1 or 0), 'gcra %.0f %.0f %.0f %.0f %.0f',
-    at + ahead, part, at, limit.units, limit.window)
+-- Moves the tat to so far ahead of `at`.
+local function put(state, limit, ahead, part, at)
+  state.tat, state.part, state.at = at + ahead, part, at
+  state.units, state.window, state.dirty = limit.units, limit.window, true
 end
 
 local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
   local ahead, part, at = ahead_of(state, limit, now)
   ahead, part = later(ahead, part, limit, cost)
-  save(state, limit, ahead, part, at)
+  put(state, limit, ahead, part, at)
+end
+
+local function save(state)
+  if not state.tat then
+    redis.call('DEL', state.key)
+    return
+  end
+  local tat, part, at = state.tat, state.part, state.at
+  remember(state.key, at, tat - at + (part > 0 and 1 or 0), 'gcra %.0f %.0f %.0f %.0f %.0f',
+    tat, part, at, state.units, state.window)
+end
+
+algorithms.gcra = { load = load, decide = decide, commit = commit, save = save }
+
+--@coupled
+
+-- A point in time earlier by a length and its part, which are not more.
+local function earlier(ahead, part, limit, whole, rest)
+  if part >= rest then return ahead - whole, part - rest end
+  return ahead - whole - 1, part + limit.units - rest
+end
+
+local function reset(state)
+  state.tat, state.dirty = nil, true
+end
+
+local function refund(state, limit, now, taken)
+  if not state.tat then return end
+  local ahead, part, at = ahead_of(state, limit, now)
+  local left = max(taken.at + taken.reset_after - now, 0)
+  local whole, rest = intervals(limit, taken.cost)
+  if whole >= left then whole, rest = left, 0 end
+  if ahead < whole or ahead == whole and part <= rest then return reset(state) end
+  ahead, part = earlier(ahead, part, limit, whole, rest)
+  put(state, limit, ahead, part, at)
 end
 
 local function charge(state, limit, now, cost)
   local ahead, part, at = ahead_of(state, limit, now)
   ahead, part = later(ahead, part, limit, min(cost, limit.most_in_use))
   ahead, part = at_most(limit, ahead, part)
-  save(state, limit, ahead, part, at)
-  return {
-    key = state.key, tat = at + ahead, part = part, at = at,
-    units = limit.units, window = limit.window,
-  }
+  put(state, limit, ahead, part, at)
 end
 
-local function give_back(state, limit, now, cost, taken)
-  if not state.tat then return end
-  local ahead, part, at = ahead_of(state, limit, now)
-  local left = max(taken.at + taken.reset_after - now, 0)
-  local whole, rest = intervals(limit, cost)
-  if whole >= left then whole, rest = left, 0 end
-  if ahead < whole or ahead == whole and part <= rest then
-    redis.call('DEL', state.key)
-    return
-  end
-  ahead, part = earlier(ahead, part, limit, whole, rest)
-  save(state, limit, ahead, part, at)
+local function credit(state, limit, now, cost)
+  local reset_after = decide(state, limit, now, 0).reset_after
+  refund(state, limit, now, { cost = cost, at = now, reset_after = reset_after })
 end
 
-algorithms.gcra = {
-  load = load, decide = decide, commit = commit, charge = charge, give_back = give_back,
-}
+local gcra = algorithms.gcra
+gcra.refund, gcra.charge, gcra.reset, gcra.credit = refund, charge, reset, credit

@@ -19,7 +19,9 @@ end
 
 local function load(hit)
   local level, part, at = recall(hit.key, '^leaky (%d+) (%d+) (%d+)$')
-  return { key = hit.key, level = level, part = part, at = at }
+  return {
+    key = hit.key, level = level, part = part, at = at, now = 0, until_empty = 0, dirty = false,
+  }
 end
 
 local function decide(state, limit, now, cost)
@@ -41,34 +43,56 @@ local function decide(state, limit, now, cost)
   }
 end
 
+-- Leaves the meter at this level, until it is empty.
+local function put(state, limit, now, level, part, at)
+  state.level, state.part, state.at, state.now, state.dirty = level, part, at, now, true
+  state.until_empty = time_for(limit, level, part)
+end
+
 local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
   local level, part, at = leaked(state, limit, now)
-  remember(state.key, now, decision.reset_after, 'leaky %.0f %.0f %.0f', level + cost, part, at)
+  put(state, limit, now, level + cost, part, at)
+end
+
+local function save(state)
+  if not state.level then
+    redis.call('DEL', state.key)
+    return
+  end
+  remember(state.key, state.now, state.until_empty, 'leaky %.0f %.0f %.0f',
+    state.level, state.part, state.at)
+end
+
+algorithms.leaky_bucket = { load = load, decide = decide, commit = commit, save = save }
+
+--@coupled
+
+local function reset(state)
+  state.level, state.dirty = nil, true
+end
+
+local function refund(state, limit, now, taken)
+  if not state.level then return end
+  local level, part, at = leaked(state, limit, now)
+  local units, rest = still_out(limit, now, taken)
+  level, part = level - units, part + rest
+  if part >= limit.window then level, part = level - 1, part - limit.window end
+  if level <= 0 then return reset(state) end
+  put(state, limit, now, level, part, at)
 end
 
 local function charge(state, limit, now, cost)
   local level, part, at = leaked(state, limit, now)
   level = level + cost
   if level > limit.most_in_use then level, part = limit.most_in_use, 0 end
-  remember(state.key, now, time_for(limit, level, part), 'leaky %.0f %.0f %.0f', level, part, at)
-  return { key = state.key, level = level, part = part, at = at }
+  put(state, limit, now, level, part, at)
 end
 
-local function give_back(state, limit, now, cost, taken)
-  if not state.level then return end
-  local level, part, at = leaked(state, limit, now)
-  local units, rest = still_out(limit, now, cost, taken)
-  level, part = level - units, part + rest
-  if part >= limit.window then level, part = level - 1, part - limit.window end
-  if level <= 0 then
-    redis.call('DEL', state.key)
-    return
-  end
-  local until_empty = time_for(limit, level, part)
-  remember(state.key, now, until_empty, 'leaky %.0f %.0f %.0f', level, part, at)
+local function credit(state, limit, now, cost)
+  local reset_after = decide(state, limit, now, 0).reset_after
+  refund(state, limit, now, { cost = cost, at = now, reset_after = reset_after })
 end
 
-algorithms.leaky_bucket = {
-  load = load, decide = decide, commit = commit, charge = charge, give_back = give_back,
-}
+local bucket = algorithms.leaky_bucket
+bucket.refund, bucket.charge, bucket.reset, bucket.credit = refund, charge, reset, credit

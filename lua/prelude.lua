@@ -1,14 +1,16 @@
 -- What every script starts with: the clock and integers.
 --
--- A script is this file, then the algorithms that it needs, then coupled.lua unless each request is
--- one plain hit, then check.lua: each call makes all functions of its script. Lua numbers are
--- doubles: every number here is a whole number below 2^53.
+-- A script is this file, then the algorithms that it needs, then coupled.lua, then check.lua. Each call
+-- makes all functions of its script, so where each request is one plain hit, coupled.lua is left out,
+-- and of the other files what stands below a line `--@coupled`. Lua numbers are doubles: every number
+-- here is a whole number below 2^53.
 
 local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
 
--- Algorithms by name: { load, decide, commit, charge, give_back }, the twins of
--- crates/core/src/algorithm/<name>.rs, take_one where one unit can be taken in fewer commands, and
--- max_cost where one request may not take more. charge writes and returns the state after it.
+-- Algorithms by name, the twins of crates/core/src/algorithm/<name>.rs. Each has steps on a table, the
+-- state of one key: load reads it; decide only looks; commit, refund, charge, reset and credit change
+-- the table and set `dirty`; save writes it, once, when all is decided. take_one stands where one unit
+-- can be taken in fewer commands, max_cost where one request may not take more.
 local algorithms = {}
 
 -- Unique for each call.
@@ -21,7 +23,7 @@ local MAX_UNITS, MAX_WINDOW = 1000000000, 31622400000000
 local ALLOWED, DENIED, IMPOSSIBLE = 0, 1, 2
 
 -- Actions of a hit. A peek, 0, takes nothing.
-local TAKE, REPORT = 1, 2
+local TAKE, REPORT, REFUND, CREDIT, RESET = 1, 2, 3, 4, 5
 
 -- The request at hand: how its hits depend on each other, and they. A hit is its own limit:
 -- `units` per `window`, `burst`, `most_in_use` of a burst with its debt, and `least`, what is left in
@@ -30,6 +32,9 @@ local coupling, hits, count = nil, {}, 0
 
 -- Answers requests that are more than one plain hit; in coupled.lua.
 local answer_coupled
+
+-- Has a write of the request at hand succeeded? If a later one fails, it stands.
+local wrote = false
 
 -- The server's clock: microseconds since the Unix epoch.
 local function clock()
@@ -104,15 +109,6 @@ local function is_from_the_future(at, now, limit)
   return at > now + limit.window
 end
 
--- What of a taken `cost` may still be out at `now`: units, and the part of one in units divided by
--- the window's microseconds. Had nobody else asked, the bucket would be whole again when `taken`
--- said: no more is out than what comes until then.
-local function still_out(limit, now, cost, taken)
-  local left = max(taken.at + taken.reset_after - now, 0)
-  if left >= time_for(limit, cost, 0) then return cost, 0 end
-  return units_in(limit, left, 0)
-end
-
 -- What a command answers; nil where the key holds a value of another type, which is no state.
 -- Any other error ends the script: an unreadable state must not pass for none.
 local function read(command, key, ...)
@@ -139,4 +135,15 @@ local function remember(key, now, spent_after, ...)
   local value = string.format(...)
   local expires_at = floor_millis(now) + ceil(spent_after / 1000) + 1000
   redis.call('SET', key, value, 'PXAT', integer(expires_at))
+end
+
+--@coupled
+
+-- What of the units that a refund has `taken` may still be out at `now`: units, and the part of one in
+-- units divided by the window's microseconds. Had nobody else asked, the bucket would be whole again
+-- when `taken` said: no more is out than what comes until then.
+local function still_out(limit, now, taken)
+  local left = max(taken.at + taken.reset_after - now, 0)
+  if left >= time_for(limit, taken.cost, 0) then return taken.cost, 0 end
+  return units_in(limit, left, 0)
 end

@@ -30,7 +30,10 @@ local function load(hit)
   local start, current, previous = recall(hit.key, '^counter (%d+) (%d+) (%d+)$')
   -- What no limit can have left is a foreign value.
   if start and max(current, previous) > MAX_UNITS then start = nil end
-  return { key = hit.key, start = start, current = current, previous = previous }
+  return {
+    key = hit.key, start = start, current = current, previous = previous, now = 0, until_left = 0,
+    dirty = false,
+  }
 end
 
 local function decide(state, limit, now, cost)
@@ -68,47 +71,71 @@ local function decide(state, limit, now, cost)
   }
 end
 
+-- Leaves these windows at `now`, until both have left.
+local function put(state, limit, now, start, current, previous)
+  state.start, state.current, state.previous = start, current, previous
+  state.now, state.dirty = now, true
+  local elapsed = max(now - start, 0)
+  state.until_left = (current > 0 and 2 or 1) * limit.window - elapsed
+end
+
 local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
   local start, current, previous = rolled(state, limit, now)
-  remember(state.key, now, decision.reset_after, 'counter %.0f %.0f %.0f',
-    start, current + cost, previous)
+  put(state, limit, now, start, current + cost, previous)
 end
 
-local function charge(state, limit, now, cost)
-  local window = limit.window
-  local start, current, previous = rolled(state, limit, now)
-  local estimate = weighted(previous, window - max(now - start, 0), limit) + current
-  local room = max(limit.units - limit.least - estimate, 0)
-  local counted = min(cost, room, max(MAX_UNITS - current, 0))
-  if counted == 0 then return state end
-  current = current + counted
-  state = { key = state.key, start = start, current = current, previous = previous }
-  local until_left = decide(state, limit, now, 0).reset_after
-  remember(state.key, now, until_left, 'counter %.0f %.0f %.0f', start, current, previous)
-  return state
-end
-
-local function give_back(state, limit, now, cost, taken)
-  if not state.start then return end
-  local window = limit.window
-  local start, current, previous = rolled(state, limit, now)
-  if taken.at >= start then
-    current = max(current - cost, 0)
-  elseif start - taken.at <= window then
-    previous = max(previous - cost, 0)
-  end
-  if current + previous == 0 then
+local function save(state)
+  if not state.start then
     redis.call('DEL', state.key)
     return
   end
-  -- As before the first request in it: two windows of silence start with the one before.
-  if current == 0 then start, current, previous = max(start - window, 0), previous, 0 end
-  state = { key = state.key, start = start, current = current, previous = previous }
-  local until_left = decide(state, limit, now, 0).reset_after
-  remember(state.key, now, until_left, 'counter %.0f %.0f %.0f', start, current, previous)
+  remember(state.key, state.now, state.until_left, 'counter %.0f %.0f %.0f',
+    state.start, state.current, state.previous)
 end
 
-algorithms.sliding_window_counter = {
-  load = load, decide = decide, commit = commit, charge = charge, give_back = give_back,
-}
+algorithms.sliding_window_counter = { load = load, decide = decide, commit = commit, save = save }
+
+--@coupled
+
+local function reset(state)
+  state.start, state.dirty = nil, true
+end
+
+-- Leaves windows from which units were taken off.
+local function leave(state, limit, now, start, current, previous)
+  if current + previous == 0 then return reset(state) end
+  -- As before the first request in it: two windows of silence start with the one before.
+  if current == 0 then start, current, previous = max(start - limit.window, 0), previous, 0 end
+  put(state, limit, now, start, current, previous)
+end
+
+local function refund(state, limit, now, taken)
+  if not state.start then return end
+  local start, current, previous = rolled(state, limit, now)
+  if taken.at >= start then
+    current = max(current - taken.cost, 0)
+  elseif start - taken.at <= limit.window then
+    previous = max(previous - taken.cost, 0)
+  end
+  leave(state, limit, now, start, current, previous)
+end
+
+local function charge(state, limit, now, cost)
+  local start, current, previous = rolled(state, limit, now)
+  local estimate = weighted(previous, limit.window - max(now - start, 0), limit) + current
+  local room = max(limit.units - limit.least - estimate, 0)
+  local counted = min(cost, room, max(MAX_UNITS - current, 0))
+  if counted == 0 then return end
+  put(state, limit, now, start, current + counted, previous)
+end
+
+local function credit(state, limit, now, cost)
+  if not state.start then return end
+  local start, current, previous = rolled(state, limit, now)
+  local rest = max(cost - current, 0)
+  leave(state, limit, now, start, max(current - cost, 0), max(previous - rest, 0))
+end
+
+local counter = algorithms.sliding_window_counter
+counter.refund, counter.charge, counter.reset, counter.credit = refund, charge, reset, credit

@@ -13,12 +13,31 @@ local MEMBERS_PER_CALL = 1000
 local function load(hit, now)
   local key, now_ms = hit.key, floor_millis(now)
   local first, last = '(' .. integer(now_ms - hit.window / 1000), integer(now_ms)
-  local count = read('ZCOUNT', key, first, last)
-  return { key = key, first = first, last = last, foreign = not count, count = count or 0 }
+  local stored = read('ZCOUNT', key, first, last)
+  local count = stored or 0
+  return {
+    key = key, first = first, last = last, foreign = not stored, now_ms = now_ms,
+    count = count, stored = count, added = 0, number = false, holes = false, forgotten = false,
+    expires_at_ms = false, dirty = false,
+  }
 end
 
--- Score of the live entry at `position`, from 0 for the oldest.
+-- Where the live entry at `position` stands in Redis, from 0 for the oldest: behind those before it
+-- that are still to be removed.
+local function stored_position(state, position)
+  if state.holes then
+    for _, hole in ipairs(state.holes) do
+      -- Below 0 it is among those that have left the window.
+      if hole.position >= 0 and position >= hole.position then position = position + hole.units end
+    end
+  end
+  return position
+end
+
+-- Score of the live entry at `position`. Those that are still to be written are the youngest.
 local function score_at(state, position)
+  position = stored_position(state, position)
+  if position >= state.stored then return state.now_ms end
   local entry = redis.call('ZRANGEBYSCORE', state.key, state.first, state.last,
     'WITHSCORES', 'LIMIT', integer(position), 1)
   return tonumber(entry[2])
@@ -69,15 +88,13 @@ local function write(key, at_ms, units, number)
   end
 end
 
--- Drops what has left the window, and writes `units` entries.
+-- Adds `units` entries. Even a denial has what has left the window dropped, and the log live on.
 local function add(state, limit, now, units, number)
-  if state.foreign then
-    redis.call('DEL', state.key)
-  else
-    redis.call('ZREMRANGEBYSCORE', state.key, '-inf', state.first:sub(2))
+  if units > 0 then
+    state.added, state.count = state.added + units, state.count + units
+    state.number = state.number or number
   end
-  if units > 0 then write(state.key, floor_millis(now), units, number) end
-  redis.call('PEXPIREAT', state.key, integer(floor_millis(now) + 2 * limit.window / 1000))
+  state.expires_at_ms, state.dirty = floor_millis(now) + 2 * limit.window / 1000, true
 end
 
 local function commit(state, limit, now, cost, decision, number)
@@ -86,23 +103,104 @@ local function commit(state, limit, now, cost, decision, number)
   add(state, limit, now, is_allowed and cost or 0, number)
 end
 
-local function charge(state, limit, now, cost, number)
-  local units = min(cost, max(limit.units - state.count, 0), MAX_WRITTEN)
-  add(state, limit, now, units, number)
-  return { key = state.key, first = state.first, last = state.last, count = state.count + units }
+-- Removes what was refunded, the youngest first: ranks are those before anything is removed.
+local function remove_holes(state)
+  for i = #state.holes, 1, -1 do
+    local hole = state.holes[i]
+    local last = hole.rank + hole.units - 1
+    redis.call('ZREMRANGEBYRANK', state.key, integer(hole.rank), integer(last))
+    wrote = true
+  end
 end
 
-local function give_back(state, limit, now, cost, taken)
-  if state.foreign then return end
-  local at_ms = integer(floor_millis(taken.at))
-  local entries = redis.call('ZCOUNT', state.key, at_ms, at_ms)
-  local units = min(entries, cost, MAX_WRITTEN)
-  if units == 0 then return end
-  local first = redis.call('ZCOUNT', state.key, '-inf', '(' .. at_ms)
-  redis.call('ZREMRANGEBYRANK', state.key, integer(first), integer(first + units - 1))
+local function save(state)
+  local key = state.key
+  if state.holes then remove_holes(state) end
+  if state.foreign or state.forgotten then
+    redis.call('DEL', key)
+    wrote = true
+  end
+  -- A refund alone leaves the time to live as it is.
+  if not state.expires_at_ms then return end
+  if not state.foreign and not state.forgotten then
+    redis.call('ZREMRANGEBYSCORE', key, '-inf', state.first:sub(2))
+    wrote = true
+  end
+  if state.added > 0 then
+    write(key, state.now_ms, state.added, state.number)
+    wrote = true
+  end
+  redis.call('PEXPIREAT', key, integer(state.expires_at_ms))
 end
 
 algorithms.sliding_window_log = {
-  load = load, decide = decide, commit = commit, charge = charge, give_back = give_back,
-  max_cost = MAX_WRITTEN,
+  load = load, decide = decide, commit = commit, save = save, max_cost = MAX_WRITTEN,
 }
+
+--@coupled
+
+local function charge(state, limit, now, cost, number)
+  add(state, limit, now, min(cost, max(limit.units - state.count, 0), MAX_WRITTEN), number)
+end
+
+local function reset(state)
+  state.count, state.stored, state.added, state.holes = 0, 0, 0, false
+  state.forgotten, state.dirty = true, true
+end
+
+-- Entries of this score range, now in Redis.
+local function entries(state, from, to)
+  return redis.call('ZCOUNT', state.key, from, to)
+end
+
+-- Takes up to `units` off the entries that are still to be written, and returns how many.
+local function unwrite(state, units)
+  local fewer = min(state.added, units)
+  state.added, state.count = state.added - fewer, state.count - fewer
+  return fewer
+end
+
+-- Has up to `units` of the entries removed that have these ranks in Redis, from the last one down, and
+-- returns how many. Holes are in the order of ranks, and no two of them overlap.
+local function dig(state, first, last, units)
+  state.holes = state.holes or {}
+  local gone = entries(state, '-inf', state.first:sub(2))
+  local i, stop, left = #state.holes, last + 1, units
+  while left > 0 and stop > first do
+    local hole = state.holes[i]
+    local filled_from = hole and hole.rank + hole.units or first
+    if hole and filled_from >= stop then
+      stop, i = min(stop, hole.rank), i - 1
+    else
+      local dug = min(left, stop - max(filled_from, first))
+      local rank = stop - dug
+      table.insert(state.holes, i + 1, { rank = rank, position = rank - gone, units = dug })
+      stop, left = rank, left - dug
+    end
+  end
+  if first >= gone and first < gone + state.stored then state.count = state.count - (units - left) end
+  state.dirty = true
+  return units - left
+end
+
+local function refund(state, limit, now, taken)
+  if state.foreign then return end
+  local taken_at_ms, units = floor_millis(taken.at), min(taken.cost, MAX_WRITTEN)
+  if taken_at_ms == state.now_ms then units = units - unwrite(state, units) end
+  local at_ms = integer(taken_at_ms)
+  local alike = state.forgotten and 0 or entries(state, at_ms, at_ms)
+  if alike == 0 or units == 0 then return end
+  local rank = entries(state, '-inf', '(' .. at_ms)
+  dig(state, rank, rank + alike - 1, units)
+end
+
+local function credit(state, limit, now, cost)
+  if state.foreign then return end
+  local units = cost - unwrite(state, cost)
+  if units == 0 or state.stored == 0 then return end
+  local gone = entries(state, '-inf', state.first:sub(2))
+  dig(state, gone, gone + state.stored - 1, units)
+end
+
+local log = algorithms.sliding_window_log
+log.refund, log.charge, log.reset, log.credit = refund, charge, reset, credit

@@ -78,7 +78,7 @@
 //! - **Everything has a limit**: keys, lengths, body size, streams, queues, waits, and the turn of a
 //!   connection: a flood holds up nobody else on its thread.
 
-pub use rlaas_core::{algorithm, clock, rules};
+pub use rlaas_core::{algorithm, clock, operation, plan, rules, verdict};
 pub use rlaas_limiter::{limiter, observer, store};
 
 pub mod api;

@@ -23,7 +23,7 @@ use super::response::{response, result};
 use super::status::{self, invalid};
 use super::traces::Call;
 use crate::clock::Deadline;
-use crate::limiter::{Limiter, Verdict};
+use crate::limiter::{Begun, CheckError, Limiter, Verdict};
 use crate::rules::{self, InvalidRequest};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::{Timer, Timing};
@@ -58,23 +58,28 @@ impl Service {
         Self { headers, ..self }
     }
 
+    /// Decides one request, or begins to.
+    fn start(&self, request: &CheckRequest, deadline: Deadline) -> Result<Begun, Status> {
+        let request = parse(request).map_err(|error| {
+            self.count_rejected(error.field(), error);
+            invalid(error)
+        })?;
+        Ok(self.limiter.begin(&request, deadline))
+    }
+
     async fn decide(
         &self,
         request: &CheckRequest,
         deadline: Deadline,
         timer: &mut Timer<'_>,
     ) -> Result<Verdict, Status> {
-        let request = parse(request).map_err(|error| {
-            self.count_rejected(error.field(), error);
-            invalid(error)
-        })?;
-        let verdict = self.limiter.check(&request, deadline).await;
+        let decided = match self.start(request, deadline)? {
+            Begun::Decided(decided) => decided,
+            Begun::Waits(pending) => pending.finish().await,
+        };
         timer.lap();
-        match &verdict {
-            Ok(verdict) => request_log::decided(API, verdict.is_allowed(), &verdict.decisions),
-            Err(error) => request_log::undecided(API, error),
-        }
-        verdict.map_err(|error| status::grpc(&error))
+        log(&decided);
+        decided.map_err(|error| status::grpc(&error))
     }
 
     /// Begins the span of a call, where calls have one.
@@ -123,36 +128,40 @@ impl RateLimitService for Service {
             return Err(Status::invalid_argument(valid));
         }
         let mut results = Vec::with_capacity(requests.len());
-        if self.limiter.store().decides_at_once() {
-            let mut timer = self.timing.start();
-            for request in &requests {
-                let tell = |verdict: &Verdict| {
-                    request_log::decided(API, verdict.is_allowed(), &verdict.decisions);
-                    call.count(Ok(verdict));
-                    results.push(result(Ok(verdict)));
-                };
-                // In the common case a future would cost as much as the decision.
-                if let Ok(request) = parse(request)
-                    && self.limiter.check_at_once(&request, deadline, tell).is_some()
-                {
+        let mut waiting = Vec::new();
+        let mut timer = self.timing.start();
+        for request in &requests {
+            let decided = match self.start(request, deadline) {
+                Ok(Begun::Decided(decided)) => {
                     timer.lap();
+                    log(&decided);
+                    decided.map_err(|error| status::grpc(&error))
+                }
+                Ok(Begun::Waits(pending)) => {
+                    waiting.push((results.len(), pending));
+                    results.push(CheckResult::default());
                     continue;
                 }
-                let decided = self.decide(request, deadline, &mut timer).await;
-                call.count(decided.as_ref());
-                results.push(result(decided.as_ref()));
-            }
-        } else {
-            let mut decided = stream::iter(requests)
-                .map(|request| async move {
-                    self.decide(&request, deadline, &mut self.timing.start()).await
-                })
-                .buffered(IN_FLIGHT);
-            while let Some(decided) = decided.next().await {
-                call.count(decided.as_ref());
-                results.push(result(decided.as_ref()));
-            }
+                Err(invalid) => Err(invalid),
+            };
+            call.count(decided.as_ref());
+            results.push(result(decided.as_ref()));
         }
+        let mut finished = stream::iter(waiting)
+            .map(|(position, pending)| async move {
+                let mut timer = self.timing.start();
+                let decided = pending.finish().await;
+                timer.lap();
+                (position, decided)
+            })
+            .buffer_unordered(IN_FLIGHT);
+        while let Some((position, decided)) = finished.next().await {
+            log(&decided);
+            let decided = decided.map_err(|error| status::grpc(&error));
+            call.count(decided.as_ref());
+            results[position] = result(decided.as_ref());
+        }
+        drop(finished);
         call.answered(Code::Ok);
         Ok(Response::new(CheckBatchResponse { results }))
     }
@@ -194,6 +203,14 @@ impl RateLimitService for Service {
         })?;
         call.answered(Code::Ok);
         Ok(Response::new(config))
+    }
+}
+
+/// Writes a decision to the log of requests.
+fn log(decided: &Result<Verdict, CheckError>) {
+    match decided {
+        Ok(verdict) => request_log::decided(API, verdict.is_allowed(), &verdict.decisions),
+        Err(error) => request_log::undecided(API, error),
     }
 }
 

@@ -201,7 +201,7 @@ fn both_forms_of_an_algorithm_have_the_same_functions() {
         let rust = fs::read_to_string(format!("crates/core/src/algorithm/{name}.rs"))
             .expect("a Rust twin");
         let lua = fs::read_to_string(&lua).expect("a script");
-        for function in ["decide", "commit", "charge", "give_back"] {
+        for function in ["decide", "commit", "refund", "charge", "credit"] {
             assert!(rust.contains(&format!("fn {function}(")), "{name}: {function} in Rust");
             assert!(lua.contains(&format!("local function {function}(")), "{name}: {function}");
         }

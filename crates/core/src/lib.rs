@@ -21,4 +21,7 @@
 
 pub mod algorithm;
 pub mod clock;
+pub mod operation;
+pub mod plan;
 pub mod rules;
+pub mod verdict;

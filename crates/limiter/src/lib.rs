@@ -25,4 +25,4 @@ pub mod store;
 #[cfg(feature = "yaml")]
 pub mod yaml;
 
-pub(crate) use rlaas_core::{algorithm, clock, rules};
+pub(crate) use rlaas_core::{algorithm, clock, operation, plan, rules, verdict};

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::algorithm::{Algorithm, Decision};
 use crate::rules::{Mode, OnStoreFailure, RuleInfo};
+pub use crate::verdict::Source;
 
 /// Receives what happens in a limiter and its store.
 pub trait Observer: fmt::Debug + Send + Sync {
@@ -54,23 +55,6 @@ pub struct Decided<'a> {
     pub mode: Mode,
     /// Where the decision comes from.
     pub source: Source,
-}
-
-/// Where a decision comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// The store decided, or nothing had to be counted.
-    Store,
-    /// The store has denied as much a moment ago.
-    DenyCache,
-    /// The store did not answer and the rule lets requests pass.
-    FailOpen,
-    /// The store did not answer and the rule denies.
-    FailClosed,
-    /// The store did not answer and this instance decides alone, by its share of the limit.
-    LocalFallback,
-    /// No rule applies. Of no decision of a rule.
-    NoRule,
 }
 
 /// An event of a request.
@@ -160,18 +144,4 @@ impl Observer for NoObserver {
 
 impl RuleObserver for NoObserver {
     fn decided(&self, _decided: Decided<'_>) {}
-}
-
-impl Source {
-    /// The source as a metric label, but for [`Source::NoRule`], which no decision has.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Store => "store",
-            Self::DenyCache => "deny_cache",
-            Self::FailOpen => "fail_open",
-            Self::FailClosed => "fail_closed",
-            Self::LocalFallback => "local_fallback",
-            Self::NoRule => "no_rule",
-        }
-    }
 }

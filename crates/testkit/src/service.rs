@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::algorithm::{Algorithm, Decision};
+use rlaas::algorithm::{Algorithm, Cost, Decision, Taken};
 use rlaas::clock::{Clock, Deadline, ManualClock, Span, Timestamp};
 use rlaas::limiter::{CheckError, Limiter, Verdict};
-use rlaas::rules::{Draft, Grant, Match, Request, RuleSet};
-use rlaas::store::{
-    Action, Coupling, Hit, MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store,
-};
+use rlaas::operation::{Action, HitReply, StoreHit, StoreRequest};
+use rlaas::plan::Plan;
+use rlaas::rules::{Coupling, Draft, Request, RuleSet};
+use rlaas::store::{MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store};
 use rlaas::telemetry::metrics::Metrics;
 use tokio::task::AbortHandle;
 
@@ -145,38 +145,59 @@ impl Service {
         actions: &[Action],
         coupling: Coupling,
     ) -> Vec<Decision> {
-        let attributes = HashMap::new();
-        let request = request(user, 1, &attributes);
-        let snapshot = self.limiter.snapshot();
-        let matches = snapshot.rules.matching(&request);
-        let [found] = matches.as_slice() else { panic!("several rules") };
-        let hits: Vec<Hit<'_>> =
-            actions.iter().map(|action| Hit { action: *action, ..hit(found, &request) }).collect();
-        let decided = self.limiter.store().check(&hits, coupling, Deadline::NEVER).await;
-        decided.expect("decisions").to_vec()
+        self.reply_to(user, actions, coupling).await.iter().map(|hit| hit.decision).collect()
+    }
+
+    /// The same, with the units that were counted.
+    pub async fn reply_to(
+        &self,
+        user: &str,
+        actions: &[Action],
+        coupling: Coupling,
+    ) -> Vec<HitReply> {
+        let plan = self.plan(user, 1);
+        let [hit] = &*plan.hits else { panic!("several rules") };
+        let hit = hit.for_store().expect("a rule with a limit");
+        let hits: Vec<StoreHit<'_>> =
+            actions.iter().map(|action| StoreHit { action: *action, ..hit }).collect();
+        self.execute(&hits, coupling).await
     }
 
     /// Does one thing with the state of a user in every rule that it meets.
     pub async fn report(&self, user: &str, action: Action) -> Vec<Decision> {
-        let attributes = HashMap::new();
-        let request = request(user, 1, &attributes);
-        let snapshot = self.limiter.snapshot();
-        let matches = snapshot.rules.matching(&request);
-        let hit = |found| Hit { action, ..hit(found, &request) };
-        let hits: Vec<Hit<'_>> = matches.iter().map(hit).collect();
-        let coupling = Coupling::AllOrNothing;
-        let decided = self.limiter.store().check(&hits, coupling, Deadline::NEVER).await;
-        decided.expect("decisions").to_vec()
+        let plan = self.plan(user, 1);
+        let hits = plan.hits.iter().map(|hit| hit.for_store().expect("a rule with a limit"));
+        let hits: Vec<StoreHit<'_>> = hits.map(|hit| StoreHit { action, ..hit }).collect();
+        let replies = self.execute(&hits, Coupling::AllOrNothing).await;
+        replies.iter().map(|hit| hit.decision).collect()
     }
 
-    /// Gives back what `taken` took for a request of this cost: a decision for each of its rules.
+    /// Refunds what `taken` took for a request of this cost: a decision for each of its rules.
     pub async fn give_back(&self, user: &str, cost: u64, taken: &[Decision]) -> Vec<Decision> {
+        let plan = self.plan(user, cost);
+        let hits = plan.hits.iter().map(|hit| hit.for_store().expect("a rule with a limit"));
+        let refund = |decided: &Decision| {
+            let cost = if decided.is_allowed() { cost } else { 0 };
+            let cost = Cost::new(u32::try_from(cost).expect("a cost"));
+            let (at, reset_after) = (decided.at, decided.reset_after);
+            Action::Refund(Taken { cost, at, reset_after })
+        };
+        let hits: Vec<StoreHit<'_>> =
+            hits.zip(taken).map(|(hit, taken)| StoreHit { action: refund(taken), ..hit }).collect();
+        let replies = self.execute(&hits, Coupling::AllOrNothing).await;
+        replies.iter().map(|hit| hit.decision).collect()
+    }
+
+    async fn execute(&self, hits: &[StoreHit<'_>], coupling: Coupling) -> Vec<HitReply> {
+        let request = StoreRequest { hits, coupling };
+        let reply = self.limiter.store().execute(request, Deadline::NEVER).await;
+        reply.expect("a reply").hits.to_vec()
+    }
+
+    /// What the rules plan for a request of a user.
+    fn plan(&self, user: &str, cost: u64) -> Plan {
         let attributes = HashMap::new();
-        let request = request(user, cost, &attributes);
-        let snapshot = self.limiter.snapshot();
-        let matches = snapshot.rules.matching(&request);
-        let hits: Vec<Hit<'_>> = matches.iter().map(|found| hit(found, &request)).collect();
-        self.limiter.store().give_back(&hits, taken).await.expect("decisions").to_vec()
+        Plan::of_request(&self.limiter.snapshot().rules, &request(user, cost, &attributes))
     }
 
     /// Decides one request, of the default cost with `None`.
@@ -203,11 +224,4 @@ fn request<'a>(user: &'a str, cost: u64, attributes: &'a HashMap<String, String>
     let cost = Some(cost);
     let draft = Draft { user_id: user, resource: "", attributes, cost, dry_run: false };
     Request::new(draft).expect("a valid request")
-}
-
-/// What the store is asked for a rule that the request meets.
-fn hit<'a>(found: &'a Match<'_>, request: &Request<'_>) -> Hit<'a> {
-    let Grant::Limited(limit) = &found.grant else { panic!("a rule without a limit") };
-    let (algorithm, mode) = (found.rule.algorithm, found.rule.mode);
-    Hit { key: &found.key, algorithm, limit, action: Action::Take(request.cost()), mode }
 }

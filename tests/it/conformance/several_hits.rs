@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
-use rlaas::algorithm::{Algorithm, Cost, Limit};
+use rlaas::algorithm::{Algorithm, Cost, Decision, Limit, Taken};
 use rlaas::clock::Span;
 use rlaas::rules::{Rule, RuleSet};
 use rlaas::store::{Action, Coupling, MemorySettings};
@@ -13,17 +13,40 @@ use rlaas_testkit::service::{Service, T0};
 use tokio::runtime::Builder;
 
 /// How far the time moves, in thousandths of the window, and what is asked then in one step.
-type Step = (u64, Coupling, Vec<Action>);
+type Step = (u64, Coupling, Vec<Ask>);
+
+#[derive(Clone, Debug)]
+enum Ask {
+    Act(Action),
+    /// Refund what one of the earlier hits has taken, maybe for another time.
+    Refund(prop::sample::Index),
+}
+
+impl Ask {
+    fn action(&self, taken: &[Taken]) -> Action {
+        match self {
+            Self::Act(action) => *action,
+            Self::Refund(_) if taken.is_empty() => Action::Credit(Cost::ONE),
+            Self::Refund(index) => Action::Refund(*index.get(taken)),
+        }
+    }
+}
 
 fn step() -> impl Strategy<Value = Step> {
     let cost = prop_oneof![1 => Just(0), 3 => Just(1), 3 => 2..=12_u32].prop_map(Cost::new);
     let action = prop_oneof![
         1 => cost.clone().prop_map(Action::Peek),
         2 => cost.clone().prop_map(Action::Report),
-        3 => cost.prop_map(Action::Take),
+        4 => cost.clone().prop_map(Action::Take),
+        1 => cost.prop_map(Action::Credit),
+    ];
+    let ask = prop_oneof![
+        20 => action.prop_map(Ask::Act),
+        1 => Just(Ask::Act(Action::Reset)),
+        4 => any::<prop::sample::Index>().prop_map(Ask::Refund),
     ];
     let coupling = prop_oneof![Just(Coupling::AllOrNothing), Just(Coupling::EachAlone)];
-    (0..=700_u64, coupling, prop::collection::vec(action, 1..=4))
+    (0..=700_u64, coupling, prop::collection::vec(ask, 1..=4))
 }
 
 fn case() -> impl Strategy<Value = (Algorithm, Limit, Vec<Step>)> {
@@ -56,13 +79,20 @@ fn the_stores_agree_on_several_hits_of_one_key() {
             let memory = Service::on_bounded_memory(rules(), settings);
             let redis = Service::on_redis(rules(), Arc::clone(&server));
             let mut now = T0;
-            for (thousandths, coupling, actions) in steps {
+            let mut taken: Vec<Taken> = Vec::new();
+            for (thousandths, coupling, asked) in steps {
+                let actions: Vec<Action> = asked.iter().map(|ask| ask.action(&taken)).collect();
                 now = now + Span::from_micros(limit.window().as_micros() / 1000 * thousandths);
                 memory.set_clock(now);
                 redis.set_clock(now);
-                let on_memory = memory.act_on("alice", &actions, coupling).await;
-                let on_redis = redis.act_on("alice", &actions, coupling).await;
-                prop_assert_eq!(on_memory, on_redis, "{:?} {:?} at {:?}", coupling, actions, now);
+                let on_memory = memory.reply_to("alice", &actions, coupling).await;
+                let on_redis = redis.reply_to("alice", &actions, coupling).await;
+                prop_assert_eq!(&on_memory, &on_redis, "{:?} {:?} at {:?}", coupling, actions, now);
+                taken.extend(on_memory.iter().filter_map(|reply| {
+                    let cost = Cost::new(u32::try_from(reply.taken).ok()?);
+                    let Decision { at, reset_after, .. } = reply.decision;
+                    (cost != Cost::NONE).then_some(Taken { cost, at, reset_after })
+                }));
             }
             Ok(())
         })

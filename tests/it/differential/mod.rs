@@ -399,7 +399,7 @@ async fn ask(service: &Service, id: usize, action: Action) -> Vec<Decision> {
     let verdict = match action {
         Action::Take(_) => service.verdict(&id, cost, false).await,
         Action::Peek(_) => service.verdict(&id, cost, true).await,
-        Action::Report(_) => return service.report(&id, action).await,
+        _ => return service.report(&id, action).await,
     };
     verdict.expect("a verdict").decisions.iter().map(|decided| decided.decision).collect()
 }

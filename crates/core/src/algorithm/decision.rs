@@ -37,6 +37,17 @@ impl Decision {
     }
 }
 
+/// What a hit has taken, as far as the algorithm needs it to be given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Units that were counted.
+    pub cost: Cost,
+    /// When they were, by the clock of the store as it was held.
+    pub at: Timestamp,
+    /// How long after that the whole limit would have been there again.
+    pub reset_after: Span,
+}
+
 /// May the request pass, and if not, when?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -66,7 +77,7 @@ impl Outcome {
     }
 
     /// The units that are taken if this is committed.
-    pub(super) const fn taken(self, cost: Cost) -> u64 {
+    pub const fn taken(self, cost: Cost) -> u64 {
         match self {
             Self::Allowed => cost.units(),
             Self::Denied { .. } | Self::Impossible => 0,

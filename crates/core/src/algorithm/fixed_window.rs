@@ -5,7 +5,7 @@
 //! they would look like debt. Two windows meet at a boundary: up to twice the limit
 //! can pass around it. That is the price of one small number per id.
 
-use super::{Cost, Decision, Limit, Outcome, window_index};
+use super::{Cost, Decision, Limit, Outcome, Taken, window_index};
 use crate::clock::{Span, Timestamp};
 
 /// `rlaas:rate_limit:alice:28333335`: each window has a key of its own.
@@ -103,21 +103,20 @@ fn add(state: &mut State, limit: &Limit, now: Timestamp, counted: u64) {
 
 /// Takes the cost off the count of its window. Attempts that were counted above the limit are no
 /// units; debt is. The time to live stays; a window that counts nothing is gone.
-pub(super) fn give_back(
-    state: &mut State,
-    limit: &Limit,
-    _now: Timestamp,
-    cost: Cost,
-    taken: &Decision,
-) {
+pub(super) fn refund(state: &mut State, limit: &Limit, _now: Timestamp, taken: &Taken) {
     if state.index != window_index(taken.at, limit.window()) {
         return;
     }
     let most = limit.units() + limit.debt();
-    state.count = state.count.min(most).saturating_sub(cost.units());
+    state.count = state.count.min(most).saturating_sub(taken.cost.units());
     if state.count == 0 {
         *state = State::default();
     }
+}
+
+/// Takes the cost off the count of the window of `now`.
+pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
+    refund(state, limit, now, &Taken { cost, at: now, reset_after: Span::ZERO });
 }
 
 /// Returns `true` if this is counted although it is denied: one more attempt at a full window.

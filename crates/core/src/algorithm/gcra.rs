@@ -11,7 +11,7 @@
 //! **Source:** ITU-T I.371 (2004), section 5.4.1, the virtual scheduling algorithm.
 
 use super::limit::divide;
-use super::{Cost, Decision, Limit, MARGIN, NEVER, Outcome, is_from_the_future, kept};
+use super::{Cost, Decision, Limit, MARGIN, NEVER, Outcome, Taken, is_from_the_future, kept};
 use crate::clock::{Span, Timestamp};
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
@@ -103,21 +103,21 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
 }
 
 /// Moves the tat back by what of the emission intervals is still ahead; see [`super::still_out`].
-pub(super) fn give_back(
-    state: &mut State,
-    limit: &Limit,
-    now: Timestamp,
-    cost: Cost,
-    taken: &Decision,
-) {
+pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &Taken) {
     let (ahead, part, at) = ahead_of(state, limit, now);
     let left = (taken.at + taken.reset_after).since(now);
-    let (whole, rest) = limit.time_of(cost.units()).min((left, 0));
+    let (whole, rest) = limit.time_of(taken.cost.units()).min((left, 0));
     *state = if (ahead, part) > (whole, rest) {
         State::new(earlier(ahead, part, limit, (whole, rest)), at, limit)
     } else {
         State::default()
     };
+}
+
+/// Moves the tat back by the emission intervals of the cost, at most to now.
+pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
+    let reset_after = decide(state, limit, now, Cost::NONE).reset_after;
+    refund(state, limit, now, &Taken { cost, at: now, reset_after });
 }
 
 /// How far the tat is ahead of `now`, and the time that this is of.

@@ -4,7 +4,8 @@
 //! long to hold a request back so that the outflow stays even: a queue without the queue.
 
 use super::{
-    Cost, Decision, Limit, NEVER, Outcome, is_from_the_future, kept, still_out, time_to_live,
+    Cost, Decision, Limit, NEVER, Outcome, Taken, is_from_the_future, kept, still_out,
+    time_to_live,
 };
 use crate::clock::Timestamp;
 
@@ -85,15 +86,9 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
 }
 
 /// Takes the units out that have not leaked yet.
-pub(super) fn give_back(
-    state: &mut State,
-    limit: &Limit,
-    now: Timestamp,
-    cost: Cost,
-    taken: &Decision,
-) {
+pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &Taken) {
     let (level, part, at) = leaked(state, limit, now);
-    let (units, rest) = still_out(limit, now, cost, taken);
+    let (units, rest) = still_out(limit, now, taken);
     let window = limit.window().as_micros();
     let level = level.saturating_sub(units + (part + rest) / window);
     let part = (part + rest) % window;
@@ -103,6 +98,12 @@ pub(super) fn give_back(
     } else {
         State::default()
     };
+}
+
+/// Takes units out, at most all.
+pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
+    let reset_after = decide(state, limit, now, Cost::NONE).reset_after;
+    refund(state, limit, now, &Taken { cost, at: now, reset_after });
 }
 
 /// The level at `now`, the part of its topmost unit that has leaked, and the time that they are

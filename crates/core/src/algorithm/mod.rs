@@ -7,9 +7,11 @@
 //!   leaves a trace (a full fixed window counts attempts, a log lives on);
 //! - *charge*: the state after a cost that has been incurred already, counted although nothing may
 //!   be left;
-//! - *give back*: the state as if that decision had never taken its cost, wherever the state still
+//! - *refund*: the state as if that decision had never taken its cost, wherever the state still
 //!   tells; where it does not, rather fewer units than more. What time has brought back meanwhile
-//!   is not given again.
+//!   is not given again;
+//! - *credit*: the state with units more, never above full, whoever has taken them;
+//! - *reset*: no state.
 //!
 //! The Rust form is the specification and the memory store's engine. Its Lua twin in `lua/` has the
 //! same file name, function names, local names and order.
@@ -19,7 +21,7 @@
 mod decision;
 mod limit;
 
-pub use decision::{Decision, Outcome};
+pub use decision::{Decision, Outcome, Taken};
 pub use limit::{Cost, Limit, LimitError};
 
 use crate::clock::{Span, Timestamp};
@@ -163,14 +165,15 @@ macro_rules! registry {
             ///
             /// The decision allows if the cost fitted. Its numbers are those of the state after it,
             /// and its wait is that of one unit. Of a cost above [`Algorithm::max_cost`] only so much
-            /// is counted; it is impossible if there was room for more.
+            /// is counted; it is impossible if there was room for more. Returns the units that were
+            /// counted, too.
             pub fn report(
                 self,
                 state: &mut State,
                 limit: &Limit,
                 now: Timestamp,
                 cost: Cost,
-            ) -> Decision {
+            ) -> (Decision, u64) {
                 let left = self.decide(state, limit, now, Cost::NONE).remaining;
                 match self {
                     $(Self::$variant => {
@@ -183,36 +186,39 @@ macro_rules! registry {
                     })*
                 }
                 let after = self.decide(state, limit, now, Cost::NONE);
+                let counted = u64::try_from(left - after.remaining).unwrap_or_default();
                 let is_counted = cost.units() <= self.max_cost().into();
                 if is_counted && cost.units().cast_signed() <= left {
-                    return Decision { outcome: Outcome::Allowed, ..after };
+                    return (Decision { outcome: Outcome::Allowed, ..after }, counted);
                 }
                 let outcome = match self.decide(state, limit, now, Cost::ONE).outcome {
                     // There is room for what was not counted.
                     Outcome::Allowed => Outcome::Impossible,
                     denied => denied,
                 };
-                Decision { outcome, ..after }
+                (Decision { outcome, ..after }, counted)
             }
 
-            /// Makes `state` at `now` what it would be if the `cost` that the decision `taken` has
-            /// taken had stayed, as far as the state tells: it never gives more than that. A state
-            /// of another algorithm stays as it is.
-            pub fn give_back(
-                self,
-                state: &mut State,
-                limit: &Limit,
-                now: Timestamp,
-                cost: Cost,
-                taken: &Decision,
-            ) {
+            /// Makes `state` at `now` what it would be if what was `taken` had stayed, as far as the
+            /// state tells: it never gives more than that. A state of another algorithm stays as it
+            /// is.
+            pub fn refund(self, state: &mut State, limit: &Limit, now: Timestamp, taken: &Taken) {
                 match (self, state) {
-                    $(
-                        (Self::$variant, State::$variant(state)) => {
-                            $module::give_back(state, limit, now, cost, taken);
-                        }
-                        (Self::$variant, _) => {}
-                    )*
+                    $((Self::$variant, State::$variant(state)) => {
+                        $module::refund(state, limit, now, taken);
+                    })*
+                    _ => {}
+                }
+            }
+
+            /// Gives `cost` units that nobody has a receipt for, never more than are in use. A state
+            /// of another algorithm stays as it is.
+            pub fn credit(self, state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
+                match (self, state) {
+                    $((Self::$variant, State::$variant(state)) => {
+                        $module::credit(state, limit, now, cost);
+                    })*
+                    _ => {}
                 }
             }
         }
@@ -274,15 +280,15 @@ fn time_to_live(now: Timestamp, spent_after: Span) -> Timestamp {
     Timestamp::from_millis(millis) + MARGIN
 }
 
-/// What of a taken `cost` may still be out at `now`: units, and the part of one in units divided by
+/// What of a taken cost may still be out at `now`: units, and the part of one in units divided by
 /// the window's microseconds.
 ///
 /// Had nobody else asked, the bucket would be whole again when `taken` said, and what comes after
 /// that finds no room: of the cost, no more is out than what comes until then.
-fn still_out(limit: &Limit, now: Timestamp, cost: Cost, taken: &Decision) -> (u64, u64) {
+fn still_out(limit: &Limit, now: Timestamp, taken: &Taken) -> (u64, u64) {
     let left = (taken.at + taken.reset_after).since(now);
-    if left >= limit.time_for(cost.units(), 0) {
-        (cost.units(), 0)
+    if left >= limit.time_for(taken.cost.units(), 0) {
+        (taken.cost.units(), 0)
     } else {
         limit.units_in(left, 0)
     }

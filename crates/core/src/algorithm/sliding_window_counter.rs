@@ -6,7 +6,7 @@
 //! as spread evenly: cheap in memory, smooth at the boundaries, and exact only on average.
 
 use super::limit::divide;
-use super::{Cost, Decision, Limit, Outcome, is_from_the_future, time_to_live};
+use super::{Cost, Decision, Limit, Outcome, Taken, is_from_the_future, time_to_live};
 use crate::clock::{Span, Timestamp};
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
@@ -107,28 +107,37 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
 }
 
 /// Takes the cost off the window that it was counted in, if that still weighs.
-pub(super) fn give_back(
-    state: &mut State,
-    limit: &Limit,
-    now: Timestamp,
-    cost: Cost,
-    taken: &Decision,
-) {
-    let window = limit.window();
-    let Windows { start, mut current, mut previous } = rolled(&state.windows, limit, now);
-    if taken.at >= start {
-        current = current.saturating_sub(cost.units());
-    } else if start.since(taken.at) <= window {
-        previous = previous.saturating_sub(cost.units());
+pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &Taken) {
+    let mut windows = rolled(&state.windows, limit, now);
+    if taken.at >= windows.start {
+        windows.current = windows.current.saturating_sub(taken.cost.units());
+    } else if windows.start.since(taken.at) <= limit.window() {
+        windows.previous = windows.previous.saturating_sub(taken.cost.units());
     }
+    leave(state, limit, now, windows);
+}
+
+/// Takes the cost off the current window, and what that does not have off the one before.
+pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
+    let mut windows = rolled(&state.windows, limit, now);
+    let rest = cost.units().saturating_sub(windows.current);
+    windows.current = windows.current.saturating_sub(cost.units());
+    windows.previous = windows.previous.saturating_sub(rest);
+    leave(state, limit, now, windows);
+}
+
+/// Makes the state that of windows from which units were taken off.
+fn leave(state: &mut State, limit: &Limit, now: Timestamp, windows: Windows) {
+    let Windows { start, current, previous } = windows;
     if current + previous == 0 {
         *state = State::default();
         return;
     }
-    state.windows = Windows { start, current, previous };
+    state.windows = windows;
     if current == 0 {
         // As before the first request in it: two windows of silence start with the one before.
-        state.windows = Windows { start: start - window, current: previous, previous: 0 };
+        let start = start - limit.window();
+        state.windows = Windows { start, current: previous, previous: 0 };
     }
     let until_left = decide(state, limit, now, Cost::NONE).reset_after;
     state.expires_at = time_to_live(now, until_left);

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Cost, Decision, Limit, Outcome};
+use super::{Cost, Decision, Limit, Outcome, Taken};
 use crate::clock::{Span, Timestamp};
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
@@ -152,26 +152,38 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
 
 /// Removes as many entries of the millisecond of `taken`: units of one millisecond are alike. The
 /// time to live stays; a log without entries is gone.
-pub(super) fn give_back(
-    state: &mut State,
-    _limit: &Limit,
-    _now: Timestamp,
-    cost: Cost,
-    taken: &Decision,
-) {
-    let at_ms = taken.at.as_millis();
-    let Some(last) = state.run_of(at_ms) else { return };
-    let entries = state.upto(last + 1) - state.upto(last);
-    let units = entries.min(cost.units()).min(MAX_COST.into());
-    for run in state.runs.range_mut(last..) {
+pub(super) fn refund(state: &mut State, _limit: &Limit, _now: Timestamp, taken: &Taken) {
+    if let Some(run) = state.run_of(taken.at.as_millis()) {
+        remove(state, run, taken.cost.units().min(MAX_COST.into()));
+    }
+}
+
+/// Removes the youngest entries that count at `now`.
+pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
+    let mut left = cost.units();
+    while left > 0 {
+        let (first, end) = live(state, limit, now);
+        if first >= end {
+            break;
+        }
+        left -= remove(state, end - 1, left);
+    }
+}
+
+/// Removes up to `units` entries of a run, and returns how many those were.
+fn remove(state: &mut State, run: usize, units: u64) -> u64 {
+    let entries = state.upto(run + 1) - state.upto(run);
+    let units = entries.min(units);
+    for run in state.runs.range_mut(run..) {
         run.upto -= units;
     }
     if units == entries {
-        state.runs.remove(last);
+        state.runs.remove(run);
     }
     if state.runs.len() == 1 {
         *state = State::default();
     }
+    units
 }
 
 /// The runs that count at `now`, as a range of indices.

@@ -4,7 +4,7 @@
 //! kept, so that no rate is ever rounded.
 
 use super::{
-    Cost, Decision, Limit, NEVER, Outcome, is_from_the_future, still_out, time_to_live,
+    Cost, Decision, Limit, NEVER, Outcome, Taken, is_from_the_future, still_out, time_to_live,
 };
 use crate::clock::{Span, Timestamp};
 
@@ -86,15 +86,9 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
 }
 
 /// Puts the tokens back that are still out.
-pub(super) fn give_back(
-    state: &mut State,
-    limit: &Limit,
-    now: Timestamp,
-    cost: Cost,
-    taken: &Decision,
-) {
+pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &Taken) {
     let (tokens, part, at) = refilled(state, limit, now);
-    let (units, rest) = still_out(limit, now, cost, taken);
+    let (units, rest) = still_out(limit, now, taken);
     let window = limit.window().as_micros();
     let tokens = tokens + (units + (part + rest) / window).cast_signed();
     let part = (part + rest) % window;
@@ -104,6 +98,12 @@ pub(super) fn give_back(
     } else {
         State::default()
     };
+}
+
+/// Adds tokens, at most up to the burst.
+pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
+    let reset_after = decide(state, limit, now, Cost::NONE).reset_after;
+    refund(state, limit, now, &Taken { cost, at: now, reset_after });
 }
 
 /// The tokens at `now`, the part of the next one, and the time that they are of. More debt than

@@ -15,7 +15,7 @@ mod wildcard;
 pub use key::Key;
 pub use matcher::Matcher;
 pub use pattern::{Pattern, Text};
-pub use request::{Draft, InvalidRequest, OwnedRequest, Request};
+pub use request::{Draft, InvalidRequest, Request};
 pub use rule::{Coupling, Grant, Mode, OnStoreFailure, Override, Part, Rule, RuleInfo, Share};
 pub use wildcard::Wildcard;
 
@@ -67,22 +67,6 @@ impl Unmatched {
     }
 }
 
-/// What one rule has to say about a request.
-#[derive(Clone, Debug)]
-pub struct Match<'a> {
-    /// Where the rule stands in [`RuleSet::iter`].
-    pub position: usize,
-    /// The rule.
-    pub rule: &'a Rule,
-    /// What it grants to this request.
-    pub grant: Grant,
-    /// Names the state.
-    pub key: Key,
-}
-
-/// The rules that a request meets.
-pub type Matches<'a> = SmallVec<[Match<'a>; 1]>;
-
 impl RuleSet {
     /// Indexes the rules. Their names must differ.
     pub fn new(default: Rule, mut named: Vec<Rule>) -> Self {
@@ -129,36 +113,44 @@ impl RuleSet {
         &self.descriptors
     }
 
-    /// The rules that `request` meets; where no other is enforced the default rule, if that is the
-    /// policy.
-    pub fn matching(&self, request: &Request<'_>) -> Matches<'_> {
-        let mut matches = Matches::new();
+    /// Calls `meet` with each rule that `request` meets and where it stands in [`RuleSet::iter`]; where
+    /// no other is enforced also with the default rule, if that is the policy.
+    pub(crate) fn for_each_match<'a>(
+        &'a self,
+        request: &Request<'_>,
+        mut meet: impl FnMut(usize, &'a Rule),
+    ) {
+        let mut is_enforced = false;
         if !self.named.is_empty() {
-            self.match_named(request, &mut matches);
+            self.for_each_named(request, |position, rule| {
+                is_enforced |= rule.mode != Mode::Shadow;
+                meet(position, rule);
+            });
         }
-        if self.unmatched == Unmatched::DefaultRule && !is_enforced(&matches) {
-            matches.push(Match::new(0, &self.default, request));
+        if self.unmatched == Unmatched::DefaultRule && !is_enforced {
+            meet(0, &self.default);
         }
-        matches
     }
 
-    /// Returns `true` if the policy for unmatched requests decides: none of these rules, which one
-    /// request meets, is enforced.
-    pub fn is_unmatched(&self, matches: &[Match<'_>]) -> bool {
-        self.unmatched != Unmatched::DefaultRule && !is_enforced(matches)
-    }
-
-    fn match_named<'a>(&'a self, request: &Request<'_>, matches: &mut Matches<'a>) {
+    fn for_each_named<'a>(&'a self, request: &Request<'_>, mut meet: impl FnMut(usize, &'a Rule)) {
         let looked_up =
             self.by_value.iter().filter_map(|(part, by_value)| by_value.get(part.of(request)?));
         let mut candidates: SmallVec<[usize; 8]> =
             looked_up.flatten().chain(&self.others).copied().collect();
         candidates.sort_unstable();
-        let rules = candidates.into_iter().map(|index| (index + 1, &self.named[index]));
-        for (position, rule) in rules {
+        for index in candidates {
+            let rule = &self.named[index];
             if rule.matcher.fit(request).is_some() {
-                matches.push(Match::new(position, rule, request));
+                meet(index + 1, rule);
             }
+        }
+    }
+
+    /// The rule at a position of [`RuleSet::iter`].
+    pub(crate) fn at(&self, position: usize) -> &Rule {
+        match position.checked_sub(1) {
+            None => &self.default,
+            Some(index) => &self.named[index],
         }
     }
 
@@ -178,15 +170,5 @@ impl RuleSet {
     /// Every rule, the default one first, then by name.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         std::iter::once(&self.default).chain(&self.named)
-    }
-}
-
-fn is_enforced(matches: &[Match<'_>]) -> bool {
-    matches.iter().any(|found| found.rule.mode != Mode::Shadow)
-}
-
-impl<'a> Match<'a> {
-    fn new(position: usize, rule: &'a Rule, request: &Request<'_>) -> Self {
-        Self { position, rule, grant: rule.grant_for(request), key: rule.key_for(request) }
     }
 }

@@ -16,41 +16,6 @@ pub struct Request<'a> {
     dry_run: bool,
 }
 
-/// A valid request that outlives the caller's own.
-#[derive(Clone, Debug)]
-pub struct OwnedRequest {
-    user_id: String,
-    resource: String,
-    attributes: HashMap<String, String>,
-    cost: Cost,
-    dry_run: bool,
-}
-
-impl OwnedRequest {
-    /// The request.
-    pub fn borrow(&self) -> Request<'_> {
-        Request {
-            user_id: &self.user_id,
-            resource: &self.resource,
-            attributes: &self.attributes,
-            cost: self.cost,
-            dry_run: self.dry_run,
-        }
-    }
-}
-
-impl From<&Request<'_>> for OwnedRequest {
-    fn from(request: &Request<'_>) -> Self {
-        Self {
-            user_id: request.user_id.to_owned(),
-            resource: request.resource.to_owned(),
-            attributes: request.attributes.clone(),
-            cost: request.cost,
-            dry_run: request.dry_run,
-        }
-    }
-}
-
 /// What a caller sent, not checked yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Draft<'a> {

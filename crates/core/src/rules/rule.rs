@@ -229,7 +229,7 @@ impl Rule {
 
     /// What it grants to this request: that of the closest override, of equally close ones the
     /// strictest, else its own.
-    pub(super) fn grant_for(&self, request: &Request<'_>) -> Grant {
+    pub(crate) fn grant_for(&self, request: &Request<'_>) -> Grant {
         let close = self.overrides.iter().filter_map(|other| {
             let fit = other.matcher.fit(request)?;
             Some((fit, other.grant))
@@ -240,7 +240,7 @@ impl Rule {
     }
 
     /// The key of its state for this request.
-    pub(super) fn key_for(&self, request: &Request<'_>) -> Key {
+    pub(crate) fn key_for(&self, request: &Request<'_>) -> Key {
         let values = self.key_by.iter().map(|part| part.of(request));
         if &*self.name == Self::DEFAULT {
             Key::of_default_rule(values)

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use crate::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
 use crate::clock::{Clock, Span, Timestamp};
+use crate::operation::{Action, StoreHit};
 use crate::rules::Key;
-use crate::store::{Action, Hit};
 
 /// Bytes of a key that is remembered: memory is bounded whatever ids are sent.
 const LONGEST_KEY: usize = 256;
@@ -91,12 +91,12 @@ impl DenyCache {
     /// Remembers a denial by the store, which was asked at `asked_at`.
     pub(super) fn note(
         &self,
-        hit: &Hit<'_>,
+        hit: &StoreHit<'_>,
         revision: u64,
         asked_at: Timestamp,
         decision: &Decision,
     ) {
-        let Hit { key, algorithm, limit: &limit, action, .. } = *hit;
+        let StoreHit { key, algorithm, limit: &limit, action, .. } = *hit;
         // A report always counts, and a look at what is there is no refusal of a cost.
         let cost = match action {
             Action::Take(cost) | Action::Peek(cost) if cost != Cost::NONE => cost,
@@ -122,7 +122,7 @@ impl DenyCache {
     }
 
     /// What a hit surely meets, with the waits that are left.
-    pub(super) fn denial(&self, hit: &Hit<'_>, revision: u64) -> Option<Decision> {
+    pub(super) fn denial(&self, hit: &StoreHit<'_>, revision: u64) -> Option<Decision> {
         let denial = self.shard(hit.key).denial(hit.key)?;
         let now = self.clock.now();
         let cost = hit.action.cost();
@@ -179,6 +179,7 @@ mod tests {
 
     use super::*;
     use crate::clock::ManualClock;
+    use crate::plan::Plan;
     use crate::rules::{Draft, Mode, Request, Rule, RuleSet};
 
     const T0: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -218,8 +219,7 @@ mod tests {
                 dry_run: false,
             };
             let request = Request::new(draft).expect("a valid request");
-            let matches = self.rules.matching(&request);
-            matches[0].key.clone()
+            Plan::of_request(&self.rules, &request).hits[0].key.clone()
         }
 
         /// The store was asked now, and says so.
@@ -247,9 +247,9 @@ mod tests {
             self.cache.denial(&self.hit(&key, Cost::ONE), REVISION)
         }
 
-        fn hit<'a>(&'a self, key: &'a Key, cost: Cost) -> Hit<'a> {
+        fn hit<'a>(&'a self, key: &'a Key, cost: Cost) -> StoreHit<'a> {
             let (algorithm, limit) = (self.algorithm, &self.limit);
-            Hit { key, algorithm, limit, action: Action::Take(cost), mode: Mode::Enforced }
+            StoreHit { key, algorithm, limit, action: Action::Take(cost), mode: Mode::Enforced }
         }
 
         fn wait(&self, user: &str) -> Option<Span> {
@@ -329,7 +329,7 @@ mod tests {
         }
         // What an override grants to some requests of the same user.
         let wider = Limit::new(1000, Span::from_secs(60)).expect("a valid limit");
-        let hit = Hit { limit: &wider, ..case.hit(&key, cost(3)) };
+        let hit = StoreHit { limit: &wider, ..case.hit(&key, cost(3)) };
         assert_eq!(case.cache.denial(&hit, REVISION), None);
     }
 

@@ -1,19 +1,17 @@
 //! The one decision function: request → hits → store → verdict.
 //!
 //! The limiter knows neither protocols nor which store it asks. The store says that it failed;
-//! the rule says what that means (`taking.rs`).
+//! the rule says what that means (`execution.rs`).
 
 mod degradation;
 mod deny_cache;
 mod descriptors;
+mod execution;
 mod observers;
-mod taking;
-mod verdict;
 
-pub use crate::observer::Source;
+pub use crate::verdict::{RuleDecision, Source, Verdict};
 pub use deny_cache::{DenyCache, DenyCacheSettings};
 pub use descriptors::{DescriptorAnswer, DescriptorVerdict};
-pub use verdict::{RuleDecision, Verdict};
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,17 +22,19 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use self::degradation::Degradation;
+use self::execution::Execution;
 use self::observers::{DetailedObservers, RuleObservers};
-use self::taking::{RuleHit, Settled, Taking};
-use self::verdict::uncounted;
-use crate::algorithm::{Cost, Decision, Outcome};
+use crate::algorithm::Cost;
 use crate::clock::{Clock, Deadline};
 use crate::observer::{Observer, RequestEvent};
+use crate::operation::{Action, HitReply, Receipt, StoreHit, StoreId, StoreRequest};
+use crate::plan::{Hit, Plan};
 use crate::rules::descriptors::{DescriptorRule, InvalidDescriptor};
 use crate::rules::{
-    Grant, Match, Mode, OnStoreFailure, OwnedRequest, Request, Rule, RuleInfo, RuleSet, Unmatched,
+    Coupling, Grant, Key, Mode, OnStoreFailure, Request, Rule, RuleInfo, RuleSet, Unmatched,
 };
-use crate::store::{Action, Coupling, Hit, MemorySettings, MemoryStore, Store, StoreError};
+use crate::store::{MemorySettings, MemoryStore, Store, StoreError};
+use crate::verdict::{AllSettled, Settled};
 
 /// Decides requests by the rules in force, in one store. Clones share everything, connections too.
 #[derive(Clone, Debug)]
@@ -72,6 +72,16 @@ impl Snapshot {
     fn new(rules: RuleSet, revision: u64, observer: &dyn Observer) -> Self {
         let observers = RuleObservers::new(&rules, observer);
         Self { rules, revision, observers }
+    }
+
+    /// Folds what became of the hits, and reports the decisions.
+    #[inline]
+    fn fold(&self, plan: &Plan, settled: &[Option<Settled>]) -> Verdict {
+        let verdict = Verdict::fold(&self.rules, plan, settled);
+        for decided in &verdict.decisions {
+            self.observers.decided(decided);
+        }
+        verdict
     }
 }
 
@@ -149,70 +159,82 @@ impl Limiter {
         request: &Request<'_>,
         deadline: Deadline,
     ) -> Result<Verdict, CheckError> {
+        match self.begin(request, deadline) {
+            Begun::Decided(decided) => decided,
+            // Boxed: it is large, and inline it would enlarge every future.
+            Begun::Waits(pending) => Box::pin(pending.finish()).await,
+        }
+    }
+
+    /// Begins to decide one request. What needs no waiting is decided when this returns: no runtime
+    /// is needed for that.
+    ///
+    /// Errors are those of [`Limiter::check`].
+    #[inline]
+    pub fn begin(&self, request: &Request<'_>, deadline: Deadline) -> Begun {
         let snapshot = self.shared.snapshot.load();
-        let matches = snapshot.rules.matching(request);
-        if snapshot.rules.is_unmatched(&matches) {
-            return Box::pin(self.pass_unmatched(&snapshot, &matches, request, deadline)).await;
-        }
-        if let Some(decided) = self.decide_at_once(&snapshot, &matches, request, deadline) {
-            return Ok(Verdict::of(decided));
-        }
-        let decisions = match self.remembered(&matches, request, snapshot.revision) {
-            Some(decisions) => decisions,
-            None if self.is_scattered(&matches) => {
-                self.ask_apart(&snapshot, request, deadline).await?
+        let plan = Plan::of_request(&snapshot.rules, request);
+        if plan.is_unmatched {
+            if snapshot.rules.unmatched() == Unmatched::Deny {
+                self.shared.observer.request(RequestEvent::UnmatchedDenied);
+                return Begun::Decided(Err(CheckError::NoRule));
             }
-            // In a box: it is large, and would be moved with whatever holds this.
-            None => Box::pin(self.ask(&matches, request, snapshot.revision, deadline)).await?,
-        };
-        for decided in &decisions {
-            snapshot.observers.decided(decided);
+            self.shared.observer.request(RequestEvent::UnmatchedAllowed);
         }
-        Ok(Verdict::fold(decisions))
+        if let Some(settled) = self.execute_now(&snapshot, &plan, deadline) {
+            return Begun::Decided(Ok(snapshot.fold(&plan, &settled)));
+        }
+        let (limiter, snapshot) = (self.clone(), Arc::clone(&snapshot));
+        Begun::Waits(Box::new(Pending { limiter, snapshot, plan, deadline }))
     }
 
-    /// Applies the policy for requests that no enforced rule matches. Where they pass, shadows are
-    /// decided beside that; if they can't be, that stops nobody.
-    async fn pass_unmatched(
-        &self,
-        snapshot: &Arc<Snapshot>,
-        shadows: &[Match<'_>],
-        request: &Request<'_>,
-        deadline: Deadline,
-    ) -> Result<Verdict, CheckError> {
-        let is_denied = snapshot.rules.unmatched() == Unmatched::Deny;
-        if is_denied {
-            self.shared.observer.request(RequestEvent::UnmatchedDenied);
-            return Err(CheckError::NoRule);
-        }
-        self.shared.observer.request(RequestEvent::UnmatchedAllowed);
-        let decided = if self.is_scattered(shadows) {
-            self.ask_apart(snapshot, request, deadline).await
-        } else {
-            self.ask(shadows, request, snapshot.revision, deadline).await
-        };
-        let decisions = decided.unwrap_or_default();
-        for decided in &decisions {
-            snapshot.observers.decided(decided);
-        }
-        Ok(Verdict::unmatched(decisions))
-    }
-
-    /// The same where nothing is to be waited for and the request meets one rule: `tell` is given
-    /// the verdict where it stands. What is not decided by this is for [`Limiter::check`].
-    pub fn check_at_once<T>(
+    /// Decides one request, and returns what was taken for it, to be given back by
+    /// [`Limiter::refund`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check`].
+    pub async fn check_with_receipts(
         &self,
         request: &Request<'_>,
         deadline: Deadline,
-        tell: impl FnOnce(&Verdict) -> T,
-    ) -> Option<T> {
-        let snapshot = self.shared.snapshot.load();
-        let matches = snapshot.rules.matching(request);
-        if snapshot.rules.is_unmatched(&matches) {
-            return None;
+    ) -> Result<(Verdict, Vec<Receipt>), CheckError> {
+        let snapshot = self.shared.snapshot.load_full();
+        let plan = Plan::of_request(&snapshot.rules, request);
+        if plan.is_unmatched {
+            let verdict = self.check(request, deadline).await?;
+            return Ok((verdict, Vec::new()));
         }
-        let decided = self.decide_at_once(&snapshot, &matches, request, deadline)?;
-        Some(tell(&Verdict::of(decided)))
+        let Executed { plan, settled } = match self.execute_now(&snapshot, &plan, deadline) {
+            Some(settled) => Executed { plan, settled },
+            None => Box::pin(self.execute(&snapshot, plan, deadline)).await?,
+        };
+        let verdict = snapshot.fold(&plan, &settled);
+        Ok((verdict, receipts(&snapshot.rules, plan, &settled)))
+    }
+
+    /// Gives back what was taken, once. Units that time has brought back since are not given again,
+    /// nor are those of a state that was reset: see the book for what is exact.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the first store that did not answer; others have.
+    pub async fn refund(
+        &self,
+        receipts: Vec<Receipt>,
+        deadline: Deadline,
+    ) -> Result<(), StoreError> {
+        let mut result = Ok(());
+        // One by one: a receipt is rare, and those of one request may be in several shards.
+        for receipt in receipts {
+            let hit = receipt.refund();
+            let request = StoreRequest { hits: &[hit], coupling: Coupling::AllOrNothing };
+            match self.store_of(receipt.store).execute(request, deadline).await {
+                Ok(_) => self.forget_denials_of(&receipt.key),
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        result
     }
 
     /// Puts other rules in force, all at once, and returns their revision. States that are there
@@ -290,93 +312,183 @@ impl Limiter {
         }
     }
 
-    /// What the deny cache knows: the denials that still hold, and bans beside them, and no others'
-    /// decisions.
-    fn remembered(
-        &self,
-        matches: &[Match<'_>],
-        request: &Request<'_>,
-        revision: u64,
-    ) -> Option<Decided> {
-        let cache = self.shared.deny_cache.as_ref().filter(|_| request.cost() != Cost::NONE)?;
-        let known = |found: &Match<'_>| {
-            let (decision, source) = match found.grant {
-                Grant::Limited(_) if found.rule.mode == Mode::Enforced => {
-                    let RuleHit { hit, .. } = hit(found, request)?;
-                    (cache.denial(&hit, revision)?, Source::DenyCache)
-                }
-                grant if is_ban(found) => (without_store(grant), Source::Store),
-                _ => return None,
-            };
-            Some(RuleDecision::new(found, decision, source))
-        };
-        let denials: Decided = matches.iter().filter_map(known).collect();
-        if !denials.iter().any(|denial| denial.source == Source::DenyCache) {
-            return None;
-        }
-        self.shared.observer.request(RequestEvent::DenyCacheHit);
-        Some(denials)
-    }
-
-    /// What a store says that need not be waited for, to a request that meets one rule: the common
-    /// case, without what others may need.
-    fn decide_at_once(
+    /// Decides in place what needs no waiting: in memory, or by what the deny cache knows.
+    #[inline]
+    fn execute_now(
         &self,
         snapshot: &Snapshot,
-        matches: &[Match<'_>],
-        request: &Request<'_>,
+        plan: &Plan,
         deadline: Deadline,
-    ) -> Option<RuleDecision> {
-        let [found] = matches else { return None };
-        let RuleHit { hit, .. } = hit(found, request)?;
-        let decision = self.store.check_at_once(&hit, deadline)?;
-        let decided = RuleDecision::new(found, decision, Source::Store);
-        snapshot.observers.decided(&decided);
-        Some(decided)
+    ) -> Option<AllSettled> {
+        if let ([hit], Coupling::AllOrNothing) = (&*plan.hits, plan.coupling)
+            && let Some(hit) = hit.for_store()
+            && let Some(reply) = self.store.execute_one_now(&hit, deadline)
+        {
+            let mut settled = AllSettled::new();
+            settled.push(Some(Settled { reply, source: Source::Store }));
+            return Some(settled);
+        }
+        self.execute_several_now(plan, deadline)
+            .or_else(|| self.remembered(plan, snapshot.revision))
     }
 
-    /// Are the hits in several places?
-    fn is_scattered(&self, matches: &[Match<'_>]) -> bool {
-        let [first, others @ ..] = matches else { return false };
-        others.iter().any(|other| self.store.place(&other.key) != self.store.place(&first.key))
+    fn execute_several_now(&self, plan: &Plan, deadline: Deadline) -> Option<AllSettled> {
+        let is_refused = plan.coupling == Coupling::AllOrNothing && plan.is_banned();
+        let hits = plan.hits.iter().filter_map(|hit| {
+            let hit = hit.for_store()?;
+            let action = match hit.action {
+                Action::Take(cost) if is_refused => Action::Peek(cost),
+                Action::Credit(_) if is_refused => Action::Peek(Cost::NONE),
+                action => action,
+            };
+            Some(StoreHit { action, ..hit })
+        });
+        let hits: SmallVec<[StoreHit<'_>; 2]> = hits.collect();
+        let mut replies = SmallVec::new();
+        if !hits.is_empty() {
+            let request = StoreRequest { hits: &hits, coupling: plan.coupling };
+            replies = self.store.execute_now(request, deadline)?.hits;
+        }
+        let mut replies = replies.into_iter();
+        let settled = plan.hits.iter().map(|hit| match Settled::without_store(hit.grant) {
+            None => Some(Settled { reply: replies.next()?, source: Source::Store }),
+            known => known,
+        });
+        Some(settled.collect())
     }
 
-    /// Asks in a task of its own: a caller who leaves between two places would take what is to be
-    /// given back along.
-    async fn ask_apart(
+    /// Asks the store, which has to be waited for.
+    async fn execute(
         &self,
         snapshot: &Arc<Snapshot>,
-        request: &Request<'_>,
+        plan: Plan,
         deadline: Deadline,
-    ) -> Result<Decided, CheckError> {
+    ) -> Result<Executed, CheckError> {
+        if !self.is_scattered(&plan) {
+            let settled = self.execution(snapshot, &plan, deadline).run().await?;
+            return Ok(Executed { plan, settled });
+        }
+        // In a task: a caller who leaves between two shards would take what is to be refunded along.
         let (limiter, snapshot) = (self.clone(), Arc::clone(snapshot));
-        let request = OwnedRequest::from(request);
-        // However many places there are, together they take no longer than one.
-        let deadline = deadline.or_within(self.store.patience());
-        let asking = tokio::spawn(async move {
-            let request = request.borrow();
-            let matches = snapshot.rules.matching(&request);
-            limiter.ask(&matches, &request, snapshot.revision, deadline).await
+        // However many shards there are, together they take no longer than one.
+        let timeout = self.store.timeout();
+        let deadline = deadline.or_within(timeout);
+        let executing = tokio::spawn(async move {
+            let settled = limiter.execution(&snapshot, &plan, deadline).run().await?;
+            Ok(Executed { plan, settled })
         });
-        let lost = |_ended| Err(CheckError::StoreUnavailable(StoreError::Lost));
-        asking.await.unwrap_or_else(lost)
+        match tokio::time::timeout(deadline.left(), executing).await {
+            Ok(Ok(executed)) => executed,
+            Ok(Err(_ended)) => Err(CheckError::StoreUnavailable(StoreError::Lost)),
+            Err(_elapsed) => Err(CheckError::StoreUnavailable(StoreError::Timeout(timeout))),
+        }
     }
 
-    /// What the store says, or the policies of the rules.
-    async fn ask(
-        &self,
-        matches: &[Match<'_>],
-        request: &Request<'_>,
-        revision: u64,
+    fn execution<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        plan: &'a Plan,
         deadline: Deadline,
-    ) -> Result<Decided, CheckError> {
-        let hits: SmallVec<[RuleHit<'_>; 2]> =
-            matches.iter().filter_map(|found| hit(found, request)).collect();
-        let is_banned = matches.iter().any(is_ban);
-        let coupling = Coupling::AllOrNothing;
-        let taking = Taking { limiter: self, hits: &hits, coupling, is_banned, revision, deadline };
-        Ok(assemble(matches, &taking.run().await?))
+    ) -> Execution<'a> {
+        let Snapshot { rules, revision, .. } = snapshot;
+        Execution { limiter: self, rules, revision: *revision, plan, deadline }
     }
+
+    /// What the deny cache knows: the denials that still hold, and bans beside them. For a request by
+    /// descriptors, each of which is answered by itself, it has to know of all; else one refuses, and
+    /// nothing is said of others.
+    fn remembered(&self, plan: &Plan, revision: u64) -> Option<AllSettled> {
+        let cache = self.shared.deny_cache.as_ref()?;
+        let mut hits = 0;
+        let mut denials = 0;
+        let settled: AllSettled = plan
+            .hits
+            .iter()
+            .map(|hit| {
+                let Some(asked) = hit.for_store() else {
+                    let is_refusal = hit.grant == Grant::Banned && hit.mode == Mode::Enforced;
+                    let is_known = plan.answers_each() || is_refusal;
+                    return Settled::without_store(hit.grant).filter(|_| is_known);
+                };
+                hits += 1;
+                let is_asked = hit.asks() && hit.mode == Mode::Enforced && plan.is_alone(hit);
+                let decision = cache.denial(&asked, revision).filter(|_| is_asked)?;
+                denials += 1;
+                let reply = HitReply { decision, taken: 0 };
+                Some(Settled { reply, source: Source::DenyCache })
+            })
+            .collect();
+        let is_known = denials > 0 && (denials == hits || !plan.answers_each());
+        is_known.then(|| self.shared.observer.request(RequestEvent::DenyCacheHit))?;
+        Some(settled)
+    }
+
+    /// Returns `true` if the hits are in several shards.
+    fn is_scattered(&self, plan: &Plan) -> bool {
+        if plan.hits.len() < 2 {
+            return false;
+        }
+        let hits = plan.hits.iter().filter_map(Hit::for_store);
+        let mut shards = hits.map(|hit| self.store.shard(hit.key));
+        let first = shards.next();
+        shards.any(|shard| Some(shard) != first)
+    }
+
+    fn store_of(&self, id: StoreId) -> &Store {
+        match id {
+            StoreId::Primary => &self.store,
+            StoreId::Fallback => &self.shared.fallback,
+        }
+    }
+
+    /// Has the deny cache forget a key to which units were given.
+    fn forget_denials_of(&self, key: &Key) {
+        if let Some(cache) = &self.shared.deny_cache {
+            cache.forget(key);
+        }
+    }
+}
+
+/// A request that was decided, or waits for the store.
+#[derive(Debug)]
+pub enum Begun {
+    /// It was decided in place.
+    Decided(Result<Verdict, CheckError>),
+    /// The store has to be waited for.
+    Waits(Box<Pending>),
+}
+
+/// A request that waits for the store. Dropped, it is as if it had never been.
+#[derive(Debug)]
+pub struct Pending {
+    limiter: Limiter,
+    snapshot: Arc<Snapshot>,
+    plan: Plan,
+    deadline: Deadline,
+}
+
+impl Pending {
+    /// Asks the store.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check`].
+    pub async fn finish(self) -> Result<Verdict, CheckError> {
+        let Self { limiter, snapshot, plan, deadline } = self;
+        let is_unmatched = plan.is_unmatched;
+        match limiter.execute(&snapshot, plan, deadline).await {
+            Ok(Executed { plan, settled }) => Ok(snapshot.fold(&plan, &settled)),
+            // Shadows stop nobody: where they can't be decided the request passes all the same.
+            Err(_) if is_unmatched => Ok(Verdict::unmatched()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A plan and what became of its hits.
+struct Executed {
+    plan: Plan,
+    settled: AllSettled,
 }
 
 /// Every rule that may be counted under its name, the default one first.
@@ -384,42 +496,20 @@ fn every_rule(rules: &RuleSet) -> impl Iterator<Item = RuleInfo<'_>> {
     rules.iter().map(Rule::info).chain(rules.descriptors().every().map(DescriptorRule::info))
 }
 
-type Decided = SmallVec<[RuleDecision; 1]>;
-
-fn action(request: &Request<'_>) -> Action {
-    if request.dry_run() { Action::Peek(request.cost()) } else { Action::Take(request.cost()) }
-}
-
-/// What the store has to decide, if anything.
-fn hit<'a>(found: &'a Match<'_>, request: &Request<'_>) -> Option<RuleHit<'a>> {
-    let Grant::Limited(limit) = &found.grant else { return None };
-    let Match { rule, key, .. } = found;
-    let (algorithm, mode, action) = (rule.algorithm, rule.mode, action(request));
-    Some(RuleHit { rule: rule.info(), hit: Hit { key, algorithm, limit, action, mode } })
-}
-
-fn is_ban(found: &Match<'_>) -> bool {
-    found.grant == Grant::Banned && found.rule.mode == Mode::Enforced
-}
-
-/// Brings what became of the hits, which are those of the limited matches in order, to the
-/// matches. A ban needs no store: hits of which nothing is known are left out then.
-fn assemble(matches: &[Match<'_>], settled: &[Settled]) -> Decided {
-    let mut settled = settled.iter();
-    let decided = matches.iter().filter_map(|found| {
-        let (decision, source) = match found.grant {
-            Grant::Limited(_) => (*settled.next().expect("each hit was settled"))?,
-            grant => (without_store(grant), Source::Store),
+/// What was taken for the hits of a plan.
+fn receipts(rules: &RuleSet, plan: Plan, settled: &[Option<Settled>]) -> Vec<Receipt> {
+    let receipts = plan.hits.into_iter().zip(settled).filter_map(|(hit, settled)| {
+        let Settled { reply, source } = (*settled)?;
+        let limit = *hit.for_store()?.limit;
+        let (store, limit) = match (source, rules.rule(hit.rule).on_store_failure) {
+            (Source::Store, _) => (StoreId::Primary, limit),
+            (Source::LocalFallback, OnStoreFailure::Local(share)) => {
+                (StoreId::Fallback, limit.share(share.millionths()))
+            }
+            _ => return None,
         };
-        Some(RuleDecision::new(found, decision, source))
+        let taken = execution::taken(reply)?;
+        Some(Receipt { key: hit.key, algorithm: hit.algorithm, limit, taken, store })
     });
-    decided.collect()
-}
-
-/// What a grant says for which nothing is counted.
-fn without_store(grant: Grant) -> Decision {
-    match grant {
-        Grant::Banned => uncounted(Outcome::Impossible),
-        Grant::Limited(_) | Grant::Unlimited => uncounted(Outcome::Allowed),
-    }
+    receipts.collect()
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{RuleDecision, every_rule};
 use crate::observer::{Decided, Declared, Observer, RuleObserver};
+use crate::plan::RuleIndex;
 use crate::rules::{RuleInfo, RuleSet};
 
 /// Most labels that tell values of requests, and the longest: what observers keep stays bounded
@@ -35,14 +36,17 @@ impl RuleObservers {
         }
     }
 
-    /// Reports a decision of a flat rule.
+    /// Reports a decision.
     pub(super) fn decided(&self, decided: &RuleDecision) {
-        report(&*self.all[decided.position], decided);
+        report(&**self.of(decided.index), decided);
     }
 
-    /// The observer of the rule for descriptors at `position`.
-    pub(super) fn of_descriptor(&self, position: usize) -> &Arc<dyn RuleObserver> {
-        &self.all[self.flat + position]
+    /// The observer of a rule.
+    pub(super) fn of(&self, rule: RuleIndex) -> &Arc<dyn RuleObserver> {
+        match rule {
+            RuleIndex::Flat(position) => &self.all[position],
+            RuleIndex::Descriptor { position, .. } => &self.all[self.flat + position],
+        }
     }
 }
 

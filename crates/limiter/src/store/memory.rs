@@ -14,11 +14,11 @@ use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
 use self::shard::{Moment, Position, Shard};
-use super::{Action, Coupling, Decisions, Hit};
-use crate::algorithm::{Cost, Decision, Outcome, State};
+use crate::algorithm::{Cost, Decision, Outcome, State, Taken};
 use crate::clock::{Clock, Timestamp};
 use crate::observer::Observer;
-use crate::rules::Mode;
+use crate::operation::{Action, HitReply, Reply, StoreHit, StoreRequest};
+use crate::rules::{Coupling, Mode};
 
 /// Slots that are swept in the background under one lock: about a microsecond.
 const SWEPT_PER_LOCK: usize = 64;
@@ -73,48 +73,39 @@ impl MemoryStore {
         self.clock.now()
     }
 
-    /// Decides every hit. See [`super::Store::check`].
-    pub fn check(&self, hits: &[Hit<'_>], coupling: Coupling) -> Decisions {
+    /// Decides every hit. See [`super::Store::execute`].
+    pub fn execute(&self, request: StoreRequest<'_>) -> Reply {
+        let StoreRequest { hits, coupling } = request;
+        let mut reply = Reply::default();
         if let ([hit], Coupling::AllOrNothing) = (hits, coupling) {
-            let mut decisions = Decisions::new();
-            decisions.push(self.check_one(hit));
-            return decisions;
+            reply.hits.push(self.execute_one(hit));
+            return reply;
         }
-        let places: SmallVec<[Place; 2]> = hits.iter().map(|hit| self.place(hit)).collect();
-        let shards = self.lock(&places);
-        Step { hits, places: &places, shards, time: self.clock.now() }.decide(coupling)
-    }
-
-    /// Decides one hit: the common case, in which what there is to look up is looked up once.
-    pub fn check_one(&self, hit: &Hit<'_>) -> Decision {
-        let Place { hash, shard } = self.place(hit);
-        let mut shard = lock(&self.shards[shard]);
-        let moment = shard.moment(self.clock.now(), hit.limit.window());
-        let mut state = Entry { shard: &mut shard, hash, hit, moment };
-        let mut decision = match hit.action {
-            Action::Take(cost) if cost != Cost::NONE => state.take(cost),
-            Action::Report(cost) if cost != Cost::NONE => state.report(cost),
-            Action::Take(cost) | Action::Peek(cost) | Action::Report(cost) => state.peek(cost),
-        };
-        decision.wait_longer(moment.held_for());
-        decision
-    }
-
-    /// Gives back what was taken. See [`super::Store::give_back`].
-    pub fn give_back(&self, hits: &[Hit<'_>], taken: &[Decision]) -> Decisions {
         let places: SmallVec<[Place; 2]> = hits.iter().map(|hit| self.place(hit)).collect();
         let shards = self.lock(&places);
         let mut step = Step { hits, places: &places, shards, time: self.clock.now() };
-        for (at, taken) in taken.iter().enumerate() {
-            step.entry(at).give_back(taken);
-        }
-        let look = |at| {
-            let entry = step.entry(at);
-            let mut decision = entry.peek(Cost::NONE);
-            decision.wait_longer(entry.moment.held_for());
-            decision
+        reply.hits = match coupling {
+            Coupling::AllOrNothing => step.all_or_nothing(),
+            Coupling::EachAlone => (0..hits.len()).map(|at| step.alone(at)).collect(),
         };
-        (0..taken.len()).map(look).collect()
+        reply
+    }
+
+    /// Decides one hit: the common case, in which what there is to look up is looked up once.
+    pub fn execute_one(&self, hit: &StoreHit<'_>) -> HitReply {
+        let Place { hash, shard } = self.place(hit);
+        let mut shard = lock(&self.shards[shard]);
+        let moment = shard.moment(self.clock.now(), hit.limit.window());
+        let mut entry = Entry { shard: &mut shard, hash, hit, moment };
+        let mut reply = match hit.action {
+            Action::Take(cost) if cost != Cost::NONE => {
+                let decision = entry.take(cost);
+                HitReply { decision, taken: decision.outcome.taken(cost) }
+            }
+            _ => entry.settle_alone(),
+        };
+        reply.decision.wait_longer(moment.held_for());
+        reply
     }
 
     /// Sweeps in the background, a few slots at a time, and follows wall time, for ever.
@@ -133,7 +124,7 @@ impl MemoryStore {
         }
     }
 
-    fn place(&self, hit: &Hit<'_>) -> Place {
+    fn place(&self, hit: &StoreHit<'_>) -> Place {
         let hash = hash_of(&self.hasher, hit.key.as_bytes());
         // A shard's table takes the low bits and the very top ones; a product takes less time than
         // a remainder.
@@ -170,49 +161,51 @@ struct Place {
 
 /// The hits of one request, with the shards of their keys locked.
 struct Step<'a> {
-    hits: &'a [Hit<'a>],
+    hits: &'a [StoreHit<'a>],
     places: &'a [Place],
     shards: LockedShards<'a>,
     time: Timestamp,
 }
 
 impl Step<'_> {
-    fn decide(&mut self, coupling: Coupling) -> Decisions {
-        match coupling {
-            Coupling::AllOrNothing => self.all_or_nothing(),
-            Coupling::EachAlone => (0..self.hits.len()).map(|at| self.alone(at)).collect(),
-        }
-    }
-
-    fn all_or_nothing(&mut self) -> Decisions {
-        let mut decided: SmallVec<[Option<Decision>; 2]> =
+    fn all_or_nothing(&mut self) -> SmallVec<[HitReply; 2]> {
+        let mut decided: SmallVec<[Option<HitReply>; 2]> =
             SmallVec::from_elem(None, self.hits.len());
-        for reports in [true, false] {
-            for (at, decision) in decided.iter_mut().enumerate() {
-                let is_report = matches!(self.hits[at].action, Action::Report(_));
-                if is_report == reports {
-                    let sum = self.cost_up_to(at);
-                    *decision =
-                        Some(if reports { self.alone(at) } else { self.entry(at).decide(sum) });
-                }
+        for (at, reply) in decided.iter_mut().enumerate() {
+            if matches!(self.hits[at].action, Action::Report(_)) {
+                *reply = Some(self.alone(at));
             }
         }
-        let mut decisions: Decisions = decided.into_iter().flatten().collect();
-        let denials =
-            self.hits.iter().zip(&decisions).map(|(hit, one)| (hit.mode, !one.is_allowed()));
-        let refused = Mode::refuse(denials);
-        for (at, decision) in decisions.iter_mut().enumerate() {
-            self.settle(at, decision, refused);
+        for (at, reply) in decided.iter_mut().enumerate() {
+            if matches!(self.hits[at].action, Action::Take(_) | Action::Peek(_)) {
+                let sum = self.cost_up_to(at);
+                *reply = Some(HitReply { decision: self.entry(at).decide(sum), taken: 0 });
+            }
         }
-        decisions
+        let denials = self.hits.iter().zip(&decided);
+        let refused = Mode::refuse(denials.map(|(hit, reply)| {
+            (hit.mode, reply.is_some_and(|reply| !reply.decision.is_allowed()))
+        }));
+        for (at, reply) in decided.iter_mut().enumerate() {
+            if let Some(reply) = reply {
+                self.settle(at, reply, refused);
+            }
+        }
+        for (at, hit) in self.hits.iter().enumerate() {
+            if hit.action == Action::Reset || hit.action.gives() && !refused {
+                self.entry(at).give();
+            }
+        }
+        let settled = decided.into_iter().enumerate();
+        settled.map(|(at, reply)| reply.unwrap_or_else(|| self.peek(at))).collect()
     }
 
     /// Takes what was decided, if anything is to be taken.
-    fn settle(&mut self, at: usize, decision: &mut Decision, refused: bool) {
+    fn settle(&mut self, at: usize, reply: &mut HitReply, refused: bool) {
         let is_repeated = self.cost_up_to(at) != self.hits[at].action.cost();
         let mut entry = self.entry(at);
+        let decision = &mut reply.decision;
         match entry.hit.action {
-            Action::Report(_) => return,
             Action::Take(cost) if cost != Cost::NONE && !(refused && decision.is_allowed()) => {
                 // What was committed before of the same key is in the state by now.
                 if is_repeated {
@@ -222,24 +215,34 @@ impl Step<'_> {
                     };
                 }
                 entry.commit(entry.find(), cost, decision);
+                reply.taken = decision.outcome.taken(cost);
             }
             Action::Take(_) | Action::Peek(_) => {
                 *decision = entry.as_it_stays(decision.outcome);
             }
+            // Decided and settled at once.
+            Action::Report(_) | Action::Refund(_) | Action::Credit(_) | Action::Reset => return,
         }
         decision.wait_longer(entry.moment.held_for());
     }
 
     /// Decides one hit whatever the others say.
-    fn alone(&mut self, at: usize) -> Decision {
+    fn alone(&mut self, at: usize) -> HitReply {
         let mut entry = self.entry(at);
-        let mut decision = match entry.hit.action {
-            Action::Report(cost) if cost != Cost::NONE => entry.report(cost),
+        let mut reply = match entry.hit.action {
             Action::Take(cost) if cost != Cost::NONE => entry.take_what_is_left(cost),
-            Action::Take(cost) | Action::Peek(cost) | Action::Report(cost) => entry.peek(cost),
+            _ => entry.settle_alone(),
         };
+        reply.decision.wait_longer(entry.moment.held_for());
+        reply
+    }
+
+    /// The numbers of the state as it is.
+    fn peek(&mut self, at: usize) -> HitReply {
+        let entry = self.entry(at);
+        let mut decision = entry.peek(Cost::NONE);
         decision.wait_longer(entry.moment.held_for());
-        decision
+        HitReply { decision, taken: 0 }
     }
 
     /// What this hit costs, and those that take before it from the same key.
@@ -265,7 +268,7 @@ impl Step<'_> {
 struct Entry<'a> {
     shard: &'a mut Shard,
     hash: u64,
-    hit: &'a Hit<'a>,
+    hit: &'a StoreHit<'a>,
     moment: Moment,
 }
 
@@ -302,9 +305,27 @@ impl Entry<'_> {
         Decision { outcome, ..self.decide(Cost::NONE) }
     }
 
+    /// Does whatever else than to take.
+    fn settle_alone(&mut self) -> HitReply {
+        let mut taken = 0;
+        let decision = match self.hit.action {
+            Action::Report(cost) if cost != Cost::NONE => {
+                let decision;
+                (decision, taken) = self.report(cost);
+                decision
+            }
+            Action::Refund(_) | Action::Credit(_) | Action::Reset => {
+                self.give();
+                self.decide(Cost::NONE)
+            }
+            Action::Take(cost) | Action::Peek(cost) | Action::Report(cost) => self.peek(cost),
+        };
+        HitReply { decision, taken }
+    }
+
     /// Decides, and takes the cost if it is allowed.
     fn take(&mut self, cost: Cost) -> Decision {
-        let Hit { algorithm, limit, .. } = *self.hit;
+        let StoreHit { algorithm, limit, .. } = *self.hit;
         let now = self.moment.now;
         let Some(place) = self.find() else {
             let decision = self.decide_at(None, cost);
@@ -316,12 +337,15 @@ impl Entry<'_> {
     }
 
     /// Takes the cost, or what is left where it is denied.
-    fn take_what_is_left(&mut self, cost: Cost) -> Decision {
+    fn take_what_is_left(&mut self, cost: Cost) -> HitReply {
         let decision = self.take(cost);
         let left = u32::try_from(decision.remaining).ok().filter(|left| *left > 0);
-        let Some(left) = left.filter(|_| !decision.is_allowed()) else { return decision };
-        self.take(Cost::new(left.min(self.hit.algorithm.max_cost())));
-        self.decide(cost)
+        let Some(left) = left.filter(|_| !decision.is_allowed()) else {
+            return HitReply { decision, taken: decision.outcome.taken(cost) };
+        };
+        let left = Cost::new(left.min(self.hit.algorithm.max_cost()));
+        let taken = self.take(left).outcome.taken(left);
+        HitReply { decision: self.decide(cost), taken }
     }
 
     fn commit(&mut self, found: Option<Position>, cost: Cost, decision: &Decision) {
@@ -331,7 +355,7 @@ impl Entry<'_> {
             // A denial that finds no state leaves none: nobody's room is taken by what never passed.
             None => return,
         };
-        let Hit { algorithm, limit, .. } = *self.hit;
+        let StoreHit { algorithm, limit, .. } = *self.hit;
         let now = self.moment.now;
         self.shard.update(place, self.moment, |state| {
             algorithm.commit(state, limit, now, cost, decision);
@@ -339,26 +363,45 @@ impl Entry<'_> {
         });
     }
 
-    /// Counts the cost whatever is left.
-    fn report(&mut self, cost: Cost) -> Decision {
+    /// Counts the cost whatever is left; returns how many units were counted, too.
+    fn report(&mut self, cost: Cost) -> (Decision, u64) {
         let place = match self.find() {
             Some(place) => place,
             None => self.insert(),
         };
-        let Hit { algorithm, limit, .. } = *self.hit;
+        let StoreHit { algorithm, limit, .. } = *self.hit;
         let now = self.moment.now;
-        let report = |state: &mut State| algorithm.report(state, limit, now, cost);
-        self.shard.update(place, self.moment, report)
+        let mut counted = 0;
+        let decision = self.shard.update(place, self.moment, |state| {
+            let decision;
+            (decision, counted) = algorithm.report(state, limit, now, cost);
+            decision
+        });
+        (decision, counted)
     }
 
-    /// Gives back what `taken` has taken.
-    fn give_back(&mut self, taken: &Decision) {
-        let cost = self.hit.cost_of(taken);
-        let Some(place) = self.find().filter(|_| cost != Cost::NONE) else { return };
-        let Hit { algorithm, limit, .. } = *self.hit;
+    /// Gives units back, or all of them.
+    fn give(&mut self) {
+        let StoreHit { key, algorithm, limit, action, .. } = *self.hit;
         let now = self.moment.now;
+        match action {
+            Action::Reset => {
+                // A sliding counter weighs what was counted up to two windows ago.
+                let window = limit.window();
+                let until = now + (window + window).max(limit.fill_time());
+                self.shard.note_reset(key.as_bytes(), now, until);
+            }
+            Action::Refund(Taken { cost: Cost::NONE, .. }) | Action::Credit(Cost::NONE) => return,
+            Action::Refund(taken) if self.shard.was_reset_since(key.as_bytes(), taken.at) => return,
+            _ => {}
+        }
+        let Some(place) = self.find() else { return };
         self.shard.update(place, self.moment, |state| {
-            algorithm.give_back(state, limit, now, cost, taken);
+            match action {
+                Action::Refund(taken) => algorithm.refund(state, limit, now, &taken),
+                Action::Credit(cost) => algorithm.credit(state, limit, now, cost),
+                _ => *state = State::None,
+            }
             algorithm.decide(state, limit, now, Cost::NONE)
         });
     }

@@ -18,74 +18,15 @@ pub use redis::{
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::algorithm::{Algorithm, Cost, Decision, Limit};
 use crate::clock::{Deadline, Timestamp};
+pub use crate::operation::{
+    Action, HitReply, Receipt, Reply, Shard, StoreHit, StoreId, StoreRequest,
+};
 pub use crate::rules::Coupling;
-use crate::rules::{Key, Mode};
-
-/// One key + rule + action, ready for a store.
-#[derive(Clone, Copy, Debug)]
-pub struct Hit<'a> {
-    /// Names the state.
-    pub key: &'a Key,
-    /// Decides.
-    pub algorithm: Algorithm,
-    /// How many per window.
-    pub limit: &'a Limit,
-    /// What to do with the state.
-    pub action: Action,
-    /// Does a denial stop the others from taking?
-    pub mode: Mode,
-}
-
-impl Hit<'_> {
-    /// The units to give back of what the decision `taken` has taken for this hit.
-    fn cost_of(&self, taken: &Decision) -> Cost {
-        match self.action {
-            Action::Take(cost) if taken.is_allowed() => cost,
-            Action::Take(_) | Action::Peek(_) | Action::Report(_) => Cost::NONE,
-        }
-    }
-}
-
-/// What a store does with the state of a hit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Decides, and takes the cost if it may.
-    Take(Cost),
-    /// Decides, and takes nothing.
-    Peek(Cost),
-    /// Counts a cost that has been incurred already, whatever is left and whatever other hits say.
-    Report(Cost),
-}
-
-impl Action {
-    /// The units that it is about.
-    pub const fn cost(self) -> Cost {
-        match self {
-            Self::Take(cost) | Self::Peek(cost) | Self::Report(cost) => cost,
-        }
-    }
-
-    /// Returns `true` if units may be counted.
-    pub fn counts(self) -> bool {
-        match self {
-            Self::Take(cost) | Self::Report(cost) => cost != Cost::NONE,
-            Self::Peek(_) => false,
-        }
-    }
-}
-
-/// Where states are: hits in the same place are decided in one atomic step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place(u16);
-
-/// One decision for each hit, in order.
-pub type Decisions = SmallVec<[Decision; 2]>;
+use crate::rules::Key;
 
 /// Where state lives. Clones share it.
 #[derive(Clone, Debug)]
@@ -102,45 +43,61 @@ pub enum Store {
     expect(unused_variables, clippy::unused_async, reason = "for Redis")
 )]
 impl Store {
-    /// Decides every hit, all of which are in one [`Place`], in one atomic step.
-    ///
-    /// Hits of one key are decided in order, each for the sum of the costs up to it. Where nothing
-    /// is taken, the outcome of a hit is that of its cost, and the numbers are those of the state as
-    /// it stays.
+    /// Decides every hit, all of which are in one [`Shard`], in one atomic step: see [`StoreRequest`].
     ///
     /// # Errors
     ///
     /// [`StoreError`] if Redis does not decide before the deadline; memory always does, unless the
     /// deadline is over.
-    pub async fn check(
+    pub async fn execute(
         &self,
-        hits: &[Hit<'_>],
-        coupling: Coupling,
+        request: StoreRequest<'_>,
         deadline: Deadline,
-    ) -> Result<Decisions, StoreError> {
+    ) -> Result<Reply, StoreError> {
         match self {
             Self::Memory(_) if deadline.is_over() => Err(StoreError::Expired),
-            Self::Memory(store) => Ok(store.check(hits, coupling)),
+            Self::Memory(store) => Ok(store.execute(request)),
             #[cfg(feature = "redis")]
-            Self::Redis(store) => store.check(hits, coupling, deadline).await,
+            Self::Redis(store) => store.execute(request, deadline).await,
+        }
+    }
+
+    /// The same where nothing is to be waited for; `None` if something is, or the deadline is over.
+    pub fn execute_now(&self, request: StoreRequest<'_>, deadline: Deadline) -> Option<Reply> {
+        match self {
+            Self::Memory(store) if !deadline.is_over() => Some(store.execute(request)),
+            Self::Memory(_) => None,
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => None,
+        }
+    }
+
+    /// The same for one hit by itself.
+    #[inline]
+    pub fn execute_one_now(&self, hit: &StoreHit<'_>, deadline: Deadline) -> Option<HitReply> {
+        match self {
+            Self::Memory(store) if !deadline.is_over() => Some(store.execute_one(hit)),
+            Self::Memory(_) => None,
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => None,
         }
     }
 
     /// The longest that a decision may take.
-    pub fn patience(&self) -> Duration {
+    pub fn timeout(&self) -> Duration {
         match self {
             Self::Memory(_) => Duration::MAX,
             #[cfg(feature = "redis")]
-            Self::Redis(store) => store.patience(),
+            Self::Redis(store) => store.timeout(),
         }
     }
 
     /// Where the state of a key is.
-    pub fn place(&self, key: &Key) -> Place {
+    pub fn shard(&self, key: &Key) -> Shard {
         match self {
-            Self::Memory(_) => Place(0),
+            Self::Memory(_) => Shard(0),
             #[cfg(feature = "redis")]
-            Self::Redis(store) => store.place(key),
+            Self::Redis(store) => store.shard(key),
         }
     }
 
@@ -153,43 +110,12 @@ impl Store {
         }
     }
 
-    /// Has the store failed for this key so often that it is not asked?
-    pub fn is_given_up(&self, key: &Key) -> bool {
+    /// Returns `true` if the store has failed for this key so often that it is not asked.
+    pub fn breaker_is_open(&self, key: &Key) -> bool {
         match self {
             Self::Memory(_) => false,
             #[cfg(feature = "redis")]
-            Self::Redis(store) => store.is_given_up(key),
-        }
-    }
-
-    /// Gives back what the decisions `taken` have taken, one for each hit, as if they never had: for
-    /// a request that is denied elsewhere after all. What was not allowed, or costs nothing, gives
-    /// nothing back.
-    ///
-    /// Answers as a look does: the numbers are those of the states as they now are.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] as from [`Store::check`]. What is not given back comes back with time.
-    pub async fn give_back(
-        &self,
-        hits: &[Hit<'_>],
-        taken: &[Decision],
-    ) -> Result<Decisions, StoreError> {
-        match self {
-            Self::Memory(store) => Ok(store.give_back(hits, taken)),
-            #[cfg(feature = "redis")]
-            Self::Redis(store) => store.give_back(hits, taken).await,
-        }
-    }
-
-    /// Decides one hit at once, as [`Store::check`] would; `None` if there is something to wait for.
-    pub fn check_at_once(&self, hit: &Hit<'_>, deadline: Deadline) -> Option<Decision> {
-        match self {
-            Self::Memory(store) if !deadline.is_over() => Some(store.check_one(hit)),
-            Self::Memory(_) => None,
-            #[cfg(feature = "redis")]
-            Self::Redis(_) => None,
+            Self::Redis(store) => store.breaker_is_open(key),
         }
     }
 
@@ -286,6 +212,14 @@ pub enum StoreError {
         /// What it says beside, for logs.
         text: String,
     },
+    /// A write failed after others of the same step: they stand, for Redis rolls nothing back.
+    #[error("redis refused a write after others of the same step: {code}: {text}")]
+    Partial {
+        /// Redis' own code, such as `NOPERM`.
+        code: String,
+        /// What it says beside, for logs.
+        text: String,
+    },
     /// The answer does not fit the question.
     #[error("redis sent an answer that does not fit the question")]
     Garbled,
@@ -304,7 +238,7 @@ impl StoreError {
             Self::Expired => "expired",
             Self::Timeout(_) => "timeout",
             Self::Lost => "lost",
-            Self::Refused { code, .. } => refusal(code),
+            Self::Refused { code, .. } | Self::Partial { code, .. } => refusal(code),
             Self::Garbled => "garbled",
             Self::WindowMissed => "window_missed",
         }
@@ -312,7 +246,7 @@ impl StoreError {
 
     /// May what was sent have been executed all the same?
     pub const fn is_ambiguous(&self) -> bool {
-        matches!(self, Self::Timeout(_) | Self::Lost | Self::Garbled)
+        matches!(self, Self::Timeout(_) | Self::Lost | Self::Garbled | Self::Partial { .. })
     }
 }
 

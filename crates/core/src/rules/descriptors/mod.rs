@@ -7,11 +7,13 @@
 //! **Source:** envoyproxy/ratelimit, "Configuration".
 
 mod metadata;
+mod plan;
 mod request;
 mod spec;
 mod tree;
 
 pub use metadata::{Metadata, MetadataValue};
+pub use plan::{DescriptorPlan, PlannedAnswer};
 pub use request::{Asked, DescriptorRequest, Hits, InvalidDescriptor, LimitOverride};
 pub use spec::DescriptorSpec;
 pub use tree::{Descriptor, PlaceStep};
@@ -85,25 +87,21 @@ pub struct PlacedRule<'a> {
 
 /// What a descriptor meets.
 #[derive(Clone, Debug)]
-pub struct Found {
-    /// Where the rule stands in [`Descriptors::count`].
-    pub position: usize,
+struct Found {
+    /// Where the rule stands in [`Descriptors::every`].
+    position: usize,
     /// Has the request a limit of its own?
-    pub is_override: bool,
-    /// What is granted.
-    pub grant: Grant,
+    is_override: bool,
+    grant: Grant,
     /// Per how long, even where that is nothing.
-    pub window: Span,
-    /// Names the state.
-    pub key: Key,
-    /// The rule with the values of the request, where its metrics tell them.
-    pub detailed_label: Option<String>,
-    /// What is to be taken.
-    pub hits: Hits,
+    window: Span,
+    key: Key,
+    detailed_label: Option<String>,
+    hits: Hits,
 }
 
 /// What each descriptor of a request meets, in order.
-pub type AllFound = SmallVec<[Option<Found>; 2]>;
+type AllFound = SmallVec<[Option<Found>; 2]>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Domain {
@@ -179,21 +177,22 @@ impl Descriptors {
         self.rules.len()
     }
 
-    /// The rule that was found. Limits that requests bring along are enforced.
-    pub fn rule(&self, found: &Found) -> RuleInfo<'_> {
-        let rule = self.rules[found.position].info();
-        if found.is_override { RuleInfo { mode: Mode::Enforced, ..rule } } else { rule }
+    /// The rule at a position of [`Descriptors::every`]. Limits that requests bring along are
+    /// enforced.
+    pub(crate) fn rule_at(&self, position: usize, is_override: bool) -> RuleInfo<'_> {
+        let rule = self.rules[position].info();
+        if is_override { RuleInfo { mode: Mode::Enforced, ..rule } } else { rule }
     }
 
-    /// The name of the limit that was found; one that a request brought along has none.
-    pub fn limit_name(&self, found: &Found) -> Option<&Arc<str>> {
-        self.rules[found.position].limit_name.as_ref().filter(|_| !found.is_override)
+    /// The name of the limit at a position; one that a request brought along has none.
+    pub fn limit_name(&self, position: usize, is_override: bool) -> Option<&Arc<str>> {
+        self.rules[position].limit_name.as_ref().filter(|_| !is_override)
     }
 
-    /// What the rule that was found says of itself; that of a limit that a request brought along
-    /// says nothing.
-    pub fn metadata(&self, found: &Found) -> Option<&Arc<Metadata>> {
-        self.rules[found.position].metadata.as_ref().filter(|_| !found.is_override)
+    /// What the rule at a position says of itself; that of a limit that a request brought along says
+    /// nothing.
+    pub fn metadata(&self, position: usize, is_override: bool) -> Option<&Arc<Metadata>> {
+        self.rules[position].metadata.as_ref().filter(|_| !is_override)
     }
 
     /// What each descriptor meets; rules that another one of them replaces are met by none.
@@ -201,7 +200,7 @@ impl Descriptors {
     /// # Errors
     ///
     /// [`InvalidDescriptor`] if what is asked for can't be had from the algorithm of a rule.
-    pub fn meet(&self, request: &DescriptorRequest<'_>) -> Result<AllFound, InvalidDescriptor> {
+    fn meet(&self, request: &DescriptorRequest<'_>) -> Result<AllFound, InvalidDescriptor> {
         let asked = request.descriptors();
         let Some(domain) = self.domains.get(request.domain()) else {
             return Ok(asked.iter().map(|_| None).collect());
@@ -231,7 +230,7 @@ impl Descriptors {
                 self.by_override(limit, position, name, asked)
             }
         };
-        let algorithm = self.rule(&found).algorithm;
+        let algorithm = self.rule_at(found.position, found.is_override).algorithm;
         if let Grant::Limited(limit) = &found.grant {
             // Of more, a report would count a part.
             let max = u64::from(algorithm.max_cost());
@@ -289,7 +288,8 @@ impl Descriptors {
             return;
         }
         for one in all {
-            let name = one.as_ref().and_then(|found| self.limit_name(found));
+            let name =
+                one.as_ref().and_then(|found| self.limit_name(found.position, found.is_override));
             let is_limited = one.as_ref().is_some_and(|found| found.grant != Grant::Unlimited);
             if is_limited && name.is_some_and(|name| replaced.contains(&name)) {
                 *one = None;

@@ -5,6 +5,7 @@
 //! [`CANDIDATES`] slots: an expired one, else the one that expires first, and an id at its limit
 //! only where all of them are. What is evicted while it is alive is counted; its id starts afresh.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use compact_str::CompactString;
@@ -37,6 +38,8 @@ pub(super) struct Shard {
     cursor: usize,
     max_keys: usize,
     observer: Arc<dyn Observer>,
+    /// Of keys that were reset: when, and until when somebody may want to know.
+    resets: HashMap<CompactString, (Timestamp, Timestamp)>,
 }
 
 /// When a decision is made.
@@ -89,7 +92,23 @@ impl Shard {
             max_keys,
             seen: Seen::default(),
             observer,
+            resets: HashMap::new(),
         }
+    }
+
+    /// Remembers that a key was reset at `now`: refunds of what was taken before do nothing. There
+    /// are no more notes than keys.
+    pub(super) fn note_reset(&mut self, key: &[u8], now: Timestamp, until: Timestamp) {
+        self.resets.retain(|_, (_, until)| now < *until);
+        if self.resets.len() < self.max_keys {
+            self.resets.insert(CompactString::from_utf8_lossy(key), (now, until));
+        }
+    }
+
+    /// Returns `true` if the key was reset at this time or later.
+    pub(super) fn was_reset_since(&self, key: &[u8], taken_at: Timestamp) -> bool {
+        let key = str::from_utf8(key).unwrap_or_default();
+        self.resets.get(key).is_some_and(|(reset_at, _)| taken_at <= *reset_at)
     }
 
     pub(super) fn len(&self) -> usize {

@@ -22,9 +22,10 @@ use super::failure::Failure;
 use super::lanes::GivenUp;
 use super::naming::Style;
 use super::node::Node;
-use super::question::{Purpose, Question, ServerTime};
+use super::question::{Question, ServerTime};
 use crate::clock::{Deadline, Timestamp};
-use crate::store::{Decisions, Hit, StoreError};
+use crate::operation::{Reply, StoreRequest};
+use crate::store::StoreError;
 
 /// How often a call may find itself in another window than its keys: the first answer tells the
 /// time, so a second miss needs a round trip as long as the window.
@@ -37,8 +38,7 @@ const MOMENT: Duration = Duration::from_millis(5);
 /// One decision that is under way.
 pub(super) struct Attempt<'a> {
     pub(super) store: &'a RedisStore,
-    pub(super) hits: &'a [Hit<'a>],
-    pub(super) purpose: Purpose<'a>,
+    pub(super) request: StoreRequest<'a>,
     /// The slot of all hits.
     pub(super) slot: u16,
     /// When the caller stops to wait.
@@ -68,14 +68,14 @@ impl Attempt<'_> {
     /// # Errors
     ///
     /// [`StoreError`].
-    pub(super) async fn run(&self) -> Result<Decisions, StoreError> {
+    pub(super) async fn run(&self) -> Result<Reply, StoreError> {
         let until = self.deadline.or_within(self.store.timeout);
-        let counts = self.hits.iter().any(|hit| hit.action.counts());
+        let changes = self.request.hits.iter().any(|hit| hit.action.changes());
         let mut left = Allowance {
             windows: WINDOW_ATTEMPTS,
             hops: HOPS,
             masters: 1,
-            losses: u32::from(!counts),
+            losses: u32::from(!changes),
         };
         let node = self.store.topology.node(self.slot, until).await?;
         let mut route = Route { node, asking: false };
@@ -83,7 +83,7 @@ impl Attempt<'_> {
         loop {
             let ended = self.call(&route, told_time.take(), until).await;
             let failure = match ended {
-                Ok((_, Answer::Decisions(decisions))) => return Ok(decisions),
+                Ok((_, Answer::Decided(reply))) => return Ok(reply),
                 Ok((time, Answer::OtherWindow)) if spend(&mut left.windows) => {
                     told_time = Some(time);
                     continue;
@@ -123,7 +123,7 @@ impl Attempt<'_> {
         let local = &self.store.local;
         let estimate = told_time.unwrap_or_else(|| node.clock().estimate(local.now()));
         let time = ServerTime { estimate, clock: node.clock() };
-        let question = Question::new(&self.store.naming, self.hits, self.purpose, time);
+        let question = Question::new(&self.store.naming, self.request, time);
         let gatherer = lane.gatherer();
         // Keys of different slots can't share a call.
         let ended = match self.store.naming.style() {
@@ -133,8 +133,8 @@ impl Attempt<'_> {
         match &ended {
             Ok((time, answer)) => {
                 node.clock().tell(*time, local.now());
-                if let Answer::Decisions(_) = answer {
-                    for hit in self.hits {
+                if let Answer::Decided(_) = answer {
+                    for hit in self.request.hits {
                         node.clock().see(*time, hit.limit.window());
                     }
                 }
@@ -143,7 +143,8 @@ impl Attempt<'_> {
             Err(Failure::ReadOnly) => node.give_up(),
             Err(Failure::Other(error)) if !self.is_hurried(error) => {
                 // Of all who lose their connections at the same time one counts.
-                if !error.is_ambiguous() || lane.give_up() == GivenUp::Now {
+                let is_answer = matches!(error, StoreError::Partial { .. });
+                if !error.is_ambiguous() || is_answer || lane.give_up() == GivenUp::Now {
                     node.breaker().failed(error);
                 }
             }

@@ -301,7 +301,7 @@ impl StoreError {
     fn severity(&self) -> Severity {
         match self {
             Self::Unreachable | Self::Timeout(_) | Self::Lost | Self::Garbled => Severity::Failure,
-            Self::Refused { code, .. } => match code.as_str() {
+            Self::Refused { code, .. } | Self::Partial { code, .. } => match code.as_str() {
                 "NOAUTH" | "WRONGPASS" | "NOPERM" => Severity::Fatal,
                 "OOM" | "MISCONF" | "NOREPLICAS" => Severity::Defect,
                 "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" | "BUSY" => Severity::Failure,

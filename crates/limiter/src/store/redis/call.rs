@@ -10,7 +10,8 @@ use super::question::Question;
 use super::scripts::Script;
 use crate::algorithm::{Decision, Outcome};
 use crate::clock::{Span, Timestamp};
-use crate::store::{Decisions, StoreError};
+use crate::operation::{HitReply, Reply};
+use crate::store::StoreError;
 
 /// For those who meet a call in SLOWLOG or in an error: both cut the arguments before they get to
 /// what is no text.
@@ -26,8 +27,8 @@ pub(super) struct Call<'a> {
 /// What a reply says to one question.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
-    /// One decision for each hit.
-    Decisions(Decisions),
+    /// What became of each hit.
+    Decided(Reply),
     /// A key named another window than that of the server's time; nothing was written.
     OtherWindow,
 }
@@ -53,7 +54,7 @@ impl Call<'_> {
     /// [`StoreError::Garbled`] if it is not a reply to this very call.
     pub(super) fn read(&self, reply: &Value) -> Result<Vec<Told>, StoreError> {
         let Value::BulkString(reply) = reply else { return Err(StoreError::Garbled) };
-        let mut reply = Reply(Bytes::new(reply));
+        let mut reply = Values(Bytes::new(reply));
         if reply.text()? != self.nonce.as_bytes() {
             return Err(StoreError::Garbled);
         }
@@ -79,9 +80,9 @@ impl Call<'_> {
 }
 
 /// What is left to read of a reply: values of MessagePack, one behind the other.
-struct Reply<'a>(Bytes<'a>);
+struct Values<'a>(Bytes<'a>);
 
-impl<'a> Reply<'a> {
+impl<'a> Values<'a> {
     fn answer(&mut self, question: &Question, time: Timestamp) -> Result<Told, StoreError> {
         if self.is_text() {
             let text = String::from_utf8_lossy(self.text()?);
@@ -90,9 +91,20 @@ impl<'a> Reply<'a> {
         match self.number()? {
             0 => Ok(Ok((time, Answer::OtherWindow))),
             1 => {
-                let decisions = question.decided_at(time).map(|at| self.decision(at));
-                let decisions = decisions.collect::<Result<Decisions, StoreError>>()?;
-                Ok(Ok((time, Answer::Decisions(decisions))))
+                let hit = |at| {
+                    let decision = self.decision(at)?;
+                    let taken = match question.plain_cost() {
+                        Some(cost) => decision.outcome.taken(cost),
+                        None => self.number()?,
+                    };
+                    Ok(HitReply { decision, taken })
+                };
+                let hits = question.decided_at(time).map(hit).collect::<Result<_, StoreError>>()?;
+                Ok(Ok((time, Answer::Decided(Reply { hits }))))
+            }
+            2 => {
+                let text = String::from_utf8_lossy(self.text()?);
+                Ok(Err(Failure::of_partial(&text)))
             }
             _ => Err(StoreError::Garbled),
         }

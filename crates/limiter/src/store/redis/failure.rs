@@ -55,6 +55,14 @@ impl Failure {
         }
     }
 
+    /// The same of a write that failed after others of its step.
+    pub(super) fn of_partial(error: &str) -> Self {
+        match Self::of_text(error).into_error() {
+            StoreError::Refused { code, text } => Self::Other(StoreError::Partial { code, text }),
+            error => Self::Other(error),
+        }
+    }
+
     fn refused(code: &str, text: &str) -> Self {
         let code = if lacks_permission(text) { "NOPERM" } else { code };
         // Of an unknown command Redis tells the arguments too: a key is nothing for logs.

@@ -45,12 +45,11 @@ use tokio::sync::{Semaphore, watch};
 use self::attempt::Attempt;
 use self::gather::Scribe;
 use self::naming::Naming;
-use self::question::Purpose;
 use self::topology::Topology;
-use super::{Coupling, Decisions, Health, Hit, Place, StoreError};
-use crate::algorithm::Decision;
+use super::{Health, StoreError};
 use crate::clock::{Deadline, SystemClock, Timestamp};
 use crate::observer::{Observer, Operation, StoreEvent};
+use crate::operation::{Action, Reply, Shard, StoreRequest};
 use crate::rules::Key;
 
 /// State in Redis, shared by any number of instances. Clones share the connections.
@@ -93,41 +92,34 @@ impl RedisStore {
         })
     }
 
-    /// Decides every hit. See [`super::Store::check`].
+    /// Decides every hit. See [`super::Store::execute`].
     ///
     /// # Errors
     ///
     /// [`StoreError`]; before the deadline and within `store.redis.timeout`, whatever Redis does.
-    pub async fn check(
+    pub async fn execute(
         &self,
-        hits: &[Hit<'_>],
-        coupling: Coupling,
+        request: StoreRequest<'_>,
         deadline: Deadline,
-    ) -> Result<Decisions, StoreError> {
-        self.measure(Operation::Check, hits, Purpose::Check(coupling), deadline).await
-    }
-
-    /// Gives back what was taken. See [`super::Store::give_back`].
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`]; within `store.redis.timeout`, whatever Redis does.
-    pub async fn give_back(
-        &self,
-        hits: &[Hit<'_>],
-        taken: &[Decision],
-    ) -> Result<Decisions, StoreError> {
-        self.measure(Operation::GiveBack, hits, Purpose::GiveBack(taken), Deadline::NEVER).await
+    ) -> Result<Reply, StoreError> {
+        let operation = if only_refunds(request) { Operation::GiveBack } else { Operation::Check };
+        let started = Instant::now();
+        let reply = self.decide(request, deadline).await;
+        self.observer.store(StoreEvent::Called { operation, took: started.elapsed() });
+        if reply.as_ref().is_err_and(StoreError::is_ambiguous) {
+            self.observer.store(StoreEvent::Ambiguous);
+        }
+        reply
     }
 
     /// The longest that a decision may take.
-    pub fn patience(&self) -> Duration {
+    pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Where the state of a key is. See [`super::Store::place`].
-    pub fn place(&self, key: &Key) -> Place {
-        Place(self.naming.slot(key))
+    /// Where the state of a key is. See [`super::Store::shard`].
+    pub fn shard(&self, key: &Key) -> Shard {
+        Shard(self.naming.slot(key))
     }
 
     /// The time by the clock of the server with this key, estimated; that of this machine while the
@@ -139,7 +131,7 @@ impl RedisStore {
     }
 
     /// Has the breaker of the server with this key opened?
-    pub fn is_given_up(&self, key: &Key) -> bool {
+    pub fn breaker_is_open(&self, key: &Key) -> bool {
         let node = self.topology.known(self.naming.slot(key));
         node.is_some_and(|node| node.breaker().is_open())
     }
@@ -177,41 +169,29 @@ impl RedisStore {
         self.topology.health()
     }
 
-    async fn measure(
-        &self,
-        operation: Operation,
-        hits: &[Hit<'_>],
-        purpose: Purpose<'_>,
-        deadline: Deadline,
-    ) -> Result<Decisions, StoreError> {
-        let started = Instant::now();
-        let decisions = self.decide(hits, purpose, deadline).await;
-        self.observer.store(StoreEvent::Called { operation, took: started.elapsed() });
-        if decisions.as_ref().is_err_and(StoreError::is_ambiguous) {
-            self.observer.store(StoreEvent::Ambiguous);
-        }
-        decisions
-    }
-
     async fn decide(
         &self,
-        hits: &[Hit<'_>],
-        purpose: Purpose<'_>,
+        request: StoreRequest<'_>,
         deadline: Deadline,
-    ) -> Result<Decisions, StoreError> {
-        let Some(first) = hits.first() else { return Ok(Decisions::new()) };
+    ) -> Result<Reply, StoreError> {
+        let Some(first) = request.hits.first() else { return Ok(Reply::default()) };
         let left = deadline.left();
         if left.is_zero() {
             return Err(StoreError::Expired);
         }
-        // What gives back had its room when it took.
-        let _room = match purpose {
-            Purpose::Check(_) => Some(self.room.try_acquire().map_err(|_| StoreError::Overloaded)?),
-            Purpose::GiveBack(_) => None,
+        // What is refunded had its room when it was taken.
+        let _room = if only_refunds(request) {
+            None
+        } else {
+            Some(self.room.try_acquire().map_err(|_| StoreError::Overloaded)?)
         };
         let slot = self.naming.slot(first.key);
         // What a request has spent on its way here is no hurry.
         let hurries = left < self.timeout * 9 / 10;
-        Attempt { store: self, hits, purpose, slot, deadline, hurries }.run().await
+        Attempt { store: self, request, slot, deadline, hurries }.run().await
     }
+}
+
+fn only_refunds(request: StoreRequest<'_>) -> bool {
+    request.hits.iter().all(|hit| matches!(hit.action, Action::Refund(_)))
 }

@@ -8,10 +8,10 @@ use smallvec::SmallVec;
 
 use super::naming::Naming;
 use super::server_clock::ServerClock;
-use crate::algorithm::{Algorithm, Decision, window_index};
+use crate::algorithm::{Algorithm, Cost, window_index};
 use crate::clock::{Span, Timestamp};
-use crate::rules::Mode;
-use crate::store::{Action, Coupling, Hit};
+use crate::operation::{Action, StoreHit, StoreRequest};
+use crate::rules::{Coupling, Mode};
 
 /// A window shorter than this can end while the call is on its way, so its call names the keys of
 /// the windows that begin within [`TRAVEL`] too. For longer ones a repeat is cheaper.
@@ -21,20 +21,41 @@ const TRAVEL: Span = Span::from_millis(50);
 /// Ends the key of the debt beside a state. No value of an id is encoded as `%debt`.
 const DEBT_SUFFIX: &str = ":%debt";
 
+/// Ends the key that tells when a state was reset. No value of an id is encoded as `%reset`.
+const RESET_SUFFIX: &str = ":%reset";
+
 /// Bytes of an argument with one hit; it grows where there are more.
 const ARGUMENT: usize = 64;
 
 /// Entries of a log that take Redis as long to write as another decision.
 const UNITS_PER_WORK: u64 = 20;
 
-/// What a question is for.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Purpose<'a> {
-    /// Decide.
-    Check(Coupling),
-    /// Give back what these decisions have taken, one for each hit.
-    GiveBack(&'a [Decision]),
+/// Declares the numbers that the script is told of a hit, behind its algorithm. Their order here is
+/// that of the arguments, on both sides: `scripts.rs` makes the lines of Lua that read them.
+macro_rules! fields {
+    ($list:ident $type:ident { $($field:ident),* }) => {
+        /// The names, in order.
+        pub(super) const $list: &[&str] = &[$(stringify!($field)),*];
+
+        struct $type {
+            $($field: u64,)*
+        }
+
+        impl $type {
+            fn write(&self, argument: &mut Vec<u8>) {
+                $(write_number(argument, self.$field);)*
+            }
+        }
+    };
 }
+
+fields!(HIT_FIELDS HitFields {
+    keys, first_index, units, window, burst, cost, mode, seen, action, max_debt
+});
+fields!(REFUND_FIELDS RefundFields { taken_at, taken_reset_after });
+
+/// Stands for -1: the limit keeps no debt.
+const NO_DEBT: u64 = u64::MAX;
 
 /// What the service knows of the server's time when it asks.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +77,8 @@ pub(super) struct Question {
     held: SmallVec<[(Span, Timestamp); 2]>,
     /// The only algorithm of all hits, if there is but one.
     algorithm: Option<Algorithm>,
-    /// One hit that takes or looks, of a limit that keeps no debt?
-    is_plain: bool,
+    /// What it takes, if it is one hit that takes or looks, of a limit that keeps no debt.
+    plain_cost: Option<Cost>,
     work: u64,
 }
 
@@ -70,25 +91,18 @@ pub(super) struct Words {
 }
 
 impl Question {
-    pub(super) fn new(
-        naming: &Naming,
-        hits: &[Hit<'_>],
-        purpose: Purpose<'_>,
-        time: ServerTime<'_>,
-    ) -> Self {
+    pub(super) fn new(naming: &Naming, request: StoreRequest<'_>, time: ServerTime<'_>) -> Self {
+        let StoreRequest { hits, coupling } = request;
         let mut question = Self { argument: Vec::with_capacity(ARGUMENT), ..Self::default() };
-        question.say(purpose.name());
-        question.say_number(hits.len() as u64);
-        for (position, hit) in hits.iter().enumerate() {
-            match purpose {
-                Purpose::Check(_) => question.push(naming, hit, time),
-                Purpose::GiveBack(taken) => {
-                    question.push_taken(naming, hit, time, &taken[position]);
-                }
-            }
+        question.say(coupling_name(coupling));
+        write_number(&mut question.argument, hits.len() as u64);
+        for hit in hits {
+            question.push(naming, hit, time);
         }
-        question.is_plain = matches!(purpose, Purpose::Check(Coupling::AllOrNothing))
-            && matches!(hits, [hit] if is_plain(hit));
+        question.plain_cost = match hits {
+            [hit] if coupling == Coupling::AllOrNothing => plain_cost(hit),
+            _ => None,
+        };
         question.algorithm = hits
             .first()
             .map(|hit| hit.algorithm)
@@ -112,7 +126,12 @@ impl Question {
 
     /// Returns `true` if `lua/check.lua` can answer it without `lua/coupled.lua`.
     pub(super) fn is_plain(&self) -> bool {
-        self.is_plain
+        self.plain_cost.is_some()
+    }
+
+    /// What it takes if it is plain. The script says of no other hit what is counted.
+    pub(super) fn plain_cost(&self) -> Option<Cost> {
+        self.plain_cost
     }
 
     /// What it asks of Redis, in decisions of the usual kind: a log writes an entry for each unit.
@@ -126,86 +145,91 @@ impl Question {
     }
 
     /// Adds a hit that is to be decided at about the time of the estimate.
-    fn push(&mut self, naming: &Naming, hit: &Hit<'_>, time: ServerTime<'_>) {
+    fn push(&mut self, naming: &Naming, hit: &StoreHit<'_>, time: ServerTime<'_>) {
         let window = hit.limit.window();
         let seen = time.clock.seen(window);
         let first = window_index(time.estimate.hold(seen, window), window);
-        self.push_windows(naming, hit, seen, first..first + windows_to_name(window));
-    }
-
-    /// Adds a hit that gives back; the window that it was taken in is the only one that it needs.
-    fn push_taken(
-        &mut self,
-        naming: &Naming,
-        hit: &Hit<'_>,
-        time: ServerTime<'_>,
-        taken: &Decision,
-    ) {
-        let window = hit.limit.window();
-        let index = window_index(taken.at, window);
-        let hit = Hit { action: Action::Take(hit.cost_of(taken)), ..*hit };
-        self.push_windows(naming, &hit, time.clock.seen(window), index..index + 1);
-        self.say_number(taken.at.as_micros());
-        self.say_number(taken.reset_after.as_micros());
-    }
-
-    /// Adds a hit; its keys name `windows` if its algorithm wants it.
-    fn push_windows(
-        &mut self,
-        naming: &Naming,
-        hit: &Hit<'_>,
-        seen: Timestamp,
-        windows: Range<u64>,
-    ) {
-        let (keys, first_index) = if hit.algorithm.keyed_by_window() {
-            for index in windows.clone() {
-                self.keys.push(|text| {
-                    naming.write(hit.key, text);
-                    write!(text, ":{index}").expect("a string grows");
-                });
-            }
-            (windows.end - windows.start, windows.start)
-        } else {
-            self.keys.push(|text| naming.write(hit.key, text));
-            if has_debt_key(hit) {
-                self.keys.push(|text| {
-                    naming.write(hit.key, text);
-                    text.push_str(DEBT_SUFFIX);
-                });
-            }
-            (1 + u64::from(has_debt_key(hit)), 0)
-        };
-        self.held.push((hit.limit.window(), seen));
+        let windows = first..first + windows_to_name(window);
+        let (keys, first_index) = self.push_keys(naming, hit, windows);
+        self.held.push((window, seen));
         self.work += match hit.algorithm {
             Algorithm::SlidingWindowLog => 1 + hit.action.cost().units() / UNITS_PER_WORK,
             _ => 1,
         };
         self.say(hit.algorithm.lua_name());
-        for number in [
+        let fields = HitFields {
             keys,
             first_index,
-            hit.limit.units(),
-            hit.limit.window().as_micros(),
-            hit.limit.burst(),
-            hit.action.cost().units(),
-            mode(hit.mode),
-            seen.as_micros(),
-            action(hit.action),
-        ] {
-            self.say_number(number);
+            units: hit.limit.units(),
+            window: window.as_micros(),
+            burst: hit.limit.burst(),
+            cost: hit.action.cost().units(),
+            mode: mode_code(hit.mode),
+            seen: seen.as_micros(),
+            action: action_code(hit.action),
+            max_debt: hit.limit.max_debt().unwrap_or(NO_DEBT),
+        };
+        fields.write(&mut self.argument);
+        if let Action::Refund(taken) = hit.action {
+            let taken_at = taken.at.as_micros();
+            let taken_reset_after = taken.reset_after.as_micros();
+            RefundFields { taken_at, taken_reset_after }.write(&mut self.argument);
         }
-        match hit.limit.max_debt() {
-            Some(units) => self.say_number(units),
-            None => rmp::encode::write_nfix(&mut self.argument, -1).expect("the argument grows"),
+    }
+
+    /// Adds the keys of a hit. Returns how many are of its state, and the index of the first window.
+    fn push_keys(
+        &mut self,
+        naming: &Naming,
+        hit: &StoreHit<'_>,
+        windows: Range<u64>,
+    ) -> (u64, u64) {
+        let counted = if hit.algorithm.keyed_by_window() {
+            windows.clone().for_each(|index| self.push_window(naming, hit, index));
+            (windows.end - windows.start, windows.start)
+        } else {
+            self.keys.push(|text| naming.write(hit.key, text));
+            if has_debt_key(hit) {
+                self.push_suffixed(naming, hit, DEBT_SUFFIX);
+            }
+            (1 + u64::from(has_debt_key(hit)), 0)
+        };
+        if matches!(hit.action, Action::Refund(_) | Action::Reset) {
+            self.push_suffixed(naming, hit, RESET_SUFFIX);
         }
+        if let Action::Refund(taken) = hit.action
+            && hit.algorithm.keyed_by_window()
+        {
+            self.push_window(naming, hit, window_index(taken.at, hit.limit.window()));
+        }
+        counted
+    }
+
+    fn push_window(&mut self, naming: &Naming, hit: &StoreHit<'_>, index: u64) {
+        self.keys.push(|text| {
+            naming.write(hit.key, text);
+            write!(text, ":{index}").expect("a string grows");
+        });
+    }
+
+    fn push_suffixed(&mut self, naming: &Naming, hit: &StoreHit<'_>, suffix: &str) {
+        self.keys.push(|text| {
+            naming.write(hit.key, text);
+            text.push_str(suffix);
+        });
     }
 
     fn say(&mut self, word: &str) {
         rmp::encode::write_str(&mut self.argument, word).expect("the argument grows");
     }
+}
 
-    fn say_number(&mut self, number: u64) {
-        rmp::encode::write_uint(&mut self.argument, number).expect("the argument grows");
+fn write_number(argument: &mut Vec<u8>, number: u64) {
+    match number {
+        NO_DEBT => rmp::encode::write_nfix(argument, -1).expect("the argument grows"),
+        number => {
+            rmp::encode::write_uint(argument, number).expect("the argument grows");
+        }
     }
 }
 
@@ -226,19 +250,16 @@ impl Words {
     }
 }
 
-impl Purpose<'_> {
-    /// As `lua/check.lua` knows it.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Check(Coupling::AllOrNothing) => "all_or_nothing",
-            Self::Check(Coupling::EachAlone) => "each_alone",
-            Self::GiveBack(_) => "give_back",
-        }
+/// As `lua/check.lua` knows it.
+const fn coupling_name(coupling: Coupling) -> &'static str {
+    match coupling {
+        Coupling::AllOrNothing => "all_or_nothing",
+        Coupling::EachAlone => "each_alone",
     }
 }
 
 /// As `lua/check.lua` knows it.
-const fn mode(mode: Mode) -> u64 {
+const fn mode_code(mode: Mode) -> u64 {
     match mode {
         Mode::Shadow => 0,
         Mode::Enforced => 1,
@@ -248,21 +269,29 @@ const fn mode(mode: Mode) -> u64 {
 }
 
 /// As `lua/check.lua` knows it.
-const fn action(action: Action) -> u64 {
+const fn action_code(action: Action) -> u64 {
     match action {
         Action::Peek(_) => 0,
         Action::Take(_) => 1,
         Action::Report(_) => 2,
+        Action::Refund(_) => 3,
+        Action::Credit(_) => 4,
+        Action::Reset => 5,
     }
 }
 
-/// As `lua/check.lua` decides it.
-const fn is_plain(hit: &Hit<'_>) -> bool {
-    !matches!(hit.action, Action::Report(_)) && hit.limit.max_debt().is_none()
+/// As `lua/check.lua` decides whether a request is plain.
+const fn plain_cost(hit: &StoreHit<'_>) -> Option<Cost> {
+    match hit.action {
+        _ if hit.limit.max_debt().is_some() => None,
+        Action::Take(cost) => Some(cost),
+        Action::Peek(_) => Some(Cost::NONE),
+        Action::Report(_) | Action::Refund(_) | Action::Credit(_) | Action::Reset => None,
+    }
 }
 
 /// A token bucket keeps its debt under a key of its own; see `lua/token_bucket.lua`.
-const fn has_debt_key(hit: &Hit<'_>) -> bool {
+const fn has_debt_key(hit: &StoreHit<'_>) -> bool {
     matches!(hit.algorithm, Algorithm::TokenBucket) && hit.limit.max_debt().is_some()
 }
 

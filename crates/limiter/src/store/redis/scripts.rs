@@ -3,12 +3,15 @@
 
 use deadpool_redis::redis;
 
-use super::question::Question;
+use super::question::{HIT_FIELDS, Question, REFUND_FIELDS};
 use crate::algorithm::Algorithm;
 
 const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
 const COUPLED: &str = include_str!("../../../lua/coupled.lua");
 const CHECK: &str = include_str!("../../../lua/check.lua");
+
+/// Begins the part of a file that plain hits do not need.
+const COUPLED_PART: &str = "\n--@coupled\n";
 
 /// The Lua twin of an algorithm.
 const fn twin(algorithm: Algorithm) -> &'static str {
@@ -39,12 +42,21 @@ pub(super) struct Script {
     pub(super) hash: String,
 }
 
+/// Which requests a script can answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Serves {
+    /// Those of one plain hit.
+    Plain,
+    All,
+}
+
 impl Scripts {
     pub(super) fn new() -> Self {
+        let of_each = |serves| Algorithm::ALL.iter().map(move |one| Script::new(&[*one], serves));
         Self {
-            plain: Algorithm::ALL.iter().map(|one| Script::of(&[*one], "")).collect(),
-            single: Algorithm::ALL.iter().map(|one| Script::of(&[*one], COUPLED)).collect(),
-            joined: Script::of(Algorithm::ALL, COUPLED),
+            plain: of_each(Serves::Plain).collect(),
+            single: of_each(Serves::All).collect(),
+            joined: Script::new(Algorithm::ALL, Serves::All),
         }
     }
 
@@ -62,17 +74,101 @@ impl Scripts {
 }
 
 impl Script {
-    fn of(algorithms: &[Algorithm], coupled: &str) -> Self {
-        let mut text = String::from(PRELUDE);
+    fn new(algorithms: &[Algorithm], serves: Serves) -> Self {
+        let mut text = String::from(part(PRELUDE, serves));
         for algorithm in algorithms {
             // A scope of its own: the twins share the names of their functions.
             text.push_str("\ndo\n");
-            text.push_str(twin(*algorithm));
+            text.push_str(part(twin(*algorithm), serves));
             text.push_str("\nend\n");
         }
-        text.push_str(coupled);
-        text.push_str(CHECK);
+        if serves == Serves::All {
+            text.push_str(COUPLED);
+        }
+        text.push_str(&with_fields(CHECK));
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Self { text, hash }
+    }
+}
+
+/// What of a file the requests need.
+fn part(file: &str, serves: Serves) -> &str {
+    match serves {
+        Serves::Plain => file.split(COUPLED_PART).next().unwrap_or_default(),
+        Serves::All => file,
+    }
+}
+
+/// Puts a line for each field where a line for all of them stands.
+fn with_fields(check: &str) -> String {
+    let mut text = String::with_capacity(2 * check.len());
+    for line in check.lines() {
+        // The algorithm stands before the other fields of a hit.
+        let templates = [("--@hit ", HIT_FIELDS, 2), ("--@refund ", REFUND_FIELDS, 1)];
+        let of_all = templates.into_iter().find_map(|(mark, fields, first)| {
+            let (indent, template) = line.split_once(mark)?;
+            Some((indent, template, fields, first))
+        });
+        let Some((indent, template, fields, first)) = of_all else {
+            let line = line.replace("HIT_FIELDS", &(HIT_FIELDS.len() + 1).to_string());
+            let line = line.replace("REFUND_FIELDS", &REFUND_FIELDS.len().to_string());
+            text.extend([line.as_str(), "\n"]);
+            continue;
+        };
+        for (position, field) in (first..).zip(fields) {
+            let line = template.replace("FIELD", field);
+            let line = line.replace("POSITION", &usize::to_string(&position));
+            text.extend([indent, &line, "\n"]);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fields as the head of `lua/check.lua` describes them: position and name.
+    fn described() -> Vec<(usize, &'static str)> {
+        let field = |line: &'static str| {
+            let mut words = line.strip_prefix("--      +")?.split_whitespace();
+            Some((words.next()?.parse().ok()?, words.next()?))
+        };
+        CHECK.lines().filter_map(field).collect()
+    }
+
+    #[test]
+    fn both_sides_have_the_same_fields_in_the_same_order() {
+        let fields = ["algorithm"].iter().chain(HIT_FIELDS).chain(REFUND_FIELDS);
+        let fields: Vec<(usize, &str)> =
+            fields.enumerate().map(|(index, name)| (index + 1, *name)).collect();
+        assert_eq!(described(), fields);
+        let script = Script::new(&[Algorithm::Gcra], Serves::Plain).text;
+        for (position, name) in &fields[1..=HIT_FIELDS.len()] {
+            assert!(
+                script.contains(&format!("    hit.{name} = values[at + {position}]\n")),
+                "{name}"
+            );
+            assert!(script.contains(&format!(" {name} = 0")), "{name} has no room in a new hit");
+        }
+        assert!(script.contains(&format!("at = at + {}\n", HIT_FIELDS.len() + 1)));
+        for (position, name) in REFUND_FIELDS.iter().enumerate() {
+            assert!(script.contains(&format!("hit.{name} = values[at + {}]\n", position + 1)));
+        }
+    }
+
+    #[test]
+    fn a_plain_script_has_no_step_that_plain_hits_do_not_need() {
+        for algorithm in Algorithm::ALL {
+            let [plain, all] =
+                [Serves::Plain, Serves::All].map(|serves| Script::new(&[*algorithm], serves).text);
+            for step in ["load", "decide", "commit", "save"] {
+                assert!(plain.contains(&format!("local function {step}(")), "{step}");
+            }
+            for step in ["refund", "charge", "reset", "credit"] {
+                let step = format!("local function {step}(");
+                assert!(!plain.contains(&step) && all.contains(&step), "{step}");
+            }
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The outcome for a request, folded from the decisions of its rules.
+//! The outcome for a request, folded from what became of its hits.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, LazyLock};
@@ -7,8 +7,56 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, Decision, Outcome};
 use crate::clock::{Span, Timestamp};
-use crate::observer::Source;
-use crate::rules::{Grant, Match, Mode};
+use crate::operation::HitReply;
+use crate::plan::{Hit, Plan, RuleIndex};
+use crate::rules::{Grant, Mode, RuleInfo, RuleSet};
+
+/// What became of a hit, and who says so.
+#[derive(Clone, Copy, Debug)]
+pub struct Settled {
+    /// Its outcome and numbers.
+    pub reply: HitReply,
+    /// Where they come from.
+    pub source: Source,
+}
+
+/// What became of each hit of a plan, in order. `None` where nothing is known of one, because the
+/// request is refused anyhow.
+pub type AllSettled = SmallVec<[Option<Settled>; 1]>;
+
+impl Settled {
+    /// What needs no store: a ban, and what is unlimited. `None` for what has a limit.
+    pub fn without_store(grant: Grant) -> Option<Self> {
+        let outcome = match grant {
+            Grant::Limited(_) => return None,
+            Grant::Banned => Outcome::Impossible,
+            Grant::Unlimited => Outcome::Allowed,
+        };
+        Some(Self::uncounted(outcome, Source::Store))
+    }
+
+    /// An outcome for which nothing is counted.
+    pub const fn uncounted(outcome: Outcome, source: Source) -> Self {
+        Self { reply: HitReply { decision: uncounted(outcome), taken: 0 }, source }
+    }
+}
+
+/// Where a decision comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The store decided, or nothing had to be counted.
+    Store,
+    /// The store has denied as much a moment ago.
+    DenyCache,
+    /// The store did not answer and the rule lets requests pass.
+    FailOpen,
+    /// The store did not answer and the rule denies.
+    FailClosed,
+    /// The store did not answer and this instance decides alone, by its share of the limit.
+    LocalFallback,
+    /// No rule applies. Of no decision of a rule.
+    NoRule,
+}
 
 /// The outcome for a request.
 #[derive(Clone, Debug)]
@@ -23,7 +71,7 @@ pub struct Verdict {
 #[derive(Clone, Debug)]
 pub struct RuleDecision {
     /// Where the rule stands in its set.
-    pub(super) position: usize,
+    pub index: RuleIndex,
     /// Name of the rule.
     pub rule: Arc<str>,
     /// Its algorithm.
@@ -40,7 +88,7 @@ pub struct RuleDecision {
 
 /// Stands for the decision that there is none of.
 static NO_RULE: LazyLock<RuleDecision> = LazyLock::new(|| RuleDecision {
-    position: usize::MAX,
+    index: RuleIndex::Flat(usize::MAX),
     rule: "".into(),
     algorithm: Algorithm::FixedWindow,
     grant: Grant::Unlimited,
@@ -50,13 +98,31 @@ static NO_RULE: LazyLock<RuleDecision> = LazyLock::new(|| RuleDecision {
 });
 
 impl Verdict {
-    /// Folds the decisions of all rules that matched, of which there is at least one.
+    /// Folds what became of the hits of `plan`, which `rules` have made.
+    #[inline]
+    pub fn fold(rules: &RuleSet, plan: &Plan, settled: &[Option<Settled>]) -> Self {
+        if let ([hit], [Some(settled)], false) = (&*plan.hits, settled, plan.is_unmatched) {
+            let mut decisions = SmallVec::new();
+            decisions.push(RuleDecision::new(rules.rule(hit.rule), hit, settled));
+            return Self { decisions, deciding: Some(0) };
+        }
+        let decisions = plan.hits.iter().zip(settled).filter_map(|(hit, settled)| {
+            Some(RuleDecision::new(rules.rule(hit.rule), hit, settled.as_ref()?))
+        });
+        let decisions = decisions.collect();
+        if plan.is_unmatched {
+            return Self { decisions, deciding: None };
+        }
+        Self::of_several(decisions)
+    }
+
+    /// Folds decisions, of which there is at least one.
     ///
     /// The one that decides: of the enforced rules that deny that with the longest wait, for ever
     /// being the longest. Where all quotas deny, the one with the shortest wait decides among them,
     /// since the request passes as soon as one has room. If nothing refuses, the rule with the least
     /// left.
-    pub(super) fn fold(decisions: SmallVec<[RuleDecision; 1]>) -> Self {
+    fn of_several(decisions: SmallVec<[RuleDecision; 1]>) -> Self {
         let quotas_refuse = Mode::quotas_refuse(decisions.iter().map(RuleDecision::denial));
         let quota_wait = decisions.iter().filter_map(|one| one.wait_of(Mode::Quota)).min();
         let weight = |one: &RuleDecision| {
@@ -71,16 +137,14 @@ impl Verdict {
         Self { decisions, deciding }
     }
 
-    /// No rule applies, and the request may pass; `shadows` are reported all the same.
-    pub(super) fn unmatched(shadows: SmallVec<[RuleDecision; 1]>) -> Self {
-        Self { decisions: shadows, deciding: None }
+    /// The verdict where no rule applies and the request may pass.
+    pub fn unmatched() -> Self {
+        Self { decisions: SmallVec::new(), deciding: None }
     }
 
-    /// What the only rule says.
-    pub(super) fn of(decided: RuleDecision) -> Self {
-        let mut decisions = SmallVec::new();
-        decisions.push(decided);
-        Self { decisions, deciding: Some(0) }
+    /// Folds the decisions of other requests, or of descriptors, of which there is at least one.
+    pub fn of_decisions(decisions: SmallVec<[RuleDecision; 1]>) -> Self {
+        Self::of_several(decisions)
     }
 
     /// Which of the decisions is that of [`Verdict::deciding`]; `None` where no rule applies.
@@ -115,16 +179,17 @@ impl Verdict {
 }
 
 impl RuleDecision {
-    pub(super) fn new(found: &Match<'_>, decision: Decision, source: Source) -> Self {
-        let Match { position, rule, grant, .. } = found;
+    /// What became of a hit of this rule.
+    #[inline]
+    pub fn new(rule: RuleInfo<'_>, hit: &Hit, settled: &Settled) -> Self {
         Self {
-            position: *position,
-            rule: Arc::clone(&rule.name),
-            algorithm: rule.algorithm,
-            grant: *grant,
-            mode: rule.mode,
-            decision,
-            source,
+            index: hit.rule,
+            rule: Arc::clone(rule.name),
+            algorithm: hit.algorithm,
+            grant: hit.grant,
+            mode: hit.mode,
+            decision: settled.reply.decision,
+            source: settled.source,
         }
     }
 
@@ -149,13 +214,13 @@ impl RuleDecision {
     }
 
     /// How it is enforced, and whether it denies.
-    pub(super) fn denial(&self) -> (Mode, bool) {
+    pub fn denial(&self) -> (Mode, bool) {
         (self.grant.mode(self.mode), !self.decision.is_allowed())
     }
 }
 
 /// A decision for which nothing is counted.
-pub(super) const fn uncounted(outcome: Outcome) -> Decision {
+pub const fn uncounted(outcome: Outcome) -> Decision {
     Decision {
         at: Timestamp::EPOCH,
         outcome,
@@ -164,5 +229,19 @@ pub(super) const fn uncounted(outcome: Outcome) -> Decision {
         reset_after: Span::ZERO,
         ttl: Span::ZERO,
         delay: Span::ZERO,
+    }
+}
+
+impl Source {
+    /// The source as a metric label, but for [`Source::NoRule`], which no decision has.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::DenyCache => "deny_cache",
+            Self::FailOpen => "fail_open",
+            Self::FailClosed => "fail_closed",
+            Self::LocalFallback => "local_fallback",
+            Self::NoRule => "no_rule",
+        }
     }
 }

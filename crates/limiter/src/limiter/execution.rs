@@ -1,0 +1,320 @@
+//! All or nothing, over several shards and in spite of failures.
+//!
+//! The hits of most requests share a shard: the store decides them in one atomic step, and this
+//! module adds nothing. In a Redis Cluster hits whose keys have different ids fall into different
+//! shards. They are taken shard by shard, and what was taken is refunded as soon as a later one
+//! denies or fails. Each shard is atomic, the whole is not: until the refund, others may meet a limit
+//! that this request holds; and what can't be refunded, because its server has gone since, stays
+//! taken. A caller who leaves changes nothing of that. Nothing is ever granted twice.
+
+use smallvec::SmallVec;
+use tracing::debug;
+
+use super::{CheckError, Limiter, Source};
+use crate::algorithm::{Cost, Limit, Outcome, Taken};
+use crate::clock::{Deadline, Span};
+use crate::observer::{RequestEvent, StoreEvent};
+use crate::operation::{Action, HitReply, Shard, StoreHit, StoreId, StoreRequest};
+use crate::plan::{Hit, Plan};
+use crate::rules::{Coupling, Mode, OnStoreFailure, RuleSet};
+use crate::store::StoreError;
+use crate::verdict::{AllSettled, Settled};
+
+/// Wait of a denial by policy: the store may be back by then.
+const RETRY_AFTER: Span = Span::from_secs(1);
+
+/// One plan on its way through the store.
+pub(super) struct Execution<'a> {
+    pub(super) limiter: &'a Limiter,
+    /// The rules that made the plan, and their revision.
+    pub(super) rules: &'a RuleSet,
+    pub(super) revision: u64,
+    pub(super) plan: &'a Plan,
+    pub(super) deadline: Deadline,
+}
+
+/// Hits that are decided in one step.
+struct Part {
+    /// Their positions in the plan.
+    positions: Positions,
+    store: StoreId,
+    /// Limits in place of those that are granted: shares of them.
+    limits: Option<SmallVec<[Limit; 2]>>,
+    /// `true` if the request is refused already and takes nothing. Reports count all the same.
+    is_refused: bool,
+    /// `true` if other hits are in other shards: no shard knows then whether every quota denies.
+    is_one_of_several: bool,
+}
+
+type Positions = SmallVec<[usize; 2]>;
+
+impl Execution<'_> {
+    /// Decides every hit, takes the units if all enforced ones allow, and remembers denials.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckError`]; nothing is taken then, as far as that can be undone. Reports that were counted
+    /// stand, and so does what each hit has taken by itself.
+    pub(super) async fn run(&self) -> Result<AllSettled, CheckError> {
+        let Some(cache) = &self.limiter.shared.deny_cache else { return self.decide().await };
+        let asked_at = cache.now();
+        let settled = self.decide().await?;
+        for (hit, settled) in self.plan.hits.iter().zip(&settled) {
+            // A denial beside others of its key is one of their sum.
+            if let (Some(settled), Some(asked)) = (settled, hit.for_store())
+                && settled.source == Source::Store
+                && self.plan.is_alone(hit)
+            {
+                cache.note(&asked, self.revision, asked_at, &settled.reply.decision);
+            }
+        }
+        Ok(settled)
+    }
+
+    async fn decide(&self) -> Result<AllSettled, CheckError> {
+        let all_or_nothing = self.plan.coupling == Coupling::AllOrNothing;
+        let mut settled: AllSettled =
+            self.plan.hits.iter().map(|hit| Settled::without_store(hit.grant)).collect();
+        let mut taken: SmallVec<[Part; 1]> = SmallVec::new();
+        let mut is_refused = self.plan.is_banned() && all_or_nothing;
+        for mut part in self.parts() {
+            part.is_refused = is_refused;
+            let decided = self.ask(&part, self.deadline).await;
+            let part = match decided {
+                Ok(replies) => {
+                    self.limiter.shared.degradation.store_decides();
+                    settle(&part, replies, Source::Store, &mut settled);
+                    Ok(part)
+                }
+                // Boxed because it is rare: inline it would enlarge every future.
+                Err(error) => Box::pin(self.degrade(part, &error, &mut settled)).await,
+            };
+            match part {
+                Ok(part) => taken.push(part),
+                Err(error) => {
+                    Box::pin(self.refund(taken, &mut settled)).await;
+                    return Err(error);
+                }
+            }
+            if all_or_nothing && !is_refused && self.is_refused(&settled) {
+                Box::pin(self.refund(std::mem::take(&mut taken), &mut settled)).await;
+                is_refused = true;
+            }
+        }
+        self.forget_credited();
+        Ok(settled)
+    }
+
+    async fn ask(&self, part: &Part, deadline: Deadline) -> Result<Replies, StoreError> {
+        let hits = self.hits(part);
+        let request = StoreRequest { hits: &hits, coupling: self.plan.coupling };
+        Ok(self.limiter.store_of(part.store).execute(request, deadline).await?.hits)
+    }
+
+    /// The hits for the store, by shard. With several shards those that give units come last: only
+    /// then is it known whether the request is refused.
+    fn parts(&self) -> SmallVec<[Part; 1]> {
+        let mut shards: SmallVec<[(Shard, bool); 1]> = SmallVec::new();
+        let mut parts: SmallVec<[Part; 1]> = SmallVec::new();
+        let is_scattered = self.limiter.is_scattered(self.plan);
+        for gives in if is_scattered { &[false, true][..] } else { &[false] } {
+            for (position, hit) in self.plan.hits.iter().enumerate() {
+                let Some(hit) = hit.for_store() else { continue };
+                if is_scattered && hit.action.gives() != *gives {
+                    continue;
+                }
+                let shard = (self.limiter.store.shard(hit.key), *gives);
+                if let Some(part) = shards.iter().position(|other| *other == shard) {
+                    parts[part].positions.push(position);
+                    continue;
+                }
+                shards.push(shard);
+                parts.push(Part {
+                    positions: SmallVec::from_slice(&[position]),
+                    store: StoreId::Primary,
+                    limits: None,
+                    is_refused: false,
+                    is_one_of_several: is_scattered,
+                });
+            }
+        }
+        parts
+    }
+
+    /// The hits of a part as the store is to decide them.
+    fn hits<'h>(&'h self, part: &'h Part) -> SmallVec<[StoreHit<'h>; 2]> {
+        let hit = |(index, position): (usize, &usize)| {
+            let hit = self.plan.hits[*position].for_store()?;
+            let limit = part.limits.as_ref().map_or(hit.limit, |limits| &limits[index]);
+            let mode = match hit.mode {
+                Mode::Quota | Mode::ShadowQuota if part.is_one_of_several => Mode::Shadow,
+                mode => mode,
+            };
+            let action = match hit.action {
+                Action::Take(cost) if part.is_refused => Action::Peek(cost),
+                Action::Credit(_) if part.is_refused || part.store == StoreId::Fallback => {
+                    Action::Peek(Cost::NONE)
+                }
+                action => action,
+            };
+            Some(StoreHit { limit, action, mode, ..hit })
+        };
+        part.positions.iter().enumerate().filter_map(hit).collect()
+    }
+
+    fn is_refused(&self, settled: &[Option<Settled>]) -> bool {
+        Mode::refuse(self.plan.hits.iter().zip(settled).map(|(hit, settled)| {
+            (hit.vote(), settled.is_some_and(|one| !one.reply.decision.is_allowed()))
+        }))
+    }
+
+    /// Applies the policies of the rules to hits that the store did not decide.
+    async fn degrade(
+        &self,
+        failed: Part,
+        error: &StoreError,
+        settled: &mut [Option<Settled>],
+    ) -> Result<Part, CheckError> {
+        let limiter = self.limiter;
+        match error {
+            // After another shard was asked it is a failure as others are.
+            StoreError::Expired if !self.has_asked(settled) => {
+                limiter.shared.observer.request(RequestEvent::Expired);
+                return Err(CheckError::Expired);
+            }
+            StoreError::Overloaded => {
+                limiter.shared.observer.request(RequestEvent::Shed);
+                return Err(CheckError::Overloaded);
+            }
+            _ => {}
+        }
+        limiter.shared.observer.store(StoreEvent::Failed { kind: error.kind() });
+        debug!(%error, "store failed");
+        let hit_at = |position: &usize| &self.plan.hits[*position];
+        let first = failed.positions.first();
+        let tripped = first.is_some_and(|first| limiter.store.breaker_is_open(&hit_at(first).key));
+        let policy = |position: &usize| self.rules.rule(hit_at(position).rule).policy(tripped);
+        let fails = failed.positions.iter().any(|at| policy(at) == OnStoreFailure::Error);
+        if fails && !self.plan.is_banned() {
+            return Err(CheckError::StoreUnavailable(error.clone()));
+        }
+        limiter.shared.degradation.policies_decide(error);
+
+        let denies = failed.positions.iter().any(|at| policy(at) == OnStoreFailure::Deny);
+        let (mut alone, mut limits) = (Positions::new(), SmallVec::new());
+        for position in &failed.positions {
+            let hit = hit_at(position);
+            let policy = policy(position);
+            settled[*position] = match policy {
+                // Banned all the same.
+                OnStoreFailure::Error => None,
+                OnStoreFailure::Allow => {
+                    Some(Settled::uncounted(Outcome::Allowed, Source::FailOpen))
+                }
+                OnStoreFailure::Deny => {
+                    let outcome = Outcome::Denied { retry_after: RETRY_AFTER };
+                    Some(Settled::uncounted(outcome, Source::FailClosed))
+                }
+                OnStoreFailure::Local(share) => {
+                    let Some(hit) = hit.for_store() else { continue };
+                    alone.push(*position);
+                    limits.push(hit.limit.share(share.millionths()));
+                    continue;
+                }
+            };
+            self.count(hit, policy, error);
+        }
+        let refuses = denies && self.plan.coupling == Coupling::AllOrNothing;
+        let part = Part {
+            positions: alone,
+            store: StoreId::Fallback,
+            limits: Some(limits),
+            is_refused: failed.is_refused || refuses,
+            ..failed
+        };
+        let replies = self.ask(&part, Deadline::NEVER).await.unwrap_or_default();
+        for position in &part.positions {
+            let hit = hit_at(position);
+            self.count(hit, self.rules.rule(hit.rule).on_store_failure, error);
+        }
+        settle(&part, replies, Source::LocalFallback, settled);
+        Ok(part)
+    }
+
+    /// Returns `true` if the store was asked for any hit before.
+    fn has_asked(&self, settled: &[Option<Settled>]) -> bool {
+        let hits = self.plan.hits.iter().zip(settled);
+        hits.into_iter().any(|(hit, settled)| settled.is_some() && hit.for_store().is_some())
+    }
+
+    /// Refunds what was taken, reports aside, and settles the hits on the numbers of their state as
+    /// it stays.
+    async fn refund(&self, parts: SmallVec<[Part; 1]>, settled: &mut [Option<Settled>]) {
+        if self.plan.coupling == Coupling::EachAlone {
+            return;
+        }
+        for part in parts.into_iter().filter(|part| !part.is_refused) {
+            // The shard that refused has taken nothing of its own.
+            let positions = part.positions.iter();
+            let replies = positions.map(|position| settled[*position].map(|one| one.reply));
+            let refunds = self.hits(&part).into_iter().zip(replies).zip(&part.positions);
+            let (hits, positions): (SmallVec<[StoreHit<'_>; 2]>, Positions) = refunds
+                .filter_map(|((hit, reply), position)| {
+                    let taken = match hit.action {
+                        Action::Take(_) => taken(reply?)?,
+                        _ => return None,
+                    };
+                    Some((StoreHit { action: Action::Refund(taken), ..hit }, *position))
+                })
+                .unzip();
+            if hits.is_empty() {
+                continue;
+            }
+            let request = StoreRequest { hits: &hits, coupling: Coupling::AllOrNothing };
+            let store = self.limiter.store_of(part.store);
+            match store.execute(request, Deadline::NEVER).await {
+                Ok(reply) => {
+                    for ((position, reply), hit) in positions.iter().zip(reply.hits).zip(&hits) {
+                        self.limiter.forget_denials_of(hit.key);
+                        if let Some(settled) = &mut settled[*position] {
+                            settled.reply = reply;
+                        }
+                    }
+                }
+                Err(error) => {
+                    debug!(%error, "refund failed");
+                    self.limiter.shared.observer.request(RequestEvent::RefundFailed);
+                }
+            }
+        }
+    }
+
+    /// Has the deny cache forget keys to which units were given.
+    fn forget_credited(&self) {
+        for hit in self.plan.hits.iter().filter(|hit| hit.action.gives()) {
+            self.limiter.forget_denials_of(&hit.key);
+        }
+    }
+
+    fn count(&self, hit: &Hit, policy: OnStoreFailure, error: &StoreError) {
+        let rule = self.rules.rule(hit.rule).name;
+        let degraded = RequestEvent::Degraded { rule, policy, kind: error.kind() };
+        self.limiter.shared.observer.request(degraded);
+    }
+}
+
+type Replies = SmallVec<[HitReply; 2]>;
+
+/// Notes what became of the hits of a part.
+fn settle(part: &Part, replies: Replies, source: Source, settled: &mut [Option<Settled>]) {
+    for (position, reply) in part.positions.iter().zip(replies) {
+        settled[*position] = Some(Settled { reply, source });
+    }
+}
+
+/// What a take has counted, if anything.
+pub(super) fn taken(reply: HitReply) -> Option<Taken> {
+    let cost = u32::try_from(reply.taken).ok().filter(|units| *units > 0).map(Cost::new)?;
+    let (at, reset_after) = (reply.decision.at, reply.decision.reset_after);
+    Some(Taken { cost, at, reset_after })
+}
