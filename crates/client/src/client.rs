@@ -221,7 +221,7 @@ fn message(request: &Request<'_>) -> CheckRequest {
     CheckRequest {
         user_id: request.user_id().to_owned(),
         resource: request.resource().to_owned(),
-        attributes: request.attributes().clone(),
+        attributes: request.attributes().to_map(),
         cost: Some(request.cost().units()),
         dry_run: request.dry_run(),
     }

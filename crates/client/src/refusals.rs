@@ -65,7 +65,7 @@ impl Refusals {
         }
         let mut attributes: Vec<_> = request.attributes().iter().collect();
         attributes.sort_unstable();
-        let attributes = attributes.into_iter().flat_map(|(name, value)| [&**name, &**value]);
+        let attributes = attributes.into_iter().flat_map(|(name, value)| [name, value]);
         let mut key = Vec::from(request.cost().units().to_le_bytes());
         for text in [request.user_id(), request.resource()].into_iter().chain(attributes) {
             key.extend_from_slice(&text.len().to_le_bytes());

@@ -3,6 +3,7 @@
 //! A [`RuleSet`] is a whole, valid, immutable snapshot; matching a [`Request`] against it is pure.
 //! This room knows nothing of stores and protocols.
 
+mod attributes;
 pub mod descriptors;
 mod key;
 mod matcher;
@@ -12,10 +13,11 @@ mod rule;
 pub mod spec;
 mod wildcard;
 
+pub use attributes::Attributes;
 pub use key::Key;
 pub use matcher::Matcher;
 pub use pattern::{Pattern, Text};
-pub use request::{Draft, InvalidRequest, Request};
+pub use request::{Draft, InvalidRequest, Request, RequestBuilder};
 pub use rule::{Coupling, Grant, Mode, OnStoreFailure, Override, Part, Rule, RuleInfo, Share};
 pub use wildcard::Wildcard;
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
+use super::Attributes;
 use crate::algorithm::Cost;
 
 /// A valid request: what it holds is within the bounds below.
@@ -11,7 +12,7 @@ use crate::algorithm::Cost;
 pub struct Request<'a> {
     user_id: &'a str,
     resource: &'a str,
-    attributes: &'a HashMap<String, String>,
+    attributes: Attributes<'a>,
     cost: Cost,
     dry_run: bool,
 }
@@ -49,16 +50,34 @@ impl<'a> Request<'a> {
     ///
     /// [`InvalidRequest`] for the first field that is out of bounds.
     pub fn new(draft: Draft<'a>) -> Result<Self, InvalidRequest> {
-        if !(1..=Self::MAX_USER_ID).contains(&draft.user_id.len()) {
+        let Draft { user_id, resource, attributes, cost, dry_run } = draft;
+        let attributes = Attributes::Map(attributes);
+        let request = Self { user_id, resource, attributes, cost: Cost::ONE, dry_run };
+        request.check_bounds()?;
+        let cost = match cost {
+            None => Cost::ONE,
+            Some(units) => Cost::new(u32::try_from(units).map_err(|_| InvalidRequest::Cost)?),
+        };
+        Ok(Self { cost, ..request })
+    }
+
+    /// Begins a request by this user for 1 unit.
+    pub const fn user(user_id: &'a str) -> RequestBuilder<'a> {
+        let (resource, attributes) = ("", Attributes::NONE);
+        RequestBuilder(Self { user_id, resource, attributes, cost: Cost::ONE, dry_run: false })
+    }
+
+    fn check_bounds(&self) -> Result<(), InvalidRequest> {
+        if !(1..=Self::MAX_USER_ID).contains(&self.user_id.len()) {
             return Err(InvalidRequest::UserId);
         }
-        if draft.resource.len() > Self::MAX_RESOURCE {
+        if self.resource.len() > Self::MAX_RESOURCE {
             return Err(InvalidRequest::Resource);
         }
-        if draft.attributes.len() > Self::MAX_ATTRIBUTES {
+        if self.attributes.len() > Self::MAX_ATTRIBUTES {
             return Err(InvalidRequest::Attributes);
         }
-        for (name, value) in draft.attributes {
+        for (name, value) in self.attributes.iter() {
             if !(1..=Self::MAX_ATTRIBUTE_NAME).contains(&name.len()) {
                 return Err(InvalidRequest::AttributeName);
             }
@@ -66,17 +85,7 @@ impl<'a> Request<'a> {
                 return Err(InvalidRequest::AttributeValue);
             }
         }
-        let cost = match draft.cost {
-            None => Cost::ONE,
-            Some(units) => Cost::new(u32::try_from(units).map_err(|_| InvalidRequest::Cost)?),
-        };
-        Ok(Self {
-            user_id: draft.user_id,
-            resource: draft.resource,
-            attributes: draft.attributes,
-            cost,
-            dry_run: draft.dry_run,
-        })
+        Ok(())
     }
 
     /// Who asks: 1 to 1024 bytes.
@@ -90,7 +99,7 @@ impl<'a> Request<'a> {
     }
 
     /// Anything else that rules look at.
-    pub const fn attributes(&self) -> &'a HashMap<String, String> {
+    pub const fn attributes(&self) -> Attributes<'a> {
         self.attributes
     }
 
@@ -102,6 +111,52 @@ impl<'a> Request<'a> {
     /// Decide and take nothing?
     pub const fn dry_run(&self) -> bool {
         self.dry_run
+    }
+}
+
+/// A request that is not checked yet, step by step.
+///
+/// ```
+/// use rlaas_core::rules::{InvalidRequest, Request};
+///
+/// let request = Request::user("alice").resource("/reports").attributes(&[("plan", "pro")]).cost(3);
+/// assert_eq!(request.build()?.attributes().get("plan"), Some("pro"));
+/// assert_eq!(Request::user("").build().err(), Some(InvalidRequest::UserId));
+/// # Ok::<(), InvalidRequest>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct RequestBuilder<'a>(Request<'a>);
+
+impl<'a> RequestBuilder<'a> {
+    /// Sets what is asked for.
+    pub const fn resource(self, resource: &'a str) -> Self {
+        Self(Request { resource, ..self.0 })
+    }
+
+    /// Sets anything else that rules look at: pairs, or a map.
+    pub fn attributes(self, attributes: impl Into<Attributes<'a>>) -> Self {
+        Self(Request { attributes: attributes.into(), ..self.0 })
+    }
+
+    /// Sets the units to take.
+    pub const fn cost(self, units: u32) -> Self {
+        Self(Request { cost: Cost::new(units), ..self.0 })
+    }
+
+    /// Decides, and takes nothing.
+    pub const fn dry_run(self) -> Self {
+        Self(Request { dry_run: true, ..self.0 })
+    }
+
+    /// Checks the request against the bounds.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest`] for the first field that is out of bounds.
+    pub fn build(self) -> Result<Request<'a>, InvalidRequest> {
+        self.0.check_bounds()?;
+        Ok(self.0)
     }
 }
 

@@ -178,9 +178,9 @@ impl Part {
         match self {
             Self::UserId => Some(request.user_id()),
             Self::Resource => Some(request.resource()),
-            Self::Attribute(name) => request.attributes().get(name).map(String::as_str),
+            Self::Attribute(name) => request.attributes().get(name),
             Self::AttributeOrUserId(name) => {
-                let value = request.attributes().get(name).map(String::as_str);
+                let value = request.attributes().get(name);
                 Some(value.unwrap_or(request.user_id()))
             }
         }

@@ -21,6 +21,7 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 
+mod code;
 mod field;
 mod problem;
 mod rate;

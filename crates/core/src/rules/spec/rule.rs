@@ -177,7 +177,7 @@ impl RuleSpec {
         let is_known = |version: &u64| *version == Self::VERSION;
         let _refused = problems.check("version", &self.version, "must be 1", is_known);
         let matcher = self.matcher(problems);
-        let key_by = self.key_by(problems);
+        let key_by = self.key_parts(problems);
         let (rate, grant) = rate.build(Self::DEFAULT_ALGORITHM, UNITS, problems);
         let shadow = problems.read("shadow", self.shadow, BOOLEAN);
         let Self { local_share, on_store_failure, fail_open, breaker_opens_rule, .. } = *self;
@@ -218,7 +218,7 @@ impl RuleSpec {
         Matcher { patterns }
     }
 
-    fn key_by(&self, problems: &mut Problems) -> Option<Vec<Part>> {
+    fn key_parts(&self, problems: &mut Problems) -> Option<Vec<Part>> {
         let texts =
             problems.check("key-by", &self.key_by, TEXTS, |texts| !texts.is_empty()).ok()?;
         let Some(texts) = texts else { return Some(vec![Part::UserId]) };
