@@ -236,13 +236,18 @@ struct Keeper {
     line: watch::Sender<Option<Connection>>,
 }
 
-/// A lane that is up. It no longer is when its connection ends, or its thread.
-struct Open<'a>(&'a Keeper);
+/// A lane that is up. It no longer is when its connection ends, or nobody keeps it.
+struct Open<'a> {
+    keeper: &'a Keeper,
+    dialed: Option<Object<Dialer>>,
+}
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        self.0.line.send_replace(None);
-        self.0.road.pulse.lane_down();
+        self.keeper.line.send_replace(None);
+        self.keeper.road.pulse.lane_down();
+        // Taken out of the pool for good: it is not fit to be recycled.
+        drop(self.dialed.take().map(Object::take));
     }
 }
 
@@ -289,11 +294,10 @@ impl Keeper {
         road.pulse.lane_up(&dialed.greeting);
         road.is_away.store(false, Ordering::SeqCst);
         road.changes.send_replace(());
-        let open = Open(self);
-        let end = self.probe(dialed.wire.clone()).await;
+        let wire = dialed.wire.clone();
+        let open = Open { keeper: self, dialed: Some(dialed) };
+        let end = self.probe(wire).await;
         drop(open);
-        // Taken out of the pool for good: it is not fit to be recycled.
-        drop(Object::take(dialed));
         if let Err(silence) = end {
             road.pulse.no_answer(silence);
             road.tell_away();
