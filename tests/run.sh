@@ -43,6 +43,8 @@ step() {
 
 step cargo fmt --check
 step cargo clippy --workspace --all-targets --locked -- --deny warnings
+# As embedders have it: without features that others in the workspace ask for.
+step cargo clippy --package rlaas-limiter --locked -- --deny warnings
 step cargo test --workspace --locked
 [ -z "${SOAK:-}" ] || DIFFERENTIAL_CASES=10000 step cargo test --locked --test it differential::
 RUSTDOCFLAGS="--deny warnings" step cargo doc --workspace --locked --no-deps --quiet

@@ -1,23 +1,41 @@
 //! Rate limiting as a library: decides requests by rules, in this process or in Redis.
 //!
-//! [`limiter::Limiter`] decides a request by every rule that it meets, in one atomic step of its
-//! [`store::Store`]. It knows no protocol and no metrics library: an [`observer::Observer`] is told
-//! what happens.
+//! ```
+//! use std::time::Duration;
+//!
+//! use rlaas_limiter::{Limiter, Request, Rule};
+//!
+//! let login = Rule::gcra("login").limit(2).per(Duration::from_mins(1));
+//! let limiter = Limiter::builder().rule(login).build()?;
+//! let alice = Request::user("alice").build()?;
+//! for expected in [true, true, false] {
+//!     let verdict = limiter.check_now(&alice).expect("memory never waits")?;
+//!     assert_eq!(verdict.is_allowed(), expected);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A [`Limiter`] decides a request by every rule that it matches, in one atomic step of its
+//! [`store::Store`], and takes units only if all rules allow. Clones share everything. It knows no
+//! protocol and no metrics library: an [`observer::Observer`] is told what happens.
 //!
 //! # Background work
 //!
-//! Nothing runs in the background by itself. [`limiter::Limiter::run`] is a future that the owner of
-//! the limiter runs for as long as the limiter is used, and drops to stop: it sweeps expired keys
-//! out of memory, and keeps the connections to Redis. From memory a limiter decides without it and
-//! without any runtime; keys that have expired then leave as new ones come, and small corrections
-//! of the wall clock are not followed.
+//! Nothing runs in the background by itself. [`Limiter::run`] is a future that the owner of the
+//! limiter runs for as long as the limiter is used, and drops to stop: it sweeps expired keys out
+//! of memory, and keeps the connections to Redis. From memory a limiter decides without it and
+//! without any runtime ([`Limiter::check_now`]); keys that have expired then leave as new ones come,
+//! and wall time that is set is not followed. With Redis, [`Limiter::for_worker`] gives each thread
+//! connections of its own.
 //!
 //! # Features
 //!
 //! | feature | adds |
 //! | --- | --- |
 //! | `redis` | the Redis store, with its scripts |
-//! | `yaml` | rules from YAML, in the module of that name |
+//! | `yaml` | rules from YAML, in the format of the service |
+//!
+//! The minimum Rust version is 1.95. Raising it is a change of the minor version.
 
 pub mod limiter;
 pub mod observer;
@@ -25,4 +43,7 @@ pub mod store;
 #[cfg(feature = "yaml")]
 pub mod yaml;
 
-pub(crate) use rlaas_core::{algorithm, clock, operation, plan, rules, verdict};
+pub use limiter::{BuildError, CheckError, Limiter, LimiterBuilder, Verdict};
+pub use rlaas_core::clock::Deadline;
+pub use rlaas_core::rules::{Attributes, InvalidRequest, Request, Rule};
+pub use rlaas_core::{algorithm, clock, operation, plan, rules, verdict};

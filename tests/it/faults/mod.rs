@@ -20,3 +20,4 @@ mod roll;
 mod sentinel;
 mod tls;
 mod wire;
+mod workers;

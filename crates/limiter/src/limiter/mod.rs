@@ -3,6 +3,7 @@
 //! The limiter knows neither protocols nor which store it asks. The store says that it failed;
 //! the rule says what that means (`execution.rs`).
 
+mod builder;
 mod degradation;
 mod deny_cache;
 mod descriptors;
@@ -10,6 +11,7 @@ mod execution;
 mod observers;
 
 pub use crate::verdict::{RuleDecision, Source, Verdict};
+pub use builder::{BuildError, LimiterBuilder};
 pub use deny_cache::{DenyCache, DenyCacheSettings};
 pub use descriptors::{DescriptorAnswer, DescriptorVerdict};
 
@@ -186,6 +188,19 @@ impl Limiter {
         }
         let (limiter, snapshot) = (self.clone(), Arc::clone(&snapshot));
         Begun::Waits(Box::new(Pending { limiter, snapshot, plan, deadline }))
+    }
+
+    /// Decides one request without waiting: from memory, and no runtime is needed. `None` where the
+    /// store has to be waited for, as Redis has.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check`].
+    pub fn check_now(&self, request: &Request<'_>) -> Option<Result<Verdict, CheckError>> {
+        match self.begin(request, Deadline::NEVER) {
+            Begun::Decided(decided) => Some(decided),
+            Begun::Waits(_) => None,
+        }
     }
 
     /// Decides one request, and returns what was taken for it, to be given back by

@@ -1,0 +1,70 @@
+//! Handles of one limiter on Redis: clones share connections, a worker has one of its own.
+
+use std::time::Duration;
+
+use rlaas::clock::Deadline;
+use rlaas::limiter::Limiter;
+use rlaas::rules::{Request, Rule};
+use rlaas::store::{RedisSettings, Servers};
+use rlaas_testkit::eventually;
+use rlaas_testkit::redis::RedisServer;
+use tokio::task::JoinSet;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A limiter of 4 units that is not run yet.
+fn limiter(redis: &RedisServer) -> Limiter {
+    let url = redis.url().parse().map(Box::new).expect("a valid url");
+    let settings = RedisSettings {
+        timeout: Duration::from_secs(5),
+        ..RedisSettings::of(Servers::Standalone(url))
+    };
+    let rule = Rule::gcra("login").limit(4).per(Duration::from_hours(1));
+    Limiter::builder().rule(rule).redis(settings).build().expect("a limiter")
+}
+
+async fn allows(limiter: &Limiter) -> bool {
+    let request = Request::user("alice").build().expect("a valid request");
+    limiter.check(&request, Deadline::NEVER).await.expect("a verdict").is_allowed()
+}
+
+fn connections(redis: &RedisServer) -> usize {
+    // All but the one that asks.
+    redis.query::<String>(&["CLIENT", "LIST", "TYPE", "normal"]).lines().count() - 1
+}
+
+#[tokio::test]
+async fn each_worker_keeps_a_connection_and_decides_without_it_by_others() {
+    let redis = RedisServer::start();
+    let limiter = limiter(&redis);
+    let mut background = JoinSet::new();
+    let (of_worker, keep) = limiter.for_worker();
+    let kept = background.spawn(keep);
+    for _ in 0..2 {
+        let (_, keep) = limiter.for_worker();
+        background.spawn(keep);
+    }
+    let run = limiter.clone();
+    background.spawn(async move { run.run().await });
+    eventually("one for each worker", SOON, async || connections(&redis) == 3).await;
+    assert!(allows(&of_worker).await && allows(&limiter).await && allows(&limiter.clone()).await);
+    kept.abort();
+    eventually("that of the worker is gone", SOON, async || connections(&redis) == 2).await;
+    assert!(allows(&of_worker).await);
+    assert!(!allows(&limiter).await, "states are shared");
+    assert_eq!(connections(&redis), 2);
+}
+
+#[tokio::test]
+async fn clones_share_the_connections_of_a_limiter_without_workers() {
+    let redis = RedisServer::start();
+    let limiter = limiter(&redis);
+    let run = limiter.clone();
+    let background = tokio::spawn(async move { run.run().await });
+    for expected in [true, true, true, true, false] {
+        assert_eq!(allows(&limiter.clone()).await, expected);
+    }
+    eventually("two: one may be lost", SOON, async || connections(&redis) == 2).await;
+    background.abort();
+    eventually("none", SOON, async || connections(&redis) == 0).await;
+}
