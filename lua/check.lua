@@ -51,30 +51,24 @@ local next_key = 1
 -- Is the request one hit that takes or looks, of a limit that keeps no debt?
 local is_plain = false
 
--- With room for every field of a hit: a table that grows costs as much as a command on a key.
-local function new_hit()
-  return {
-    algorithm = false, keys = 0, first_index = 0, units = 0, window = 0, burst = 0, cost = 0, mode = 0,
-    seen = 0, action = 0, max_debt = 0, now = 0, held_for = 0, least = 0, most_in_use = 0, taken = false,
-    key = false, first_key = 0, state = false, decision = false, before = 0, counted = 0,
-  }
-end
-
--- Reads a request from its values.
+-- Reads a request from its values. A hit begins with room for every field: a table that grows costs as
+-- much as a command on a key.
 local function parse(values)
   coupling, count = values[1], values[2]
   local at = 2
   for i = 1, count do
-    local hit = hits[i] or new_hit()
+    local hit = {
+      algorithm = algorithms[values[at + 1]],
+      --@hit FIELD = values[at + POSITION],
+      now = 0, held_for = 0, least = 0, most_in_use = 0, key = false, first_key = 0, state = false,
+      decision = false, taken = false, record = false, before = 0, counted = 0,
+    }
     hits[i] = hit
-    hit.algorithm = algorithms[values[at + 1]]
-    --@hit hit.FIELD = values[at + POSITION]
     hit.now = hold(time, hit.seen, hit.window)
     hit.held_for = hit.now - time
     local debt = max(hit.max_debt, 0)
     hit.least, hit.most_in_use = 0 - debt, hit.burst + debt
     at = at + HIT_FIELDS
-    hit.taken = false
     if hit.action == REFUND then
       --@refund hit.FIELD = values[at + POSITION]
       hit.taken = { cost = hit.cost, at = hit.taken_at, reset_after = hit.taken_reset_after }

@@ -17,26 +17,23 @@ local function load(hit, now)
   local count = stored or 0
   return {
     key = key, first = first, last = last, foreign = not stored, now_ms = now_ms,
-    count = count, stored = count, added = 0, number = false, holes = false, forgotten = false,
-    expires_at_ms = false, dirty = false,
+    count = count, stored = count, added = 0, number = false, expires_at_ms = false, dirty = false,
   }
 end
 
 -- Where the live entry at `position` stands in Redis, from 0 for the oldest: behind those before it
 -- that are still to be removed.
 local function stored_position(state, position)
-  if state.holes then
-    for _, hole in ipairs(state.holes) do
-      -- Below 0 it is among those that have left the window.
-      if hole.position >= 0 and position >= hole.position then position = position + hole.units end
-    end
+  for _, hole in ipairs(state.holes) do
+    -- Below 0 it is among those that have left the window.
+    if hole.position >= 0 and position >= hole.position then position = position + hole.units end
   end
   return position
 end
 
 -- Score of the live entry at `position`. Those that are still to be written are the youngest.
 local function score_at(state, position)
-  position = stored_position(state, position)
+  if state.holes then position = stored_position(state, position) end
   if position >= state.stored then return state.now_ms end
   local entry = redis.call('ZRANGEBYSCORE', state.key, state.first, state.last,
     'WITHSCORES', 'LIMIT', integer(position), 1)
