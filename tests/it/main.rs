@@ -3,7 +3,6 @@
 //! One binary, a module for each subject: `cargo test --test it conformance::`.
 
 mod api;
-mod architecture;
 mod cli;
 mod client;
 mod conformance;
@@ -13,4 +12,5 @@ mod examples;
 mod faults;
 mod http;
 mod kubernetes;
+mod sources;
 mod telemetry;

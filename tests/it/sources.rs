@@ -1,0 +1,74 @@
+//! Rules for sources that no compiler checks: scripts touch declared keys alone, and calls that Linux
+//! alone has are behind `cfg`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+#[test]
+fn scripts_touch_only_declared_keys_and_the_clock_of_the_server() {
+    // Each key that a command is given comes from KEYS by way of these names.
+    const KEY_NAMES: &[&str] = &["key", "state.key", "state.debt_key"];
+    let mut calls = 0;
+    for file in files_below("lua", "lua") {
+        let text = fs::read_to_string(&file).expect("a script");
+        for banned in ["math.random", "os.time", "os.clock", "loadstring", "redis.log"] {
+            assert!(!text.contains(banned), "{}: {banned}", file.display());
+        }
+        let calls_of = |name| text.split(name).skip(1);
+        let all = calls_of("redis.call(").chain(calls_of("redis.pcall(")).chain(calls_of(" read("));
+        for call in all {
+            let arguments = call.split(')').next().expect("a call");
+            let mut words = arguments.split(',').map(str::trim);
+            let command = words.next().expect("a command");
+            calls += 1;
+            match words.next() {
+                None => assert_eq!(command, "'TIME'", "{}", file.display()),
+                Some(key) => assert!(KEY_NAMES.contains(&key), "{}: {arguments}", file.display()),
+            }
+        }
+    }
+    assert!(calls > 5, "the reader of scripts sees only {calls} calls");
+}
+
+#[test]
+fn what_linux_alone_has_is_behind_cfg() {
+    // Other systems compile, macOS for one: rustix leaves these out there.
+    const OF_LINUX: &[&str] = &["set_tcp_user_timeout", "disable_transparent_huge_pages"];
+    let mut calls = 0;
+    for file in ["src", "crates"].into_iter().flat_map(|dir| files_below(dir, "rs")) {
+        let text = fs::read_to_string(&file).expect("a source file");
+        let mut line_before = "";
+        for (number, line) in code_lines(&text) {
+            if OF_LINUX.iter().any(|name| line.contains(name)) {
+                calls += 1;
+                let cfg = line_before.trim();
+                assert_eq!(cfg, "#[cfg(target_os = \"linux\")]", "{}:{number}", file.display());
+            }
+            line_before = line;
+        }
+    }
+    assert_eq!(calls, OF_LINUX.len());
+}
+
+/// Lines of code with their numbers: no comments, and nothing from the unit tests on.
+fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
+    let code = lines.take_while(|(_, line)| !line.starts_with("#[cfg(test)]"));
+    code.filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+fn files_below(dir: &str, extension: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut dirs = vec![PathBuf::from(dir)];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir).expect("a directory of the project") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|found| found == extension) {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
