@@ -1,64 +1,66 @@
 //! Rate limiting as a service: may this request pass?
 //!
 //! `rlaas` answers over gRPC and HTTP. It keeps its counters in memory, or in Redis, so that any
-//! number of instances share one truth. This page is the map of the house: where a line of code
-//! lives, what it may touch, and how a request flows.
+//! number of instances share one truth. This page is the map of the code: where a line lives, what it
+//! may touch, and how a request flows.
 //!
 //! # Words
 //!
 //! | word | meaning |
 //! | --- | --- |
 //! | rule | matcher + key + limit + algorithm + policies, from configuration |
-//! | limit, burst, window | how many; how many at once; per how long |
-//! | cost | units that one request takes |
+//! | limit, burst, window, cost | how many; how many at once; per how long; units of one request |
 //! | key | rule + matched values: names one piece of state |
-//! | hit | one key + rule + cost, ready for a store |
-//! | decision | outcome for one hit: allow, remaining, `retry_after`, `reset_after` |
-//! | verdict | outcome for the request, folded from its decisions |
+//! | hit | one key + rule + action, ready for a store |
+//! | action | what a store does with a hit: take, peek, report, refund, credit, reset |
+//! | coupling | how the hits of a request depend on each other: all or nothing, each alone |
+//! | plan | the hits of a request and how their decisions combine; pure, made by the rules |
+//! | decision | outcome of one hit: allowed, remaining, `retry_after`, `reset_after` |
+//! | verdict | outcome of the request, folded from its decisions |
+//! | receipt | what a hit has taken, to be given back once |
 //! | store | where state lives: memory, redis |
+//! | shard | where a key's state is: hits of one shard are decided in one atomic step |
 //! | shadow | a rule that is evaluated and counted, never enforced |
 //! | quota | one of several rules of a request, which is refused if all of them deny |
 //! | descriptor | keys and values by which a mesh asks; each meets at most one rule |
 //! | degraded | a verdict made by policy because the store did not answer |
-//! | place | where a key's state is: hits in one place are decided in one atomic step |
 //! | node | one Redis server, with lanes to it and a breaker before them |
 //! | lane | one connection to a node, kept on the thread whose requests it carries |
 //!
-//! # Rooms
+//! # Layers
 //!
-//! Each may use only rooms above it; `tests/it/architecture.rs` checks the `use` lines. Nothing below
+//! Cargo keeps those between crates; inside the service each module may use those above it. Nothing
 //! calls up: health asks the store through the limiter.
 //!
-//! | room | may use | does |
-//! | --- | --- | --- |
-//! | [`clock`], in `crates/core` | – | points and lengths of time; the only reader of clocks that decisions depend on |
-//! | [`algorithm`], in `crates/core` | clock | decide, commit, charge, give back: pure arithmetic, with a Lua twin in `lua/` |
-//! | [`rules`], in `crates/core` | algorithm, clock (spans) | specifications → rules, or all problems; request → the rules that match, their grants and keys: pure, indexed |
-//! | [`observer`], in `crates/limiter` | rules, algorithm | what the engine reports: an observer for each rule, events |
-//! | [`telemetry`] | observer, rules, algorithm | every metric declared once; logs; traces |
-//! | [`store`], in `crates/limiter` | rules (key), algorithm, clock, observer | all hits of a request in one atomic step |
-//! | [`limiter`], in `crates/limiter` | store, rules, algorithm, clock, observer | `Limiter::check`, the one decision function |
-//! | [`rlaas_proto`], in `crates/proto` | – | messages and services of all protocols, compiled once |
-//! | [`rlaas_client`], in `crates/client` | proto, rules, algorithm, clock | what callers embed: deadlines, a policy for no answer, refusals remembered; the load generator |
-//! | [`api`] | proto, limiter, rules, algorithm, clock (spans), metrics | thin adapters: bytes ↔ request and verdict |
-//! | [`server`] | api, limiter, store (health), clock (jitter, certificates), metrics | bind → serve → drain; workers; turns of connections; health |
-//! | [`config`] | the settings types of the rooms above | figment → settings that are valid; what changed |
-//! | [`cli`] | everything | one file or folder for each command |
+//! | crate, module | does |
+//! | --- | --- |
+//! | [`rlaas_core`] | clock, algorithms, rules, plans, verdicts: pure. No async, no I/O; serde by feature |
+//! | [`rlaas_limiter`] | [`limiter::Limiter`]: executes plans; memory store, Redis store by feature, deny cache, [`observer`] |
+//! | [`rlaas_proto`] | messages and services of all protocols, compiled once |
+//! | [`rlaas_client`] | what callers embed: deadlines, a policy for no answer, refusals remembered; the load generator |
+//! | [`telemetry`] | every metric declared once; logs; traces |
+//! | [`api`] | thin adapters: bytes ↔ request and verdict. None asks which store decides |
+//! | [`server`] | bind → serve → drain; workers; turns of connections; health |
+//! | [`config`] | figment → settings that are valid; what changed |
+//! | [`cli`] | one file or folder for each command; `serve` puts the parts together |
 //!
 //! # A Check
 //!
-//! ```text
-//! client
-//!   │ 0 server/          in its connection's turn; calls that came together are begun together
-//!   │ 1 api/             v1.rs, http, envoy: bytes → request, or INVALID_ARGUMENT
-//!   │ 2 Limiter::check   rules snapshot → hits (pure, no lock); the deny cache may answer here
-//!   │ 3 store            memory: lock the shards in order, decide all, commit if all allow
-//!   │                    redis: one script call, the same steps, before the caller's deadline
-//!   │                    and if the breaker of the node lets it through
-//!   │   back             StoreError → the rule's policy; several places: give back what a later
-//!   │                    one denies; remember denials; count; fold into a verdict
-//!   └ 4 api/             verdict → response: response.rs, of which gRPC, JSON and the command line are forms
-//! ```
+//! Four forms in, four out, and one pipeline for gRPC, batch, stream, HTTP, Envoy and library:
+//!
+//! `CheckRequest` → [`rules::Request`] → [`plan::Plan`] → [`operation::StoreRequest`] →
+//! [`operation::Reply`] → [`algorithm::Decision`] → [`verdict::Verdict`] → `CheckResponse`
+//!
+//! 1. `api`: bytes → request, or `INVALID_ARGUMENT`.
+//! 2. plan (core, pure): rules in force → hits, and how they combine. A plan owns its keys and names
+//!    rules by position, so that it can be handed to a task.
+//! 3. execute (limiter): memory answers in place; else the deny cache, then one step of the store for
+//!    each shard, before the caller's deadline and if the breaker of the node lets it through. Several
+//!    shards: one after the other, refunding what a later one denies. A failure of the store is
+//!    judged by the rule's policy.
+//! 4. fold (core, pure): decisions → verdict. [`rules::Mode::refuse`] alone says what refuses a
+//!    request, and `is_refused` in `lua/coupled.lua` for the hits of one step.
+//! 5. `api`: verdict → response: `response.rs`, of which gRPC, JSON and the command line are forms.
 //!
 //! # What holds everywhere
 //!
