@@ -12,5 +12,6 @@ mod examples;
 mod faults;
 mod http;
 mod kubernetes;
+mod public_api;
 mod sources;
 mod telemetry;

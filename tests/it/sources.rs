@@ -2,7 +2,7 @@
 //! alone has are behind `cfg`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[test]
 fn scripts_touch_only_declared_keys_and_the_clock_of_the_server() {

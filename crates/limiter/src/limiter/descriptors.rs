@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use super::{CheckError, Executed, Limiter, RuleDecision, Snapshot, Verdict, observers};
 use crate::algorithm::Algorithm;
 use crate::clock::{Deadline, Span, Timestamp};
-use crate::plan::{Hit, Plan, RuleIndex};
-use crate::rules::descriptors::{DescriptorPlan, DescriptorRequest, Metadata, PlannedAnswer};
+use crate::plan::{DescriptorPlan, Hit, Plan, PlannedAnswer, RuleIndex};
+use crate::rules::descriptors::{DescriptorRequest, Metadata};
 use crate::rules::{Grant, Mode};
 use crate::verdict::Settled;
 

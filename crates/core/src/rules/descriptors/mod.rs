@@ -7,13 +7,11 @@
 //! **Source:** envoyproxy/ratelimit, "Configuration".
 
 mod metadata;
-mod plan;
 mod request;
 mod spec;
 mod tree;
 
 pub use metadata::{Metadata, MetadataValue};
-pub use plan::{DescriptorPlan, PlannedAnswer};
 pub use request::{Asked, DescriptorRequest, Hits, InvalidDescriptor, LimitOverride};
 pub use spec::DescriptorSpec;
 pub use tree::{Descriptor, PlaceStep};
@@ -87,21 +85,21 @@ pub struct PlacedRule<'a> {
 
 /// What a descriptor meets.
 #[derive(Clone, Debug)]
-struct Found {
+pub(crate) struct Found {
     /// Where the rule stands in [`Descriptors::every`].
-    position: usize,
-    /// Has the request a limit of its own?
-    is_override: bool,
-    grant: Grant,
+    pub(crate) position: usize,
+    /// `true` if the request has a limit of its own.
+    pub(crate) is_override: bool,
+    pub(crate) grant: Grant,
     /// Per how long, even where that is nothing.
-    window: Span,
-    key: Key,
-    detailed_label: Option<String>,
-    hits: Hits,
+    pub(crate) window: Span,
+    pub(crate) key: Key,
+    pub(crate) detailed_label: Option<String>,
+    pub(crate) hits: Hits,
 }
 
 /// What each descriptor of a request meets, in order.
-type AllFound = SmallVec<[Option<Found>; 2]>;
+pub(crate) type AllFound = SmallVec<[Option<Found>; 2]>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Domain {
@@ -200,7 +198,10 @@ impl Descriptors {
     /// # Errors
     ///
     /// [`InvalidDescriptor`] if what is asked for can't be had from the algorithm of a rule.
-    fn meet(&self, request: &DescriptorRequest<'_>) -> Result<AllFound, InvalidDescriptor> {
+    pub(crate) fn meet(
+        &self,
+        request: &DescriptorRequest<'_>,
+    ) -> Result<AllFound, InvalidDescriptor> {
         let asked = request.descriptors();
         let Some(domain) = self.domains.get(request.domain()) else {
             return Ok(asked.iter().map(|_| None).collect());

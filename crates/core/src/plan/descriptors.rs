@@ -2,11 +2,11 @@
 
 use smallvec::SmallVec;
 
-use super::{DescriptorRequest, Descriptors, Found, Hits, InvalidDescriptor};
+use super::{Hit, Plan, RuleIndex};
 use crate::algorithm::Cost;
 use crate::clock::Span;
 use crate::operation::Action;
-use crate::plan::{Hit, Plan, RuleIndex};
+use crate::rules::descriptors::{DescriptorRequest, Descriptors, Found, Hits, InvalidDescriptor};
 use crate::rules::{Coupling, Grant};
 
 /// What a request by descriptors asks of the store, and what its answers need beside that.
@@ -41,7 +41,7 @@ impl Descriptors {
         let mut answers = SmallVec::new();
         for found in self.meet(request)? {
             answers.push(found.map(|found| {
-                let action = action(&found, self.coupling, &hits);
+                let action = action(&found, self.coupling(), &hits);
                 let Found { position, is_override, key, grant, window, detailed_label, .. } = found;
                 let rule = self.rule_at(position, is_override);
                 let (algorithm, mode) = (rule.algorithm, rule.mode);
@@ -51,7 +51,7 @@ impl Descriptors {
             }));
         }
         share_the_strictest(&mut hits);
-        let plan = Plan { hits, coupling: self.coupling, is_unmatched: false };
+        let plan = Plan { hits, coupling: self.coupling(), is_unmatched: false };
         Ok(DescriptorPlan { plan, answers })
     }
 }

@@ -3,6 +3,10 @@
 //! A plan is made by the rules alone, for flat requests and for descriptors alike. It owns its keys
 //! and names rules by their position, so that it can be handed to a task: nothing is matched twice.
 
+mod descriptors;
+
+pub use descriptors::{DescriptorPlan, PlannedAnswer};
+
 use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, Cost, Limit};
