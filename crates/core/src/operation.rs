@@ -6,10 +6,12 @@
 //! each algorithm and its Lua twin; one line in `Entry::settle` of the memory store, in `change` of
 //! `lua/coupled.lua`, and in `action_code` of the Redis store.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, Cost, Decision, Limit, Taken};
-use crate::rules::{Coupling, Key, Mode};
+use crate::rules::{Coupling, Grant, Key, Mode, OnStoreFailure, Rule, RuleSet};
 
 /// What a store does with the state of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +105,16 @@ pub struct HitReply {
 pub struct Shard(pub u16);
 
 /// What a hit has taken, to be given back once: it is no `Clone`, and a refund consumes it.
+///
+/// ```compile_fail,E0599
+/// fn twice(receipt: rlaas_core::operation::Receipt) -> [rlaas_core::operation::Receipt; 2] {
+///     [receipt.clone(), receipt]
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Receipt {
+    /// Name of the rule that it was taken by.
+    pub rule: Arc<str>,
     /// Names the state.
     pub key: Key,
     /// Keeps the state.
@@ -127,10 +137,36 @@ pub enum StoreId {
 }
 
 impl Receipt {
-    /// The hit that gives back what was taken.
-    pub fn refund(&self) -> StoreHit<'_> {
-        let Self { key, algorithm, limit, taken, .. } = self;
+    /// The hit that gives back what was taken, under the limit that is in force.
+    pub fn refund<'a>(&'a self, limit: &'a Limit) -> StoreHit<'a> {
+        let Self { key, algorithm, taken, .. } = self;
         let action = Action::Refund(*taken);
         StoreHit { key, algorithm: *algorithm, limit, action, mode: Mode::Enforced }
+    }
+
+    /// The limit that is in force for the state: by another one a refund could give more than was
+    /// taken. `None` if the rule has changed and has overrides, for then it is not known which of
+    /// them applies.
+    pub fn limit_now(&self, rules: &RuleSet) -> Option<Limit> {
+        let is_its_rule = |rule: &&Rule| rule.name == self.rule && rule.algorithm == self.algorithm;
+        let Some(rule) = rules.iter().find(is_its_rule) else { return Some(self.limit) };
+        let limit = |grant: Grant| match (grant, self.store, rule.on_store_failure) {
+            (Grant::Limited(limit), StoreId::Fallback, OnStoreFailure::Local(share)) => {
+                Some(limit.share(share.millionths()))
+            }
+            (Grant::Limited(limit), StoreId::Primary, _) => Some(limit),
+            _ => None,
+        };
+        let mut grants = rule.overrides.iter().map(|one| one.grant).chain([rule.grant]);
+        if grants.any(|grant| limit(grant) == Some(self.limit)) {
+            return Some(self.limit);
+        }
+        let now = limit(rule.grant).filter(|_| rule.overrides.is_empty())?;
+        if !self.algorithm.keyed_by_window() {
+            return Some(now);
+        }
+        // It was counted in a window of the length of then.
+        let then = Limit::new(now.units(), self.limit.window()).ok()?;
+        now.max_debt().map_or(Some(then), |debt| then.with_max_debt(debt).ok())
     }
 }

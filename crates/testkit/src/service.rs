@@ -7,10 +7,12 @@ use std::time::Duration;
 use rlaas::algorithm::{Algorithm, Cost, Decision, Taken};
 use rlaas::clock::{Clock, Deadline, ManualClock, Span, Timestamp};
 use rlaas::limiter::{CheckError, Limiter, Verdict};
-use rlaas::operation::{Action, HitReply, StoreHit, StoreRequest};
+use rlaas::operation::{Action, HitReply, Receipt, Reply, StoreHit, StoreRequest};
 use rlaas::plan::Plan;
 use rlaas::rules::{Coupling, Draft, Request, RuleSet};
-use rlaas::store::{MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store};
+use rlaas::store::{
+    MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store, StoreError,
+};
 use rlaas::telemetry::metrics::Metrics;
 use tokio::task::AbortHandle;
 
@@ -189,15 +191,37 @@ impl Service {
     }
 
     async fn execute(&self, hits: &[StoreHit<'_>], coupling: Coupling) -> Vec<HitReply> {
+        self.try_execute(hits, coupling).await.expect("a reply").hits.to_vec()
+    }
+
+    /// Has the store do something that may fail.
+    pub async fn try_execute(
+        &self,
+        hits: &[StoreHit<'_>],
+        coupling: Coupling,
+    ) -> Result<Reply, StoreError> {
         let request = StoreRequest { hits, coupling };
-        let reply = self.limiter.store().execute(request, Deadline::NEVER).await;
-        reply.expect("a reply").hits.to_vec()
+        self.limiter.store().execute(request, Deadline::NEVER).await
     }
 
     /// What the rules plan for a request of a user.
-    fn plan(&self, user: &str, cost: u64) -> Plan {
+    pub fn plan(&self, user: &str, cost: u64) -> Plan {
         let attributes = HashMap::new();
         Plan::of_request(&self.limiter.snapshot().rules, &request(user, cost, &attributes))
+    }
+
+    /// Decides one request, with receipts for what it takes.
+    pub async fn take(&self, user: &str, cost: u64) -> (Decision, Vec<Receipt>) {
+        let attributes = HashMap::new();
+        let request = request(user, cost, &attributes);
+        let taken = self.limiter.check_with_receipts(&request, Deadline::NEVER).await;
+        let (verdict, receipts) = taken.expect("a verdict");
+        (verdict.deciding().decision, receipts)
+    }
+
+    /// Gives back what was taken.
+    pub async fn refund(&self, receipts: Vec<Receipt>) {
+        self.limiter.refund(receipts, Deadline::NEVER).await.expect("a refund");
     }
 
     /// Decides one request, of the default cost with `None`.

@@ -12,6 +12,7 @@ mod many_rules;
 mod memory_only;
 mod previous_release;
 mod promise;
+mod receipts;
 mod redis_only;
 mod reports;
 mod several_hits;

@@ -229,7 +229,9 @@ impl Limiter {
     }
 
     /// Gives back what was taken, once. Units that time has brought back since are not given again,
-    /// nor are those of a state that was reset: see the book for what is exact.
+    /// nor are those of a state that was reset: see the book for what is exact. Where the limit has
+    /// changed, no more is given under the one in force than was taken, and nothing if the rule has
+    /// overrides.
     ///
     /// # Errors
     ///
@@ -240,9 +242,11 @@ impl Limiter {
         deadline: Deadline,
     ) -> Result<(), StoreError> {
         let mut result = Ok(());
+        let snapshot = self.snapshot();
         // One by one: a receipt is rare, and those of one request may be in several shards.
         for receipt in receipts {
-            let hit = receipt.refund();
+            let Some(limit) = receipt.limit_now(&snapshot.rules) else { continue };
+            let hit = receipt.refund(&limit);
             let request = StoreRequest { hits: &[hit], coupling: Coupling::AllOrNothing };
             match self.store_of(receipt.store).execute(request, deadline).await {
                 Ok(_) => self.forget_denials_of(&receipt.key),
@@ -516,7 +520,8 @@ fn receipts(rules: &RuleSet, plan: Plan, settled: &[Option<Settled>]) -> Vec<Rec
     let receipts = plan.hits.into_iter().zip(settled).filter_map(|(hit, settled)| {
         let Settled { reply, source } = (*settled)?;
         let limit = *hit.for_store()?.limit;
-        let (store, limit) = match (source, rules.rule(hit.rule).on_store_failure) {
+        let rule = rules.rule(hit.rule);
+        let (store, limit) = match (source, rule.on_store_failure) {
             (Source::Store, _) => (StoreId::Primary, limit),
             (Source::LocalFallback, OnStoreFailure::Local(share)) => {
                 (StoreId::Fallback, limit.share(share.millionths()))
@@ -524,7 +529,8 @@ fn receipts(rules: &RuleSet, plan: Plan, settled: &[Option<Settled>]) -> Vec<Rec
             _ => return None,
         };
         let taken = execution::taken(reply)?;
-        Some(Receipt { key: hit.key, algorithm: hit.algorithm, limit, taken, store })
+        let (rule, key, algorithm) = (Arc::clone(rule.name), hit.key, hit.algorithm);
+        Some(Receipt { rule, key, algorithm, limit, taken, store })
     });
     receipts.collect()
 }

@@ -1,0 +1,308 @@
+//! Receipts: what was taken is given back once, by the limiter, and a reset forgets everything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{cases, per};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseResult, TestRunner};
+use rlaas::algorithm::{Algorithm, Cost, Decision, Limit};
+use rlaas::clock::Span;
+use rlaas::limiter::Limiter;
+use rlaas::operation::StoreId;
+use rlaas::rules::{OnStoreFailure, Rule, RuleSet, Share};
+use rlaas::store::{Action, Coupling, RedisSettings, RedisStore, Servers, Store};
+use rlaas::telemetry::metrics::Metrics;
+use rlaas_testkit::redis::{RedisServer, free_port};
+use rlaas_testkit::service::{Service, T0};
+use rlaas_testkit::{eventually, rules};
+use tokio::runtime::Builder;
+use tokio::task::spawn_blocking;
+
+const MINUTE: Span = Span::from_secs(60);
+
+async fn look(on: &Service) -> Decision {
+    on.check_cost("alice", 0).await
+}
+
+async fn reset(on: &Service, user: &str) -> Decision {
+    on.act(user, Action::Reset, Coupling::AllOrNothing).await
+}
+
+cases! {
+    all;
+    a_refund_gives_back_exactly_what_was_taken: per(5, MINUTE);
+    nothing_is_given_back_of_what_was_taken_before_a_reset: per(5, MINUTE);
+    a_receipt_of_another_algorithm_gives_nothing: per(5, MINUTE);
+    a_denial_has_no_receipt: per(5, MINUTE);
+    a_receipt_outlives_a_change_of_its_limit: per(5, MINUTE);
+}
+
+async fn a_refund_gives_back_exactly_what_was_taken(on: Service) {
+    on.check("alice").await;
+    on.at(3.0);
+    let before = look(&on).await;
+    let (decision, receipts) = on.take("alice", 2).await;
+    assert!(decision.is_allowed());
+    assert_eq!(receipts.iter().map(|one| one.taken.cost.units()).collect::<Vec<_>>(), [2]);
+    assert_eq!(look(&on).await.remaining, before.remaining - 2);
+    on.refund(receipts).await;
+    assert_eq!(look(&on).await, before);
+}
+
+async fn nothing_is_given_back_of_what_was_taken_before_a_reset(on: Service) {
+    let (_, earlier) = on.take("alice", 2).await;
+    let (_, same_moment) = on.take("alice", 1).await;
+    on.at(1.0);
+    reset(&on, "alice").await;
+    on.check_cost("alice", 4).await;
+    let before = look(&on).await;
+    on.refund(earlier).await;
+    assert_eq!(look(&on).await, before);
+    on.at(2.0);
+    let before = look(&on).await;
+    on.refund(same_moment).await;
+    assert_eq!(look(&on).await, before);
+    // What was taken since is given back.
+    let (_, later) = on.take("alice", 1).await;
+    on.refund(later).await;
+    assert_eq!(look(&on).await, before);
+}
+
+async fn a_receipt_of_another_algorithm_gives_nothing(on: Service) {
+    let algorithm = on.algorithm();
+    for (number, other) in Algorithm::ALL.iter().filter(|other| **other != algorithm).enumerate() {
+        // In a window of its own: a fixed window keeps its counter under a key of its own.
+        on.at(f64::from(u32::try_from(number).expect("few algorithms")) * 180.0);
+        on.limiter.replace_rules(rules(algorithm, 5, MINUTE));
+        let (decision, receipts) = on.take("alice", 2).await;
+        assert!(decision.is_allowed(), "{}", other.name());
+        on.limiter.replace_rules(rules(*other, 5, MINUTE));
+        on.check_cost("alice", 4).await;
+        let before = look(&on).await;
+        assert_eq!(before.remaining, 1, "{}", other.name());
+        on.refund(receipts).await;
+        assert_eq!(look(&on).await, before, "{}", other.name());
+    }
+}
+
+async fn a_denial_has_no_receipt(on: Service) {
+    on.check_cost("alice", 3).await;
+    let (denied, receipts) = on.take("alice", 3).await;
+    assert!(!denied.is_allowed());
+    assert!(receipts.is_empty(), "{receipts:?}");
+    let (looked, receipts) = on.take("alice", 0).await;
+    assert!(looked.is_allowed());
+    assert!(receipts.is_empty(), "{receipts:?}");
+}
+
+cases! {
+    fixed_window sliding_window_log;
+    a_refund_is_exact_whatever_others_have_taken_since: per(5, MINUTE);
+}
+
+async fn a_refund_is_exact_whatever_others_have_taken_since(on: Service) {
+    let (_, receipts) = on.take("alice", 2).await;
+    on.at(20.0);
+    on.check_cost("alice", 3).await;
+    on.at(40.0);
+    assert_eq!(look(&on).await.remaining, 0);
+    on.refund(receipts).await;
+    assert_eq!(look(&on).await.remaining, 2);
+    assert!(on.check_cost("alice", 2).await.is_allowed());
+    assert!(!on.check("alice").await.is_allowed());
+}
+
+cases! {
+    buckets;
+    a_refund_gives_no_more_than_time_has_left_of_it: per(6, MINUTE);
+}
+
+async fn a_refund_gives_no_more_than_time_has_left_of_it(on: Service) {
+    let (_, receipts) = on.take("alice", 4).await;
+    on.at(20.0);
+    // Two of them have come back since, and others have taken all that is there.
+    assert_eq!(on.check_cost("alice", 4).await.remaining, 0);
+    on.refund(receipts).await;
+    assert_eq!(look(&on).await.remaining, 2);
+}
+
+/// A limit, what is taken under it for a receipt, and the limit by which the rule was replaced.
+#[derive(Clone, Debug)]
+struct Change {
+    then: (u64, u64, u64),
+    now: (u64, u64, u64),
+    before: Vec<(u64, u64)>,
+    taken: (u64, u64),
+    meanwhile: Vec<(u64, u64)>,
+    until_refunded: u64,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let units = || prop_oneof![3 => 1..=12_u64, 1 => Just(100), 1 => Just(300)];
+    let window_ms = || prop::sample::select(vec![1_000_u64, 60_000, 60_000, 600_000, 86_400_000]);
+    let burst = || prop::sample::select(vec![100_u64, 100, 50, 400]);
+    let limit = || (units(), window_ms(), burst());
+    let advance = || prop_oneof![2 => Just(0), 3 => 0..=1_200_u64];
+    let steps = || prop::collection::vec((advance(), 1..=100_u64), 0..=3);
+    let taken = (advance(), 1..=100_u64);
+    (limit(), limit(), steps(), taken, steps(), advance()).prop_map(
+        |(then, now, before, taken, meanwhile, until_refunded)| Change {
+            then,
+            now,
+            before,
+            taken,
+            meanwhile,
+            until_refunded,
+        },
+    )
+}
+
+fn limit_of(algorithm: Algorithm, (units, window_ms, burst): (u64, u64, u64)) -> Limit {
+    let limit = Limit::new(units, Span::from_millis(window_ms)).expect("a valid limit");
+    let burst = (units * burst / 100).max(1);
+    if algorithm.has_burst() { limit.with_burst(burst).expect("a valid burst") } else { limit }
+}
+
+fn under(algorithm: Algorithm, limit: Limit) -> RuleSet {
+    RuleSet::new(Rule::default_of(algorithm, limit), Vec::new())
+}
+
+async fn no_more_than_was_taken(
+    change: &Change,
+    algorithm: Algorithm,
+    server: Option<&Arc<RedisServer>>,
+) -> TestCaseResult {
+    let (then, now) = (limit_of(algorithm, change.then), limit_of(algorithm, change.now));
+    let on = match server {
+        None => Service::on_memory(under(algorithm, then)),
+        Some(server) => {
+            server.query::<()>(&["FLUSHALL"]);
+            Service::on_redis(under(algorithm, then), Arc::clone(server))
+        }
+    };
+    let mut time = T0;
+    let mut advance = |limit: Limit, thousandths: u64| {
+        time = time + Span::from_micros(limit.window().as_millis() * thousandths);
+        on.set_clock(time);
+    };
+    let cost = |limit: Limit, percent: u64| (limit.burst() * percent / 100).max(1);
+    for (thousandths, percent) in &change.before {
+        advance(then, *thousandths);
+        on.check_cost("alice", cost(then, *percent)).await;
+    }
+    advance(then, change.taken.0);
+    let (_, receipts) = on.take("alice", cost(then, change.taken.1)).await;
+    let taken: u64 = receipts.iter().map(|receipt| receipt.taken.cost.units()).sum();
+    on.limiter.replace_rules(under(algorithm, now));
+    for (thousandths, percent) in &change.meanwhile {
+        advance(now, *thousandths);
+        on.check_cost("alice", cost(now, *percent)).await;
+    }
+    advance(now, change.until_refunded);
+    let before = look(&on).await;
+    on.refund(receipts).await;
+    let after = look(&on).await;
+    prop_assert!(
+        after.remaining <= before.remaining + taken.cast_signed(),
+        "{} were taken: {:?}, then {:?}",
+        taken,
+        before,
+        after
+    );
+    prop_assert!(after.remaining >= before.remaining, "{:?}, then {:?}", before, after);
+    Ok(())
+}
+
+async fn a_receipt_outlives_a_change_of_its_limit(on: Service) {
+    let (algorithm, server) = (on.algorithm(), on.redis().cloned());
+    let tried = spawn_blocking(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let config = Config { cases: 100, failure_persistence: None, ..Config::default() };
+        let tried = TestRunner::new(config).run(&change(), |change| {
+            runtime.block_on(no_more_than_was_taken(&change, algorithm, server.as_ref()))
+        });
+        tried.map_err(|failure| failure.to_string())
+    });
+    tried.await.expect("no panic").unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[tokio::test]
+async fn a_receipt_of_the_local_fallback_goes_back_there() {
+    let port = free_port();
+    let url = format!("redis://127.0.0.1:{port}").parse().map(Box::new).expect("a valid url");
+    let settings = RedisSettings {
+        timeout: Duration::from_secs(5),
+        ..RedisSettings::of(Servers::Standalone(url))
+    };
+    let metrics = Arc::new(Metrics::new());
+    let store = RedisStore::new(&settings, metrics.clone()).expect("valid settings");
+    let local = OnStoreFailure::Local(Share::new(500_000).expect("a share"));
+    for algorithm in Algorithm::ALL {
+        let limit = Limit::new(10, Span::from_secs(86_400)).expect("a valid limit");
+        let rule = Rule { on_store_failure: local, ..Rule::default_of(*algorithm, limit) };
+        let rules = RuleSet::new(rule, Vec::new());
+        let limiter = Limiter::new(rules, Store::Redis(Arc::new(store.clone())), metrics.clone());
+        let on = Service::with(limiter, metrics.clone());
+        let (decision, receipts) = on.take("alice", 3).await;
+        assert!(decision.is_allowed(), "{}", algorithm.name());
+        assert_eq!(receipts.iter().map(|one| one.store).collect::<Vec<_>>(), [StoreId::Fallback]);
+        assert!(!on.check_cost("alice", 3).await.is_allowed(), "{}", algorithm.name());
+        on.refund(receipts).await;
+        assert_eq!(on.check_cost("alice", 3).await.remaining, 2, "{}", algorithm.name());
+    }
+}
+
+/// 10 a minute, which may owe as many.
+fn ten_and_ten_owed(algorithm: Algorithm) -> RuleSet {
+    let limit = Limit::new(10, MINUTE).and_then(|limit| limit.with_max_debt(10));
+    under(algorithm, limit.expect("a valid limit"))
+}
+
+cases! {
+    all;
+    after_a_reset_it_is_as_if_it_had_never_been_used: per(10, MINUTE);
+    a_reset_forgives_debt: ten_and_ten_owed;
+}
+
+/// Asks for the same of one id that was reset and of another that never asked.
+async fn equal_from_now_on(on: &Service) {
+    for (at, cost) in [(31.0, 4), (31.0, 7), (45.5, 5), (90.0, 3), (91.0, 9), (170.0, 10)] {
+        on.at(at);
+        let [alice, twin] = [on.check_cost("alice", cost).await, on.check_cost("twin", cost).await];
+        assert_eq!(alice, twin, "{cost} at {at}");
+    }
+}
+
+async fn after_a_reset_it_is_as_if_it_had_never_been_used(on: Service) {
+    on.check_cost("alice", 6).await;
+    on.at(30.5);
+    on.check_cost("alice", 3).await;
+    on.check_cost("alice", 8).await;
+    let after = reset(&on, "alice").await;
+    assert_eq!(after, on.check_cost("twin", 0).await);
+    assert_eq!(look(&on).await, after);
+    equal_from_now_on(&on).await;
+    // A reset of what is not there does nothing.
+    assert_eq!(reset(&on, "bob").await, on.check_cost("other", 0).await);
+    // And what is remembered of it expires.
+    if let Some(redis) = on.redis() {
+        let lives = |key: &String| redis.query::<i64>(&["PTTL", key]);
+        for key in redis.keys() {
+            assert!((1..=122_000).contains(&lives(&key)), "{key}: {} ms", lives(&key));
+        }
+        on.at(170.0 + 122.0);
+        let gone = async || redis.keys().is_empty();
+        eventually("all has expired", Duration::from_secs(5), gone).await;
+    }
+}
+
+async fn a_reset_forgives_debt(on: Service) {
+    let report = Action::Report(Cost::new(15));
+    on.act("alice", report, Coupling::AllOrNothing).await;
+    on.at(30.5);
+    let after = reset(&on, "alice").await;
+    assert_eq!(after.remaining, 10);
+    assert_eq!(after, on.check_cost("twin", 0).await);
+    equal_from_now_on(&on).await;
+}
