@@ -6,6 +6,7 @@
 mod buckets;
 mod changed_rules;
 mod every_algorithm;
+mod failed_writes;
 mod fixed_window;
 mod give_back;
 mod many_rules;

@@ -1,0 +1,288 @@
+//! Redis refuses one write of a step. If it is the first, nothing has changed; if it is a later one,
+//! those before it stand, and nobody is told that nothing was taken.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use super::{cases, per};
+use rlaas::algorithm::{Algorithm, Cost, Limit, Taken};
+use rlaas::clock::Span;
+use rlaas::plan::Plan;
+use rlaas::rules::{Rule, RuleSet};
+use rlaas::store::{Action, Coupling, Reply, StoreError, StoreHit};
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::rules;
+use rlaas_testkit::service::Service;
+
+const MINUTE: Span = Span::from_secs(60);
+
+/// What scripts write with.
+const WRITES: [&str; 7] =
+    ["SET", "DEL", "INCRBY", "ZADD", "ZREMRANGEBYSCORE", "ZREMRANGEBYRANK", "PEXPIREAT"];
+
+#[derive(Clone, Copy, Debug)]
+enum Ask {
+    Take(u32),
+    Report(u32),
+    Credit(u32),
+    /// Of what the first hit of the scenario has taken.
+    Refund,
+    Reset,
+}
+
+/// Hits, each with its user.
+type Hits = &'static [(&'static str, Ask)];
+
+#[derive(Debug)]
+struct Scenario {
+    name: &'static str,
+    /// Whether the limit keeps debt: 10 units.
+    owes: bool,
+    /// What has been done before, hit by hit.
+    before: Hits,
+    /// What is asked in one step.
+    asked: Hits,
+}
+
+const SCENARIOS: [Scenario; 12] = {
+    use Ask::{Credit, Refund, Report, Reset, Take};
+    const fn plain(name: &'static str, before: Hits, asked: Hits) -> Scenario {
+        Scenario { name, owes: false, before, asked }
+    }
+    const fn owing(name: &'static str, before: Hits, asked: Hits) -> Scenario {
+        Scenario { name, owes: true, before, asked }
+    }
+    const TAKEN: Hits = &[("alice", Take(3)), ("alice", Take(2))];
+    [
+        plain("a first unit", &[], &[("alice", Take(1))]),
+        plain("one more unit", TAKEN, &[("alice", Take(1))]),
+        plain("several units", TAKEN, &[("alice", Take(4))]),
+        plain("several hits", TAKEN, &[("alice", Take(2)), ("bob", Take(1)), ("carol", Take(3))]),
+        plain("a refund", TAKEN, &[("alice", Refund)]),
+        plain("a refund of all", &[("alice", Take(3))], &[("alice", Refund)]),
+        plain("a refund beside a take", TAKEN, &[("alice", Refund), ("bob", Take(2))]),
+        plain("a credit", TAKEN, &[("alice", Credit(1))]),
+        plain("a reset", TAKEN, &[("alice", Reset)]),
+        owing("a debt", TAKEN, &[("alice", Report(12))]),
+        owing("a debt that is reset", &[("alice", Report(15))], &[("alice", Reset)]),
+        owing(
+            "everything",
+            &[("alice", Take(3)), ("bob", Report(12)), ("carol", Take(4))],
+            &[("bob", Reset), ("carol", Report(9)), ("dave", Take(2)), ("alice", Refund)],
+        ),
+    ]
+};
+
+/// A command of a script, with its arguments.
+type Command = Vec<String>;
+
+/// One redis-server, on which scenarios are played.
+struct Stage {
+    server: Arc<RedisServer>,
+    algorithm: Algorithm,
+}
+
+impl Stage {
+    fn rules(&self, scenario: &Scenario) -> RuleSet {
+        let limit = Limit::new(10, MINUTE).expect("a valid limit");
+        if !scenario.owes {
+            return rules(self.algorithm, 10, MINUTE);
+        }
+        let limit = limit.with_max_debt(10).expect("a valid debt");
+        RuleSet::new(Rule::default_of(self.algorithm, limit), Vec::new())
+    }
+
+    /// An empty server, and a service that has done what comes before.
+    async fn prepare(&self, scenario: &Scenario) -> (Service, Vec<Taken>) {
+        self.server.query::<()>(&["FLUSHALL"]);
+        // Anew each time: Redis that refuses opens the breaker.
+        let on = Service::on_redis(self.rules(scenario), Arc::clone(&self.server));
+        let mut taken = Vec::new();
+        for hit in scenario.before {
+            let reply = execute(&on, &[*hit], &taken).await.expect("a reply");
+            let decision = reply.hits[0].decision;
+            let cost = Cost::new(u32::try_from(reply.hits[0].taken).expect("a cost"));
+            taken.push(Taken { cost, at: decision.at, reset_after: decision.reset_after });
+        }
+        on.at(0.25);
+        (on, taken)
+    }
+
+    /// What the step answers and writes where nothing is refused.
+    async fn undisturbed(&self, scenario: &Scenario) -> (Reply, Vec<Command>) {
+        let (on, taken) = self.prepare(scenario).await;
+        let mut monitor = Monitor::start(&self.server);
+        let reply = execute(&on, scenario.asked, &taken).await.expect("a reply");
+        self.server.query::<()>(&["ECHO", "the end"]);
+        (reply, monitor.writes_until("the end"))
+    }
+
+    /// All that is in Redis, and until when. Of logs the scores: members are unique for each call.
+    fn contents(&self) -> Vec<(String, String, i64)> {
+        let content = |key: String| {
+            let value = match &*self.server.query::<String>(&["TYPE", &key]) {
+                "zset" => {
+                    let entries: Vec<(String, u64)> =
+                        self.server.query(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]);
+                    let scores: Vec<u64> = entries.into_iter().map(|(_, score)| score).collect();
+                    format!("{scores:?}")
+                }
+                _ => self.server.query(&["GET", &key]),
+            };
+            let lives = self.server.query(&["PTTL", &key]);
+            (key, value, lives)
+        };
+        self.server.keys().into_iter().map(content).collect()
+    }
+
+    /// Has Redis refuse the last of these commands and none of those before it, or allow all.
+    fn refuse(&self, writes: &[Command]) {
+        let (refused, earlier) = writes.split_last().expect("a write");
+        let mut acl = vec!["ACL".into(), "SETUSER".into(), "default".into()];
+        acl.push(format!("-{}", refused[0].to_lowercase()));
+        for command in earlier.iter().filter(|command| command[0] == refused[0]) {
+            assert_ne!(command[1], refused[1], "Redis can't tell these apart");
+            // Allowed where its first argument is this one.
+            acl.push(format!("+{}|{}", refused[0].to_lowercase(), command[1]));
+        }
+        self.server.query::<()>(&acl.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
+    fn allow_all(&self) {
+        self.server.query::<()>(&["ACL", "SETUSER", "default", "+@all", "allkeys"]);
+    }
+
+    /// Plays the scenario while the last of these writes is refused.
+    async fn play(
+        &self,
+        scenario: &Scenario,
+        writes: &[Command],
+    ) -> (Result<Reply, StoreError>, Vec<(String, String, i64)>) {
+        let (on, taken) = self.prepare(scenario).await;
+        self.refuse(writes);
+        let result = execute(&on, scenario.asked, &taken).await;
+        self.allow_all();
+        (result, self.contents())
+    }
+
+    /// What is in Redis after some of the writes.
+    async fn after(&self, scenario: &Scenario, writes: &[Command]) -> Vec<(String, String, i64)> {
+        let _prepared = self.prepare(scenario).await;
+        for command in writes {
+            self.server.query::<()>(&command.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        self.contents()
+    }
+}
+
+async fn execute(
+    on: &Service,
+    asked: &[(&str, Ask)],
+    taken: &[Taken],
+) -> Result<Reply, StoreError> {
+    let plans: Vec<Plan> = asked.iter().map(|(user, _)| on.plan(user, 1)).collect();
+    let hits = plans.iter().zip(asked).map(|(plan, (_, ask))| {
+        let action = match *ask {
+            Ask::Take(units) => Action::Take(Cost::new(units)),
+            Ask::Report(units) => Action::Report(Cost::new(units)),
+            Ask::Credit(units) => Action::Credit(Cost::new(units)),
+            Ask::Refund => Action::Refund(taken[0]),
+            Ask::Reset => Action::Reset,
+        };
+        StoreHit { action, ..plan.hits[0].for_store().expect("a rule with a limit") }
+    });
+    on.try_execute(&hits.collect::<Vec<_>>(), Coupling::AllOrNothing).await
+}
+
+/// The commands that a server runs.
+struct Monitor(BufReader<TcpStream>);
+
+impl Monitor {
+    fn start(server: &RedisServer) -> Self {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).expect("a connection");
+        stream.write_all(b"MONITOR\r\n").expect("a connection");
+        let mut monitor = Self(BufReader::new(stream));
+        assert_eq!(monitor.line(), "+OK");
+        monitor
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("an open connection");
+        line.trim_end().to_owned()
+    }
+
+    /// The writes of scripts up to the echo of a text.
+    fn writes_until(&mut self, end: &str) -> Vec<Command> {
+        let mut writes = Vec::new();
+        loop {
+            let line = self.line();
+            let (caller, words) = line.split_once("] ").expect("a command");
+            let words = words.trim_matches('"').split("\" \"").map(str::to_owned);
+            let command: Command = words.collect();
+            if command[1..] == [end] {
+                return writes;
+            }
+            if caller.ends_with(" lua") && WRITES.contains(&&*command[0]) {
+                writes.push(command);
+            }
+        }
+    }
+}
+
+cases! {
+    all, redis;
+    each_write_fails_once: per(10, MINUTE);
+    a_key_that_may_not_be_written_refuses_the_call: per(10, MINUTE);
+}
+
+async fn each_write_fails_once(on: Service) {
+    let server = Arc::clone(on.redis().expect("a service on Redis"));
+    let stage = Stage { server, algorithm: on.algorithm() };
+    for scenario in &SCENARIOS {
+        let (reply, writes) = stage.undisturbed(scenario).await;
+        let name = scenario.name;
+        assert!(!writes.is_empty(), "{name}");
+        for (before, failing) in writes.iter().enumerate() {
+            let told = format!("{name}: number {before} fails of {writes:?}");
+            let stands = stage.after(scenario, &writes[..before]).await;
+            let (result, contents) = stage.play(scenario, &writes[..=before]).await;
+            if failing[0] == "INCRBY" {
+                // A short cut, beside which there is a way that needs no INCRBY.
+                assert_eq!(result.expect("a reply"), reply, "{told}");
+                continue;
+            }
+            let error = result.expect_err(&told);
+            assert_eq!(contents, stands, "{told}");
+            assert_eq!(error.kind(), "noperm", "{told}: {error:?}");
+            assert_eq!(error.is_ambiguous(), before > 0, "{told}: {error:?}");
+            let is_partial = matches!(error, StoreError::Partial { .. });
+            assert_eq!(is_partial, before > 0, "{told}: {error:?}");
+        }
+    }
+}
+
+async fn a_key_that_may_not_be_written_refuses_the_call(on: Service) {
+    let server = Arc::clone(on.redis().expect("a service on Redis"));
+    let stage = Stage { server, algorithm: on.algorithm() };
+    for scenario in &SCENARIOS {
+        let (_, writes) = stage.undisturbed(scenario).await;
+        let key = writes.last().expect("a write")[1].clone();
+        let untouched = stage.after(scenario, &[]).await;
+        let (on, taken) = stage.prepare(scenario).await;
+        let mut acl = vec!["ACL", "SETUSER", "default", "resetkeys", "%R~*"];
+        let others: Vec<String> = writes
+            .iter()
+            .filter(|write| write[1] != key)
+            .map(|write| format!("~{}", write[1]))
+            .collect();
+        acl.extend(others.iter().map(String::as_str));
+        stage.server.query::<()>(&acl);
+        let error = execute(&on, scenario.asked, &taken).await.expect_err(scenario.name);
+        stage.allow_all();
+        assert_eq!(stage.contents(), untouched, "{}", scenario.name);
+        let is_refused = matches!(&error, StoreError::Refused { code, .. } if code == "NOPERM");
+        assert!(is_refused, "{}: {error:?}", scenario.name);
+    }
+}
