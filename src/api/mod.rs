@@ -8,7 +8,6 @@ mod deadline;
 mod direct;
 pub mod envoy;
 mod guard;
-mod headers;
 pub mod http;
 pub(crate) mod json;
 mod request_log;
@@ -18,7 +17,7 @@ mod traces;
 mod v1;
 
 pub use direct::{Answer, Direct};
-pub use headers::LimitHeaders;
+pub use rlaas_limiter::headers::LimitHeaders;
 pub use status::Interruption;
 pub(crate) use traces::name as code_name;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use futures_util::stream::{self, Stream, StreamExt};
+use rlaas_limiter::headers::{LimitHeaders, retry_after};
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitService;
 use rlaas_proto::ratelimit::v1::{
     CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, CheckResult,
@@ -17,7 +18,6 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use super::auth::Role;
 use super::config;
 use super::deadline::deadline;
-use super::headers::{LimitHeaders, retry_after};
 use super::request_log;
 use super::response::{response, result};
 use super::status::{self, invalid};

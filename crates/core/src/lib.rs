@@ -24,4 +24,5 @@ pub mod clock;
 pub mod operation;
 pub mod plan;
 pub mod rules;
+pub mod summary;
 pub mod verdict;

@@ -37,8 +37,11 @@
 //!
 //! The minimum Rust version is 1.95. Raising it is a change of the minor version.
 
+pub mod grpc_timeout;
+pub mod headers;
 pub mod limiter;
 pub mod observer;
+pub mod problem;
 pub mod store;
 #[cfg(feature = "yaml")]
 pub mod yaml;
@@ -47,4 +50,4 @@ pub use limiter::{BuildError, CheckError, Limiter, LimiterBuilder, Verdict};
 pub use rlaas_core::clock::Deadline;
 pub use rlaas_core::rules::{Attributes, InvalidRequest, Request, Rule};
 #[doc(no_inline)]
-pub use rlaas_core::{algorithm, clock, operation, plan, rules, verdict};
+pub use rlaas_core::{algorithm, clock, operation, plan, rules, summary, verdict};

@@ -9,6 +9,7 @@ mod metadata;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rlaas_limiter::headers::{LimitHeaders, retry_after};
 use rlaas_proto::envoy::config::core::v3::HeaderValue;
 use rlaas_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use rlaas_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
@@ -23,7 +24,6 @@ use tonic::{Request, Response, Status};
 
 use super::auth::Role;
 use super::deadline::deadline;
-use super::headers::{LimitHeaders, retry_after};
 use super::request_log;
 use super::status::{self, invalid};
 use super::traces::Call;

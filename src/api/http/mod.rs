@@ -32,6 +32,7 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use rlaas_limiter::headers::{LimitHeaders, retry_after};
 use tokio::sync::watch;
 
 use self::problem::Problem;
@@ -39,7 +40,6 @@ use self::rejection::Rejection;
 use self::traces::Told;
 use super::auth::Auth;
 use super::envoy::EnvoySettings;
-use super::headers::{LimitHeaders, retry_after};
 use super::request_log;
 use crate::api;
 use crate::clock::Deadline;

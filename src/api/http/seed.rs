@@ -10,12 +10,12 @@ use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use rlaas_limiter::headers::retry_after;
 use serde_json::json;
 
 use super::members::Members;
 use super::rejection::{Field, Rejection};
 use super::{Checks, body, query};
-use crate::api::headers::retry_after;
 use crate::limiter::{CheckError, Verdict};
 use crate::rules::{Draft, Request};
 

@@ -1,7 +1,7 @@
 //! What response headers tell of a verdict: the limits, and when to try again.
 //!
 //! Names and values alone. HTTP sends them itself, gRPC has them as metadata, Envoy adds them to the
-//! responses of others; this file knows none of the three.
+//! responses of others, and a tower layer to those of its service; this file knows none of them.
 //!
 //! | header | says |
 //! | --- | --- |
@@ -17,10 +17,8 @@
 
 use std::fmt::Write;
 
-use crate::algorithm::{Algorithm, Limit, Outcome};
 use crate::clock::Span;
-use crate::limiter::{RuleDecision, Source, Verdict};
-use crate::rules::Grant;
+use crate::summary::{RuleSummary, Summary};
 
 /// Which headers tell of the limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,11 +35,11 @@ pub enum LimitHeaders {
 }
 
 /// A name, in lower case, and a value, which is ASCII.
-pub(super) type Header = (&'static str, String);
+pub type Header = (&'static str, String);
 
 impl LimitHeaders {
-    /// The headers that tell of the limits.
-    pub(super) fn of(self, verdict: &Verdict) -> Vec<Header> {
+    /// Returns the headers that tell of the limits.
+    pub fn of(self, verdict: &impl Summary) -> Vec<Header> {
         match self {
             Self::None => Vec::new(),
             Self::Draft => draft(verdict),
@@ -51,15 +49,15 @@ impl LimitHeaders {
     }
 }
 
-/// `retry-after`, in seconds, rounded up; none where waiting does not help.
-pub(super) fn retry_after(verdict: &Verdict) -> Option<Header> {
-    let Outcome::Denied { retry_after } = verdict.deciding().decision.outcome else { return None };
-    (!verdict.is_allowed()).then(|| ("retry-after", retry_after.as_secs_ceil().to_string()))
+/// Returns `retry-after`, in seconds, rounded up; `None` where waiting does not help.
+pub fn retry_after(verdict: &impl Summary) -> Option<Header> {
+    let wait = verdict.retry_after()?.as_secs_ceil();
+    Some(("retry-after", wait.to_string()))
 }
 
-/// The name of a rule as a policy: an identifier that a structured field can carry. What is not
-/// visible ASCII is percent-encoded, and so is `%`.
-pub(super) fn policy_name(rule: &str) -> String {
+/// Returns the name of a rule as a policy: an identifier that a structured field can carry. What is
+/// not visible ASCII is percent-encoded, and so is `%`.
+pub fn policy_name(rule: &str) -> String {
     let mut name = String::with_capacity(rule.len());
     for byte in rule.bytes() {
         match byte {
@@ -70,69 +68,42 @@ pub(super) fn policy_name(rule: &str) -> String {
     name
 }
 
-fn draft(verdict: &Verdict) -> Vec<Header> {
-    let is_allowed = verdict.is_allowed();
+/// Returns a policy's name between quotes, for a structured field or JSON.
+pub(crate) fn quoted(rule: &str) -> String {
+    format!("\"{}\"", policy_name(rule).replace('\\', r"\\").replace('"', "\\\""))
+}
+
+fn draft(verdict: &impl Summary) -> Vec<Header> {
     let (mut policies, mut limits) = (String::new(), String::new());
-    for decided in verdict.decisions.iter().filter(|decided| !decided.mode.is_shadow()) {
-        let (quota, window, burst) = match decided.grant {
-            Grant::Limited(limit) => {
-                (limit.units(), whole_seconds(limit.window()), burst(decided.algorithm, &limit))
-            }
-            Grant::Banned => (0, None, None),
-            Grant::Unlimited => continue,
-        };
-        let name = policy_name(&decided.rule).replace('\\', r"\\").replace('"', "\\\"");
-        item(&mut policies, &name, ("q", quota), ("w", window));
-        if let Some(burst) = burst {
+    for rule in verdict.rules() {
+        let name = quoted(rule.name);
+        item(&mut policies, &name, ("q", rule.quota), ("w", rule.window.and_then(whole_seconds)));
+        if let Some(burst) = rule.burst {
             push(&mut policies, format_args!(";rlaas-burst={burst}"));
         }
-        let is_shown =
-            if is_allowed { decided.decision.is_allowed() } else { verdict.is_refused_by(decided) };
-        if decided.source != Source::FailOpen && is_shown {
-            item(&mut limits, &name, ("r", left(decided)), ("t", reset(decided)));
+        if let (true, Some(remaining)) = (rule.is_told, rule.remaining) {
+            item(&mut limits, &name, ("r", remaining), ("t", reset(&rule)));
         }
     }
     let fields = [("ratelimit-policy", policies), ("ratelimit", limits)];
     fields.into_iter().filter(|(_, list)| !list.is_empty()).collect()
 }
 
-fn legacy(verdict: &Verdict) -> Vec<Header> {
-    let decided = verdict.deciding();
-    let quota = match decided.grant {
-        // Never less than what may remain.
-        Grant::Limited(limit) => {
-            limit.units().max(burst(decided.algorithm, &limit).unwrap_or_default())
-        }
-        Grant::Banned => 0,
-        Grant::Unlimited => return Vec::new(),
-    };
-    let known = (decided.source != Source::FailOpen).then(|| left(decided));
+fn legacy(verdict: &impl Summary) -> Vec<Header> {
+    let Some(rule) = verdict.deciding_rule() else { return Vec::new() };
+    // Never less than what may remain.
+    let quota = rule.quota.max(rule.burst.unwrap_or_default());
     let numbers = [
         ("ratelimit-limit", Some(quota)),
-        ("ratelimit-remaining", known),
-        ("ratelimit-reset", known.and_then(|_| reset(decided))),
+        ("ratelimit-remaining", rule.remaining),
+        ("ratelimit-reset", rule.remaining.and_then(|_| reset(&rule))),
     ];
     numbers.into_iter().filter_map(|(name, number)| Some((name, number?.to_string()))).collect()
 }
 
-/// Units that are left; none in debt.
-fn left(decided: &RuleDecision) -> u64 {
-    u64::try_from(decided.decision.remaining).unwrap_or_default()
-}
-
-/// The burst of algorithms that have one, where it is not the limit.
-fn burst(algorithm: Algorithm, limit: &Limit) -> Option<u64> {
-    (algorithm.has_burst() && limit.burst() != limit.units()).then_some(limit.burst())
-}
-
-/// Seconds, rounded up, within which no more may be used than is left: until a denied request
-/// passes, else until everything is there again. Never, for a ban, is no time.
-fn reset(decided: &RuleDecision) -> Option<u64> {
-    let span = match decided.decision.outcome {
-        Outcome::Denied { retry_after } => retry_after,
-        Outcome::Allowed | Outcome::Impossible => decided.decision.reset_after,
-    };
-    (decided.grant != Grant::Banned).then(|| span.as_secs_ceil())
+/// Seconds, rounded up.
+fn reset(rule: &RuleSummary<'_>) -> Option<u64> {
+    rule.reset.map(Span::as_secs_ceil)
 }
 
 /// The draft has no parts of a second: a window that is no whole seconds is not told.
@@ -141,10 +112,10 @@ fn whole_seconds(window: Span) -> Option<u64> {
     (Span::from_secs(seconds) == window).then_some(seconds)
 }
 
-/// Appends a member of a list: a string with one or two integers as parameters.
+/// Appends a member of a list: a quoted string with one or two integers as parameters.
 fn item(list: &mut String, name: &str, one: (&str, u64), other: (&str, Option<u64>)) {
     let separator = if list.is_empty() { "" } else { ", " };
-    push(list, format_args!("{separator}\"{name}\";{}={}", one.0, one.1));
+    push(list, format_args!("{separator}{name};{}={}", one.0, one.1));
     if let (key, Some(number)) = other {
         push(list, format_args!(";{key}={number}"));
     }
@@ -160,11 +131,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::algorithm::{Algorithm, Limit};
     use crate::clock::{Clock, Deadline, ManualClock, Timestamp};
-    use crate::limiter::Limiter;
-    use crate::rules::{Draft, Matcher, Mode, Request, Rule, RuleSet};
+    use crate::limiter::{Limiter, Verdict};
+    use crate::observer::NoObserver;
+    use crate::rules::{Draft, Grant, Matcher, Mode, Request, Rule, RuleSet};
     use crate::store::{MemorySettings, MemoryStore, Store};
-    use crate::telemetry::metrics::Metrics;
 
     fn rule(name: &str, units: u64, window: Span) -> Rule {
         let limit = Limit::new(units, window).expect("a valid limit");
@@ -173,11 +145,11 @@ mod tests {
     }
 
     fn limiter(rules: Vec<Rule>) -> Limiter {
-        let metrics = Arc::new(Metrics::new());
+        let observer = Arc::new(NoObserver);
         let clock = Clock::Manual(ManualClock::new(Timestamp::from_millis(1_700_000_100_000)));
-        let store = MemoryStore::new(MemorySettings::default(), clock, metrics.clone());
+        let store = MemoryStore::new(MemorySettings::default(), clock, observer.clone());
         let rules = RuleSet::new(rule("default", 5, Span::from_secs(60)), rules);
-        Limiter::new(rules, Store::Memory(store), metrics)
+        Limiter::new(rules, Store::Memory(store), observer)
     }
 
     async fn check(limiter: &Limiter, cost: u64) -> Verdict {

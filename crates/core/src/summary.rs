@@ -1,0 +1,101 @@
+//! What callers are told of a verdict, whoever made it: a limiter in this process, or a service.
+
+use crate::algorithm::{Algorithm, Limit, Outcome};
+use crate::clock::Span;
+use crate::rules::Grant;
+use crate::verdict::{RuleDecision, Source, Verdict};
+
+/// A verdict as callers are told of it.
+pub trait Summary {
+    /// Returns `true` if the request may pass.
+    fn is_allowed(&self) -> bool;
+
+    /// Returns the time after which a refused request passes; `None` if waiting does not help.
+    fn retry_after(&self) -> Option<Span>;
+
+    /// Returns the rules that are enforced, quotas included, but for those without a limit.
+    fn rules(&self) -> impl Iterator<Item = RuleSummary<'_>>;
+
+    /// Returns the rule that decided; `None` if there is none, or it has no limit.
+    fn deciding_rule(&self) -> Option<RuleSummary<'_>>;
+}
+
+/// The limit of a rule, and what is left of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleSummary<'a> {
+    /// Name of the rule.
+    pub name: &'a str,
+    /// Units per window; 0 for a ban.
+    pub quota: u64,
+    /// Length of the window; `None` for a ban, or if it is not known.
+    pub window: Option<Span>,
+    /// The burst, where it is another number than the quota.
+    pub burst: Option<u64>,
+    /// Units left, 0 in debt; `None` if nothing was counted.
+    pub remaining: Option<u64>,
+    /// Time within which no more may be used than is left: until a denied request passes, else until
+    /// everything is there again. `None` for a ban, which no time ends.
+    pub reset: Option<Span>,
+    /// Returns `true` if the numbers are of interest: those of rules that allow an allowed request,
+    /// or that refuse a refused one.
+    pub is_told: bool,
+}
+
+impl Summary for Verdict {
+    fn is_allowed(&self) -> bool {
+        self.is_allowed()
+    }
+
+    fn retry_after(&self) -> Option<Span> {
+        match self.deciding().decision.outcome {
+            Outcome::Denied { retry_after } if !self.is_allowed() => Some(retry_after),
+            _ => None,
+        }
+    }
+
+    fn rules(&self) -> impl Iterator<Item = RuleSummary<'_>> {
+        let is_allowed = self.is_allowed();
+        self.decisions.iter().filter(|decided| !decided.mode.is_shadow()).filter_map(
+            move |decided| {
+                let allows = || decided.decision.is_allowed();
+                let is_told = if is_allowed { allows() } else { self.is_refused_by(decided) };
+                RuleSummary::new(decided, is_told)
+            },
+        )
+    }
+
+    fn deciding_rule(&self) -> Option<RuleSummary<'_>> {
+        RuleSummary::new(self.deciding(), true)
+    }
+}
+
+impl<'a> RuleSummary<'a> {
+    fn new(decided: &'a RuleDecision, is_told: bool) -> Option<Self> {
+        let (quota, window, burst) = match &decided.grant {
+            Grant::Limited(limit) => {
+                (limit.units(), Some(limit.window()), burst(decided.algorithm, limit))
+            }
+            Grant::Banned => (0, None, None),
+            Grant::Unlimited => return None,
+        };
+        let reset = match decided.decision.outcome {
+            Outcome::Denied { retry_after } => retry_after,
+            Outcome::Allowed | Outcome::Impossible => decided.decision.reset_after,
+        };
+        Some(Self {
+            name: &decided.rule,
+            quota,
+            window,
+            burst,
+            remaining: (decided.source != Source::FailOpen)
+                .then(|| u64::try_from(decided.decision.remaining).unwrap_or_default()),
+            reset: (decided.grant != Grant::Banned).then_some(reset),
+            is_told,
+        })
+    }
+}
+
+/// The burst of algorithms that have one, where it is not the limit.
+fn burst(algorithm: Algorithm, limit: &Limit) -> Option<u64> {
+    (algorithm.has_burst() && limit.burst() != limit.units()).then_some(limit.burst())
+}

@@ -1,0 +1,55 @@
+//! When a gRPC caller stops waiting: the header `grpc-timeout`.
+//!
+//! **Source:** gRPC over HTTP/2, "Requests", Timeout.
+
+use std::time::Duration;
+
+use crate::clock::Deadline;
+
+/// Timers go off up to 2 ms late, and the answer needs as long to get back; of a wait that is
+/// shorter than twice as long, half.
+const MARGIN: Duration = Duration::from_millis(4);
+
+/// Returns when an answer must leave to reach a caller who sent this header. A value that is not
+/// valid sets no deadline, as for tonic.
+pub fn deadline(header: &str) -> Deadline {
+    patience(header).map_or(Deadline::NEVER, |patience| {
+        Deadline::within(patience.saturating_sub(MARGIN.min(patience / 2)))
+    })
+}
+
+/// 1 to 8 digits and a unit.
+fn patience(header: &str) -> Option<Duration> {
+    let (digits, unit) = header.split_at_checked(header.len().checked_sub(1)?)?;
+    if !(1..=8).contains(&digits.len()) || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(number * 3600)),
+        "M" => Some(Duration::from_secs(number * 60)),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_out_is_digits_and_a_unit() {
+        assert_eq!(patience("1H"), Some(Duration::from_hours(1)));
+        assert_eq!(patience("2M"), Some(Duration::from_mins(2)));
+        assert_eq!(patience("99999999S"), Some(Duration::from_secs(99_999_999)));
+        assert_eq!(patience("20m"), Some(Duration::from_millis(20)));
+        assert_eq!(patience("5u"), Some(Duration::from_micros(5)));
+        assert_eq!(patience("0n"), Some(Duration::ZERO));
+        for invalid in ["", "m", "20", "20 m", "-1m", "1.5S", "123456789m", "20ms", "1é"] {
+            assert_eq!(patience(invalid), None, "{invalid}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! What a problem document says of a refusal by a limit.
+//!
+//! **Source:** draft-ietf-httpapi-ratelimit-headers-11, 5.1 (the problem type `quota-exceeded`).
+
+use crate::headers::{policy_name, retry_after};
+use crate::summary::Summary;
+
+/// The type of the problem.
+pub const TYPE: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+/// The title of the problem.
+pub const TITLE: &str = "Quota Exceeded";
+
+/// Returns when to try again.
+pub fn detail(verdict: &impl Summary) -> String {
+    match retry_after(verdict) {
+        Some((_, seconds)) if seconds == "1" => "try again after 1 second".to_owned(),
+        Some((_, seconds)) => format!("try again after {seconds} seconds"),
+        None => "waiting does not help".to_owned(),
+    }
+}
+
+/// Returns the names of the policies that refuse the request.
+pub fn violated_policies(verdict: &impl Summary) -> impl Iterator<Item = String> {
+    verdict.rules().filter(|rule| rule.is_told).map(|rule| policy_name(rule.name))
+}
