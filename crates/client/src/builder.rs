@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use rlaas_core::clock::{Clock, SystemClock};
+use rlaas_core::decide::OnNoAnswer;
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -11,7 +12,7 @@ use tonic::codegen::http::HeaderValue;
 use tonic::transport::{self, Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::channel::ApiChannel;
-use crate::client::{Client, OnNoAnswer};
+use crate::client::Client;
 
 /// Pings find a server that went away without a word; an idle connection is left alone.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -122,6 +123,25 @@ impl ClientBuilder {
     }
 
     /// Sets what becomes of a request that the server does not answer. By default an error.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let attributes = std::collections::HashMap::new();
+    /// # let request = rlaas_core::rules::Request::new(rlaas_core::rules::Draft {
+    /// #     user_id: "alice", resource: "", attributes: &attributes, cost: None, dry_run: false })?;
+    /// use rlaas_client::{AnsweredBy, CheckError, Client, OnNoAnswer};
+    ///
+    /// let nobody = Client::builder("unix:/nowhere");
+    /// let client = nobody.clone().on_no_answer(OnNoAnswer::Allow).connect_lazy()?;
+    /// let verdict = client.check(&request).await?;
+    /// assert_eq!((verdict.is_allowed(), verdict.answered_by()), (true, AnsweredBy::Policy));
+    ///
+    /// let error = nobody.connect_lazy()?.check(&request).await.unwrap_err();
+    /// assert!(matches!(error, CheckError::NoAnswer(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn on_no_answer(self, policy: OnNoAnswer) -> Self {
         Self { on_no_answer: Some(policy), ..self }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rlaas_core::clock::Deadline;
+use rlaas_core::decide::OnNoAnswer;
+use rlaas_core::refusals::Refusals;
 use rlaas_core::rules::Request;
 use rlaas_proto::ERROR_DOMAIN;
 use rlaas_proto::ratelimit::v1::CheckRequest;
@@ -16,7 +18,6 @@ use tonic_types::StatusExt;
 
 use crate::builder::ClientBuilder;
 use crate::channel::ApiChannel;
-use crate::refusals::Refusals;
 use crate::verdict::{AnsweredBy, Verdict};
 
 /// A client of the service. Clones share the connection and the refusals that are remembered.
@@ -30,35 +31,7 @@ pub struct Client {
 struct Shared {
     timeout: Duration,
     on_no_answer: Option<OnNoAnswer>,
-    refusals: Refusals,
-}
-
-/// What becomes of a request that the server does not answer in time, or not at all.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let attributes = std::collections::HashMap::new();
-/// # let request = rlaas_core::rules::Request::new(rlaas_core::rules::Draft {
-/// #     user_id: "alice", resource: "", attributes: &attributes, cost: None, dry_run: false })?;
-/// use rlaas_client::{AnsweredBy, CheckError, Client, OnNoAnswer};
-///
-/// let nobody = Client::builder("unix:/nowhere");
-/// let client = nobody.clone().on_no_answer(OnNoAnswer::Allow).connect_lazy()?;
-/// let verdict = client.check(&request).await?;
-/// assert_eq!((verdict.is_allowed(), verdict.answered_by()), (true, AnsweredBy::Policy));
-///
-/// let error = nobody.connect_lazy()?.check(&request).await.unwrap_err();
-/// assert!(matches!(error, CheckError::NoAnswer(_)));
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnNoAnswer {
-    /// It passes.
-    Allow,
-    /// It is refused.
-    Deny,
+    refusals: Refusals<Verdict>,
 }
 
 /// Why there is no verdict.
@@ -139,7 +112,7 @@ impl Client {
         let Shared { timeout: own, refusals, .. } = &*self.shared;
         let key = refusals.key(request);
         if let Some(refusal) = key.as_ref().and_then(|key| refusals.recall(key)) {
-            return Ok(Verdict::new(refusal, AnsweredBy::Remembered));
+            return Ok(refusal);
         }
         let asked_at = refusals.now();
         let left = deadline.left().min(*own);
@@ -151,11 +124,11 @@ impl Client {
         let answer = answer.unwrap_or_else(|_| Err(Status::cancelled("Timeout expired")));
         match answer {
             Ok(response) => {
-                let response = response.into_inner();
+                let verdict = Verdict::new(response.into_inner(), AnsweredBy::Server);
                 if let Some(key) = key {
-                    refusals.remember(key, asked_at, &response);
+                    refusals.remember(key, asked_at, &verdict);
                 }
-                Ok(Verdict::new(response, AnsweredBy::Server))
+                Ok(verdict)
             }
             Err(status) => self.without_response(status),
         }

@@ -49,14 +49,15 @@ mod channel;
 mod client;
 #[cfg(feature = "load")]
 pub mod load;
-mod refusals;
+mod summary;
 mod verdict;
 
 pub use self::builder::{ClientBuilder, ConnectError};
 pub use self::channel::ApiChannel;
-pub use self::client::{CheckError, Client, OnNoAnswer};
+pub use self::client::{CheckError, Client};
 pub use self::verdict::{AnsweredBy, Verdict};
 /// Requests, decisions and clocks.
 pub use rlaas_core;
+pub use rlaas_core::decide::OnNoAnswer;
 /// Messages of the service.
 pub use rlaas_proto;

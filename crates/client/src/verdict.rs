@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use rlaas_core::algorithm::{Decision, Outcome};
 use rlaas_core::clock::{Span, Timestamp};
+use rlaas_core::decide::OnNoAnswer;
 use rlaas_proto::ratelimit::v1::CheckResponse;
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
-
-use crate::client::OnNoAnswer;
 
 /// Time after which a request that was refused by [`OnNoAnswer::Deny`] may be tried again: what the
 /// server says for a rule that denies without its store.

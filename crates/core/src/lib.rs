@@ -21,8 +21,10 @@
 
 pub mod algorithm;
 pub mod clock;
+pub mod decide;
 pub mod operation;
 pub mod plan;
+pub mod refusals;
 pub mod rules;
 pub mod summary;
 pub mod verdict;

@@ -6,7 +6,7 @@ use crate::rules::Grant;
 use crate::verdict::{RuleDecision, Source, Verdict};
 
 /// A verdict as callers are told of it.
-pub trait Summary {
+pub trait Summary: Clone {
     /// Returns `true` if the request may pass.
     fn is_allowed(&self) -> bool;
 
@@ -18,6 +18,14 @@ pub trait Summary {
 
     /// Returns the rule that decided; `None` if there is none, or it has no limit.
     fn deciding_rule(&self) -> Option<RuleSummary<'_>>;
+
+    /// Returns the time for which the same request is surely refused, if nothing is given back.
+    /// `None` if it may pass, if no store said so, or if this is told a second time.
+    fn refused_for(&self) -> Option<Span>;
+
+    /// Returns a refusal as it is `elapsed` later, told a second time.
+    #[must_use]
+    fn after(&self, elapsed: Span) -> Self;
 }
 
 /// The limit of a rule, and what is left of it.
@@ -66,6 +74,22 @@ impl Summary for Verdict {
 
     fn deciding_rule(&self) -> Option<RuleSummary<'_>> {
         RuleSummary::new(self.deciding(), true)
+    }
+
+    fn refused_for(&self) -> Option<Span> {
+        let is_fresh = matches!(self.deciding().source, Source::Store | Source::LocalFallback);
+        self.retry_after().filter(|_| is_fresh)
+    }
+
+    /// Without the rules that allowed: they may deny by now.
+    fn after(&self, elapsed: Span) -> Self {
+        let denying = self.decisions.iter().filter(|one| !one.decision.is_allowed());
+        let later = denying.map(|one| RuleDecision {
+            decision: one.decision.after(elapsed, one.algorithm),
+            source: Source::DenyCache,
+            ..one.clone()
+        });
+        Self::of_decisions(later.collect())
     }
 }
 

@@ -92,7 +92,8 @@ fn draft(verdict: &impl Summary) -> Vec<Header> {
 fn legacy(verdict: &impl Summary) -> Vec<Header> {
     let Some(rule) = verdict.deciding_rule() else { return Vec::new() };
     // Never less than what may remain.
-    let quota = rule.quota.max(rule.burst.unwrap_or_default());
+    let most = rule.burst.max(rule.remaining).unwrap_or_default();
+    let quota = rule.quota.max(most);
     let numbers = [
         ("ratelimit-limit", Some(quota)),
         ("ratelimit-remaining", rule.remaining),

@@ -1,6 +1,6 @@
 //! What an algorithm says about one hit.
 
-use super::Cost;
+use super::{Algorithm, Cost};
 use crate::clock::{Span, Timestamp};
 
 /// The outcome for one hit, with the numbers that callers are told.
@@ -29,6 +29,22 @@ impl Decision {
         if let Outcome::Denied { retry_after } = &mut self.outcome {
             *retry_after = *retry_after + held_for;
         }
+    }
+
+    /// Returns the same decision `elapsed` later, if nobody takes or gives units: every wait is
+    /// shorter.
+    #[must_use]
+    pub fn after(mut self, elapsed: Span, algorithm: Algorithm) -> Self {
+        let left = |span: Span| (span - elapsed).max(Span::from_micros(1));
+        if let Outcome::Denied { retry_after } = &mut self.outcome {
+            *retry_after = left(*retry_after);
+        }
+        self.reset_after = left(self.reset_after);
+        // Of a log it is always the window.
+        if algorithm != Algorithm::SlidingWindowLog {
+            self.ttl = left(self.ttl);
+        }
+        self
     }
 
     /// Is the outcome [`Outcome::Allowed`]?

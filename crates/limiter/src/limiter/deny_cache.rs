@@ -128,7 +128,7 @@ impl DenyCache {
         let cost = hit.action.cost();
         let is_same = (denial.revision, denial.cost, denial.limit) == (revision, cost, *hit.limit);
         let holds = is_same && now < denial.holds_until;
-        holds.then(|| denial.decision_at(now))
+        holds.then(|| denial.decision.after(now.since(denial.asked_at), denial.algorithm))
     }
 
     fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
@@ -152,24 +152,6 @@ impl Shard {
             let young = Generation { since: now, denials: HashMap::new() };
             self.old = std::mem::replace(&mut self.young, young);
         }
-    }
-}
-
-impl Denial {
-    /// The same denial later: every wait is shorter.
-    fn decision_at(&self, now: Timestamp) -> Decision {
-        let elapsed = now.since(self.asked_at);
-        let left = |span: Span| (span - elapsed).max(Span::from_micros(1));
-        let mut decision = self.decision;
-        if let Outcome::Denied { retry_after } = &mut decision.outcome {
-            *retry_after = left(*retry_after);
-        }
-        decision.reset_after = left(decision.reset_after);
-        // Of a log it is always the window.
-        if self.algorithm != Algorithm::SlidingWindowLog {
-            decision.ttl = left(decision.ttl);
-        }
-        decision
     }
 }
 
