@@ -68,15 +68,15 @@ pub fn policy_name(rule: &str) -> String {
     name
 }
 
-/// Returns a policy's name between quotes, for a structured field or JSON.
-pub(crate) fn quoted(rule: &str) -> String {
-    format!("\"{}\"", policy_name(rule).replace('\\', r"\\").replace('"', "\\\""))
+/// Returns the name of a policy between quotes, for a structured field or JSON.
+pub(crate) fn quoted(policy: &str) -> String {
+    format!("\"{}\"", policy.replace('\\', r"\\").replace('"', "\\\""))
 }
 
 fn draft(verdict: &impl Summary) -> Vec<Header> {
     let (mut policies, mut limits) = (String::new(), String::new());
     for rule in verdict.rules() {
-        let name = quoted(rule.name);
+        let name = quoted(&policy_name(rule.name));
         item(&mut policies, &name, ("q", rule.quota), ("w", rule.window.and_then(whole_seconds)));
         if let Some(burst) = rule.burst {
             push(&mut policies, format_args!(";rlaas-burst={burst}"));

@@ -33,6 +33,7 @@
 //! | feature | adds |
 //! | --- | --- |
 //! | `redis` | the Redis store, with its scripts |
+//! | `tower` | a layer for axum, tonic and hyper |
 //! | `yaml` | rules from YAML, in the format of the service |
 //!
 //! The minimum Rust version is 1.95. Raising it is a change of the minor version.
@@ -43,6 +44,8 @@ pub mod limiter;
 pub mod observer;
 pub mod problem;
 pub mod store;
+#[cfg(feature = "tower")]
+pub mod tower;
 #[cfg(feature = "yaml")]
 pub mod yaml;
 

@@ -1,0 +1,238 @@
+//! Which part of a request it is limited by.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{Extensions, HeaderMap, HeaderName};
+use rlaas_core::rules::spec::Problem;
+
+use super::protocol::Refusal;
+
+/// The key of a request: who sends it, and anything else that rules look at.
+#[derive(Clone)]
+pub struct Key {
+    source: Source,
+    resource: Option<Arc<ResourceOf>>,
+    proxies: Option<(usize, String)>,
+}
+
+#[derive(Clone)]
+enum Source {
+    Peer(Arc<PeerOf>),
+    Header(String),
+    Custom(Arc<PartsOf>),
+}
+
+type PeerOf = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
+type PartsOf = dyn Fn(&Parts) -> Option<KeyParts> + Send + Sync;
+type ResourceOf = dyn Fn(&Parts) -> Option<String> + Send + Sync;
+
+/// What rules look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct KeyParts {
+    pub(super) user: String,
+    pub(super) resource: String,
+    pub(super) attributes: Vec<(String, String)>,
+    pub(super) cost: u32,
+}
+
+impl KeyParts {
+    /// Begins the key of a user, for 1 unit.
+    pub fn user(user: impl Into<String>) -> Self {
+        let (resource, attributes) = (String::new(), Vec::new());
+        Self { user: user.into(), resource, attributes, cost: 1 }
+    }
+
+    /// Sets what is asked for.
+    pub fn resource(self, resource: impl Into<String>) -> Self {
+        Self { resource: resource.into(), ..self }
+    }
+
+    /// Adds an attribute.
+    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.attributes.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets the units to take.
+    pub fn cost(self, units: u32) -> Self {
+        Self { cost: units, ..self }
+    }
+}
+
+impl Key {
+    /// Limits by the address of the peer, which `address` finds in the extensions of a request:
+    ///
+    /// - axum: `|e| e.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())`
+    /// - tonic: `|e| e.get::<TcpConnectInfo>()?.remote_addr().map(|address| address.ip())`
+    pub fn peer(address: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
+        Self::of(Source::Peer(Arc::new(address)))
+    }
+
+    /// Limits by the value of a header. A request without it is refused as not valid.
+    pub fn header(name: impl Into<String>) -> Self {
+        Self::of(Source::Header(name.into()))
+    }
+
+    /// Limits by anything. `None` exempts a request.
+    pub fn custom(key: impl Fn(&Parts) -> Option<KeyParts> + Send + Sync + 'static) -> Self {
+        Self::of(Source::Custom(Arc::new(key)))
+    }
+
+    /// Takes the address of the client from a header such as `x-forwarded-for`, to which so many
+    /// proxies in front of this service each add the address that they are connected to. What the
+    /// client itself wrote into the header is not read. For keys by peer address.
+    #[must_use]
+    pub fn trusted_proxies(self, count: usize, forwarded_header: impl Into<String>) -> Self {
+        Self { proxies: Some((count, forwarded_header.into())), ..self }
+    }
+
+    /// Sets what is asked for: with axum the matched path,
+    /// `|parts| Some(parts.extensions.get::<MatchedPath>()?.as_str().to_owned())`.
+    #[must_use]
+    pub fn resource(
+        self,
+        resource: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        Self { resource: Some(Arc::new(resource)), ..self }
+    }
+
+    /// Sets the path of the URI as what is asked for. That of a gRPC request names the method.
+    #[must_use]
+    pub fn path(self) -> Self {
+        self.resource(|parts| Some(parts.uri.path().to_owned()))
+    }
+
+    fn of(source: Source) -> Self {
+        Self { source, resource: None, proxies: None }
+    }
+
+    /// Checks the settings, and adds what is wrong.
+    pub(super) fn build(self, problems: &mut Vec<Problem>) -> Option<KeyReader> {
+        let mut header = |field: &str, name: &str| {
+            let parsed = HeaderName::from_bytes(name.as_bytes());
+            let problem = |_| problem(field, "must be the name of a header");
+            parsed.map_err(|error| problems.push(problem(error))).ok()
+        };
+        let header_name = match &self.source {
+            Source::Header(name) => Some(header("key.header", name)?),
+            Source::Peer(_) | Source::Custom(_) => None,
+        };
+        let forwarded = match &self.proxies {
+            Some((count, name)) => Some((*count, header("key.forwarded_header", name)?)),
+            None => None,
+        };
+        let is_peer = matches!(self.source, Source::Peer(_));
+        match forwarded {
+            Some((0, _)) => problems.push(problem("key.trusted_proxies", "must be at least 1")),
+            Some(_) if !is_peer => {
+                problems.push(problem("key.trusted_proxies", "is for keys by peer address"));
+            }
+            _ => {}
+        }
+        let Self { source, resource, .. } = self;
+        Some(KeyReader { source, header_name, forwarded, resource })
+    }
+}
+
+fn problem(field: &str, text: &str) -> Problem {
+    Problem { field: field.to_owned(), text: text.to_owned() }
+}
+
+/// Reads the key of requests.
+pub(super) struct KeyReader {
+    source: Source,
+    header_name: Option<HeaderName>,
+    forwarded: Option<(usize, HeaderName)>,
+    resource: Option<Arc<ResourceOf>>,
+}
+
+impl KeyReader {
+    /// Returns the key of a request; `None` if it is exempt.
+    pub(super) fn read(&self, parts: &Parts) -> Result<Option<KeyParts>, Refusal> {
+        let key = match (&self.source, &self.header_name) {
+            (Source::Custom(key), _) => key(parts),
+            (Source::Peer(address), _) => {
+                let peer = address(&parts.extensions).ok_or_else(Refusal::no_peer)?;
+                Some(KeyParts::user(self.client(peer, &parts.headers).to_string()))
+            }
+            (Source::Header(_), name) => {
+                let value = name.as_ref().and_then(|name| parts.headers.get(name));
+                let value = value.and_then(|value| value.to_str().ok());
+                let missing = || Refusal::no_header(name.as_ref().map_or("", HeaderName::as_str));
+                Some(KeyParts::user(value.ok_or_else(missing)?))
+            }
+        };
+        let resource = self.resource.as_ref().and_then(|resource| resource(parts));
+        Ok(key.map(|key| match resource {
+            Some(resource) => key.resource(resource),
+            None => key,
+        }))
+    }
+
+    /// Returns the address that the outermost trusted proxy is connected to. A request that has not
+    /// passed through all of them, or has no address there, is limited by its peer.
+    fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let Some((count, name)) = &self.forwarded else { return peer.to_canonical() };
+        let lines = headers.get_all(name).iter().map(|line| line.to_str().unwrap_or_default());
+        let addresses: Vec<&str> = lines.flat_map(|line| line.split(',')).collect();
+        let client = addresses.len().checked_sub(*count).and_then(|at| address(addresses[at]));
+        client.unwrap_or(peer).to_canonical()
+    }
+}
+
+/// Parses an address, alone or with a port.
+fn address(text: &str) -> Option<IpAddr> {
+    let text = text.trim();
+    let alone = text.parse().ok();
+    alone.or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip()))
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let source = match &self.source {
+            Source::Peer(_) => "peer",
+            Source::Header(name) => name,
+            Source::Custom(_) => "custom",
+        };
+        f.debug_struct("Key")
+            .field("source", &source)
+            .field("proxies", &self.proxies)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: &str = "192.0.2.1";
+
+    fn user(key: Key, forwarded: &[&str]) -> String {
+        let reader = key.build(&mut Vec::new()).expect("a valid key");
+        let mut request = http::Request::builder().uri("/a");
+        for line in forwarded {
+            request = request.header("x-forwarded-for", *line);
+        }
+        let (parts, ()) = request.body(()).expect("a request").into_parts();
+        reader.read(&parts).ok().flatten().expect("a key").user
+    }
+
+    #[test]
+    fn only_what_trusted_proxies_add_is_read() {
+        let peer = || Key::peer(|_| PEER.parse().ok());
+        let behind = |count| peer().trusted_proxies(count, "X-Forwarded-For");
+        let forged: &[&str] = &["203.0.113.9, 198.51.100.7", "10.0.0.2:8080"];
+        assert_eq!(user(peer(), forged), PEER);
+        assert_eq!(user(behind(1), forged), "10.0.0.2");
+        assert_eq!(user(behind(2), forged), "198.51.100.7");
+        for (count, header) in [(4, forged), (1, &[]), (1, &["unknown"]), (1, &["10.0.0.2,"])] {
+            assert_eq!(user(behind(count), header), PEER, "{count} of {header:?}");
+        }
+        assert_eq!(user(behind(1), &["[2001:db8::1]:443"]), "2001:db8::1");
+        assert_eq!(user(behind(1), &["::ffff:198.51.100.7"]), "198.51.100.7");
+    }
+}

@@ -1,0 +1,203 @@
+//! The layer, and the service that it wraps around another.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{Request, Response};
+use rlaas_core::decide::{Decide, NoVerdict, OnNoAnswer};
+use rlaas_core::refusals::Refusals;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::key::{KeyParts, KeyReader};
+use super::protocol::{Http, Protocol, Refusal, add};
+use crate::clock::Deadline;
+use crate::headers::{Header, LimitHeaders};
+use crate::rules;
+use crate::summary::Summary;
+
+/// Limits the requests of a service. Clones, and the services that they wrap, remember the same
+/// refusals.
+pub struct RateLimitLayer<D: Decide, P = Http> {
+    gate: Arc<Gate<D>>,
+    protocol: PhantomData<P>,
+}
+
+/// A service whose requests are limited.
+pub struct RateLimit<S, D: Decide, P = Http> {
+    inner: S,
+    gate: Arc<Gate<D>>,
+    protocol: PhantomData<P>,
+}
+
+/// What a layer is to be like.
+pub(super) struct Settings<D: Decide> {
+    pub(super) decider: D,
+    pub(super) key: KeyReader,
+    pub(super) headers: LimitHeaders,
+    pub(super) on_no_answer: OnNoAnswer,
+    pub(super) timeout: Option<Duration>,
+    pub(super) refusals: Refusals<D::Verdict>,
+}
+
+/// Lets requests pass or refuses them.
+pub(super) struct Gate<D: Decide> {
+    settings: Settings<D>,
+    /// Whether the last question had no answer, to log changes alone.
+    is_unanswered: AtomicBool,
+}
+
+impl<D: Decide> From<Settings<D>> for Gate<D> {
+    fn from(settings: Settings<D>) -> Self {
+        Self { settings, is_unanswered: AtomicBool::new(false) }
+    }
+}
+
+impl<D: Decide, P> RateLimitLayer<D, P> {
+    pub(super) fn new(gate: Arc<Gate<D>>) -> Self {
+        Self { gate, protocol: PhantomData }
+    }
+}
+
+impl<D: Decide> Gate<D> {
+    /// Returns the headers of the response to a request that passes.
+    async fn admit(&self, parts: &Parts, caller: Deadline) -> Result<Vec<Header>, Refusal> {
+        let Settings { key, headers, on_no_answer, .. } = &self.settings;
+        let Some(key) = key.read(parts)? else { return Ok(Vec::new()) };
+        match self.decide(&key, caller).await? {
+            Ok(verdict) if verdict.is_allowed() => Ok(headers.of(&verdict)),
+            Ok(verdict) => Err(Refusal::of(&verdict, *headers)),
+            Err(NoVerdict::NoRule) => Err(Refusal::no_rule()),
+            // No policy lets those pass who do not wait for a verdict.
+            Err(NoVerdict::NoAnswer(_)) if caller.is_over() => Err(Refusal::expired()),
+            Err(NoVerdict::NoAnswer(error)) => {
+                if !self.is_unanswered.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, policy = ?on_no_answer, "rate limit check failed");
+                }
+                match on_no_answer {
+                    OnNoAnswer::Allow => Ok(Vec::new()),
+                    OnNoAnswer::Deny => Err(Refusal::no_answer()),
+                }
+            }
+        }
+    }
+
+    async fn decide(
+        &self,
+        key: &KeyParts,
+        caller: Deadline,
+    ) -> Result<Result<D::Verdict, NoVerdict>, Refusal> {
+        let Settings { decider, timeout, refusals, .. } = &self.settings;
+        let attributes: Vec<(&str, &str)> =
+            key.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let request = rules::Request::user(&key.user).resource(&key.resource).cost(key.cost);
+        let request = request.attributes(&attributes[..]).build().map_err(Refusal::invalid)?;
+        let known = refusals.key(&request);
+        if let Some(refusal) = known.as_ref().and_then(|known| refusals.recall(known)) {
+            return Ok(Ok(refusal));
+        }
+        let asked_at = refusals.now();
+        let deadline = timeout.map_or(caller, |timeout| caller.or_within(timeout));
+        let verdict = in_time(decider.decide(&request, deadline), deadline).await;
+        if let Ok(verdict) = &verdict {
+            if self.is_unanswered.swap(false, Ordering::Relaxed) {
+                tracing::info!("rate limit checks are answered again");
+            }
+            if let Some(known) = known {
+                refusals.remember(known, asked_at, verdict);
+            }
+        }
+        Ok(verdict)
+    }
+}
+
+/// Waits until the deadline. What is ready needs no timer, and no runtime.
+async fn in_time<V>(
+    deciding: impl Future<Output = Result<V, NoVerdict>> + Send,
+    deadline: Deadline,
+) -> Result<V, NoVerdict> {
+    let mut deciding = pin!(deciding);
+    let first = poll_fn(|context| Poll::Ready(deciding.as_mut().poll(context))).await;
+    match first {
+        Poll::Ready(verdict) => verdict,
+        Poll::Pending if deadline.left() == Duration::MAX => deciding.await,
+        Poll::Pending => {
+            let verdict = tokio::time::timeout(deadline.left(), deciding).await;
+            verdict.unwrap_or_else(|elapsed| Err(NoVerdict::NoAnswer(Box::new(elapsed))))
+        }
+    }
+}
+
+impl<S, D: Decide, P> Layer<S> for RateLimitLayer<D, P> {
+    type Service = RateLimit<S, D, P>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimit { inner, gate: Arc::clone(&self.gate), protocol: PhantomData }
+    }
+}
+
+impl<S, D, P, A, B> Service<Request<A>> for RateLimit<S, D, P>
+where
+    S: Service<Request<A>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    D: Decide + Send + Sync + 'static,
+    P: Protocol<B>,
+    A: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        // The service that was polled is the one that is ready; its clone is not.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let gate = Arc::clone(&self.gate);
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let headers = match gate.admit(&parts, P::deadline(&parts.headers)).await {
+                Ok(headers) => headers,
+                Err(refusal) => return Ok(P::response(&refusal)),
+            };
+            let mut response = inner.call(Request::from_parts(parts, body)).await?;
+            add(response.headers_mut(), &headers);
+            Ok(response)
+        })
+    }
+}
+
+impl<D: Decide, P> Clone for RateLimitLayer<D, P> {
+    fn clone(&self) -> Self {
+        Self { gate: Arc::clone(&self.gate), protocol: PhantomData }
+    }
+}
+
+impl<S: Clone, D: Decide, P> Clone for RateLimit<S, D, P> {
+    fn clone(&self) -> Self {
+        let (inner, gate) = (self.inner.clone(), Arc::clone(&self.gate));
+        Self { inner, gate, protocol: PhantomData }
+    }
+}
+
+impl<D: Decide, P> fmt::Debug for RateLimitLayer<D, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitLayer").finish_non_exhaustive()
+    }
+}
+
+impl<S: fmt::Debug, D: Decide, P> fmt::Debug for RateLimit<S, D, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,66 @@
+//! Rate limiting as a layer for tower: axum, tonic, hyper.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use rlaas_limiter::tower::{Key, OnNoAnswer, RateLimitLayer, local};
+//! use rlaas_limiter::{Limiter, Rule};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limiter = Limiter::builder()
+//!     .rule(Rule::gcra("per-key").limit(100).per(Duration::from_secs(60)))
+//!     .build()?;
+//! let layer = RateLimitLayer::builder(local(limiter), Key::header("x-api-key"))
+//!     .on_no_answer(OnNoAnswer::Allow)
+//!     .timeout(Duration::from_millis(50))
+//!     .build()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A request that is refused is answered with status 429, a problem document, and the headers
+//! `RateLimit-Policy`, `RateLimit` and `Retry-After`; by a layer for gRPC
+//! ([`LayerBuilder::grpc`]) with `RESOURCE_EXHAUSTED` and a `RetryInfo`. Responses to requests that
+//! pass have the headers too. [`local`] decides by a limiter in this process,
+//! `rlaas_client::tower::remote` by a service.
+
+mod builder;
+mod grpc_status;
+mod key;
+mod layer;
+mod protocol;
+
+pub use self::builder::{InvalidLayer, LayerBuilder};
+pub use self::key::{Key, KeyParts};
+pub use self::layer::{RateLimit, RateLimitLayer};
+pub use self::protocol::{Grpc, Http, Protocol};
+pub use crate::headers::LimitHeaders;
+pub use rlaas_core::decide::{Decide, NoVerdict, OnNoAnswer};
+
+use crate::clock::Deadline;
+use crate::limiter::{CheckError, Limiter, Verdict};
+use crate::rules::Request;
+
+/// Decides by a limiter in this process.
+#[derive(Clone, Debug)]
+pub struct Local(Limiter);
+
+/// Returns what has a layer decide by a limiter in this process.
+pub fn local(limiter: Limiter) -> Local {
+    Local(limiter)
+}
+
+impl Decide for Local {
+    type Verdict = Verdict;
+
+    async fn decide(
+        &self,
+        request: &Request<'_>,
+        deadline: Deadline,
+    ) -> Result<Verdict, NoVerdict> {
+        self.0.check(request, deadline).await.map_err(|error| match error {
+            CheckError::NoRule => NoVerdict::NoRule,
+            error => NoVerdict::NoAnswer(Box::new(error)),
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! What a refused caller is answered, over HTTP and over gRPC.
+//!
+//! **Source:** RFC 9457 (problem documents); gRPC over HTTP/2, "Responses" (Trailers-Only).
+
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+
+use super::grpc_status;
+use crate::clock::{Deadline, Span};
+use crate::grpc_timeout;
+use crate::headers::{Header, LimitHeaders, quoted, retry_after};
+use crate::problem::{self, detail, violated_policies};
+use crate::rules::InvalidRequest;
+use crate::summary::Summary;
+
+/// Time after which a request on which there was no answer may be tried again.
+const RETRY_AFTER_NO_ANSWER: Span = Span::from_secs(1);
+
+/// Speaks HTTP: refuses with a status and a problem document.
+#[derive(Clone, Copy, Debug)]
+pub struct Http;
+
+/// Speaks gRPC: refuses with a code, and with a `RetryInfo` where waiting helps.
+#[derive(Clone, Copy, Debug)]
+pub struct Grpc;
+
+/// A protocol whose responses have the body `B`. Implemented by [`Http`] and [`Grpc`].
+pub trait Protocol<B>: private::Sealed {
+    /// Returns when the caller stops waiting.
+    #[doc(hidden)]
+    fn deadline(headers: &HeaderMap) -> Deadline;
+
+    /// Returns the response to a refused request.
+    #[doc(hidden)]
+    fn response(refusal: &Refusal) -> Response<B>;
+}
+
+mod private {
+    pub trait Sealed {}
+    impl Sealed for super::Http {}
+    impl Sealed for super::Grpc {}
+}
+
+/// Why a request is refused.
+#[derive(Debug)]
+pub struct Refusal {
+    kind: Kind,
+    detail: String,
+    headers: Vec<Header>,
+    retry_after: Option<Span>,
+    /// Policies that refuse the request: JSON strings.
+    policies: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Limited,
+    NoRule,
+    NoAnswer,
+    Expired,
+    Invalid,
+    Internal,
+}
+
+impl Kind {
+    /// The status over HTTP, and the code over gRPC.
+    const fn codes(self) -> (StatusCode, u8) {
+        match self {
+            Self::Limited => (StatusCode::TOO_MANY_REQUESTS, 8),
+            Self::NoRule => (StatusCode::FORBIDDEN, 7),
+            Self::NoAnswer => (StatusCode::SERVICE_UNAVAILABLE, 14),
+            Self::Expired => (StatusCode::SERVICE_UNAVAILABLE, 4),
+            Self::Invalid => (StatusCode::BAD_REQUEST, 3),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, 13),
+        }
+    }
+}
+
+impl Refusal {
+    pub(super) fn of(verdict: &impl Summary, headers: LimitHeaders) -> Self {
+        let limits = headers.of(verdict).into_iter();
+        Self {
+            kind: Kind::Limited,
+            detail: detail(verdict),
+            headers: limits.chain(retry_after(verdict)).collect(),
+            retry_after: verdict.retry_after(),
+            policies: violated_policies(verdict).map(|name| quoted(&name)).collect(),
+        }
+    }
+
+    pub(super) fn no_rule() -> Self {
+        Self::new(Kind::NoRule, "no rule matches")
+    }
+
+    pub(super) fn no_answer() -> Self {
+        let retry_after = Some(RETRY_AFTER_NO_ANSWER);
+        Self { retry_after, ..Self::new(Kind::NoAnswer, "rate limiter unavailable") }
+    }
+
+    pub(super) fn expired() -> Self {
+        Self::new(Kind::Expired, "deadline exceeded")
+    }
+
+    pub(super) fn invalid(error: InvalidRequest) -> Self {
+        Self::new(Kind::Invalid, error.to_string())
+    }
+
+    pub(super) fn no_header(name: &str) -> Self {
+        Self::new(Kind::Invalid, format!("{name}: must be given, in visible ASCII"))
+    }
+
+    pub(super) fn no_peer() -> Self {
+        Self::new(Kind::Internal, "internal error")
+    }
+
+    fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        let (headers, policies) = (Vec::new(), Vec::new());
+        Self { kind, detail: detail.into(), headers, retry_after: None, policies }
+    }
+
+    /// Returns the problem document. Nothing in it has to be escaped: details are ours, and the name
+    /// of a header has neither quotes nor backslashes.
+    fn document(&self) -> String {
+        let (status, _) = self.kind.codes();
+        let (r#type, title) = match self.kind {
+            Kind::Limited => (problem::TYPE, problem::TITLE),
+            _ => ("about:blank", status.canonical_reason().unwrap_or_default()),
+        };
+        let member = match self.kind {
+            Kind::Limited => format!(r#","violated-policies":[{}]"#, self.policies.join(",")),
+            Kind::NoRule => r#","reason":"NO_RULE""#.to_owned(),
+            _ => String::new(),
+        };
+        let (status, detail) = (status.as_u16(), &self.detail);
+        format!(
+            r#"{{"type":"{type}","title":"{title}","status":{status},"detail":"{detail}"{member}}}"#
+        )
+    }
+}
+
+impl<B: From<String>> Protocol<B> for Http {
+    /// HTTP has no header for it.
+    fn deadline(_: &HeaderMap) -> Deadline {
+        Deadline::NEVER
+    }
+
+    fn response(refusal: &Refusal) -> Response<B> {
+        let mut response = Response::new(B::from(refusal.document()));
+        *response.status_mut() = refusal.kind.codes().0;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        add(headers, &refusal.headers);
+        if let (Kind::NoAnswer, Some(wait)) = (refusal.kind, refusal.retry_after) {
+            headers.insert(RETRY_AFTER, wait.as_secs_ceil().into());
+        }
+        response
+    }
+}
+
+impl<B: Default> Protocol<B> for Grpc {
+    fn deadline(headers: &HeaderMap) -> Deadline {
+        let header = headers.get("grpc-timeout").and_then(|value| value.to_str().ok());
+        header.map_or(Deadline::NEVER, grpc_timeout::deadline)
+    }
+
+    fn response(refusal: &Refusal) -> Response<B> {
+        let mut response = Response::new(B::default());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        let code = refusal.kind.codes().1;
+        let message = match refusal.kind {
+            Kind::Limited => format!("rate limit exceeded: {}", refusal.detail),
+            _ => refusal.detail.clone(),
+        };
+        let status =
+            [("grpc-status", code.to_string()), ("grpc-message", message.replace('%', "%25"))];
+        add(headers, &status);
+        if let Some(wait) = refusal.retry_after {
+            let details = grpc_status::with_retry_info(code, &message, wait);
+            add(headers, &[("grpc-status-details-bin", details)]);
+        }
+        add(headers, &refusal.headers);
+        response
+    }
+}
+
+/// Adds headers to those of a response. Lists of policies are continued, numbers are replaced.
+pub(super) fn add(map: &mut HeaderMap, headers: &[Header]) {
+    for (name, value) in headers {
+        let Ok(value) = HeaderValue::from_str(value) else { continue };
+        let header = HeaderName::from_static(name);
+        match *name {
+            "ratelimit-policy" | "ratelimit" => drop(map.append(header, value)),
+            _ => drop(map.insert(header, value)),
+        }
+    }
+}
