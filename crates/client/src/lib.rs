@@ -39,6 +39,7 @@
 //! | feature | adds |
 //! | --- | --- |
 //! | `load` | the load generator behind `rlaas bench` |
+//! | `tower` | deciding by the service for the layer of rlaas-limiter |
 //!
 //! # Minimum Rust version
 //!
@@ -50,6 +51,8 @@ mod client;
 #[cfg(feature = "load")]
 pub mod load;
 mod summary;
+#[cfg(feature = "tower")]
+pub mod tower;
 mod verdict;
 
 pub use self::builder::{ClientBuilder, ConnectError};

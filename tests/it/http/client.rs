@@ -73,7 +73,12 @@ pub(super) async fn send_with(
 
 /// Sends bytes as they are, and reads until the server closes the connection.
 pub(super) async fn send_raw(server: &Rlaas, bytes: &[u8]) -> Answer {
-    let connection = TcpStream::connect(server.http()).await.expect("a running server");
+    exchange(server.http(), bytes).await
+}
+
+/// Sends bytes to any server, and reads until it closes the connection.
+pub(super) async fn exchange(address: &str, bytes: &[u8]) -> Answer {
+    let connection = TcpStream::connect(address).await.expect("a running server");
     let (mut reader, mut writer) = connection.into_split();
     writer.write_all(bytes).await.expect("a server that takes it all");
     let mut response = Vec::new();

@@ -3,6 +3,7 @@
 mod check;
 mod client;
 mod early;
+mod embedded;
 mod envoy;
 mod guard;
 mod headers;
