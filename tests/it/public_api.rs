@@ -52,12 +52,14 @@ fn names_of(docs: &Path) -> String {
         .split("href=\"")
         .skip(1)
         .filter_map(|rest| rest.split('"').next())
-        .filter(|href| href.ends_with(".html") && !href.contains("..") && !href.contains("all."))
+        .filter_map(|href| href.strip_suffix(".html"))
+        .filter(|page| !page.contains("..") && *page != "all")
         .collect();
     let mut names = String::new();
-    for href in pages {
-        let page = fs::read_to_string(docs.join(href)).expect("a page of an item");
-        let path = href.trim_end_matches(".html").replace('/', "::");
+    for name in pages {
+        let page = docs.join(format!("{name}.html"));
+        let page = fs::read_to_string(page).expect("a page of an item");
+        let path = name.replace('/', "::");
         let (module, item) = path.rsplit_once("::").unwrap_or(("", &path));
         let (kind, name) = item.split_once('.').unwrap_or(("", item));
         let separator = if module.is_empty() { "" } else { "::" };

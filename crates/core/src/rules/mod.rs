@@ -135,17 +135,22 @@ impl RuleSet {
     }
 
     fn for_each_named<'a>(&'a self, request: &Request<'_>, mut meet: impl FnMut(usize, &'a Rule)) {
+        let mut meet = |index: usize| {
+            let rule = &self.named[index];
+            if rule.matcher.fit(request).is_some() {
+                meet(index + 1, rule);
+            }
+        };
+        if self.by_value.is_empty() {
+            self.others.iter().for_each(|index| meet(*index));
+            return;
+        }
         let looked_up =
             self.by_value.iter().filter_map(|(part, by_value)| by_value.get(part.of(request)?));
         let mut candidates: SmallVec<[usize; 8]> =
             looked_up.flatten().chain(&self.others).copied().collect();
         candidates.sort_unstable();
-        for index in candidates {
-            let rule = &self.named[index];
-            if rule.matcher.fit(request).is_some() {
-                meet(index + 1, rule);
-            }
-        }
+        candidates.into_iter().for_each(meet);
     }
 
     /// The rule at a position of [`RuleSet::iter`].

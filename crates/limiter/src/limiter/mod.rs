@@ -161,33 +161,29 @@ impl Limiter {
         request: &Request<'_>,
         deadline: Deadline,
     ) -> Result<Verdict, CheckError> {
-        match self.begin(request, deadline) {
-            Begun::Decided(decided) => decided,
-            // Boxed: it is large, and inline it would enlarge every future.
-            Begun::Waits(pending) => Box::pin(pending.finish()).await,
+        let snapshot = self.shared.snapshot.load();
+        let plan = self.plan(&snapshot, request)?;
+        if let Some(verdict) = self.decide_now(&snapshot, &plan, deadline) {
+            return Ok(verdict);
         }
+        // Boxed: it is large, and inline it would enlarge every future.
+        Box::pin(self.pending(&snapshot, plan, deadline).finish()).await
     }
 
     /// Begins to decide one request. What needs no waiting is decided when this returns: no runtime
     /// is needed for that.
     ///
     /// Errors are those of [`Limiter::check`].
-    #[inline]
     pub fn begin(&self, request: &Request<'_>, deadline: Deadline) -> Begun {
         let snapshot = self.shared.snapshot.load();
-        let plan = Plan::of_request(&snapshot.rules, request);
-        if plan.is_unmatched {
-            if snapshot.rules.unmatched() == Unmatched::Deny {
-                self.shared.observer.request(RequestEvent::UnmatchedDenied);
-                return Begun::Decided(Err(CheckError::NoRule));
-            }
-            self.shared.observer.request(RequestEvent::UnmatchedAllowed);
+        let plan = match self.plan(&snapshot, request) {
+            Ok(plan) => plan,
+            Err(error) => return Begun::Decided(Err(error)),
+        };
+        match self.decide_now(&snapshot, &plan, deadline) {
+            Some(verdict) => Begun::Decided(Ok(verdict)),
+            None => Begun::Waits(Box::new(self.pending(&snapshot, plan, deadline))),
         }
-        if let Some(settled) = self.execute_now(&snapshot, &plan, deadline) {
-            return Begun::Decided(Ok(snapshot.fold(&plan, &settled)));
-        }
-        let (limiter, snapshot) = (self.clone(), Arc::clone(&snapshot));
-        Begun::Waits(Box::new(Pending { limiter, snapshot, plan, deadline }))
     }
 
     /// Decides one request without waiting: from memory, and no runtime is needed. `None` where the
@@ -197,9 +193,10 @@ impl Limiter {
     ///
     /// As [`Limiter::check`].
     pub fn check_now(&self, request: &Request<'_>) -> Option<Result<Verdict, CheckError>> {
-        match self.begin(request, Deadline::NEVER) {
-            Begun::Decided(decided) => Some(decided),
-            Begun::Waits(_) => None,
+        let snapshot = self.shared.snapshot.load();
+        match self.plan(&snapshot, request) {
+            Ok(plan) => self.decide_now(&snapshot, &plan, Deadline::NEVER).map(Ok),
+            Err(error) => Some(Err(error)),
         }
     }
 
@@ -331,27 +328,47 @@ impl Limiter {
         }
     }
 
-    /// Decides in place what needs no waiting: in memory, or by what the deny cache knows.
+    /// Plans a request, unless the policy for requests that no enforced rule matches refuses it.
     #[inline]
+    fn plan(&self, snapshot: &Snapshot, request: &Request<'_>) -> Result<Plan, CheckError> {
+        let plan = Plan::of_request(&snapshot.rules, request);
+        if plan.is_unmatched {
+            if snapshot.rules.unmatched() == Unmatched::Deny {
+                self.shared.observer.request(RequestEvent::UnmatchedDenied);
+                return Err(CheckError::NoRule);
+            }
+            self.shared.observer.request(RequestEvent::UnmatchedAllowed);
+        }
+        Ok(plan)
+    }
+
+    fn pending(&self, snapshot: &Arc<Snapshot>, plan: Plan, deadline: Deadline) -> Pending {
+        Pending { limiter: self.clone(), snapshot: Arc::clone(snapshot), plan, deadline }
+    }
+
+    /// Decides in place what needs no waiting. The common case, one hit in memory, makes no list.
+    #[inline]
+    fn decide_now(&self, snapshot: &Snapshot, plan: &Plan, deadline: Deadline) -> Option<Verdict> {
+        if let ([hit], false) = (&*plan.hits, plan.is_unmatched)
+            && let Some(asked) = hit.for_store()
+            && let Some(reply) = self.store.execute_one_now(&asked, deadline)
+        {
+            return Some(snapshot.fold(plan, &[Some(Settled { reply, source: Source::Store })]));
+        }
+        Some(snapshot.fold(plan, &self.execute_now(snapshot, plan, deadline)?))
+    }
+
+    /// Executes in place what needs no waiting: in memory, or by what the deny cache knows.
     fn execute_now(
         &self,
         snapshot: &Snapshot,
         plan: &Plan,
         deadline: Deadline,
     ) -> Option<AllSettled> {
-        if let ([hit], Coupling::AllOrNothing) = (&*plan.hits, plan.coupling)
-            && let Some(hit) = hit.for_store()
-            && let Some(reply) = self.store.execute_one_now(&hit, deadline)
-        {
-            let mut settled = AllSettled::new();
-            settled.push(Some(Settled { reply, source: Source::Store }));
-            return Some(settled);
-        }
-        self.execute_several_now(plan, deadline)
-            .or_else(|| self.remembered(plan, snapshot.revision))
+        self.execute_in_memory(plan, deadline).or_else(|| self.remembered(plan, snapshot.revision))
     }
 
-    fn execute_several_now(&self, plan: &Plan, deadline: Deadline) -> Option<AllSettled> {
+    fn execute_in_memory(&self, plan: &Plan, deadline: Deadline) -> Option<AllSettled> {
         let is_refused = plan.coupling == Coupling::AllOrNothing && plan.is_banned();
         let hits = plan.hits.iter().filter_map(|hit| {
             let hit = hit.for_store()?;
