@@ -11,7 +11,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, Cost, Decision, Limit, Taken};
-use crate::rules::{Coupling, Grant, Key, Mode, OnStoreFailure, Rule, RuleSet};
+use crate::rules::{Coupling, Key, Mode};
 
 /// What a store does with the state of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,31 +142,5 @@ impl Receipt {
         let Self { key, algorithm, taken, .. } = self;
         let action = Action::Refund(*taken);
         StoreHit { key, algorithm: *algorithm, limit, action, mode: Mode::Enforced }
-    }
-
-    /// The limit that is in force for the state: by another one a refund could give more than was
-    /// taken. `None` if the rule has changed and has overrides, for then it is not known which of
-    /// them applies.
-    pub fn limit_now(&self, rules: &RuleSet) -> Option<Limit> {
-        let is_its_rule = |rule: &&Rule| rule.name == self.rule && rule.algorithm == self.algorithm;
-        let Some(rule) = rules.iter().find(is_its_rule) else { return Some(self.limit) };
-        let limit = |grant: Grant| match (grant, self.store, rule.on_store_failure) {
-            (Grant::Limited(limit), StoreId::Fallback, OnStoreFailure::Local(share)) => {
-                Some(limit.share(share.millionths()))
-            }
-            (Grant::Limited(limit), StoreId::Primary, _) => Some(limit),
-            _ => None,
-        };
-        let mut grants = rule.overrides.iter().map(|one| one.grant).chain([rule.grant]);
-        if grants.any(|grant| limit(grant) == Some(self.limit)) {
-            return Some(self.limit);
-        }
-        let now = limit(rule.grant).filter(|_| rule.overrides.is_empty())?;
-        if !self.algorithm.keyed_by_window() {
-            return Some(now);
-        }
-        // It was counted in a window of the length of then.
-        let then = Limit::new(now.units(), self.limit.window()).ok()?;
-        now.max_debt().map_or(Some(then), |debt| then.with_max_debt(debt).ok())
     }
 }

@@ -9,6 +9,7 @@ mod deny_cache;
 mod descriptors;
 mod execution;
 mod observers;
+mod receipts;
 
 pub use crate::verdict::{RuleDecision, Source, Verdict};
 pub use builder::{BuildError, LimiterBuilder};
@@ -222,7 +223,7 @@ impl Limiter {
             None => Box::pin(self.execute(&snapshot, plan, deadline)).await?,
         };
         let verdict = snapshot.fold(&plan, &settled);
-        Ok((verdict, receipts(&snapshot.rules, plan, &settled)))
+        Ok((verdict, receipts::receipts(&snapshot.rules, plan, &settled)))
     }
 
     /// Gives back what was taken, once. Units that time has brought back since are not given again,
@@ -242,7 +243,7 @@ impl Limiter {
         let snapshot = self.snapshot();
         // One by one: a receipt is rare, and those of one request may be in several shards.
         for receipt in receipts {
-            let Some(limit) = receipt.limit_now(&snapshot.rules) else { continue };
+            let Some(limit) = receipts::limit_now(&receipt, &snapshot.rules) else { continue };
             let hit = receipt.refund(&limit);
             let request = StoreRequest { hits: &[hit], coupling: Coupling::AllOrNothing };
             match self.store_of(receipt.store).execute(request, deadline).await {
@@ -530,24 +531,4 @@ struct Executed {
 /// Every rule that may be counted under its name, the default one first.
 fn every_rule(rules: &RuleSet) -> impl Iterator<Item = RuleInfo<'_>> {
     rules.iter().map(Rule::info).chain(rules.descriptors().every().map(DescriptorRule::info))
-}
-
-/// What was taken for the hits of a plan.
-fn receipts(rules: &RuleSet, plan: Plan, settled: &[Option<Settled>]) -> Vec<Receipt> {
-    let receipts = plan.hits.into_iter().zip(settled).filter_map(|(hit, settled)| {
-        let Settled { reply, source } = (*settled)?;
-        let limit = *hit.for_store()?.limit;
-        let rule = rules.rule(hit.rule);
-        let (store, limit) = match (source, rule.on_store_failure) {
-            (Source::Store, _) => (StoreId::Primary, limit),
-            (Source::LocalFallback, OnStoreFailure::Local(share)) => {
-                (StoreId::Fallback, limit.share(share.millionths()))
-            }
-            _ => return None,
-        };
-        let taken = execution::taken(reply)?;
-        let (rule, key, algorithm) = (Arc::clone(rule.name), hit.key, hit.algorithm);
-        Some(Receipt { rule, key, algorithm, limit, taken, store })
-    });
-    receipts.collect()
 }

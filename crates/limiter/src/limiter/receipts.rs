@@ -1,0 +1,57 @@
+//! Receipts: what the hits of a request have taken, and by which limit that is given back.
+
+use std::sync::Arc;
+
+use super::execution::taken;
+use crate::algorithm::Limit;
+use crate::operation::{Receipt, StoreId};
+use crate::plan::Plan;
+use crate::rules::{Grant, OnStoreFailure, Rule, RuleSet};
+use crate::verdict::{Settled, Source};
+
+/// What was taken for the hits of a plan.
+pub(super) fn receipts(rules: &RuleSet, plan: Plan, settled: &[Option<Settled>]) -> Vec<Receipt> {
+    let receipts = plan.hits.into_iter().zip(settled).filter_map(|(hit, settled)| {
+        let Settled { reply, source } = (*settled)?;
+        let limit = *hit.for_store()?.limit;
+        let rule = rules.rule(hit.rule);
+        let (store, limit) = match (source, rule.on_store_failure) {
+            (Source::Store, _) => (StoreId::Primary, limit),
+            (Source::LocalFallback, OnStoreFailure::Local(share)) => {
+                (StoreId::Fallback, limit.share(share.millionths()))
+            }
+            _ => return None,
+        };
+        let taken = taken(reply)?;
+        let (rule, key, algorithm) = (Arc::clone(rule.name), hit.key, hit.algorithm);
+        Some(Receipt { rule, key, algorithm, limit, taken, store })
+    });
+    receipts.collect()
+}
+
+/// The limit that is in force for the state of a receipt: by another one a refund could give more
+/// than was taken. `None` if the rule has changed and has overrides, for then it is not known which
+/// of them applies.
+pub(super) fn limit_now(receipt: &Receipt, rules: &RuleSet) -> Option<Limit> {
+    let Receipt { rule: name, algorithm, limit: then, store, .. } = receipt;
+    let is_its_rule = |rule: &&Rule| rule.name == *name && rule.algorithm == *algorithm;
+    let Some(rule) = rules.iter().find(is_its_rule) else { return Some(*then) };
+    let limit = |grant: Grant| match (grant, store, rule.on_store_failure) {
+        (Grant::Limited(limit), StoreId::Fallback, OnStoreFailure::Local(share)) => {
+            Some(limit.share(share.millionths()))
+        }
+        (Grant::Limited(limit), StoreId::Primary, _) => Some(limit),
+        _ => None,
+    };
+    let mut grants = rule.overrides.iter().map(|one| one.grant).chain([rule.grant]);
+    if grants.any(|grant| limit(grant) == Some(*then)) {
+        return Some(*then);
+    }
+    let now = limit(rule.grant).filter(|_| rule.overrides.is_empty())?;
+    if !algorithm.keyed_by_window() {
+        return Some(now);
+    }
+    // It was counted in a window of the length of then.
+    let then = Limit::new(now.units(), then.window()).ok()?;
+    now.max_debt().map_or(Some(then), |debt| then.with_max_debt(debt).ok())
+}
