@@ -13,7 +13,8 @@ use rlaas::operation::StoreId;
 use rlaas::rules::{OnStoreFailure, Rule, RuleSet, Share};
 use rlaas::store::{Action, Coupling, RedisSettings, RedisStore, Servers, Store};
 use rlaas::telemetry::metrics::Metrics;
-use rlaas_testkit::redis::{RedisServer, free_port};
+use rlaas_testkit::proxy::{Behaviour, Proxy};
+use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::{Service, T0};
 use rlaas_testkit::{eventually, rules};
 use tokio::runtime::Builder;
@@ -229,8 +230,10 @@ async fn a_receipt_outlives_a_change_of_its_limit(on: Service) {
 
 #[tokio::test]
 async fn a_receipt_of_the_local_fallback_goes_back_there() {
-    let port = free_port();
-    let url = format!("redis://127.0.0.1:{port}").parse().map(Box::new).expect("a valid url");
+    // A port on which nobody else starts a server.
+    let nowhere = Proxy::to(1);
+    nowhere.set(Behaviour::Refuse);
+    let url = nowhere.url().parse().map(Box::new).expect("a valid url");
     let settings = RedisSettings {
         timeout: Duration::from_secs(5),
         ..RedisSettings::of(Servers::Standalone(url))

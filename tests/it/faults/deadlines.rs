@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use rlaas::algorithm::Algorithm;
+use rlaas::clock::Deadline;
+use rlaas::limiter::CheckError;
+use rlaas::rules::{self, Part};
+use rlaas::store::{Servers, StoreError};
 use rlaas_proto::ratelimit::v1::check_result::Result as ItemResult;
 use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResult};
 use tokio::sync::mpsc;
@@ -13,6 +18,7 @@ use tonic::{Code, Request, Status, Streaming};
 use super::load::{
     COUNTED, Client, RECOVERY, SOON, ambiguous, assert_sound, breaker, counted, fails, failures, up,
 };
+use super::shards::{limiter, nobody, rule, set};
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check, request, signal};
 use rlaas_testkit::proxy::{Behaviour, Proxy};
@@ -111,6 +117,30 @@ async fn hurried_callers_cost_the_patient_nothing() {
     assert!(!server.log().contains("breaker opened"), "{}", server.log());
     assert!(ambiguous(&server).await >= 1, "sent, and nobody knows");
     assert_sound(&server);
+}
+
+#[tokio::test]
+async fn a_short_deadline_says_nothing_about_redis() {
+    let redis = RedisServer::start();
+    let servers = Servers::Standalone(Box::new(redis.url().parse().expect("a valid url")));
+    let rules = set(vec![rule("user", Part::UserId, Algorithm::FixedWindow, 1_000)]);
+    let limiter = limiter(servers, rules, 4096, nobody());
+    let background = limiter.clone();
+    let running = tokio::spawn(async move { background.run().await });
+    let asked = rules::Request::user("harry").build().expect("a valid request");
+    let ask = async |deadline| limiter.check(&asked, deadline).await;
+    let up = async || ask(Deadline::NEVER).await.is_ok();
+    eventually("Redis decides", SOON, up).await;
+    redis.query::<()>(&["CLIENT", "PAUSE", "100000", "WRITE"]);
+    // Five failures in a row would open the breaker.
+    for call in 0..20 {
+        let late = ask(Deadline::within(Duration::from_millis(20))).await.expect_err("no answer");
+        let is_late = matches!(late, CheckError::StoreUnavailable(StoreError::Timeout(_)));
+        assert!(is_late || matches!(late, CheckError::Expired), "call {call}: {late:?}");
+    }
+    redis.query::<()>(&["CLIENT", "UNPAUSE"]);
+    assert!(ask(Deadline::NEVER).await.expect("a verdict").is_allowed());
+    running.abort();
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ mod reload;
 mod restarts;
 mod roll;
 mod sentinel;
+mod shards;
 mod tls;
 mod wire;
 mod workers;
