@@ -81,3 +81,89 @@ fn of_rule(decision: &RuleDecision, is_told: bool) -> Option<RuleSummary<'_>> {
         is_told,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use rlaas_proto::ratelimit::v1::CheckResponse;
+
+    use super::*;
+
+    const WAIT: Span = Span::from_secs(7);
+
+    fn decision(rule: &str, reason: Reason) -> RuleDecision {
+        RuleDecision {
+            rule: rule.to_owned(),
+            allowed: !matches!(reason, Reason::OverLimit | Reason::Banned),
+            limit: if reason == Reason::Banned { 0 } else { 5 },
+            remaining: 2,
+            retry_after: (reason == Reason::OverLimit).then(|| to_message(WAIT)),
+            reset_after: Some(to_message(Span::from_secs(9))),
+            reason: reason.into(),
+            ..RuleDecision::default()
+        }
+    }
+
+    /// A verdict by the first of these decisions.
+    fn verdict(decisions: Vec<RuleDecision>, answered_by: AnsweredBy) -> Verdict {
+        let deciding = &decisions[0];
+        let response = CheckResponse {
+            allowed: deciding.allowed,
+            rule: deciding.rule.clone(),
+            reason: deciding.reason,
+            retry_after: deciding.retry_after,
+            decisions,
+            ..CheckResponse::default()
+        };
+        Verdict::new(response, answered_by)
+    }
+
+    #[test]
+    fn each_reason_says_what_is_left() {
+        let some = Some(2);
+        for (reason, expected) in [
+            (Reason::WithinLimit, Some((5, some, Some(Span::from_secs(9))))),
+            (Reason::OverLimit, Some((5, some, Some(WAIT)))),
+            (Reason::Banned, Some((0, some, None))),
+            (Reason::StoreUnavailable, Some((5, None, Some(Span::from_secs(9))))),
+            (Reason::Unlimited, None),
+        ] {
+            let verdict = verdict(vec![decision("a", reason)], AnsweredBy::Server);
+            let numbers = |rule: RuleSummary<'_>| (rule.quota, rule.remaining, rule.reset);
+            assert_eq!(verdict.rules().next().map(numbers), expected, "{reason:?}");
+            assert_eq!(verdict.deciding_rule().map(numbers), expected, "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn of_a_refusal_the_rules_that_deny_are_told_and_no_shadow() {
+        let shadow = RuleDecision { shadow: true, ..decision("trial", Reason::OverLimit) };
+        let denied = decision("minute", Reason::OverLimit);
+        let decisions = vec![denied, decision("hour", Reason::WithinLimit), shadow];
+        let verdict = verdict(decisions, AnsweredBy::Server);
+        let told = |verdict: &Verdict| {
+            let rules = verdict.rules().map(|rule| (rule.name.to_owned(), rule.is_told));
+            rules.collect::<Vec<_>>()
+        };
+        let minute = ("minute".to_owned(), true);
+        assert_eq!(told(&verdict), [minute.clone(), ("hour".to_owned(), false)]);
+        assert_eq!(verdict.refused_for(), Some(WAIT));
+        let later = verdict.after(Span::from_secs(3));
+        assert_eq!((told(&later), later.refused_for()), (vec![minute], None));
+        assert_eq!(later.retry_after(), Some(Span::from_secs(4)));
+        assert_eq!(later.deciding_rule().and_then(|rule| rule.reset), Some(Span::from_secs(4)));
+    }
+
+    #[test]
+    fn only_refusals_by_a_limit_of_the_server_hold() {
+        for (reason, answered_by, expected) in [
+            (Reason::OverLimit, AnsweredBy::Server, Some(WAIT)),
+            (Reason::OverLimit, AnsweredBy::Remembered, None),
+            (Reason::OverLimit, AnsweredBy::Policy, None),
+            (Reason::Banned, AnsweredBy::Server, None),
+            (Reason::WithinLimit, AnsweredBy::Server, None),
+        ] {
+            let verdict = verdict(vec![decision("a", reason)], answered_by);
+            assert_eq!(verdict.refused_for(), expected, "{reason:?}, {answered_by:?}");
+        }
+    }
+}

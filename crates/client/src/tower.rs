@@ -21,6 +21,21 @@ struct Unanswered;
 
 /// Returns what has a `RateLimitLayer` of rlaas-limiter decide by the service. Where the server does
 /// not answer, the policy of the layer decides, whatever that of the client is.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use rlaas_client::Client;
+/// use rlaas_client::tower::remote;
+/// use rlaas_limiter::tower::{Key, OnNoAnswer, RateLimitLayer};
+///
+/// let client = Client::builder("http://rlaas.internal:50051").connect_lazy()?;
+/// let layer = RateLimitLayer::builder(remote(client), Key::header("x-api-key"))
+///     .on_no_answer(OnNoAnswer::Allow)
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
 pub fn remote(client: Client) -> Remote {
     Remote(client)
 }
@@ -41,6 +56,27 @@ impl Decide for Remote {
             }
             Reason::NoRule if !Summary::is_allowed(&verdict) => Err(NoVerdict::NoRule),
             _ => Ok(verdict),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rlaas_core::decide::OnNoAnswer;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_policy_of_the_client_is_no_verdict() {
+        let request = Request::user("alice").build().expect("a valid request");
+        for policy in [None, Some(OnNoAnswer::Allow), Some(OnNoAnswer::Deny)] {
+            let mut nobody = Client::builder("unix:/nowhere");
+            if let Some(policy) = policy {
+                nobody = nobody.on_no_answer(policy);
+            }
+            let remote = remote(nobody.connect_lazy().expect("a client"));
+            let verdict = remote.decide(&request, Deadline::NEVER).await;
+            assert!(matches!(verdict, Err(NoVerdict::NoAnswer(_))), "{policy:?}: {verdict:?}");
         }
     }
 }

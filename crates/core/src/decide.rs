@@ -9,6 +9,23 @@ use crate::rules::Request;
 use crate::summary::Summary;
 
 /// Decides requests.
+///
+/// ```
+/// use rlaas_core::clock::Deadline;
+/// use rlaas_core::decide::{Decide, NoVerdict};
+/// use rlaas_core::rules::Request;
+/// use rlaas_core::verdict::Verdict;
+///
+/// struct Everybody;
+///
+/// impl Decide for Everybody {
+///     type Verdict = Verdict;
+///
+///     async fn decide(&self, _: &Request<'_>, _: Deadline) -> Result<Verdict, NoVerdict> {
+///         Ok(Verdict::unmatched())
+///     }
+/// }
+/// ```
 pub trait Decide {
     /// The outcome for a request.
     type Verdict: Summary + Send;

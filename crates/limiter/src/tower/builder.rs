@@ -82,7 +82,8 @@ impl<D: Decide, P> LayerBuilder<D, P> {
     }
 
     /// Sets the longest that a refusal is remembered: so long may it take until a reset or a lifted
-    /// ban reaches callers. By default a second; zero remembers none.
+    /// ban reaches callers. By default a second; zero remembers none. The limiter is not asked for
+    /// what is remembered, so its observer does not count it.
     pub fn deny_cache_max_age(self, max_age: Duration) -> Self {
         Self { max_age, ..self }
     }

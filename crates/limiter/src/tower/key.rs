@@ -78,6 +78,19 @@ impl Key {
     }
 
     /// Limits by anything. `None` exempts a request.
+    ///
+    /// ```
+    /// use rlaas_limiter::tower::{Key, KeyParts};
+    ///
+    /// let by_tenant = Key::custom(|parts| {
+    ///     if parts.uri.path() == "/healthz" {
+    ///         return None;
+    ///     }
+    ///     let tenant = parts.headers.get("x-tenant").and_then(|value| value.to_str().ok());
+    ///     let cost = if parts.method == "POST" { 5 } else { 1 };
+    ///     Some(KeyParts::user(tenant.unwrap_or("unknown")).attribute("plan", "free").cost(cost))
+    /// });
+    /// ```
     pub fn custom(key: impl Fn(&Parts) -> Option<KeyParts> + Send + Sync + 'static) -> Self {
         Self::of(Source::Custom(Arc::new(key)))
     }
