@@ -15,6 +15,7 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 
 /// A point in time: whole microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Timestamp(u64);
 
 impl Timestamp {
@@ -163,6 +164,7 @@ impl Seen {
 
 /// A length of time: whole microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Span(u64);
 
 impl Span {

@@ -26,5 +26,6 @@ pub mod operation;
 pub mod plan;
 pub mod refusals;
 pub mod rules;
+pub mod step;
 pub mod summary;
 pub mod verdict;

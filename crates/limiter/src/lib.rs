@@ -53,4 +53,4 @@ pub use limiter::{BuildError, CheckError, Limiter, LimiterBuilder, Verdict};
 pub use rlaas_core::clock::Deadline;
 pub use rlaas_core::rules::{Attributes, InvalidRequest, Request, Rule};
 #[doc(no_inline)]
-pub use rlaas_core::{algorithm, clock, operation, plan, rules, summary, verdict};
+pub use rlaas_core::{algorithm, clock, operation, plan, rules, step, summary, verdict};

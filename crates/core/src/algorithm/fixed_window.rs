@@ -16,6 +16,7 @@ pub(super) const MAX_COST: u32 = u32::MAX;
 
 /// The count of one window.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
     index: u64,
     count: u64,

@@ -21,6 +21,7 @@ pub(super) const MAX_COST: u32 = u32::MAX;
 
 /// The theoretical arrival time as it was last left. None yet: left in a time that does not come.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
     tat: Timestamp,
     at: Timestamp,

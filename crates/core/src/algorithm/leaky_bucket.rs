@@ -16,6 +16,7 @@ pub(super) const MAX_COST: u32 = u32::MAX;
 
 /// The meter as it was last left. None yet, or empty: left in a time that does not come.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
     /// The part of the topmost unit that has leaked, in units divided by the window's
     /// microseconds.

@@ -225,6 +225,7 @@ macro_rules! registry {
 
         /// What an algorithm remembers of one key.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
         pub enum State {
             /// Nothing yet.
             #[default]

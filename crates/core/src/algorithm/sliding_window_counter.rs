@@ -16,12 +16,14 @@ pub(super) const MAX_COST: u32 = u32::MAX;
 
 /// The counters as they were last left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
     windows: Windows,
     expires_at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 struct Windows {
     /// Start of the current window.
     start: Timestamp,

@@ -18,6 +18,7 @@ pub(super) const MAX_COST: u32 = 10_000;
 
 /// The log, oldest entries first. Units of the same millisecond share a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
     /// Before the first entry stands a run of the epoch, for those that were dropped.
     runs: VecDeque<Run>,
@@ -26,6 +27,7 @@ pub struct State {
 
 /// Entries of one millisecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 struct Run {
     at_ms: u64,
     /// Entries up to here, those of this run included, counted from the start of the log.

@@ -15,6 +15,7 @@ pub(super) const MAX_COST: u32 = u32::MAX;
 
 /// The bucket as it was last left. None yet, or full: left in a time that does not come.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
     /// The part of the next token, in tokens divided by the window's microseconds.
     part: u64,

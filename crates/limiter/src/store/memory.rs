@@ -13,12 +13,13 @@ use std::time::Duration;
 use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
-use self::shard::{Moment, Position, Shard};
-use crate::algorithm::{Cost, Decision, Outcome, State, Taken};
-use crate::clock::{Clock, Timestamp};
+use self::shard::{Moment, Shard};
+use crate::algorithm::{Decision, State};
+use crate::clock::{Clock, Span, Timestamp};
 use crate::observer::Observer;
-use crate::operation::{Action, HitReply, Reply, StoreHit, StoreRequest};
-use crate::rules::{Coupling, Mode};
+use crate::operation::{HitReply, Reply, StoreHit, StoreRequest};
+use crate::rules::Coupling;
+use crate::step::{self, Slot, Slots};
 
 /// Slots that are swept in the background under one lock: about a microsecond.
 const SWEPT_PER_LOCK: usize = 64;
@@ -76,36 +77,21 @@ impl MemoryStore {
     /// Decides every hit. See [`super::Store::execute`].
     pub fn execute(&self, request: StoreRequest<'_>) -> Reply {
         let StoreRequest { hits, coupling } = request;
-        let mut reply = Reply::default();
         if let ([hit], Coupling::AllOrNothing) = (hits, coupling) {
+            let mut reply = Reply::default();
             reply.hits.push(self.execute_one(hit));
             return reply;
         }
         let places: SmallVec<[Place; 2]> = hits.iter().map(|hit| self.place(hit)).collect();
         let shards = self.lock(&places);
-        let mut step = Step { hits, places: &places, shards, time: self.clock.now() };
-        reply.hits = match coupling {
-            Coupling::AllOrNothing => step.all_or_nothing(),
-            Coupling::EachAlone => (0..hits.len()).map(|at| step.alone(at)).collect(),
-        };
-        reply
+        step::execute(request, Step { hits, places: &places, shards, time: self.clock.now() })
     }
 
     /// Decides one hit: the common case, in which what there is to look up is looked up once.
     pub fn execute_one(&self, hit: &StoreHit<'_>) -> HitReply {
         let Place { hash, shard } = self.place(hit);
         let mut shard = lock(&self.shards[shard]);
-        let moment = shard.moment(self.clock.now(), hit.limit.window());
-        let mut entry = Entry { shard: &mut shard, hash, hit, moment };
-        let mut reply = match hit.action {
-            Action::Take(cost) if cost != Cost::NONE => {
-                let decision = entry.take(cost);
-                HitReply { decision, taken: decision.outcome.taken(cost) }
-            }
-            _ => entry.settle_alone(),
-        };
-        reply.decision.wait_longer(moment.held_for());
-        reply
+        step::execute_one(hit, Entry::new(&mut shard, hash, hit, self.clock.now()))
     }
 
     /// Sweeps in the background, a few slots at a time, and follows wall time, for ever.
@@ -167,100 +153,21 @@ struct Step<'a> {
     time: Timestamp,
 }
 
-impl Step<'_> {
-    fn all_or_nothing(&mut self) -> SmallVec<[HitReply; 2]> {
-        let mut decided: SmallVec<[Option<HitReply>; 2]> =
-            SmallVec::from_elem(None, self.hits.len());
-        for (at, reply) in decided.iter_mut().enumerate() {
-            if matches!(self.hits[at].action, Action::Report(_)) {
-                *reply = Some(self.alone(at));
-            }
-        }
-        for (at, reply) in decided.iter_mut().enumerate() {
-            if matches!(self.hits[at].action, Action::Take(_) | Action::Peek(_)) {
-                let sum = self.cost_up_to(at);
-                *reply = Some(HitReply { decision: self.entry(at).decide(sum), taken: 0 });
-            }
-        }
-        let denials = self.hits.iter().zip(&decided);
-        let refused = Mode::refuse(denials.map(|(hit, reply)| {
-            (hit.mode, reply.is_some_and(|reply| !reply.decision.is_allowed()))
-        }));
-        for (at, reply) in decided.iter_mut().enumerate() {
-            if let Some(reply) = reply {
-                self.settle(at, reply, refused);
-            }
-        }
-        for (at, hit) in self.hits.iter().enumerate() {
-            if hit.action == Action::Reset || hit.action.gives() && !refused {
-                self.entry(at).give();
-            }
-        }
-        let settled = decided.into_iter().enumerate();
-        settled.map(|(at, reply)| reply.unwrap_or_else(|| self.peek(at))).collect()
-    }
+impl Slots for Step<'_> {
+    type Slot<'a>
+        = Entry<'a>
+    where
+        Self: 'a;
 
-    /// Takes what was decided, if anything is to be taken.
-    fn settle(&mut self, at: usize, reply: &mut HitReply, refused: bool) {
-        let is_repeated = self.cost_up_to(at) != self.hits[at].action.cost();
-        let mut entry = self.entry(at);
-        let decision = &mut reply.decision;
-        match entry.hit.action {
-            Action::Take(cost) if cost != Cost::NONE && !(refused && decision.is_allowed()) => {
-                // What was committed before of the same key is in the state by now.
-                if is_repeated {
-                    *decision = match decision.outcome {
-                        Outcome::Allowed => entry.decide(cost),
-                        denied => entry.as_it_stays(denied),
-                    };
-                }
-                entry.commit(entry.find(), cost, decision);
-                reply.taken = decision.outcome.taken(cost);
-            }
-            Action::Take(_) | Action::Peek(_) => {
-                *decision = entry.as_it_stays(decision.outcome);
-            }
-            // Decided and settled at once.
-            Action::Report(_) | Action::Refund(_) | Action::Credit(_) | Action::Reset => return,
-        }
-        decision.wait_longer(entry.moment.held_for());
-    }
-
-    /// Decides one hit whatever the others say.
-    fn alone(&mut self, at: usize) -> HitReply {
-        let mut entry = self.entry(at);
-        let mut reply = match entry.hit.action {
-            Action::Take(cost) if cost != Cost::NONE => entry.take_what_is_left(cost),
-            _ => entry.settle_alone(),
-        };
-        reply.decision.wait_longer(entry.moment.held_for());
-        reply
-    }
-
-    /// The numbers of the state as it is.
-    fn peek(&mut self, at: usize) -> HitReply {
-        let entry = self.entry(at);
-        let mut decision = entry.peek(Cost::NONE);
-        decision.wait_longer(entry.moment.held_for());
-        HitReply { decision, taken: 0 }
-    }
-
-    /// What this hit costs, and those that take before it from the same key.
-    fn cost_up_to(&self, at: usize) -> Cost {
-        let (hit, hash) = (&self.hits[at], self.places[at].hash);
-        let earlier = self.hits[..at].iter().zip(self.places).filter(|(other, place)| {
-            place.hash == hash && other.key == hit.key && matches!(other.action, Action::Take(_))
-        });
-        let units: u64 = earlier.map(|(other, _)| other.action.cost().units()).sum();
-        let units = units + hit.action.cost().units();
-        Cost::new(u32::try_from(units).unwrap_or(u32::MAX))
-    }
-
-    fn entry(&mut self, at: usize) -> Entry<'_> {
+    fn slot(&mut self, at: usize) -> Entry<'_> {
         let (hit, place) = (&self.hits[at], &self.places[at]);
-        let shard = of(&mut self.shards, place);
-        let moment = shard.moment(self.time, hit.limit.window());
-        Entry { shard, hash: place.hash, hit, moment }
+        Entry::new(of(&mut self.shards, place), place.hash, hit, self.time)
+    }
+
+    #[inline]
+    fn are_of_one_key(&self, one: usize, other: usize) -> bool {
+        self.places[one].hash == self.places[other].hash
+            && self.hits[one].key == self.hits[other].key
     }
 }
 
@@ -268,142 +175,49 @@ impl Step<'_> {
 struct Entry<'a> {
     shard: &'a mut Shard,
     hash: u64,
-    hit: &'a StoreHit<'a>,
+    key: &'a [u8],
     moment: Moment,
 }
 
-impl Entry<'_> {
-    fn find(&self) -> Option<Position> {
-        self.shard.find(self.hash, self.hit.key.as_bytes())
+impl<'a> Entry<'a> {
+    #[inline]
+    fn new(shard: &'a mut Shard, hash: u64, hit: &StoreHit<'a>, time: Timestamp) -> Self {
+        let moment = shard.moment(time, hit.limit.window());
+        Self { shard, hash, key: hit.key.as_bytes(), moment }
+    }
+}
+
+impl Slot for Entry<'_> {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        self.moment.now
     }
 
-    fn insert(&mut self) -> Position {
-        self.shard.insert(self.hash, self.hit.key.as_bytes(), self.moment)
+    fn held_for(&self) -> Span {
+        self.moment.held_for()
     }
 
-    fn decide(&self, cost: Cost) -> Decision {
-        self.decide_at(self.find(), cost)
+    fn state(&self) -> &State {
+        self.shard.state(self.shard.find(self.hash, self.key), self.moment)
     }
 
-    fn decide_at(&self, found: Option<Position>, cost: Cost) -> Decision {
-        let state = self.shard.state(found, self.moment);
-        self.hit.algorithm.decide(state, self.hit.limit, self.moment.now, cost)
+    #[inline]
+    fn update(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Option<Decision> {
+        let position = self.shard.find(self.hash, self.key)?;
+        Some(self.shard.update(position, self.moment, change))
     }
 
-    /// Decides and takes nothing.
-    fn peek(&self, cost: Cost) -> Decision {
-        let found = self.find();
-        let decision = self.decide_at(found, cost);
-        if cost == Cost::NONE {
-            return decision;
-        }
-        Decision { outcome: decision.outcome, ..self.decide_at(found, Cost::NONE) }
+    fn insert(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Decision {
+        let position = self.shard.insert(self.hash, self.key, self.moment);
+        self.shard.update(position, self.moment, change)
     }
 
-    /// The numbers of the state as it stays, with this outcome.
-    fn as_it_stays(&self, outcome: Outcome) -> Decision {
-        Decision { outcome, ..self.decide(Cost::NONE) }
+    fn note_reset(&mut self, until: Timestamp) {
+        self.shard.note_reset(self.key, self.moment.now, until);
     }
 
-    /// Does whatever else than to take.
-    fn settle_alone(&mut self) -> HitReply {
-        let mut taken = 0;
-        let decision = match self.hit.action {
-            Action::Report(cost) if cost != Cost::NONE => {
-                let decision;
-                (decision, taken) = self.report(cost);
-                decision
-            }
-            Action::Refund(_) | Action::Credit(_) | Action::Reset => {
-                self.give();
-                self.decide(Cost::NONE)
-            }
-            Action::Take(cost) | Action::Peek(cost) | Action::Report(cost) => self.peek(cost),
-        };
-        HitReply { decision, taken }
-    }
-
-    /// Decides, and takes the cost if it is allowed.
-    fn take(&mut self, cost: Cost) -> Decision {
-        let StoreHit { algorithm, limit, .. } = *self.hit;
-        let now = self.moment.now;
-        let Some(place) = self.find() else {
-            let decision = self.decide_at(None, cost);
-            self.commit(None, cost, &decision);
-            return decision;
-        };
-        let take = |state: &mut State| algorithm.take(state, limit, now, cost);
-        self.shard.update(place, self.moment, take)
-    }
-
-    /// Takes the cost, or what is left where it is denied.
-    fn take_what_is_left(&mut self, cost: Cost) -> HitReply {
-        let decision = self.take(cost);
-        let left = u32::try_from(decision.remaining).ok().filter(|left| *left > 0);
-        let Some(left) = left.filter(|_| !decision.is_allowed()) else {
-            return HitReply { decision, taken: decision.outcome.taken(cost) };
-        };
-        let left = Cost::new(left.min(self.hit.algorithm.max_cost()));
-        let taken = self.take(left).outcome.taken(left);
-        HitReply { decision: self.decide(cost), taken }
-    }
-
-    fn commit(&mut self, found: Option<Position>, cost: Cost, decision: &Decision) {
-        let place = match found {
-            Some(place) => place,
-            None if decision.is_allowed() => self.insert(),
-            // A denial that finds no state leaves none: nobody's room is taken by what never passed.
-            None => return,
-        };
-        let StoreHit { algorithm, limit, .. } = *self.hit;
-        let now = self.moment.now;
-        self.shard.update(place, self.moment, |state| {
-            algorithm.commit(state, limit, now, cost, decision);
-            *decision
-        });
-    }
-
-    /// Counts the cost whatever is left; returns how many units were counted, too.
-    fn report(&mut self, cost: Cost) -> (Decision, u64) {
-        let place = match self.find() {
-            Some(place) => place,
-            None => self.insert(),
-        };
-        let StoreHit { algorithm, limit, .. } = *self.hit;
-        let now = self.moment.now;
-        let mut counted = 0;
-        let decision = self.shard.update(place, self.moment, |state| {
-            let decision;
-            (decision, counted) = algorithm.report(state, limit, now, cost);
-            decision
-        });
-        (decision, counted)
-    }
-
-    /// Gives units back, or all of them.
-    fn give(&mut self) {
-        let StoreHit { key, algorithm, limit, action, .. } = *self.hit;
-        let now = self.moment.now;
-        match action {
-            Action::Reset => {
-                // A sliding counter weighs what was counted up to two windows ago.
-                let window = limit.window();
-                let until = now + (window + window).max(limit.fill_time());
-                self.shard.note_reset(key.as_bytes(), now, until);
-            }
-            Action::Refund(Taken { cost: Cost::NONE, .. }) | Action::Credit(Cost::NONE) => return,
-            Action::Refund(taken) if self.shard.was_reset_since(key.as_bytes(), taken.at) => return,
-            _ => {}
-        }
-        let Some(place) = self.find() else { return };
-        self.shard.update(place, self.moment, |state| {
-            match action {
-                Action::Refund(taken) => algorithm.refund(state, limit, now, &taken),
-                Action::Credit(cost) => algorithm.credit(state, limit, now, cost),
-                _ => *state = State::None,
-            }
-            algorithm.decide(state, limit, now, Cost::NONE)
-        });
+    fn was_reset_since(&self, taken_at: Timestamp) -> bool {
+        self.shard.was_reset_since(self.key, taken_at)
     }
 }
 

@@ -1,0 +1,328 @@
+//! One atomic step of a store: every hit of a request, decided on the states of their keys.
+//!
+//! A store says where states are ([`Slots`]), this module what becomes of them. It knows neither
+//! locks nor transactions: whoever calls it sees to it that nobody else changes the states
+//! meanwhile, or that nothing is written if somebody did. A store that reads and writes all of a key
+//! at once keeps [`Record`]s and calls [`execute_on_records`].
+
+mod record;
+
+pub use record::{Record, Records, execute_on_records};
+
+use smallvec::SmallVec;
+
+use crate::algorithm::{Cost, Decision, Outcome, State, Taken};
+use crate::clock::{Span, Timestamp};
+use crate::operation::{Action, HitReply, Reply, StoreHit, StoreRequest};
+use crate::rules::{Coupling, Mode};
+
+/// Where a store keeps the state of one key, at the moment of a step.
+pub trait Slot {
+    /// The time of the decision: what the clock shows, or later where it is
+    /// [held](Timestamp::hold).
+    fn now(&self) -> Timestamp;
+
+    /// How long the clock is held.
+    fn held_for(&self) -> Span;
+
+    /// The state; [`State::None`] if there is none, or it has expired.
+    fn state(&self) -> &State;
+
+    /// Changes the state if the key has one, as [`State::None`] if that has expired. `change` returns
+    /// the decision whose numbers are those of the changed state.
+    fn update(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Option<Decision>;
+
+    /// Makes a state for a key that has none: `change` is given [`State::None`].
+    fn insert(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Decision;
+
+    /// Remembers until then that the key was reset now.
+    fn note_reset(&mut self, until: Timestamp);
+
+    /// Returns `true` if the key was reset at this time or later.
+    fn was_reset_since(&self, taken_at: Timestamp) -> bool;
+}
+
+/// The slots of the hits of one request.
+pub trait Slots {
+    /// The slot of one hit.
+    type Slot<'a>: Slot
+    where
+        Self: 'a;
+
+    /// The slot of the hit at this position.
+    fn slot(&mut self, at: usize) -> Self::Slot<'_>;
+
+    /// Returns `true` if the hits at these positions are of one key.
+    fn are_of_one_key(&self, one: usize, other: usize) -> bool;
+}
+
+/// Decides every hit of a request.
+pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
+    let StoreRequest { hits, coupling } = request;
+    let mut step = Step { hits, slots };
+    let hits = match coupling {
+        Coupling::AllOrNothing => step.all_or_nothing(),
+        Coupling::EachAlone => (0..hits.len()).map(|at| step.alone(at)).collect(),
+    };
+    Reply { hits }
+}
+
+/// Decides one hit by itself, all or nothing: the common case.
+#[inline]
+pub fn execute_one(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
+    let mut entry = Entry { hit, slot };
+    let mut reply = match hit.action {
+        Action::Take(cost) if cost != Cost::NONE => {
+            let decision = entry.take(cost);
+            HitReply { decision, taken: decision.outcome.taken(cost) }
+        }
+        _ => entry.settle_alone(),
+    };
+    reply.decision.wait_longer(entry.slot.held_for());
+    reply
+}
+
+/// What became of one hit so far.
+#[derive(Clone, Copy)]
+struct Decided {
+    reply: HitReply,
+    /// `true` if a hit before it takes from the same key.
+    is_repeated: bool,
+}
+
+/// The hits of one request, with the slots of their keys.
+struct Step<'a, S> {
+    hits: &'a [StoreHit<'a>],
+    slots: S,
+}
+
+impl<'h, S: Slots> Step<'h, S> {
+    fn all_or_nothing(&mut self) -> SmallVec<[HitReply; 2]> {
+        let mut decided: SmallVec<[Option<Decided>; 2]> =
+            SmallVec::from_elem(None, self.hits.len());
+        for (at, hit) in self.hits.iter().enumerate() {
+            if matches!(hit.action, Action::Report(_)) {
+                decided[at] = Some(Decided { reply: self.alone(at), is_repeated: false });
+            }
+        }
+        for (at, hit) in self.hits.iter().enumerate() {
+            if matches!(hit.action, Action::Take(_) | Action::Peek(_)) {
+                let sum = self.cost_up_to(at);
+                let reply = HitReply { decision: self.entry(at).decide(sum), taken: 0 };
+                decided[at] = Some(Decided { reply, is_repeated: sum != hit.action.cost() });
+            }
+        }
+        let denials = self.hits.iter().zip(&decided);
+        let refused = Mode::refuse(denials.map(|(hit, decided)| {
+            (hit.mode, decided.as_ref().is_some_and(|one| !one.reply.decision.is_allowed()))
+        }));
+        for (at, decided) in decided.iter_mut().enumerate() {
+            if let Some(decided) = decided {
+                self.settle(at, decided, refused);
+            }
+        }
+        for (at, hit) in self.hits.iter().enumerate() {
+            if hit.action == Action::Reset || hit.action.gives() && !refused {
+                self.entry(at).give();
+            }
+        }
+        let settled = decided.into_iter().enumerate();
+        settled.map(|(at, one)| one.map_or_else(|| self.peek(at), |one| one.reply)).collect()
+    }
+
+    /// Takes what was decided, if anything is to be taken.
+    fn settle(&mut self, at: usize, decided: &mut Decided, refused: bool) {
+        let Decided { reply: HitReply { decision, taken }, is_repeated } = decided;
+        let mut entry = self.entry(at);
+        match entry.hit.action {
+            Action::Take(cost) if cost != Cost::NONE && !(refused && decision.is_allowed()) => {
+                // What was committed before of the same key is in the state by now.
+                if *is_repeated {
+                    *decision = match decision.outcome {
+                        Outcome::Allowed => entry.decide(cost),
+                        denied => entry.as_it_stays(denied),
+                    };
+                }
+                entry.commit(cost, decision);
+                *taken = decision.outcome.taken(cost);
+            }
+            Action::Take(_) | Action::Peek(_) => {
+                *decision = entry.as_it_stays(decision.outcome);
+            }
+            // Decided and settled at once.
+            Action::Report(_) | Action::Refund(_) | Action::Credit(_) | Action::Reset => return,
+        }
+        decision.wait_longer(entry.slot.held_for());
+    }
+
+    /// Decides one hit whatever the others say.
+    fn alone(&mut self, at: usize) -> HitReply {
+        let mut entry = self.entry(at);
+        let mut reply = match entry.hit.action {
+            Action::Take(cost) if cost != Cost::NONE => entry.take_what_is_left(cost),
+            _ => entry.settle_alone(),
+        };
+        reply.decision.wait_longer(entry.slot.held_for());
+        reply
+    }
+
+    /// The numbers of the state as it is.
+    fn peek(&mut self, at: usize) -> HitReply {
+        let entry = self.entry(at);
+        let mut decision = entry.peek(Cost::NONE);
+        decision.wait_longer(entry.slot.held_for());
+        HitReply { decision, taken: 0 }
+    }
+
+    /// What this hit costs, and those that take before it from the same key.
+    fn cost_up_to(&self, at: usize) -> Cost {
+        let earlier = self.hits[..at].iter().enumerate().filter(|(other, hit)| {
+            matches!(hit.action, Action::Take(_)) && self.slots.are_of_one_key(*other, at)
+        });
+        let units: u64 = earlier.map(|(_, hit)| hit.action.cost().units()).sum();
+        let units = units + self.hits[at].action.cost().units();
+        Cost::new(u32::try_from(units).unwrap_or(u32::MAX))
+    }
+
+    fn entry(&mut self, at: usize) -> Entry<'h, S::Slot<'_>> {
+        Entry { hit: &self.hits[at], slot: self.slots.slot(at) }
+    }
+}
+
+/// One hit, with the slot of its key.
+struct Entry<'h, S> {
+    hit: &'h StoreHit<'h>,
+    slot: S,
+}
+
+impl<S: Slot> Entry<'_, S> {
+    fn decide(&self, cost: Cost) -> Decision {
+        let StoreHit { algorithm, limit, .. } = *self.hit;
+        algorithm.decide(self.slot.state(), limit, self.slot.now(), cost)
+    }
+
+    /// Decides and takes nothing.
+    fn peek(&self, cost: Cost) -> Decision {
+        let StoreHit { algorithm, limit, .. } = *self.hit;
+        let (state, now) = (self.slot.state(), self.slot.now());
+        let decision = algorithm.decide(state, limit, now, cost);
+        if cost == Cost::NONE {
+            return decision;
+        }
+        let outcome = decision.outcome;
+        Decision { outcome, ..algorithm.decide(state, limit, now, Cost::NONE) }
+    }
+
+    /// The numbers of the state as it stays, with this outcome.
+    fn as_it_stays(&self, outcome: Outcome) -> Decision {
+        Decision { outcome, ..self.decide(Cost::NONE) }
+    }
+
+    /// Does whatever else than to take.
+    fn settle_alone(&mut self) -> HitReply {
+        let mut taken = 0;
+        let decision = match self.hit.action {
+            Action::Report(cost) if cost != Cost::NONE => {
+                let decision;
+                (decision, taken) = self.report(cost);
+                decision
+            }
+            Action::Refund(_) | Action::Credit(_) | Action::Reset => {
+                self.give();
+                self.decide(Cost::NONE)
+            }
+            Action::Take(cost) | Action::Peek(cost) | Action::Report(cost) => self.peek(cost),
+        };
+        HitReply { decision, taken }
+    }
+
+    /// Decides, and takes the cost if it is allowed.
+    fn take(&mut self, cost: Cost) -> Decision {
+        let StoreHit { algorithm, limit, .. } = *self.hit;
+        let now = self.slot.now();
+        let take = |state: &mut State| algorithm.take(state, limit, now, cost);
+        if let Some(decision) = self.slot.update(take) {
+            return decision;
+        }
+        let decision = algorithm.decide(&State::None, limit, now, cost);
+        self.insert(cost, &decision);
+        decision
+    }
+
+    /// Takes the cost, or what is left where it is denied.
+    fn take_what_is_left(&mut self, cost: Cost) -> HitReply {
+        let decision = self.take(cost);
+        let left = u32::try_from(decision.remaining).ok().filter(|left| *left > 0);
+        let Some(left) = left.filter(|_| !decision.is_allowed()) else {
+            return HitReply { decision, taken: decision.outcome.taken(cost) };
+        };
+        let left = Cost::new(left.min(self.hit.algorithm.max_cost()));
+        let taken = self.take(left).outcome.taken(left);
+        HitReply { decision: self.decide(cost), taken }
+    }
+
+    fn commit(&mut self, cost: Cost, decision: &Decision) {
+        let StoreHit { algorithm, limit, .. } = *self.hit;
+        let now = self.slot.now();
+        let updated = self.slot.update(|state| {
+            algorithm.commit(state, limit, now, cost, decision);
+            *decision
+        });
+        if updated.is_none() {
+            self.insert(cost, decision);
+        }
+    }
+
+    /// A denial that finds no state leaves none: nobody's room is taken by what never passed.
+    fn insert(&mut self, cost: Cost, decision: &Decision) {
+        let StoreHit { algorithm, limit, .. } = *self.hit;
+        let now = self.slot.now();
+        if decision.is_allowed() {
+            self.slot.insert(|state| {
+                algorithm.commit(state, limit, now, cost, decision);
+                *decision
+            });
+        }
+    }
+
+    /// Counts the cost whatever is left; returns how many units were counted, too.
+    fn report(&mut self, cost: Cost) -> (Decision, u64) {
+        let StoreHit { algorithm, limit, .. } = *self.hit;
+        let now = self.slot.now();
+        let mut counted = 0;
+        let mut report = |state: &mut State| {
+            let decision;
+            (decision, counted) = algorithm.report(state, limit, now, cost);
+            decision
+        };
+        let decision = match self.slot.update(&mut report) {
+            Some(decision) => decision,
+            None => self.slot.insert(report),
+        };
+        (decision, counted)
+    }
+
+    /// Gives units back, or all of them.
+    fn give(&mut self) {
+        let StoreHit { algorithm, limit, action, .. } = *self.hit;
+        let now = self.slot.now();
+        match action {
+            Action::Reset => {
+                // A sliding counter weighs what was counted up to two windows ago.
+                let window = limit.window();
+                self.slot.note_reset(now + (window + window).max(limit.fill_time()));
+            }
+            Action::Refund(Taken { cost: Cost::NONE, .. }) | Action::Credit(Cost::NONE) => return,
+            Action::Refund(taken) if self.slot.was_reset_since(taken.at) => return,
+            _ => {}
+        }
+        self.slot.update(|state| {
+            match action {
+                Action::Refund(taken) => algorithm.refund(state, limit, now, &taken),
+                Action::Credit(cost) => algorithm.credit(state, limit, now, cost),
+                _ => *state = State::None,
+            }
+            algorithm.decide(state, limit, now, Cost::NONE)
+        });
+    }
+}

@@ -1,0 +1,148 @@
+//! All that is remembered of a key as one value, for stores that read and write it as a whole.
+
+use std::collections::HashMap;
+
+use super::{Slot, Slots, execute};
+use crate::algorithm::{Decision, State};
+use crate::clock::{Span, Timestamp};
+use crate::operation::{Reply, StoreHit, StoreRequest};
+use crate::rules::Key;
+
+/// All that a store remembers of one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+pub struct Record {
+    state: State,
+    /// The latest time of a change: a clock that steps back is held at it.
+    seen: Timestamp,
+    reset: Option<Reset>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+struct Reset {
+    at: Timestamp,
+    /// When no refund needs to know of it any more.
+    until: Timestamp,
+}
+
+impl Record {
+    /// The time from which on the record makes no difference to any decision, and may be deleted.
+    pub fn expires_at(&self) -> Timestamp {
+        self.state.expires_at().max(self.reset.map_or(Timestamp::EPOCH, |reset| reset.until))
+    }
+
+    /// Returns `true` if the state is alive: as in the other stores, in its last millisecond too.
+    fn is_alive(&self, time: Timestamp) -> bool {
+        self.state != State::None && time < self.state.expires_at() + Span::from_millis(1)
+    }
+}
+
+/// The records of the keys of one request; a key that has none is missing.
+pub type Records<'a> = HashMap<&'a Key, Record>;
+
+/// Decides every hit of a request on the records of its keys while the clock shows `time`.
+///
+/// Records that must be written are those that differ from what they were; all of them at once or
+/// none, and only if nobody else has written one meanwhile. Peeks change no record, and neither do
+/// most denials.
+///
+/// ```
+/// use rlaas_core::algorithm::{Algorithm, Cost, Limit};
+/// use rlaas_core::clock::{Span, Timestamp};
+/// use rlaas_core::operation::StoreRequest;
+/// use rlaas_core::plan::Plan;
+/// use rlaas_core::rules::{Request, Rule, RuleSet};
+/// use rlaas_core::step::{Records, execute_on_records};
+///
+/// let limit = Limit::new(1, Span::from_secs(60))?;
+/// let rules = RuleSet::new(Rule::default_of(Algorithm::Gcra, limit), Vec::new());
+/// let plan = Plan::of_request(&rules, &Request::user("alice").build()?);
+/// let hits: Vec<_> = plan.hits.iter().filter_map(|hit| hit.for_store()).collect();
+/// let request = StoreRequest { hits: &hits, coupling: plan.coupling };
+///
+/// let mut records = Records::new(); // read from somewhere
+/// let now = Timestamp::from_millis(1_700_000_100_000);
+/// let mut is_allowed = || execute_on_records(request, now, &mut records).hits[0].decision.is_allowed();
+/// assert!(is_allowed());
+/// assert!(!is_allowed());
+/// assert_eq!(records.len(), 1); // to be written
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn execute_on_records<'a>(
+    request: StoreRequest<'a>,
+    time: Timestamp,
+    records: &mut Records<'a>,
+) -> Reply {
+    execute(request, RecordSlots { hits: request.hits, time, records })
+}
+
+struct RecordSlots<'r, 'a> {
+    hits: &'a [StoreHit<'a>],
+    time: Timestamp,
+    records: &'r mut Records<'a>,
+}
+
+impl<'a> Slots for RecordSlots<'_, 'a> {
+    type Slot<'s>
+        = RecordSlot<'s, 'a>
+    where
+        Self: 's;
+
+    fn slot(&mut self, at: usize) -> RecordSlot<'_, 'a> {
+        let StoreHit { key, limit, .. } = self.hits[at];
+        let seen = self.records.get(key).map_or(Timestamp::EPOCH, |record| record.seen);
+        let now = self.time.hold(seen, limit.window());
+        RecordSlot { key, time: self.time, now, records: self.records }
+    }
+
+    fn are_of_one_key(&self, one: usize, other: usize) -> bool {
+        self.hits[one].key == self.hits[other].key
+    }
+}
+
+struct RecordSlot<'r, 'a> {
+    key: &'a Key,
+    /// What the clock shows: by this states expire.
+    time: Timestamp,
+    now: Timestamp,
+    records: &'r mut Records<'a>,
+}
+
+impl Slot for RecordSlot<'_, '_> {
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn held_for(&self) -> Span {
+        self.now.since(self.time)
+    }
+
+    fn state(&self) -> &State {
+        let record = self.records.get(self.key).filter(|record| record.is_alive(self.time));
+        record.map_or(&State::None, |record| &record.state)
+    }
+
+    fn update(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Option<Decision> {
+        let record = self.records.get_mut(self.key).filter(|record| record.is_alive(self.time))?;
+        record.seen = self.now;
+        Some(change(&mut record.state))
+    }
+
+    fn insert(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Decision {
+        let record = self.records.entry(self.key).or_default();
+        record.seen = self.now;
+        record.state = State::None;
+        change(&mut record.state)
+    }
+
+    fn note_reset(&mut self, until: Timestamp) {
+        let reset = Reset { at: self.now, until };
+        self.records.entry(self.key).or_default().reset = Some(reset);
+    }
+
+    fn was_reset_since(&self, taken_at: Timestamp) -> bool {
+        let reset = self.records.get(self.key).and_then(|record| record.reset);
+        reset.is_some_and(|reset| taken_at <= reset.at)
+    }
+}
