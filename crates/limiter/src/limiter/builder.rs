@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::observer::{NoObserver, Observer};
 use crate::rules::Unmatched;
 use crate::rules::spec::{Field, Problem, RuleSpec, RulesSpec};
-use crate::store::{MemorySettings, MemoryStore, Store};
+use crate::store::{CustomStore, MemorySettings, MemoryStore, Store};
 #[cfg(feature = "redis")]
 use crate::store::{RedisSettings, RedisStore, SettingError};
 #[cfg(feature = "yaml")]
@@ -31,6 +31,7 @@ enum StoreChoice {
     Memory(MemorySettings),
     #[cfg(feature = "redis")]
     Redis(Box<RedisSettings>),
+    Custom(Arc<dyn CustomStore>),
 }
 
 /// Why there is no limiter.
@@ -109,7 +110,13 @@ impl LimiterBuilder {
         Self { store: StoreChoice::Redis(Box::new(settings)), ..self }
     }
 
-    /// Answers denials that still hold without the store; worth it for Redis alone.
+    /// Decides in a store of one's own.
+    pub fn custom(self, store: impl CustomStore + 'static) -> Self {
+        Self { store: StoreChoice::Custom(Arc::new(store)), ..self }
+    }
+
+    /// Answers denials that still hold without the store; worth it where a decision is a
+    /// call over the network.
     pub fn deny_cache(self, settings: DenyCacheSettings) -> Self {
         Self { deny_cache: Some(settings), ..self }
     }
@@ -142,6 +149,7 @@ impl LimiterBuilder {
             StoreChoice::Redis(settings) => {
                 Store::Redis(Arc::new(RedisStore::new(&settings, of_store)?))
             }
+            StoreChoice::Custom(store) => Store::Custom(store),
         };
         Ok(Limiter::of(rules, store, deny_cache, observer))
     }

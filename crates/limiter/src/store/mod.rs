@@ -3,10 +3,12 @@
 //! A store knows mechanism only: it decides, or says why it could not ([`StoreError`]). What a
 //! failure means is the rule's policy, one room up.
 
+mod custom;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
 
+pub use custom::{BoxFuture, CustomStore};
 pub use memory::{MemorySettings, MemoryStore};
 #[cfg(feature = "redis")]
 pub use redis::{
@@ -14,7 +16,7 @@ pub use redis::{
     SettingError, Tls,
 };
 
-#[cfg(feature = "redis")]
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,12 +38,10 @@ pub enum Store {
     /// In Redis.
     #[cfg(feature = "redis")]
     Redis(Arc<RedisStore>),
+    /// Somewhere else.
+    Custom(Arc<dyn CustomStore>),
 }
 
-#[cfg_attr(
-    not(feature = "redis"),
-    expect(unused_variables, clippy::unused_async, reason = "for Redis")
-)]
 impl Store {
     /// Decides every hit, all of which are in one [`Shard`], in one atomic step: see [`StoreRequest`].
     ///
@@ -55,10 +55,11 @@ impl Store {
         deadline: Deadline,
     ) -> Result<Reply, StoreError> {
         match self {
-            Self::Memory(_) if deadline.is_over() => Err(StoreError::Expired),
+            Self::Memory(_) | Self::Custom(_) if deadline.is_over() => Err(StoreError::Expired),
             Self::Memory(store) => Ok(store.execute(request)),
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.execute(request, deadline).await,
+            Self::Custom(store) => store.execute(request, deadline).await,
         }
     }
 
@@ -69,6 +70,7 @@ impl Store {
             Self::Memory(_) => None,
             #[cfg(feature = "redis")]
             Self::Redis(_) => None,
+            Self::Custom(_) => None,
         }
     }
 
@@ -80,6 +82,7 @@ impl Store {
             Self::Memory(_) => None,
             #[cfg(feature = "redis")]
             Self::Redis(_) => None,
+            Self::Custom(_) => None,
         }
     }
 
@@ -89,6 +92,7 @@ impl Store {
             Self::Memory(_) => Duration::MAX,
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.timeout(),
+            Self::Custom(store) => store.timeout(),
         }
     }
 
@@ -98,6 +102,7 @@ impl Store {
             Self::Memory(_) => Shard(0),
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.shard(key),
+            Self::Custom(store) => store.shard(key),
         }
     }
 
@@ -107,6 +112,7 @@ impl Store {
             Self::Memory(store) => store.now(),
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.now(key),
+            Self::Custom(store) => store.now(key),
         }
     }
 
@@ -116,6 +122,7 @@ impl Store {
             Self::Memory(_) => false,
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.breaker_is_open(key),
+            Self::Custom(store) => store.breaker_is_open(key),
         }
     }
 
@@ -131,6 +138,7 @@ impl Store {
             Self::Memory(store) => store.run().await,
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.run().await,
+            Self::Custom(store) => store.run().await,
         }
     }
 
@@ -141,11 +149,12 @@ impl Store {
             Self::Memory(store) => Self::Memory(store.clone()),
             #[cfg(feature = "redis")]
             Self::Redis(store) => Self::Redis(Arc::new(store.for_worker())),
+            Self::Custom(store) => Self::Custom(Arc::clone(store)),
         };
         let kept = store.clone();
         let keep = async move {
             match kept {
-                Self::Memory(_) => std::future::pending().await,
+                Self::Memory(_) | Self::Custom(_) => std::future::pending().await,
                 #[cfg(feature = "redis")]
                 Self::Redis(store) => store.keep_home().await,
             }
@@ -159,15 +168,17 @@ impl Store {
             Self::Memory(_) => watch::channel(Health::Up).1,
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.health(),
+            Self::Custom(store) => store.health(),
         }
     }
 
-    /// `memory` or `redis`.
-    pub const fn name(&self) -> &'static str {
+    /// `memory`, `redis`, or what a custom store says.
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Memory(_) => "memory",
             #[cfg(feature = "redis")]
             Self::Redis(_) => "redis",
+            Self::Custom(store) => store.name(),
         }
     }
 }
@@ -226,9 +237,31 @@ pub enum StoreError {
     /// The clock of Redis left the window of the named keys before they got there, repeatedly.
     #[error("the clock of redis kept leaving the window of the named keys")]
     WindowMissed,
+    /// A custom store has failed.
+    #[error("{source}")]
+    Custom {
+        /// Whether the request may have been executed.
+        fate: Fate,
+        /// What has failed.
+        source: Arc<dyn Error + Send + Sync>,
+    },
+}
+
+/// What became of a request that a store has not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It has changed nothing.
+    NotExecuted,
+    /// It may have been executed, in part or as a whole.
+    Unknown,
 }
 
 impl StoreError {
+    /// The error of a custom store.
+    pub fn custom(fate: Fate, source: impl Error + Send + Sync + 'static) -> Self {
+        Self::Custom { fate, source: Arc::new(source) }
+    }
+
     /// The kind as a metric label.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -241,12 +274,20 @@ impl StoreError {
             Self::Refused { code, .. } | Self::Partial { code, .. } => refusal(code),
             Self::Garbled => "garbled",
             Self::WindowMissed => "window_missed",
+            Self::Custom { .. } => "custom",
         }
     }
 
     /// May what was sent have been executed all the same?
     pub const fn is_ambiguous(&self) -> bool {
-        matches!(self, Self::Timeout(_) | Self::Lost | Self::Garbled | Self::Partial { .. })
+        matches!(
+            self,
+            Self::Timeout(_)
+                | Self::Lost
+                | Self::Garbled
+                | Self::Partial { .. }
+                | Self::Custom { fate: Fate::Unknown, .. }
+        )
     }
 }
 

@@ -308,9 +308,11 @@ impl StoreError {
                 "MOVED" | "ASK" | "TRYAGAIN" => Severity::None,
                 _ => Severity::Oddity,
             },
-            Self::WindowMissed | Self::BreakerOpen | Self::Overloaded | Self::Expired => {
-                Severity::None
-            }
+            Self::WindowMissed
+            | Self::BreakerOpen
+            | Self::Overloaded
+            | Self::Expired
+            | Self::Custom { .. } => Severity::None,
         }
     }
 }
