@@ -32,12 +32,15 @@
 //!
 //! | feature | adds |
 //! | --- | --- |
+//! | `conformance` | the promises of every store, as cases for a store of one's own |
 //! | `redis` | the Redis store, with its scripts |
 //! | `tower` | a layer for axum, tonic and hyper |
 //! | `yaml` | rules from YAML, in the format of the service |
 //!
 //! The minimum Rust version is 1.95. Raising it is a change of the minor version.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod grpc_timeout;
 pub mod headers;
 pub mod limiter;

@@ -1,168 +1,15 @@
-//! What every algorithm promises; the registry says which there are.
+//! What every algorithm promises on Redis beside what it promises on every store.
 
 use std::sync::Arc;
 
-use super::{cases, left, per, retry_after};
-use rlaas::algorithm::{Algorithm, Decision, Outcome};
-use rlaas::clock::{Span, Timestamp};
+use super::{cases, per};
+use rlaas::algorithm::Algorithm;
+use rlaas::clock::Span;
 use rlaas_testkit::rules;
-use rlaas_testkit::service::{Service, T0, span};
+use rlaas_testkit::service::Service;
 use tokio::task::JoinSet;
 
-cases! {
-    all;
-    ga_02_ids_do_not_share: per(1, Span::from_secs(1));
-    ga_03_remaining_wait_and_reset: per(2, Span::from_secs(60));
-    the_whole_limit_fits_and_one_more_is_impossible: per(7, Span::from_secs(60));
-    the_announced_wait_is_enough_and_not_too_much: per(5, Span::from_secs(7));
-    looking_changes_nothing: per(3, Span::from_secs(60));
-    the_shortest_window_works: per(3, Span::from_millis(1));
-    the_longest_window_works: per(3, Span::from_secs(366 * 86_400));
-    the_year_2100_works: per(3, Span::from_secs(60));
-    nothing_is_left_behind: per(3, Span::from_secs(60));
-    a_denial_takes_nothing: per(5, Span::from_secs(60));
-    a_clock_that_goes_back_a_day_blocks_nobody_for_longer_than_a_window: per(3, Span::from_secs(60));
-}
-
-async fn ga_02_ids_do_not_share(on: Service) {
-    for (id, allowed) in [("user-a", true), ("user-b", true), ("user-a", false)] {
-        assert_eq!(on.check(id).await.is_allowed(), allowed, "{id}");
-    }
-}
-
-async fn ga_03_remaining_wait_and_reset(on: Service) {
-    for remaining in [1, 0] {
-        let decision = on.check("alice").await;
-        assert_eq!((decision.is_allowed(), decision.remaining), (true, remaining));
-    }
-    let denied = on.check("alice").await;
-    let wait = retry_after(&denied).expect("a wait");
-    assert_eq!(denied.remaining, 0);
-    assert!(wait > Span::ZERO && denied.reset_after >= wait, "{denied:?}");
-}
-
-async fn the_whole_limit_fits_and_one_more_is_impossible(on: Service) {
-    for cost in [8, 1_000_000_001, u64::from(u32::MAX)] {
-        assert_eq!(on.check_cost("alice", cost).await.outcome, Outcome::Impossible);
-    }
-    assert!(on.redis().is_none_or(|redis| redis.keys().is_empty()), "a denial leaves no state");
-    let whole = on.check_cost("alice", 7).await;
-    assert_eq!((whole.is_allowed(), whole.remaining), (true, 0));
-    assert!(retry_after(&on.check_cost("alice", 7).await).is_some());
-}
-
-async fn the_announced_wait_is_enough_and_not_too_much(on: Service) {
-    let mut now = T0;
-    // A small generator: steps and costs without a pattern, the same in each run.
-    let mut random = 1_u64;
-    for _ in 0..200 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let cost = 1 + (random >> 33) % 5;
-        now = now + Span::from_micros((random >> 40) % 900_000);
-        on.set_clock(now);
-        let Some(wait) = retry_after(&on.check_cost("alice", cost).await) else { continue };
-        assert!(wait > Span::ZERO);
-        now = now + wait;
-        on.set_clock(Timestamp::from_micros(now.as_micros() - 1));
-        assert!(!on.dry_run("alice", cost).await.is_allowed(), "too much: {wait}");
-        on.set_clock(now);
-        assert!(on.check_cost("alice", cost).await.is_allowed(), "not enough: {wait}");
-    }
-}
-
-async fn looking_changes_nothing(on: Service) {
-    let looks = async || {
-        let first = on.check_cost("alice", 0).await;
-        for cost in [0, 1, 2, 3, 4] {
-            let dry = on.dry_run("alice", cost).await;
-            assert_eq!(dry.is_allowed(), cost <= left(&first), "cost {cost}");
-            assert_eq!((dry.remaining, dry.current_count), (first.remaining, first.current_count));
-            assert_eq!(on.check_cost("alice", 0).await, first, "after a dry run of {cost}");
-        }
-        first.remaining
-    };
-    assert_eq!(looks().await, 3);
-    assert!(on.redis().is_none_or(|redis| redis.keys().is_empty()));
-    on.check_cost("alice", 2).await;
-    assert_eq!(looks().await, 1);
-    on.check("alice").await;
-    assert_eq!(looks().await, 0);
-}
-
-async fn the_shortest_window_works(on: Service) {
-    for step in 0..20_u64 {
-        // Two windows and a bit: nothing of the one before is left.
-        on.set_clock(T0 + Span::from_micros(step * 2_345));
-        for _ in 0..3 {
-            assert!(on.check("alice").await.is_allowed(), "step {step}");
-        }
-        let wait = retry_after(&on.check("alice").await).expect("a wait");
-        assert!(wait <= Span::from_micros(1_001), "{wait}");
-    }
-}
-
-async fn the_longest_window_works(on: Service) {
-    for _ in 0..3 {
-        assert!(on.check("alice").await.is_allowed());
-    }
-    let wait = retry_after(&on.check("alice").await).expect("a wait");
-    let there = T0 + wait;
-    on.set_clock(Timestamp::from_micros(there.as_micros() - 1));
-    assert!(!on.check("alice").await.is_allowed());
-    on.set_clock(there);
-    assert!(on.check("alice").await.is_allowed());
-}
-
-async fn the_year_2100_works(on: Service) {
-    let year_2100 = Timestamp::from_millis(4_102_444_800_000);
-    on.set_clock(year_2100);
-    for _ in 0..3 {
-        assert!(on.check("alice").await.is_allowed());
-    }
-    let wait = retry_after(&on.check("alice").await).expect("a wait");
-    on.set_clock(year_2100 + wait);
-    assert!(on.check("alice").await.is_allowed());
-}
-
-async fn nothing_is_left_behind(on: Service) {
-    let fresh = on.check("alice").await;
-    on.check_cost("alice", 2).await;
-    if let Some(redis) = on.redis() {
-        for key in redis.keys() {
-            let ttl: i64 = redis.query(&["PTTL", &key]);
-            assert!((60_000..=121_000).contains(&ttl), "{key}: {ttl}");
-        }
-    }
-    // All times to live are over; the window is that of T0 again, four windows later.
-    on.at(240.0);
-    assert!(on.redis().is_none_or(|redis| redis.keys().is_empty()));
-    let later = on.check("alice").await;
-    assert_eq!(Decision { at: fresh.at, ..later }, fresh);
-}
-
-async fn a_denial_takes_nothing(on: Service) {
-    on.check_cost("alice", 3).await;
-    let before = on.check_cost("alice", 0).await;
-    for cost in [3, 4, 5, 6] {
-        assert!(!on.check_cost("alice", cost).await.is_allowed());
-        assert_eq!(on.check_cost("alice", 0).await, before, "after a denied cost of {cost}");
-    }
-    assert!(on.check_cost("alice", 2).await.is_allowed());
-}
-
-async fn a_clock_that_goes_back_a_day_blocks_nobody_for_longer_than_a_window(on: Service) {
-    on.at(86_400.0);
-    on.check_cost("alice", 3).await;
-    on.at(0.0);
-    // At most one extra refill.
-    let mut passed = 0;
-    for _ in 0..10 {
-        passed += u32::from(on.check("alice").await.is_allowed());
-    }
-    assert!(passed <= 3, "{passed}");
-    on.at(60.000_001);
-    assert!(on.check("alice").await.is_allowed());
-}
+super::on_both! { every_algorithm }
 
 cases! {
     all, redis;
@@ -227,10 +74,4 @@ async fn a_foreign_value_is_replaced(on: Service) {
     redis.query::<()>(&["DEL", &key]);
     redis.query::<()>(&["LPUSH", &key, "a", "b"]);
     assert_eq!(on.check("alice").await.remaining, fresh.remaining);
-}
-
-#[test]
-fn the_cases_are_about_moved_time() {
-    assert_eq!(span(1.000_001), Span::from_micros(1_000_001));
-    assert_eq!(T0.as_millis() / 60_000, 28_333_335);
 }

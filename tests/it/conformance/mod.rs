@@ -1,8 +1,12 @@
 //! One suite of cases, instantiated for each algorithm and store: what is promised holds on all.
 //!
+//! The cases that any store must pass are public, in `rlaas_limiter::conformance`; here they run on
+//! memory and Redis, beside those that look at one of the two.
+//!
 //! Every case goes through `Limiter::check`. Time is moved: in memory by a manual clock, in Redis
 //! by the clock of a real redis-server. Times are seconds after T0 = Unix 1700000100.
 
+mod against_memory;
 mod buckets;
 mod changed_rules;
 mod every_algorithm;
@@ -23,7 +27,7 @@ mod take_each;
 
 use std::sync::Arc;
 
-use rlaas::algorithm::{Algorithm, Decision, Outcome};
+use rlaas::algorithm::{Algorithm, Decision};
 use rlaas::clock::Span;
 use rlaas::rules::RuleSet;
 use rlaas_testkit::redis::RedisServer;
@@ -85,6 +89,23 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
+/// Makes the tests of a module of the public suite on both stores, `case::algorithm::store`.
+macro_rules! on_both {
+    ($module:ident) => {
+        rlaas_limiter::conformance_tests! {
+            $module;
+            memory: rlaas_testkit::service::Service::on_memory,
+            redis: $crate::conformance::on_redis,
+        }
+    };
+}
+use on_both;
+
+/// Tries a case of the public suite.
+async fn conforms(module: &str, case: &str, on: &Service) {
+    rlaas_limiter::conformance::case(module, case).run(on).await;
+}
+
 /// The algorithm that tests call by this name.
 fn algorithm(name: &str) -> Algorithm {
     Algorithm::from_name(name).expect("an algorithm of the registry")
@@ -107,19 +128,6 @@ fn per(units: u64, window: Span) -> impl Fn(Algorithm) -> RuleSet {
 
 fn on_redis(rules: RuleSet) -> Service {
     Service::on_redis(rules, Arc::new(RedisServer::start()))
-}
-
-/// The wait of a denial.
-fn retry_after(decision: &Decision) -> Option<Span> {
-    match decision.outcome {
-        Outcome::Denied { retry_after } => Some(retry_after),
-        Outcome::Allowed | Outcome::Impossible => None,
-    }
-}
-
-/// The units that are left, of a state without debt.
-fn left(decision: &Decision) -> u64 {
-    u64::try_from(decision.remaining).expect("no debt")
 }
 
 /// (allowed, `current_count`).

@@ -1,0 +1,158 @@
+//! What every algorithm promises; the registry says which there are.
+
+use super::{Stored, Subject, T0};
+use super::{left, retry_after};
+use crate::algorithm::{Decision, Outcome};
+use crate::clock::{Span, Timestamp};
+
+pub(super) async fn ga_02_ids_do_not_share(on: Subject) {
+    for (id, allowed) in [("user-a", true), ("user-b", true), ("user-a", false)] {
+        assert_eq!(on.check(id).await.is_allowed(), allowed, "{id}");
+    }
+}
+
+pub(super) async fn ga_03_remaining_wait_and_reset(on: Subject) {
+    for remaining in [1, 0] {
+        let decision = on.check("alice").await;
+        assert_eq!((decision.is_allowed(), decision.remaining), (true, remaining));
+    }
+    let denied = on.check("alice").await;
+    let wait = retry_after(&denied).expect("a wait");
+    assert_eq!(denied.remaining, 0);
+    assert!(wait > Span::ZERO && denied.reset_after >= wait, "{denied:?}");
+}
+
+pub(super) async fn the_whole_limit_fits_and_one_more_is_impossible(on: Subject) {
+    for cost in [8, 1_000_000_001, u64::from(u32::MAX)] {
+        assert_eq!(on.check_cost("alice", cost).await.outcome, Outcome::Impossible);
+    }
+    assert!(on.is_empty(), "a denial leaves no state");
+    let whole = on.check_cost("alice", 7).await;
+    assert_eq!((whole.is_allowed(), whole.remaining), (true, 0));
+    assert!(retry_after(&on.check_cost("alice", 7).await).is_some());
+}
+
+pub(super) async fn the_announced_wait_is_enough_and_not_too_much(on: Subject) {
+    let mut now = T0;
+    // A small generator: steps and costs without a pattern, the same in each run.
+    let mut random = 1_u64;
+    for _ in 0..200 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let cost = 1 + (random >> 33) % 5;
+        now = now + Span::from_micros((random >> 40) % 900_000);
+        on.set_clock(now);
+        let Some(wait) = retry_after(&on.check_cost("alice", cost).await) else { continue };
+        assert!(wait > Span::ZERO);
+        now = now + wait;
+        on.set_clock(Timestamp::from_micros(now.as_micros() - 1));
+        assert!(!on.dry_run("alice", cost).await.is_allowed(), "too much: {wait}");
+        on.set_clock(now);
+        assert!(on.check_cost("alice", cost).await.is_allowed(), "not enough: {wait}");
+    }
+}
+
+pub(super) async fn looking_changes_nothing(on: Subject) {
+    let looks = async || {
+        let first = on.check_cost("alice", 0).await;
+        for cost in [0, 1, 2, 3, 4] {
+            let dry = on.dry_run("alice", cost).await;
+            assert_eq!(dry.is_allowed(), cost <= left(&first), "cost {cost}");
+            assert_eq!((dry.remaining, dry.current_count), (first.remaining, first.current_count));
+            assert_eq!(on.check_cost("alice", 0).await, first, "after a dry run of {cost}");
+        }
+        first.remaining
+    };
+    assert_eq!(looks().await, 3);
+    assert!(on.is_empty());
+    on.check_cost("alice", 2).await;
+    assert_eq!(looks().await, 1);
+    on.check("alice").await;
+    assert_eq!(looks().await, 0);
+}
+
+pub(super) async fn the_shortest_window_works(on: Subject) {
+    for step in 0..20_u64 {
+        // Two windows and a bit: nothing of the one before is left.
+        on.set_clock(T0 + Span::from_micros(step * 2_345));
+        for _ in 0..3 {
+            assert!(on.check("alice").await.is_allowed(), "step {step}");
+        }
+        let wait = retry_after(&on.check("alice").await).expect("a wait");
+        assert!(wait <= Span::from_micros(1_001), "{wait}");
+    }
+}
+
+pub(super) async fn the_longest_window_works(on: Subject) {
+    for _ in 0..3 {
+        assert!(on.check("alice").await.is_allowed());
+    }
+    let wait = retry_after(&on.check("alice").await).expect("a wait");
+    let there = T0 + wait;
+    on.set_clock(Timestamp::from_micros(there.as_micros() - 1));
+    assert!(!on.check("alice").await.is_allowed());
+    on.set_clock(there);
+    assert!(on.check("alice").await.is_allowed());
+}
+
+pub(super) async fn the_year_2100_works(on: Subject) {
+    let year_2100 = Timestamp::from_millis(4_102_444_800_000);
+    on.set_clock(year_2100);
+    for _ in 0..3 {
+        assert!(on.check("alice").await.is_allowed());
+    }
+    let wait = retry_after(&on.check("alice").await).expect("a wait");
+    on.set_clock(year_2100 + wait);
+    assert!(on.check("alice").await.is_allowed());
+}
+
+pub(super) async fn nothing_is_left_behind(on: Subject) {
+    let fresh = on.check("alice").await;
+    on.check_cost("alice", 2).await;
+    for Stored { key, time_to_live, .. } in on.stored().unwrap_or_default() {
+        let millis = time_to_live.map(Span::as_millis);
+        assert!(millis.is_some_and(|left| (60_000..=121_000).contains(&left)), "{key}: {millis:?}");
+    }
+    // All times to live are over; the window is that of T0 again, four windows later.
+    on.at(240.0);
+    assert!(on.is_empty());
+    let later = on.check("alice").await;
+    assert_eq!(Decision { at: fresh.at, ..later }, fresh);
+}
+
+pub(super) async fn a_denial_takes_nothing(on: Subject) {
+    on.check_cost("alice", 3).await;
+    let before = on.check_cost("alice", 0).await;
+    for cost in [3, 4, 5, 6] {
+        assert!(!on.check_cost("alice", cost).await.is_allowed());
+        assert_eq!(on.check_cost("alice", 0).await, before, "after a denied cost of {cost}");
+    }
+    assert!(on.check_cost("alice", 2).await.is_allowed());
+}
+
+pub(super) async fn a_clock_that_goes_back_a_day_blocks_nobody_for_longer_than_a_window(
+    on: Subject,
+) {
+    on.at(86_400.0);
+    on.check_cost("alice", 3).await;
+    on.at(0.0);
+    // At most one extra refill.
+    let mut passed = 0;
+    for _ in 0..10 {
+        passed += u32::from(on.check("alice").await.is_allowed());
+    }
+    assert!(passed <= 3, "{passed}");
+    on.at(60.000_001);
+    assert!(on.check("alice").await.is_allowed());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::span;
+    use super::*;
+
+    #[test]
+    fn the_cases_are_about_moved_time() {
+        assert_eq!(span(1.000_001), Span::from_micros(1_000_001));
+        assert_eq!(T0.as_millis() / 60_000, 28_333_335);
+    }
+}

@@ -1,0 +1,377 @@
+//! Many rules on one request: one atomic decision, on both stores.
+
+use std::collections::HashMap;
+
+use super::{Stored, Subject};
+use crate::algorithm::{Algorithm, Limit, Outcome};
+use crate::clock::{Deadline, Span};
+use crate::rules::{Draft, Grant, Matcher, Mode, Override, Part, Pattern, Request, Rule, RuleSet};
+use crate::verdict::Verdict;
+use tokio::task::JoinSet;
+
+const MINUTE: Span = Span::from_secs(60);
+
+fn limited(units: u64) -> Grant {
+    Grant::Limited(Limit::new(units, MINUTE).expect("a valid limit"))
+}
+
+fn tenant() -> Part {
+    Part::Attribute("tenant".to_owned())
+}
+
+/// A rule on every request, by these parts.
+fn rule(name: &str, algorithm: Algorithm, units: u64, key_by: &[Part]) -> Rule {
+    let limit = Limit::new(units, MINUTE).expect("a valid limit");
+    let default = Rule::default_of(algorithm, limit);
+    Rule { name: name.into(), key_by: key_by.to_vec(), ..default }
+}
+
+fn on(part: Part, text: &str) -> Matcher {
+    Matcher { patterns: vec![(part, Pattern::one(text))] }
+}
+
+/// The default rule, wide open, and these.
+fn set(rules: Vec<Rule>) -> RuleSet {
+    let wide = Limit::new(1_000_000, MINUTE).expect("a valid limit");
+    RuleSet::new(Rule::default_of(Algorithm::FixedWindow, wide), rules)
+}
+
+/// Per user 10, per endpoint 20, per tenant 3.
+pub(super) fn three_rules() -> RuleSet {
+    set(vec![
+        rule("user", Algorithm::TokenBucket, 10, &[Part::UserId]),
+        rule("endpoint", Algorithm::FixedWindow, 20, &[Part::Resource]),
+        rule("tenant", Algorithm::SlidingWindowLog, 3, &[tenant()]),
+    ])
+}
+
+/// A shadow of 2 a minute beside 4 a minute.
+pub(super) fn shadow_and_real() -> RuleSet {
+    set(vec![
+        Rule { mode: Mode::Shadow, ..rule("trial", Algorithm::Gcra, 2, &[Part::UserId]) },
+        rule("real", Algorithm::TokenBucket, 4, &[Part::UserId]),
+    ])
+}
+
+/// Quotas of 1 and 3 a minute beside 9 a minute.
+pub(super) fn two_quotas() -> RuleSet {
+    set(vec![
+        Rule { mode: Mode::Quota, ..rule("a", Algorithm::FixedWindow, 1, &[Part::UserId]) },
+        Rule { mode: Mode::Quota, ..rule("b", Algorithm::TokenBucket, 3, &[Part::UserId]) },
+        rule("c", Algorithm::Gcra, 9, &[Part::UserId]),
+    ])
+}
+
+/// A rule, a shadow, and a default rule for all else.
+pub(super) fn free_and_trial() -> RuleSet {
+    RuleSet::new(
+        Rule::default_of(Algorithm::FixedWindow, Limit::new(1, MINUTE).expect("a valid limit")),
+        vec![
+            Rule {
+                matcher: on(Part::Resource, "/free"),
+                ..rule("free", Algorithm::FixedWindow, 9, &[Part::UserId])
+            },
+            Rule {
+                matcher: on(Part::Resource, "/trial"),
+                mode: Mode::Shadow,
+                ..rule("trial", Algorithm::FixedWindow, 9, &[Part::UserId])
+            },
+        ],
+    )
+}
+
+/// A default rule of 1 a minute by resource and user.
+pub(super) fn by_resource_and_user() -> RuleSet {
+    let limit = Limit::new(1, MINUTE).expect("a valid limit");
+    let key_by = vec![Part::Resource, Part::UserId];
+    RuleSet::new(Rule { key_by, ..Rule::default_of(Algorithm::FixedWindow, limit) }, Vec::new())
+}
+
+/// 5 a minute, and on one resource also 5 a second.
+pub(super) fn long_and_short() -> RuleSet {
+    set(vec![
+        rule("long", Algorithm::SlidingWindowLog, 5, &[Part::UserId]),
+        Rule {
+            matcher: on(Part::Resource, "/short"),
+            grant: Grant::Limited(Limit::new(5, Span::from_secs(1)).expect("a valid limit")),
+            ..rule("short", Algorithm::SlidingWindowLog, 5, &[Part::UserId])
+        },
+    ])
+}
+
+/// As many rules as one request may meet.
+pub(super) fn sixty_four() -> RuleSet {
+    let numbered = |number: usize| {
+        let algorithm = Algorithm::ALL[number % Algorithm::ALL.len()];
+        rule(&format!("rule-{number:02}"), algorithm, 1_000, &[Part::UserId])
+    };
+    set((0..64).map(numbered).collect())
+}
+
+/// 1 a minute by tenant and user.
+pub(super) fn by_tenant_and_user() -> RuleSet {
+    set(vec![rule("both", Algorithm::FixedWindow, 1, &[tenant(), Part::UserId])])
+}
+
+async fn ask(service: &Subject, user: &str, resource: &str, of: &[(&str, &str)]) -> Verdict {
+    ask_cost(service, user, resource, of, 1).await
+}
+
+async fn ask_cost(
+    service: &Subject,
+    user_id: &str,
+    resource: &str,
+    attributes: &[(&str, &str)],
+    cost: u64,
+) -> Verdict {
+    let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let attributes: HashMap<String, String> = attributes.iter().map(own).collect();
+    let draft =
+        Draft { user_id, resource, attributes: &attributes, cost: Some(cost), dry_run: false };
+    let request = Request::new(draft).expect("a valid request");
+    service.limiter.check(&request, Deadline::NEVER).await.expect("a verdict")
+}
+
+/// What is left by each rule, by name.
+async fn left(service: &Subject, user: &str, resource: &str, of: &[(&str, &str)]) -> Vec<i64> {
+    let looked = ask_cost(service, user, resource, of, 0).await;
+    looked.decisions.iter().map(|decided| decided.decision.remaining).collect()
+}
+
+/// As many as may meet one.
+pub(super) async fn sixty_four_rules_on_one_request(on: Subject) {
+    for left in [999, 998] {
+        let verdict = ask(&on, "alice", "", &[]).await;
+        let all = verdict.decisions.iter().map(|decided| decided.decision.remaining);
+        assert!(all.eq([left; 64]));
+    }
+}
+
+pub(super) async fn a_request_that_one_refuses_takes_nothing_from_the_others(on: Subject) {
+    let of = [("tenant", "acme")];
+    for _ in 0..3 {
+        assert!(ask(&on, "alice", "/pay", &of).await.is_allowed());
+    }
+    let before = left(&on, "alice", "/pay", &of).await;
+    assert_eq!(before, [17, 0, 7], "endpoint, tenant, user");
+    let dump = || -> Vec<Stored> {
+        let stored = on.stored().unwrap_or_default().into_iter();
+        stored.filter(|one| !one.key.contains("tenant")).collect()
+    };
+    let bytes = dump();
+    assert!(on.stored().is_none() || bytes.len() == 2);
+    for _ in 0..5 {
+        let denied = ask(&on, "alice", "/pay", &of).await;
+        assert!(!denied.is_allowed());
+        assert_eq!(&*denied.deciding().rule, "tenant");
+        let remaining: Vec<i64> =
+            denied.decisions.iter().map(|decided| decided.decision.remaining).collect();
+        assert_eq!(remaining, before, "what would have allowed reports the state as it stays");
+    }
+    assert_eq!(dump(), bytes, "byte for byte");
+    assert_eq!(left(&on, "alice", "/pay", &of).await, before);
+}
+
+pub(super) async fn no_unit_is_lost_or_minted_by_many_clients(on: Subject) {
+    let mut clients = JoinSet::new();
+    for client in 0..200_usize {
+        let on = on.clone();
+        clients.spawn(async move {
+            // Ten users of five tenants on two endpoints.
+            let user = format!("user-{}", client % 10);
+            let tenant = format!("tenant-{}", client % 5);
+            let resource = if client % 2 == 0 { "/pay" } else { "/search" };
+            let verdict = ask(&on, &user, resource, &[("tenant", &tenant)]).await;
+            (verdict.is_allowed(), user, tenant, resource)
+        });
+    }
+    let (mut users, mut tenants, mut resources) = (HashMap::new(), HashMap::new(), HashMap::new());
+    for (allowed, user, tenant, resource) in clients.join_all().await {
+        let taken = i64::from(allowed);
+        *users.entry(user).or_insert(0) += taken;
+        *tenants.entry(tenant).or_insert(0) += taken;
+        *resources.entry(resource).or_insert(0) += taken;
+    }
+    assert_eq!(tenants.values().sum::<i64>(), 15, "three for each of five tenants");
+    for (user, taken) in users {
+        assert_eq!(left(&on, &user, "/x", &[]).await[2], 10 - taken, "{user}");
+    }
+    for (tenant, taken) in tenants {
+        assert_eq!(left(&on, "x", "/x", &[("tenant", &tenant)]).await[1], 3 - taken, "{tenant}");
+    }
+    for (resource, taken) in resources {
+        assert_eq!(left(&on, "x", resource, &[]).await[0], 20 - taken, "{resource}");
+    }
+}
+
+pub(super) async fn quotas_refuse_a_request_together(on: Subject) {
+    for expected in [[0, 2, 8], [0, 1, 7], [0, 0, 6]] {
+        assert!(ask(&on, "alice", "", &[]).await.is_allowed());
+        assert_eq!(left(&on, "alice", "", &[]).await, expected);
+    }
+    let refused = ask(&on, "alice", "", &[]).await;
+    assert!(!refused.is_allowed());
+    assert_eq!(left(&on, "alice", "", &[]).await, [0, 0, 6]);
+}
+
+pub(super) async fn a_shadow_counts_and_stops_nobody(on: Subject) {
+    for (call, shadow_allows) in [true, true, false, false].into_iter().enumerate() {
+        let verdict = ask(&on, "alice", "", &[]).await;
+        assert!(verdict.is_allowed(), "call {call}");
+        assert_eq!(&*verdict.deciding().rule, "real");
+        assert_eq!(&*verdict.decisions[1].rule, "trial");
+        assert_eq!(verdict.decisions[1].decision.is_allowed(), shadow_allows, "call {call}");
+    }
+    let denied = ask(&on, "alice", "", &[]).await;
+    assert!(!denied.is_allowed());
+    assert_eq!(&*denied.deciding().rule, "real");
+}
+
+pub(super) fn with_overrides() -> RuleSet {
+    let granted = |to: &str, grant| Override { matcher: on(Part::UserId, to), grant };
+    set(vec![Rule {
+        overrides: vec![
+            granted("vip-*", limited(5)),
+            granted("vip-gold-*", limited(7)),
+            granted("vip-gold-bad", Grant::Banned),
+            granted("ops", Grant::Unlimited),
+        ],
+        ..rule("all", Algorithm::TokenBucket, 2, &[Part::UserId])
+    }])
+}
+
+pub(super) async fn the_closest_override_counts(on: Subject) {
+    for (user, expected) in [("alice", 2), ("vip-1", 5), ("vip-gold-1", 7), ("vip-gold-bad", 0)] {
+        let mut passed = 0;
+        for _ in 0..10 {
+            passed += u32::from(ask(&on, user, "", &[]).await.is_allowed());
+        }
+        assert_eq!(passed, expected, "{user}");
+    }
+    let banned = ask(&on, "vip-gold-bad", "", &[]).await;
+    assert_eq!(banned.deciding().decision.outcome, Outcome::Impossible);
+    assert_eq!(banned.deciding().grant, Grant::Banned);
+    for _ in 0..100 {
+        let verdict = ask(&on, "ops", "", &[]).await;
+        assert!(verdict.is_allowed());
+        assert_eq!(verdict.deciding().grant, Grant::Unlimited);
+    }
+    // Neither a ban nor a free pass needs any state.
+    assert!(on.stored().is_none_or(|stored| stored.len() == 3));
+}
+
+pub(super) async fn the_default_rule_applies_where_no_other_is_enforced(on: Subject) {
+    let names = async |resource: &str| -> Vec<String> {
+        let verdict = ask(&on, resource, resource, &[]).await;
+        verdict.decisions.iter().map(|decided| decided.rule.to_string()).collect()
+    };
+    assert_eq!(names("/free").await, ["free"]);
+    assert_eq!(names("/trial").await, ["trial", "default"]);
+    assert_eq!(names("/else").await, ["default"]);
+}
+
+pub(super) async fn rs_02_the_default_rule_by_resource_and_user(on: Subject) {
+    for (resource, allowed) in [("r1", true), ("r2", true), ("r1", false), ("r2", false)] {
+        assert_eq!(ask(&on, "alice", resource, &[]).await.is_allowed(), allowed, "{resource}");
+    }
+}
+
+pub(super) async fn a_jump_for_a_short_window_is_a_step_back_for_a_long_one(on: Subject) {
+    on.at(20.0);
+    for _ in 0..5 {
+        assert!(ask(&on, "alice", "", &[]).await.is_allowed());
+    }
+    on.at(10.0);
+    assert!(!ask(&on, "alice", "", &[]).await.is_allowed());
+    // Ten seconds back are a jump for the window of one second, and are followed there.
+    ask(&on, "bob", "/short", &[]).await;
+    assert!(!ask(&on, "alice", "", &[]).await.is_allowed(), "nothing is minted");
+}
+
+pub(super) async fn hostile_values_never_reach_another_state(on: Subject) {
+    let long = "x".repeat(1024);
+    let values = [
+        "",
+        "a",
+        "b",
+        "a:b",
+        "b:a",
+        ":",
+        "::",
+        "%",
+        "%3A",
+        "%253A",
+        "{",
+        "}",
+        "{a}",
+        "\0",
+        "\n",
+        "a\0",
+        "a\n",
+        " ",
+        "*",
+        "default",
+        "rule:both:a",
+        long.as_str(),
+    ];
+    for tenant in values {
+        for user in values.iter().filter(|user| !user.is_empty()) {
+            let verdict = ask(&on, user, "", &[("tenant", tenant)]).await;
+            assert!(verdict.is_allowed(), "{tenant:?} {user:?} was met before");
+        }
+    }
+    for user in values.iter().filter(|user| !user.is_empty()) {
+        assert!(ask(&on, user, "", &[]).await.is_allowed(), "no tenant is a tenant of its own");
+        assert!(!ask(&on, user, "", &[]).await.is_allowed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::on_memory;
+    use crate::rules::Text;
+
+    /// On as many threads as a service may have: a redis-server has one.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn no_unit_is_lost_or_minted_by_many_threads() {
+        no_unit_is_lost_or_minted_by_many_clients(on_memory(three_rules())).await;
+    }
+
+    #[tokio::test]
+    async fn the_order_of_rules_changes_no_answer() {
+        let make = |names: [&str; 4]| {
+            let rules = names.map(|name| match name {
+                "a" => Rule {
+                    matcher: on(Part::Resource, "/a*"),
+                    ..rule(name, Algorithm::Gcra, 3, &[Part::UserId])
+                },
+                "b" => rule(name, Algorithm::TokenBucket, 3, &[Part::UserId]),
+                "c" => Rule {
+                    matcher: Matcher {
+                        patterns: vec![(
+                            Part::Resource,
+                            Pattern::OneOf(vec![Text::new("/ab"), Text::new("/ac")]),
+                        )],
+                    },
+                    ..rule(name, Algorithm::SlidingWindowLog, 2, &[Part::Resource])
+                },
+                _ => Rule {
+                    mode: Mode::Shadow,
+                    ..rule(name, Algorithm::FixedWindow, 1, &[Part::UserId])
+                },
+            });
+            on_memory(set(rules.to_vec()))
+        };
+        let (one, other) = (make(["a", "b", "c", "d"]), make(["d", "c", "b", "a"]));
+        for call in 0..40_u32 {
+            let (user, resource) =
+                (format!("u{}", call % 3), ["/ab", "/ac", "/b", "/a"][call as usize % 4]);
+            let shown = async |service: &Subject| {
+                let verdict = ask(service, &user, resource, &[]).await;
+                format!("{:?}", (verdict.is_allowed(), verdict.deciding(), &verdict.decisions))
+            };
+            assert_eq!(shown(&one).await, shown(&other).await, "call {call}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! A limiter on the store under test, with time that the cases move.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::CheckError;
+use crate::algorithm::{Algorithm, Cost, Decision, Taken};
+use crate::clock::{Deadline, ManualClock, Span, Timestamp};
+use crate::limiter::Limiter;
+use crate::operation::{Action, HitReply, Receipt, Reply, StoreHit, StoreRequest};
+use crate::plan::Plan;
+use crate::rules::{Coupling, Draft, Request};
+use crate::store::StoreError;
+use crate::verdict::Verdict;
+
+/// The time at which a subject's clock stands at first: 28333335 × 60 s after the Unix epoch.
+pub const T0: Timestamp = Timestamp::from_millis(1_700_000_100_000);
+
+/// A length of time as the cases write it: seconds with up to 6 decimals.
+///
+/// # Panics
+///
+/// If it is negative, or longer than an age.
+pub fn span(seconds: f64) -> Span {
+    let duration = Duration::from_secs_f64(seconds) + Duration::from_nanos(500);
+    Span::from_micros(u64::try_from(duration.as_micros()).expect("less than an age"))
+}
+
+/// What the cases do with a store beside asking it.
+pub trait Backend: Send + Sync {
+    /// Moves the clock by which the store decides.
+    fn set_clock(&self, now: Timestamp);
+
+    /// What the store holds and has not expired; `None` if that can't be told.
+    fn stored(&self) -> Option<Vec<Stored>> {
+        None
+    }
+}
+
+/// What a store holds of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The key as the store has it.
+    pub key: String,
+    /// All that is stored there.
+    pub value: Vec<u8>,
+    /// When it goes; `None` if it stays for ever.
+    pub time_to_live: Option<Span>,
+}
+
+impl Backend for ManualClock {
+    fn set_clock(&self, now: Timestamp) {
+        self.set(now);
+    }
+}
+
+/// A limiter on an empty store whose time stands at [`T0`] until it is moved. Clones share it.
+#[derive(Clone)]
+pub struct Subject {
+    /// The limiter itself.
+    pub limiter: Limiter,
+    backend: Arc<dyn Backend>,
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Subject").field("limiter", &self.limiter).finish_non_exhaustive()
+    }
+}
+
+#[allow(clippy::missing_panics_doc, reason = "a case that can't go on ends")]
+impl Subject {
+    /// The subject of a limiter on an empty store.
+    pub fn new(limiter: Limiter, backend: impl Backend + 'static) -> Self {
+        backend.set_clock(T0);
+        Self { limiter, backend: Arc::new(backend) }
+    }
+
+    /// Moves the time to `seconds` after [`T0`].
+    pub fn at(&self, seconds: f64) {
+        self.set_clock(if seconds < 0.0 { T0 - span(-seconds) } else { T0 + span(seconds) });
+    }
+
+    /// Moves the time.
+    pub fn set_clock(&self, now: Timestamp) {
+        self.backend.set_clock(now);
+    }
+
+    /// What the store holds, ordered by key; `None` if that can't be told.
+    pub fn stored(&self) -> Option<Vec<Stored>> {
+        let mut stored = self.backend.stored()?;
+        stored.sort_by(|one, other| one.key.cmp(&other.key));
+        Some(stored)
+    }
+
+    /// Returns `true` if the store is empty, as far as that can be told.
+    pub fn is_empty(&self) -> bool {
+        self.stored().is_none_or(|stored| stored.is_empty())
+    }
+
+    /// The algorithm of the default rule.
+    pub fn algorithm(&self) -> Algorithm {
+        self.limiter.snapshot().rules.default_rule().algorithm
+    }
+
+    /// Decides one request of cost 1.
+    pub async fn check(&self, user: &str) -> Decision {
+        self.check_cost(user, 1).await
+    }
+
+    /// Decides one request.
+    pub async fn check_cost(&self, user: &str, cost: u64) -> Decision {
+        self.verdict(user, Some(cost), false).await.expect("a verdict").deciding().decision
+    }
+
+    /// Decides one request and takes nothing.
+    pub async fn dry_run(&self, user: &str, cost: u64) -> Decision {
+        self.verdict(user, Some(cost), true).await.expect("a verdict").deciding().decision
+    }
+
+    /// Does one thing with the state of a user in the store.
+    pub async fn act(&self, user: &str, action: Action, coupling: Coupling) -> Decision {
+        self.act_on(user, &[action], coupling).await[0]
+    }
+
+    /// Does several things with the state of a user in the store, in one step.
+    pub async fn act_on(
+        &self,
+        user: &str,
+        actions: &[Action],
+        coupling: Coupling,
+    ) -> Vec<Decision> {
+        self.reply_to(user, actions, coupling).await.iter().map(|hit| hit.decision).collect()
+    }
+
+    /// The same, with the units that were counted.
+    pub async fn reply_to(
+        &self,
+        user: &str,
+        actions: &[Action],
+        coupling: Coupling,
+    ) -> Vec<HitReply> {
+        let plan = self.plan(user, 1);
+        let [hit] = &*plan.hits else { panic!("several rules") };
+        let hit = hit.for_store().expect("a rule with a limit");
+        let hits: Vec<StoreHit<'_>> =
+            actions.iter().map(|action| StoreHit { action: *action, ..hit }).collect();
+        self.execute(&hits, coupling).await
+    }
+
+    /// Does one thing with the state of a user in every rule that it meets.
+    pub async fn report(&self, user: &str, action: Action) -> Vec<Decision> {
+        let plan = self.plan(user, 1);
+        let hits = plan.hits.iter().map(|hit| hit.for_store().expect("a rule with a limit"));
+        let hits: Vec<StoreHit<'_>> = hits.map(|hit| StoreHit { action, ..hit }).collect();
+        let replies = self.execute(&hits, Coupling::AllOrNothing).await;
+        replies.iter().map(|hit| hit.decision).collect()
+    }
+
+    /// Refunds what `taken` took for a request of this cost: a decision for each of its rules.
+    pub async fn give_back(&self, user: &str, cost: u64, taken: &[Decision]) -> Vec<Decision> {
+        let plan = self.plan(user, cost);
+        let hits = plan.hits.iter().map(|hit| hit.for_store().expect("a rule with a limit"));
+        let refund = |decided: &Decision| {
+            let cost = if decided.is_allowed() { cost } else { 0 };
+            let cost = Cost::new(u32::try_from(cost).expect("a cost"));
+            let (at, reset_after) = (decided.at, decided.reset_after);
+            Action::Refund(Taken { cost, at, reset_after })
+        };
+        let hits: Vec<StoreHit<'_>> =
+            hits.zip(taken).map(|(hit, taken)| StoreHit { action: refund(taken), ..hit }).collect();
+        let replies = self.execute(&hits, Coupling::AllOrNothing).await;
+        replies.iter().map(|hit| hit.decision).collect()
+    }
+
+    async fn execute(&self, hits: &[StoreHit<'_>], coupling: Coupling) -> Vec<HitReply> {
+        self.try_execute(hits, coupling).await.expect("a reply").hits.to_vec()
+    }
+
+    /// Has the store do something that may fail.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::execute`](crate::store::Store::execute).
+    pub async fn try_execute(
+        &self,
+        hits: &[StoreHit<'_>],
+        coupling: Coupling,
+    ) -> Result<Reply, StoreError> {
+        let request = StoreRequest { hits, coupling };
+        self.limiter.store().execute(request, Deadline::NEVER).await
+    }
+
+    /// What the rules plan for a request of a user.
+    pub fn plan(&self, user: &str, cost: u64) -> Plan {
+        let attributes = HashMap::new();
+        Plan::of_request(&self.limiter.snapshot().rules, &request(user, cost, &attributes))
+    }
+
+    /// Decides one request, with receipts for what it takes.
+    pub async fn take(&self, user: &str, cost: u64) -> (Decision, Vec<Receipt>) {
+        let attributes = HashMap::new();
+        let request = request(user, cost, &attributes);
+        let taken = self.limiter.check_with_receipts(&request, Deadline::NEVER).await;
+        let (verdict, receipts) = taken.expect("a verdict");
+        (verdict.deciding().decision, receipts)
+    }
+
+    /// Gives back what was taken.
+    pub async fn refund(&self, receipts: Vec<Receipt>) {
+        self.limiter.refund(receipts, Deadline::NEVER).await.expect("a refund");
+    }
+
+    /// Decides one request, of the default cost with `None`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check`].
+    pub async fn verdict(
+        &self,
+        user: &str,
+        cost: Option<u64>,
+        dry_run: bool,
+    ) -> Result<Verdict, CheckError> {
+        let attributes = HashMap::new();
+        let draft = Draft { user_id: user, resource: "", attributes: &attributes, cost, dry_run };
+        let request = Request::new(draft).expect("a valid request");
+        self.limiter.check(&request, Deadline::NEVER).await
+    }
+}
+
+fn request<'a>(user: &'a str, cost: u64, attributes: &'a HashMap<String, String>) -> Request<'a> {
+    let cost = Some(cost);
+    let draft = Draft { user_id: user, resource: "", attributes, cost, dry_run: false };
+    Request::new(draft).expect("a valid request")
+}

@@ -1,0 +1,78 @@
+//! A test of each case for each algorithm and store.
+
+/// Makes a test of each case for each algorithm and store, `case::algorithm::store`.
+///
+/// A store is a name for its tests, and the path of a function from
+/// [`RuleSet`](crate::rules::RuleSet) to a [`Subject`](crate::conformance::Subject), or to something
+/// that can be borrowed as one. The crate that calls it needs Tokio with its macros.
+///
+/// ```
+/// # use rlaas_limiter::{conformance::Subject, rules::RuleSet};
+/// # fn my_store(rules: RuleSet) -> Subject { unimplemented!("{rules:?}") }
+/// rlaas_limiter::conformance_tests! { my_store: crate::my_store }
+/// # fn main() {}
+/// ```
+///
+/// With the name of a module first, and a semicolon, it makes the tests of that module alone, in
+/// place.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($($store:ident: $make:path),+ $(,)?) => {
+        $crate::conformance_cases! {
+            all_modules, [$crate::conformance_module], [$($store: $make),+]
+        }
+    };
+    ($module:ident; $($store:ident: $make:path),+ $(,)?) => {
+        $crate::conformance_cases! {
+            $module, [$crate::conformance_algorithms], [$($store: $make),+]
+        }
+    };
+}
+
+/// The tests of the cases of a module, in a module.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_module {
+    ($stores:tt $module:ident; $($cases:tt)+) => {
+        mod $module {
+            $crate::conformance_algorithms! { $stores $module; $($cases)+ }
+        }
+    };
+}
+
+/// The tests of the cases of a module.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_algorithms {
+    ($stores:tt $module:ident; $($algorithms:ident $cases:tt)+) => {
+        $($crate::conformance_algorithms! { @named $stores $module $algorithms $cases })+
+    };
+    (@named $stores:tt $module:ident all $cases:tt) => {
+        $crate::conformance_algorithms! { @each $stores $module [
+            fixed_window sliding_window_log sliding_window_counter token_bucket leaky_bucket gcra
+        ] $cases }
+    };
+    (@named $stores:tt $module:ident buckets $cases:tt) => {
+        $crate::conformance_algorithms! { @each $stores $module [token_bucket leaky_bucket gcra] $cases }
+    };
+    (@named $stores:tt $module:ident $algorithm:ident $cases:tt) => {
+        $crate::conformance_algorithms! { @each $stores $module [$algorithm] $cases }
+    };
+    (@each $stores:tt $module:ident $algorithms:tt { $($case:ident($rules:expr))+ }) => {
+        $(mod $case {
+            $crate::conformance_algorithms! { @case $stores $module $case $algorithms }
+        })+
+    };
+    (@case $stores:tt $module:ident $case:ident [$($algorithm:ident)+]) => {
+        $(mod $algorithm {
+            $crate::conformance_algorithms! { @test $stores $module $case $algorithm }
+        })+
+    };
+    (@test [$($store:ident: $make:path),+] $module:ident $case:ident $algorithm:ident) => {
+        $(#[tokio::test]
+        async fn $store() {
+            let case = $crate::conformance::case(stringify!($module), stringify!($case));
+            case.run(&$make(case.rules(stringify!($algorithm)))).await;
+        })+
+    };
+}
