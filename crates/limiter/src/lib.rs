@@ -28,12 +28,21 @@
 //! and wall time that is set is not followed. With Redis, [`Limiter::for_worker`] gives each thread
 //! connections of its own.
 //!
+//! # A store of one's own
+//!
+//! A type that implements [`store::CustomStore`] is a store: [`LimiterBuilder::custom`] takes it. A
+//! store that can read what it holds of a key, and write it on condition that nobody else has
+//! written meanwhile, leaves the decision to [`step::execute_on_records`]; `examples/custom_store.rs`
+//! is one in about 100 lines. With the feature `conformance`, `conformance_tests!` makes a test of
+//! each promise for each algorithm, and `conformance::run` reports which of them a store breaks.
+//!
 //! # Features
 //!
 //! | feature | adds |
 //! | --- | --- |
 //! | `conformance` | the promises of every store, as cases for a store of one's own |
 //! | `redis` | the Redis store, with its scripts |
+//! | `serde` | records to be stored and read, for a store of one's own |
 //! | `tower` | a layer for axum, tonic and hyper |
 //! | `yaml` | rules from YAML, in the format of the service |
 //!
