@@ -1,7 +1,7 @@
 //! The promises of every store, as cases for a store of one's own.
 //!
 //! Each case makes an empty store, moves its time and asks it through a
-//! [`Limiter`](crate::Limiter), and panics where a promise is broken. [`run`] runs all of them and
+//! [`Limiter`], and panics where a promise is broken. [`run`] runs all of them and
 //! tells which failed; [`conformance_tests!`](crate::conformance_tests) makes a test of each case for
 //! each algorithm, named `module::case::algorithm::store`.
 //!
