@@ -5,15 +5,15 @@
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /build
 
-# Dependencies first, with an empty program: this layer changes only with them. The benchmarks stay
-# outside, and cargo would miss them.
+# Dependencies first, with an empty program: this layer changes only with them. Benchmarks and examples
+# stay outside, and cargo would miss them.
 COPY Cargo.toml Cargo.lock ./
 COPY crates/client/Cargo.toml crates/client/Cargo.toml
 COPY crates/core/Cargo.toml crates/core/Cargo.toml
 COPY crates/limiter/Cargo.toml crates/limiter/Cargo.toml
 COPY crates/proto/Cargo.toml crates/proto/Cargo.toml
 COPY crates/testkit/Cargo.toml crates/testkit/Cargo.toml
-RUN sed -i '/^\[\[bench\]\]/,/^$/d' Cargo.toml \
+RUN sed -i '/^\[\[\(bench\|example\)\]\]/,/^$/d' Cargo.toml crates/*/Cargo.toml \
  && mkdir src && echo 'fn main() {}' > src/main.rs && touch src/lib.rs \
  && for crate in crates/*; do mkdir $crate/src && touch $crate/src/lib.rs; done \
  && cp src/main.rs crates/proto/build.rs \
