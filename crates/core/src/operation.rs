@@ -2,9 +2,9 @@
 //!
 //! A store takes one request and gives one reply. What is to be done with a state is the hit's
 //! [`Action`]; the request says only how its hits depend on each other. A further operation is a
-//! further action. Crediting units, for one, is: the variant and [`Action::cost`] here; `credit` in
-//! each algorithm and its Lua twin; one line in `Entry::settle` of the memory store, in `change` of
-//! `lua/coupled.lua`, and in `action_code` of the Redis store.
+//! further action. Crediting units, for one, is: the variant and its lines in the methods of [`Action`]
+//! here; `credit` in each algorithm and its Lua twin; one line in `give` of [`step`](crate::step) and
+//! of `lua/coupled.lua`, and in `action_code` and `plain_cost` of the Redis store.
 
 use std::sync::Arc;
 
@@ -47,6 +47,17 @@ impl Action {
             Self::Take(cost) | Self::Report(cost) => cost != Cost::NONE,
             Self::Peek(_) => false,
             Self::Refund(_) | Self::Credit(_) | Self::Reset => true,
+        }
+    }
+
+    /// What is left of it in a request that is refused: a take looks, a credit gives nothing. Reports
+    /// count all the same.
+    #[must_use]
+    pub const fn of_refused(self) -> Self {
+        match self {
+            Self::Take(cost) => Self::Peek(cost),
+            Self::Credit(_) => Self::Peek(Cost::NONE),
+            other => other,
         }
     }
 

@@ -1,8 +1,8 @@
 //! One atomic step of a store: every hit of a request, decided on the states of their keys.
 //!
 //! A store says where states are ([`Slots`]), this module what becomes of them. It knows neither
-//! locks nor transactions: whoever calls it sees to it that nobody else changes the states
-//! meanwhile, or that nothing is written if somebody did. A store that reads and writes all of a key
+//! locks nor transactions: the store that calls it makes sure that the states are not changed
+//! meanwhile, or writes nothing if they were. A store that reads and writes all of a key
 //! at once keeps [`Record`]s and calls [`execute_on_records`].
 
 mod record;

@@ -113,16 +113,16 @@ impl Verdict {
         if plan.is_unmatched {
             return Self { decisions, deciding: None };
         }
-        Self::of_several(decisions)
+        Self::of_decisions(decisions)
     }
 
-    /// Folds decisions, of which there is at least one.
+    /// Folds decisions, of one request or of descriptors, of which there is at least one.
     ///
     /// The one that decides: of the enforced rules that deny that with the longest wait, for ever
     /// being the longest. Where all quotas deny, the one with the shortest wait decides among them,
     /// since the request passes as soon as one has room. If nothing refuses, the rule with the least
     /// left.
-    fn of_several(decisions: SmallVec<[RuleDecision; 1]>) -> Self {
+    pub fn of_decisions(decisions: SmallVec<[RuleDecision; 1]>) -> Self {
         let quotas_refuse = Mode::quotas_refuse(decisions.iter().map(RuleDecision::denial));
         let quota_wait = decisions.iter().filter_map(|one| one.wait_of(Mode::Quota)).min();
         let weight = |one: &RuleDecision| {
@@ -140,11 +140,6 @@ impl Verdict {
     /// The verdict where no rule applies and the request may pass.
     pub fn unmatched() -> Self {
         Self { decisions: SmallVec::new(), deciding: None }
-    }
-
-    /// Folds the decisions of other requests, or of descriptors, of which there is at least one.
-    pub fn of_decisions(decisions: SmallVec<[RuleDecision; 1]>) -> Self {
-        Self::of_several(decisions)
     }
 
     /// Which of the decisions is that of [`Verdict::deciding`]; `None` where no rule applies.

@@ -68,10 +68,7 @@ impl Limiter {
     ) -> Result<DescriptorVerdict, CheckError> {
         let snapshot = self.shared.snapshot.load();
         let DescriptorPlan { plan, answers } = snapshot.rules.descriptors().plan(request)?;
-        let Executed { plan, settled } = match self.execute_now(&snapshot, &plan, deadline) {
-            Some(settled) => Executed { plan, settled },
-            None => Box::pin(self.execute(&snapshot, plan, deadline)).await?,
-        };
+        let Executed { plan, settled } = self.execute(&snapshot, plan, deadline).await?;
         Ok(self.fold_descriptors(&snapshot, &plan, answers, &settled))
     }
 

@@ -151,10 +151,8 @@ impl Execution<'_> {
                 mode => mode,
             };
             let action = match hit.action {
-                Action::Take(cost) if part.is_refused => Action::Peek(cost),
-                Action::Credit(_) if part.is_refused || part.store == StoreId::Fallback => {
-                    Action::Peek(Cost::NONE)
-                }
+                action if part.is_refused => action.of_refused(),
+                Action::Credit(_) if part.store == StoreId::Fallback => Action::Peek(Cost::NONE),
                 action => action,
             };
             Some(StoreHit { limit, action, mode, ..hit })

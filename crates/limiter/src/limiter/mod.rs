@@ -27,10 +27,9 @@ use tokio::sync::watch;
 use self::degradation::Degradation;
 use self::execution::Execution;
 use self::observers::{DetailedObservers, RuleObservers};
-use crate::algorithm::Cost;
 use crate::clock::{Clock, Deadline};
 use crate::observer::{Observer, RequestEvent};
-use crate::operation::{Action, HitReply, Receipt, StoreHit, StoreId, StoreRequest};
+use crate::operation::{HitReply, Receipt, StoreHit, StoreId, StoreRequest};
 use crate::plan::{Hit, Plan};
 use crate::rules::descriptors::{DescriptorRule, InvalidDescriptor};
 use crate::rules::{
@@ -213,15 +212,15 @@ impl Limiter {
         deadline: Deadline,
     ) -> Result<(Verdict, Vec<Receipt>), CheckError> {
         let snapshot = self.shared.snapshot.load_full();
-        let plan = Plan::of_request(&snapshot.rules, request);
+        let plan = self.plan(&snapshot, request)?;
         if plan.is_unmatched {
-            let verdict = self.check(request, deadline).await?;
+            let verdict = match self.decide_now(&snapshot, &plan, deadline) {
+                Some(verdict) => verdict,
+                None => Box::pin(self.pending(&snapshot, plan, deadline).finish()).await?,
+            };
             return Ok((verdict, Vec::new()));
         }
-        let Executed { plan, settled } = match self.execute_now(&snapshot, &plan, deadline) {
-            Some(settled) => Executed { plan, settled },
-            None => Box::pin(self.execute(&snapshot, plan, deadline)).await?,
-        };
+        let Executed { plan, settled } = self.execute(&snapshot, plan, deadline).await?;
         let verdict = snapshot.fold(&plan, &settled);
         Ok((verdict, receipts::receipts(&snapshot.rules, plan, &settled)))
     }
@@ -373,11 +372,7 @@ impl Limiter {
         let is_refused = plan.coupling == Coupling::AllOrNothing && plan.is_banned();
         let hits = plan.hits.iter().filter_map(|hit| {
             let hit = hit.for_store()?;
-            let action = match hit.action {
-                Action::Take(cost) if is_refused => Action::Peek(cost),
-                Action::Credit(_) if is_refused => Action::Peek(Cost::NONE),
-                action => action,
-            };
+            let action = if is_refused { hit.action.of_refused() } else { hit.action };
             Some(StoreHit { action, ..hit })
         });
         let hits: SmallVec<[StoreHit<'_>; 2]> = hits.collect();
@@ -394,8 +389,21 @@ impl Limiter {
         Some(settled.collect())
     }
 
-    /// Asks the store, which has to be waited for.
+    /// Executes a plan: in place, or waiting for the store.
     async fn execute(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        plan: Plan,
+        deadline: Deadline,
+    ) -> Result<Executed, CheckError> {
+        match self.execute_now(snapshot, &plan, deadline) {
+            Some(settled) => Ok(Executed { plan, settled }),
+            None => Box::pin(self.ask_store(snapshot, plan, deadline)).await,
+        }
+    }
+
+    /// Asks the store, which has to be waited for.
+    async fn ask_store(
         &self,
         snapshot: &Arc<Snapshot>,
         plan: Plan,
@@ -513,7 +521,7 @@ impl Pending {
     pub async fn finish(self) -> Result<Verdict, CheckError> {
         let Self { limiter, snapshot, plan, deadline } = self;
         let is_unmatched = plan.is_unmatched;
-        match limiter.execute(&snapshot, plan, deadline).await {
+        match limiter.ask_store(&snapshot, plan, deadline).await {
             Ok(Executed { plan, settled }) => Ok(snapshot.fold(&plan, &settled)),
             // Shadows stop nobody: where they can't be decided the request passes all the same.
             Err(_) if is_unmatched => Ok(Verdict::unmatched()),

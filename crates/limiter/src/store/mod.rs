@@ -126,11 +126,6 @@ impl Store {
         }
     }
 
-    /// Is there nothing to wait for? Then nothing is gained by asking for much at the same time.
-    pub const fn decides_at_once(&self) -> bool {
-        matches!(self, Self::Memory(_))
-    }
-
     /// Does the work in the background, for ever: expiry in memory; in Redis the connections of those
     /// who have none of their own, and the map of a cluster.
     pub async fn run(&self) {
