@@ -30,7 +30,7 @@ use super::tls::{Encrypted, Tls, Version};
 use super::turns::InTurns;
 use crate::api::auth::Certificate;
 use crate::api::{Direct, Interruption};
-use crate::clock::SystemClock;
+use crate::clock::jittered;
 use crate::telemetry::metrics::{ApiLabels, Metrics};
 
 /// Bytes of headers that one request may have.
@@ -48,7 +48,6 @@ pub(super) struct Host {
     direct: Option<Direct>,
     settings: ConnectionSettings,
     metrics: Arc<Metrics>,
-    clock: SystemClock,
     calls: CallsWait,
     tls: Option<Tls>,
 }
@@ -63,14 +62,12 @@ pub(super) enum Protocol {
 impl Host {
     /// Answers nothing yet.
     pub(super) fn new(settings: ConnectionSettings, metrics: &Arc<Metrics>) -> Self {
-        let (metrics, clock) = (Arc::clone(metrics), SystemClock::new());
         Self {
             protocol: Protocol::Grpc,
             router: Router::new(),
             direct: None,
             settings,
-            metrics,
-            clock,
+            metrics: Arc::clone(metrics),
             calls: CallsWait::Seldom,
             tls: None,
         }
@@ -163,7 +160,7 @@ impl Host {
         });
         let calls = Calls(Arc::clone(&way));
         let mut life = Life {
-            age: self.settings.max_age.map(|age| self.clock.jittered(age)),
+            age: self.settings.max_age.map(jittered),
             grace: self.settings.max_age_grace,
             drain,
             hello: self.settings.request_time,

@@ -5,6 +5,7 @@
 //! house is handed a [`Timestamp`], and tests move a [`ManualClock`].
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::{Add, Sub};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -272,12 +273,12 @@ impl Default for Clock {
     }
 }
 
-/// The machine's monotonic clock, anchored to wall time once. Clones share the anchor.
+/// A counter of the processor's cycles, anchored to wall time. Clones share the anchor.
 ///
-/// It counts the processor's cycles where they can be trusted: the system's own clock takes three
-/// times as long to read, which is a third of a decision in memory. Over hours the two part by
-/// milliseconds, and wall time may be set: [`SystemClock::follow_wall_time`] brings them together.
-/// Without it this clock never steps back.
+/// Reading the system's own clock takes three times as long, which is a third of a decision in
+/// memory. Over hours the counter drifts by milliseconds, and wall time may be set:
+/// [`SystemClock::follow_wall_time`] moves the anchor, and so this clock may step back, as wall time
+/// does. Where cycles are not comparable between cores, quanta reads the system's clock.
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     counter: quanta::Clock,
@@ -291,7 +292,7 @@ impl SystemClock {
     /// of the same moment.
     const MOMENT: Span = Span::from_micros(5);
 
-    /// Anchors the monotonic clock to the wall time of this moment.
+    /// Anchors the counter to the wall time of this moment.
     pub fn new() -> Self {
         Self::counting(quanta::Clock::new())
     }
@@ -318,12 +319,6 @@ impl SystemClock {
             let anchor = after.0.saturating_sub(counted.0);
             self.anchor.store(anchor, Ordering::Relaxed);
         }
-    }
-
-    /// Half to all of `pause`, so that instances do not come back in step.
-    pub fn jittered(&self, pause: Duration) -> Duration {
-        let noise = u32::try_from(self.now().as_micros() % 1024).unwrap_or_default();
-        pause / 2 + pause / 2 * noise / 1024
     }
 
     fn counted(&self) -> Span {
@@ -358,6 +353,14 @@ impl ManualClock {
     }
 }
 
+/// Returns a random length from half to all of `pause`, so that instances do not act in step.
+pub fn jittered(pause: Duration) -> Duration {
+    // Keys are random for each thread, and others each time: no generator is needed for this.
+    let random = RandomState::new().hash_one(());
+    let part = u32::try_from(random % 1024).unwrap_or_default();
+    pause / 2 + pause / 2 * part / 1024
+}
+
 #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's wall time")]
 fn wall_time() -> Timestamp {
     Timestamp(micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
@@ -389,6 +392,19 @@ mod tests {
         assert_eq!(Span::from_micros(1).as_secs_ceil(), 1);
         assert_eq!(Span::from_secs(60).as_secs_ceil(), 60);
         assert_eq!(Span::from_micros(60_000_001).as_secs_ceil(), 61);
+    }
+
+    #[test]
+    fn jitter_is_spread_over_half_to_all_of_a_pause() {
+        let pause = Duration::from_secs(1);
+        let pauses: Vec<Duration> = (0..1000).map(|_| jittered(pause)).collect();
+        assert!(pauses.iter().all(|jittered| (pause / 2..=pause).contains(jittered)));
+        // A generator that is broken stays in one place, or goes from one to the next.
+        for quarter in 4..8 {
+            let part = pause * quarter / 8..pause * (quarter + 1) / 8;
+            let count = pauses.iter().filter(|jittered| part.contains(jittered)).count();
+            assert!((150..350).contains(&count), "{count} of 1,000 in {part:?}");
+        }
     }
 
     #[test]

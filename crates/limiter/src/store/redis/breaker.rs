@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tracing::{error, info, warn};
 
-use crate::clock::{Span, SystemClock, Timestamp};
+use crate::clock::{Span, SystemClock, Timestamp, jittered};
 use crate::observer::{BreakerState, Observer, StoreEvent};
 use crate::store::StoreError;
 
@@ -102,7 +102,7 @@ impl Breaker {
             return Err(StoreError::BreakerOpen);
         }
         // If this one is never heard of again, another may try after as long.
-        open.until = now + Span::from(self.clock.jittered(open.pause));
+        open.until = now + Span::from(jittered(open.pause));
         open.tries = true;
         Ok(ticket)
     }
@@ -144,11 +144,11 @@ impl Breaker {
         if let Some(open) = &mut state.open {
             if open.tries {
                 open.pause = (open.pause * 2).min(LONGEST_PAUSE);
-                open.until = now + Span::from(self.clock.jittered(open.pause));
+                open.until = now + Span::from(jittered(open.pause));
                 open.tries = false;
             }
         } else if state.failures >= MOST_FAILURES {
-            let until = now + Span::from(self.clock.jittered(FIRST_PAUSE));
+            let until = now + Span::from(jittered(FIRST_PAUSE));
             state.openings += 1;
             state.open = Some(Open { since: now, until, pause: FIRST_PAUSE, tries: false });
             warn!(

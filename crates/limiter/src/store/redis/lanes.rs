@@ -25,7 +25,7 @@ use super::gather::{Gatherer, Scribe};
 use super::node::Surroundings;
 use super::pulse::{Pulse, Silence};
 use super::server_clock::ServerClock;
-use crate::clock::{Span, SystemClock, Timestamp};
+use crate::clock::{Span, SystemClock, Timestamp, jittered};
 use crate::store::StoreError;
 
 /// The fewest lanes: where one is lost another is there.
@@ -372,7 +372,7 @@ impl Road {
     /// Waits for about `pause`, and makes the next one longer.
     #[expect(clippy::disallowed_methods, reason = "the pause between two attempts to connect")]
     async fn back_off(&self, pause: &mut Duration) {
-        sleep(self.local.jittered(*pause)).await;
+        sleep(jittered(*pause)).await;
         *pause = (*pause * 2).min(LONGEST_PAUSE);
     }
 }
