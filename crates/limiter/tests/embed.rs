@@ -31,6 +31,29 @@ fn clones_share_states_and_rules() {
 }
 
 #[test]
+fn rules_replaced_by_several_callers_at_once_have_a_revision_each() {
+    const CALLERS: u64 = 4;
+    const EACH: u64 = 500;
+    let limiter = Limiter::builder().build().expect("a limiter");
+    let replace = |caller: u64| {
+        let revision = |number: u64| {
+            let rule = Rule::gcra("login").limit(1 + caller * EACH + number).per(MINUTE);
+            let other = Limiter::builder().rule(rule).build().expect("a limiter");
+            limiter.replace_rules(other.snapshot().rules.clone())
+        };
+        (0..EACH).map(revision).collect::<Vec<u64>>()
+    };
+    let mut revisions: Vec<u64> = std::thread::scope(|scope| {
+        let callers: Vec<_> =
+            (0..CALLERS).map(|caller| scope.spawn(move || replace(caller))).collect();
+        callers.into_iter().flat_map(|caller| caller.join().expect("revisions")).collect()
+    });
+    revisions.sort_unstable();
+    assert!(revisions.iter().copied().eq(2..=1 + CALLERS * EACH), "each is another one");
+    assert_eq!(limiter.snapshot().revision, 1 + CALLERS * EACH);
+}
+
+#[test]
 fn time_is_the_clock_s() {
     let clock = ManualClock::new(Timestamp::from_millis(1_700_000_100_000));
     let rule = Rule::token_bucket("login").limit(1).per(MINUTE);

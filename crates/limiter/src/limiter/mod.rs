@@ -17,7 +17,7 @@ pub use deny_cache::{DenyCache, DenyCacheSettings};
 pub use descriptors::{DescriptorAnswer, DescriptorVerdict};
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
@@ -49,6 +49,8 @@ pub struct Limiter {
 #[derive(Debug)]
 struct Shared {
     snapshot: ArcSwap<Snapshot>,
+    /// Held while other rules are put in force.
+    replacing: Mutex<()>,
     /// Tells when other rules are in force.
     changes: watch::Sender<()>,
     /// Decides by `on-store-failure: local` while the store is away.
@@ -134,6 +136,7 @@ impl Limiter {
         let fallback = MemoryStore::new(settings, Clock::default(), Arc::clone(&observer));
         let shared = Shared {
             snapshot: ArcSwap::from_pointee(Snapshot::new(rules, 1, &*observer)),
+            replacing: Mutex::new(()),
             changes: watch::Sender::new(()),
             fallback: Store::Memory(fallback),
             deny_cache,
@@ -254,8 +257,9 @@ impl Limiter {
     }
 
     /// Puts other rules in force, all at once, and returns their revision. States that are there
-    /// stay, and so does the revision if the rules are the same. For one caller at a time.
+    /// stay, and so does the revision if the rules are the same. Callers at the same time take turns.
     pub fn replace_rules(&self, rules: RuleSet) -> u64 {
+        let _turn = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.snapshot();
         if before.rules == rules {
             return before.revision;
