@@ -14,9 +14,9 @@ use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use super::Flag;
-use super::connection::Connection;
+use super::connection_limit::{Refusal, Seats};
 use super::listener::Listener;
-use super::seats::{Refusal, Seats};
+use super::socket::Connection;
 use super::workers::{Arrival, Intake};
 use crate::telemetry::metrics::{Metrics, ReasonLabels};
 

@@ -18,7 +18,7 @@ use tonic::body::Body as AnyBody;
 use tonic::codegen::StdError;
 use tracing::error;
 
-use super::life::{Stage, Until};
+use super::lifecycle::{Stage, Until};
 use super::services::{Answering, Services};
 use crate::api::Interruption;
 use crate::telemetry::metrics::Metrics;

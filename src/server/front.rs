@@ -9,9 +9,9 @@ use tracing::error;
 
 use super::Flag;
 use super::accept::{self, Door};
-use super::host::Host;
+use super::connection::Host;
+use super::connection_limit::Seats;
 use super::listener::Listener;
-use super::seats::Seats;
 use super::workers::{Rest, Workers};
 use crate::limiter::Limiter;
 

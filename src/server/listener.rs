@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tracing::warn;
 
 use super::address::ListenAddress;
-use super::connection::Connection;
+use super::socket::Connection;
 
 /// Owner and group may connect.
 const SOCKET_MODE: u32 = 0o660;

@@ -14,9 +14,9 @@ use tokio::task::{JoinSet, yield_now};
 use tracing::debug;
 
 use super::Flag;
-use super::connection::Parked;
-use super::host::Host;
-use super::seats::Seat;
+use super::connection::Host;
+use super::connection_limit::Seat;
+use super::socket::Parked;
 use crate::limiter::Limiter;
 
 /// Connections that wait for a worker to take them.

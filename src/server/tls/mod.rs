@@ -25,8 +25,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use self::files::{Authorities, Contents};
-use super::connection::Connection;
-use super::host::Protocol;
+use super::connection::Protocol;
+use super::socket::Connection;
 use crate::api::auth::Certificate;
 
 /// The longest that a handshake may take.

@@ -21,8 +21,8 @@ use tokio::time::timeout;
 
 use super::Flag;
 use super::calls::Way;
-use super::executor::Arrived;
-use super::farewell::Farewell;
+use super::goaway::Farewell;
+use super::inline_executor::Arrived;
 
 /// No call that was read takes longer: a store may take a minute (`store.redis.timeout`).
 const LONGEST_CALL: Duration = Duration::from_secs(65);

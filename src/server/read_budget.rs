@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 use tokio::task::yield_now;
 
-use super::executor::Arrived;
+use super::inline_executor::Arrived;
 
 /// Bytes that are read in one turn: at first, at least and at most.
 const FIRST: usize = 8 * 1024;
@@ -150,7 +150,7 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     use super::*;
-    use crate::server::executor::CallsWait;
+    use crate::server::inline_executor::CallsWait;
 
     #[tokio::test]
     async fn who_has_much_to_say_lets_others_in_between() {
