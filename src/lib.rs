@@ -40,7 +40,7 @@
 //! | [`rlaas_client`] | what callers embed: deadlines, a policy for no answer, refusals remembered; the load generator |
 //! | [`telemetry`] | every metric declared once; logs; traces |
 //! | [`api`] | thin adapters: bytes ↔ request and verdict. None asks which store decides |
-//! | [`server`] | bind → serve → drain; workers; turns of connections; health |
+//! | [`server`] | bind → serve → drain; workers; connections and their limits; health |
 //! | [`config`] | figment → settings that are valid; what changed |
 //! | [`cli`] | one file or folder for each command; `serve` puts the parts together |
 //!

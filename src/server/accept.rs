@@ -1,148 +1,181 @@
-//! The accept loop: takes connections and hands them to the workers in turn.
+//! Accept loops: they take connections and hand them to the workers in turn.
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
-use std::{future, pin::Pin};
 
-use tokio::task::{AbortHandle, JoinSet};
+use futures_util::FutureExt;
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::timeout;
-use tracing::{debug, info, warn};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, error, info, warn};
 
-use super::Flag;
-use super::connection_limit::{Refusal, Seats};
+use super::connection::Protocol;
+use super::connection_limit::{ConnectionLimiter, RejectReason};
 use super::listener::Listener;
-use super::socket::Connection;
-use super::workers::{Arrival, Intake};
+use super::socket::{self, ClientStream};
+use super::workers::{AcceptedConnection, WorkerQueues};
 use crate::telemetry::metrics::{Metrics, ReasonLabels};
 
-/// How long a connection that has just been made may stay silent when the server drains.
+/// How long a new connection may stay silent once the server drains.
 const LAST_CHANCE: Duration = Duration::from_secs(1);
 /// Pause after a failure to accept: file descriptors are short, and spinning does not help.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// The way in for connections of one listener.
-#[derive(Clone, Debug)]
-pub(super) struct Door {
-    pub(super) intake: Intake,
-    pub(super) seats: Seats,
-    /// The longest that a new connection may stay silent.
-    pub(super) patience: Duration,
-    /// Most connections that wait for their first byte; beyond that the oldest go.
-    pub(super) most_silent: usize,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) stop: Flag,
+/// The accept loops of one protocol.
+#[derive(Debug)]
+pub(super) struct AcceptLoops {
+    loops: JoinSet<()>,
+    drain: CancellationToken,
+    connections: TaskTracker,
 }
 
-/// Accepts until the door stops, then hands over what has sent something, or does so soon.
-pub(super) async fn run(listener: Listener, door: Door) {
-    let mut silent = Silent::default();
-    let mut stopped = pin!(door.stop.clone().raised());
-    let mut is_short = false;
-    loop {
-        tokio::select! {
-            () = &mut stopped => break,
-            accepted = listener.accept() => match accepted {
-                Ok((connection, address)) => {
-                    if is_short {
-                        info!("accepting connections again");
-                        is_short = false;
+/// What an accept loop admits connections by. Clones share everything.
+#[derive(Clone, Debug)]
+pub(super) struct Acceptor {
+    pub(super) protocol: Protocol,
+    pub(super) workers: WorkerQueues,
+    pub(super) limiter: ConnectionLimiter,
+    /// The longest wait for the first byte of a connection.
+    pub(super) first_byte_timeout: Duration,
+    /// Most connections that wait for their first byte; beyond that the oldest go.
+    pub(super) max_pending: usize,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) drain: CancellationToken,
+    /// Every connection that was handed to a worker and has not ended.
+    pub(super) connections: TaskTracker,
+}
+
+impl AcceptLoops {
+    /// Starts a loop for each listener.
+    pub(super) fn start(listeners: Vec<Listener>, acceptor: &Acceptor) -> Self {
+        let mut loops = JoinSet::new();
+        for listener in listeners {
+            loops.spawn(acceptor.clone().run(listener));
+        }
+        let (drain, connections) = (acceptor.drain.clone(), acceptor.connections.clone());
+        Self { loops, drain, connections }
+    }
+
+    /// Completes when a loop has ended, which none does by itself.
+    pub(super) async fn ended(&mut self) -> Option<Result<(), JoinError>> {
+        self.loops.join_next().await
+    }
+
+    /// Accepts no more, and completes when all connections have ended.
+    pub(super) async fn drain(mut self) {
+        self.drain.cancel();
+        while let Some(ended) = self.loops.join_next().await {
+            if let Err(error) = ended {
+                error!(%error, "accept loop ended");
+            }
+        }
+        self.connections.close();
+        self.connections.wait().await;
+    }
+}
+
+impl Acceptor {
+    /// Accepts until the server drains, then admits the connections whose first byte comes soon.
+    async fn run(self, listener: Listener) {
+        let mut pending = PendingConnections::default();
+        let mut drain = pin!(self.drain.clone().cancelled_owned());
+        let mut is_failing = false;
+        loop {
+            tokio::select! {
+                () = &mut drain => break,
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, address)) => {
+                        if is_failing {
+                            info!("accepting connections again");
+                            is_failing = false;
+                        }
+                        pending.push(stream, address, &self);
                     }
-                    silent.push(connection, address, &door);
-                }
-                Err(error) => {
-                    if !is_short {
-                        warn!(%error, "can't accept connections");
-                        is_short = true;
+                    Err(error) => {
+                        if !is_failing {
+                            warn!(%error, "can't accept connections");
+                            is_failing = true;
+                        }
+                        back_off().await;
                     }
-                    pause().await;
-                }
+                },
+                Some(_) = pending.tasks.join_next() => {}
+            }
+        }
+        // Clients in the accept queue have not been told that this server drains: serve them.
+        while let Some(Ok((stream, address))) = listener.accept().now_or_never() {
+            pending.push(stream, address, &self);
+        }
+        drop(listener);
+        while pending.tasks.join_next().await.is_some() {}
+    }
+
+    /// Hands a connection to a worker once its first byte is there: a silent one takes no permit, and
+    /// no worker that drains waits for it.
+    async fn admit(self, stream: ClientStream, address: Option<IpAddr>) {
+        let last_chance = async {
+            self.drain.cancelled().await;
+            let _elapsed = timeout(LAST_CHANCE, std::future::pending::<()>()).await;
+        };
+        let first_byte = tokio::select! {
+            biased;
+            first_byte = timeout(self.first_byte_timeout, socket::peek(&stream)) => first_byte,
+            () = last_chance => return,
+        };
+        match first_byte {
+            Ok(Ok(1..)) => match self.limiter.acquire(address) {
+                Ok(permit) => match socket::detach(stream) {
+                    Ok(socket) => {
+                        let (protocol, open) = (self.protocol, self.connections.token());
+                        let accepted = AcceptedConnection { socket, protocol, permit, open };
+                        self.workers.push(accepted).await;
+                    }
+                    Err(error) => debug!(%error, "connection lost before its first request"),
+                },
+                Err(reason) => self.count_rejected(reason),
             },
-            Some(_) = silent.tasks.join_next() => {}
+            Ok(Ok(0)) => debug!("connection closed before its first byte"),
+            Ok(Err(error)) => debug!(%error, "connection lost before its first byte"),
+            Err(_elapsed) => self.count_rejected(RejectReason::Silent),
         }
     }
-    // Whoever has connected by now was told by nobody that this server goes.
-    while let Some(Ok((connection, address))) = at_once(listener.accept()).await {
-        silent.push(connection, address, &door);
+
+    fn count_rejected(&self, reason: RejectReason) {
+        let reason = reason.label();
+        debug!(reason, "connection refused");
+        self.metrics.refused_connections.get_or_create(&ReasonLabels { reason }).inc();
     }
-    drop(listener);
-    while silent.tasks.join_next().await.is_some() {}
 }
 
-/// Connections that have not sent anything yet.
+/// Connections whose first byte has not come yet.
 #[derive(Default)]
-struct Silent {
+struct PendingConnections {
     tasks: JoinSet<()>,
     /// In the order of their arrival; some have ended.
     order: VecDeque<AbortHandle>,
 }
 
-impl Silent {
-    /// Adds a connection; the oldest makes room for it.
-    fn push(&mut self, connection: Connection, address: Option<IpAddr>, door: &Door) {
+impl PendingConnections {
+    /// Adds a connection; where there are too many the oldest goes.
+    fn push(&mut self, stream: ClientStream, address: Option<IpAddr>, acceptor: &Acceptor) {
         while self.order.front().is_some_and(AbortHandle::is_finished) {
             self.order.pop_front();
         }
-        if self.tasks.len() >= door.most_silent
+        if self.tasks.len() >= acceptor.max_pending
             && let Some(oldest) = self.order.pop_front()
         {
             oldest.abort();
-            door.refuse(Refusal::Silent);
+            acceptor.count_rejected(RejectReason::Silent);
         }
-        self.order.push_back(self.tasks.spawn(door.clone().admit(connection, address)));
+        self.order.push_back(self.tasks.spawn(acceptor.clone().admit(stream, address)));
     }
-}
-
-impl Door {
-    /// Hands a connection over with its first byte: one that says nothing takes no seat, and no
-    /// worker that drains waits for it.
-    async fn admit(self, connection: Connection, address: Option<IpAddr>) {
-        let arrival = timeout(self.patience, connection.peek());
-        let last_chance = async {
-            self.stop.clone().raised().await;
-            let _over = timeout(LAST_CHANCE, future::pending::<()>()).await;
-        };
-        let arrived = tokio::select! {
-            biased;
-            arrived = arrival => arrived,
-            () = last_chance => return,
-        };
-        match arrived {
-            Ok(Ok(1..)) => match self.seats.take(address) {
-                Ok(seat) => match connection.park() {
-                    Ok(connection) => self.intake.take(Arrival { connection, seat }).await,
-                    Err(error) => debug!(%error, "connection lost before its first request"),
-                },
-                Err(refusal) => self.refuse(refusal),
-            },
-            Ok(Ok(0)) => debug!("connection closed before its first byte"),
-            Ok(Err(error)) => debug!(%error, "connection lost before its first byte"),
-            Err(_elapsed) => self.refuse(Refusal::Silent),
-        }
-    }
-
-    fn refuse(&self, refusal: Refusal) {
-        debug!(reason = refusal.reason(), "connection refused");
-        let labels = ReasonLabels { reason: refusal.reason() };
-        self.metrics.refused_connections.get_or_create(&labels).inc();
-    }
-}
-
-/// What is ready now.
-async fn at_once<T>(accepting: impl Future<Output = io::Result<T>>) -> Option<io::Result<T>> {
-    let mut accepting: Pin<&mut _> = pin!(accepting);
-    future::poll_fn(|cx| match accepting.as_mut().poll(cx) {
-        Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
 }
 
 #[expect(clippy::disallowed_methods, reason = "there is no event that says descriptors are back")]
-async fn pause() {
-    tokio::time::sleep(PAUSE).await;
+async fn back_off() {
+    tokio::time::sleep(ACCEPT_BACKOFF).await;
 }

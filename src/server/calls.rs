@@ -11,19 +11,22 @@ use std::time::Duration;
 use axum::http::{HeaderMap, Request, Response};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::service::Service;
-use tokio::sync::watch;
 use tokio::time::Sleep;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tonic::Status;
 use tonic::body::Body as AnyBody;
 use tonic::codegen::StdError;
 use tracing::error;
 
-use super::lifecycle::{Stage, Until};
+use super::lifecycle::Phases;
+use super::read_budget::Arrivals;
 use super::services::{Answering, Services};
 use crate::api::Interruption;
 use crate::telemetry::metrics::Metrics;
 
-/// The way of calls to the services; there is one more to it for each call in flight.
+/// The way of calls to the services.
 #[derive(Clone, Debug)]
 pub(super) struct Calls(pub(super) Arc<Way>);
 
@@ -33,7 +36,9 @@ pub(super) struct Way {
     pub(super) services: Services,
     /// The longest that a request may take to arrive; streams have any time.
     pub(super) request_time: Duration,
-    pub(super) stage: watch::Receiver<Stage>,
+    pub(super) arrivals: Arrivals,
+    pub(super) in_flight: TaskTracker,
+    pub(super) phases: Phases,
     pub(super) metrics: Arc<Metrics>,
     /// What an interruption looks like to the client.
     pub(super) interrupt: fn(Interruption) -> Response<AnyBody>,
@@ -45,16 +50,18 @@ impl Service<Request<Incoming>> for Calls {
     type Future = Call;
 
     fn call(&self, request: Request<Incoming>) -> Call {
+        self.0.arrivals.count_request();
         let is_answered = Arc::new(AtomicBool::new(false));
         let request = request.map(|body| Question {
             body,
-            closing: Until::new(Stage::Closing, self.0.stage.clone()),
+            closing: Until::new(self.0.phases.read_closed.clone()),
             time: self.0.request_time,
             timer: None,
             is_answered: Arc::clone(&is_answered),
         });
         let answer = self.0.services.answer(request);
-        Call { answer, is_answered, way: Arc::clone(&self.0) }
+        let in_flight = Some(self.0.in_flight.token());
+        Call { answer, is_answered, in_flight, way: Arc::clone(&self.0) }
     }
 }
 
@@ -69,6 +76,8 @@ impl Way {
 pub(super) struct Call {
     answer: Answering,
     is_answered: Arc<AtomicBool>,
+    /// Goes on with the body of the answer.
+    in_flight: Option<TaskTrackerToken>,
     way: Arc<Way>,
 }
 
@@ -85,9 +94,9 @@ impl Future for Call {
             })
             .map_ok(|response| {
                 self.is_answered.store(true, Ordering::Relaxed);
-                let over = Until::new(Stage::Over, self.way.stage.clone());
-                let way = Arc::clone(&self.way);
-                response.map(|body| Answer { body: Some(body), over, way })
+                let over = Until::new(self.way.phases.closed.clone());
+                let (in_flight, way) = (self.in_flight.take(), Arc::clone(&self.way));
+                response.map(|body| Answer { body: Some(body), over, way, _in_flight: in_flight })
             })
     }
 }
@@ -156,6 +165,7 @@ pub(super) struct Answer {
     body: Option<AnyBody>,
     over: Until,
     way: Arc<Way>,
+    _in_flight: Option<TaskTrackerToken>,
 }
 
 impl Answer {
@@ -194,5 +204,28 @@ impl Body for Answer {
 
     fn size_hint(&self) -> SizeHint {
         self.body.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+/// Waits for a phase of the connection.
+struct Until {
+    phase: CancellationToken,
+    /// Made when there is somebody to wake: most calls never wait.
+    waiting: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+impl Until {
+    fn new(phase: CancellationToken) -> Self {
+        Self { phase, waiting: None }
+    }
+
+    fn is_reached(&self) -> bool {
+        self.phase.is_cancelled()
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let phase = &self.phase;
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(phase.clone().cancelled_owned()));
+        waiting.as_mut().poll(cx)
     }
 }

@@ -1,7 +1,7 @@
-//! What is answered on connections, and how they are treated.
+//! Connections of clients, from their first byte to their end.
 //!
 //! hyper serves each connection by itself, not tonic's server: so each can be told when its time
-//! is up, and gRPC (HTTP/2) and HTTP/1.1 get the same treatment.
+//! is up, and both protocols get the same treatment.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
+use hyper_util::server::conn::auto;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic::body::Body as AnyBody;
-use tonic::service::Routes;
 use tracing::debug;
 
-use super::Flag;
 use super::calls::{Calls, Way};
-use super::goaway::Spoken;
-use super::inline_executor::{Arrived, CallsWait};
-use super::lifecycle::{Life, Stage};
-use super::read_budget::InTurns;
+use super::goaway::GoAwayIo;
+use super::inline_executor::{CallsWait, InlineExecutor};
+use super::lifecycle::{ConnectionLifecycle, Phases};
+use super::read_budget::{Arrivals, ReadBudget};
 use super::services::Services;
 use super::settings::ConnectionSettings;
-use super::socket::Connection;
-use super::tls::{Encrypted, Tls, Version};
+use super::socket::{self, ClientStream, DetachedSocket};
+use super::tls::Tls;
 use crate::api::auth::Certificate;
 use crate::api::{Direct, Interruption};
 use crate::clock::jittered;
@@ -40,92 +40,52 @@ const PENDING_RESETS: usize = 1000;
 /// Streams that a client may get wrong before its connection is closed.
 const ERROR_RESETS: usize = 1024;
 
-/// What is answered, and how. Clones share everything.
-#[derive(Clone, Debug)]
-pub(super) struct Host {
-    protocol: Protocol,
-    router: Router,
-    direct: Option<Direct>,
-    settings: ConnectionSettings,
-    metrics: Arc<Metrics>,
-    calls: CallsWait,
-    tls: Option<Tls>,
-}
-
-/// What is spoken.
+/// What clients speak to a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
+    /// Over HTTP/2.
     Grpc,
+    /// HTTP/1.1 or HTTP/2, as the client likes.
     Http,
 }
 
-impl Host {
-    /// Answers nothing yet.
-    pub(super) fn new(settings: ConnectionSettings, metrics: &Arc<Metrics>) -> Self {
-        Self {
-            protocol: Protocol::Grpc,
-            router: Router::new(),
-            direct: None,
-            settings,
-            metrics: Arc::clone(metrics),
-            calls: CallsWait::Seldom,
-            tls: None,
-        }
-    }
+/// What is answered on the connections of one protocol, and how they are treated.
+#[derive(Debug)]
+pub(super) struct ConnectionHandler {
+    pub(super) protocol: Protocol,
+    pub(super) router: Router,
+    pub(super) direct: Option<Direct>,
+    pub(super) settings: ConnectionSettings,
+    /// Encrypts what comes by TCP. Who may open a socket file is a matter of its permissions, and
+    /// nobody listens in between.
+    pub(super) tls: Option<Tls>,
+    pub(super) calls: CallsWait,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) drain: CancellationToken,
+}
 
-    /// The same, encrypted where it comes by TCP. Who may open a socket file is a matter of its
-    /// permissions, and nobody listens in between.
-    pub(super) fn encrypted(self, tls: Option<Tls>) -> Self {
-        Self { tls, ..self }
-    }
+/// What requests and responses are read from and written to. In a box where it is encrypted: that is
+/// large.
+type Io = Either<ClientStream, Box<TlsStream<ClientStream>>>;
 
-    /// The same for calls of this kind.
-    pub(super) fn where_calls(self, calls: CallsWait) -> Self {
-        Self { calls, ..self }
-    }
-
-    /// Answers gRPC, with a short cut to some of the services, otherwise like this one.
-    pub(super) fn grpc(&self, services: Routes, direct: Option<Direct>) -> Self {
-        let router = services.prepare().into_axum_router();
-        Self { protocol: Protocol::Grpc, router, direct, ..self.clone() }
-    }
-
-    /// Answers HTTP, otherwise like this one.
-    pub(super) fn http(&self, pages: Router) -> Self {
-        Self { protocol: Protocol::Http, router: pages, direct: None, ..self.clone() }
-    }
-
-    pub(super) fn settings(&self) -> ConnectionSettings {
-        self.settings
-    }
-
-    pub(super) fn metrics(&self) -> Arc<Metrics> {
-        Arc::clone(&self.metrics)
-    }
-
-    /// What its threads are called.
-    pub(super) fn name(&self) -> &'static str {
-        match self.protocol {
-            Protocol::Grpc => "worker",
-            Protocol::Http => "http",
-        }
-    }
-
-    /// Serves a connection to its end; from `drain` on only what is in flight.
-    pub(super) async fn serve(self, connection: Connection, drain: Flag) {
-        let _open = Open::count(&self.metrics, self.protocol);
-        let (Connection::Tcp(_), Some(tls)) = (&connection, &self.tls) else {
-            let version = Version::usual_for(self.protocol);
-            let plain = Self { tls: None, ..self };
-            return plain.converse(connection, version, None, drain).await;
+impl ConnectionHandler {
+    /// Serves a connection to its end; once the server drains, only the calls in flight.
+    pub(super) async fn serve(self: Arc<Self>, socket: DetachedSocket) {
+        let _open = OpenConnection::count(&self.metrics, self.protocol);
+        let stream = match socket::attach(socket) {
+            Ok(stream) => stream,
+            Err(error) => return debug!(%error, "connection lost before its first request"),
         };
-        let shaken = tokio::select! {
-            shaken = tls.accept(connection, self.protocol) => shaken,
-            () = drain.clone().raised() => return,
+        let (Either::Left(_), Some(tls)) = (&stream, &self.tls) else {
+            return self.serve_http(Either::Left(stream), None).await;
         };
-        match shaken {
-            Ok(Encrypted { stream, version, certificate }) => {
-                self.converse(stream, version, certificate, drain).await;
+        let handshake = tokio::select! {
+            handshake = tls.accept(stream, self.protocol) => handshake,
+            () = self.drain.cancelled() => return,
+        };
+        match handshake {
+            Ok((stream, certificate)) => {
+                self.serve_http(Either::Right(Box::new(stream)), certificate).await;
             }
             Err(error) => {
                 self.metrics.tls_handshake_errors.inc();
@@ -134,63 +94,56 @@ impl Host {
         }
     }
 
-    async fn converse<IO>(
-        self,
-        connection: IO,
-        version: Version,
-        certificate: Option<Certificate>,
-        drain: Flag,
-    ) where
-        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let (stage, seen) = watch::channel(Stage::Open);
+    async fn serve_http(&self, io: Io, certificate: Option<Certificate>) {
+        let arrivals = Arrivals::default();
+        let (phases, in_flight) = (Phases::default(), TaskTracker::new());
         let services = Services::new(self.router.clone(), self.direct.clone(), certificate);
         let way = Arc::new(Way {
-            services: match (self.protocol, &self.tls) {
-                (Protocol::Http, Some(_)) => services.over_tls(),
+            services: match (self.protocol, &io) {
+                (Protocol::Http, Either::Right(_)) => services.over_tls(),
                 _ => services,
             },
             request_time: self.settings.request_time,
-            stage: seen,
+            arrivals: arrivals.clone(),
+            in_flight: in_flight.clone(),
+            phases: phases.clone(),
             metrics: Arc::clone(&self.metrics),
             interrupt: match self.protocol {
                 Protocol::Grpc => |by| Status::from(by).into_http(),
                 Protocol::Http => http_interruption,
             },
         });
-        let calls = Calls(Arc::clone(&way));
-        let mut life = Life {
-            age: self.settings.max_age.map(jittered),
+        let executor = InlineExecutor::new(self.calls);
+        let builder = self.builder(executor.clone());
+        let (io, goaway) = GoAwayIo::new(ReadBudget::new(io, arrivals.clone()));
+        let lifecycle = ConnectionLifecycle {
+            max_age: self.settings.max_age.map(jittered),
             grace: self.settings.max_age_grace,
-            drain,
-            hello: self.settings.request_time,
-            farewell: None,
-            way,
-            arrived: Arrived::new(self.calls),
-            stage,
+            preface_timeout: self.settings.request_time,
+            drain: self.drain.clone(),
+            arrivals,
+            goaway,
+            executor,
+            in_flight,
+            phases,
         };
-        let connection = InTurns::new(connection, life.arrived.clone());
-        // In boxes: they are large, and would be moved with whatever holds them.
-        let ended = match version {
-            Version::Http2 => {
-                let (io, farewell) = Spoken::new(connection);
-                life.farewell = Some(farewell);
-                let builder = self.http2(life.arrived.clone());
-                life.lead(Box::pin(builder.serve_connection(TokioIo::new(io), calls))).await
-            }
-            Version::Http1 => {
-                let io = TokioIo::new(connection);
-                life.lead(Box::pin(self.http1().serve_connection(io, calls))).await
-            }
-        };
-        if let Err(error) = ended {
-            debug!(error = &error as &dyn Error, "connection lost");
+        // Boxed: it is large, and would be moved with whatever holds it.
+        let connection = Box::pin(builder.serve_connection(TokioIo::new(io), Calls(way)));
+        if let Err(error) = lifecycle.run(connection).await {
+            debug!(error = &*error as &dyn Error, "connection lost");
         }
     }
 
-    fn http2(&self, arrived: Arrived) -> http2::Builder<Arrived> {
-        let mut builder = http2::Builder::new(arrived);
+    fn builder(&self, executor: InlineExecutor) -> auto::Builder<InlineExecutor> {
+        let mut builder = auto::Builder::new(executor);
         builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.settings.request_time)
+            // The builder has no bound for headers alone; they are read into this buffer.
+            .max_buf_size(HEADER_BYTES.into());
+        builder
+            .http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(self.settings.streams)
             .max_header_list_size(HEADER_BYTES.into())
@@ -198,26 +151,20 @@ impl Host {
             .max_local_error_reset_streams(ERROR_RESETS)
             .keep_alive_interval(self.settings.keepalive_interval)
             .keep_alive_timeout(self.settings.keepalive_timeout);
-        builder
-    }
-
-    fn http1(&self) -> http1::Builder {
-        let mut builder = http1::Builder::new();
-        builder
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.settings.request_time)
-            .max_header_size(HEADER_BYTES.into());
-        builder
+        match self.protocol {
+            Protocol::Grpc => builder.http2_only(),
+            Protocol::Http => builder,
+        }
     }
 }
 
 /// Counts a connection for as long as it is open.
-struct Open {
+struct OpenConnection {
     metrics: Arc<Metrics>,
     labels: ApiLabels,
 }
 
-impl Open {
+impl OpenConnection {
     fn count(metrics: &Arc<Metrics>, protocol: Protocol) -> Self {
         let api = match protocol {
             Protocol::Grpc => "grpc",
@@ -230,7 +177,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.metrics.open_connections.get_or_create(&self.labels).dec();
     }
@@ -277,13 +224,13 @@ mod tests {
     }
 
     /// Serves one connection.
-    async fn serve(host: Host) -> SocketAddr {
+    async fn serve(handler: ConnectionHandler) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         tokio::spawn(async move {
             let (connection, _) = listener.accept().await.expect("a connection");
-            let (_open, never) = watch::channel(false);
-            host.serve(Connection::Tcp(connection), Flag(never)).await;
+            let socket = socket::detach(Either::Left(connection)).expect("a socket");
+            Arc::new(handler).serve(socket).await;
         });
         address
     }
@@ -292,9 +239,17 @@ mod tests {
     async fn a_panic_is_an_internal_error_and_the_connection_lives() {
         let metrics = Arc::new(Metrics::new());
         let path = "/ratelimit.v1.RateLimitService/Check";
-        let services = Router::new().route(path, post(panics));
-        let host = Host::new(SETTINGS, &metrics).grpc(services.into(), None);
-        let address = serve(host).await;
+        let handler = ConnectionHandler {
+            protocol: Protocol::Grpc,
+            router: Router::new().route(path, post(panics)),
+            direct: None,
+            settings: SETTINGS,
+            tls: None,
+            calls: CallsWait::Seldom,
+            metrics: Arc::clone(&metrics),
+            drain: CancellationToken::new(),
+        };
+        let address = serve(handler).await;
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
         let channel = endpoint.connect().await.expect("a connection");
         let mut client = RateLimitServiceClient::new(channel);

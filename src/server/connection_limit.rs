@@ -1,6 +1,6 @@
-//! How many connections there may be, in total and from one address.
+//! The connection limit: how many there may be, in total and from one address.
 //!
-//! Only those that have sent something take a seat: silence is bounded where it is waited for.
+//! A connection counts from its first byte on; silent ones are bounded where they are accepted.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,29 +8,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing::{info, warn};
 
-/// Seats of one front. Clones share them.
+/// Limits the connections of one protocol. Clones share the count.
 #[derive(Clone, Debug)]
-pub(super) struct Seats(Arc<Hall>);
+pub(super) struct ConnectionLimiter(Arc<Limits>);
 
 #[derive(Debug)]
-struct Hall {
-    most: u32,
-    most_per_address: u32,
-    taken: Mutex<Taken>,
+struct Limits {
+    max: u32,
+    max_per_address: u32,
+    open: Mutex<Open>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct Open {
     total: u32,
     by_address: HashMap<IpAddr, u32>,
     /// Since the last time that a tenth was free.
     was_full: bool,
 }
 
-/// Why a connection gets no seat.
+/// Why a connection is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// All are taken.
+pub(super) enum RejectReason {
+    /// There are as many as there may be.
     Full,
     /// Its address has as many as it may.
     AddressFull,
@@ -38,9 +38,9 @@ pub(super) enum Refusal {
     Silent,
 }
 
-impl Refusal {
-    /// As a label of a metric.
-    pub(super) fn reason(self) -> &'static str {
+impl RejectReason {
+    /// The label of the metric.
+    pub(super) fn label(self) -> &'static str {
         match self {
             Self::Full => "full",
             Self::AddressFull => "address_full",
@@ -49,70 +49,71 @@ impl Refusal {
     }
 }
 
-impl Seats {
-    pub(super) fn new(most: u32, most_per_address: u32) -> Self {
-        Self(Arc::new(Hall { most, most_per_address, taken: Mutex::default() }))
+impl ConnectionLimiter {
+    pub(super) fn new(max: u32, max_per_address: u32) -> Self {
+        Self(Arc::new(Limits { max, max_per_address, open: Mutex::default() }))
     }
 
-    /// A seat for a connection from this address; those of Unix sockets have none.
-    pub(super) fn take(&self, address: Option<IpAddr>) -> Result<Seat, Refusal> {
-        let address = address.map(host);
-        let mut taken = self.taken();
-        if taken.total >= self.0.most {
-            if !taken.was_full {
-                taken.was_full = true;
-                warn!(
-                    connections = self.0.most,
-                    "refusing connections (server.limits.connections)"
-                );
+    /// Admits a connection from this address, or rejects it; Unix domain sockets have no address.
+    pub(super) fn acquire(
+        &self,
+        address: Option<IpAddr>,
+    ) -> Result<ConnectionPermit, RejectReason> {
+        let address = address.map(network);
+        let mut open = self.open();
+        if open.total >= self.0.max {
+            if !open.was_full {
+                open.was_full = true;
+                let connections = self.0.max;
+                warn!(connections, "refusing connections (server.limits.connections)");
             }
-            return Err(Refusal::Full);
+            return Err(RejectReason::Full);
         }
         if let Some(address) = address {
-            let count = taken.by_address.entry(address).or_default();
-            if *count >= self.0.most_per_address {
-                return Err(Refusal::AddressFull);
+            let count = open.by_address.entry(address).or_default();
+            if *count >= self.0.max_per_address {
+                return Err(RejectReason::AddressFull);
             }
             *count += 1;
         }
-        taken.total += 1;
-        drop(taken);
-        Ok(Seat { seats: self.clone(), address })
+        open.total += 1;
+        drop(open);
+        Ok(ConnectionPermit { limiter: self.clone(), address })
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What one connection takes until it is dropped.
+/// Counts a connection until it is dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
-    seats: Seats,
+pub(super) struct ConnectionPermit {
+    limiter: ConnectionLimiter,
     address: Option<IpAddr>,
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut taken = self.seats.taken();
-        taken.total -= 1;
+        let mut open = self.limiter.open();
+        open.total -= 1;
         if let Some(address) = self.address
-            && let Some(count) = taken.by_address.get_mut(&address)
+            && let Some(count) = open.by_address.get_mut(&address)
         {
             *count -= 1;
             if *count == 0 {
-                taken.by_address.remove(&address);
+                open.by_address.remove(&address);
             }
         }
-        if taken.was_full && taken.total <= self.seats.0.most / 10 * 9 {
-            taken.was_full = false;
+        if open.was_full && open.total <= self.limiter.0.max / 10 * 9 {
+            open.was_full = false;
             info!("accepting connections again");
         }
     }
 }
 
-/// Who an address belongs to: of IPv6 the network, for one host has all of its addresses.
-fn host(address: IpAddr) -> IpAddr {
+/// Returns what stands for one client: of an IPv6 address the network, since one host has all of it.
+fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             const NETWORK: u128 = !0 << 64;
@@ -129,31 +130,35 @@ mod tests {
 
     #[test]
     fn metrics_know_every_reason() {
-        let refusals = [Refusal::Full, Refusal::AddressFull, Refusal::Silent];
-        assert_eq!(refusals.map(Refusal::reason), CONNECTION_REFUSALS);
+        let reasons = [RejectReason::Full, RejectReason::AddressFull, RejectReason::Silent];
+        assert_eq!(reasons.map(RejectReason::label), CONNECTION_REFUSALS);
     }
 
     #[test]
-    fn a_seat_is_free_again_when_it_is_left() {
-        let seats = Seats::new(3, 2);
+    fn a_permit_is_free_again_when_it_is_dropped() {
+        let limiter = ConnectionLimiter::new(3, 2);
         let [one, same, other] =
             ["2001:db8::1", "2001:db8::2", "::ffff:192.0.2.1"].map(|text| text.parse().ok());
-        let first = seats.take(one).expect("a seat");
-        let _second = seats.take(same).expect("a seat");
-        assert_eq!(seats.take(one).err(), Some(Refusal::AddressFull), "one network, one host");
-        let _third = seats.take(other).expect("a seat");
-        assert_eq!(seats.take(None).err(), Some(Refusal::Full));
+        let first = limiter.acquire(one).expect("a permit");
+        let _second = limiter.acquire(same).expect("a permit");
+        assert_eq!(
+            limiter.acquire(one).err(),
+            Some(RejectReason::AddressFull),
+            "one network, one host"
+        );
+        let _third = limiter.acquire(other).expect("a permit");
+        assert_eq!(limiter.acquire(None).err(), Some(RejectReason::Full));
         drop(first);
-        let _again = seats.take(one).expect("a seat");
-        assert_eq!(seats.take(None).err(), Some(Refusal::Full));
+        let _again = limiter.acquire(one).expect("a permit");
+        assert_eq!(limiter.acquire(None).err(), Some(RejectReason::Full));
     }
 
     #[test]
     fn addresses_that_are_gone_are_forgotten() {
-        let seats = Seats::new(1, 1);
+        let limiter = ConnectionLimiter::new(1, 1);
         for last in 0..=255 {
-            drop(seats.take(Some([192, 0, 2, last].into())).expect("a seat"));
+            drop(limiter.acquire(Some([192, 0, 2, last].into())).expect("a permit"));
         }
-        assert!(seats.taken().by_address.is_empty());
+        assert!(limiter.open().by_address.is_empty());
     }
 }

@@ -1,11 +1,10 @@
-//! Where the calls of an HTTP/2 connection run.
+//! Runs the calls of an HTTP/2 connection in place where they wait for nothing.
 //!
 //! A task of its own for each call costs as much as a decision in memory. So where calls wait for
 //! nothing, those that have come together are answered together, one after the other, before
-//! anything is written: see [`Arrived::begin`].
+//! anything is written: see [`InlineExecutor::run_queued`].
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
@@ -13,12 +12,9 @@ use hyper::rt::Executor;
 
 /// Calls that have come by a connection and have not begun. Clones share them.
 #[derive(Clone)]
-pub(super) struct Arrived(Arc<Hall>);
-
-struct Hall {
+pub(super) struct InlineExecutor {
     calls: CallsWait,
-    waiting: Mutex<Vec<BoxedCall>>,
-    come: AtomicUsize,
+    queued: Arc<Mutex<Vec<BoxedCall>>>,
 }
 
 /// Do calls wait for something outside of this process?
@@ -32,24 +28,24 @@ pub enum CallsWait {
 
 type BoxedCall = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Arrived {
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for InlineExecutor {
     fn execute(&self, call: F) {
-        self.0.come.fetch_add(1, Ordering::Relaxed);
-        match self.0.calls {
-            CallsWait::Seldom => self.waiting().push(Box::pin(call)),
+        match self.calls {
+            CallsWait::Seldom => self.queued().push(Box::pin(call)),
             CallsWait::Usually => drop(tokio::spawn(call)),
         }
     }
 }
 
-impl Arrived {
+impl InlineExecutor {
     pub(super) fn new(calls: CallsWait) -> Self {
-        Self(Arc::new(Hall { calls, waiting: Mutex::default(), come: AtomicUsize::new(0) }))
+        Self { calls, queued: Arc::default() }
     }
 
-    /// Begins all that have come; those that have to wait go on as tasks. Has any come?
-    pub(super) fn begin(&self) -> bool {
-        let calls = std::mem::take(&mut *self.waiting());
+    /// Runs all that have come; those that have to wait go on as tasks. Returns `true` if there were
+    /// any.
+    pub(super) fn run_queued(&self) -> bool {
+        let calls = std::mem::take(&mut *self.queued());
         let any = !calls.is_empty();
         // As a task it is polled once more, and says then who is to be woken.
         let mut nobody = Context::from_waker(Waker::noop());
@@ -61,13 +57,8 @@ impl Arrived {
         any
     }
 
-    /// How many have come so far.
-    pub(super) fn count(&self) -> usize {
-        self.0.come.load(Ordering::Relaxed)
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Vec<BoxedCall>> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queued(&self) -> MutexGuard<'_, Vec<BoxedCall>> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -79,17 +70,16 @@ mod tests {
 
     #[tokio::test]
     async fn who_need_not_wait_is_answered_at_once_and_others_later() {
-        let arrived = Arrived::new(CallsWait::Seldom);
-        assert!(!arrived.begin(), "nobody has come");
+        let executor = InlineExecutor::new(CallsWait::Seldom);
+        assert!(!executor.run_queued(), "nobody has come");
         let (answer, answered) = oneshot::channel();
-        arrived.execute(async { answer.send(1).expect("somebody who waits") });
+        executor.execute(async { answer.send(1).expect("somebody who waits") });
         let (question, asked) = oneshot::channel();
         let (echo, mut echoed) = oneshot::channel();
-        arrived.execute(async {
+        executor.execute(async {
             echo.send(asked.await.expect("a question")).expect("somebody who waits");
         });
-        assert!(arrived.begin());
-        assert_eq!(arrived.count(), 2);
+        assert!(executor.run_queued());
         assert_eq!(answered.await, Ok(1));
         assert!(echoed.try_recv().is_err(), "it has not been asked");
         question.send(2).expect("somebody who asks");

@@ -10,10 +10,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio_util::either::Either;
 use tracing::warn;
 
 use super::address::ListenAddress;
-use super::socket::Connection;
+use super::socket::ClientStream;
 
 /// Owner and group may connect.
 const SOCKET_MODE: u32 = 0o660;
@@ -21,7 +22,7 @@ const SOCKET_MODE: u32 = 0o660;
 /// whoever comes when that many wait is heard only a second later.
 const BACKLOG: i32 = 4096;
 
-/// An address that was taken.
+/// A bound address.
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp(TcpListener),
@@ -38,7 +39,7 @@ impl Listener {
                 Ok(Self::Tcp(listener))
             }
             ListenAddress::Unix(path) => {
-                make_way(path).await?;
+                remove_stale(path).await?;
                 let listener = UnixListener::bind(path)?;
                 let file = SocketFile::new(path)?;
                 fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
@@ -47,7 +48,7 @@ impl Listener {
         }
     }
 
-    /// Where clients find it: the port is that which the system chose.
+    /// Where clients find it, with the port that the system chose.
     pub(super) fn address(&self) -> io::Result<ListenAddress> {
         Ok(match self {
             Self::Tcp(listener) => ListenAddress::Tcp(listener.local_addr()?.to_string()),
@@ -56,22 +57,22 @@ impl Listener {
     }
 
     /// The next connection, and its address if it has one.
-    pub(super) async fn accept(&self) -> io::Result<(Connection, Option<IpAddr>)> {
+    pub(super) async fn accept(&self) -> io::Result<(ClientStream, Option<IpAddr>)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                Ok((Connection::Tcp(stream), Some(address.ip())))
+                Ok((Either::Left(stream), Some(address.ip())))
             }
             Self::Unix(listener, _) => {
                 let (stream, _nameless) = listener.accept().await?;
-                Ok((Connection::Unix(stream), None))
+                Ok((Either::Right(stream), None))
             }
         }
     }
 }
 
 /// Removes a socket file that nobody listens on any more.
-async fn make_way(path: &Path) -> io::Result<()> {
+async fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if !is_socket {
         return Ok(());

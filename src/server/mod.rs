@@ -1,15 +1,16 @@
 //! The server: bind → serve → drain.
 //!
-//! Accept loops hand connections in turn to worker threads, each with a runtime of its own; HTTP
-//! has threads of its own, so that metrics and probes hold up no call of gRPC. The server knows
-//! services, health and signals, not what rules mean.
+//! Accept loops hand connections in turn to worker threads, each with a runtime of its own, which
+//! serve both protocols. What takes long, such as writing metrics down, is done on one thread in the
+//! background, so that it holds up no call and no probe. The server knows services, health and
+//! signals, not what rules mean.
 
 mod accept;
 mod address;
+mod background;
 mod calls;
 mod connection;
 mod connection_limit;
-mod front;
 mod goaway;
 mod health;
 mod inline_executor;
@@ -32,16 +33,20 @@ use std::io;
 use std::sync::Arc;
 
 use thiserror::Error;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
-use self::connection::Host;
-use self::front::{Front, Size};
+use self::accept::{AcceptLoops, Acceptor};
+use self::background::Background;
+use self::connection::{ConnectionHandler, Protocol};
+use self::connection_limit::ConnectionLimiter;
 use self::health::HealthReports;
 use self::listener::Listener;
-use self::rlimit::Room;
+use self::rlimit::ConnectionBudget;
+use self::workers::{Handlers, WorkerQueues};
 use crate::api::auth::Auth;
 use crate::api::envoy::EnvoySettings;
 use crate::api::http::Checks;
@@ -134,28 +139,54 @@ impl Server {
     /// If a worker thread can't be started.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let (health, health_service) = HealthReports::new().await;
-        let host = Host::new(self.settings.connection, &self.metrics);
-        let host = host.encrypted(self.settings.tls.clone()).where_calls(self.calls);
-        let grpc = |limiter: &Limiter| {
-            let services = api::services(limiter, &self.metrics, &self.answering);
-            host.grpc(services.routes.add_service(health_service.clone()), Some(services.direct))
+        let background = Background::new()?;
+        let drains = [CancellationToken::new(), CancellationToken::new()];
+        let [grpc_drain, http_drain] = &drains;
+        let handler = |protocol, router, direct, drain: &CancellationToken| {
+            Arc::new(ConnectionHandler {
+                protocol,
+                router,
+                direct,
+                settings: self.settings.connection,
+                tls: self.settings.tls.clone(),
+                calls: self.calls,
+                metrics: Arc::clone(&self.metrics),
+                drain: drain.clone(),
+            })
         };
         let auth = self.auth_over_http();
-        let http = |limiter: &Limiter| {
-            let metrics = Arc::clone(&self.metrics);
-            let checks = Checks::new(limiter.clone(), metrics, self.settings.http_headers);
+        let workers = WorkerQueues::start(self.settings.workers, &self.limiter, |limiter| {
+            let services = api::services(limiter, &self.metrics, &self.answering);
+            let routes = services.routes.add_service(health_service.clone()).prepare();
+            let (metrics, headers) = (Arc::clone(&self.metrics), self.settings.http_headers);
+            let checks = Checks::new(limiter.clone(), metrics, headers, background.handle());
             let checks = checks.with_envoy(self.answering.envoy);
             let checks = checks.with_traces(self.answering.traces.clone());
-            host.http(api::http::router(checks, auth.as_ref(), health.ready()))
-        };
+            let pages = api::http::router(checks, auth.as_ref(), health.ready());
+            let (routes, direct) = (routes.into_axum_router(), Some(services.direct));
+            Handlers {
+                grpc: handler(Protocol::Grpc, routes, direct, grpc_drain),
+                http: handler(Protocol::Http, pages, None, http_drain),
+            }
+        })?;
         let listeners = self.grpc.len() + self.http.len();
-        let (wanted, workers) = (self.settings.connection.connections, self.settings.workers);
-        let Room { grpc: connections, http: http_connections, silent } =
-            Room::make(wanted, listeners, 2 * workers.get());
-        let size = Size { workers, connections, silent };
-        let mut grpc = Front::open(self.grpc, &self.limiter, grpc, size)?;
-        let size = Size { connections: http_connections, ..size };
-        let http = Front::open(self.http, &self.limiter, http, size)?;
+        let ConnectionSettings { connections, connections_per_address, .. } =
+            self.settings.connection;
+        let budget = ConnectionBudget::reserve(connections, listeners, self.settings.workers.get());
+        let acceptor = |protocol, connections, drain: &CancellationToken| Acceptor {
+            protocol,
+            workers: workers.clone(),
+            limiter: ConnectionLimiter::new(connections, connections_per_address),
+            first_byte_timeout: self.settings.connection.request_time,
+            max_pending: usize::try_from(budget.pending).unwrap_or(usize::MAX),
+            metrics: Arc::clone(&self.metrics),
+            drain: drain.clone(),
+            connections: TaskTracker::new(),
+        };
+        let grpc = acceptor(Protocol::Grpc, budget.grpc, grpc_drain);
+        let mut grpc = AcceptLoops::start(self.grpc, &grpc);
+        let http = acceptor(Protocol::Http, budget.http, http_drain);
+        let http = AcceptLoops::start(self.http, &http);
 
         // Dropped at the end of this function, and aborted by that.
         let mut background = JoinSet::new();
@@ -175,7 +206,7 @@ impl Server {
         pause(&self.settings).await;
         health.end_watches().await;
         let finished = async {
-            let _threads = grpc.drain().await;
+            grpc.drain().await;
             // Probes are answered as long as anything else is.
             http.drain().await;
         };
@@ -189,8 +220,8 @@ impl Server {
         Ok(())
     }
 
-    /// Whom decisions over HTTP are for. There a handshake lets those pass who owe a certificate,
-    /// for the sake of probes; so they are refused here.
+    /// Returns who may have decisions over HTTP. Its listener accepts clients without a certificate,
+    /// for the sake of probes, so requests are authorised here.
     fn auth_over_http(&self) -> Option<Arc<Auth>> {
         let owed = self.settings.tls.as_ref().is_some_and(Tls::wants_certificates);
         let of_certified = || Arc::new(Auth::of_certified(Arc::clone(&self.metrics)));
@@ -218,19 +249,4 @@ async fn listen(
         listeners.push(listener);
     }
     Ok(listeners)
-}
-
-/// A flag that is raised once; clones wait for it.
-#[derive(Clone, Debug)]
-struct Flag(watch::Receiver<bool>);
-
-impl Flag {
-    fn is_raised(&self) -> bool {
-        *self.0.borrow()
-    }
-
-    /// Completes when the flag is raised, or can't be raised any more.
-    async fn raised(mut self) {
-        let _gone = self.0.wait_for(|raised| *raised).await;
-    }
 }

@@ -1,119 +1,45 @@
-//! A connection that a client has made, whatever it came by.
+//! Sockets of clients: TCP or Unix domain, accepted on one runtime and served on another.
 
-use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use std::{net, os};
+use std::{io, net, os};
 
 use rustix::net::{RecvFlags, recv};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
+use tokio_util::either::Either;
 
-/// A connection on the runtime that reads and writes it.
-#[derive(Debug)]
-pub(super) enum Connection {
-    /// By TCP.
-    Tcp(TcpStream),
-    /// By a Unix domain socket.
-    Unix(UnixStream),
-}
+/// A socket on the runtime that reads and writes it.
+pub(super) type ClientStream = Either<TcpStream, UnixStream>;
 
-/// A connection on its way from one runtime to another.
-#[derive(Debug)]
-pub(super) enum Parked {
-    Tcp(net::TcpStream),
-    Unix(os::unix::net::UnixStream),
-}
+/// A socket on its way from one runtime to another.
+pub(super) type DetachedSocket = Either<net::TcpStream, os::unix::net::UnixStream>;
 
-impl Connection {
-    /// Waits for the first byte, which stays to be read; 0 is the end.
-    pub(super) async fn peek(&self) -> io::Result<usize> {
-        let mut first_byte = [0];
-        match self {
-            Self::Tcp(stream) => stream.peek(&mut first_byte).await,
-            Self::Unix(stream) => {
-                let mut peek = || Ok(recv(stream, &mut first_byte, RecvFlags::PEEK)?.0);
-                stream.async_io(Interest::READABLE, &mut peek).await
-            }
-        }
-    }
-
-    /// Leaves this runtime.
-    pub(super) fn park(self) -> io::Result<Parked> {
-        Ok(match self {
-            Self::Tcp(stream) => {
-                stream.set_nodelay(true)?;
-                Parked::Tcp(stream.into_std()?)
-            }
-            Self::Unix(stream) => Parked::Unix(stream.into_std()?),
-        })
-    }
-}
-
-impl Parked {
-    /// Enters this runtime.
-    pub(super) fn resume(self) -> io::Result<Connection> {
-        Ok(match self {
-            Self::Tcp(stream) => Connection::Tcp(TcpStream::from_std(stream)?),
-            Self::Unix(stream) => Connection::Unix(UnixStream::from_std(stream)?),
-        })
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+/// Waits for the first byte, which stays to be read; 0 is the end.
+pub(super) async fn peek(stream: &ClientStream) -> io::Result<usize> {
+    let mut first_byte = [0];
+    match stream {
+        Either::Left(stream) => stream.peek(&mut first_byte).await,
+        Either::Right(stream) => {
+            let mut peek = || Ok(recv(stream, &mut first_byte, RecvFlags::PEEK)?.0);
+            stream.async_io(Interest::READABLE, &mut peek).await
         }
     }
 }
 
-impl AsyncWrite for Connection {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+/// Takes a socket off this runtime.
+pub(super) fn detach(stream: ClientStream) -> io::Result<DetachedSocket> {
+    Ok(match stream {
+        Either::Left(stream) => {
+            stream.set_nodelay(true)?;
+            Either::Left(stream.into_std()?)
         }
-    }
+        Either::Right(stream) => Either::Right(stream.into_std()?),
+    })
+}
 
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Tcp(stream) => stream.is_write_vectored(),
-            Self::Unix(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
+/// Puts a socket on this runtime.
+pub(super) fn attach(socket: DetachedSocket) -> io::Result<ClientStream> {
+    Ok(match socket {
+        Either::Left(socket) => Either::Left(TcpStream::from_std(socket)?),
+        Either::Right(socket) => Either::Right(UnixStream::from_std(socket)?),
+    })
 }

@@ -22,7 +22,6 @@ use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use rlaas_proto::envoy::r#type::v3::RateLimitUnit;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
 use tonic::{Code, Status};
 
 use super::check::whole_number;
@@ -65,16 +64,17 @@ pub(super) async fn healthcheck(
 }
 
 /// `GET /rlconfig`: a line for each rule in force, in the order of the files.
-pub(super) async fn rlconfig(State(checks): State<Checks>) -> String {
+pub(super) async fn rlconfig(State(checks): State<Checks>) -> Result<String, StatusCode> {
     let snapshot = checks.limiter.snapshot();
-    let written = spawn_blocking(move || {
+    let written = checks.background.spawn_blocking(move || {
         let mut lines = String::new();
         for rule in snapshot.rules.descriptors().iter() {
             push_line(&mut lines, rule);
         }
         lines
     });
-    written.await.expect("writing to a text does not panic")
+    // The process ends: nothing new is begun.
+    written.await.map_err(|_cancelled| StatusCode::SERVICE_UNAVAILABLE)
 }
 
 fn push_line(lines: &mut String, rule: &DescriptorRule) {

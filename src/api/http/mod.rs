@@ -33,6 +33,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use rlaas_limiter::headers::{LimitHeaders, retry_after};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use self::problem::Problem;
@@ -54,7 +55,7 @@ const API: &str = "http";
 
 /// Everything that is answered; with `auth` decisions are for whom it admits.
 pub fn router(checks: Checks, auth: Option<&Arc<Auth>>, ready: watch::Receiver<bool>) -> Router {
-    let probes = probes::router(&checks.metrics, ready);
+    let probes = probes::router(&checks, ready);
     let traces = checks.traces.clone();
     let mut decisions = Router::new()
         .route("/v1/check", post(check::check))
@@ -90,15 +91,23 @@ pub struct Checks {
     headers: LimitHeaders,
     envoy: api::envoy::Service,
     traces: Option<Traces>,
+    /// For what takes long.
+    background: Handle,
 }
 
 impl Checks {
-    /// Answers by what `limiter` decides, and tells of the limits by `headers`.
-    pub fn new(limiter: Limiter, metrics: Arc<Metrics>, headers: LimitHeaders) -> Self {
+    /// Answers by what `limiter` decides, and tells of the limits by `headers`. What takes long is
+    /// done as blocking work on the runtime of `background`.
+    pub fn new(
+        limiter: Limiter,
+        metrics: Arc<Metrics>,
+        headers: LimitHeaders,
+        background: Handle,
+    ) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
         let (of_limiter, of_metrics) = (limiter.clone(), Arc::clone(&metrics));
         let envoy = api::envoy::Service::new(of_limiter, of_metrics, EnvoySettings::default());
-        Self { limiter, metrics, timing, headers, envoy, traces: None }
+        Self { limiter, metrics, timing, headers, envoy, traces: None, background }
     }
 
     /// Answers what Envoy's service answers by these settings.

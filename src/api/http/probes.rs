@@ -1,39 +1,40 @@
 //! Metrics and probes.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
 
-use super::envoy;
+use super::{Checks, envoy};
 use crate::telemetry::exposition::Exposition;
-use crate::telemetry::metrics::Metrics;
 
 /// `GET /metrics`, `/livez`, `/readyz` and `/healthcheck`.
-pub(super) fn router(metrics: &Arc<Metrics>, ready: watch::Receiver<bool>) -> Router {
+pub(super) fn router(checks: &Checks, ready: watch::Receiver<bool>) -> Router {
     let probes = Router::new()
         .route("/readyz", get(readyz))
         .route("/healthcheck", get(envoy::healthcheck))
         .with_state(ready);
     Router::new()
         .route("/metrics", get(render))
-        .with_state(Arc::clone(metrics))
+        .with_state(checks.clone())
         .route("/livez", get("ok\n"))
         .merge(probes)
 }
 
 /// Many rules take a while to write down: not on a thread that decides.
-async fn render(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> impl IntoResponse {
+async fn render(
+    State(checks): State<Checks>,
+    headers: HeaderMap,
+) -> Result<impl IntoResponse, StatusCode> {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let exposition = Exposition::accepted(accept.unwrap_or_default());
-    let text = spawn_blocking(move || metrics.render(exposition)).await;
-    let text = text.expect("rendering does not panic");
-    ([(header::CONTENT_TYPE, exposition.content_type())], text)
+    let metrics = checks.metrics;
+    let text = checks.background.spawn_blocking(move || metrics.render(exposition)).await;
+    // The process ends: nothing new is begun.
+    let text = text.map_err(|_cancelled| StatusCode::SERVICE_UNAVAILABLE)?;
+    Ok(([(header::CONTENT_TYPE, exposition.content_type())], text))
 }
 
 async fn readyz(State(ready): State<watch::Receiver<bool>>) -> (StatusCode, &'static str) {
@@ -41,5 +42,45 @@ async fn readyz(State(ready): State<watch::Receiver<bool>>) -> (StatusCode, &'st
         (StatusCode::OK, "ready\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+
+    use axum::body::Body;
+    use axum::http::Request;
+    use futures_util::FutureExt;
+    use rlaas_limiter::headers::LimitHeaders;
+    use tokio::runtime::Builder;
+    use tonic::codegen::Service;
+
+    use super::*;
+    use crate::limiter::Limiter;
+    use crate::telemetry::metrics::Metrics;
+
+    #[tokio::test]
+    async fn probes_are_answered_while_metrics_are_written_down() {
+        let background = Builder::new_current_thread().max_blocking_threads(1).build();
+        let background = background.expect("a runtime");
+        let (release, released) = mpsc::channel::<()>();
+        background.spawn_blocking(move || released.recv());
+        let limiter = Limiter::builder().build().expect("a limiter");
+        let (metrics, handle) = (Arc::new(Metrics::new()), background.handle().clone());
+        let checks = Checks::new(limiter, metrics, LimitHeaders::None, handle);
+        let mut router = router(&checks, watch::channel(true).1);
+        let mut ask = |path: &str| {
+            let request = Request::get(path).body(Body::empty()).expect("a request");
+            router.call(request).map(|response| response.expect("infallible").status())
+        };
+        let mut metrics = ask("/metrics");
+        assert_eq!((&mut metrics).now_or_never(), None, "the thread is busy");
+        for probe in ["/livez", "/readyz", "/healthcheck"] {
+            assert_eq!(ask(probe).now_or_never(), Some(StatusCode::OK), "{probe}");
+        }
+        release.send(()).expect("somebody who waits");
+        assert_eq!(metrics.await, StatusCode::OK);
+        background.shutdown_background();
     }
 }

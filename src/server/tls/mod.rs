@@ -26,13 +26,11 @@ use tokio_rustls::server::TlsStream;
 
 use self::files::{Authorities, Contents};
 use super::connection::Protocol;
-use super::socket::Connection;
+use super::socket::ClientStream;
 use crate::api::auth::Certificate;
 
 /// The longest that a handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-const HTTP_2: &[u8] = b"h2";
-const HTTP_1: &[u8] = b"http/1.1";
 
 /// Certificates in force. Clones share them.
 #[derive(Clone)]
@@ -47,31 +45,6 @@ struct InForce {
     validities: Vec<(&'static str, Validity)>,
     /// Of the server.
     certificate: CertificateDer<'static>,
-}
-
-/// The version of HTTP that is spoken on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
-    Http1,
-    Http2,
-}
-
-impl Version {
-    /// Where nobody has said which.
-    pub(super) fn usual_for(protocol: Protocol) -> Self {
-        match protocol {
-            Protocol::Grpc => Self::Http2,
-            Protocol::Http => Self::Http1,
-        }
-    }
-}
-
-/// A connection after its handshake.
-pub(super) struct Encrypted {
-    pub(super) stream: TlsStream<Connection>,
-    pub(super) version: Version,
-    /// What the client has shown, where certificates are wanted.
-    pub(super) certificate: Option<Certificate>,
 }
 
 impl Tls {
@@ -101,7 +74,7 @@ impl Tls {
         [cert, key].into_iter().chain(client_ca).collect()
     }
 
-    /// Has a client to show a certificate?
+    /// Returns `true` if clients must present a certificate.
     pub fn wants_certificates(&self) -> bool {
         self.files.client_ca.is_some()
     }
@@ -127,35 +100,30 @@ impl Tls {
         self.in_force.load().validities.clone()
     }
 
-    /// Shakes hands; in time, or not at all.
+    /// Performs the handshake, or fails after [`HANDSHAKE_TIMEOUT`]. Returns also what the client has
+    /// shown, where certificates are wanted.
     ///
     /// # Errors
     ///
-    /// If the client does not, or shows no certificate that is valid where one is wanted.
+    /// If the client does not follow, or shows no valid certificate where one is needed.
     pub(super) async fn accept(
         &self,
-        connection: Connection,
+        stream: ClientStream,
         protocol: Protocol,
-    ) -> io::Result<Encrypted> {
+    ) -> io::Result<(TlsStream<ClientStream>, Option<Certificate>)> {
         let in_force = self.in_force.load_full();
         let config = match protocol {
             Protocol::Grpc => &in_force.grpc,
             Protocol::Http => &in_force.http,
         };
-        let handshake = TlsAcceptor::from(Arc::clone(config)).accept(connection);
+        let handshake = TlsAcceptor::from(Arc::clone(config)).accept(stream);
         let stream = timeout(HANDSHAKE_TIMEOUT, handshake).await??;
-        let session = stream.get_ref().1;
-        let version = match session.alpn_protocol() {
-            Some(HTTP_2) => Version::Http2,
-            Some(_) => Version::Http1,
-            None => Version::usual_for(protocol),
-        };
-        let shown = session.peer_certificates().and_then(<[_]>::first);
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let certificate = self.wants_certificates().then(|| match shown {
             Some(certificate) => Certificate::Shown(names(certificate)),
             None => Certificate::Missing,
         });
-        Ok(Encrypted { stream, version, certificate })
+        Ok((stream, certificate))
     }
 }
 
@@ -210,8 +178,8 @@ fn server_config(
         config.send_tls13_tickets = 0;
     }
     config.alpn_protocols = match protocol {
-        Protocol::Grpc => vec![HTTP_2.to_owned()],
-        Protocol::Http => vec![HTTP_2.to_owned(), HTTP_1.to_owned()],
+        Protocol::Grpc => vec![b"h2".to_vec()],
+        Protocol::Http => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
     };
     Ok(config)
 }
