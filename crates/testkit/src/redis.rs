@@ -1,5 +1,7 @@
-//! Real redis-servers, each of its own, on a free port, with a clock that tests can move.
+//! Real servers, redis-server or Valkey, each on a free port of its own and with a clock that tests
+//! can move.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -223,6 +225,12 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("a bound port").port()
 }
 
+/// The server that tests start: the one that `TEST_REDIS_SERVER` names, such as `valkey-server`, or
+/// `redis-server`.
+fn program() -> OsString {
+    std::env::var_os("TEST_REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
+}
+
 /// Starts a server and waits until it is ready; `None` if it ends before.
 fn launch(
     port: u16,
@@ -234,7 +242,7 @@ fn launch(
     // A configuration file stands before the options, as redis-server wants it.
     let options = arguments.iter().position(|argument| argument.starts_with("--"));
     let (file, options) = arguments.split_at(options.unwrap_or(arguments.len()));
-    let mut process = Command::new("redis-server")
+    let mut process = Command::new(program())
         .args(file)
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
         .args(["--enable-debug-command", "yes", "--dir"])
@@ -245,7 +253,7 @@ fn launch(
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .expect("no redis-server: apt-get install redis-server, or run tests/run.sh");
+        .expect("no redis-server, or none of this name: see tests/run.sh");
     let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
     let is_ready = |line: &str| READY.iter().any(|ready| line.contains(ready));
     let ready = lines.any(|line| line.is_ok_and(|line| is_ready(&line)));
