@@ -6,29 +6,16 @@
 //! script that finds itself in another window writes nothing and tells the time.
 //!
 //! A call whose fate is unknown is never repeated: a decision would count twice. What was surely
-//! not executed is repeated where that helps: see `attempt.rs`.
+//! not executed is repeated where that helps: see `retry.rs`.
 
-mod access;
-mod attempt;
-mod breaker;
-mod call;
+mod batch;
 mod cluster;
-mod dialer;
-mod driver;
-mod failure;
-mod gather;
-mod lanes;
-mod naming;
+mod codec;
+mod connection;
+mod health;
 mod node;
-mod own_authority;
-mod pulse;
-mod question;
-mod scripts;
-mod sentinel;
-mod server_clock;
+mod retry;
 mod settings;
-mod slots;
-mod tls;
 mod topology;
 
 pub use settings::{
@@ -42,15 +29,15 @@ use std::time::Duration;
 use quanta::Instant;
 use tokio::sync::{Semaphore, watch};
 
-use self::attempt::Attempt;
-use self::gather::Scribe;
-use self::naming::Naming;
-use self::topology::Topology;
-use super::{Health, StoreError};
 use crate::clock::{Deadline, SystemClock, Timestamp};
 use crate::observer::{Observer, Operation, StoreEvent};
 use crate::operation::{Action, Reply, Shard, StoreRequest};
 use crate::rules::Key;
+use crate::store::redis::batch::Scribe;
+use crate::store::redis::codec::keys::Naming;
+use crate::store::redis::retry::Attempt;
+use crate::store::redis::topology::Topology;
+use crate::store::{Health, StoreError};
 
 /// State in Redis, shared by any number of instances. Clones share the connections.
 #[derive(Clone, Debug)]

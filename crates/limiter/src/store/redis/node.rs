@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::access::{Address, SharedAccess};
-use super::breaker::{Breaker, Panel, Ticket};
-use super::dialer::{Dialer, Target};
-use super::gather::Scribe;
-use super::lanes::{Lane, Lanes};
-use super::pulse::Pulse;
-use super::server_clock::ServerClock;
 use crate::clock::{Deadline, SystemClock};
+use crate::store::redis::batch::Scribe;
+use crate::store::redis::connection::lanes::{Lane, Lanes};
+use crate::store::redis::connection::manager::{Dialer, Target};
+use crate::store::redis::connection::options::{Address, SharedAccess};
+use crate::store::redis::health::breaker::{Breaker, Panel, Ticket};
+use crate::store::redis::health::clock::ServerClock;
+use crate::store::redis::health::monitor::Pulse;
 use crate::store::{Health, StoreError};
 
 /// One Redis server.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use deadpool_redis::redis::{self, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use thiserror::Error;
 
-use super::access::Access;
+use crate::store::redis::connection::options::Access;
 
 /// How to reach and use Redis.
 #[derive(Clone, Debug)]

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::watch;
 
-use super::access::{Access, Address, SharedAccess};
-use super::breaker::Panel;
-use super::cluster::{Cluster, Redirect};
-use super::dialer::Target;
-use super::gather::Scribe;
-use super::naming::Style;
-use super::node::{Node, Surroundings};
-use super::sentinel::Sentinels;
-use super::settings::{RedisSettings, Servers, SettingError};
 use crate::clock::{Deadline, SystemClock};
 use crate::observer::Observer;
+use crate::store::redis::batch::Scribe;
+use crate::store::redis::cluster::{Cluster, Redirect};
+use crate::store::redis::codec::keys::Style;
+use crate::store::redis::connection::manager::Target;
+use crate::store::redis::connection::options::{Access, Address, SharedAccess};
+use crate::store::redis::connection::sentinel::Sentinels;
+use crate::store::redis::health::breaker::Panel;
+use crate::store::redis::node::{Node, Surroundings};
+use crate::store::redis::settings::{RedisSettings, Servers, SettingError};
 use crate::store::{Health, StoreError};
 
 /// The servers.

@@ -17,13 +17,13 @@ use deadpool_redis::redis::{cmd, pipe};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::call::{Call, Told};
-use super::driver::Wire;
-use super::failure::Failure;
-use super::question::Question;
-use super::scripts::Scripts;
 use crate::clock::Deadline;
 use crate::store::StoreError;
+use crate::store::redis::codec::call::{Call, Told};
+use crate::store::redis::codec::failure::Failure;
+use crate::store::redis::codec::request::Question;
+use crate::store::redis::codec::scripts::Scripts;
+use crate::store::redis::connection::driver::Wire;
 
 /// Work of several questions that is enough for one call: it keeps Redis busy for a fifth of a
 /// millisecond.

@@ -15,17 +15,17 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::RedisStore;
-use super::call::{Answer, Told};
-use super::cluster::RedirectKind;
-use super::failure::Failure;
-use super::lanes::GivenUp;
-use super::naming::Style;
-use super::node::Node;
-use super::question::{Question, ServerTime};
 use crate::clock::{Deadline, Timestamp};
 use crate::operation::{Reply, StoreRequest};
 use crate::store::StoreError;
+use crate::store::redis::RedisStore;
+use crate::store::redis::cluster::RedirectKind;
+use crate::store::redis::codec::call::{Answer, Told};
+use crate::store::redis::codec::failure::Failure;
+use crate::store::redis::codec::keys::Style;
+use crate::store::redis::codec::request::{Question, ServerTime};
+use crate::store::redis::connection::lanes::GivenUp;
+use crate::store::redis::node::Node;
 
 /// How often a call may find itself in another window than its keys: the first answer tells the
 /// time, so a second miss needs a round trip as long as the window.

@@ -2,14 +2,14 @@
 
 use deadpool_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use super::access::Address;
-use super::cluster::{Redirect, RedirectKind};
-use super::naming::SLOTS;
 use crate::store::StoreError;
+use crate::store::redis::cluster::{Redirect, RedirectKind};
+use crate::store::redis::codec::keys::SLOTS;
+use crate::store::redis::connection::options::Address;
 
 /// How a call ended without an answer.
 #[derive(Clone, Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// Another server has the slot.
     Elsewhere(Redirect),
     /// The slot is half moved.
@@ -22,7 +22,7 @@ pub(super) enum Failure {
 
 impl Failure {
     /// What an error of the driver means for the call that met it.
-    pub(super) fn of(error: &RedisError) -> Self {
+    pub(crate) fn of(error: &RedisError) -> Self {
         let refused =
             || Self::refused(error.code().unwrap_or("ERR"), error.detail().unwrap_or_default());
         let elsewhere = |kind| {
@@ -44,7 +44,7 @@ impl Failure {
     }
 
     /// What an error means that a script has met on its way: `CODE text`.
-    pub(super) fn of_text(error: &str) -> Self {
+    pub(crate) fn of_text(error: &str) -> Self {
         let (first, rest) = error.split_once(' ').unwrap_or((error, ""));
         let is_code = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_uppercase());
         let (code, text) = if is_code { (first, rest) } else { ("ERR", error) };
@@ -56,7 +56,7 @@ impl Failure {
     }
 
     /// The same of a write that failed after others of its step.
-    pub(super) fn of_partial(error: &str) -> Self {
+    pub(crate) fn of_partial(error: &str) -> Self {
         match Self::of_text(error).into_error() {
             StoreError::Refused { code, text } => Self::Other(StoreError::Partial { code, text }),
             error => Self::Other(error),
@@ -71,7 +71,7 @@ impl Failure {
     }
 
     /// What it is for those who don't know of servers.
-    pub(super) fn into_error(self) -> StoreError {
+    pub(crate) fn into_error(self) -> StoreError {
         let refused = |code: &str, text: &str| StoreError::Refused {
             code: code.to_owned(),
             text: text.to_owned(),

@@ -21,7 +21,7 @@ const LOG_INTERVAL: Span = Span::from_secs(10);
 
 /// Lets calls to one server pass, or not.
 #[derive(Debug)]
-pub(super) struct Breaker {
+pub(crate) struct Breaker {
     server: String,
     clock: SystemClock,
     state: Mutex<State>,
@@ -30,7 +30,7 @@ pub(super) struct Breaker {
 
 /// The breakers of all servers: the worst is reported.
 #[derive(Debug)]
-pub(super) struct Panel {
+pub(crate) struct Panel {
     /// How many are [`Position::HalfOpen`] and how many [`Position::Open`].
     not_closed: Mutex<[usize; 2]>,
     observer: Arc<dyn Observer>,
@@ -38,7 +38,7 @@ pub(super) struct Panel {
 
 /// Shown when the call that was let pass has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ticket {
+pub(crate) struct Ticket {
     /// How often the breaker had opened before.
     openings: u64,
 }
@@ -84,7 +84,7 @@ enum Position {
 }
 
 impl Breaker {
-    pub(super) fn new(server: String, clock: SystemClock, panel: &Arc<Panel>) -> Self {
+    pub(crate) fn new(server: String, clock: SystemClock, panel: &Arc<Panel>) -> Self {
         Self { server, clock, state: Mutex::default(), panel: Arc::clone(panel) }
     }
 
@@ -93,7 +93,7 @@ impl Breaker {
     /// # Errors
     ///
     /// [`StoreError::BreakerOpen`] if not.
-    pub(super) fn admit(&self) -> Result<Ticket, StoreError> {
+    pub(crate) fn admit(&self) -> Result<Ticket, StoreError> {
         let mut state = self.change();
         let ticket = Ticket { openings: state.openings };
         let Some(open) = &mut state.open else { return Ok(ticket) };
@@ -108,13 +108,13 @@ impl Breaker {
     }
 
     /// Has it opened, and not closed yet?
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.change().open.is_some()
     }
 
     /// A call was decided. One that was let pass before the breaker opened comes late, and closes
     /// nothing.
-    pub(super) fn succeeded(&self, ticket: Ticket) {
+    pub(crate) fn succeeded(&self, ticket: Ticket) {
         let mut state = self.change();
         if ticket.openings != state.openings {
             return;
@@ -127,7 +127,7 @@ impl Breaker {
     }
 
     /// A call failed. What says nothing about the server changes nothing.
-    pub(super) fn failed(&self, error: &StoreError) {
+    pub(crate) fn failed(&self, error: &StoreError) {
         let weight = match error.severity() {
             Severity::None => return,
             Severity::Oddity => 0,
@@ -160,7 +160,7 @@ impl Breaker {
     }
 
     /// The server is connected again: the next call may try.
-    pub(super) fn retry_now(&self) {
+    pub(crate) fn retry_now(&self) {
         let now = self.clock.now();
         if let Some(open) = &mut self.change().open {
             open.until = open.until.min(now);
@@ -220,12 +220,12 @@ impl Drop for Change<'_> {
 }
 
 impl Panel {
-    pub(super) fn new(observer: Arc<dyn Observer>) -> Self {
+    pub(crate) fn new(observer: Arc<dyn Observer>) -> Self {
         Self { not_closed: Mutex::default(), observer }
     }
 
     /// What else is told of servers.
-    pub(super) fn observer(&self) -> &Arc<dyn Observer> {
+    pub(crate) fn observer(&self) -> &Arc<dyn Observer> {
         &self.observer
     }
 

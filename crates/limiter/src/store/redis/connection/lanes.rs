@@ -19,14 +19,14 @@ use futures_util::future::join_all;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::dialer::{DialError, Dialer, Greeting, Target};
-use super::driver::Wire;
-use super::gather::{Gatherer, Scribe};
-use super::node::Surroundings;
-use super::pulse::{Pulse, Silence};
-use super::server_clock::ServerClock;
 use crate::clock::{Span, SystemClock, Timestamp, jittered};
 use crate::store::StoreError;
+use crate::store::redis::batch::{Gatherer, Scribe};
+use crate::store::redis::connection::driver::Wire;
+use crate::store::redis::connection::manager::{DialError, Dialer, Greeting, Target};
+use crate::store::redis::health::clock::ServerClock;
+use crate::store::redis::health::monitor::{Pulse, Silence};
+use crate::store::redis::node::Surroundings;
 
 /// The fewest lanes: where one is lost another is there.
 const FEWEST: usize = 2;
@@ -42,7 +42,7 @@ const STEADY: Span = Span::from_secs(1);
 
 /// The lanes to one server.
 #[derive(Debug)]
-pub(super) struct Lanes {
+pub(crate) struct Lanes {
     /// Of the homes that are kept, by their numbers.
     homes: ArcSwap<Vec<Arc<Keeper>>>,
     /// Of those that are nobody's home.
@@ -74,7 +74,7 @@ struct Road {
 }
 
 impl Lanes {
-    pub(super) fn new(
+    pub(crate) fn new(
         dialer: Dialer,
         around: &Surroundings,
         clock: Arc<ServerClock>,
@@ -102,7 +102,7 @@ impl Lanes {
     /// # Errors
     ///
     /// [`StoreError::Unreachable`] if that fails.
-    pub(super) async fn next(&self, home: Option<usize>) -> Result<Lane, StoreError> {
+    pub(crate) async fn next(&self, home: Option<usize>) -> Result<Lane, StoreError> {
         let mut changes = self.road.changes.subscribe();
         loop {
             if let Some(lane) = self.up(home) {
@@ -116,14 +116,14 @@ impl Lanes {
     }
 
     /// The home lane of this number if it is up, or else another: what one worker asks is gathered.
-    pub(super) fn up(&self, home: Option<usize>) -> Option<Lane> {
+    pub(crate) fn up(&self, home: Option<usize>) -> Option<Lane> {
         let (homes, first) = (self.homes.load(), home.unwrap_or_default());
         let mut in_turn = (0..homes.len()).map(|step| &homes[(first + step) % homes.len()]);
         in_turn.find_map(Keeper::lane).or_else(|| self.shared.iter().find_map(Keeper::lane))
     }
 
     /// Has every connection dropped: the server behind them is not what it was.
-    pub(super) fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         for keeper in self.homes.load().iter().chain(&self.shared) {
             keeper.line.send_replace(None);
         }
@@ -131,14 +131,14 @@ impl Lanes {
 
     /// Keeps the lanes that are nobody's home, for ever: as many as homes are missing from the
     /// fewest.
-    pub(super) async fn run(&self) {
+    pub(crate) async fn run(&self) {
         let homes = self.make_room();
         let shared = &self.shared[homes.min(FEWEST)..];
         tokio::join!(join_all(shared.iter().map(|keeper| keeper.keep())), self.follow_master());
     }
 
     /// Keeps the home lane of this number, for ever.
-    pub(super) async fn keep_home(&self, home: usize) {
+    pub(crate) async fn keep_home(&self, home: usize) {
         self.make_room();
         self.homes.rcu(|homes| {
             let mut homes = Vec::clone(homes);
@@ -179,20 +179,20 @@ impl Lanes {
 
 /// A lane that is up, for one request.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(crate) struct Lane {
     keeper: Arc<Keeper>,
     connection: Connection,
 }
 
 impl Lane {
     /// Carries questions over the connection.
-    pub(super) fn gatherer(&self) -> &Arc<Gatherer> {
+    pub(crate) fn gatherer(&self) -> &Arc<Gatherer> {
         &self.connection.gatherer
     }
 
     /// Has the connection dropped: what arrives on it can no longer be trusted to arrive in time.
     /// Those that were there beside it when it was lost may be lost with it: that is one loss.
-    pub(super) fn give_up(&self) -> GivenUp {
+    pub(crate) fn give_up(&self) -> GivenUp {
         let (road, number) = (&self.keeper.road, self.connection.number);
         let is_ours = self.keeper.line.send_if_modified(|line| {
             let is_ours = line.as_ref().is_some_and(|current| current.number == number);
@@ -211,7 +211,7 @@ impl Lane {
 
 /// Whether a connection was still there to be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GivenUp {
+pub(crate) enum GivenUp {
     Now,
     Before,
 }

@@ -5,13 +5,13 @@ use deadpool_redis::redis::{Cmd, Value, cmd};
 use rmp::Marker;
 use rmp::decode::{self, Bytes};
 
-use super::failure::Failure;
-use super::question::Question;
-use super::scripts::Script;
 use crate::algorithm::{Decision, Outcome};
 use crate::clock::{Span, Timestamp};
 use crate::operation::{HitReply, Reply};
 use crate::store::StoreError;
+use crate::store::redis::codec::failure::Failure;
+use crate::store::redis::codec::request::Question;
+use crate::store::redis::codec::scripts::Script;
 
 /// For those who meet a call in SLOWLOG or in an error: both cut the arguments before they get to
 /// what is no text.
@@ -19,14 +19,14 @@ const NOTE: &str = "what follows is MessagePack, described in lua/check.lua of r
 
 /// The questions of one call.
 #[derive(Debug)]
-pub(super) struct Call<'a> {
-    pub(super) nonce: String,
-    pub(super) questions: &'a [Question],
+pub(crate) struct Call<'a> {
+    pub(crate) nonce: String,
+    pub(crate) questions: &'a [Question],
 }
 
 /// What a reply says to one question.
 #[derive(Clone, Debug)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// What became of each hit.
     Decided(Reply),
     /// A key named another window than that of the server's time; nothing was written.
@@ -34,16 +34,16 @@ pub(super) enum Answer {
 }
 
 /// An answer and the server's time when it was made.
-pub(super) type Told = Result<(Timestamp, Answer), Failure>;
+pub(crate) type Told = Result<(Timestamp, Answer), Failure>;
 
 impl Call<'_> {
     /// The call by the script's hash: EVALSHA.
-    pub(super) fn by_hash(&self, script: &Script) -> Cmd {
+    pub(crate) fn by_hash(&self, script: &Script) -> Cmd {
         self.command("EVALSHA", &script.hash)
     }
 
     /// The call with the script's text: EVAL, which Redis remembers too.
-    pub(super) fn by_text(&self, script: &Script) -> Cmd {
+    pub(crate) fn by_text(&self, script: &Script) -> Cmd {
         self.command("EVAL", &script.text)
     }
 
@@ -52,7 +52,7 @@ impl Call<'_> {
     /// # Errors
     ///
     /// [`StoreError::Garbled`] if it is not a reply to this very call.
-    pub(super) fn read(&self, reply: &Value) -> Result<Vec<Told>, StoreError> {
+    pub(crate) fn read(&self, reply: &Value) -> Result<Vec<Told>, StoreError> {
         let Value::BulkString(reply) = reply else { return Err(StoreError::Garbled) };
         let mut reply = Values(Bytes::new(reply));
         if reply.text()? != self.nonce.as_bytes() {

@@ -5,6 +5,8 @@
 //! Each server has lanes and a breaker of its own, so that one that is away is the trouble of its
 //! slots alone.
 
+mod slots;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,11 +17,11 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{interval, timeout};
 use tracing::{debug, warn};
 
-use super::access::Address;
-use super::naming::SLOTS;
-use super::node::{Node, Surroundings};
-use super::slots::{self, Range};
+use self::slots::Range;
 use crate::clock::Deadline;
+use crate::store::redis::codec::keys::SLOTS;
+use crate::store::redis::connection::options::Address;
+use crate::store::redis::node::{Node, Surroundings};
 use crate::store::{Health, StoreError};
 
 /// Time between two looks at the map while something is wrong: a failover is seen soon.
@@ -35,7 +37,7 @@ const MOST_GUESTS: usize = 64;
 
 /// A cluster.
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     seeds: Vec<Address>,
     around: Surroundings,
     map: watch::Sender<Arc<Map>>,
@@ -55,14 +57,14 @@ struct Map {
 
 /// A server that says which other one to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Redirect {
-    pub(super) slot: u16,
-    pub(super) address: Address,
-    pub(super) kind: RedirectKind,
+pub(crate) struct Redirect {
+    pub(crate) slot: u16,
+    pub(crate) address: Address,
+    pub(crate) kind: RedirectKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RedirectKind {
+pub(crate) enum RedirectKind {
     /// The slot is there from now on.
     Moved,
     /// The slot is on its way there: this call alone.
@@ -71,7 +73,7 @@ pub(super) enum RedirectKind {
 
 impl Redirect {
     /// The same, as it was meant by the server of this name.
-    pub(super) fn seen_from(self, asked: &str) -> Self {
+    pub(crate) fn seen_from(self, asked: &str) -> Self {
         match Address::parse(asked) {
             Some(asked) => Self { address: self.address.seen_from(&asked), ..self },
             None => self,
@@ -80,7 +82,7 @@ impl Redirect {
 }
 
 impl Cluster {
-    pub(super) fn new(seeds: Vec<Address>, around: Surroundings) -> Self {
+    pub(crate) fn new(seeds: Vec<Address>, around: Surroundings) -> Self {
         let (news, inbox) = mpsc::channel(NEWS);
         let slots = vec![None; SLOTS.into()];
         Self {
@@ -95,12 +97,12 @@ impl Cluster {
     }
 
     /// The server of a slot, if it is known now.
-    pub(super) fn known(&self, slot: u16) -> Option<Arc<Node>> {
+    pub(crate) fn known(&self, slot: u16) -> Option<Arc<Node>> {
         self.map.borrow().slots[usize::from(slot)].clone()
     }
 
     /// The server of a slot; waits for the first map.
-    pub(super) async fn node(
+    pub(crate) async fn node(
         &self,
         slot: u16,
         deadline: Deadline,
@@ -115,7 +117,7 @@ impl Cluster {
     }
 
     /// The server that a redirect names.
-    pub(super) async fn follow(
+    pub(crate) async fn follow(
         &self,
         redirect: &Redirect,
         deadline: Deadline,
@@ -150,12 +152,12 @@ impl Cluster {
     }
 
     /// Whether every slot has a server that answers.
-    pub(super) fn health(&self) -> watch::Receiver<Health> {
+    pub(crate) fn health(&self) -> watch::Receiver<Health> {
         self.health.subscribe()
     }
 
     /// Keeps the home connection of this number to each server, for ever.
-    pub(super) async fn keep_home(&self, home: usize) {
+    pub(crate) async fn keep_home(&self, home: usize) {
         let mut maps = self.map.subscribe();
         let mut kept: HashMap<Address, Arc<Node>> = HashMap::new();
         let mut tasks = Tended::default();
@@ -180,7 +182,7 @@ impl Cluster {
     }
 
     /// Keeps the map, and the connections to each server that are nobody's home, for ever.
-    pub(super) async fn run(&self) {
+    pub(crate) async fn run(&self) {
         let mut inbox = self.inbox.lock().await;
         let mut stirs = self.around.stirs.subscribe();
         let mut tended = Tended::default();

@@ -3,12 +3,12 @@
 
 use deadpool_redis::redis;
 
-use super::question::{HIT_FIELDS, Question, REFUND_FIELDS};
 use crate::algorithm::Algorithm;
+use crate::store::redis::codec::request::{HIT_FIELDS, Question, REFUND_FIELDS};
 
-const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
-const COUPLED: &str = include_str!("../../../lua/coupled.lua");
-const CHECK: &str = include_str!("../../../lua/check.lua");
+const PRELUDE: &str = include_str!("../../../../lua/prelude.lua");
+const COUPLED: &str = include_str!("../../../../lua/coupled.lua");
+const CHECK: &str = include_str!("../../../../lua/check.lua");
 
 /// Begins the part of a file that plain hits do not need.
 const COUPLED_PART: &str = "\n--@coupled\n";
@@ -16,18 +16,20 @@ const COUPLED_PART: &str = "\n--@coupled\n";
 /// The Lua twin of an algorithm.
 const fn twin(algorithm: Algorithm) -> &'static str {
     match algorithm {
-        Algorithm::FixedWindow => include_str!("../../../lua/fixed_window.lua"),
-        Algorithm::SlidingWindowLog => include_str!("../../../lua/sliding_window_log.lua"),
-        Algorithm::SlidingWindowCounter => include_str!("../../../lua/sliding_window_counter.lua"),
-        Algorithm::TokenBucket => include_str!("../../../lua/token_bucket.lua"),
-        Algorithm::LeakyBucket => include_str!("../../../lua/leaky_bucket.lua"),
-        Algorithm::Gcra => include_str!("../../../lua/gcra.lua"),
+        Algorithm::FixedWindow => include_str!("../../../../lua/fixed_window.lua"),
+        Algorithm::SlidingWindowLog => include_str!("../../../../lua/sliding_window_log.lua"),
+        Algorithm::SlidingWindowCounter => {
+            include_str!("../../../../lua/sliding_window_counter.lua")
+        }
+        Algorithm::TokenBucket => include_str!("../../../../lua/token_bucket.lua"),
+        Algorithm::LeakyBucket => include_str!("../../../../lua/leaky_bucket.lua"),
+        Algorithm::Gcra => include_str!("../../../../lua/gcra.lua"),
     }
 }
 
 /// Every script that this store sends.
 #[derive(Debug)]
-pub(super) struct Scripts {
+pub(crate) struct Scripts {
     /// For requests of one hit that takes or looks, in the order of [`Algorithm::ALL`].
     plain: Vec<Script>,
     /// For all requests of one algorithm, in the same order.
@@ -37,9 +39,9 @@ pub(super) struct Scripts {
 
 /// A text and the hash under which Redis remembers it.
 #[derive(Debug)]
-pub(super) struct Script {
-    pub(super) text: String,
-    pub(super) hash: String,
+pub(crate) struct Script {
+    pub(crate) text: String,
+    pub(crate) hash: String,
 }
 
 /// Which requests a script can answer.
@@ -51,7 +53,7 @@ enum Serves {
 }
 
 impl Scripts {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let of_each = |serves| Algorithm::ALL.iter().map(move |one| Script::new(&[*one], serves));
         Self {
             plain: of_each(Serves::Plain).collect(),
@@ -61,7 +63,7 @@ impl Scripts {
     }
 
     /// The shortest script that can answer `questions`.
-    pub(super) fn script_for(&self, questions: &[Question]) -> &Script {
+    pub(crate) fn script_for(&self, questions: &[Question]) -> &Script {
         let algorithm = questions.first().and_then(Question::algorithm);
         match algorithm {
             Some(one) if questions.iter().all(|other| other.algorithm() == Some(one)) => {

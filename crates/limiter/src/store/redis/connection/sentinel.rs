@@ -12,16 +12,16 @@ use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::access::{Access, Address};
-use super::driver::Wire;
-use super::settings::{RedisUrl, SettingError, Tls};
+use crate::store::redis::connection::driver::Wire;
+use crate::store::redis::connection::options::{Access, Address};
+use crate::store::redis::settings::{RedisUrl, SettingError, Tls};
 
 /// The longest that one sentinel may take.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The sentinels of one master.
 #[derive(Debug)]
-pub(super) struct Sentinels {
+pub(crate) struct Sentinels {
     seats: Vec<Seat>,
     master_name: String,
 }
@@ -35,7 +35,7 @@ struct Seat {
 }
 
 impl Sentinels {
-    pub(super) fn new(
+    pub(crate) fn new(
         urls: &[RedisUrl],
         master_name: &str,
         tls: &Tls,
@@ -49,7 +49,7 @@ impl Sentinels {
     }
 
     /// Where most sentinels say that the master is; `None` if none of them says anything.
-    pub(super) async fn master(&self) -> Option<Address> {
+    pub(crate) async fn master(&self) -> Option<Address> {
         let answers = self.seats.iter().map(|seat| seat.ask(&self.master_name));
         let mut votes: HashMap<Address, usize> = HashMap::new();
         for answer in join_all(answers).await.into_iter().flatten() {

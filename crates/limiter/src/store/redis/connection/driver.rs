@@ -17,14 +17,14 @@ use tokio::task::JoinSet;
 
 /// A connection and its driver. Clones share both, and the last one closes the connection.
 #[derive(Clone, Debug)]
-pub(super) struct Wire {
-    pub(super) connection: MultiplexedConnection,
-    pub(super) driver: Driver,
+pub(crate) struct Wire {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) driver: Driver,
 }
 
 /// A handle of the driver, which ends with the last one.
 #[derive(Clone)]
-pub(super) struct Driver {
+pub(crate) struct Driver {
     work: Arc<Work>,
     /// Ends with the task.
     life: watch::Receiver<()>,
@@ -53,7 +53,7 @@ struct Hold<'a>(&'a Work);
 
 impl Driver {
     /// Starts on this thread.
-    pub(super) fn start(moving: impl Future<Output = ()> + Send + 'static) -> Self {
+    pub(crate) fn start(moving: impl Future<Output = ()> + Send + 'static) -> Self {
         let work = Arc::new(Work {
             moving: Mutex::new(Some(Box::pin(moving))),
             task: AtomicWaker::new(),
@@ -67,14 +67,14 @@ impl Driver {
     }
 
     /// Completes when the connection is closed, by whomever.
-    pub(super) async fn closed(&self) {
+    pub(crate) async fn closed(&self) {
         let mut life = self.life.clone();
         while life.changed().await.is_ok() {}
     }
 
     /// Does what `asks`, and writes what that has sent before it returns, as far as the connection
     /// takes it.
-    pub(super) fn at_once<T>(&self, asks: impl FnOnce() -> T) -> T {
+    pub(crate) fn at_once<T>(&self, asks: impl FnOnce() -> T) -> T {
         let work = &self.work;
         let hold = work.hold();
         let asked = asks();

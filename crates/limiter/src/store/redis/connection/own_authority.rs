@@ -17,14 +17,14 @@ use rustls::{
 
 /// Verifies as rustls does, and lets such certificates pass.
 #[derive(Debug)]
-pub(super) struct OwnAuthorityVerifier {
+pub(crate) struct OwnAuthorityVerifier {
     usual: Arc<WebPkiServerVerifier>,
     trusted: Vec<CertificateDer<'static>>,
 }
 
 impl OwnAuthorityVerifier {
     /// Trusts these certificates; none if they can't be used.
-    pub(super) fn new(trusted: Vec<CertificateDer<'static>>, roots: RootCertStore) -> Option<Self> {
+    pub(crate) fn new(trusted: Vec<CertificateDer<'static>>, roots: RootCertStore) -> Option<Self> {
         let usual = WebPkiServerVerifier::builder(Arc::new(roots)).build().ok()?;
         Some(Self { usual, trusted })
     }

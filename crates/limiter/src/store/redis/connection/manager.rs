@@ -11,22 +11,22 @@ use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{Cmd, ErrorKind, RedisError, cmd};
 use thiserror::Error;
 
-use super::access::{Address, SharedAccess};
-use super::driver::Wire;
-use super::sentinel::Sentinels;
+use crate::store::redis::connection::driver::Wire;
+use crate::store::redis::connection::options::{Address, SharedAccess};
+use crate::store::redis::connection::sentinel::Sentinels;
 
 /// Opens connections to one server, or to whichever is the master.
 #[derive(Debug)]
-pub(super) struct Dialer {
-    pub(super) target: Target,
-    pub(super) access: SharedAccess,
+pub(crate) struct Dialer {
+    pub(crate) target: Target,
+    pub(crate) access: SharedAccess,
     /// Where the last connection went.
-    pub(super) reached: Mutex<Option<Address>>,
+    pub(crate) reached: Mutex<Option<Address>>,
 }
 
 /// Where to connect to.
 #[derive(Debug)]
-pub(super) enum Target {
+pub(crate) enum Target {
     /// This server.
     Server(Address),
     /// The server that the sentinels name.
@@ -35,27 +35,27 @@ pub(super) enum Target {
 
 /// A connection to a server that may decide.
 #[derive(Debug)]
-pub(super) struct Dialed {
-    pub(super) wire: Wire,
-    pub(super) greeting: Greeting,
+pub(crate) struct Dialed {
+    pub(crate) wire: Wire,
+    pub(crate) greeting: Greeting,
 }
 
 /// What a server says of itself; `None` for what it does not tell us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Greeting {
+pub(crate) struct Greeting {
     /// Another one after each start.
-    pub(super) run_id: Option<String>,
+    pub(crate) run_id: Option<String>,
     /// Does it hold any key?
-    pub(super) has_keys: Option<bool>,
+    pub(crate) has_keys: Option<bool>,
     /// The policy by which it drops keys when its memory is full, if it may.
-    pub(super) evicts_by: Option<String>,
-    pub(super) is_replica: bool,
+    pub(crate) evicts_by: Option<String>,
+    pub(crate) is_replica: bool,
     is_loading: bool,
 }
 
 /// Why there is no connection.
 #[derive(Debug, Error)]
-pub(super) enum DialError {
+pub(crate) enum DialError {
     #[error("{0}")]
     Redis(#[from] RedisError),
     #[error("it is a replica: it takes no writes")]
@@ -68,7 +68,7 @@ pub(super) enum DialError {
 
 impl Dialer {
     /// Where the last connection went.
-    pub(super) fn reached(&self) -> Option<Address> {
+    pub(crate) fn reached(&self) -> Option<Address> {
         self.reached.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -113,7 +113,7 @@ impl Greeting {
     }
 
     /// Asks whether it is a replica, and for nothing else.
-    pub(super) async fn ask_of_role(
+    pub(crate) async fn ask_of_role(
         connection: &mut MultiplexedConnection,
     ) -> Result<Self, RedisError> {
         Self::ask_by(cmd("INFO").arg("replication"), connection).await

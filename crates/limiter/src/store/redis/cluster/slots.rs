@@ -2,19 +2,19 @@
 
 use deadpool_redis::redis::{RedisResult, Value, cmd};
 
-use super::access::{Access, Address};
-use super::naming::SLOTS;
+use crate::store::redis::codec::keys::SLOTS;
+use crate::store::redis::connection::options::{Access, Address};
 
 /// Slots that one server has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Range {
-    pub(super) first: u16,
-    pub(super) last: u16,
-    pub(super) address: Address,
+pub(crate) struct Range {
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+    pub(crate) address: Address,
 }
 
 /// Asks a server for the map.
-pub(super) async fn ask(access: &Access, server: &Address) -> RedisResult<Vec<Range>> {
+pub(crate) async fn ask(access: &Access, server: &Address) -> RedisResult<Vec<Range>> {
     let mut wire = access.connect(server).await?;
     let answer: Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut wire.connection).await?;
     Ok(read(&answer, server))

@@ -6,12 +6,12 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::naming::Naming;
-use super::server_clock::ServerClock;
 use crate::algorithm::{Algorithm, Cost, window_index};
 use crate::clock::{Span, Timestamp};
 use crate::operation::{Action, StoreHit, StoreRequest};
 use crate::rules::{Coupling, Mode};
+use crate::store::redis::codec::keys::Naming;
+use crate::store::redis::health::clock::ServerClock;
 
 /// A window shorter than this can end while the call is on its way, so its call names the keys of
 /// the windows that begin within [`TRAVEL`] too. For longer ones a repeat is cheaper.
@@ -35,7 +35,7 @@ const UNITS_PER_WORK: u64 = 20;
 macro_rules! fields {
     ($list:ident $type:ident { $($field:ident),* }) => {
         /// The names, in order.
-        pub(super) const $list: &[&str] = &[$(stringify!($field)),*];
+        pub(crate) const $list: &[&str] = &[$(stringify!($field)),*];
 
         struct $type {
             $($field: u64,)*
@@ -59,16 +59,16 @@ const NO_DEBT: u64 = u64::MAX;
 
 /// What the service knows of the server's time when it asks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ServerTime<'a> {
+pub(crate) struct ServerTime<'a> {
     /// An estimate of now, to name keys.
-    pub(super) estimate: Timestamp,
+    pub(crate) estimate: Timestamp,
     /// When decisions were made.
-    pub(super) clock: &'a ServerClock,
+    pub(crate) clock: &'a ServerClock,
 }
 
 /// The keys and the argument of one request.
 #[derive(Debug, Default)]
-pub(super) struct Question {
+pub(crate) struct Question {
     keys: Words,
     /// Values of MessagePack, one behind the other.
     argument: Vec<u8>,
@@ -84,14 +84,14 @@ pub(super) struct Question {
 
 /// Texts, one behind the other.
 #[derive(Debug, Default)]
-pub(super) struct Words {
+pub(crate) struct Words {
     text: String,
     /// Where each ends.
     ends: SmallVec<[usize; 2]>,
 }
 
 impl Question {
-    pub(super) fn new(naming: &Naming, request: StoreRequest<'_>, time: ServerTime<'_>) -> Self {
+    pub(crate) fn new(naming: &Naming, request: StoreRequest<'_>, time: ServerTime<'_>) -> Self {
         let StoreRequest { hits, coupling } = request;
         let mut question = Self { argument: Vec::with_capacity(ARGUMENT), ..Self::default() };
         question.say(coupling_name(coupling));
@@ -110,37 +110,37 @@ impl Question {
         question
     }
 
-    pub(super) fn keys(&self) -> &Words {
+    pub(crate) fn keys(&self) -> &Words {
         &self.keys
     }
 
     /// The one argument.
-    pub(super) fn argument(&self) -> &[u8] {
+    pub(crate) fn argument(&self) -> &[u8] {
         &self.argument
     }
 
     /// The only algorithm of all hits, if there is but one.
-    pub(super) fn algorithm(&self) -> Option<Algorithm> {
+    pub(crate) fn algorithm(&self) -> Option<Algorithm> {
         self.algorithm
     }
 
     /// Returns `true` if `lua/check.lua` can answer it without `lua/coupled.lua`.
-    pub(super) fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         self.plain_cost.is_some()
     }
 
     /// What it takes if it is plain. The script says of no other hit what is counted.
-    pub(super) fn plain_cost(&self) -> Option<Cost> {
+    pub(crate) fn plain_cost(&self) -> Option<Cost> {
         self.plain_cost
     }
 
     /// What it asks of Redis, in decisions of the usual kind: a log writes an entry for each unit.
-    pub(super) fn work(&self) -> u64 {
+    pub(crate) fn work(&self) -> u64 {
         self.work
     }
 
     /// When each hit is decided by a server whose clock shows `time`.
-    pub(super) fn decided_at(&self, time: Timestamp) -> impl Iterator<Item = Timestamp> {
+    pub(crate) fn decided_at(&self, time: Timestamp) -> impl Iterator<Item = Timestamp> {
         self.held.iter().map(move |(window, seen)| time.hold(*seen, *window))
     }
 
@@ -234,11 +234,11 @@ fn write_number(argument: &mut Vec<u8>, number: u64) {
 }
 
 impl Words {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, end)| &self.text[start..*end])
     }

@@ -1,21 +1,21 @@
 //! Names of keys in Redis, and the slot of a cluster that each falls into.
 
-use super::settings::KeyPrefix;
 use crate::rules::Key;
+use crate::store::redis::settings::KeyPrefix;
 
 /// Slots of a cluster.
-pub(super) const SLOTS: u16 = 16_384;
+pub(crate) const SLOTS: u16 = 16_384;
 
 /// How keys are named.
 #[derive(Clone, Debug)]
-pub(super) struct Naming {
+pub(crate) struct Naming {
     prefix: KeyPrefix,
     style: Style,
 }
 
 /// Where the id stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Style {
+pub(crate) enum Style {
     /// `rlaas:rate_limit:alice`
     Plain,
     /// `rlaas:rate_limit:{alice}`: in a cluster all state of one id is in one slot.
@@ -23,16 +23,16 @@ pub(super) enum Style {
 }
 
 impl Naming {
-    pub(super) fn new(prefix: KeyPrefix, style: Style) -> Self {
+    pub(crate) fn new(prefix: KeyPrefix, style: Style) -> Self {
         Self { prefix, style }
     }
 
-    pub(super) fn style(&self) -> Style {
+    pub(crate) fn style(&self) -> Style {
         self.style
     }
 
     /// Writes the name of a key in Redis.
-    pub(super) fn write(&self, key: &Key, text: &mut String) {
+    pub(crate) fn write(&self, key: &Key, text: &mut String) {
         text.extend([self.prefix.as_str(), ":"]);
         match key.rule() {
             "" => text.push_str("rate_limit:"),
@@ -45,7 +45,7 @@ impl Naming {
     }
 
     /// The slot of a key; 0 where there are no slots.
-    pub(super) fn slot(&self, key: &Key) -> u16 {
+    pub(crate) fn slot(&self, key: &Key) -> u16 {
         match self.style {
             Style::Plain => 0,
             Style::Tagged => crc16(tag(key).as_bytes()) % SLOTS,

@@ -6,15 +6,15 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::own_authority::OwnAuthorityVerifier;
-use super::settings::{Identity, SettingError, Tls};
+use crate::store::redis::connection::own_authority::OwnAuthorityVerifier;
+use crate::store::redis::settings::{Identity, SettingError, Tls};
 
 /// How to encrypt a connection, and whom to trust.
 ///
 /// # Errors
 ///
 /// [`SettingError::Tls`] if the certificates can't be used.
-pub(super) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, SettingError> {
+pub(crate) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, SettingError> {
     let builder = match &tls.ca {
         None => ClientConfig::builder().with_root_certificates(system().ok_or(SettingError::Tls)?),
         Some(pem) => {

@@ -7,17 +7,17 @@ use deadpool_redis::redis::{ErrorKind, RedisError};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use super::breaker::Breaker;
-use super::dialer::Greeting;
 use crate::clock::{Span, SystemClock, Timestamp};
 use crate::store::Health;
+use crate::store::redis::connection::manager::Greeting;
+use crate::store::redis::health::breaker::Breaker;
 
 /// The reason of an outage may change from attempt to attempt: it is told again after so long.
 const LOG_INTERVAL: Span = Span::from_secs(10);
 
 /// Why a lane had no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Silence {
+pub(crate) struct Silence {
     reason: String,
     /// Are we refused until somebody does something?
     is_refusal: bool,
@@ -25,7 +25,7 @@ pub(super) struct Silence {
 
 /// The pulse of one Redis server.
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub(crate) struct Pulse {
     server: String,
     health: watch::Sender<Health>,
     clock: SystemClock,
@@ -51,7 +51,7 @@ struct Outage {
 }
 
 impl Silence {
-    pub(super) fn because(reason: impl Into<String>) -> Self {
+    pub(crate) fn because(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), is_refusal: false }
     }
 }
@@ -65,7 +65,7 @@ impl From<&RedisError> for Silence {
 }
 
 impl Pulse {
-    pub(super) fn new(
+    pub(crate) fn new(
         server: String,
         clock: SystemClock,
         breaker: Arc<Breaker>,
@@ -75,12 +75,12 @@ impl Pulse {
         Self { server, health, clock, breaker, stirs, state: Mutex::default() }
     }
 
-    pub(super) fn health(&self) -> watch::Receiver<Health> {
+    pub(crate) fn health(&self) -> watch::Receiver<Health> {
         self.health.subscribe()
     }
 
     /// A lane has connected.
-    pub(super) fn lane_up(&self, greeting: &Greeting) {
+    pub(crate) fn lane_up(&self, greeting: &Greeting) {
         let mut state = self.state();
         state.lanes_up += 1;
         self.compare(state.greeting.as_ref(), greeting);
@@ -96,12 +96,12 @@ impl Pulse {
 
     /// A lane has lost its connection. That may be for a moment: only what does not answer is
     /// an outage.
-    pub(super) fn lane_down(&self) {
+    pub(crate) fn lane_down(&self) {
         self.state().lanes_up -= 1;
     }
 
     /// A lane had no answer. Says so when an outage begins, and when its reason is another.
-    pub(super) fn no_answer(&self, silence: Silence) {
+    pub(crate) fn no_answer(&self, silence: Silence) {
         let mut state = self.state();
         if state.lanes_up > 0 {
             return;

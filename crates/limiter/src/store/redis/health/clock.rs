@@ -10,7 +10,7 @@ use crate::observer::{Observer, StoreEvent};
 /// The times that answers told, and an estimate of the time now. An estimate only names keys; the
 /// server's clock decides.
 #[derive(Debug)]
-pub(super) struct ServerClock {
+pub(crate) struct ServerClock {
     /// Server time minus local time, in microseconds.
     ahead_micros: AtomicI64,
     seen: Mutex<Seen>,
@@ -24,12 +24,12 @@ const JUMP: Duration = Duration::from_secs(1);
 
 impl ServerClock {
     /// A clock that has not told yet; its jumps are reported to `observer`.
-    pub(super) fn new(observer: Arc<dyn Observer>) -> Self {
+    pub(crate) fn new(observer: Arc<dyn Observer>) -> Self {
         Self { ahead_micros: UNTOLD.into(), seen: Mutex::default(), observer }
     }
 
     /// Notes that an answer that arrives at `local` told the server's `time`.
-    pub(super) fn tell(&self, time: Timestamp, local: Timestamp) {
+    pub(crate) fn tell(&self, time: Timestamp, local: Timestamp) {
         let ahead = time.as_micros().cast_signed().wrapping_sub(local.as_micros().cast_signed());
         let before = self.ahead_micros.swap(ahead, Ordering::Relaxed);
         if before != UNTOLD && u128::from(before.abs_diff(ahead)) > JUMP.as_micros() {
@@ -38,20 +38,20 @@ impl ServerClock {
     }
 
     /// Notes that a decision on a limit with this `window` was made at `time`.
-    pub(super) fn see(&self, time: Timestamp, window: Span) {
+    pub(crate) fn see(&self, time: Timestamp, window: Span) {
         self.lock().note(window, time);
     }
 
     /// What the server's clock shows when the local one shows `local`: a little less, by the time
     /// that the last answer travelled.
-    pub(super) fn estimate(&self, local: Timestamp) -> Timestamp {
+    pub(crate) fn estimate(&self, local: Timestamp) -> Timestamp {
         let ahead = self.ahead_micros.load(Ordering::Relaxed);
         let ahead = if ahead == UNTOLD { 0 } else { ahead };
         Timestamp::from_micros(local.as_micros().saturating_add_signed(ahead))
     }
 
     /// The latest time of a decision on a limit with this `window`.
-    pub(super) fn seen(&self, window: Span) -> Timestamp {
+    pub(crate) fn seen(&self, window: Span) -> Timestamp {
         self.lock().at(window)
     }
 

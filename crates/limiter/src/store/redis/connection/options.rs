@@ -16,9 +16,11 @@ use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
-use super::driver::{Driver, Wire};
-use super::settings::{Credentials, RedisSettings, RedisUrl, Servers, SettingError, Tls};
-use super::tls::client_config;
+use crate::store::redis::connection::driver::{Driver, Wire};
+use crate::store::redis::connection::tls::client_config;
+use crate::store::redis::settings::{
+    Credentials, RedisSettings, RedisUrl, Servers, SettingError, Tls,
+};
 
 /// Calls that one connection may have in its queue.
 const QUEUE: usize = 1024;
@@ -28,14 +30,14 @@ const USER_TIMEOUT_MILLIS: u32 = 2_000;
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Address {
+pub(crate) enum Address {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
 
 /// How to get into servers.
 #[derive(Clone)]
-pub(super) struct Access {
+pub(crate) struct Access {
     login: RedisConnectionInfo,
     /// `Some` for TLS.
     encryption: Option<Arc<ClientConfig>>,
@@ -45,15 +47,15 @@ type Stream = Pin<Box<dyn AsyncStream + Send + Sync>>;
 
 /// The access that all connections to the servers use; it may be renewed between two of them.
 #[derive(Clone, Debug)]
-pub(super) struct SharedAccess(Arc<RwLock<Access>>);
+pub(crate) struct SharedAccess(Arc<RwLock<Access>>);
 
 impl SharedAccess {
-    pub(super) fn new(access: Access) -> Self {
+    pub(crate) fn new(access: Access) -> Self {
         Self(Arc::new(RwLock::new(access)))
     }
 
     /// As it is now.
-    pub(super) fn now(&self) -> Access {
+    pub(crate) fn now(&self) -> Access {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -62,7 +64,7 @@ impl SharedAccess {
     /// # Errors
     ///
     /// As [`Access::to_servers`].
-    pub(super) fn renew(&self, settings: &RedisSettings) -> Result<(), SettingError> {
+    pub(crate) fn renew(&self, settings: &RedisSettings) -> Result<(), SettingError> {
         let mut access = self.0.write().unwrap_or_else(PoisonError::into_inner);
         *access = access.renewed(settings)?;
         Ok(())
@@ -75,7 +77,7 @@ impl Access {
     /// # Errors
     ///
     /// [`SettingError::Tls`] if the certificates can't be used.
-    pub(super) fn to_servers(settings: &RedisSettings) -> Result<Self, SettingError> {
+    pub(crate) fn to_servers(settings: &RedisSettings) -> Result<Self, SettingError> {
         let url = settings.servers.urls().first().ok_or(SettingError::Url)?;
         let mut login = match settings.servers {
             // What their addresses say is for the sentinels themselves.
@@ -121,7 +123,7 @@ impl Access {
     /// # Errors
     ///
     /// As [`Access::to_servers`].
-    pub(super) fn to_sentinel(url: &RedisUrl, tls: &Tls) -> Result<Self, SettingError> {
+    pub(crate) fn to_sentinel(url: &RedisUrl, tls: &Tls) -> Result<Self, SettingError> {
         Self::new(url.connection().redis_settings().clone(), url, tls)
     }
 
@@ -132,7 +134,7 @@ impl Access {
     }
 
     /// Connects on this thread, for as long as the caller waits.
-    pub(super) async fn connect(&self, address: &Address) -> RedisResult<Wire> {
+    pub(crate) async fn connect(&self, address: &Address) -> RedisResult<Wire> {
         // Whoever asks bounds the wait for each answer.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -181,7 +183,7 @@ impl fmt::Debug for Access {
 
 impl Address {
     /// The address of a URL.
-    pub(super) fn of(url: &RedisUrl) -> Self {
+    pub(crate) fn of(url: &RedisUrl) -> Self {
         match url.connection().addr() {
             ConnectionAddr::Unix(path) => Self::Unix(path.clone()),
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -194,14 +196,14 @@ impl Address {
 
     /// `host:port`, as Redis writes it: the port is what follows the last colon. A server that does
     /// not know its host leaves it out.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let port = port.parse().ok()?;
         Some(Self::Tcp { host: host.to_owned(), port })
     }
 
     /// The same, with the host of the server that was asked where it has none.
-    pub(super) fn seen_from(self, asked: &Self) -> Self {
+    pub(crate) fn seen_from(self, asked: &Self) -> Self {
         match self {
             Self::Tcp { host, port } if host.is_empty() => {
                 Self::Tcp { host: asked.host().to_owned(), port }
@@ -211,7 +213,7 @@ impl Address {
     }
 
     /// The host of a server that is known by this address.
-    pub(super) fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         match self {
             Self::Tcp { host, .. } => host,
             Self::Unix(_) => "localhost",
