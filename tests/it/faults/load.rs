@@ -162,8 +162,8 @@ pub(super) async fn up(server: &Rlaas) {
     eventually("the store answers", SOON, answers).await;
 }
 
-/// Waits until the server has both connections that one worker has: one may be lost. One that is being made is
-/// asked for the time last.
+/// Waits until the server has both connections, that of its one worker and that of the monitor. One
+/// that is being made, or probed, is asked for the time last.
 pub(super) async fn both_up(redis: &RedisServer) {
     let is_up = |line: &&str| line.contains(" cmd=time ") || line.contains(" cmd=eval");
     let up = || redis.query::<String>(&["CLIENT", "LIST"]).lines().filter(is_up).count();

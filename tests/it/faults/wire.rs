@@ -18,7 +18,7 @@ async fn start(settings: &[&str]) -> (RedisServer, Proxy, Rlaas) {
     let redis = RedisServer::start();
     let proxy = Proxy::to(redis.port());
     let url = format!("store.redis.url={}", proxy.url());
-    // One worker for each protocol: two connections.
+    // One worker and the monitor: two connections.
     let always = ["store.backend=redis", &url, "store.redis.timeout=10s", "server.workers=1"];
     let server = Rlaas::start(&[&always, COUNTED, settings].concat());
     up(&server).await;

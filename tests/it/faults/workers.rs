@@ -1,4 +1,4 @@
-//! Handles of one limiter on Redis: clones share connections, a worker has one of its own.
+//! Handles of one limiter on Redis: clones share a connection, a worker has one of its own.
 
 use std::time::Duration;
 
@@ -34,29 +34,38 @@ fn connections(redis: &RedisServer) -> usize {
 }
 
 #[tokio::test]
-async fn each_worker_keeps_a_connection_and_decides_without_it_by_others() {
+async fn each_worker_keeps_a_connection_of_its_own() {
     let redis = RedisServer::start();
     let limiter = limiter(&redis);
     let mut background = JoinSet::new();
     let (of_worker, keep) = limiter.for_worker();
-    let kept = background.spawn(keep);
+    background.spawn(keep);
     for _ in 0..2 {
         let (_, keep) = limiter.for_worker();
         background.spawn(keep);
     }
     let run = limiter.clone();
     background.spawn(async move { run.run().await });
-    eventually("one for each worker", SOON, async || connections(&redis) == 3).await;
-    assert!(allows(&of_worker).await && allows(&limiter).await && allows(&limiter.clone()).await);
-    kept.abort();
-    eventually("that of the worker is gone", SOON, async || connections(&redis) == 2).await;
-    assert!(allows(&of_worker).await);
+    eventually("theirs and the monitor's", SOON, async || connections(&redis) == 4).await;
+    assert!(allows(&of_worker).await && allows(&of_worker.clone()).await);
+    assert_eq!(connections(&redis), 4, "clones share it");
+    assert!(allows(&limiter).await, "the others have one too");
+    assert_eq!(connections(&redis), 5);
+    // Without the future a worker connects when it asks.
+    let (of_another, _) = limiter.for_worker();
+    assert!(allows(&of_another).await);
+    assert_eq!(connections(&redis), 6);
     assert!(!allows(&limiter).await, "states are shared");
-    assert_eq!(connections(&redis), 2);
+    redis.query::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let decides = async || {
+        let request = Request::user("alice").build().expect("a valid request");
+        of_worker.check(&request, Deadline::NEVER).await.is_ok()
+    };
+    eventually("a lost one is replaced", SOON, decides).await;
 }
 
 #[tokio::test]
-async fn clones_share_the_connections_of_a_limiter_without_workers() {
+async fn clones_share_the_connection_of_a_limiter_without_workers() {
     let redis = RedisServer::start();
     let limiter = limiter(&redis);
     let run = limiter.clone();
@@ -64,7 +73,9 @@ async fn clones_share_the_connections_of_a_limiter_without_workers() {
     for expected in [true, true, true, true, false] {
         assert_eq!(allows(&limiter.clone()).await, expected);
     }
-    eventually("two: one may be lost", SOON, async || connections(&redis) == 2).await;
+    eventually("theirs and the monitor's", SOON, async || connections(&redis) == 2).await;
     background.abort();
+    eventually("the monitor's is gone", SOON, async || connections(&redis) == 1).await;
+    drop(limiter);
     eventually("none", SOON, async || connections(&redis) == 0).await;
 }

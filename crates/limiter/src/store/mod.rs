@@ -137,8 +137,8 @@ impl Store {
         }
     }
 
-    /// Returns a handle with a home connection of its own to each Redis server, and the future that
-    /// keeps these connections, for ever, on the thread that runs it.
+    /// Returns a handle with a connection of its own to each Redis server, and the future that opens
+    /// these connections ahead of its calls, for ever, on the thread that runs it.
     pub fn for_worker(&self) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let store = match self {
             Self::Memory(store) => Self::Memory(store.clone()),
@@ -151,7 +151,7 @@ impl Store {
             match kept {
                 Self::Memory(_) | Self::Custom(_) => std::future::pending().await,
                 #[cfg(feature = "redis")]
-                Self::Redis(store) => store.keep_home().await,
+                Self::Redis(store) => store.keep_connected().await,
             }
         };
         (store, keep)

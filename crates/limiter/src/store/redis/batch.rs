@@ -1,79 +1,95 @@
-//! Gathers the questions that wait at the same moment into one script call.
+//! Sends the requests that wait at the same moment together: one script call for each slot.
 //!
-//! A call costs both sides about as much as what it decides: with many callers, tens of decisions
-//! share one. Nobody waits for others to come: whoever asks while nothing is about to be sent has
-//! it sent as soon as this thread has heard all who are ready to ask. Once there are [`ENOUGH`] they
-//! are sent at once: Redis decides on these while this thread hears the others.
+//! A call costs both sides about as much as a decision: with many callers, tens of decisions share
+//! one. Nobody waits for others to come: the first request has a task spawned, which takes what waits
+//! after this thread has heard all who are ready to ask. The task checks a connection out of the
+//! worker's pool, sends what waits, and returns the connection before the reply is there.
 
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
-use deadpool_redis::redis::{cmd, pipe};
+use deadpool_redis::redis::{
+    Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, pipe,
+};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::codec::call::{ScriptCall, ScriptResult};
+use super::codec::failure::Failure;
+use super::codec::request::ScriptRequest;
+use super::codec::scripts::Scripts;
+use super::connection::connector::{Connector, ManagedConnection};
+use super::connection::pool::{Pool, new_pool};
+use super::health::ServerHealth;
 use crate::clock::Deadline;
 use crate::store::StoreError;
-use crate::store::redis::codec::call::{Call, Told};
-use crate::store::redis::codec::failure::Failure;
-use crate::store::redis::codec::request::Question;
-use crate::store::redis::codec::scripts::Scripts;
-use crate::store::redis::connection::driver::Wire;
 
-/// Work of several questions that is enough for one call: it keeps Redis busy for a fifth of a
-/// millisecond.
-const ENOUGH: u64 = 32;
+/// The most work in one call: it keeps Redis busy for a fifth of a millisecond.
+const MAX_BATCH_WORK: u64 = 32;
 
-/// What every call needs beside its questions.
+/// What every call needs beside its requests.
 #[derive(Debug)]
-pub(super) struct Scribe {
+pub(crate) struct ScriptContext {
     scripts: Scripts,
     /// Together they make each call's nonce unique among all instances.
     instance: u64,
     calls: AtomicU64,
-    /// What a call may take, as those are told whom it takes longer.
+    /// The longest that a call may take.
     timeout: Duration,
 }
 
-/// The questions that wait for one connection.
-pub(super) struct Gatherer {
-    wire: Wire,
-    scribe: Arc<Scribe>,
-    waiting: Mutex<Waiting>,
+/// Where a request goes within a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SlotTarget {
+    pub(crate) slot: u16,
+    /// Set where the slot is only on its way to the server.
+    pub(crate) asking: bool,
 }
 
-#[derive(Default)]
-struct Waiting {
-    asked: Vec<(Question, Asker)>,
-    work: u64,
+/// The requests of one worker to one server.
+#[derive(Debug)]
+pub(crate) struct Batcher {
+    pool: Pool,
+    connector: Arc<Connector>,
+    health: Arc<ServerHealth>,
+    context: Arc<ScriptContext>,
+    queue: Mutex<Queue>,
 }
 
-/// Who waits for an answer.
-struct Asker {
-    until: Deadline,
-    line: oneshot::Sender<Told>,
+#[derive(Debug, Default)]
+struct Queue {
+    waiters: Vec<Waiter>,
+    /// Waiters so far; each knows its number.
+    joined: u64,
+    /// Waiters so far whose requests were sent, or who had left before.
+    taken: u64,
 }
 
-/// What waits is to be sent. If that never begins, because the thread ends, those who wait hear of
-/// it.
-struct Due(Option<Arc<Gatherer>>);
-
-/// What is to be done when one more has asked.
-enum Turn {
-    /// To send what waits, a little later.
-    First,
-    Later,
-    /// To send these.
-    Last(Vec<(Question, Asker)>),
+/// A caller and its request.
+#[derive(Debug)]
+struct Waiter {
+    target: SlotTarget,
+    request: ScriptRequest,
+    reply: oneshot::Sender<ScriptResult>,
 }
 
-impl Scribe {
-    pub(super) fn new(instance: u64, timeout: Duration) -> Self {
+/// Sends what waits. If it never comes to that, because its runtime ends, the waiters are told.
+struct FlushTask {
+    batcher: Arc<Batcher>,
+    has_taken: bool,
+}
+
+/// The requests of one call, and who waits for its results.
+struct Group {
+    target: SlotTarget,
+    call: ScriptCall,
+    waiting: Vec<oneshot::Sender<ScriptResult>>,
+}
+
+impl ScriptContext {
+    pub(crate) fn new(instance: u64, timeout: Duration) -> Self {
         Self { scripts: Scripts::new(), instance, calls: AtomicU64::new(0), timeout }
     }
 
@@ -82,154 +98,207 @@ impl Scribe {
     }
 }
 
-impl Gatherer {
-    pub(super) fn new(wire: Wire, scribe: Arc<Scribe>) -> Self {
-        Self { wire, scribe, waiting: Mutex::default() }
+impl Batcher {
+    /// A batcher with a pool of its own.
+    pub(crate) fn new(
+        connector: Arc<Connector>,
+        health: Arc<ServerHealth>,
+        context: Arc<ScriptContext>,
+    ) -> Self {
+        let pool = new_pool(&connector);
+        Self { pool, connector, health, context, queue: Mutex::default() }
     }
 
-    /// Asks beside others, now; the answer is still to come, by then.
-    pub(super) fn ask(
+    /// Opens the connection ahead of the first call.
+    pub(crate) async fn connect(&self) {
+        let _unreachable = self.pool.get().await;
+    }
+
+    /// Sends a request beside others, and waits for its result until the deadline.
+    pub(crate) async fn send(
         self: &Arc<Self>,
-        question: Question,
+        request: ScriptRequest,
+        target: SlotTarget,
         until: Deadline,
-    ) -> impl Future<Output = Told> + Send + use<> {
-        let (line, answer) = oneshot::channel();
-        match self.join(question, Asker { until, line }) {
-            Turn::First => {
-                let due = Due(Some(Arc::clone(self)));
-                // Runs after all who are ready to run on this thread.
-                tokio::spawn(due.send());
-            }
-            Turn::Later => {}
-            Turn::Last(all) => self.send_now(all),
+    ) -> ScriptResult {
+        let (reply, result) = oneshot::channel();
+        let number = self.join(Waiter { target, request, reply });
+        let error = match timeout(until.left(), result).await {
+            Ok(Ok(result)) => return result,
+            _ if self.queue().taken <= number => StoreError::Unreachable,
+            Ok(Err(_dropped)) => StoreError::Lost,
+            Err(_elapsed) => StoreError::Timeout(self.context.timeout),
+        };
+        Err(Failure::Other(error))
+    }
+
+    /// Returns the number of the waiter.
+    fn join(self: &Arc<Self>, waiter: Waiter) -> u64 {
+        let mut queue = self.queue();
+        queue.waiters.push(waiter);
+        queue.joined += 1;
+        if queue.waiters.len() == 1 {
+            self.spawn_flush();
         }
-        async { answer.await.unwrap_or(Err(Failure::Other(StoreError::Lost))) }
+        queue.joined - 1
     }
 
-    fn join(&self, question: Question, asker: Asker) -> Turn {
-        let mut waiting = self.waiting();
-        waiting.work += question.work();
-        waiting.asked.push((question, asker));
-        if waiting.work >= ENOUGH {
-            Turn::Last(std::mem::take(&mut *waiting).asked)
-        } else if waiting.asked.len() == 1 {
-            Turn::First
-        } else {
-            Turn::Later
-        }
+    /// Has what waits sent after this thread has run all tasks that are ready.
+    fn spawn_flush(self: &Arc<Self>) {
+        let task = FlushTask { batcher: Arc::clone(self), has_taken: false };
+        tokio::spawn(task.run());
     }
 
-    /// Asks alone; `asking` where the slot is only on its way to the server.
-    pub(super) async fn ask_alone(
-        &self,
-        question: Question,
-        until: Deadline,
-        asking: bool,
-    ) -> Told {
-        let told = timeout(until.left(), self.call(&[question], asking)).await;
-        let told = told.unwrap_or_else(|_elapsed| Err(self.too_late()))?.pop();
-        told.unwrap_or(Err(Failure::Other(StoreError::Garbled)))
-    }
-
-    /// Has them sent before anybody else is heard.
-    fn send_now(self: &Arc<Self>, all: Vec<(Question, Asker)>) {
-        let gatherer = Arc::clone(self);
-        let mut sending = Box::pin(async move { gatherer.send(all).await });
-        let begin = || sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        // In a task of its own, which would begin later: an asker who leaves does not take the
-        // others' answers along.
-        if self.wire.driver.at_once(begin).is_pending() {
-            tokio::spawn(sending);
-        }
-    }
-
-    /// Asks for all of them, and watches the time for each: a timer of its own would cost a caller
-    /// more than the place in this call.
-    async fn send(&self, asked: Vec<(Question, Asker)>) {
-        let still_there = asked.into_iter().filter(|(_, asker)| !asker.line.is_closed());
-        let (questions, mut askers): (Vec<Question>, Vec<Option<Asker>>) =
-            still_there.map(|(question, asker)| (question, Some(asker))).unzip();
-        let mut call = pin!(self.call(&questions, false));
-        let told = loop {
-            let deadlines = askers.iter().flatten().map(|asker| asker.until);
-            // Nobody may wait any more: a call without end would keep its connection for ever.
-            let Some(soonest) = deadlines.reduce(Deadline::sooner) else { return };
-            match timeout(soonest.left(), &mut call).await {
-                Ok(told) => break told,
-                Err(_elapsed) => {
-                    let late = askers
-                        .iter_mut()
-                        .filter_map(|asker| asker.take_if(|asker| asker.until.is_over()));
-                    late.for_each(|asker| asker.tell(Err(self.too_late())));
+    fn group(&self, mut waiters: Vec<Waiter>) -> Vec<Group> {
+        waiters.sort_by_key(|waiter| waiter.target);
+        let mut groups: Vec<Group> = Vec::new();
+        for Waiter { target, request, reply } in waiters {
+            match groups.last_mut() {
+                Some(group) if group.target == target => {
+                    group.call.requests.push(request);
+                    group.waiting.push(reply);
+                }
+                _ => {
+                    let call = ScriptCall { nonce: self.context.nonce(), requests: vec![request] };
+                    groups.push(Group { target, call, waiting: vec![reply] });
                 }
             }
-        };
-        let told = told.unwrap_or_else(|failure| vec![Err(failure); questions.len()]);
-        for (asker, told) in askers.into_iter().zip(told) {
-            if let Some(asker) = asker {
-                asker.tell(told);
+        }
+        groups
+    }
+
+    /// Calls by the scripts' hashes, and once more with the texts of those that Redis does not know.
+    /// Returns one reply for each group.
+    async fn call(
+        &self,
+        connection: &mut MultiplexedConnection,
+        groups: &[Group],
+    ) -> Result<Vec<Result<Value, Failure>>, Failure> {
+        let script = |group: &Group| self.context.scripts.script_for(&group.call.requests);
+        let by_hash = |group: &Group| (group.target.asking, group.call.by_hash(script(group)));
+        let by_text = |group: &Group| (group.target.asking, group.call.by_text(script(group)));
+        let mut replies = query(connection, groups.iter().map(by_hash).collect()).await?;
+        let is_unknown = |index: &usize| replies[*index].as_ref().is_err_and(is_unknown_script);
+        let unknown: Vec<usize> = (0..groups.len()).filter(is_unknown).collect();
+        if !unknown.is_empty() {
+            let again = unknown.iter().map(|index| by_text(&groups[*index])).collect();
+            for (index, reply) in unknown.into_iter().zip(query(connection, again).await?) {
+                replies[index] = reply;
             }
+        }
+        let replies = replies.into_iter();
+        Ok(replies.map(|reply| reply.map_err(|error| Failure::from_redis(&error))).collect())
+    }
+
+    /// Tells those who wait for a call what became of it.
+    fn answer(&self, group: Group, reply: Result<Value, Failure>, generation: u64) {
+        let Group { call, waiting, .. } = group;
+        let results = reply.and_then(|reply| call.parse(&reply).map_err(Failure::Other));
+        let results = results.unwrap_or_else(|failure| vec![Err(failure); waiting.len()]);
+        for (waiting, result) in waiting.into_iter().zip(results) {
+            if let Err(failure) = &result {
+                self.note(failure, generation);
+            }
+            let _has_left = waiting.send(result);
         }
     }
 
-    /// One call by its script's hash, and once more with the text if Redis does not know it.
-    async fn call(&self, questions: &[Question], asking: bool) -> Result<Vec<Told>, Failure> {
-        let script = self.scribe.scripts.script_for(questions);
-        let call = Call { nonce: self.scribe.nonce(), questions };
-        let mut connection = self.wire.connection.clone();
-        let reply = match query(&mut connection, call.by_hash(script), asking).await {
-            Err(error) if is_unknown_script(&error) => {
-                query(&mut connection, call.by_text(script), asking).await
-            }
-            reply => reply,
+    /// Gives a connection up where the failure says so, and its generation with it: connections that
+    /// are lost together count as one failure.
+    fn note(&self, failure: &Failure, generation: u64) {
+        let error = match failure {
+            Failure::ReadOnly => None,
+            Failure::Other(
+                error @ (StoreError::Timeout(_) | StoreError::Lost | StoreError::Garbled),
+            ) => Some(error),
+            _ => return,
         };
-        let reply = reply.map_err(|error| Failure::of(&error))?;
-        call.read(&reply).map_err(Failure::Other)
+        if self.connector.discard(generation)
+            && let Some(error) = error
+        {
+            self.health.failed(error);
+        }
     }
 
-    fn too_late(&self) -> Failure {
-        Failure::Other(StoreError::Timeout(self.scribe.timeout))
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Due {
-    async fn send(mut self) {
-        let Some(gatherer) = self.0.take() else { return };
-        let rest = std::mem::take(&mut *gatherer.waiting());
-        gatherer.send(rest.asked).await;
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Due {
+impl FlushTask {
+    async fn run(mut self) {
+        let batcher = Arc::clone(&self.batcher);
+        // Back in the pool at the end of this statement: the reply is waited for on a clone.
+        let managed = batcher.pool.get().await.map(|managed| ManagedConnection::clone(&managed));
+        let Ok(ManagedConnection { mut connection, generation, .. }) = managed else { return };
+        let (waiters, is_rest) = batcher.queue().take();
+        self.has_taken = true;
+        if is_rest {
+            batcher.spawn_flush();
+        }
+        let groups = batcher.group(waiters);
+        if groups.is_empty() {
+            return;
+        }
+        let limit = batcher.context.timeout;
+        let replies = match timeout(limit, batcher.call(&mut connection, &groups)).await {
+            Ok(Ok(replies)) => replies,
+            Ok(Err(failure)) => vec![Err(failure); groups.len()],
+            Err(_elapsed) => vec![Err(Failure::Other(StoreError::Timeout(limit))); groups.len()],
+        };
+        for (group, reply) in groups.into_iter().zip(replies) {
+            batcher.answer(group, reply, generation);
+        }
+    }
+}
+
+impl Drop for FlushTask {
     fn drop(&mut self) {
-        if let Some(gatherer) = &self.0 {
-            drop(std::mem::take(&mut *gatherer.waiting()));
+        if self.has_taken {
+            return;
+        }
+        for waiter in std::mem::take(&mut self.batcher.queue().waiters) {
+            let _has_left = waiter.reply.send(Err(Failure::Other(StoreError::Unreachable)));
         }
     }
 }
 
-impl Asker {
-    fn tell(self, told: Told) {
-        let _has_left = self.line.send(told);
+impl Queue {
+    /// Takes what fits into one batch. Returns `true` if something is left.
+    fn take(&mut self) -> (Vec<Waiter>, bool) {
+        let mut work = 0;
+        let fits = |waiter: &&Waiter| {
+            let fits = work < MAX_BATCH_WORK;
+            work += waiter.request.work();
+            fits
+        };
+        let count = self.waiters.iter().take_while(fits).count();
+        let left = self.waiters.split_off(count);
+        let mut taken = std::mem::replace(&mut self.waiters, left);
+        self.taken = self.joined - self.waiters.len() as u64;
+        taken.retain(|waiter| !waiter.reply.is_closed());
+        (taken, !self.waiters.is_empty())
     }
 }
 
+/// Sends all commands at once, each after ASKING if so marked. Returns one reply for each.
 async fn query(
     connection: &mut MultiplexedConnection,
-    command: Cmd,
-    asking: bool,
-) -> RedisResult<Value> {
-    if !asking {
-        return command.query_async(connection).await;
+    commands: Vec<(bool, Cmd)>,
+) -> Result<Vec<RedisResult<Value>>, Failure> {
+    let mut pipeline = pipe();
+    let asking: Vec<bool> = commands.iter().map(|(asking, _)| *asking).collect();
+    for (asking, command) in commands {
+        if asking {
+            pipeline.cmd("ASKING");
+        }
+        pipeline.add_command(command);
     }
-    let mut both = pipe();
-    both.add_command(cmd("ASKING")).add_command(command);
-    let mut replies = connection.send_packed_commands(&both, 0, 2).await?;
-    replies.pop().unwrap_or(Value::Nil).extract_error()
+    let replies = connection.send_packed_commands(&pipeline, 0, pipeline.len()).await;
+    let mut replies = replies.map_err(|error| Failure::from_redis(&error))?.into_iter();
+    let reply =
+        |asking: bool| replies.nth(usize::from(asking)).unwrap_or(Value::Nil).extract_error();
+    Ok(asking.into_iter().map(reply).collect())
 }
 
 fn is_unknown_script(error: &RedisError) -> bool {

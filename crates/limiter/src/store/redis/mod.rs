@@ -1,5 +1,15 @@
-//! The Redis store: one script call decides all hits that share a place, and those of others that
+//! The Redis store: one script call decides all hits that share a slot, and those of others that
 //! wait at the same moment.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `retry` | one decision: where to, how often, until when |
+//! | `topology`, `cluster`, `node` | which server has a slot; one server |
+//! | `batch` | requests that wait together become one call |
+//! | `codec` | keys, requests to arguments, replies to decisions, scripts |
+//! | `connection` | opens connections, pools them, finds the master |
+//! | `health`, `clock` | breaker, monitor, log; the server's time |
+//! | `settings` | where Redis is, and how to use it |
 //!
 //! Redis' own clock decides. Every key that a script touches is declared, so the key of a fixed
 //! window names its window before the script runs: it comes from an estimate of Redis' clock, and a
@@ -9,6 +19,7 @@
 //! not executed is repeated where that helps: see `retry.rs`.
 
 mod batch;
+mod clock;
 mod cluster;
 mod codec;
 mod connection;
@@ -24,29 +35,31 @@ pub use settings::{
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quanta::Instant;
 use tokio::sync::{Semaphore, watch};
 
+use self::batch::ScriptContext;
+use self::codec::keys::KeyFormat;
+use self::retry::RetryingCall;
+use self::topology::Topology;
+use super::{Health, StoreError};
 use crate::clock::{Deadline, SystemClock, Timestamp};
 use crate::observer::{Observer, Operation, StoreEvent};
 use crate::operation::{Action, Reply, Shard, StoreRequest};
 use crate::rules::Key;
-use crate::store::redis::batch::Scribe;
-use crate::store::redis::codec::keys::Naming;
-use crate::store::redis::retry::Attempt;
-use crate::store::redis::topology::Topology;
-use crate::store::{Health, StoreError};
 
 /// State in Redis, shared by any number of instances. Clones share the connections.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
-    naming: Naming,
+    format: KeyFormat,
     timeout: Duration,
     topology: Arc<Topology>,
-    /// Number of the home connection to each server, of those who have one.
-    home: Option<usize>,
+    /// Number of the worker that has a connection of its own to each server; all others share one.
+    worker: usize,
+    workers: Arc<AtomicUsize>,
     local: SystemClock,
     /// Decisions that may wait at once.
     room: Arc<Semaphore>,
@@ -64,15 +77,16 @@ impl RedisStore {
         observer: Arc<dyn Observer>,
     ) -> Result<Self, SettingError> {
         let local = SystemClock::new();
-        let scribe =
-            Arc::new(Scribe::new(RandomState::new().hash_one("instance"), settings.timeout));
-        let topology = Topology::new(settings, local.clone(), &scribe, &observer)?;
+        let instance = RandomState::new().hash_one("instance");
+        let scripts = ScriptContext::new(instance, settings.timeout);
+        let topology = Topology::new(settings, local.clone(), scripts, &observer)?;
         let room = usize::try_from(settings.max_in_flight).unwrap_or(Semaphore::MAX_PERMITS);
         Ok(Self {
-            naming: Naming::new(settings.key_prefix.clone(), topology.style()),
+            format: KeyFormat::new(settings.key_prefix.clone(), topology.hash_tag()),
             timeout: settings.timeout,
             topology: Arc::new(topology),
-            home: None,
+            worker: 0,
+            workers: Arc::default(),
             local,
             room: Arc::new(Semaphore::new(room.min(Semaphore::MAX_PERMITS))),
             observer,
@@ -106,21 +120,20 @@ impl RedisStore {
 
     /// Where the state of a key is. See [`super::Store::shard`].
     pub fn shard(&self, key: &Key) -> Shard {
-        Shard(self.naming.slot(key))
+        Shard(self.format.slot(key))
     }
 
     /// The time by the clock of the server with this key, estimated; that of this machine while the
     /// server is not known. See [`super::Store::now`].
     pub fn now(&self, key: &Key) -> Timestamp {
-        let local = self.local.now();
-        let node = self.topology.known(self.naming.slot(key));
-        node.map_or(local, |node| node.clock().estimate(local))
+        let node = self.topology.node_for_slot(self.format.slot(key));
+        node.map_or_else(|| self.local.now(), |node| node.clock.estimate())
     }
 
-    /// Has the breaker of the server with this key opened?
+    /// Returns `true` if the breaker of the server with this key is open.
     pub fn breaker_is_open(&self, key: &Key) -> bool {
-        let node = self.topology.known(self.naming.slot(key));
-        node.is_some_and(|node| node.breaker().is_open())
+        let node = self.topology.node_for_slot(self.format.slot(key));
+        node.is_some_and(|node| node.health.breaker_is_open())
     }
 
     /// Uses the credentials and certificates of these settings from the next connection on.
@@ -129,25 +142,34 @@ impl RedisStore {
     ///
     /// As [`RedisStore::new`].
     pub fn log_in_anew(&self, settings: &RedisSettings) -> Result<(), SettingError> {
-        self.topology.log_in_anew(settings)
+        self.topology.update_credentials(settings)
     }
 
-    /// Keeps the connections of those who have no home connection, for ever. See
-    /// [`super::Store::run`].
+    /// Watches the servers and the map of a cluster, for ever. See [`super::Store::run`].
     pub async fn run(&self) {
         self.topology.run().await;
     }
 
-    /// A handle with a home connection of its own. See [`super::Store::for_worker`].
+    /// A handle with a connection of its own to each server. See [`super::Store::for_worker`].
     #[must_use]
     pub fn for_worker(&self) -> Self {
-        Self { home: Some(self.topology.add_home()), ..self.clone() }
+        let worker = 1 + self.workers.fetch_add(1, Ordering::Relaxed);
+        Self { worker, ..self.clone() }
     }
 
-    /// Keeps the home connections of this handle, for ever; nothing where it has none.
-    pub async fn keep_home(&self) {
-        if let Some(home) = self.home {
-            self.topology.keep_home(home).await;
+    /// Opens the connections of this handle ahead of its calls, for ever: whenever a server answers
+    /// again.
+    pub async fn keep_connected(&self) {
+        let mut changes = self.topology.health_changes();
+        loop {
+            for node in self.topology.nodes() {
+                if node.health.current() == Health::Up {
+                    node.batcher(self.worker).connect().await;
+                }
+            }
+            if changes.changed().await.is_err() {
+                return;
+            }
         }
     }
 
@@ -172,10 +194,17 @@ impl RedisStore {
         } else {
             Some(self.room.try_acquire().map_err(|_| StoreError::Overloaded)?)
         };
-        let slot = self.naming.slot(first.key);
-        // What a request has spent on its way here is no hurry.
-        let hurries = left < self.timeout * 9 / 10;
-        Attempt { store: self, request, slot, deadline, hurries }.run().await
+        let call = RetryingCall {
+            topology: &self.topology,
+            format: &self.format,
+            worker: self.worker,
+            request,
+            slot: self.format.slot(first.key),
+            until: deadline.or_within(self.timeout),
+            // Less what a request may have spent on its way here.
+            caller_deadline_is_shorter: left < self.timeout * 9 / 10,
+        };
+        call.run().await
     }
 }
 

@@ -7,8 +7,6 @@ use std::time::Duration;
 use deadpool_redis::redis::{self, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use thiserror::Error;
 
-use crate::store::redis::connection::options::Access;
-
 /// How to reach and use Redis.
 #[derive(Clone, Debug)]
 pub struct RedisSettings {
@@ -95,15 +93,6 @@ impl RedisSettings {
             timeout: Self::DEFAULT_TIMEOUT,
             max_in_flight: Self::DEFAULT_MAX_IN_FLIGHT,
         }
-    }
-
-    /// Checks what only the driver can tell: the certificates.
-    ///
-    /// # Errors
-    ///
-    /// [`SettingError::Tls`] if they can't be used.
-    pub fn check(&self) -> Result<(), SettingError> {
-        Access::to_servers(self).map(drop)
     }
 }
 

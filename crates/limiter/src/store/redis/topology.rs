@@ -1,31 +1,31 @@
 //! Which server decides: the one there is, or the one of the cluster that has the slot.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::watch;
 
+use super::batch::ScriptContext;
+use super::cluster::Cluster;
+use super::codec::failure::Redirect;
+use super::codec::keys::HashTag;
+use super::connection::address::Address;
+use super::connection::connector::Target;
+use super::connection::options::{ConnectOptions, ReloadableOptions};
+use super::connection::sentinel::Sentinels;
+use super::health::gauge::BreakerGauge;
+use super::node::{Node, NodeContext};
+use super::settings::{RedisSettings, Servers, SettingError};
 use crate::clock::{Deadline, SystemClock};
 use crate::observer::Observer;
-use crate::store::redis::batch::Scribe;
-use crate::store::redis::cluster::{Cluster, Redirect};
-use crate::store::redis::codec::keys::Style;
-use crate::store::redis::connection::manager::Target;
-use crate::store::redis::connection::options::{Access, Address, SharedAccess};
-use crate::store::redis::connection::sentinel::Sentinels;
-use crate::store::redis::health::breaker::Panel;
-use crate::store::redis::node::{Node, Surroundings};
-use crate::store::redis::settings::{RedisSettings, Servers, SettingError};
 use crate::store::{Health, StoreError};
 
 /// The servers.
 #[derive(Debug)]
 pub(super) struct Topology {
-    servers: Layout,
-    access: SharedAccess,
+    layout: Layout,
+    options: ReloadableOptions,
     mode: &'static str,
-    /// Home connections to each server that were promised.
-    homes: Arc<AtomicUsize>,
+    health_changed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ enum Layout {
     /// One server, or whichever is the master.
     One(Arc<Node>),
     /// Several, each with some of the slots.
-    Many(Box<Cluster>),
+    Cluster(Box<Cluster>),
 }
 
 impl Topology {
@@ -45,39 +45,41 @@ impl Topology {
     pub(super) fn new(
         settings: &RedisSettings,
         local: SystemClock,
-        scribe: &Arc<Scribe>,
+        scripts: ScriptContext,
         observer: &Arc<dyn Observer>,
     ) -> Result<Self, SettingError> {
-        let access = SharedAccess::new(Access::to_servers(settings)?);
-        let homes = Arc::<AtomicUsize>::default();
-        let around = Surroundings {
-            access: access.clone(),
-            homes: Arc::clone(&homes),
+        let options = ReloadableOptions::new(ConnectOptions::for_servers(settings)?);
+        let health_changed = watch::Sender::new(());
+        let context = NodeContext {
+            options: options.clone(),
             local,
-            scribe: Arc::clone(scribe),
-            panel: Arc::new(Panel::new(Arc::clone(observer))),
-            stirs: watch::Sender::new(()),
+            scripts: Arc::new(scripts),
+            gauge: Arc::new(BreakerGauge::new(Arc::clone(observer))),
+            observer: Arc::clone(observer),
+            health_changed: health_changed.clone(),
         };
-        let servers = match &settings.servers {
-            Servers::Standalone(url) => Layout::One(Arc::new(Node::at(Address::of(url), &around))),
+        let layout = match &settings.servers {
+            Servers::Standalone(url) => {
+                Layout::One(Arc::new(Node::at(Address::from_url(url), &context)))
+            }
             Servers::Sentinel { sentinels, master_name } => {
                 let sentinels = Sentinels::new(sentinels, master_name, &settings.tls)?;
-                let target = Target::Master(Arc::new(sentinels));
-                Layout::One(Arc::new(Node::new(master_name.clone(), target, &around)))
+                let target = Target::Master(sentinels);
+                Layout::One(Arc::new(Node::new(master_name.clone(), target, &context)))
             }
             Servers::Cluster { seeds } => {
-                let seeds = seeds.iter().map(Address::of).collect();
-                Layout::Many(Box::new(Cluster::new(seeds, around)))
+                let seeds = seeds.iter().map(Address::from_url).collect();
+                Layout::Cluster(Box::new(Cluster::new(seeds, context)))
             }
         };
-        Ok(Self { servers, access, mode: settings.servers.mode(), homes })
+        Ok(Self { layout, options, mode: settings.servers.mode(), health_changed })
     }
 
-    /// How keys are named here.
-    pub(super) fn style(&self) -> Style {
-        match self.servers {
-            Layout::One(_) => Style::Plain,
-            Layout::Many(_) => Style::Tagged,
+    /// What of a key decides on its server.
+    pub(super) fn hash_tag(&self) -> HashTag {
+        match self.layout {
+            Layout::One(_) => HashTag::None,
+            Layout::Cluster(_) => HashTag::Id,
         }
     }
 
@@ -91,17 +93,17 @@ impl Topology {
         slot: u16,
         deadline: Deadline,
     ) -> Result<Arc<Node>, StoreError> {
-        match &self.servers {
+        match &self.layout {
             Layout::One(node) => Ok(Arc::clone(node)),
-            Layout::Many(cluster) => cluster.node(slot, deadline).await,
+            Layout::Cluster(cluster) => cluster.node(slot, deadline).await,
         }
     }
 
     /// The server of a slot, if it is known now.
-    pub(super) fn known(&self, slot: u16) -> Option<Arc<Node>> {
-        match &self.servers {
+    pub(super) fn node_for_slot(&self, slot: u16) -> Option<Arc<Node>> {
+        match &self.layout {
             Layout::One(node) => Some(Arc::clone(node)),
-            Layout::Many(cluster) => cluster.known(slot),
+            Layout::Cluster(cluster) => cluster.node_for_slot(slot),
         }
     }
 
@@ -115,9 +117,9 @@ impl Topology {
         redirect: &Redirect,
         deadline: Deadline,
     ) -> Result<Arc<Node>, StoreError> {
-        match &self.servers {
+        match &self.layout {
             Layout::One(_) => Err(StoreError::Unreachable),
-            Layout::Many(cluster) => cluster.follow(redirect, deadline).await,
+            Layout::Cluster(cluster) => cluster.follow(redirect, deadline).await,
         }
     }
 
@@ -127,39 +129,39 @@ impl Topology {
     /// # Errors
     ///
     /// As [`Topology::new`].
-    pub(super) fn log_in_anew(&self, settings: &RedisSettings) -> Result<(), SettingError> {
+    pub(super) fn update_credentials(&self, settings: &RedisSettings) -> Result<(), SettingError> {
         if settings.servers.mode() != self.mode {
             return Ok(());
         }
-        self.access.renew(settings)
+        self.options.update(settings)
     }
 
     /// Whether Redis answers, now and later.
     pub(super) fn health(&self) -> watch::Receiver<Health> {
-        match &self.servers {
-            Layout::One(node) => node.health(),
-            Layout::Many(cluster) => cluster.health(),
+        match &self.layout {
+            Layout::One(node) => node.health.subscribe(),
+            Layout::Cluster(cluster) => cluster.health(),
         }
     }
 
-    /// Keeps the connections that are nobody's home to each server, for ever.
+    /// Every server that is known now.
+    pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
+        match &self.layout {
+            Layout::One(node) => vec![Arc::clone(node)],
+            Layout::Cluster(cluster) => cluster.nodes(),
+        }
+    }
+
+    /// Notified whenever the health of a server changes.
+    pub(super) fn health_changes(&self) -> watch::Receiver<()> {
+        self.health_changed.subscribe()
+    }
+
+    /// Watches the servers, for ever.
     pub(super) async fn run(&self) {
-        match &self.servers {
+        match &self.layout {
             Layout::One(node) => node.run().await,
-            Layout::Many(cluster) => cluster.run().await,
-        }
-    }
-
-    /// Promises a home connection to each server: it is there while it is kept.
-    pub(super) fn add_home(&self) -> usize {
-        self.homes.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Keeps the home connection of this number to each server, for ever.
-    pub(super) async fn keep_home(&self, home: usize) {
-        match &self.servers {
-            Layout::One(node) => node.keep_home(home).await,
-            Layout::Many(cluster) => cluster.keep_home(home).await,
+            Layout::Cluster(cluster) => cluster.run().await,
         }
     }
 }

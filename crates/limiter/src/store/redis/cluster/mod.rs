@@ -1,9 +1,9 @@
 //! A Redis Cluster: which server has which slot, and a [`Node`] for each.
 //!
-//! The map comes from the servers themselves, and from redirects on the way. Nothing here repeats
-//! a call: the driver's own cluster client would repeat one that timed out, and count it again.
-//! Each server has lanes and a breaker of its own, so that one that is away is the trouble of its
-//! slots alone.
+//! The map comes from the servers themselves, and from redirects on the way. redis-rs' own cluster
+//! client can't be used: with retries it repeats a call that timed out, and a decision would count
+//! twice; without them it follows neither MOVED nor ASK. It also has no breaker for each master: here
+//! an unavailable master affects only the keys that it owns.
 
 mod slots;
 
@@ -18,31 +18,32 @@ use tokio::time::{interval, timeout};
 use tracing::{debug, warn};
 
 use self::slots::Range;
+use super::codec::failure::{Redirect, RedirectKind};
+use super::codec::keys::SLOTS;
+use super::connection::address::Address;
+use super::node::{Node, NodeContext};
 use crate::clock::Deadline;
-use crate::store::redis::codec::keys::SLOTS;
-use crate::store::redis::connection::options::Address;
-use crate::store::redis::node::{Node, Surroundings};
 use crate::store::{Health, StoreError};
 
 /// Time between two looks at the map while something is wrong: a failover is seen soon.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 /// Looks that are skipped while nothing is wrong.
-const CALM_LOOKS: u32 = 50;
+const CALM_TICKS: u32 = 50;
 /// The longest that one server may take to tell the map.
-const PATIENCE: Duration = Duration::from_millis(300);
+const MAP_TIMEOUT: Duration = Duration::from_millis(300);
 /// Redirects that wait to be noted.
-const NEWS: usize = 64;
+const MAX_QUEUED_REDIRECTS: usize = 64;
 /// Servers that redirects may add to those of the map.
-const MOST_GUESTS: usize = 64;
+const MAX_GUESTS: usize = 64;
 
 /// A cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     seeds: Vec<Address>,
-    around: Surroundings,
+    context: NodeContext,
     map: watch::Sender<Arc<Map>>,
-    news: mpsc::Sender<Redirect>,
-    inbox: Mutex<mpsc::Receiver<Redirect>>,
+    redirects: mpsc::Sender<Redirect>,
+    queued_redirects: Mutex<mpsc::Receiver<Redirect>>,
     health: watch::Sender<Health>,
     /// Whom to ask first at the next look.
     turn: AtomicUsize,
@@ -55,50 +56,29 @@ struct Map {
     nodes: HashMap<Address, Arc<Node>>,
 }
 
-/// A server that says which other one to ask.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Redirect {
-    pub(crate) slot: u16,
-    pub(crate) address: Address,
-    pub(crate) kind: RedirectKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RedirectKind {
-    /// The slot is there from now on.
-    Moved,
-    /// The slot is on its way there: this call alone.
-    Ask,
-}
-
-impl Redirect {
-    /// The same, as it was meant by the server of this name.
-    pub(crate) fn seen_from(self, asked: &str) -> Self {
-        match Address::parse(asked) {
-            Some(asked) => Self { address: self.address.seen_from(&asked), ..self },
-            None => self,
-        }
-    }
-}
-
 impl Cluster {
-    pub(crate) fn new(seeds: Vec<Address>, around: Surroundings) -> Self {
-        let (news, inbox) = mpsc::channel(NEWS);
+    pub(crate) fn new(seeds: Vec<Address>, context: NodeContext) -> Self {
+        let (redirects, queued_redirects) = mpsc::channel(MAX_QUEUED_REDIRECTS);
         let slots = vec![None; SLOTS.into()];
         Self {
             seeds,
-            around,
+            context,
             map: watch::Sender::new(Arc::new(Map { slots, nodes: HashMap::new() })),
-            news,
-            inbox: Mutex::new(inbox),
+            redirects,
+            queued_redirects: Mutex::new(queued_redirects),
             health: watch::Sender::new(Health::Unknown),
             turn: AtomicUsize::new(0),
         }
     }
 
     /// The server of a slot, if it is known now.
-    pub(crate) fn known(&self, slot: u16) -> Option<Arc<Node>> {
+    pub(crate) fn node_for_slot(&self, slot: u16) -> Option<Arc<Node>> {
         self.map.borrow().slots[usize::from(slot)].clone()
+    }
+
+    /// Every server that is known now.
+    pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
+        self.map.borrow().nodes.values().cloned().collect()
     }
 
     /// The server of a slot; waits for the first map.
@@ -107,7 +87,7 @@ impl Cluster {
         slot: u16,
         deadline: Deadline,
     ) -> Result<Arc<Node>, StoreError> {
-        if let Some(node) = self.known(slot) {
+        if let Some(node) = self.node_for_slot(slot) {
             return Ok(node);
         }
         if *self.health.borrow() == Health::Down {
@@ -125,7 +105,7 @@ impl Cluster {
         let known = self.map.borrow().nodes.get(&redirect.address).cloned();
         if known.is_none() || redirect.kind == RedirectKind::Moved {
             // What finds no room is said again by the next redirect.
-            let _full = self.news.try_send(redirect.clone());
+            let _full = self.redirects.try_send(redirect.clone());
         }
         match known {
             Some(node) => Ok(node),
@@ -156,69 +136,44 @@ impl Cluster {
         self.health.subscribe()
     }
 
-    /// Keeps the home connection of this number to each server, for ever.
-    pub(crate) async fn keep_home(&self, home: usize) {
-        let mut maps = self.map.subscribe();
-        let mut kept: HashMap<Address, Arc<Node>> = HashMap::new();
-        let mut tasks = Tended::default();
-        loop {
-            let map = Arc::clone(&maps.borrow_and_update());
-            kept.retain(|address, node| {
-                map.nodes.get(address).is_some_and(|known| Arc::ptr_eq(known, node))
-            });
-            tasks.leave_all_but(&kept);
-            for (address, node) in &map.nodes {
-                if kept.contains_key(address) {
-                    continue;
-                }
-                kept.insert(address.clone(), Arc::clone(node));
-                let node = Arc::clone(node);
-                tasks.add(address, async move { node.keep_home(home).await });
-            }
-            if maps.changed().await.is_err() {
-                return;
-            }
-        }
-    }
-
     /// Keeps the map, and the connections to each server that are nobody's home, for ever.
     pub(crate) async fn run(&self) {
-        let mut inbox = self.inbox.lock().await;
-        let mut stirs = self.around.stirs.subscribe();
-        let mut tended = Tended::default();
-        let mut looks = interval(LOOK_INTERVAL);
-        let mut skipped = CALM_LOOKS;
-        let mut is_told = false;
+        let mut queued_redirects = self.queued_redirects.lock().await;
+        let mut health_changes = self.context.health_changed.subscribe();
+        let mut tasks = NodeTasks::default();
+        let mut ticks = interval(REFRESH_INTERVAL);
+        let mut skipped = CALM_TICKS;
+        let mut is_logged = false;
         loop {
             tokio::select! {
-                _ = stirs.changed() => {}
-                Some(redirect) = inbox.recv() => {
-                    self.note(&redirect, &mut tended);
-                    skipped = CALM_LOOKS;
+                _ = health_changes.changed() => {}
+                Some(redirect) = queued_redirects.recv() => {
+                    self.record(&redirect, &mut tasks);
+                    skipped = CALM_TICKS;
                 }
-                _ = looks.tick() => {
+                _ = ticks.tick() => {
                     skipped += 1;
-                    if skipped >= CALM_LOOKS || *self.health.borrow() != Health::Up {
+                    if skipped >= CALM_TICKS || *self.health.borrow() != Health::Up {
                         skipped = 0;
-                        let seen = self.look(&mut tended).await;
-                        if !seen && !is_told {
+                        let seen = self.refresh(&mut tasks).await;
+                        if !seen && !is_logged {
                             warn!("no server tells the map of the cluster");
                         }
-                        is_told = !seen;
+                        is_logged = !seen;
                         if !seen && self.map.borrow().nodes.is_empty() {
                             self.health.send_replace(Health::Down);
                         }
                     }
                 }
             }
-            self.feel();
+            self.update_health();
         }
     }
 
     /// Asks one server after the other for the map until one tells it.
-    async fn look(&self, tended: &mut Tended) -> bool {
-        let access = self.around.access.now();
-        let up = |(_, node): &(&Address, &Arc<Node>)| *node.health().borrow() == Health::Up;
+    async fn refresh(&self, tasks: &mut NodeTasks) -> bool {
+        let options = self.context.options.now();
+        let up = |(_, node): &(&Address, &Arc<Node>)| node.health.current() == Health::Up;
         let map = Arc::clone(&self.map.borrow());
         let mut servers: Vec<&Address> =
             map.nodes.iter().filter(up).map(|(address, _)| address).collect();
@@ -228,9 +183,9 @@ impl Cluster {
             servers.rotate_left(turn);
         }
         for server in servers.into_iter().chain(&self.seeds) {
-            match timeout(PATIENCE, slots::ask(&access, server)).await {
+            match timeout(MAP_TIMEOUT, slots::query(&options, server)).await {
                 Ok(Ok(ranges)) if !ranges.is_empty() => {
-                    self.draw(&ranges, tended);
+                    self.apply_map(&ranges, tasks);
                     return true;
                 }
                 Ok(Ok(_)) => debug!(redis = %server, "it has no slots to tell of"),
@@ -242,31 +197,31 @@ impl Cluster {
     }
 
     /// Puts a new map in force. Servers that it does not name are left.
-    fn draw(&self, ranges: &[Range], tended: &mut Tended) {
+    fn apply_map(&self, ranges: &[Range], tasks: &mut NodeTasks) {
         let before = Arc::clone(&self.map.borrow());
         let mut slots = vec![None; SLOTS.into()];
         let mut nodes = HashMap::new();
         for range in ranges {
             let node = before.nodes.get(&range.address).or_else(|| nodes.get(&range.address));
-            let node = node.cloned().unwrap_or_else(|| self.add(&range.address, tended));
+            let node = node.cloned().unwrap_or_else(|| self.add(&range.address, tasks));
             for slot in range.first..=range.last {
                 slots[usize::from(slot)] = Some(Arc::clone(&node));
             }
             nodes.insert(range.address.clone(), node);
         }
         // Whom the map names is no guest any more.
-        tended.guests.retain(|guest| !nodes.contains_key(guest));
-        for guest in &tended.guests {
+        tasks.guests.retain(|guest| !nodes.contains_key(guest));
+        for guest in &tasks.guests {
             if let Some(node) = before.nodes.get(guest) {
                 nodes.entry(guest.clone()).or_insert_with(|| Arc::clone(node));
             }
         }
-        tended.leave_all_but(&nodes);
+        tasks.retain(&nodes);
         self.map.send_replace(Arc::new(Map { slots, nodes }));
     }
 
     /// Notes a redirect in the map.
-    fn note(&self, redirect: &Redirect, tended: &mut Tended) {
+    fn record(&self, redirect: &Redirect, tasks: &mut NodeTasks) {
         let before = Arc::clone(&self.map.borrow());
         let address = &redirect.address;
         let known = before.nodes.get(address);
@@ -276,12 +231,12 @@ impl Cluster {
                 || there.is_some_and(|there| Arc::ptr_eq(there, known))
         });
         // A server that names ever more others is not believed.
-        if is_noted || known.is_none() && tended.guests.len() >= MOST_GUESTS {
+        if is_noted || known.is_none() && tasks.guests.len() >= MAX_GUESTS {
             return;
         }
         let node = known.cloned().unwrap_or_else(|| {
-            tended.guests.push(address.clone());
-            self.add(address, tended)
+            tasks.guests.push(address.clone());
+            self.add(address, tasks)
         });
         let mut map = (*before).clone();
         map.nodes.insert(address.clone(), Arc::clone(&node));
@@ -291,20 +246,20 @@ impl Cluster {
         self.map.send_replace(Arc::new(map));
     }
 
-    fn add(&self, address: &Address, tended: &mut Tended) -> Arc<Node> {
-        let node = Arc::new(Node::at(address.clone(), &self.around));
+    fn add(&self, address: &Address, tasks: &mut NodeTasks) -> Arc<Node> {
+        let node = Arc::new(Node::at(address.clone(), &self.context));
         let kept = Arc::clone(&node);
-        tended.add(address, async move { kept.run().await });
+        tasks.add(address, async move { kept.run().await });
         node
     }
 
     /// Folds the health of all servers that have slots.
-    fn feel(&self) {
+    fn update_health(&self) {
         let map = Arc::clone(&self.map.borrow());
         let health = map.slots.iter().try_fold(None::<&Arc<Node>>, |last, node| match node {
             None => Err(Health::Down),
             Some(node) if last.is_some_and(|last| Arc::ptr_eq(last, node)) => Ok(Some(node)),
-            Some(node) => match *node.health().borrow() {
+            Some(node) => match node.health.current() {
                 Health::Up => Ok(Some(node)),
                 other => Err(other),
             },
@@ -318,20 +273,20 @@ impl Cluster {
 
 /// The tasks that keep the connections of each server.
 #[derive(Debug, Default)]
-struct Tended {
+struct NodeTasks {
     tasks: JoinSet<()>,
     handles: HashMap<Address, AbortHandle>,
     /// Servers that only redirects named.
     guests: Vec<Address>,
 }
 
-impl Tended {
+impl NodeTasks {
     fn add(&mut self, address: &Address, keep: impl Future<Output = ()> + Send + 'static) {
         let handle = self.tasks.spawn(keep);
         self.handles.insert(address.clone(), handle);
     }
 
-    fn leave_all_but(&mut self, nodes: &HashMap<Address, Arc<Node>>) {
+    fn retain(&mut self, nodes: &HashMap<Address, Arc<Node>>) {
         self.guests.retain(|guest| nodes.contains_key(guest));
         self.handles.retain(|address, handle| {
             let stays = nodes.contains_key(address);

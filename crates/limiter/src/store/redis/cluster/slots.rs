@@ -1,11 +1,12 @@
-//! CLUSTER SLOTS: what a server says of the map of its cluster.
+//! CLUSTER SLOTS: the map of a cluster, as one of its servers knows it.
 
 use deadpool_redis::redis::{RedisResult, Value, cmd};
 
 use crate::store::redis::codec::keys::SLOTS;
-use crate::store::redis::connection::options::{Access, Address};
+use crate::store::redis::connection::address::Address;
+use crate::store::redis::connection::options::ConnectOptions;
 
-/// Slots that one server has.
+/// Slots of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) first: u16,
@@ -14,20 +15,20 @@ pub(crate) struct Range {
 }
 
 /// Asks a server for the map.
-pub(crate) async fn ask(access: &Access, server: &Address) -> RedisResult<Vec<Range>> {
-    let mut wire = access.connect(server).await?;
-    let answer: Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut wire.connection).await?;
-    Ok(read(&answer, server))
+pub(crate) async fn query(options: &ConnectOptions, server: &Address) -> RedisResult<Vec<Range>> {
+    let mut connection = options.connect(server).await?;
+    let answer: Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+    Ok(parse(&answer, server))
 }
 
-/// Reads the answer to CLUSTER SLOTS: of each range its first and last slot, and the master first
+/// Parses the answer to CLUSTER SLOTS: of each range its first and last slot, and the master first
 /// of its servers. What makes no sense is left out.
-fn read(answer: &Value, asked: &Address) -> Vec<Range> {
+fn parse(answer: &Value, asked: &Address) -> Vec<Range> {
     let Value::Array(ranges) = answer else { return Vec::new() };
-    ranges.iter().filter_map(|range| read_range(range, asked)).collect()
+    ranges.iter().filter_map(|range| parse_range(range, asked)).collect()
 }
 
-fn read_range(range: &Value, asked: &Address) -> Option<Range> {
+fn parse_range(range: &Value, asked: &Address) -> Option<Range> {
     let Value::Array(range) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
         return None;
@@ -89,7 +90,7 @@ mod tests {
             of(5461, 10922, "asked:7001"),
             of(10923, 16383, "asked:7002"),
         ];
-        assert_eq!(read(&answer, &asked), expected);
-        assert_eq!(read(&Value::Nil, &asked), []);
+        assert_eq!(parse(&answer, &asked), expected);
+        assert_eq!(parse(&Value::Nil, &asked), []);
     }
 }

@@ -1,42 +1,42 @@
-//! One script call: questions to keys and arguments, reply to answers. The other side is
+//! One script call: requests to keys and arguments, reply to results. The other side is
 //! `lua/check.lua`.
 
 use deadpool_redis::redis::{Cmd, Value, cmd};
 use rmp::Marker;
 use rmp::decode::{self, Bytes};
 
+use super::failure::Failure;
+use super::request::ScriptRequest;
+use super::scripts::Script;
 use crate::algorithm::{Decision, Outcome};
 use crate::clock::{Span, Timestamp};
 use crate::operation::{HitReply, Reply};
 use crate::store::StoreError;
-use crate::store::redis::codec::failure::Failure;
-use crate::store::redis::codec::request::Question;
-use crate::store::redis::codec::scripts::Script;
 
 /// For those who meet a call in SLOWLOG or in an error: both cut the arguments before they get to
 /// what is no text.
 const NOTE: &str = "what follows is MessagePack, described in lua/check.lua of rlaas";
 
-/// The questions of one call.
+/// The requests of one call.
 #[derive(Debug)]
-pub(crate) struct Call<'a> {
+pub(crate) struct ScriptCall {
     pub(crate) nonce: String,
-    pub(crate) questions: &'a [Question],
+    pub(crate) requests: Vec<ScriptRequest>,
 }
 
-/// What a reply says to one question.
+/// What became of one request.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ScriptReply {
     /// What became of each hit.
     Decided(Reply),
     /// A key named another window than that of the server's time; nothing was written.
     OtherWindow,
 }
 
-/// An answer and the server's time when it was made.
-pub(crate) type Told = Result<(Timestamp, Answer), Failure>;
+/// A reply to one request, and the server's time when it was made.
+pub(crate) type ScriptResult = Result<(Timestamp, ScriptReply), Failure>;
 
-impl Call<'_> {
+impl ScriptCall {
     /// The call by the script's hash: EVALSHA.
     pub(crate) fn by_hash(&self, script: &Script) -> Cmd {
         self.command("EVALSHA", &script.hash)
@@ -47,33 +47,33 @@ impl Call<'_> {
         self.command("EVAL", &script.text)
     }
 
-    /// Reads the reply to this call: what it says to each question.
+    /// Parses the reply to this call: a result for each request.
     ///
     /// # Errors
     ///
     /// [`StoreError::Garbled`] if it is not a reply to this very call.
-    pub(crate) fn read(&self, reply: &Value) -> Result<Vec<Told>, StoreError> {
+    pub(crate) fn parse(&self, reply: &Value) -> Result<Vec<ScriptResult>, StoreError> {
         let Value::BulkString(reply) = reply else { return Err(StoreError::Garbled) };
         let mut reply = Values(Bytes::new(reply));
         if reply.text()? != self.nonce.as_bytes() {
             return Err(StoreError::Garbled);
         }
         let time = Timestamp::from_micros(reply.number()?);
-        let told = self.questions.iter().map(|question| reply.answer(question, time));
-        let told = told.collect::<Result<Vec<Told>, StoreError>>()?;
-        if reply.is_over() { Ok(told) } else { Err(StoreError::Garbled) }
+        let results = self.requests.iter().map(|request| reply.result(request, time));
+        let results = results.collect::<Result<Vec<ScriptResult>, StoreError>>()?;
+        if reply.is_over() { Ok(results) } else { Err(StoreError::Garbled) }
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
-        let keys = self.questions.iter().map(|question| question.keys().len()).sum::<usize>();
+        let keys = self.requests.iter().map(|request| request.keys().len()).sum::<usize>();
         let mut command = cmd(name);
         command.arg(script).arg(keys);
-        for key in self.questions.iter().flat_map(|question| question.keys().iter()) {
+        for key in self.requests.iter().flat_map(|request| request.keys().iter()) {
             command.arg(key);
         }
         command.arg(&self.nonce).arg(NOTE);
-        for question in self.questions {
-            command.arg(question.argument());
+        for request in &self.requests {
+            command.arg(request.argument());
         }
         command
     }
@@ -83,28 +83,32 @@ impl Call<'_> {
 struct Values<'a>(Bytes<'a>);
 
 impl<'a> Values<'a> {
-    fn answer(&mut self, question: &Question, time: Timestamp) -> Result<Told, StoreError> {
+    fn result(
+        &mut self,
+        request: &ScriptRequest,
+        time: Timestamp,
+    ) -> Result<ScriptResult, StoreError> {
         if self.is_text() {
             let text = String::from_utf8_lossy(self.text()?);
-            return Ok(Err(Failure::of_text(&text)));
+            return Ok(Err(Failure::from_text(&text)));
         }
         match self.number()? {
-            0 => Ok(Ok((time, Answer::OtherWindow))),
+            0 => Ok(Ok((time, ScriptReply::OtherWindow))),
             1 => {
                 let hit = |at| {
                     let decision = self.decision(at)?;
-                    let taken = match question.plain_cost() {
+                    let taken = match request.plain_cost() {
                         Some(cost) => decision.outcome.taken(cost),
                         None => self.number()?,
                     };
                     Ok(HitReply { decision, taken })
                 };
-                let hits = question.decided_at(time).map(hit).collect::<Result<_, StoreError>>()?;
-                Ok(Ok((time, Answer::Decided(Reply { hits }))))
+                let hits = request.decided_at(time).map(hit).collect::<Result<_, StoreError>>()?;
+                Ok(Ok((time, ScriptReply::Decided(Reply { hits }))))
             }
             2 => {
                 let text = String::from_utf8_lossy(self.text()?);
-                Ok(Err(Failure::of_partial(&text)))
+                Ok(Err(Failure::from_partial(&text)))
             }
             _ => Err(StoreError::Garbled),
         }

@@ -1,19 +1,45 @@
-//! How a call ends without an answer, and what that means for the call.
+//! How a call ends without a decision, and what that means for the call.
 
 use deadpool_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use super::keys::SLOTS;
 use crate::store::StoreError;
-use crate::store::redis::cluster::{Redirect, RedirectKind};
-use crate::store::redis::codec::keys::SLOTS;
-use crate::store::redis::connection::options::Address;
+use crate::store::redis::connection::address::Address;
 
-/// How a call ended without an answer.
+/// A server that says which other one to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Redirect {
+    pub(crate) slot: u16,
+    pub(crate) address: Address,
+    pub(crate) kind: RedirectKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RedirectKind {
+    /// The slot is there from now on.
+    Moved,
+    /// The slot is on its way there: this call alone.
+    Ask,
+}
+
+impl Redirect {
+    /// The same, as it was meant by the server of this name: a server that does not know its host
+    /// leaves it out.
+    pub(crate) fn seen_from(self, asked: &str) -> Self {
+        match Address::parse(asked) {
+            Some(asked) => Self { address: self.address.seen_from(&asked), ..self },
+            None => self,
+        }
+    }
+}
+
+/// How a call ended without a decision.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// Another server has the slot.
-    Elsewhere(Redirect),
+    Redirected(Redirect),
     /// The slot is half moved.
-    HalfMoved,
+    TryAgain,
     /// The server became a replica.
     ReadOnly,
     /// The rest.
@@ -22,7 +48,7 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// What an error of the driver means for the call that met it.
-    pub(crate) fn of(error: &RedisError) -> Self {
+    pub(crate) fn from_redis(error: &RedisError) -> Self {
         let refused =
             || Self::refused(error.code().unwrap_or("ERR"), error.detail().unwrap_or_default());
         let elsewhere = |kind| {
@@ -30,12 +56,12 @@ impl Failure {
                 let address = Address::parse(address).filter(|_| slot < SLOTS)?;
                 Some(Redirect { slot, address, kind })
             });
-            redirect.map_or_else(refused, Self::Elsewhere)
+            redirect.map_or_else(refused, Self::Redirected)
         };
         match error.kind() {
             ErrorKind::Server(ServerErrorKind::Moved) => elsewhere(RedirectKind::Moved),
             ErrorKind::Server(ServerErrorKind::Ask) => elsewhere(RedirectKind::Ask),
-            ErrorKind::Server(ServerErrorKind::TryAgain) => Self::HalfMoved,
+            ErrorKind::Server(ServerErrorKind::TryAgain) => Self::TryAgain,
             ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::ReadOnly,
             ErrorKind::Server(_) | ErrorKind::Extension => refused(),
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Self::Other(StoreError::Garbled),
@@ -44,20 +70,20 @@ impl Failure {
     }
 
     /// What an error means that a script has met on its way: `CODE text`.
-    pub(crate) fn of_text(error: &str) -> Self {
+    pub(crate) fn from_text(error: &str) -> Self {
         let (first, rest) = error.split_once(' ').unwrap_or((error, ""));
         let is_code = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_uppercase());
         let (code, text) = if is_code { (first, rest) } else { ("ERR", error) };
         match code {
             "READONLY" => Self::ReadOnly,
-            "TRYAGAIN" => Self::HalfMoved,
+            "TRYAGAIN" => Self::TryAgain,
             code => Self::refused(code, text),
         }
     }
 
     /// The same of a write that failed after others of its step.
-    pub(crate) fn of_partial(error: &str) -> Self {
-        match Self::of_text(error).into_error() {
+    pub(crate) fn from_partial(error: &str) -> Self {
+        match Self::from_text(error).into_error() {
             StoreError::Refused { code, text } => Self::Other(StoreError::Partial { code, text }),
             error => Self::Other(error),
         }
@@ -77,11 +103,11 @@ impl Failure {
             text: text.to_owned(),
         };
         match self {
-            Self::Elsewhere(redirect) => match redirect.kind {
+            Self::Redirected(redirect) => match redirect.kind {
                 RedirectKind::Moved => refused("MOVED", "the slot is elsewhere, again"),
                 RedirectKind::Ask => refused("ASK", "the key is elsewhere, again"),
             },
-            Self::HalfMoved => refused("TRYAGAIN", "the slot is half moved"),
+            Self::TryAgain => refused("TRYAGAIN", "the slot is half moved"),
             Self::ReadOnly => refused("READONLY", "it is a replica"),
             Self::Other(error) => error,
         }
@@ -107,10 +133,10 @@ mod tests {
         let failure = |text: &str| {
             let value = redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
             let error = value.and_then(redis::Value::extract_error).expect_err("an error");
-            Failure::of(&error)
+            Failure::from_redis(&error)
         };
         let moved = failure("MOVED 16383 h:1");
-        assert!(matches!(moved, Failure::Elsewhere(redirect) if redirect.slot == 16_383));
+        assert!(matches!(moved, Failure::Redirected(redirect) if redirect.slot == 16_383));
         for text in ["MOVED 16384 h:1", "MOVED 20000 h:1", "ASK -1 h:1", "MOVED 5 h", "MOVED"] {
             assert!(matches!(failure(text), Failure::Other(_)), "{text}");
         }
@@ -118,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_a_script_met_is_known_by_its_code() {
-        let code = |text: &str| match Failure::of_text(text) {
+        let code = |text: &str| match Failure::from_text(text) {
             Failure::Other(StoreError::Refused { code, .. }) => code,
             other => format!("{other:?}"),
         };

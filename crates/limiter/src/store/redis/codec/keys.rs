@@ -8,27 +8,23 @@ pub(crate) const SLOTS: u16 = 16_384;
 
 /// How keys are named.
 #[derive(Clone, Debug)]
-pub(crate) struct Naming {
+pub(crate) struct KeyFormat {
     prefix: KeyPrefix,
-    style: Style,
+    hash_tag: HashTag,
 }
 
-/// Where the id stands.
+/// What of a key decides on its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Style {
+pub(crate) enum HashTag {
     /// `rlaas:rate_limit:alice`
-    Plain,
+    None,
     /// `rlaas:rate_limit:{alice}`: in a cluster all state of one id is in one slot.
-    Tagged,
+    Id,
 }
 
-impl Naming {
-    pub(crate) fn new(prefix: KeyPrefix, style: Style) -> Self {
-        Self { prefix, style }
-    }
-
-    pub(crate) fn style(&self) -> Style {
-        self.style
+impl KeyFormat {
+    pub(crate) fn new(prefix: KeyPrefix, hash_tag: HashTag) -> Self {
+        Self { prefix, hash_tag }
     }
 
     /// Writes the name of a key in Redis.
@@ -38,17 +34,17 @@ impl Naming {
             "" => text.push_str("rate_limit:"),
             rule => text.extend(["rule:", rule, ":"]),
         }
-        match self.style {
-            Style::Plain => text.push_str(key.id()),
-            Style::Tagged => text.extend(["{", tag(key), "}"]),
+        match self.hash_tag {
+            HashTag::None => text.push_str(key.id()),
+            HashTag::Id => text.extend(["{", tag(key), "}"]),
         }
     }
 
     /// The slot of a key; 0 where there are no slots.
     pub(crate) fn slot(&self, key: &Key) -> u16 {
-        match self.style {
-            Style::Plain => 0,
-            Style::Tagged => crc16(tag(key).as_bytes()) % SLOTS,
+        match self.hash_tag {
+            HashTag::None => 0,
+            HashTag::Id => crc16(tag(key).as_bytes()) % SLOTS,
         }
     }
 }

@@ -1,17 +1,16 @@
-//! What one request asks of the script: its hits as keys and arguments, ready to be sent beside
-//! those of others.
+//! A request to the script: its hits as keys and an argument, ready to be sent beside others.
 
 use std::fmt::Write;
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use super::keys::KeyFormat;
 use crate::algorithm::{Algorithm, Cost, window_index};
 use crate::clock::{Span, Timestamp};
 use crate::operation::{Action, StoreHit, StoreRequest};
 use crate::rules::{Coupling, Mode};
-use crate::store::redis::codec::keys::Naming;
-use crate::store::redis::health::clock::ServerClock;
+use crate::store::redis::clock::ServerClock;
 
 /// A window shorter than this can end while the call is on its way, so its call names the keys of
 /// the windows that begin within [`TRAVEL`] too. For longer ones a repeat is cheaper.
@@ -57,7 +56,7 @@ fields!(REFUND_FIELDS RefundFields { taken_at, taken_reset_after });
 /// Stands for -1: the limit keeps no debt.
 const NO_DEBT: u64 = u64::MAX;
 
-/// What the service knows of the server's time when it asks.
+/// The server's time, as far as the service knows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerTime<'a> {
     /// An estimate of now, to name keys.
@@ -68,8 +67,8 @@ pub(crate) struct ServerTime<'a> {
 
 /// The keys and the argument of one request.
 #[derive(Debug, Default)]
-pub(crate) struct Question {
-    keys: Words,
+pub(crate) struct ScriptRequest {
+    keys: KeyList,
     /// Values of MessagePack, one behind the other.
     argument: Vec<u8>,
     /// Of each hit its window, and the time before which it is not decided; see
@@ -84,33 +83,33 @@ pub(crate) struct Question {
 
 /// Texts, one behind the other.
 #[derive(Debug, Default)]
-pub(crate) struct Words {
+pub(crate) struct KeyList {
     text: String,
     /// Where each ends.
     ends: SmallVec<[usize; 2]>,
 }
 
-impl Question {
-    pub(crate) fn new(naming: &Naming, request: StoreRequest<'_>, time: ServerTime<'_>) -> Self {
+impl ScriptRequest {
+    pub(crate) fn new(format: &KeyFormat, request: StoreRequest<'_>, time: ServerTime<'_>) -> Self {
         let StoreRequest { hits, coupling } = request;
-        let mut question = Self { argument: Vec::with_capacity(ARGUMENT), ..Self::default() };
-        question.say(coupling_name(coupling));
-        write_number(&mut question.argument, hits.len() as u64);
+        let mut script_request = Self { argument: Vec::with_capacity(ARGUMENT), ..Self::default() };
+        script_request.push_text(coupling_name(coupling));
+        write_number(&mut script_request.argument, hits.len() as u64);
         for hit in hits {
-            question.push(naming, hit, time);
+            script_request.push(format, hit, time);
         }
-        question.plain_cost = match hits {
+        script_request.plain_cost = match hits {
             [hit] if coupling == Coupling::AllOrNothing => plain_cost(hit),
             _ => None,
         };
-        question.algorithm = hits
+        script_request.algorithm = hits
             .first()
             .map(|hit| hit.algorithm)
             .filter(|algorithm| hits.iter().all(|other| other.algorithm == *algorithm));
-        question
+        script_request
     }
 
-    pub(crate) fn keys(&self) -> &Words {
+    pub(crate) fn keys(&self) -> &KeyList {
         &self.keys
     }
 
@@ -145,18 +144,18 @@ impl Question {
     }
 
     /// Adds a hit that is to be decided at about the time of the estimate.
-    fn push(&mut self, naming: &Naming, hit: &StoreHit<'_>, time: ServerTime<'_>) {
+    fn push(&mut self, format: &KeyFormat, hit: &StoreHit<'_>, time: ServerTime<'_>) {
         let window = hit.limit.window();
-        let seen = time.clock.seen(window);
+        let seen = time.clock.latest_decision(window);
         let first = window_index(time.estimate.hold(seen, window), window);
         let windows = first..first + windows_to_name(window);
-        let (keys, first_index) = self.push_keys(naming, hit, windows);
+        let (keys, first_index) = self.push_keys(format, hit, windows);
         self.held.push((window, seen));
         self.work += match hit.algorithm {
             Algorithm::SlidingWindowLog => 1 + hit.action.cost().units() / UNITS_PER_WORK,
             _ => 1,
         };
-        self.say(hit.algorithm.lua_name());
+        self.push_text(hit.algorithm.lua_name());
         let fields = HitFields {
             keys,
             first_index,
@@ -180,46 +179,46 @@ impl Question {
     /// Adds the keys of a hit. Returns how many are of its state, and the index of the first window.
     fn push_keys(
         &mut self,
-        naming: &Naming,
+        format: &KeyFormat,
         hit: &StoreHit<'_>,
         windows: Range<u64>,
     ) -> (u64, u64) {
         let counted = if hit.algorithm.keyed_by_window() {
-            windows.clone().for_each(|index| self.push_window(naming, hit, index));
+            windows.clone().for_each(|index| self.push_window(format, hit, index));
             (windows.end - windows.start, windows.start)
         } else {
-            self.keys.push(|text| naming.write(hit.key, text));
+            self.keys.push(|text| format.write(hit.key, text));
             if has_debt_key(hit) {
-                self.push_suffixed(naming, hit, DEBT_SUFFIX);
+                self.push_suffixed(format, hit, DEBT_SUFFIX);
             }
             (1 + u64::from(has_debt_key(hit)), 0)
         };
         if matches!(hit.action, Action::Refund(_) | Action::Reset) {
-            self.push_suffixed(naming, hit, RESET_SUFFIX);
+            self.push_suffixed(format, hit, RESET_SUFFIX);
         }
         if let Action::Refund(taken) = hit.action
             && hit.algorithm.keyed_by_window()
         {
-            self.push_window(naming, hit, window_index(taken.at, hit.limit.window()));
+            self.push_window(format, hit, window_index(taken.at, hit.limit.window()));
         }
         counted
     }
 
-    fn push_window(&mut self, naming: &Naming, hit: &StoreHit<'_>, index: u64) {
+    fn push_window(&mut self, format: &KeyFormat, hit: &StoreHit<'_>, index: u64) {
         self.keys.push(|text| {
-            naming.write(hit.key, text);
+            format.write(hit.key, text);
             write!(text, ":{index}").expect("a string grows");
         });
     }
 
-    fn push_suffixed(&mut self, naming: &Naming, hit: &StoreHit<'_>, suffix: &str) {
+    fn push_suffixed(&mut self, format: &KeyFormat, hit: &StoreHit<'_>, suffix: &str) {
         self.keys.push(|text| {
-            naming.write(hit.key, text);
+            format.write(hit.key, text);
             text.push_str(suffix);
         });
     }
 
-    fn say(&mut self, word: &str) {
+    fn push_text(&mut self, word: &str) {
         rmp::encode::write_str(&mut self.argument, word).expect("the argument grows");
     }
 }
@@ -233,7 +232,7 @@ fn write_number(argument: &mut Vec<u8>, number: u64) {
     }
 }
 
-impl Words {
+impl KeyList {
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
@@ -305,7 +304,7 @@ mod tests {
 
     #[test]
     fn words_are_kept_apart() {
-        let mut words = Words::default();
+        let mut words = KeyList::default();
         for word in ["", "a b", "c"] {
             words.push(|text| text.push_str(word));
         }

@@ -3,8 +3,8 @@
 
 use deadpool_redis::redis;
 
+use super::request::{HIT_FIELDS, REFUND_FIELDS, ScriptRequest};
 use crate::algorithm::Algorithm;
-use crate::store::redis::codec::request::{HIT_FIELDS, Question, REFUND_FIELDS};
 
 const PRELUDE: &str = include_str!("../../../../lua/prelude.lua");
 const COUPLED: &str = include_str!("../../../../lua/coupled.lua");
@@ -62,12 +62,12 @@ impl Scripts {
         }
     }
 
-    /// The shortest script that can answer `questions`.
-    pub(crate) fn script_for(&self, questions: &[Question]) -> &Script {
-        let algorithm = questions.first().and_then(Question::algorithm);
+    /// The shortest script that can answer `requests`.
+    pub(crate) fn script_for(&self, requests: &[ScriptRequest]) -> &Script {
+        let algorithm = requests.first().and_then(ScriptRequest::algorithm);
         match algorithm {
-            Some(one) if questions.iter().all(|other| other.algorithm() == Some(one)) => {
-                let is_plain = questions.iter().all(Question::is_plain);
+            Some(one) if requests.iter().all(|other| other.algorithm() == Some(one)) => {
+                let is_plain = requests.iter().all(ScriptRequest::is_plain);
                 &(if is_plain { &self.plain } else { &self.single })[one as usize]
             }
             _ => &self.joined,

@@ -1,9 +1,14 @@
-//! Connections to Redis: where they go, how they are opened and kept.
+//! Connections to Redis: where they lead, how they are opened, and when they are given up.
+//!
+//! redis-rs opens and drives a connection, a deadpool pool keeps it. A worker's batches check it out
+//! one after the other, each for as long as it takes to send its call: a connection answers in
+//! order, so the next call need not wait for the reply to this one.
 
-pub(crate) mod driver;
-pub(crate) mod lanes;
-pub(crate) mod manager;
+pub(crate) mod address;
+pub(crate) mod connector;
 pub(crate) mod options;
 mod own_authority;
+pub(crate) mod pool;
 pub(crate) mod sentinel;
+pub(crate) mod server_info;
 mod tls;

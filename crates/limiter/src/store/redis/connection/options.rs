@@ -1,83 +1,69 @@
-//! Addresses, and how to get into the server there: credentials, database, encryption.
+//! How to get into a server: credentials, database, TLS.
 
 use std::fmt;
-use std::io;
-use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
-use deadpool_redis::redis::aio::{AsyncStream, MultiplexedConnection};
+use deadpool::managed::Manager;
+use deadpool_redis::redis::aio::MultiplexedConnection;
+use deadpool_redis::redis::io::tcp::TcpSettings;
 use deadpool_redis::redis::{
-    AsyncConnectionConfig, ConnectionAddr, RedisConnectionInfo, RedisResult,
+    AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, RedisResult,
 };
-use futures_util::future::select_ok;
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
-use tokio::net::{TcpStream, UnixStream, lookup_host};
-use tokio_rustls::TlsConnector;
 
-use crate::store::redis::connection::driver::{Driver, Wire};
-use crate::store::redis::connection::tls::client_config;
+use super::address::Address;
+use super::tls::TlsOptions;
 use crate::store::redis::settings::{
     Credentials, RedisSettings, RedisUrl, Servers, SettingError, Tls,
 };
 
 /// Calls that one connection may have in its queue.
-const QUEUE: usize = 1024;
-/// Bytes that nobody acknowledges for this long end a connection: its socket leaves.
+const MAX_QUEUED_CALLS: usize = 1024;
+/// Bytes that nobody acknowledges for this long end a connection. Elsewhere than on Linux its socket
+/// stays longer; nobody uses it, since a probe that times out replaces it.
 #[cfg(target_os = "linux")]
-const USER_TIMEOUT_MILLIS: u32 = 2_000;
-
-/// Where a server is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Address {
-    Tcp { host: String, port: u16 },
-    Unix(PathBuf),
-}
+pub(super) const USER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How to get into servers.
 #[derive(Clone)]
-pub(crate) struct Access {
+pub(crate) struct ConnectOptions {
     login: RedisConnectionInfo,
-    /// `Some` for TLS.
-    encryption: Option<Arc<ClientConfig>>,
+    tls: Option<TlsOptions>,
 }
-
-type Stream = Pin<Box<dyn AsyncStream + Send + Sync>>;
 
 /// The access that all connections to the servers use; it may be renewed between two of them.
 #[derive(Clone, Debug)]
-pub(crate) struct SharedAccess(Arc<RwLock<Access>>);
+pub(crate) struct ReloadableOptions(Arc<RwLock<ConnectOptions>>);
 
-impl SharedAccess {
-    pub(crate) fn new(access: Access) -> Self {
-        Self(Arc::new(RwLock::new(access)))
+impl ReloadableOptions {
+    pub(crate) fn new(options: ConnectOptions) -> Self {
+        Self(Arc::new(RwLock::new(options)))
     }
 
     /// As it is now.
-    pub(crate) fn now(&self) -> Access {
+    pub(crate) fn now(&self) -> ConnectOptions {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// See [`Access::renewed`].
+    /// See [`ConnectOptions::renewed`].
     ///
     /// # Errors
     ///
-    /// As [`Access::to_servers`].
-    pub(crate) fn renew(&self, settings: &RedisSettings) -> Result<(), SettingError> {
-        let mut access = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        *access = access.renewed(settings)?;
+    /// As [`ConnectOptions::for_servers`].
+    pub(crate) fn update(&self, settings: &RedisSettings) -> Result<(), SettingError> {
+        let mut options = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *options = options.renewed(settings)?;
         Ok(())
     }
 }
 
-impl Access {
+impl ConnectOptions {
     /// Access to the servers that keep state.
     ///
     /// # Errors
     ///
     /// [`SettingError::Tls`] if the certificates can't be used.
-    pub(crate) fn to_servers(settings: &RedisSettings) -> Result<Self, SettingError> {
+    pub(crate) fn for_servers(settings: &RedisSettings) -> Result<Self, SettingError> {
         let url = settings.servers.urls().first().ok_or(SettingError::Url)?;
         let mut login = match settings.servers {
             // What their addresses say is for the sentinels themselves.
@@ -99,14 +85,14 @@ impl Access {
         Self::new(login, url, &settings.tls)
     }
 
-    /// The same with the credentials and certificates of other settings. Database and encryption
+    /// The same with the credentials and certificates of other settings. Database and tls
     /// stay: connections that differ in them would count apart.
     ///
     /// # Errors
     ///
-    /// As [`Access::to_servers`].
+    /// As [`ConnectOptions::for_servers`].
     fn renewed(&self, settings: &RedisSettings) -> Result<Self, SettingError> {
-        let new = Self::to_servers(settings)?;
+        let new = Self::for_servers(settings)?;
         let mut login = self.login.clone();
         if let Some(username) = new.login.username() {
             login = login.set_username(username);
@@ -114,118 +100,65 @@ impl Access {
         if let Some(password) = new.login.password() {
             login = login.set_password(password);
         }
-        let encryption = self.encryption.as_ref().map(|_| client_config(&settings.tls));
-        Ok(Self { login, encryption: encryption.transpose()? })
+        let tls = self.tls.as_ref().map(|_| TlsOptions::new(&settings.tls));
+        Ok(Self { login, tls: tls.transpose()? })
     }
 
     /// Access to one sentinel.
     ///
     /// # Errors
     ///
-    /// As [`Access::to_servers`].
-    pub(crate) fn to_sentinel(url: &RedisUrl, tls: &Tls) -> Result<Self, SettingError> {
+    /// As [`ConnectOptions::for_servers`].
+    pub(crate) fn for_sentinel(url: &RedisUrl, tls: &Tls) -> Result<Self, SettingError> {
         Self::new(url.connection().redis_settings().clone(), url, tls)
     }
 
     fn new(login: RedisConnectionInfo, url: &RedisUrl, tls: &Tls) -> Result<Self, SettingError> {
-        let encryption = url.is_tls().then(|| client_config(tls)).transpose()?;
+        let tls = url.is_tls().then(|| TlsOptions::new(tls)).transpose()?;
         let login = login.set_lib_name("rlaas", env!("CARGO_PKG_VERSION"));
-        Ok(Self { login, encryption })
+        Ok(Self { login, tls })
     }
 
-    /// Connects on this thread, for as long as the caller waits.
-    pub(crate) async fn connect(&self, address: &Address) -> RedisResult<Wire> {
+    /// Connects on this runtime, for as long as the caller waits.
+    pub(crate) async fn connect(&self, address: &Address) -> RedisResult<MultiplexedConnection> {
         // Whoever asks bounds the wait for each answer.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(QUEUE);
-        let stream = self.stream(address).await?;
-        let greeted = MultiplexedConnection::new_with_config(&self.login, stream, config);
-        let (connection, moving) = greeted.await?;
-        Ok(Wire { connection, driver: Driver::start(moving) })
-    }
-
-    async fn stream(&self, address: &Address) -> io::Result<Stream> {
-        let (host, port) = match address {
-            Address::Unix(path) => return Ok(Box::pin(UnixStream::connect(path).await?)),
-            Address::Tcp { host, port } => (host, *port),
+            .set_pipeline_buffer_size(MAX_QUEUED_CALLS);
+        let address = match address {
+            Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
+            Address::Tcp { host, port } => match &self.tls {
+                Some(tls) => return tls.connect(host, *port, &self.login, config).await,
+                None => ConnectionAddr::Tcp(host.clone(), *port),
+            },
         };
-        let tcp = dial(host, port).await?;
-        tcp.set_nodelay(true)?;
-        // Elsewhere such a socket stays longer. Nobody uses it: a probe that times out replaces it.
-        #[cfg(target_os = "linux")]
-        rustix::net::sockopt::set_tcp_user_timeout(&tcp, USER_TIMEOUT_MILLIS)?;
-        let Some(encryption) = &self.encryption else { return Ok(Box::pin(tcp)) };
-        let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
-        Ok(Box::pin(TlsConnector::from(Arc::clone(encryption)).connect(name, tcp).await?))
+        let info = address.into_connection_info()?.set_redis_settings(self.login.clone());
+        let info = info.set_tcp_settings(tcp_settings());
+        deadpool_redis::Manager::new_with_config(info, config)?.create().await
     }
 }
 
-/// Connects to the address of a host that is the first to answer: one that is dead holds up nobody.
-async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
-    let dials: Vec<_> = lookup_host((host, port))
-        .await?
-        .map(|address| Box::pin(TcpStream::connect(address)))
-        .collect();
-    if dials.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
+impl RedisSettings {
+    /// Checks what only a connection can tell: the certificates.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError::Tls`] if they can't be used.
+    pub fn check(&self) -> Result<(), SettingError> {
+        ConnectOptions::for_servers(self).map(drop)
     }
-    let (stream, _others) = select_ok(dials).await?;
-    Ok(stream)
 }
 
-impl fmt::Debug for Access {
+fn tcp_settings() -> TcpSettings {
+    let settings = TcpSettings::default().set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(USER_TIMEOUT);
+    settings
+}
+
+impl fmt::Debug for ConnectOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Access")
-    }
-}
-
-impl Address {
-    /// The address of a URL.
-    pub(crate) fn of(url: &RedisUrl) -> Self {
-        match url.connection().addr() {
-            ConnectionAddr::Unix(path) => Self::Unix(path.clone()),
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                Self::Tcp { host: host.clone(), port: *port }
-            }
-            // The driver may learn of other kinds; settings know no others.
-            other => Self::Unix(other.to_string().into()),
-        }
-    }
-
-    /// `host:port`, as Redis writes it: the port is what follows the last colon. A server that does
-    /// not know its host leaves it out.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (host, port) = text.rsplit_once(':')?;
-        let port = port.parse().ok()?;
-        Some(Self::Tcp { host: host.to_owned(), port })
-    }
-
-    /// The same, with the host of the server that was asked where it has none.
-    pub(crate) fn seen_from(self, asked: &Self) -> Self {
-        match self {
-            Self::Tcp { host, port } if host.is_empty() => {
-                Self::Tcp { host: asked.host().to_owned(), port }
-            }
-            address => address,
-        }
-    }
-
-    /// The host of a server that is known by this address.
-    pub(crate) fn host(&self) -> &str {
-        match self {
-            Self::Tcp { host, .. } => host,
-            Self::Unix(_) => "localhost",
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Self::Unix(path) => write!(f, "{}", path.display()),
-        }
+        f.write_str("ConnectOptions")
     }
 }

@@ -1,4 +1,4 @@
-//! Sentinels: who is the master?
+//! Sentinels: which server is the master.
 //!
 //! All of them are asked at once and the most common answer counts, so that one that is cut off
 //! from the others does not lead us to a master that is no more.
@@ -12,45 +12,51 @@ use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::store::redis::connection::driver::Wire;
-use crate::store::redis::connection::options::{Access, Address};
+use super::address::Address;
+use super::options::ConnectOptions;
 use crate::store::redis::settings::{RedisUrl, SettingError, Tls};
 
 /// The longest that one sentinel may take.
-const PATIENCE: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_millis(300);
 
 /// The sentinels of one master.
 #[derive(Debug)]
 pub(crate) struct Sentinels {
-    seats: Vec<Seat>,
+    sentinels: Vec<Sentinel>,
     master_name: String,
 }
 
 #[derive(Debug)]
-struct Seat {
+struct Sentinel {
     address: Address,
-    access: Access,
-    /// Kept open from question to question.
-    wire: Mutex<Option<Wire>>,
+    options: ConnectOptions,
+    /// Kept open between two questions.
+    connection: Mutex<Option<MultiplexedConnection>>,
 }
 
 impl Sentinels {
+    /// Connects to none of them yet.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError::Tls`] if the certificates can't be used.
     pub(crate) fn new(
         urls: &[RedisUrl],
         master_name: &str,
         tls: &Tls,
     ) -> Result<Self, SettingError> {
-        let seat = |url: &RedisUrl| {
-            let access = Access::to_sentinel(url, tls)?;
-            Ok(Seat { address: Address::of(url), access, wire: Mutex::default() })
+        let sentinel = |url: &RedisUrl| {
+            let options = ConnectOptions::for_sentinel(url, tls)?;
+            let address = Address::from_url(url);
+            Ok(Sentinel { address, options, connection: Mutex::default() })
         };
-        let seats = urls.iter().map(seat).collect::<Result<_, SettingError>>()?;
-        Ok(Self { seats, master_name: master_name.to_owned() })
+        let sentinels = urls.iter().map(sentinel).collect::<Result<_, SettingError>>()?;
+        Ok(Self { sentinels, master_name: master_name.to_owned() })
     }
 
     /// Where most sentinels say that the master is; `None` if none of them says anything.
     pub(crate) async fn master(&self) -> Option<Address> {
-        let answers = self.seats.iter().map(|seat| seat.ask(&self.master_name));
+        let answers = self.sentinels.iter().map(|sentinel| sentinel.ask(&self.master_name));
         let mut votes: HashMap<Address, usize> = HashMap::new();
         for answer in join_all(answers).await.into_iter().flatten() {
             *votes.entry(answer).or_default() += 1;
@@ -59,28 +65,23 @@ impl Sentinels {
     }
 }
 
-impl Seat {
+impl Sentinel {
     async fn ask(&self, master_name: &str) -> Option<Address> {
-        // A wait that is given up leaves no connection behind: its answer could come later.
-        let mut kept = self.wire.lock().await;
+        // One that did not answer in time is dropped with its connection: its answer could come later.
+        let mut kept = self.connection.lock().await;
         let asking = async {
-            let mut wire = match kept.take() {
-                Some(wire) => wire,
-                None => self.access.connect(&self.address).await?,
+            let mut connection = match kept.take() {
+                Some(connection) => connection,
+                None => self.options.connect(&self.address).await?,
             };
-            let answer = query(&mut wire.connection, master_name).await?;
-            RedisResult::Ok((wire, answer))
+            let mut question = cmd("SENTINEL");
+            question.arg("GET-MASTER-ADDR-BY-NAME").arg(master_name);
+            let answer: Option<(String, u16)> = question.query_async(&mut connection).await?;
+            RedisResult::Ok((connection, answer))
         };
-        let (wire, answer) = timeout(PATIENCE, asking).await.ok()?.ok()?;
-        *kept = Some(wire);
+        let (connection, answer) = timeout(TIMEOUT, asking).await.ok()?.ok()?;
+        *kept = Some(connection);
         let (host, port) = answer?;
         Some(Address::Tcp { host, port })
     }
-}
-
-async fn query(
-    connection: &mut MultiplexedConnection,
-    master_name: &str,
-) -> RedisResult<Option<(String, u16)>> {
-    cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master_name).query_async(connection).await
 }

@@ -1,56 +1,34 @@
-//! The circuit breaker of one server: after some failures in a row calls fail at once, and now
-//! and then one may try.
+//! A circuit breaker: after some failures in a row calls fail at once, and now and then one may try.
+//!
+//! A state machine and nothing else. It is told the time, and knows neither logs nor metrics: see
+//! [`super::ServerHealth`].
 
-use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tracing::{error, info, warn};
-
-use crate::clock::{Span, SystemClock, Timestamp, jittered};
-use crate::observer::{BreakerState, Observer, StoreEvent};
-use crate::store::StoreError;
+use crate::clock::{Span, Timestamp, jittered};
+use crate::observer::BreakerState;
 
 /// Failures in a row that open the breaker.
-const MOST_FAILURES: u32 = 5;
-/// Time from opening to the first try; doubles with each that fails, up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_millis(400);
-/// One failure in so long is logged, with a count of the others.
-const LOG_INTERVAL: Span = Span::from_secs(10);
+pub(crate) const MAX_FAILURES: u32 = 5;
+/// Time from opening to the first probe; doubles with each probe that fails, up to the maximum.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_millis(400);
 
-/// Lets calls to one server pass, or not.
-#[derive(Debug)]
-pub(crate) struct Breaker {
-    server: String,
-    clock: SystemClock,
-    state: Mutex<State>,
-    panel: Arc<Panel>,
-}
-
-/// The breakers of all servers: the worst is reported.
-#[derive(Debug)]
-pub(crate) struct Panel {
-    /// How many are [`Position::HalfOpen`] and how many [`Position::Open`].
-    not_closed: Mutex<[usize; 2]>,
-    observer: Arc<dyn Observer>,
-}
-
-/// Shown when the call that was let pass has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket {
-    /// How often the breaker had opened before.
-    openings: u64,
-}
-
+/// The breaker of one server: closed at first.
 #[derive(Debug, Default)]
-struct State {
+pub(crate) struct Breaker {
     /// In a row.
     failures: u32,
     /// How often it has opened.
     openings: u64,
     open: Option<Open>,
-    log: Log,
+}
+
+/// Shown when the call that was admitted has succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Permit {
+    /// How often the breaker had opened before.
+    openings: u64,
 }
 
 /// No call passes before `until`; the one that does then moves it.
@@ -58,261 +36,146 @@ struct State {
 struct Open {
     since: Timestamp,
     until: Timestamp,
-    pause: Duration,
-    /// Is one trying?
-    tries: bool,
-}
-
-/// What was told of each kind of failure.
-#[derive(Debug, Default)]
-struct Log(Vec<Entry>);
-
-#[derive(Debug)]
-struct Entry {
-    kind: &'static str,
-    at: Timestamp,
-    /// Failures since then.
-    untold: u64,
-}
-
-/// What a breaker does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Position {
-    Closed,
-    HalfOpen,
-    Open,
+    backoff: Duration,
+    /// Set while a call probes the server.
+    probing: bool,
 }
 
 impl Breaker {
-    pub(crate) fn new(server: String, clock: SystemClock, panel: &Arc<Panel>) -> Self {
-        Self { server, clock, state: Mutex::default(), panel: Arc::clone(panel) }
-    }
-
-    /// May a call pass?
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::BreakerOpen`] if not.
-    pub(crate) fn admit(&self) -> Result<Ticket, StoreError> {
-        let mut state = self.change();
-        let ticket = Ticket { openings: state.openings };
-        let Some(open) = &mut state.open else { return Ok(ticket) };
-        let now = self.clock.now();
+    /// Lets a call pass, or not: while it is open, one after each pause.
+    pub(crate) fn admit(&mut self, now: Timestamp) -> Option<Permit> {
+        let permit = Permit { openings: self.openings };
+        let Some(open) = &mut self.open else { return Some(permit) };
         if now < open.until {
-            return Err(StoreError::BreakerOpen);
+            return None;
         }
-        // If this one is never heard of again, another may try after as long.
-        open.until = now + Span::from(jittered(open.pause));
-        open.tries = true;
-        Ok(ticket)
+        // If this one is never heard of again, another may probe after as long.
+        open.until = now + Span::from(jittered(open.backoff));
+        open.probing = true;
+        Some(permit)
     }
 
-    /// Has it opened, and not closed yet?
-    pub(crate) fn is_open(&self) -> bool {
-        self.change().open.is_some()
+    /// Notes that an admitted call was decided. A call that was admitted before the breaker opened
+    /// comes late, and closes nothing. Returns how long the breaker was open, if this closes it.
+    pub(crate) fn succeeded(&mut self, permit: Permit, now: Timestamp) -> Option<Duration> {
+        if permit.openings != self.openings {
+            return None;
+        }
+        self.failures = 0;
+        self.open.take().map(|open| now.since(open.since).into())
     }
 
-    /// A call was decided. One that was let pass before the breaker opened comes late, and closes
-    /// nothing.
-    pub(crate) fn succeeded(&self, ticket: Ticket) {
-        let mut state = self.change();
-        if ticket.openings != state.openings {
-            return;
-        }
-        state.failures = 0;
-        if let Some(open) = state.open.take() {
-            let open_seconds = Duration::from(self.clock.now().since(open.since)).as_secs_f64();
-            info!(redis = self.server, open_seconds, "breaker closed: redis decides");
-        }
-    }
-
-    /// A call failed. What says nothing about the server changes nothing.
-    pub(crate) fn failed(&self, error: &StoreError) {
-        let weight = match error.severity() {
-            Severity::None => return,
-            Severity::Oddity => 0,
-            Severity::Failure | Severity::Defect => 1,
-            Severity::Fatal => MOST_FAILURES,
-        };
-        let now = self.clock.now();
-        let mut state = self.change();
-        state.log.note(&self.server, now, error);
-        if weight == 0 {
-            return;
-        }
-        state.failures = state.failures.saturating_add(weight);
-        if let Some(open) = &mut state.open {
-            if open.tries {
-                open.pause = (open.pause * 2).min(LONGEST_PAUSE);
-                open.until = now + Span::from(jittered(open.pause));
-                open.tries = false;
+    /// Notes a failure that counts as so many. Returns `true` if it opens the breaker.
+    pub(crate) fn failed(&mut self, weight: u32, now: Timestamp) -> bool {
+        self.failures = self.failures.saturating_add(weight);
+        if let Some(open) = &mut self.open {
+            if open.probing {
+                open.backoff = (open.backoff * 2).min(MAX_BACKOFF);
+                open.until = now + Span::from(jittered(open.backoff));
+                open.probing = false;
             }
-        } else if state.failures >= MOST_FAILURES {
-            let until = now + Span::from(jittered(FIRST_PAUSE));
-            state.openings += 1;
-            state.open = Some(Open { since: now, until, pause: FIRST_PAUSE, tries: false });
-            warn!(
-                redis = self.server,
-                kind = error.kind(),
-                "breaker opened: redis does not decide"
-            );
+            return false;
         }
+        if self.failures < MAX_FAILURES {
+            return false;
+        }
+        let until = now + Span::from(jittered(INITIAL_BACKOFF));
+        self.openings += 1;
+        self.open = Some(Open { since: now, until, backoff: INITIAL_BACKOFF, probing: false });
+        true
     }
 
-    /// The server is connected again: the next call may try.
-    pub(crate) fn retry_now(&self) {
-        let now = self.clock.now();
-        if let Some(open) = &mut self.change().open {
+    /// Lets the next call probe the server at once: it is connected again.
+    pub(crate) fn probe_now(&mut self, now: Timestamp) {
+        if let Some(open) = &mut self.open {
             open.until = open.until.min(now);
         }
     }
 
-    fn change(&self) -> Change<'_> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Change { before: state.position(), state, panel: &self.panel }
-    }
-}
-
-impl Drop for Breaker {
-    fn drop(&mut self) {
-        self.change().open = None;
-    }
-}
-
-impl State {
-    fn position(&self) -> Position {
+    /// What it does with calls.
+    pub(crate) fn state(&self) -> BreakerState {
         match &self.open {
-            None => Position::Closed,
-            Some(open) if open.tries => Position::HalfOpen,
-            Some(_) => Position::Open,
+            None => BreakerState::Closed,
+            Some(open) if open.probing => BreakerState::HalfOpen,
+            Some(_) => BreakerState::Open,
         }
     }
 }
 
-/// A state that may change; the panel is told if its position does.
-struct Change<'a> {
-    before: Position,
-    state: MutexGuard<'a, State>,
-    panel: &'a Panel,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Deref for Change<'_> {
-    type Target = State;
+    const START: Timestamp = Timestamp::from_micros(1_000_000_000);
 
-    fn deref(&self) -> &State {
-        &self.state
+    fn at(millis: u64) -> Timestamp {
+        START + Span::from_millis(millis)
     }
-}
 
-impl DerefMut for Change<'_> {
-    fn deref_mut(&mut self) -> &mut State {
-        &mut self.state
-    }
-}
-
-impl Drop for Change<'_> {
-    fn drop(&mut self) {
-        let now = self.state.position();
-        if now != self.before {
-            self.panel.moved(self.before, now);
+    /// A breaker that has just opened, at [`START`].
+    fn open() -> Breaker {
+        let mut breaker = Breaker::default();
+        for failures in 1..=MAX_FAILURES {
+            assert_eq!(breaker.state(), BreakerState::Closed);
+            assert_eq!(breaker.failed(1, START), failures == MAX_FAILURES);
         }
-    }
-}
-
-impl Panel {
-    pub(crate) fn new(observer: Arc<dyn Observer>) -> Self {
-        Self { not_closed: Mutex::default(), observer }
+        breaker
     }
 
-    /// What else is told of servers.
-    pub(crate) fn observer(&self) -> &Arc<dyn Observer> {
-        &self.observer
-    }
-
-    fn moved(&self, from: Position, to: Position) {
-        let mut not_closed = self.not_closed.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut count = |position, change: isize| {
-            let counted = match position {
-                Position::Closed => return,
-                Position::HalfOpen => &mut not_closed[0],
-                Position::Open => &mut not_closed[1],
-            };
-            *counted = counted.saturating_add_signed(change);
-        };
-        count(from, -1);
-        count(to, 1);
-        self.observer.store(StoreEvent::Breakers(match *not_closed {
-            [0, 0] => BreakerState::Closed,
-            [_, 0] => BreakerState::HalfOpen,
-            [_, _] => BreakerState::Open,
-        }));
-    }
-}
-
-impl Log {
-    /// Tells of a kind of failure when it begins, and then once in [`LOG_INTERVAL`] how often.
-    fn note(&mut self, server: &str, now: Timestamp, error: &StoreError) {
-        // Connections have a story of their own, which the pulse tells.
-        if matches!(error, StoreError::Unreachable) {
-            return;
-        }
-        let kind = error.kind();
-        let told = self.0.iter_mut().find(|told| told.kind == kind);
-        let failures = match told {
-            Some(told) if now.since(told.at) < LOG_INTERVAL => {
-                told.untold += 1;
-                return;
+    #[test]
+    fn failures_in_a_row_open_it_and_a_success_between_them_does_not_count() {
+        let mut breaker = Breaker::default();
+        for _ in 0..10 {
+            for _ in 1..MAX_FAILURES {
+                assert!(!breaker.failed(1, START));
             }
-            Some(told) => {
-                told.at = now;
-                std::mem::take(&mut told.untold) + 1
-            }
-            None => {
-                self.0.push(Entry { kind, at: now, untold: 0 });
-                1
-            }
-        };
-        match error.severity() {
-            Severity::Fatal => error!(redis = server, %error, failures, "redis refuses us"),
-            Severity::Defect => error!(redis = server, %error, failures, "redis does not decide"),
-            Severity::Failure | Severity::Oddity | Severity::None => {
-                warn!(redis = server, %error, failures, "redis does not decide");
-            }
+            let permit = breaker.admit(START).expect("closed");
+            assert_eq!(breaker.succeeded(permit, START), None);
+        }
+        assert!(breaker.failed(MAX_FAILURES, START), "a fatal one is enough");
+        assert_eq!(breaker.state(), BreakerState::Open);
+    }
+
+    #[test]
+    fn open_it_admits_one_probe_after_each_pause() {
+        let mut breaker = open();
+        assert_eq!(breaker.admit(at(49)), None, "the pause is half to all of 100 ms");
+        assert!(breaker.admit(at(100)).is_some());
+        assert_eq!(breaker.state(), BreakerState::HalfOpen);
+        assert_eq!(breaker.admit(at(149)), None, "the others do not wait for it");
+        assert!(breaker.admit(at(200)).is_some(), "it was never heard of again");
+    }
+
+    #[test]
+    fn the_pause_doubles_with_each_probe_that_fails_up_to_the_maximum() {
+        let mut breaker = open();
+        let mut now = 100;
+        for backoff in [200, 400, 400, 400] {
+            assert!(breaker.admit(at(now)).is_some());
+            assert!(!breaker.failed(1, at(now)), "it was open before");
+            assert_eq!(breaker.state(), BreakerState::Open);
+            assert_eq!(breaker.admit(at(now + backoff / 2 - 1)), None);
+            now += backoff;
         }
     }
-}
 
-/// What a failure says about the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Severity {
-    /// Nothing.
-    None,
-    /// Nothing that is known: it may be the one key.
-    Oddity,
-    /// It failed once.
-    Failure,
-    /// It will fail until somebody does something, or it recovers.
-    Defect,
-    /// It will fail until somebody does something.
-    Fatal,
-}
+    #[test]
+    fn a_probe_that_succeeds_closes_it_and_an_earlier_call_does_not() {
+        let mut breaker = Breaker::default();
+        let early = breaker.admit(START).expect("closed");
+        breaker.failed(MAX_FAILURES, START);
+        let probe = breaker.admit(at(100)).expect("a probe");
+        assert_eq!(breaker.succeeded(early, at(101)), None);
+        assert_eq!(breaker.state(), BreakerState::HalfOpen);
+        assert_eq!(breaker.succeeded(probe, at(250)), Some(Duration::from_millis(250)));
+        assert_eq!(breaker.state(), BreakerState::Closed);
+    }
 
-impl StoreError {
-    fn severity(&self) -> Severity {
-        match self {
-            Self::Unreachable | Self::Timeout(_) | Self::Lost | Self::Garbled => Severity::Failure,
-            Self::Refused { code, .. } | Self::Partial { code, .. } => match code.as_str() {
-                "NOAUTH" | "WRONGPASS" | "NOPERM" => Severity::Fatal,
-                "OOM" | "MISCONF" | "NOREPLICAS" => Severity::Defect,
-                "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" | "BUSY" => Severity::Failure,
-                "MOVED" | "ASK" | "TRYAGAIN" => Severity::None,
-                _ => Severity::Oddity,
-            },
-            Self::WindowMissed
-            | Self::BreakerOpen
-            | Self::Overloaded
-            | Self::Expired
-            | Self::Custom { .. } => Severity::None,
-        }
+    #[test]
+    fn a_server_that_is_connected_again_is_probed_at_once() {
+        let mut breaker = open();
+        assert_eq!(breaker.admit(at(1)), None);
+        breaker.probe_now(at(1));
+        assert!(breaker.admit(at(1)).is_some());
     }
 }

@@ -1,157 +1,96 @@
-//! Whether one server answers, from the lanes to it; said in the log when it changes, once.
+//! Watches one server from a connection of its own, so that a call that waits holds up no probe.
+//!
+//! While the server is unreachable only the monitor tries to connect: one attempt after the other,
+//! with pauses between them that grow. Everybody else fails at once.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::redis::{ErrorKind, RedisError};
-use tokio::sync::watch;
-use tracing::{error, info, warn};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use crate::clock::{Span, SystemClock, Timestamp};
-use crate::store::Health;
-use crate::store::redis::connection::manager::Greeting;
-use crate::store::redis::health::breaker::Breaker;
+use super::ServerHealth;
+use crate::clock::{Span, SystemClock, jittered};
+use crate::store::redis::connection::connector::{ConnectError, Connector, ManagedConnection};
 
-/// The reason of an outage may change from attempt to attempt: it is told again after so long.
-const LOG_INTERVAL: Span = Span::from_secs(10);
+/// Time between two probes, and the timeout of one.
+pub(crate) const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+/// Pause after the first failed attempt to connect; doubles up to the maximum.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(10);
+const MAX_BACKOFF: Duration = Duration::from_millis(150);
+/// A connection that did not last this long counts as a failed attempt.
+const STEADY: Span = Span::from_secs(1);
 
-/// Why a lane had no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Silence {
-    reason: String,
-    /// Are we refused until somebody does something?
-    is_refusal: bool,
-}
-
-/// The pulse of one Redis server.
+/// Watches one server for ever.
 #[derive(Debug)]
-pub(crate) struct Pulse {
-    server: String,
-    health: watch::Sender<Health>,
-    clock: SystemClock,
-    breaker: Arc<Breaker>,
-    /// Told whenever the health changes.
-    stirs: watch::Sender<()>,
-    state: Mutex<State>,
+pub(crate) struct Monitor {
+    pub(crate) connector: Arc<Connector>,
+    pub(crate) health: Arc<ServerHealth>,
+    pub(crate) local: SystemClock,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    lanes_up: usize,
-    outage: Option<Outage>,
-    /// What the server said at its last start that we know of.
-    greeting: Option<Greeting>,
-}
-
-#[derive(Debug)]
-struct Outage {
-    since: Timestamp,
-    /// When something was logged last, and what.
-    told: (Timestamp, Silence),
-}
-
-impl Silence {
-    pub(crate) fn because(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), is_refusal: false }
-    }
-}
-
-impl From<&RedisError> for Silence {
-    fn from(error: &RedisError) -> Self {
-        let is_refusal = error.kind() == ErrorKind::AuthenticationFailed
-            || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
-        Self { reason: error.to_string(), is_refusal }
-    }
-}
-
-impl Pulse {
-    pub(crate) fn new(
-        server: String,
-        clock: SystemClock,
-        breaker: Arc<Breaker>,
-        stirs: watch::Sender<()>,
-    ) -> Self {
-        let health = watch::Sender::new(Health::Unknown);
-        Self { server, health, clock, breaker, stirs, state: Mutex::default() }
-    }
-
-    pub(crate) fn health(&self) -> watch::Receiver<Health> {
-        self.health.subscribe()
-    }
-
-    /// A lane has connected.
-    pub(crate) fn lane_up(&self, greeting: &Greeting) {
-        let mut state = self.state();
-        state.lanes_up += 1;
-        self.compare(state.greeting.as_ref(), greeting);
-        state.greeting = Some(greeting.clone());
-        let outage = state.outage.take();
-        if self.turn(Health::Up) {
-            let outage_seconds = outage
-                .map(|outage| Duration::from(self.clock.now().since(outage.since)).as_secs_f64());
-            info!(redis = self.server, outage_seconds, "redis answers");
-            self.breaker.retry_now();
+impl Monitor {
+    /// Connects, probes, and connects again, for ever.
+    pub(crate) async fn run(&self) {
+        let mut backoff = INITIAL_BACKOFF;
+        let mut connection = None;
+        loop {
+            let since = self.local.now();
+            match self.connector.connect().await {
+                Ok((opened, info)) => {
+                    connection = Some(opened);
+                    self.health.answers(&info);
+                }
+                // At the limit of clients the server may answer on the connection that there is.
+                Err(error) if connection.is_none() => self.health.does_not_answer(&error),
+                Err(_) => {}
+            }
+            if let Some(probed) = &mut connection
+                && self.probe_until_failure(probed).await.is_err()
+            {
+                self.connector.discard(probed.generation);
+                connection = None;
+            }
+            if self.local.now().since(since) < STEADY {
+                self.wait(&mut backoff).await;
+            } else {
+                backoff = INITIAL_BACKOFF;
+            }
         }
     }
 
-    /// A lane has lost its connection. That may be for a moment: only what does not answer is
-    /// an outage.
-    pub(crate) fn lane_down(&self) {
-        self.state().lanes_up -= 1;
-    }
-
-    /// A lane had no answer. Says so when an outage begins, and when its reason is another.
-    pub(crate) fn no_answer(&self, silence: Silence) {
-        let mut state = self.state();
-        if state.lanes_up > 0 {
-            return;
-        }
-        let now = self.clock.now();
-        self.turn(Health::Down);
-        let is_told = |outage: &Outage| {
-            let (at, told) = &outage.told;
-            let is_worse = silence.is_refusal && !told.is_refusal;
-            *told == silence || (now.since(*at) < LOG_INTERVAL && !is_worse)
-        };
-        if state.outage.as_ref().is_some_and(is_told) {
-            return;
-        }
-        let reason = &silence.reason;
-        if silence.is_refusal {
-            error!(redis = self.server, reason, "redis refuses us");
-        } else {
-            warn!(redis = self.server, reason, "redis does not answer");
-        }
-        let since = state.outage.as_ref().map_or(now, |outage| outage.since);
-        state.outage = Some(Outage { since, told: (now, silence) });
-    }
-
-    /// Is that a change?
-    fn turn(&self, health: Health) -> bool {
-        let changes = self.health.send_replace(health) != health;
-        if changes {
-            self.stirs.send_replace(());
-        }
-        changes
-    }
-
-    /// Tells what an operator should know about a server that has been started anew.
-    fn compare(&self, before: Option<&Greeting>, now: &Greeting) {
-        if before.is_some_and(|before| before.run_id == now.run_id) {
-            return;
-        }
-        if before.is_some() && now.has_keys == Some(false) {
-            warn!(redis = self.server, "redis came back empty: every count starts afresh");
-        }
-        if let Some(policy) = &now.evicts_by {
-            warn!(
-                redis = self.server,
-                policy, "redis may drop counts when its memory is full (maxmemory-policy)"
-            );
+    /// Probes every [`PROBE_INTERVAL`], and at once when a call has failed. Returns when somebody
+    /// could not connect.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] if the connection no longer answers, or leads to the wrong server.
+    async fn probe_until_failure(
+        &self,
+        connection: &mut ManagedConnection,
+    ) -> Result<(), ConnectError> {
+        let mut probes = interval(PROBE_INTERVAL);
+        probes.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        probes.reset();
+        loop {
+            if !self.connector.is_unreachable() {
+                tokio::select! {
+                    _ = probes.tick() => {}
+                    () = self.connector.call_failed() => {}
+                }
+            }
+            let probe = timeout(PROBE_INTERVAL, self.connector.probe(connection));
+            probe.await.unwrap_or(Err(ConnectError::TimedOut))?;
+            self.connector.ask_sentinels(connection).await?;
+            if self.connector.is_unreachable() {
+                return Ok(());
+            }
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits for about `backoff`, and makes the next pause longer.
+    #[expect(clippy::disallowed_methods, reason = "the pause between two attempts to connect")]
+    async fn wait(&self, backoff: &mut Duration) {
+        sleep(jittered(*backoff)).await;
+        *backoff = (*backoff * 2).min(MAX_BACKOFF);
     }
 }

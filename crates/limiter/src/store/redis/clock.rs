@@ -1,0 +1,62 @@
+//! What this service knows of the clock of a Redis server.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::clock::{Seen, Span, SystemClock, Timestamp};
+use crate::observer::{Observer, StoreEvent};
+
+/// The times in replies, and an estimate of the time now. An estimate only names keys; the server's
+/// clock decides.
+#[derive(Debug)]
+pub(crate) struct ServerClock {
+    local: SystemClock,
+    /// Server time minus local time, in microseconds.
+    ahead_micros: AtomicI64,
+    seen: Mutex<Seen>,
+    observer: Arc<dyn Observer>,
+}
+
+/// How far ahead the server is before its first reply.
+const UNKNOWN: i64 = i64::MIN;
+/// A clock that has moved against ours by more than this has jumped: replies travel for less.
+const JUMP: Duration = Duration::from_secs(1);
+
+impl ServerClock {
+    /// A clock that has not been read yet; its jumps are reported to `observer`.
+    pub(crate) fn new(local: SystemClock, observer: Arc<dyn Observer>) -> Self {
+        Self { local, ahead_micros: UNKNOWN.into(), seen: Mutex::default(), observer }
+    }
+
+    /// Notes the server's time in a reply that has just arrived.
+    pub(crate) fn observe(&self, time: Timestamp) {
+        let local = self.local.now().as_micros().cast_signed();
+        let ahead = time.as_micros().cast_signed().wrapping_sub(local);
+        let before = self.ahead_micros.swap(ahead, Ordering::Relaxed);
+        if before != UNKNOWN && u128::from(before.abs_diff(ahead)) > JUMP.as_micros() {
+            self.observer.store(StoreEvent::ClockJumped);
+        }
+    }
+
+    /// What the server's clock shows now: a little less, by the time that the last reply travelled.
+    pub(crate) fn estimate(&self) -> Timestamp {
+        let ahead = self.ahead_micros.load(Ordering::Relaxed);
+        let ahead = if ahead == UNKNOWN { 0 } else { ahead };
+        Timestamp::from_micros(self.local.now().as_micros().saturating_add_signed(ahead))
+    }
+
+    /// Notes that a decision on a limit with this `window` was made at `time`.
+    pub(crate) fn note_decision(&self, time: Timestamp, window: Span) {
+        self.seen().note(window, time);
+    }
+
+    /// The latest time of a decision on a limit with this `window`.
+    pub(crate) fn latest_decision(&self, window: Span) -> Timestamp {
+        self.seen().at(window)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,86 @@
+//! INFO: what a server says of itself.
+
+use deadpool_redis::redis::aio::MultiplexedConnection;
+use deadpool_redis::redis::{ErrorKind, RedisError, RedisResult, Value, from_redis_value, pipe};
+
+use crate::clock::Timestamp;
+
+/// What a server says of itself; `None` where it may not be asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServerInfo {
+    /// Another one after each start.
+    pub(crate) run_id: Option<String>,
+    /// Whether it holds any key.
+    pub(crate) has_keys: Option<bool>,
+    /// The policy by which it drops keys when its memory is full, if it may.
+    pub(crate) eviction_policy: Option<String>,
+    pub(crate) is_replica: bool,
+    pub(crate) is_loading: bool,
+}
+
+impl ServerInfo {
+    /// Asks for a section of INFO, and for the server's time.
+    pub(crate) async fn query(
+        connection: &mut MultiplexedConnection,
+        section: &str,
+    ) -> RedisResult<(Self, Timestamp)> {
+        let mut commands = pipe();
+        commands.cmd("INFO").arg(section).cmd("TIME");
+        let replies = connection.send_packed_commands(&commands, 0, 2).await?;
+        let [info, time] = <[Value; 2]>::try_from(replies).map_err(|_| wrong_shape())?;
+        let info = match info.extract_error().and_then(|info| Ok(from_redis_value::<String>(info)?))
+        {
+            Ok(info) => Self::parse(&info),
+            // Without permission for INFO the server is assumed to be a master.
+            Err(error) if error.code() == Some("NOPERM") => Self::default(),
+            Err(error) if error.kind() == ErrorKind::UnexpectedReturnType => Self::default(),
+            Err(error) => return Err(error),
+        };
+        let (seconds, micros): (u64, u64) = from_redis_value(time.extract_error()?)?;
+        let micros = seconds.saturating_mul(1_000_000).saturating_add(micros);
+        Ok((info, Timestamp::from_micros(micros)))
+    }
+
+    fn parse(info: &str) -> Self {
+        let field = |name: &str| {
+            info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
+        };
+        let policy = field("maxmemory_policy").filter(|policy| *policy != "noeviction");
+        let is_bounded = field("maxmemory").is_some_and(|bytes| bytes != "0");
+        Self {
+            run_id: field("run_id").map(str::to_owned),
+            has_keys: info.contains("# Keyspace").then(|| info.contains(":keys=")),
+            eviction_policy: policy.filter(|_| is_bounded).map(str::to_owned),
+            is_replica: field("role") == Some("slave"),
+            is_loading: field("loading") == Some("1"),
+        }
+    }
+}
+
+fn wrong_shape() -> RedisError {
+    RedisError::from((ErrorKind::UnexpectedReturnType, "INFO and TIME have two replies"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn info_is_parsed() {
+        let info = "# Server\r\nrun_id:abc\r\n# Persistence\r\nloading:0\r\n# Memory\r\n\
+                    maxmemory:1048576\r\nmaxmemory_policy:allkeys-lru\r\n# Replication\r\n\
+                    role:slave\r\n# Keyspace\r\ndb0:keys=3,expires=3,avg_ttl=1\r\n";
+        let expected = ServerInfo {
+            run_id: Some("abc".to_owned()),
+            has_keys: Some(true),
+            eviction_policy: Some("allkeys-lru".to_owned()),
+            is_replica: true,
+            is_loading: false,
+        };
+        assert_eq!(ServerInfo::parse(info), expected);
+        let unbounded = "maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\nrole:master\r\nloading:1\r\n# Keyspace\r\n";
+        let expected =
+            ServerInfo { has_keys: Some(false), is_loading: true, ..ServerInfo::default() };
+        assert_eq!(ServerInfo::parse(unbounded), expected);
+    }
+}
