@@ -67,7 +67,7 @@ pub enum Certificate {
 
 /// Why a call is refused.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum Refusal {
+pub enum AuthError {
     /// Nobody knows its token or its certificate.
     #[error("valid is a known bearer token or client certificate")]
     Unauthenticated,
@@ -166,12 +166,12 @@ impl Auth {
     ///
     /// # Errors
     ///
-    /// [`Refusal`], which is counted.
-    pub fn admit<B>(&self, request: &Request<B>, role: Role) -> Result<(), Refusal> {
+    /// [`AuthError`], which is counted.
+    pub fn admit<B>(&self, request: &Request<B>, role: Role) -> Result<(), AuthError> {
         let refusal = match self.roles_of(request) {
             Some(roles) if roles.contains(role) => return Ok(()),
-            Some(_) => Refusal::Forbidden(role),
-            None => Refusal::Unauthenticated,
+            Some(_) => AuthError::Forbidden(role),
+            None => AuthError::Unauthenticated,
         };
         let reason = refusal.reason();
         debug!(reason, "request refused");
@@ -197,7 +197,7 @@ impl Auth {
     }
 }
 
-impl Refusal {
+impl AuthError {
     const fn reason(self) -> &'static str {
         match self {
             Self::Unauthenticated => "unauthenticated",
@@ -289,15 +289,15 @@ mod tests {
             assert_eq!(auth.admit(&with_token(header), Role::Check), Ok(()), "{header}");
         }
         let one = with_token("Bearer one");
-        assert_eq!(auth.admit(&one, Role::Admin), Err(Refusal::Forbidden(Role::Admin)));
+        assert_eq!(auth.admit(&one, Role::Admin), Err(AuthError::Forbidden(Role::Admin)));
         let two = with_token("Bearer two");
         assert_eq!(auth.admit(&two, Role::Admin), Ok(()));
-        assert_eq!(auth.admit(&two, Role::Check), Err(Refusal::Forbidden(Role::Check)));
+        assert_eq!(auth.admit(&two, Role::Check), Err(AuthError::Forbidden(Role::Check)));
         for header in ["Bearer", "Bearer ", "Bearer on", "Bearer onee", "Basic one", "one", ""] {
             let refused = auth.admit(&with_token(header), Role::Check);
-            assert_eq!(refused, Err(Refusal::Unauthenticated), "{header}");
+            assert_eq!(refused, Err(AuthError::Unauthenticated), "{header}");
         }
-        assert_eq!(auth.admit(&Request::new(()), Role::Check), Err(Refusal::Unauthenticated));
+        assert_eq!(auth.admit(&Request::new(()), Role::Check), Err(AuthError::Unauthenticated));
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(auth.admit(&named(&["h", "spiffe://a/b"]), Role::Admin), Ok(()));
         for names in [&[][..], &["h"], &["spiffe://a/B"], &["spiffe://a/b/c"]] {
             let refused = auth.admit(&named(names), Role::Check);
-            assert_eq!(refused, Err(Refusal::Unauthenticated), "{names:?}");
+            assert_eq!(refused, Err(AuthError::Unauthenticated), "{names:?}");
         }
     }
 
@@ -323,7 +323,7 @@ mod tests {
             let mut request = with_token(header);
             assert_eq!(auth.admit(&request, Role::Check), Ok(()));
             request.extensions_mut().insert(Certificate::Missing);
-            assert_eq!(auth.admit(&request, Role::Check), Err(Refusal::Unauthenticated));
+            assert_eq!(auth.admit(&request, Role::Check), Err(AuthError::Unauthenticated));
         }
     }
 
@@ -332,13 +332,13 @@ mod tests {
         let auth = auth();
         auth.replace(AuthSettings::default());
         let one = with_token("Bearer one");
-        assert_eq!(auth.admit(&one, Role::Check), Err(Refusal::Unauthenticated));
+        assert_eq!(auth.admit(&one, Role::Check), Err(AuthError::Unauthenticated));
     }
 
     #[test]
     fn metrics_know_every_reason() {
-        let refusals = [Refusal::Unauthenticated, Refusal::Forbidden(Role::Admin)];
-        assert_eq!(refusals.map(Refusal::reason), AUTH_REFUSALS);
+        let refusals = [AuthError::Unauthenticated, AuthError::Forbidden(Role::Admin)];
+        assert_eq!(refusals.map(AuthError::reason), AUTH_REFUSALS);
     }
 
     #[test]

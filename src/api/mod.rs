@@ -5,9 +5,7 @@
 pub mod auth;
 mod config;
 mod deadline;
-mod direct;
 pub mod envoy;
-mod guard;
 pub mod http;
 pub(crate) mod json;
 mod request_log;
@@ -16,7 +14,6 @@ mod status;
 mod traces;
 mod v1;
 
-pub use direct::{Answer, Direct};
 pub use rlaas_limiter::headers::LimitHeaders;
 pub use status::Interruption;
 pub(crate) use traces::name as code_name;
@@ -24,12 +21,12 @@ pub(crate) use traces::name as code_name;
 use std::sync::Arc;
 
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
-use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer;
+use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as V1Server;
+use tonic::server::NamedService;
 use tonic::service::{Routes, RoutesBuilder};
 
-use self::auth::Auth;
+use self::auth::{Auth, Role};
 use self::envoy::EnvoySettings;
-use self::guard::Guarded;
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
@@ -54,19 +51,7 @@ pub struct Answering {
     pub headers: LimitHeaders,
 }
 
-/// The gRPC services: rate limiting, that of Envoy, and reflection v1 and v1alpha.
-///
-/// With [`Answering::auth`] rate limiting is for whom it admits. Reflection stays open: it shows the protocol,
-/// which is public, and no data.
-#[derive(Clone, Debug)]
-pub struct Services {
-    /// Those that decide.
-    pub direct: Direct,
-    /// All of them.
-    pub routes: Routes,
-}
-
-/// Makes the gRPC services.
+/// Makes the gRPC services: rate limiting, that of Envoy, and reflection v1 and v1alpha.
 ///
 /// # Panics
 ///
@@ -74,16 +59,13 @@ pub struct Services {
 pub fn services(
     limiter: &Limiter,
     metrics: &Arc<Metrics>,
-    Answering { auth, envoy, traces, headers }: &Answering,
-) -> Services {
-    let service = v1::Service::new(limiter.clone(), Arc::clone(metrics), traces.clone());
-    let service = service.with_headers(*headers);
-    let service = RateLimitServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE);
-    let rate_limiting = Guarded::new(service, auth.clone(), v1::role_of);
+    Answering { envoy, traces, headers, .. }: &Answering,
+) -> Routes {
+    let v1 = v1::Service::new(limiter.clone(), Arc::clone(metrics), traces.clone());
+    let v1 = V1Server::new(v1.with_headers(*headers)).max_decoding_message_size(MAX_MESSAGE);
     let envoy = envoy::Service::new(limiter.clone(), Arc::clone(metrics), *envoy);
-    let envoy = envoy.with_traces(traces.clone());
-    let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
-    let envoy = Guarded::new(envoy, auth.clone(), envoy::role_of);
+    let envoy = EnvoyServer::new(envoy.with_traces(traces.clone()));
+    let envoy = envoy.max_decoding_message_size(MAX_MESSAGE);
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(rlaas_proto::FILE_DESCRIPTOR_SET)
@@ -91,9 +73,20 @@ pub fn services(
     };
     let mut routes = RoutesBuilder::default();
     routes
-        .add_service(rate_limiting.clone())
-        .add_service(envoy.clone())
+        .add_service(v1)
+        .add_service(envoy)
         .add_service(reflection().build_v1().expect("the descriptors are made at build time"))
         .add_service(reflection().build_v1alpha().expect("the descriptors are made at build time"));
-    Services { direct: Direct { rate_limiting, envoy }, routes: routes.routes() }
+    routes.routes()
+}
+
+/// Returns the role that a path of gRPC needs, such as `/ratelimit.v1.RateLimitService/Check`; `None`
+/// if it is open to everybody. Reflection is: it shows the protocol, which is public, and no data.
+pub fn role_of(path: &str) -> Option<Role> {
+    let (service, method) = path.strip_prefix('/')?.split_once('/')?;
+    match service {
+        V1Server::<v1::Service>::NAME => Some(v1::role_of(method)),
+        EnvoyServer::<envoy::Service>::NAME => Some(envoy::role_of(method)),
+        _ => None,
+    }
 }

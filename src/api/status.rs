@@ -4,32 +4,43 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use rlaas_proto::ERROR_DOMAIN;
 use rlaas_proto::ratelimit::v1::check_response::Reason;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::auth::Refusal;
+use super::auth::AuthError;
 use crate::limiter::CheckError;
 
 /// What ends a call before its answer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interruption {
     /// Its connection closes.
-    Closing,
+    ConnectionClosing,
     /// It took too long to arrive.
-    Late,
+    RequestTimeout,
     /// A bug.
-    Panicked,
+    Panic,
+}
+
+impl Interruption {
+    /// Returns the trailers of a response that ends by it.
+    pub fn trailers(self) -> HeaderMap {
+        let mut trailers = HeaderMap::new();
+        let _its_texts_are_valid = Status::from(self).add_header(&mut trailers);
+        trailers
+    }
 }
 
 impl From<Interruption> for Status {
     fn from(interruption: Interruption) -> Self {
         match interruption {
-            Interruption::Closing => Status::unavailable("connection closing"),
-            Interruption::Late => Status::deadline_exceeded("request took too long to arrive"),
-            Interruption::Panicked => Status::internal("internal error"),
+            Interruption::ConnectionClosing => Status::unavailable("connection closing"),
+            Interruption::RequestTimeout => {
+                Status::deadline_exceeded("request took too long to arrive")
+            }
+            Interruption::Panic => Status::internal("internal error"),
         }
     }
 }
@@ -39,11 +50,11 @@ pub(super) fn invalid(error: impl Display) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Unauthenticated => Status::unauthenticated(refusal.to_string()),
-            Refusal::Forbidden(_) => Status::permission_denied(refusal.to_string()),
+impl From<AuthError> for Status {
+    fn from(error: AuthError) -> Self {
+        match error {
+            AuthError::Unauthenticated => Status::unauthenticated(error.to_string()),
+            AuthError::Forbidden(_) => Status::permission_denied(error.to_string()),
         }
     }
 }

@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, error, info, warn};
 
-use super::connection::Protocol;
 use super::connection_limit::{ConnectionLimiter, RejectReason};
 use super::listener::Listener;
+use super::protocol::Protocol;
 use super::socket::{self, ClientStream};
 use super::workers::{AcceptedConnection, WorkerQueues};
 use crate::telemetry::metrics::{Metrics, ReasonLabels};

@@ -6,30 +6,26 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::Status;
-use tonic::body::Body as AnyBody;
 use tracing::debug;
 
-use super::calls::{Calls, Way};
 use super::goaway::GoAwayIo;
 use super::inline_executor::{CallsWait, InlineExecutor};
 use super::lifecycle::{ConnectionLifecycle, Phases};
+use super::middleware::Stack;
+use super::protocol::Protocol;
 use super::read_budget::{Arrivals, ReadBudget};
-use super::services::Services;
+use super::requests::{ConnectionContext, RequestService};
 use super::settings::ConnectionSettings;
 use super::socket::{self, ClientStream, DetachedSocket};
 use super::tls::Tls;
 use crate::api::auth::Certificate;
-use crate::api::{Direct, Interruption};
+use crate::api::http::OverTls;
 use crate::clock::jittered;
 use crate::telemetry::metrics::{ApiLabels, Metrics};
 
@@ -40,21 +36,11 @@ const PENDING_RESETS: usize = 1000;
 /// Streams that a client may get wrong before its connection is closed.
 const ERROR_RESETS: usize = 1024;
 
-/// What clients speak to a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    /// Over HTTP/2.
-    Grpc,
-    /// HTTP/1.1 or HTTP/2, as the client likes.
-    Http,
-}
-
 /// What is answered on the connections of one protocol, and how they are treated.
 #[derive(Debug)]
 pub(super) struct ConnectionHandler {
     pub(super) protocol: Protocol,
-    pub(super) router: Router,
-    pub(super) direct: Option<Direct>,
+    pub(super) services: Stack,
     pub(super) settings: ConnectionSettings,
     /// Encrypts what comes by TCP. Who may open a socket file is a matter of its permissions, and
     /// nobody listens in between.
@@ -97,22 +83,16 @@ impl ConnectionHandler {
     async fn serve_http(&self, io: Io, certificate: Option<Certificate>) {
         let arrivals = Arrivals::default();
         let (phases, in_flight) = (Phases::default(), TaskTracker::new());
-        let services = Services::new(self.router.clone(), self.direct.clone(), certificate);
-        let way = Arc::new(Way {
-            services: match (self.protocol, &io) {
-                (Protocol::Http, Either::Right(_)) => services.over_tls(),
-                _ => services,
-            },
-            request_time: self.settings.request_time,
+        let is_encrypted = matches!(io, Either::Right(_));
+        let context = ConnectionContext {
+            services: self.services.clone(),
+            certificate,
+            over_tls: (is_encrypted && self.protocol == Protocol::Http).then_some(OverTls),
             arrivals: arrivals.clone(),
             in_flight: in_flight.clone(),
             phases: phases.clone(),
-            metrics: Arc::clone(&self.metrics),
-            interrupt: match self.protocol {
-                Protocol::Grpc => |by| Status::from(by).into_http(),
-                Protocol::Http => http_interruption,
-            },
-        });
+        };
+        let service = RequestService(Arc::new(context));
         let executor = InlineExecutor::new(self.calls);
         let builder = self.builder(executor.clone());
         let (io, goaway) = GoAwayIo::new(ReadBudget::new(io, arrivals.clone()));
@@ -128,7 +108,7 @@ impl ConnectionHandler {
             phases,
         };
         // Boxed: it is large, and would be moved with whatever holds it.
-        let connection = Box::pin(builder.serve_connection(TokioIo::new(io), Calls(way)));
+        let connection = Box::pin(builder.serve_connection(TokioIo::new(io), service));
         if let Err(error) = lifecycle.run(connection).await {
             debug!(error = &*error as &dyn Error, "connection lost");
         }
@@ -166,11 +146,7 @@ struct OpenConnection {
 
 impl OpenConnection {
     fn count(metrics: &Arc<Metrics>, protocol: Protocol) -> Self {
-        let api = match protocol {
-            Protocol::Grpc => "grpc",
-            Protocol::Http => "http",
-        };
-        let labels = ApiLabels { api };
+        let labels = ApiLabels { api: protocol.label() };
         metrics.connections.get_or_create(&labels).inc();
         metrics.open_connections.get_or_create(&labels).inc();
         Self { metrics: Arc::clone(metrics), labels }
@@ -183,29 +159,26 @@ impl Drop for OpenConnection {
     }
 }
 
-/// What an interruption looks like to a client of HTTP.
-fn http_interruption(by: Interruption) -> Response<AnyBody> {
-    let status = match by {
-        Interruption::Closing => StatusCode::SERVICE_UNAVAILABLE,
-        Interruption::Late => StatusCode::REQUEST_TIMEOUT,
-        Interruption::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    status.into_response().map(AnyBody::new)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::net::SocketAddr;
     use std::time::Duration;
 
+    use axum::Router;
+    use axum::body::{Body, Bytes};
+    use axum::http::header::CONTENT_TYPE;
     use axum::routing::post;
+    use futures_util::stream;
     use rlaas_proto::ratelimit::v1::CheckRequest;
     use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
-    use tokio::net::TcpListener;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
     use tonic::Code;
     use tonic::transport::Endpoint;
 
     use super::*;
+    use crate::server::middleware::stack;
 
     const SETTINGS: ConnectionSettings = ConnectionSettings {
         max_age: None,
@@ -217,48 +190,82 @@ mod tests {
         streams: 10,
         request_time: Duration::from_secs(10),
     };
+    const CHECK: &str = "/ratelimit.v1.RateLimitService/Check";
 
     /// No request makes the service panic, so here are handlers that do.
     async fn panics() -> &'static str {
         panic!("a bug")
     }
 
+    async fn panics_in_its_body() -> impl axum::response::IntoResponse {
+        let body = stream::poll_fn(|_| -> std::task::Poll<Option<Result<Bytes, Infallible>>> {
+            panic!("a bug")
+        });
+        ([(CONTENT_TYPE, "application/grpc")], Body::from_stream(body))
+    }
+
     /// Serves one connection.
-    async fn serve(handler: ConnectionHandler) -> SocketAddr {
+    async fn serve(protocol: Protocol, routes: Router, metrics: &Arc<Metrics>) -> SocketAddr {
+        let timeout = SETTINGS.request_time;
+        let handler = Arc::new(ConnectionHandler {
+            protocol,
+            services: stack(routes, protocol, None, timeout, Arc::clone(metrics)),
+            settings: SETTINGS,
+            tls: None,
+            calls: CallsWait::Seldom,
+            metrics: Arc::clone(metrics),
+            drain: CancellationToken::new(),
+        });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         tokio::spawn(async move {
-            let (connection, _) = listener.accept().await.expect("a connection");
-            let socket = socket::detach(Either::Left(connection)).expect("a socket");
-            Arc::new(handler).serve(socket).await;
+            let (stream, _) = listener.accept().await.expect("a connection");
+            handler.serve(socket::detach(Either::Left(stream)).expect("a socket")).await;
         });
         address
     }
 
     #[tokio::test]
     async fn a_panic_is_an_internal_error_and_the_connection_lives() {
-        let metrics = Arc::new(Metrics::new());
-        let path = "/ratelimit.v1.RateLimitService/Check";
-        let handler = ConnectionHandler {
-            protocol: Protocol::Grpc,
-            router: Router::new().route(path, post(panics)),
-            direct: None,
-            settings: SETTINGS,
-            tls: None,
-            calls: CallsWait::Seldom,
-            metrics: Arc::clone(&metrics),
-            drain: CancellationToken::new(),
-        };
-        let address = serve(handler).await;
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
-        let channel = endpoint.connect().await.expect("a connection");
-        let mut client = RateLimitServiceClient::new(channel);
-        for count in 1..=3 {
-            let status = client.check(CheckRequest::default()).await.expect_err("a panic");
-            assert_eq!((status.code(), status.message()), (Code::Internal, "internal error"));
-            assert_eq!(metrics.panics.get(), count);
+        for routes in [
+            Router::new().route(CHECK, post(panics)),
+            Router::new().route(CHECK, post(panics_in_its_body)),
+        ] {
+            let metrics = Arc::new(Metrics::new());
+            let address = serve(Protocol::Grpc, routes, &metrics).await;
+            let endpoint = Endpoint::from_shared(format!("http://{address}"));
+            let channel = endpoint.expect("an address").connect().await.expect("a connection");
+            let mut client = RateLimitServiceClient::new(channel);
+            for count in 1..=3 {
+                let status = client.check(CheckRequest::default()).await.expect_err("a panic");
+                assert_eq!((status.code(), status.message()), (Code::Internal, "internal error"));
+                assert_eq!(metrics.panics.get(), count);
+            }
+            let labels = ApiLabels { api: "grpc" };
+            assert_eq!(metrics.connections.get_or_create(&labels).get(), 1);
         }
-        let labels = ApiLabels { api: "grpc" };
-        assert_eq!(metrics.connections.get_or_create(&labels).get(), 1);
+    }
+
+    #[tokio::test]
+    async fn over_http_a_panic_is_a_problem_document() {
+        let metrics = Arc::new(Metrics::new());
+        let routes = Router::new().route("/check", post(panics));
+        let address = serve(Protocol::Http, routes, &metrics).await;
+        let mut client = TcpStream::connect(address).await.expect("a connection");
+        let mut responses = String::new();
+        for (count, then) in [(1, "keep-alive"), (2, "close")] {
+            let head = "POST /check HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n";
+            let request = format!("{head}Connection: {then}\r\n\r\n");
+            client.write_all(request.as_bytes()).await.expect("a server");
+            while responses.matches("\"internal error\"}").count() < count {
+                let mut part = [0; 1024];
+                let read = client.read(&mut part).await.expect("a response");
+                assert!(read > 0, "{responses}");
+                responses += &String::from_utf8_lossy(&part[..read]);
+            }
+        }
+        assert_eq!(responses.matches("HTTP/1.1 500 Internal Server Error").count(), 2);
+        assert_eq!(responses.matches("content-type: application/problem+json").count(), 2);
+        assert_eq!(metrics.panics.get(), 2);
     }
 }

@@ -8,7 +8,6 @@
 mod accept;
 mod address;
 mod background;
-mod calls;
 mod connection;
 mod connection_limit;
 mod goaway;
@@ -16,9 +15,11 @@ mod health;
 mod inline_executor;
 mod lifecycle;
 mod listener;
+mod middleware;
+mod protocol;
 mod read_budget;
+mod requests;
 mod rlimit;
-mod services;
 mod settings;
 mod socket;
 mod tls;
@@ -41,10 +42,11 @@ use tracing::{error, info, warn};
 
 use self::accept::{AcceptLoops, Acceptor};
 use self::background::Background;
-use self::connection::{ConnectionHandler, Protocol};
+use self::connection::ConnectionHandler;
 use self::connection_limit::ConnectionLimiter;
 use self::health::HealthReports;
 use self::listener::Listener;
+use self::protocol::Protocol;
 use self::rlimit::ConnectionBudget;
 use self::workers::{Handlers, WorkerQueues};
 use crate::api::auth::Auth;
@@ -142,11 +144,12 @@ impl Server {
         let background = Background::new()?;
         let drains = [CancellationToken::new(), CancellationToken::new()];
         let [grpc_drain, http_drain] = &drains;
-        let handler = |protocol, router, direct, drain: &CancellationToken| {
+        let handler = |protocol, routes, auth, drain: &CancellationToken| {
+            let timeout = self.settings.connection.request_time;
+            let metrics = Arc::clone(&self.metrics);
             Arc::new(ConnectionHandler {
                 protocol,
-                router,
-                direct,
+                services: middleware::stack(routes, protocol, auth, timeout, metrics),
                 settings: self.settings.connection,
                 tls: self.settings.tls.clone(),
                 calls: self.calls,
@@ -154,19 +157,18 @@ impl Server {
                 drain: drain.clone(),
             })
         };
-        let auth = self.auth_over_http();
         let workers = WorkerQueues::start(self.settings.workers, &self.limiter, |limiter| {
             let services = api::services(limiter, &self.metrics, &self.answering);
-            let routes = services.routes.add_service(health_service.clone()).prepare();
+            let services = services.add_service(health_service.clone()).prepare();
             let (metrics, headers) = (Arc::clone(&self.metrics), self.settings.http_headers);
             let checks = Checks::new(limiter.clone(), metrics, headers, background.handle());
             let checks = checks.with_envoy(self.answering.envoy);
             let checks = checks.with_traces(self.answering.traces.clone());
-            let pages = api::http::router(checks, auth.as_ref(), health.ready());
-            let (routes, direct) = (routes.into_axum_router(), Some(services.direct));
+            let (grpc, http) =
+                (services.into_axum_router(), api::http::router(checks, health.ready()));
             Handlers {
-                grpc: handler(Protocol::Grpc, routes, direct, grpc_drain),
-                http: handler(Protocol::Http, pages, None, http_drain),
+                grpc: handler(Protocol::Grpc, grpc, self.answering.auth.clone(), grpc_drain),
+                http: handler(Protocol::Http, http, self.auth_over_http(), http_drain),
             }
         })?;
         let listeners = self.grpc.len() + self.http.len();

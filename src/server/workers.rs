@@ -14,8 +14,9 @@ use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::connection::{ConnectionHandler, Protocol};
+use super::connection::ConnectionHandler;
 use super::connection_limit::ConnectionPermit;
+use super::protocol::Protocol;
 use super::socket::DetachedSocket;
 use crate::limiter::Limiter;
 

@@ -14,7 +14,6 @@ mod body;
 mod check;
 mod denial;
 mod envoy;
-mod guard;
 mod members;
 mod openapi;
 mod probes;
@@ -39,7 +38,7 @@ use tokio::sync::watch;
 use self::problem::Problem;
 use self::rejection::Rejection;
 use self::traces::Told;
-use super::auth::Auth;
+use super::auth::{AuthError, Role};
 use super::envoy::EnvoySettings;
 use super::request_log;
 use crate::api;
@@ -52,9 +51,11 @@ use crate::telemetry::traces::Traces;
 
 /// This protocol in metrics and logs.
 const API: &str = "http";
+/// What a caller without a known token may show.
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer");
 
-/// Everything that is answered; with `auth` decisions are for whom it admits.
-pub fn router(checks: Checks, auth: Option<&Arc<Auth>>, ready: watch::Receiver<bool>) -> Router {
+/// Everything that is answered.
+pub fn router(checks: Checks, ready: watch::Receiver<bool>) -> Router {
     let probes = probes::router(&checks, ready);
     let traces = checks.traces.clone();
     let mut decisions = Router::new()
@@ -62,20 +63,46 @@ pub fn router(checks: Checks, auth: Option<&Arc<Auth>>, ready: watch::Receiver<b
         .route("/check", get(seed::by_user).post(seed::by_endpoint))
         .route("/json", post(envoy::should_rate_limit))
         .with_state(checks.clone());
-    let mut rules = Router::new().route("/rlconfig", get(envoy::rlconfig)).with_state(checks);
-    if let Some(auth) = auth {
-        decisions = decisions.route_layer(from_fn_with_state(Arc::clone(auth), guard::admit));
-        rules = rules.route_layer(from_fn_with_state(Arc::clone(auth), guard::admit_admin));
-    }
     if let Some(traces) = traces {
         decisions = decisions.route_layer(from_fn_with_state(traces, traces::tell));
     }
+    let rules = Router::new().route("/rlconfig", get(envoy::rlconfig)).with_state(checks);
     decisions
         .route("/openapi.json", get(openapi::document))
         .merge(rules)
         .merge(probes)
         .fallback(unknown_path)
         .method_not_allowed_fallback(other_method)
+}
+
+/// Returns the role that a request needs; `None` if it is open to everybody, or not answered at all.
+pub fn role_of(method: &Method, path: &str) -> Option<Role> {
+    let reads = [Method::GET, Method::HEAD].contains(method);
+    match path {
+        "/v1/check" | "/json" if method == Method::POST => Some(Role::Check),
+        "/check" if reads || method == Method::POST => Some(Role::Check),
+        "/rlconfig" if reads => Some(Role::Admin),
+        _ => None,
+    }
+}
+
+/// Returns the answer to a request whose caller may not make it.
+pub async fn refuse(error: AuthError, request: Request) -> Response {
+    body::discard(request).await;
+    match error {
+        AuthError::Unauthenticated => {
+            let problem = Problem::new(StatusCode::UNAUTHORIZED, error.to_string());
+            ([(header::WWW_AUTHENTICATE, CHALLENGE)], problem).into_response()
+        }
+        AuthError::Forbidden(_) => {
+            Problem::new(StatusCode::FORBIDDEN, error.to_string()).into_response()
+        }
+    }
+}
+
+/// Returns the answer to a request that met a bug.
+pub fn internal_error() -> Response {
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response()
 }
 
 /// Extension of a request that has come by TLS.

@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use self::files::{Authorities, Contents};
-use super::connection::Protocol;
+use super::protocol::Protocol;
 use super::socket::ClientStream;
 use crate::api::auth::Certificate;
 

@@ -86,7 +86,7 @@ async fn serve(config: &Config, on: &Service) -> RateLimitServiceClient<Channel>
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     let answering = Answering { envoy: config.envoy, ..Answering::default() };
-    let routes = rlaas::api::services(&on.limiter, &on.metrics, &answering).routes;
+    let routes = rlaas::api::services(&on.limiter, &on.metrics, &answering);
     let incoming = TcpListenerStream::new(listener);
     tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));
     let channel = Channel::from_shared(format!("http://{address}")).expect("an address");

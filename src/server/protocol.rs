@@ -1,0 +1,51 @@
+//! The two protocols, and what differs between them.
+
+use axum::body::Body;
+use axum::http::{Method, Request, Response};
+use tonic::Status;
+
+use crate::api::auth::{AuthError, Role};
+use crate::api::{self, Interruption};
+
+/// What clients speak to a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// Over HTTP/2.
+    Grpc,
+    /// HTTP/1.1 or HTTP/2, as the client likes.
+    Http,
+}
+
+impl Protocol {
+    /// Returns the label of metrics.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Grpc => "grpc",
+            Self::Http => "http",
+        }
+    }
+
+    /// Returns the role that a call needs, or `None` if it is open to everybody.
+    pub(super) fn role_of(self, method: &Method, path: &str) -> Option<Role> {
+        match self {
+            Self::Grpc => api::role_of(path),
+            Self::Http => api::http::role_of(method, path),
+        }
+    }
+
+    /// Returns the answer to a call whose caller may not make it.
+    pub(super) async fn refuse(self, error: AuthError, request: Request<Body>) -> Response<Body> {
+        match self {
+            Self::Grpc => Status::from(error).into_http(),
+            Self::Http => api::http::refuse(error, request).await,
+        }
+    }
+
+    /// Returns the answer to a call that panicked.
+    pub(super) fn internal_error(self) -> Response<Body> {
+        match self {
+            Self::Grpc => Status::from(Interruption::Panic).into_http(),
+            Self::Http => api::http::internal_error(),
+        }
+    }
+}
