@@ -20,7 +20,7 @@ use crate::api::auth::Auth;
 use crate::clock::Clock;
 use crate::config::{Config, StoreSettings, Watch, warnings};
 use crate::limiter::{DenyCache, Limiter};
-use crate::server::{CallsWait, ListenAddress, Server, Tls};
+use crate::server::{ListenAddress, Server, Tls};
 use crate::store::{MemoryStore, RedisStore, Store};
 use crate::telemetry::log::{self, LogFormat, Logs};
 use crate::telemetry::metrics::Metrics;
@@ -77,10 +77,6 @@ fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow
         let metrics = Arc::new(Metrics::new());
         metrics.config_revision.set(1);
         let store = store(&config.store, &metrics)?;
-        let calls = match config.store {
-            StoreSettings::Memory(_) => CallsWait::Seldom,
-            StoreSettings::Redis(_) => CallsWait::Usually,
-        };
         let in_front_of_redis = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
         let limiter = match in_front_of_redis {
             Some(settings) => {
@@ -95,7 +91,7 @@ fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow
         let tls = config.server.tls.clone();
         let server = Server::bind(config.server, limiter.clone(), Arc::clone(&metrics)).await?;
         let traces = config.telemetry.otlp.as_ref().map(Traces::start).transpose()?;
-        let server = server.with_auth(auth.clone()).with_envoy(config.envoy).where_calls(calls);
+        let server = server.with_auth(auth.clone()).with_envoy(config.envoy);
         let certificates = tls.clone().map(|tls| Certificates::new(tls, Arc::clone(&metrics)));
         let certificates = certificates.transpose()?;
         let server = server.with_traces(traces.clone());

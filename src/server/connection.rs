@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
@@ -15,7 +15,6 @@ use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use super::goaway::GoAwayIo;
-use super::inline_executor::{CallsWait, InlineExecutor};
 use super::lifecycle::{ConnectionLifecycle, Phases};
 use super::middleware::Stack;
 use super::protocol::Protocol;
@@ -45,7 +44,6 @@ pub(super) struct ConnectionHandler {
     /// Encrypts what comes by TCP. Who may open a socket file is a matter of its permissions, and
     /// nobody listens in between.
     pub(super) tls: Option<Tls>,
-    pub(super) calls: CallsWait,
     pub(super) metrics: Arc<Metrics>,
     pub(super) drain: CancellationToken,
 }
@@ -93,8 +91,7 @@ impl ConnectionHandler {
             phases: phases.clone(),
         };
         let service = RequestService(Arc::new(context));
-        let executor = InlineExecutor::new(self.calls);
-        let builder = self.builder(executor.clone());
+        let builder = self.builder();
         let (io, goaway) = GoAwayIo::new(ReadBudget::new(io, arrivals.clone()));
         let lifecycle = ConnectionLifecycle {
             max_age: self.settings.max_age.map(jittered),
@@ -103,7 +100,6 @@ impl ConnectionHandler {
             drain: self.drain.clone(),
             arrivals,
             goaway,
-            executor,
             in_flight,
             phases,
         };
@@ -114,8 +110,8 @@ impl ConnectionHandler {
         }
     }
 
-    fn builder(&self, executor: InlineExecutor) -> auto::Builder<InlineExecutor> {
-        let mut builder = auto::Builder::new(executor);
+    fn builder(&self) -> auto::Builder<TokioExecutor> {
+        let mut builder = auto::Builder::new(TokioExecutor::new());
         builder
             .http1()
             .timer(TokioTimer::new())
@@ -212,7 +208,6 @@ mod tests {
             services: stack(routes, protocol, None, timeout, Arc::clone(metrics)),
             settings: SETTINGS,
             tls: None,
-            calls: CallsWait::Seldom,
             metrics: Arc::clone(metrics),
             drain: CancellationToken::new(),
         });

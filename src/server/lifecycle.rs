@@ -10,7 +10,7 @@
 //! A connection that has nothing more to answer ends at once in each of them. The reasons are in
 //! `docs/decisions/0003-goaway-and-drain.md`.
 
-use std::future::{pending, poll_fn};
+use std::future::pending;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -20,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::goaway::GoAwayHandle;
-use super::inline_executor::InlineExecutor;
 use super::read_budget::Arrivals;
 
 /// No call that was read takes longer: a store may take a minute (`store.redis.timeout`).
@@ -49,7 +48,6 @@ pub(super) struct ConnectionLifecycle {
     pub(super) drain: CancellationToken,
     pub(super) arrivals: Arrivals,
     pub(super) goaway: GoAwayHandle,
-    pub(super) executor: InlineExecutor,
     /// Has a token for each call that was not answered to its end.
     pub(super) in_flight: TaskTracker,
     pub(super) phases: Phases,
@@ -74,7 +72,7 @@ impl ConnectionLifecycle {
             return ended;
         }
         if self.goaway.send()
-            && let Ok(ended) = timeout(GOAWAY_DELAY, self.serve(connection.as_mut())).await
+            && let Ok(ended) = timeout(GOAWAY_DELAY, connection.as_mut()).await
         {
             return ended;
         }
@@ -85,14 +83,14 @@ impl ConnectionLifecycle {
         self.phases.read_closed.cancel();
         tokio::select! {
             biased;
-            ended = self.serve(connection.as_mut()) => return ended,
+            ended = connection.as_mut() => return ended,
             () = self.answered() => {}
         }
         if self.in_flight.is_empty() {
             return Ok(());
         }
         self.phases.closed.cancel();
-        timeout(CLOSE_TIMEOUT, self.serve(connection.as_mut())).await.unwrap_or(Ok(()))
+        timeout(CLOSE_TIMEOUT, connection.as_mut()).await.unwrap_or(Ok(()))
     }
 
     /// Completes when every call was answered and the client had the time to read the answers.
@@ -112,7 +110,7 @@ impl ConnectionLifecycle {
         let served = async {
             tokio::select! {
                 biased;
-                ended = self.serve(connection) => Some(ended),
+                ended = connection => Some(ended),
                 () = self.drain.cancelled() => None,
             }
         };
@@ -120,18 +118,5 @@ impl ConnectionLifecycle {
             Some(time) => timeout(time, served).await.unwrap_or(None),
             None => served.await,
         }
-    }
-
-    /// Reads and writes, and runs calls in between, until the connection ends.
-    async fn serve<C: GracefulConnection>(&self, mut connection: Pin<&mut C>) -> C::Output {
-        poll_fn(|cx| {
-            loop {
-                let polled = connection.as_mut().poll(cx);
-                if polled.is_ready() || !self.executor.run_queued() {
-                    return polled;
-                }
-            }
-        })
-        .await
     }
 }

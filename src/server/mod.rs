@@ -12,7 +12,6 @@ mod connection;
 mod connection_limit;
 mod goaway;
 mod health;
-mod inline_executor;
 mod lifecycle;
 mod listener;
 mod middleware;
@@ -26,7 +25,6 @@ mod tls;
 mod workers;
 
 pub use address::{AddressError, ListenAddress};
-pub use inline_executor::CallsWait;
 pub use settings::{ConnectionSettings, ServerSettings, StoreHealth};
 pub use tls::{Tls, TlsError, TlsFiles, Validity};
 
@@ -64,7 +62,6 @@ pub struct Server {
     limiter: Limiter,
     metrics: Arc<Metrics>,
     answering: Answering,
-    calls: CallsWait,
     grpc: Vec<Listener>,
     http: Vec<Listener>,
 }
@@ -95,7 +92,7 @@ impl Server {
         let grpc = listen("server.listen", &mut settings.listen).await?;
         let http = listen("server.http", &mut settings.http).await?;
         let answering = Answering { headers: settings.grpc_headers, ..Answering::default() };
-        Ok(Self { settings, limiter, metrics, answering, calls: CallsWait::Usually, grpc, http })
+        Ok(Self { settings, limiter, metrics, answering, grpc, http })
     }
 
     /// The same for those alone whom `auth` admits; health, reflection, metrics and probes stay
@@ -109,12 +106,6 @@ impl Server {
     #[must_use]
     pub fn with_envoy(self, envoy: EnvoySettings) -> Self {
         Self { answering: Answering { envoy, ..self.answering }, ..self }
-    }
-
-    /// Answers calls of this kind; without it most are taken to wait.
-    #[must_use]
-    pub fn where_calls(self, calls: CallsWait) -> Self {
-        Self { calls, ..self }
     }
 
     /// Tells of each call.
@@ -152,7 +143,6 @@ impl Server {
                 services: middleware::stack(routes, protocol, auth, timeout, metrics),
                 settings: self.settings.connection,
                 tls: self.settings.tls.clone(),
-                calls: self.calls,
                 metrics: Arc::clone(&self.metrics),
                 drain: drain.clone(),
             })
