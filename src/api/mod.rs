@@ -17,6 +17,7 @@ mod v1;
 pub use rlaas_limiter::headers::LimitHeaders;
 pub use status::Interruption;
 pub(crate) use traces::name as code_name;
+pub use traces::{BatchStats, RequestTrace, Sampled, TracedDecision};
 
 use std::sync::Arc;
 
@@ -59,13 +60,12 @@ pub struct Answering {
 pub fn services(
     limiter: &Limiter,
     metrics: &Arc<Metrics>,
-    Answering { envoy, traces, headers, .. }: &Answering,
+    Answering { envoy, headers, .. }: &Answering,
 ) -> Routes {
-    let v1 = v1::Service::new(limiter.clone(), Arc::clone(metrics), traces.clone());
+    let v1 = v1::Service::new(limiter.clone(), Arc::clone(metrics));
     let v1 = V1Server::new(v1.with_headers(*headers)).max_decoding_message_size(MAX_MESSAGE);
     let envoy = envoy::Service::new(limiter.clone(), Arc::clone(metrics), *envoy);
-    let envoy = EnvoyServer::new(envoy.with_traces(traces.clone()));
-    let envoy = envoy.max_decoding_message_size(MAX_MESSAGE);
+    let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(rlaas_proto::FILE_DESCRIPTOR_SET)

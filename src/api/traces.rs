@@ -5,57 +5,95 @@
 //! **Source:** `OpenTelemetry`, semantic conventions for gRPC (statuses that are errors of the
 //! server) and for HTTP spans.
 
-use axum::http::{HeaderMap, Method, Request, StatusCode};
-use tonic::metadata::MetadataMap;
+use axum::http::{Extensions, HeaderMap, Method, Request, StatusCode};
 use tonic::{Code, Status};
 
 use crate::limiter::{DescriptorVerdict, RuleDecision, Source, Verdict};
 use crate::telemetry::traces::{CallSpan, Caller, HttpRequest, Traces};
 
-/// The span of a call, if there is one. It ends when it is dropped.
-#[derive(Debug)]
-pub(super) struct Call(Option<Box<Open>>);
+/// The methods of gRPC whose calls have spans.
+const METHODS: [&str; 5] = [
+    "ratelimit.v1.RateLimitService/Check",
+    "ratelimit.v1.RateLimitService/CheckBatch",
+    "ratelimit.v1.RateLimitService/CheckStream",
+    "ratelimit.v1.RateLimitService/GetConfig",
+    "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+];
 
-#[derive(Debug)]
-struct Open {
-    span: CallSpan,
-    tally: Tally,
-    is_answered: bool,
+/// Extension of a request whose call has a span: its response is to carry a [`TracedDecision`].
+#[derive(Clone, Copy, Debug)]
+pub struct Sampled;
+
+/// What was decided, as an extension of a response carries it to the span.
+#[derive(Clone, Debug)]
+pub enum TracedDecision {
+    /// On one request, and the rule that tells most of it.
+    One {
+        /// Whether the request may pass.
+        is_allowed: bool,
+        /// None if no rule applied.
+        decided: Option<RuleDecision>,
+    },
+    /// On several requests.
+    Batch(BatchStats),
 }
 
-/// What became of the requests of a call that makes several.
-#[derive(Debug, Default)]
-struct Tally {
+/// How many requests of a call met which end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BatchStats {
     requests: i64,
     denied: i64,
     failed: i64,
 }
 
-impl Call {
-    /// Begins the span of a call to `method`, such as `package.Service/Method`.
-    pub(super) fn begin(
-        traces: Option<&Traces>,
-        method: &'static str,
-        metadata: &MetadataMap,
-    ) -> Self {
-        Self(traces.and_then(|traces| {
-            let header = |name| metadata.get(name).and_then(|value| value.to_str().ok());
-            let (parent, state) = (header("traceparent"), header("tracestate"));
-            Open::sampled(traces.call(method, Caller { parent, state }))
-        }))
+/// The span of one call; it ends when it is dropped.
+#[derive(Debug)]
+pub struct RequestTrace {
+    span: CallSpan,
+    has_ended: bool,
+}
+
+/// Returns `true` if what is decided on a request is to be told.
+pub(super) fn is_sampled(extensions: &Extensions) -> bool {
+    extensions.get::<Sampled>().is_some()
+}
+
+impl TracedDecision {
+    pub(super) fn of(verdict: &Verdict) -> Self {
+        let (is_allowed, decided) = (verdict.is_allowed(), Some(verdict.deciding().clone()));
+        Self::One { is_allowed, decided }
     }
 
-    /// Begins the span of a request over HTTP. `route` is a path without parameters, so that the path
-    /// of the request is no more.
-    pub(super) fn over_http<B>(
-        traces: &Traces,
-        scheme: &'static str,
-        route: &str,
-        request: &Request<B>,
-    ) -> Self {
-        let headers: &HeaderMap = request.headers();
-        let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        let (parent, state) = (header("traceparent"), header("tracestate"));
+    pub(super) fn of_descriptors(verdict: &DescriptorVerdict) -> Self {
+        let decided = || verdict.answers.iter().flatten().map(|answer| &answer.decided);
+        let denial = decided().find(|decided| !decided.decision.is_allowed());
+        let decided = denial.or_else(|| decided().next()).cloned();
+        Self::One { is_allowed: verdict.is_allowed(), decided }
+    }
+}
+
+impl BatchStats {
+    /// Counts one request.
+    pub(super) fn count(&mut self, result: Result<&Verdict, &Status>) {
+        self.requests += 1;
+        match result {
+            Ok(verdict) => self.denied += i64::from(!verdict.is_allowed()),
+            Err(_) => self.failed += 1,
+        }
+    }
+}
+
+impl RequestTrace {
+    /// Begins the span of a gRPC call, if its method has spans and it is sampled.
+    pub fn of_grpc<B>(traces: &Traces, request: &Request<B>) -> Option<Self> {
+        let path = request.uri().path().strip_prefix('/')?;
+        let method = METHODS.into_iter().find(|method| *method == path)?;
+        Self::sampled(traces.call(method, caller(request.headers())))
+    }
+
+    /// Begins the span of a request over HTTP, if it is sampled. Its path is that of a route without
+    /// parameters.
+    pub fn of_http<B>(traces: &Traces, scheme: &'static str, request: &Request<B>) -> Option<Self> {
         // What a caller makes up is no name.
         let method = match *request.method() {
             Method::GET => "GET",
@@ -64,85 +102,54 @@ impl Call {
             _ => "_OTHER",
         };
         let path = request.uri().path();
-        let request = HttpRequest { method, scheme, route, path };
-        Self(Open::sampled(traces.request(request, Caller { parent, state })))
+        let http = HttpRequest { method, scheme, route: path, path };
+        Self::sampled(traces.request(http, caller(request.headers())))
     }
 
-    /// Notes the status of a response over HTTP, and what was decided if anything was.
-    pub(super) fn responded(&mut self, status: StatusCode, told: Option<(bool, &RuleDecision)>) {
-        let Some(open) = &mut self.0 else { return };
-        open.is_answered = true;
-        if let Some((is_allowed, decided)) = told {
-            open.tell(is_allowed, Some(decided));
+    fn sampled(span: CallSpan) -> Option<Self> {
+        span.is_sampled().then_some(Self { span, has_ended: false })
+    }
+
+    /// Notes what was decided.
+    pub fn decided(&mut self, decision: Option<TracedDecision>) {
+        match decision {
+            Some(TracedDecision::One { is_allowed, decided }) => {
+                self.span.set("rlaas.outcome", if is_allowed { "allowed" } else { "denied" });
+                if let Some(decided) = decided.filter(|decided| decided.source != Source::NoRule) {
+                    self.span.set("rlaas.rule", decided.rule.to_string());
+                    self.span.set("rlaas.algorithm", decided.algorithm.name());
+                    self.span.set("rlaas.source", decided.source.name());
+                }
+            }
+            Some(TracedDecision::Batch(BatchStats { requests, denied, failed })) => {
+                self.span.set("rlaas.requests", requests);
+                self.span.set("rlaas.denied", denied);
+                self.span.set("rlaas.failed", failed);
+            }
+            None => {}
         }
-        open.span.set("http.response.status_code", i64::from(status.as_u16()));
+    }
+
+    /// Notes the status of a response over HTTP.
+    pub fn responded(&mut self, status: StatusCode) {
+        self.has_ended = true;
+        self.span.set("http.response.status_code", i64::from(status.as_u16()));
         if status.is_server_error() {
-            open.span.fail(status.as_str().to_owned());
+            self.span.fail(status.as_str().to_owned());
         }
     }
 
-    /// Does anybody hear of this call?
-    pub(super) fn is_told(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Notes how the only request of the call was decided, which ends it.
-    pub(super) fn decided(&mut self, result: Result<&Verdict, &Status>) {
-        let Some(open) = &mut self.0 else { return };
-        if let Ok(verdict) = result {
-            open.tell(verdict.is_allowed(), Some(verdict.deciding()));
+    /// Notes the status of a gRPC call by headers or trailers, and returns `true` if they have one.
+    pub fn ended(&mut self, trailers: &HeaderMap) -> bool {
+        let status = Status::from_header_map(trailers);
+        if let Some(status) = &status {
+            self.end(status.code());
         }
-        open.answer(result.err().map_or(Code::Ok, Status::code));
+        status.is_some()
     }
 
-    /// Notes how the descriptors of the call were decided, which ends it.
-    pub(super) fn settled(&mut self, result: Result<&DescriptorVerdict, &Status>) {
-        let Some(open) = &mut self.0 else { return };
-        if let Ok(verdict) = result {
-            let decided = || verdict.answers.iter().flatten().map(|answer| &answer.decided);
-            let denial = decided().find(|decided| !decided.decision.is_allowed());
-            open.tell(verdict.is_allowed(), denial.or_else(|| decided().next()));
-        }
-        open.answer(result.err().map_or(Code::Ok, Status::code));
-    }
-
-    /// Counts one of several requests.
-    pub(super) fn count(&mut self, result: Result<&Verdict, &Status>) {
-        let Some(open) = &mut self.0 else { return };
-        open.tally.requests += 1;
-        match result {
-            Ok(verdict) => open.tally.denied += i64::from(!verdict.is_allowed()),
-            Err(_) => open.tally.failed += 1,
-        }
-    }
-
-    /// Notes how a call with several requests ended.
-    pub(super) fn answered(&mut self, code: Code) {
-        if let Some(open) = &mut self.0 {
-            open.answer(code);
-        }
-    }
-}
-
-impl Open {
-    fn sampled(span: CallSpan) -> Option<Box<Self>> {
-        let is_sampled = span.is_sampled();
-        let open = Self { span, tally: Tally::default(), is_answered: false };
-        is_sampled.then(|| Box::new(open))
-    }
-
-    /// Notes the outcome, and the rule that tells most of it.
-    fn tell(&mut self, is_allowed: bool, decided: Option<&RuleDecision>) {
-        self.span.set("rlaas.outcome", if is_allowed { "allowed" } else { "denied" });
-        if let Some(decided) = decided.filter(|decided| decided.source != Source::NoRule) {
-            self.span.set("rlaas.rule", decided.rule.to_string());
-            self.span.set("rlaas.algorithm", decided.algorithm.name());
-            self.span.set("rlaas.source", decided.source.name());
-        }
-    }
-
-    fn answer(&mut self, code: Code) {
-        self.is_answered = true;
+    fn end(&mut self, code: Code) {
+        self.has_ended = true;
         let status = name(code);
         self.span.set("rpc.response.status_code", status);
         match code {
@@ -157,18 +164,18 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for RequestTrace {
     fn drop(&mut self) {
-        if !self.is_answered {
-            self.answer(Code::Cancelled);
-        }
-        let Tally { requests, denied, failed } = self.tally;
-        if requests > 0 {
-            self.span.set("rlaas.requests", requests);
-            self.span.set("rlaas.denied", denied);
-            self.span.set("rlaas.failed", failed);
+        if !self.has_ended {
+            self.end(Code::Cancelled);
         }
     }
+}
+
+/// The trace that a request is part of.
+fn caller(headers: &HeaderMap) -> Caller<'_> {
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    Caller { parent: header("traceparent"), state: header("tracestate") }
 }
 
 /// The name of a status, as the specification of gRPC has it.

@@ -3,7 +3,6 @@
 use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use futures_util::stream::{self, Stream, StreamExt};
 use rlaas_limiter::headers::{LimitHeaders, retry_after};
@@ -13,7 +12,7 @@ use rlaas_proto::ratelimit::v1::{
     GetConfigRequest, GetConfigResponse,
 };
 use tonic::metadata::MetadataMap;
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::auth::Role;
 use super::config;
@@ -21,13 +20,12 @@ use super::deadline::deadline;
 use super::request_log;
 use super::response::{response, result};
 use super::status::{self, invalid};
-use super::traces::Call;
+use super::traces::{BatchStats, TracedDecision, is_sampled};
 use crate::clock::Deadline;
 use crate::limiter::{Begun, CheckError, Limiter, Verdict};
 use crate::rules::{self, InvalidRequest};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::{Timer, Timing};
-use crate::telemetry::traces::Traces;
 
 /// This protocol in metrics and logs.
 const API: &str = "grpc";
@@ -42,15 +40,14 @@ pub(super) struct Service {
     limiter: Limiter,
     metrics: Arc<Metrics>,
     timing: Timing,
-    traces: Option<Traces>,
     headers: LimitHeaders,
 }
 
 impl Service {
     /// Answers by what `limiter` decides.
-    pub(super) fn new(limiter: Limiter, metrics: Arc<Metrics>, traces: Option<Traces>) -> Self {
+    pub(super) fn new(limiter: Limiter, metrics: Arc<Metrics>) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
-        Self { limiter, metrics, timing, traces, headers: LimitHeaders::None }
+        Self { limiter, metrics, timing, headers: LimitHeaders::None }
     }
 
     /// The same, with these headers as metadata of the responses of `Check`.
@@ -82,11 +79,6 @@ impl Service {
         decided.map_err(|error| status::grpc(&error))
     }
 
-    /// Begins the span of a call, where calls have one.
-    fn begin(&self, method: &'static str, metadata: &MetadataMap) -> Call {
-        Call::begin(self.traces.as_ref(), method, metadata)
-    }
-
     /// Counts and logs a request that is not valid.
     fn count_rejected(&self, reason: &'static str, problem: impl Display) {
         request_log::rejected(API, reason, problem);
@@ -102,12 +94,12 @@ impl RateLimitService for Service {
         &self,
         request: Request<CheckRequest>,
     ) -> Result<Response<CheckResponse>, Status> {
-        let mut call = self.begin("ratelimit.v1.RateLimitService/Check", request.metadata());
         let deadline = deadline(request.metadata());
-        let verdict = self.decide(request.get_ref(), deadline, &mut self.timing.start()).await;
-        call.decided(verdict.as_ref());
-        let verdict = verdict?;
+        let verdict = self.decide(request.get_ref(), deadline, &mut self.timing.start()).await?;
         let mut response = Response::new(response(&verdict));
+        if is_sampled(request.extensions()) {
+            response.extensions_mut().insert(TracedDecision::of(&verdict));
+        }
         if self.headers != LimitHeaders::None {
             add_headers(response.metadata_mut(), self.headers, &verdict);
         }
@@ -118,11 +110,10 @@ impl RateLimitService for Service {
         &self,
         request: Request<CheckBatchRequest>,
     ) -> Result<Response<CheckBatchResponse>, Status> {
-        let mut call = self.begin("ratelimit.v1.RateLimitService/CheckBatch", request.metadata());
-        let deadline = deadline(request.metadata());
+        let (deadline, mut stats) = (deadline(request.metadata()), BatchStats::default());
+        let is_sampled = is_sampled(request.extensions());
         let requests = request.into_inner().requests;
         if requests.len() > MAX_BATCH {
-            call.answered(Code::InvalidArgument);
             let valid = format!("requests: valid is up to {MAX_BATCH} of them");
             self.count_rejected("requests", &valid);
             return Err(Status::invalid_argument(valid));
@@ -144,7 +135,7 @@ impl RateLimitService for Service {
                 }
                 Err(invalid) => Err(invalid),
             };
-            call.count(decided.as_ref());
+            stats.count(decided.as_ref());
             results.push(result(decided.as_ref()));
         }
         let mut finished = stream::iter(waiting)
@@ -158,19 +149,21 @@ impl RateLimitService for Service {
         while let Some((position, decided)) = finished.next().await {
             log(&decided);
             let decided = decided.map_err(|error| status::grpc(&error));
-            call.count(decided.as_ref());
+            stats.count(decided.as_ref());
             results[position] = result(decided.as_ref());
         }
         drop(finished);
-        call.answered(Code::Ok);
-        Ok(Response::new(CheckBatchResponse { results }))
+        let mut response = Response::new(CheckBatchResponse { results });
+        if is_sampled {
+            response.extensions_mut().insert(TracedDecision::Batch(stats));
+        }
+        Ok(response)
     }
 
     async fn check_stream(
         &self,
         request: Request<Streaming<CheckRequest>>,
     ) -> Result<Response<Self::CheckStreamStream>, Status> {
-        let mut call = self.begin("ratelimit.v1.RateLimitService/CheckStream", request.metadata());
         let (service, deadline) = (self.clone(), deadline(request.metadata()));
         let results = request.into_inner().map(move |request| {
             let service = service.clone();
@@ -181,27 +174,16 @@ impl RateLimitService for Service {
             }
         });
         // No more is read than is answered: a client that does not read its answers waits.
-        let results = results.buffered(IN_FLIGHT);
-        if call.is_told() {
-            let end = stream::poll_fn(move |_| {
-                call.answered(Code::Ok);
-                Poll::Ready(None)
-            });
-            return Ok(Response::new(Box::pin(results.chain(end))));
-        }
-        Ok(Response::new(Box::pin(results)))
+        Ok(Response::new(Box::pin(results.buffered(IN_FLIGHT))))
     }
 
     async fn get_config(
         &self,
         request: Request<GetConfigRequest>,
     ) -> Result<Response<GetConfigResponse>, Status> {
-        let mut call = self.begin("ratelimit.v1.RateLimitService/GetConfig", request.metadata());
         let config = config::page(&self.limiter, request.get_ref()).inspect_err(|error| {
             self.count_rejected(error.field(), error);
-            call.answered(Code::InvalidArgument);
         })?;
-        call.answered(Code::Ok);
         Ok(Response::new(config))
     }
 }

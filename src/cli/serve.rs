@@ -16,6 +16,7 @@ use super::reload::{Origin, Reload};
 
 use super::signals::Signals;
 use super::{ConfigurationArgs, INTERRUPTED, NO, refuse};
+use crate::api::Answering;
 use crate::api::auth::Auth;
 use crate::clock::Clock;
 use crate::config::{Config, StoreSettings, Watch, warnings};
@@ -91,10 +92,15 @@ fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow
         let tls = config.server.tls.clone();
         let server = Server::bind(config.server, limiter.clone(), Arc::clone(&metrics)).await?;
         let traces = config.telemetry.otlp.as_ref().map(Traces::start).transpose()?;
-        let server = server.with_auth(auth.clone()).with_envoy(config.envoy);
         let certificates = tls.clone().map(|tls| Certificates::new(tls, Arc::clone(&metrics)));
         let certificates = certificates.transpose()?;
-        let server = server.with_traces(traces.clone());
+        let answering = Answering {
+            auth: auth.clone(),
+            envoy: config.envoy,
+            traces: traces.clone(),
+            ..Answering::default()
+        };
+        let server = server.with_answering(answering);
         let reload = Reload::new(origin, config.effective, limiter.clone(), metrics);
         let reload = reload.with_logs(logs).with_auth(auth);
         announce(&server, &limiter);

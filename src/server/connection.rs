@@ -6,17 +6,17 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use super::goaway::GoAwayIo;
 use super::lifecycle::{ConnectionLifecycle, Phases};
-use super::middleware::Stack;
+use super::middleware::Middleware;
 use super::protocol::Protocol;
 use super::read_budget::{Arrivals, ReadBudget};
 use super::requests::{ConnectionContext, RequestService};
@@ -38,13 +38,12 @@ const ERROR_RESETS: usize = 1024;
 /// What is answered on the connections of one protocol, and how they are treated.
 #[derive(Debug)]
 pub(super) struct ConnectionHandler {
-    pub(super) protocol: Protocol,
-    pub(super) services: Stack,
+    pub(super) services: Router,
+    pub(super) middleware: Middleware,
     pub(super) settings: ConnectionSettings,
     /// Encrypts what comes by TCP. Who may open a socket file is a matter of its permissions, and
     /// nobody listens in between.
     pub(super) tls: Option<Tls>,
-    pub(super) metrics: Arc<Metrics>,
     pub(super) drain: CancellationToken,
 }
 
@@ -55,7 +54,7 @@ type Io = Either<ClientStream, Box<TlsStream<ClientStream>>>;
 impl ConnectionHandler {
     /// Serves a connection to its end; once the server drains, only the calls in flight.
     pub(super) async fn serve(self: Arc<Self>, socket: DetachedSocket) {
-        let _open = OpenConnection::count(&self.metrics, self.protocol);
+        let _open = OpenConnection::count(&self.middleware.metrics, self.middleware.protocol);
         let stream = match socket::attach(socket) {
             Ok(stream) => stream,
             Err(error) => return debug!(%error, "connection lost before its first request"),
@@ -64,7 +63,7 @@ impl ConnectionHandler {
             return self.serve_http(Either::Left(stream), None).await;
         };
         let handshake = tokio::select! {
-            handshake = tls.accept(stream, self.protocol) => handshake,
+            handshake = tls.accept(stream, self.middleware.protocol) => handshake,
             () = self.drain.cancelled() => return,
         };
         match handshake {
@@ -72,7 +71,7 @@ impl ConnectionHandler {
                 self.serve_http(Either::Right(Box::new(stream)), certificate).await;
             }
             Err(error) => {
-                self.metrics.tls_handshake_errors.inc();
+                self.middleware.metrics.tls_handshake_errors.inc();
                 debug!(%error, "no handshake");
             }
         }
@@ -80,15 +79,14 @@ impl ConnectionHandler {
 
     async fn serve_http(&self, io: Io, certificate: Option<Certificate>) {
         let arrivals = Arrivals::default();
-        let (phases, in_flight) = (Phases::default(), TaskTracker::new());
+        let phases = Arc::<Phases>::default();
         let is_encrypted = matches!(io, Either::Right(_));
         let context = ConnectionContext {
-            services: self.services.clone(),
+            services: self.middleware.stack(self.services.clone(), &phases),
             certificate,
-            over_tls: (is_encrypted && self.protocol == Protocol::Http).then_some(OverTls),
+            over_tls: (is_encrypted && self.middleware.protocol == Protocol::Http)
+                .then_some(OverTls),
             arrivals: arrivals.clone(),
-            in_flight: in_flight.clone(),
-            phases: phases.clone(),
         };
         let service = RequestService(Arc::new(context));
         let builder = self.builder();
@@ -100,7 +98,6 @@ impl ConnectionHandler {
             drain: self.drain.clone(),
             arrivals,
             goaway,
-            in_flight,
             phases,
         };
         // Boxed: it is large, and would be moved with whatever holds it.
@@ -127,7 +124,7 @@ impl ConnectionHandler {
             .max_local_error_reset_streams(ERROR_RESETS)
             .keep_alive_interval(self.settings.keepalive_interval)
             .keep_alive_timeout(self.settings.keepalive_timeout);
-        match self.protocol {
+        match self.middleware.protocol {
             Protocol::Grpc => builder.http2_only(),
             Protocol::Http => builder,
         }
@@ -161,7 +158,6 @@ mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
 
-    use axum::Router;
     use axum::body::{Body, Bytes};
     use axum::http::header::CONTENT_TYPE;
     use axum::routing::post;
@@ -174,7 +170,6 @@ mod tests {
     use tonic::transport::Endpoint;
 
     use super::*;
-    use crate::server::middleware::stack;
 
     const SETTINGS: ConnectionSettings = ConnectionSettings {
         max_age: None,
@@ -202,13 +197,18 @@ mod tests {
 
     /// Serves one connection.
     async fn serve(protocol: Protocol, routes: Router, metrics: &Arc<Metrics>) -> SocketAddr {
-        let timeout = SETTINGS.request_time;
-        let handler = Arc::new(ConnectionHandler {
+        let middleware = Middleware {
             protocol,
-            services: stack(routes, protocol, None, timeout, Arc::clone(metrics)),
+            auth: None,
+            traces: None,
+            request_timeout: SETTINGS.request_time,
+            metrics: Arc::clone(metrics),
+        };
+        let handler = Arc::new(ConnectionHandler {
+            services: routes,
+            middleware,
             settings: SETTINGS,
             tls: None,
-            metrics: Arc::clone(metrics),
             drain: CancellationToken::new(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

@@ -12,11 +12,13 @@
 
 use std::future::pending;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
 use super::goaway::GoAwayHandle;
@@ -29,13 +31,27 @@ const GOAWAY_DELAY: Duration = Duration::from_secs(1);
 /// How long a client may take to read the last answers.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How far a connection has come in its end, as its calls see it. Clones share it.
-#[derive(Clone, Debug, Default)]
+/// How far a connection has come in its end, as its calls see it.
+#[derive(Debug, Default)]
 pub(super) struct Phases {
     /// No more is read of requests.
     pub(super) read_closed: CancellationToken,
     /// No response is waited for.
     pub(super) closed: CancellationToken,
+    /// Has a token for each call that was not answered to its end.
+    pub(super) in_flight: TaskTracker,
+}
+
+/// Wakes a call when a phase is reached. Made with the first poll: most calls never wait.
+#[derive(Debug, Default)]
+pub(super) struct Wait(Option<Pin<Box<WaitForCancellationFutureOwned>>>);
+
+impl Wait {
+    /// Completes when the phase is reached, which is the same with each poll.
+    pub(super) fn poll(&mut self, phase: &CancellationToken, cx: &mut Context<'_>) -> Poll<()> {
+        let wait = self.0.get_or_insert_with(|| Box::pin(phase.clone().cancelled_owned()));
+        wait.as_mut().poll(cx)
+    }
 }
 
 /// How long a connection has in each part of its lifecycle.
@@ -48,9 +64,7 @@ pub(super) struct ConnectionLifecycle {
     pub(super) drain: CancellationToken,
     pub(super) arrivals: Arrivals,
     pub(super) goaway: GoAwayHandle,
-    /// Has a token for each call that was not answered to its end.
-    pub(super) in_flight: TaskTracker,
-    pub(super) phases: Phases,
+    pub(super) phases: Arc<Phases>,
 }
 
 impl ConnectionLifecycle {
@@ -86,7 +100,7 @@ impl ConnectionLifecycle {
             ended = connection.as_mut() => return ended,
             () = self.answered() => {}
         }
-        if self.in_flight.is_empty() {
+        if self.phases.in_flight.is_empty() {
             return Ok(());
         }
         self.phases.closed.cancel();
@@ -95,8 +109,8 @@ impl ConnectionLifecycle {
 
     /// Completes when every call was answered and the client had the time to read the answers.
     async fn answered(&self) {
-        self.in_flight.close();
-        let _elapsed = timeout(MAX_CALL, self.in_flight.wait()).await;
+        self.phases.in_flight.close();
+        let _elapsed = timeout(MAX_CALL, self.phases.in_flight.wait()).await;
         let _elapsed = timeout(CLOSE_TIMEOUT, pending::<()>()).await;
     }
 

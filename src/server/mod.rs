@@ -31,6 +31,7 @@ pub use tls::{Tls, TlsError, TlsFiles, Validity};
 use std::io;
 use std::sync::Arc;
 
+use axum::Router;
 use thiserror::Error;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -44,16 +45,15 @@ use self::connection::ConnectionHandler;
 use self::connection_limit::ConnectionLimiter;
 use self::health::HealthReports;
 use self::listener::Listener;
+use self::middleware::Middleware;
 use self::protocol::Protocol;
 use self::rlimit::ConnectionBudget;
 use self::workers::{Handlers, WorkerQueues};
 use crate::api::auth::Auth;
-use crate::api::envoy::EnvoySettings;
 use crate::api::http::Checks;
 use crate::api::{self, Answering};
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::traces::Traces;
 
 /// A server that has its addresses and serves nobody yet.
 #[derive(Debug)]
@@ -95,23 +95,11 @@ impl Server {
         Ok(Self { settings, limiter, metrics, answering, grpc, http })
     }
 
-    /// The same for those alone whom `auth` admits; health, reflection, metrics and probes stay
-    /// open.
+    /// Answers as `answering` says, but for the headers, which are of the settings. Health,
+    /// reflection, metrics and probes stay open to everybody.
     #[must_use]
-    pub fn with_auth(self, auth: Option<Arc<Auth>>) -> Self {
-        Self { answering: Answering { auth, ..self.answering }, ..self }
-    }
-
-    /// Answers Envoy as these settings say.
-    #[must_use]
-    pub fn with_envoy(self, envoy: EnvoySettings) -> Self {
-        Self { answering: Answering { envoy, ..self.answering }, ..self }
-    }
-
-    /// Tells of each call.
-    #[must_use]
-    pub fn with_traces(self, traces: Option<Traces>) -> Self {
-        Self { answering: Answering { traces, ..self.answering }, ..self }
+    pub fn with_answering(self, answering: Answering) -> Self {
+        Self { answering: Answering { headers: self.settings.grpc_headers, ..answering }, ..self }
     }
 
     /// Where gRPC is answered.
@@ -133,46 +121,32 @@ impl Server {
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let (health, health_service) = HealthReports::new().await;
         let background = Background::new()?;
-        let drains = [CancellationToken::new(), CancellationToken::new()];
-        let [grpc_drain, http_drain] = &drains;
-        let handler = |protocol, routes, auth, drain: &CancellationToken| {
-            let timeout = self.settings.connection.request_time;
-            let metrics = Arc::clone(&self.metrics);
-            Arc::new(ConnectionHandler {
-                protocol,
-                services: middleware::stack(routes, protocol, auth, timeout, metrics),
-                settings: self.settings.connection,
-                tls: self.settings.tls.clone(),
-                metrics: Arc::clone(&self.metrics),
-                drain: drain.clone(),
-            })
-        };
+        let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
         let workers = WorkerQueues::start(self.settings.workers, &self.limiter, |limiter| {
-            let services = api::services(limiter, &self.metrics, &self.answering);
-            let services = services.add_service(health_service.clone()).prepare();
+            let grpc = api::services(limiter, &self.metrics, &self.answering);
+            let grpc = grpc.add_service(health_service.clone()).prepare().into_axum_router();
             let (metrics, headers) = (Arc::clone(&self.metrics), self.settings.http_headers);
             let checks = Checks::new(limiter.clone(), metrics, headers, background.handle());
             let checks = checks.with_envoy(self.answering.envoy);
-            let checks = checks.with_traces(self.answering.traces.clone());
-            let (grpc, http) =
-                (services.into_axum_router(), api::http::router(checks, health.ready()));
+            let checks = checks.with_traces(self.answering.traces.as_ref());
+            let http = api::http::router(checks, health.ready());
             Handlers {
-                grpc: handler(Protocol::Grpc, grpc, self.answering.auth.clone(), grpc_drain),
-                http: handler(Protocol::Http, http, self.auth_over_http(), http_drain),
+                grpc: self.handler(Protocol::Grpc, grpc, &grpc_drain),
+                http: self.handler(Protocol::Http, http, &http_drain),
             }
         })?;
-        let listeners = self.grpc.len() + self.http.len();
-        let ConnectionSettings { connections, connections_per_address, .. } =
+        let ConnectionSettings { connections, connections_per_address, request_time, .. } =
             self.settings.connection;
+        let listeners = self.grpc.len() + self.http.len();
         let budget = ConnectionBudget::reserve(connections, listeners, self.settings.workers.get());
-        let acceptor = |protocol, connections, drain: &CancellationToken| Acceptor {
+        let acceptor = |protocol, connections, drain| Acceptor {
             protocol,
             workers: workers.clone(),
             limiter: ConnectionLimiter::new(connections, connections_per_address),
-            first_byte_timeout: self.settings.connection.request_time,
+            first_byte_timeout: request_time,
             max_pending: usize::try_from(budget.pending).unwrap_or(usize::MAX),
             metrics: Arc::clone(&self.metrics),
-            drain: drain.clone(),
+            drain,
             connections: TaskTracker::new(),
         };
         let grpc = acceptor(Protocol::Grpc, budget.grpc, grpc_drain);
@@ -210,6 +184,28 @@ impl Server {
             ),
         }
         Ok(())
+    }
+
+    /// Returns what serves the connections of a protocol on one worker.
+    fn handler(
+        &self,
+        protocol: Protocol,
+        services: Router,
+        drain: &CancellationToken,
+    ) -> Arc<ConnectionHandler> {
+        let Answering { auth, traces, .. } = &self.answering;
+        let middleware = Middleware {
+            protocol,
+            auth: match protocol {
+                Protocol::Grpc => auth.clone(),
+                Protocol::Http => self.auth_over_http(),
+            },
+            traces: traces.clone(),
+            request_timeout: self.settings.connection.request_time,
+            metrics: Arc::clone(&self.metrics),
+        };
+        let (settings, tls) = (self.settings.connection, self.settings.tls.clone());
+        Arc::new(ConnectionHandler { services, middleware, settings, tls, drain: drain.clone() })
     }
 
     /// Returns who may have decisions over HTTP. Its listener accepts clients without a certificate,

@@ -5,7 +5,9 @@ use axum::http::{Method, Request, Response};
 use tonic::Status;
 
 use crate::api::auth::{AuthError, Role};
-use crate::api::{self, Interruption};
+use crate::api::http::OverTls;
+use crate::api::{self, Interruption, RequestTrace};
+use crate::telemetry::traces::Traces;
 
 /// What clients speak to a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,20 @@ impl Protocol {
         match self {
             Self::Grpc => api::role_of(path),
             Self::Http => api::http::role_of(method, path),
+        }
+    }
+
+    /// Begins the span of a call, if it has one: of HTTP only decisions have.
+    pub(super) fn trace<B>(self, traces: &Traces, request: &Request<B>) -> Option<RequestTrace> {
+        match self {
+            Self::Grpc => RequestTrace::of_grpc(traces, request),
+            Self::Http => {
+                let role = self.role_of(request.method(), request.uri().path());
+                let scheme = request.extensions().get::<OverTls>().map_or("http", |_| "https");
+                (role == Some(Role::Check))
+                    .then(|| RequestTrace::of_http(traces, scheme, request))
+                    .flatten()
+            }
         }
     }
 

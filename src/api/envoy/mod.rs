@@ -26,7 +26,7 @@ use super::auth::Role;
 use super::deadline::deadline;
 use super::request_log;
 use super::status::{self, invalid};
-use super::traces::Call;
+use super::traces::{TracedDecision, is_sampled};
 use crate::algorithm::{Cost, Limit, Outcome};
 use crate::clock::{Deadline, Span};
 use crate::limiter::{
@@ -37,10 +37,6 @@ use crate::rules::descriptors::{Asked, DescriptorRequest, Hits, InvalidDescripto
 use crate::telemetry::log;
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::Timing;
-use crate::telemetry::traces::Traces;
-
-/// Its only method.
-const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// How Envoy's service answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,26 +75,19 @@ pub struct Service {
     metrics: Arc<Metrics>,
     timing: Timing,
     settings: EnvoySettings,
-    traces: Option<Traces>,
 }
 
 impl Service {
     /// Answers by what `limiter` decides.
     pub fn new(limiter: Limiter, metrics: Arc<Metrics>, settings: EnvoySettings) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
-        Self { limiter, metrics, timing, settings, traces: None }
+        Self { limiter, metrics, timing, settings }
     }
 
     /// The same, with other settings.
     #[must_use]
     pub fn with_settings(self, settings: EnvoySettings) -> Self {
         Self { settings, ..self }
-    }
-
-    /// The same, with a span for each call.
-    #[must_use]
-    pub fn with_traces(self, traces: Option<Traces>) -> Self {
-        Self { traces, ..self }
     }
 
     /// Decides one request.
@@ -154,11 +143,13 @@ impl RateLimitService for Service {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let mut call = Call::begin(self.traces.as_ref(), METHOD, request.metadata());
         let deadline = deadline(request.metadata()).or_within(self.settings.deadline);
-        let verdict = self.decide(request.get_ref(), deadline).await;
-        call.settled(verdict.as_ref());
-        Ok(Response::new(self.respond(request.get_ref(), &verdict?)))
+        let verdict = self.decide(request.get_ref(), deadline).await?;
+        let mut response = Response::new(self.respond(request.get_ref(), &verdict));
+        if is_sampled(request.extensions()) {
+            response.extensions_mut().insert(TracedDecision::of_descriptors(&verdict));
+        }
+        Ok(response)
     }
 }
 

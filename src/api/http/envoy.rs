@@ -27,10 +27,10 @@ use tonic::{Code, Status};
 use super::check::whole_number;
 use super::members::Members;
 use super::rejection::{Field, Rejection};
-use super::traces::Told;
 use super::{Checks, body};
 use crate::api::envoy::json;
 use crate::api::envoy::unit;
+use crate::api::traces::TracedDecision;
 use crate::clock::Deadline;
 use crate::rules::descriptors::{DescriptorRequest, DescriptorRule};
 use crate::rules::{Grant, Mode};
@@ -110,8 +110,8 @@ pub(super) async fn should_rate_limit(State(checks): State<Checks>, body: Body) 
     let mut response = (status, answer).into_response();
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().insert(header::CACHE_CONTROL, no_store);
-    if let Some(folded) = verdict.folded().filter(|_| checks.traces.is_some()) {
-        response.extensions_mut().insert(Told::of(&folded));
+    if checks.is_traced {
+        response.extensions_mut().insert(TracedDecision::of_descriptors(&verdict));
     }
     response
 }

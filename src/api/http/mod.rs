@@ -21,14 +21,12 @@ mod problem;
 mod query;
 mod rejection;
 mod seed;
-mod traces;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
-use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use rlaas_limiter::headers::{LimitHeaders, retry_after};
@@ -37,10 +35,10 @@ use tokio::sync::watch;
 
 use self::problem::Problem;
 use self::rejection::Rejection;
-use self::traces::Told;
 use super::auth::{AuthError, Role};
 use super::envoy::EnvoySettings;
 use super::request_log;
+use super::traces::TracedDecision;
 use crate::api;
 use crate::clock::Deadline;
 use crate::limiter::{CheckError, Limiter, Verdict};
@@ -57,15 +55,11 @@ const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer");
 /// Everything that is answered.
 pub fn router(checks: Checks, ready: watch::Receiver<bool>) -> Router {
     let probes = probes::router(&checks, ready);
-    let traces = checks.traces.clone();
-    let mut decisions = Router::new()
+    let decisions = Router::new()
         .route("/v1/check", post(check::check))
         .route("/check", get(seed::by_user).post(seed::by_endpoint))
         .route("/json", post(envoy::should_rate_limit))
         .with_state(checks.clone());
-    if let Some(traces) = traces {
-        decisions = decisions.route_layer(from_fn_with_state(traces, traces::tell));
-    }
     let rules = Router::new().route("/rlconfig", get(envoy::rlconfig)).with_state(checks);
     decisions
         .route("/openapi.json", get(openapi::document))
@@ -117,9 +111,10 @@ pub struct Checks {
     timing: Timing,
     headers: LimitHeaders,
     envoy: api::envoy::Service,
-    traces: Option<Traces>,
     /// For what takes long.
     background: Handle,
+    /// Whether responses carry what was decided to their spans.
+    is_traced: bool,
 }
 
 impl Checks {
@@ -134,7 +129,7 @@ impl Checks {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
         let (of_limiter, of_metrics) = (limiter.clone(), Arc::clone(&metrics));
         let envoy = api::envoy::Service::new(of_limiter, of_metrics, EnvoySettings::default());
-        Self { limiter, metrics, timing, headers, envoy, traces: None, background }
+        Self { limiter, metrics, timing, headers, envoy, background, is_traced: false }
     }
 
     /// Answers what Envoy's service answers by these settings.
@@ -143,10 +138,10 @@ impl Checks {
         Self { envoy: self.envoy.with_settings(settings), ..self }
     }
 
-    /// The same, with a span for each request.
+    /// The same, with responses that carry what was decided to their spans.
     #[must_use]
-    pub fn with_traces(self, traces: Option<Traces>) -> Self {
-        Self { traces, ..self }
+    pub fn with_traces(self, traces: Option<&Traces>) -> Self {
+        Self { is_traced: traces.is_some(), ..self }
     }
 
     async fn decide(&self, request: &rules::Request<'_>) -> Result<Verdict, CheckError> {
@@ -176,8 +171,8 @@ impl Checks {
             let value = HeaderValue::try_from(value).expect("names are encoded, numbers are ASCII");
             headers.insert(HeaderName::from_static(name), value);
         }
-        if self.traces.is_some() {
-            response.extensions_mut().insert(Told::of(verdict));
+        if self.is_traced {
+            response.extensions_mut().insert(TracedDecision::of(verdict));
         }
         response
     }

@@ -1,4 +1,4 @@
-//! Answers a call that panics, and counts it: its connection and all other calls go on.
+//! Ends a call that panics, or still waits when its connection closes; other calls go on.
 //!
 //! The layer of this name in tower-http does not see panics of bodies, which is where the decisions of
 //! a stream are made, and puts the body of each response in a box.
@@ -6,23 +6,26 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, HttpBody};
 use axum::http::{Request, Response};
 use hyper::body::{Bytes, Frame, SizeHint};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tower::{Layer, Service};
 use tracing::error;
 
 use crate::api::Interruption;
+use crate::server::lifecycle::{Phases, Wait};
 use crate::server::protocol::Protocol;
 use crate::telemetry::metrics::Metrics;
 
-/// Catches the panics of a service.
+/// Catches the panics of a service, and counts them.
 #[derive(Clone, Debug)]
 pub(super) struct CatchPanicLayer {
     pub(super) protocol: Protocol,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) phases: Arc<Phases>,
 }
 
 /// A service whose panics are caught.
@@ -37,14 +40,26 @@ pub(in crate::server) struct CatchPanic<S> {
 pub(in crate::server) struct CatchPanicFuture<F> {
     inner: F,
     layer: CatchPanicLayer,
+    /// Goes on with the body of the response.
+    in_flight: Option<TaskTrackerToken>,
 }
 
-/// The body of its response.
+/// The body of a response. It ends with a status, for which HTTP/1 has no trailers that anybody
+/// reads: there it is cut short.
 #[derive(Debug)]
-pub(in crate::server) struct CatchPanicBody {
-    /// None after a panic.
+pub(in crate::server) struct ResponseBody {
+    /// None once it was cut short.
     inner: Option<Body>,
-    metrics: Arc<Metrics>,
+    layer: CatchPanicLayer,
+    closing: Wait,
+    _in_flight: Option<TaskTrackerToken>,
+}
+
+impl CatchPanicLayer {
+    fn count(&self) {
+        error!("a call panicked");
+        self.metrics.panics.inc();
+    }
 }
 
 impl<S> Layer<S> for CatchPanicLayer {
@@ -59,7 +74,7 @@ impl<S, B> Service<Request<B>> for CatchPanic<S>
 where
     S: Service<Request<B>, Response = Response<Body>, Future: Unpin>,
 {
-    type Response = Response<CatchPanicBody>;
+    type Response = Response<ResponseBody>;
     type Error = S::Error;
     type Future = CatchPanicFuture<S::Future>;
 
@@ -68,7 +83,9 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        CatchPanicFuture { inner: self.inner.call(request), layer: self.layer.clone() }
+        let (inner, layer) = (self.inner.call(request), self.layer.clone());
+        let in_flight = Some(layer.phases.in_flight.token());
+        CatchPanicFuture { inner, layer, in_flight }
     }
 }
 
@@ -76,23 +93,28 @@ impl<F, E> Future for CatchPanicFuture<F>
 where
     F: Future<Output = Result<Response<Body>, E>> + Unpin,
 {
-    type Output = Result<Response<CatchPanicBody>, E>;
+    type Output = Result<Response<ResponseBody>, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let inner = &mut self.inner;
         let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(inner).poll(cx)));
-        let CatchPanicLayer { protocol, metrics } = &self.layer;
         let polled = polled.unwrap_or_else(|_panic| {
-            count(metrics);
-            Poll::Ready(Ok(protocol.internal_error()))
+            self.layer.count();
+            Poll::Ready(Ok(self.layer.protocol.internal_error()))
         });
         polled.map_ok(|response| {
-            response.map(|body| CatchPanicBody { inner: Some(body), metrics: Arc::clone(metrics) })
+            let (layer, in_flight) = (self.layer.clone(), self.in_flight.take());
+            response.map(|body| ResponseBody {
+                inner: Some(body),
+                layer,
+                closing: Wait::default(),
+                _in_flight: in_flight,
+            })
         })
     }
 }
 
-impl HttpBody for CatchPanicBody {
+impl HttpBody for ResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -100,13 +122,22 @@ impl HttpBody for CatchPanicBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
-        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(inner).poll_frame(cx)));
-        polled.unwrap_or_else(|_panic| {
-            count(&self.metrics);
-            self.inner = None;
-            Poll::Ready(Some(Ok(Frame::trailers(Interruption::Panic.trailers()))))
-        })
+        let Self { inner, layer, closing, .. } = &mut *self;
+        let Some(body) = inner else { return Poll::Ready(None) };
+        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(body).poll_frame(cx)));
+        let by = match polled {
+            Ok(Poll::Ready(frame)) => return Poll::Ready(frame),
+            Ok(Poll::Pending) => {
+                ready!(closing.poll(&layer.phases.closed, cx));
+                Interruption::ConnectionClosing
+            }
+            Err(_panic) => {
+                layer.count();
+                Interruption::Panic
+            }
+        };
+        *inner = None;
+        Poll::Ready(Some(Ok(Frame::trailers(by.trailers()))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -116,9 +147,4 @@ impl HttpBody for CatchPanicBody {
     fn size_hint(&self) -> SizeHint {
         self.inner.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
     }
-}
-
-fn count(metrics: &Metrics) {
-    error!("a call panicked");
-    metrics.panics.inc();
 }

@@ -2,8 +2,9 @@
 //!
 //! | layer | does |
 //! | --- | --- |
-//! | [`catch_panic`] | answers a call that panics, and counts it |
-//! | [`request_timeout`] | gives up requests whose body does not arrive in time |
+//! | [`catch_panic`] | ends a call that panics, or still waits when its connection closes |
+//! | [`request_timeout`] | gives up requests whose body does not arrive in time, or not before their connection closes |
+//! | [`traces`] | begins the span of a call, and ends it with its response |
 //! | [`auth`] | lets calls pass whose caller has the role that they need |
 //!
 //! The size of a body is limited where it is read: by tonic, and by `api/http/body.rs`, which still
@@ -12,8 +13,9 @@
 mod auth;
 mod catch_panic;
 mod request_timeout;
+mod traces;
 
-pub(super) use catch_panic::{CatchPanic, CatchPanicBody};
+pub(super) use catch_panic::ResponseBody;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,26 +24,39 @@ use axum::Router;
 use tower::ServiceBuilder;
 
 use self::auth::{AuthLayer, Authorized};
-use self::catch_panic::CatchPanicLayer;
+use self::catch_panic::{CatchPanic, CatchPanicLayer};
 use self::request_timeout::{RequestTimeout, RequestTimeoutLayer};
+use self::traces::{Traced, TracesLayer};
+use super::lifecycle::Phases;
 use super::protocol::Protocol;
 use crate::api::auth::Auth;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::traces::Traces;
 
 /// Services behind all layers.
-pub(super) type Stack = CatchPanic<RequestTimeout<Authorized<Router>>>;
+pub(super) type Stack = CatchPanic<RequestTimeout<Traced<Authorized<Router>>>>;
 
-/// Puts the layers before services.
-pub(super) fn stack(
-    services: Router,
-    protocol: Protocol,
-    auth: Option<Arc<Auth>>,
-    request_timeout: Duration,
-    metrics: Arc<Metrics>,
-) -> Stack {
-    ServiceBuilder::new()
-        .layer(CatchPanicLayer { protocol, metrics })
-        .layer(RequestTimeoutLayer(request_timeout))
-        .layer(AuthLayer { protocol, auth })
-        .service(services)
+/// What the layers need for the calls of one protocol.
+#[derive(Clone, Debug)]
+pub(super) struct Middleware {
+    pub(super) protocol: Protocol,
+    pub(super) auth: Option<Arc<Auth>>,
+    pub(super) traces: Option<Traces>,
+    /// The longest that the body of a request may take.
+    pub(super) request_timeout: Duration,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl Middleware {
+    /// Puts the layers before the services of a connection.
+    pub(super) fn stack(&self, services: Router, phases: &Arc<Phases>) -> Stack {
+        let Self { protocol, auth, traces, request_timeout, metrics } = self.clone();
+        let [of_request, of_response] = [phases, phases].map(Arc::clone);
+        ServiceBuilder::new()
+            .layer(CatchPanicLayer { protocol, metrics, phases: of_response })
+            .layer(RequestTimeoutLayer { timeout: request_timeout, phases: of_request })
+            .layer(TracesLayer { protocol, traces })
+            .layer(AuthLayer { protocol, auth })
+            .service(services)
+    }
 }

@@ -1,13 +1,13 @@
-//! Gives up requests whose body does not arrive in time; those of streams have any time.
+//! Gives up requests whose body does not arrive in time, or not before their connection closes.
 //!
 //! The time is that of the whole body: tower-http's layer begins anew with each of its parts, so that
-//! a client could send a byte a second for ever. A stream is told from other requests by its
-//! response, which begins before the body has ended.
+//! a client could send a byte a second for ever. A stream has any time: it is told from other requests
+//! by its response, which begins before the body has ended.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::HttpBody;
@@ -19,16 +19,20 @@ use tonic::codegen::StdError;
 use tower::{Layer, Service};
 
 use crate::api::Interruption;
+use crate::server::lifecycle::{Phases, Wait};
 
 /// Limits the time that the body of a request may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RequestTimeoutLayer(pub(super) Duration);
+#[derive(Clone, Debug)]
+pub(super) struct RequestTimeoutLayer {
+    pub(super) timeout: Duration,
+    pub(super) phases: Arc<Phases>,
+}
 
 /// A service that reads bodies for a limited time.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct RequestTimeout<S> {
     inner: S,
-    timeout: Duration,
+    layer: RequestTimeoutLayer,
 }
 
 /// The response of a [`RequestTimeout`].
@@ -42,7 +46,8 @@ pub(in crate::server) struct RequestTimeoutFuture<F> {
 #[derive(Debug)]
 pub(in crate::server) struct TimedBody<B> {
     inner: B,
-    timeout: Duration,
+    limits: RequestTimeoutLayer,
+    closing: Wait,
     /// Made for those that did not arrive at once.
     timer: Option<Pin<Box<Sleep>>>,
     is_answered: Arc<AtomicBool>,
@@ -52,7 +57,7 @@ impl<S> Layer<S> for RequestTimeoutLayer {
     type Service = RequestTimeout<S>;
 
     fn layer(&self, inner: S) -> RequestTimeout<S> {
-        RequestTimeout { inner, timeout: self.0 }
+        RequestTimeout { inner, layer: self.clone() }
     }
 }
 
@@ -69,9 +74,15 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (timeout, is_answered) = (self.timeout, Arc::<AtomicBool>::default());
+        let (limits, is_answered) = (self.layer.clone(), Arc::<AtomicBool>::default());
         let answered = Arc::clone(&is_answered);
-        let timed = |inner| TimedBody { inner, timeout, timer: None, is_answered: answered };
+        let timed = |inner| TimedBody {
+            inner,
+            limits,
+            closing: Wait::default(),
+            timer: None,
+            is_answered: answered,
+        };
         RequestTimeoutFuture { inner: self.inner.call(request.map(timed)), is_answered }
     }
 }
@@ -95,7 +106,7 @@ impl<B> TimedBody<B> {
         if self.is_answered.load(Ordering::Relaxed) {
             return Poll::Pending;
         }
-        let timeout = self.timeout;
+        let timeout = self.limits.timeout;
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         timer.as_mut().poll(cx)
     }
@@ -112,12 +123,21 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
-        let frame = Pin::new(&mut self.inner).poll_frame(cx);
-        if frame.is_ready() {
-            return frame.map_err(Into::into);
+        let Self { inner, limits, closing, .. } = &mut *self;
+        let read_closed = &limits.phases.read_closed;
+        if !read_closed.is_cancelled() {
+            let frame = Pin::new(inner).poll_frame(cx);
+            if frame.is_ready() {
+                return frame.map_err(Into::into);
+            }
         }
-        let elapsed = || Some(Err(Status::from(Interruption::RequestTimeout).into()));
-        self.poll_elapsed(cx).map(|()| elapsed())
+        let by = if closing.poll(read_closed, cx).is_ready() {
+            Interruption::ConnectionClosing
+        } else {
+            ready!(self.poll_elapsed(cx));
+            Interruption::RequestTimeout
+        };
+        Poll::Ready(Some(Err(Status::from(by).into())))
     }
 
     fn is_end_stream(&self) -> bool {
