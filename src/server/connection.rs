@@ -39,7 +39,7 @@ const ERROR_RESETS: usize = 1024;
 #[derive(Debug)]
 pub(super) struct ConnectionHandler {
     pub(super) services: Router,
-    pub(super) middleware: Middleware,
+    pub(super) middleware: Arc<Middleware>,
     pub(super) settings: ConnectionSettings,
     /// Encrypts what comes by TCP. Who may open a socket file is a matter of its permissions, and
     /// nobody listens in between.
@@ -89,7 +89,7 @@ impl ConnectionHandler {
             arrivals: arrivals.clone(),
         };
         let service = RequestService(Arc::new(context));
-        let builder = self.builder();
+        let builder = self.builder(&io);
         let (io, goaway) = GoAwayIo::new(ReadBudget::new(io, arrivals.clone()));
         let lifecycle = ConnectionLifecycle {
             max_age: self.settings.max_age.map(jittered),
@@ -107,7 +107,7 @@ impl ConnectionHandler {
         }
     }
 
-    fn builder(&self) -> auto::Builder<TokioExecutor> {
+    fn builder(&self, io: &Io) -> auto::Builder<TokioExecutor> {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder
             .http1()
@@ -124,9 +124,10 @@ impl ConnectionHandler {
             .max_local_error_reset_streams(ERROR_RESETS)
             .keep_alive_interval(self.settings.keepalive_interval)
             .keep_alive_timeout(self.settings.keepalive_timeout);
-        match self.middleware.protocol {
-            Protocol::Grpc => builder.http2_only(),
-            Protocol::Http => builder,
+        match (self.middleware.protocol, io) {
+            (Protocol::Grpc, _) => builder.http2_only(),
+            (Protocol::Http, Either::Left(_)) => builder.http1_only(),
+            (Protocol::Http, Either::Right(_)) => builder,
         }
     }
 }
@@ -197,13 +198,13 @@ mod tests {
 
     /// Serves one connection.
     async fn serve(protocol: Protocol, routes: Router, metrics: &Arc<Metrics>) -> SocketAddr {
-        let middleware = Middleware {
+        let middleware = Arc::new(Middleware {
             protocol,
             auth: None,
             traces: None,
             request_timeout: SETTINGS.request_time,
             metrics: Arc::clone(metrics),
-        };
+        });
         let handler = Arc::new(ConnectionHandler {
             services: routes,
             middleware,

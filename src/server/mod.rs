@@ -194,7 +194,7 @@ impl Server {
         drain: &CancellationToken,
     ) -> Arc<ConnectionHandler> {
         let Answering { auth, traces, .. } = &self.answering;
-        let middleware = Middleware {
+        let middleware = Arc::new(Middleware {
             protocol,
             auth: match protocol {
                 Protocol::Grpc => auth.clone(),
@@ -203,7 +203,7 @@ impl Server {
             traces: traces.clone(),
             request_timeout: self.settings.connection.request_time,
             metrics: Arc::clone(&self.metrics),
-        };
+        });
         let (settings, tls) = (self.settings.connection, self.settings.tls.clone());
         Arc::new(ConnectionHandler { services, middleware, settings, tls, drain: drain.clone() })
     }

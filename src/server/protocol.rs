@@ -14,7 +14,7 @@ use crate::telemetry::traces::Traces;
 pub(super) enum Protocol {
     /// Over HTTP/2.
     Grpc,
-    /// HTTP/1.1 or HTTP/2, as the client likes.
+    /// HTTP/1.1; over TLS HTTP/2 as well, as the client likes.
     Http,
 }
 

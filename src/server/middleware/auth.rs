@@ -1,4 +1,4 @@
-//! Lets calls pass that [`Auth`] admits, and answers the others.
+//! Lets calls pass that [`Auth`](crate::api::auth::Auth) admits, and answers the others.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,29 +10,24 @@ use hyper::body::Bytes;
 use tonic::codegen::StdError;
 use tower::{Layer, Service};
 
-use crate::api::auth::Auth;
-use crate::server::protocol::Protocol;
+use super::Middleware;
 
 /// Admits calls to a service.
 #[derive(Clone, Debug)]
-pub(super) struct AuthLayer {
-    pub(super) protocol: Protocol,
-    /// Everybody is admitted without.
-    pub(super) auth: Option<Arc<Auth>>,
-}
+pub(super) struct AuthLayer(pub(super) Arc<Middleware>);
 
 /// A service for callers that are admitted.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct Authorized<S> {
     inner: S,
-    layer: AuthLayer,
+    middleware: Arc<Middleware>,
 }
 
 impl<S> Layer<S> for AuthLayer {
     type Service = Authorized<S>;
 
     fn layer(&self, inner: S) -> Authorized<S> {
-        Authorized { inner, layer: self.clone() }
+        Authorized { inner, middleware: Arc::clone(&self.0) }
     }
 }
 
@@ -50,7 +45,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let AuthLayer { protocol, auth } = &self.layer;
+        let Middleware { protocol, auth, .. } = &*self.middleware;
         let refused = auth.as_ref().and_then(|auth| {
             let role = protocol.role_of(request.method(), request.uri().path())?;
             auth.admit(&request, role).err()

@@ -15,16 +15,14 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tower::{Layer, Service};
 use tracing::error;
 
+use super::Middleware;
 use crate::api::Interruption;
 use crate::server::lifecycle::{Phases, Wait};
-use crate::server::protocol::Protocol;
-use crate::telemetry::metrics::Metrics;
 
 /// Catches the panics of a service, and counts them.
 #[derive(Clone, Debug)]
 pub(super) struct CatchPanicLayer {
-    pub(super) protocol: Protocol,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) middleware: Arc<Middleware>,
     pub(super) phases: Arc<Phases>,
 }
 
@@ -58,7 +56,7 @@ pub(in crate::server) struct ResponseBody {
 impl CatchPanicLayer {
     fn count(&self) {
         error!("a call panicked");
-        self.metrics.panics.inc();
+        self.middleware.metrics.panics.inc();
     }
 }
 
@@ -100,7 +98,7 @@ where
         let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(inner).poll(cx)));
         let polled = polled.unwrap_or_else(|_panic| {
             self.layer.count();
-            Poll::Ready(Ok(self.layer.protocol.internal_error()))
+            Poll::Ready(Ok(self.layer.middleware.protocol.internal_error()))
         });
         polled.map_ok(|response| {
             let (layer, in_flight) = (self.layer.clone(), self.in_flight.take());

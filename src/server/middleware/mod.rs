@@ -36,11 +36,14 @@ use crate::telemetry::traces::Traces;
 /// Services behind all layers.
 pub(super) type Stack = CatchPanic<RequestTimeout<Traced<Authorized<Router>>>>;
 
-/// What the layers need for the calls of one protocol.
-#[derive(Clone, Debug)]
+/// What the layers need for the calls of one protocol. Each worker has one of its own: they count its
+/// owners with each call, which threads should not do together.
+#[derive(Debug)]
 pub(super) struct Middleware {
     pub(super) protocol: Protocol,
+    /// Everybody is admitted without.
     pub(super) auth: Option<Arc<Auth>>,
+    /// No call has a span without.
     pub(super) traces: Option<Traces>,
     /// The longest that the body of a request may take.
     pub(super) request_timeout: Duration,
@@ -49,14 +52,13 @@ pub(super) struct Middleware {
 
 impl Middleware {
     /// Puts the layers before the services of a connection.
-    pub(super) fn stack(&self, services: Router, phases: &Arc<Phases>) -> Stack {
-        let Self { protocol, auth, traces, request_timeout, metrics } = self.clone();
+    pub(super) fn stack(self: &Arc<Self>, services: Router, phases: &Arc<Phases>) -> Stack {
         let [of_request, of_response] = [phases, phases].map(Arc::clone);
         ServiceBuilder::new()
-            .layer(CatchPanicLayer { protocol, metrics, phases: of_response })
-            .layer(RequestTimeoutLayer { timeout: request_timeout, phases: of_request })
-            .layer(TracesLayer { protocol, traces })
-            .layer(AuthLayer { protocol, auth })
+            .layer(CatchPanicLayer { middleware: Arc::clone(self), phases: of_response })
+            .layer(RequestTimeoutLayer { timeout: self.request_timeout, phases: of_request })
+            .layer(TracesLayer(Arc::clone(self)))
+            .layer(AuthLayer(Arc::clone(self)))
             .service(services)
     }
 }

@@ -2,6 +2,7 @@
 //! extension of the response.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody};
@@ -10,23 +11,19 @@ use futures_util::future::Either;
 use hyper::body::{Bytes, Frame, SizeHint};
 use tower::{Layer, Service};
 
+use super::Middleware;
 use crate::api::{RequestTrace, Sampled};
 use crate::server::protocol::Protocol;
-use crate::telemetry::traces::Traces;
 
 /// Traces the calls to a service.
 #[derive(Clone, Debug)]
-pub(super) struct TracesLayer {
-    pub(super) protocol: Protocol,
-    /// No call has a span without.
-    pub(super) traces: Option<Traces>,
-}
+pub(super) struct TracesLayer(pub(super) Arc<Middleware>);
 
 /// A service whose calls have spans.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct Traced<S> {
     inner: S,
-    layer: TracesLayer,
+    middleware: Arc<Middleware>,
 }
 
 /// The response of a [`Traced`] to a call that has a span.
@@ -48,7 +45,7 @@ impl<S> Layer<S> for TracesLayer {
     type Service = Traced<S>;
 
     fn layer(&self, inner: S) -> Traced<S> {
-        Traced { inner, layer: self.clone() }
+        Traced { inner, middleware: Arc::clone(&self.0) }
     }
 }
 
@@ -65,7 +62,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let TracesLayer { protocol, traces } = &self.layer;
+        let Middleware { protocol, traces, .. } = &*self.middleware;
         let trace = traces.as_ref().and_then(|traces| protocol.trace(traces, &request));
         let Some(trace) = trace else { return Either::Left(self.inner.call(request)) };
         request.extensions_mut().insert(Sampled);
