@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(code("OOM command not allowed"), "OOM");
         assert_eq!(code("READONLY You can't write"), "ReadOnly");
         assert_eq!(code("The user executing the script can't run this command"), "NOPERM");
-        assert_eq!(code("ACL failure in script: No permissions to access a key"), "NOPERM");
+        assert_eq!(code("ERR ACL failure in script: No permissions to access a key"), "NOPERM");
         assert_eq!(code("user_script:1: attempt to index a nil value"), "ERR");
         assert_eq!(code(""), "ERR");
     }
