@@ -141,6 +141,7 @@ impl Seen {
 
     /// Notes that a decision on a limit with this window is made while the clock shows `time`, and
     /// tells when that is: later where the clock is held.
+    #[inline]
     pub fn note(&mut self, window: Span, time: Timestamp) -> Timestamp {
         let seen = if self.first.0 == window { &mut self.first.1 } else { self.place(window) };
         *seen = time.hold(*seen, window);
@@ -252,6 +253,7 @@ pub enum Clock {
 
 impl Clock {
     /// The time now.
+    #[inline]
     pub fn now(&self) -> Timestamp {
         match self {
             Self::System(clock) => clock.now(),
@@ -303,6 +305,7 @@ impl SystemClock {
     }
 
     /// The time now.
+    #[inline]
     pub fn now(&self) -> Timestamp {
         Timestamp(self.anchor.load(Ordering::Relaxed)) + self.counted()
     }
@@ -321,6 +324,7 @@ impl SystemClock {
         }
     }
 
+    #[inline]
     fn counted(&self) -> Span {
         Span(self.counter.delta_as_nanos(self.counted_from, self.counter.raw()) / 1_000)
     }

@@ -237,6 +237,7 @@ impl<S: Slot> Entry<'_, S> {
     }
 
     /// Decides, and takes the cost if it is allowed.
+    #[inline]
     fn take(&mut self, cost: Cost) -> Decision {
         let StoreHit { algorithm, limit, .. } = *self.hit;
         let now = self.slot.now();

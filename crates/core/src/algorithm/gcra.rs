@@ -41,6 +41,7 @@ impl Default for State {
 
 impl State {
     /// The tat that is so far ahead of `at`, at the rate of `limit`.
+    #[inline]
     fn new((ahead, part): (Span, u64), at: Timestamp, limit: &Limit) -> Self {
         let (units, part) = (kept(limit.units()), kept(part));
         Self { tat: at + ahead, at, window: limit.window(), units, part }

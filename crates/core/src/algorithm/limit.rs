@@ -184,12 +184,14 @@ impl Limit {
     }
 
     /// The time that all units take that can be in use, as [`Limit::time_of`] returns it.
+    #[inline]
     pub(super) fn time_of_most(&self) -> (Span, u64) {
         self.time_of(self.most_in_use())
     }
 
     /// The time that `units` take: whole microseconds, and the part below in microseconds divided
     /// by the units per window.
+    #[inline]
     pub(super) fn time_of(&self, units: u64) -> (Span, u64) {
         if units == 1 {
             (self.times.unit, self.times.unit_part.into())
@@ -205,6 +207,7 @@ impl Limit {
     ///
     /// Parts are counted in units divided by the window's microseconds; `part` is what was left
     /// from before. Exact as long as the units fit into 64 bits.
+    #[inline]
     pub(super) fn units_in(&self, span: Span, part: u64) -> (u64, u64) {
         divide(span.as_micros(), self.units(), part, self.window.as_micros())
     }
@@ -223,6 +226,7 @@ impl Limit {
 }
 
 /// `(one × other + more) / by`: quotient and remainder.
+#[inline]
 pub(super) fn divide(one: u64, other: u64, more: u64, by: u64) -> (u64, u64) {
     match one.checked_mul(other).and_then(|product| product.checked_add(more)) {
         Some(sum) => (sum / by, sum % by),

@@ -138,6 +138,7 @@ macro_rules! registry {
             }
 
             /// Decides, and commits that at once: one look at the state for both.
+            #[inline]
             pub fn take(
                 self,
                 state: &mut State,
@@ -261,6 +262,7 @@ registry! {
 const NEVER: Timestamp = Timestamp::from_micros(u64::MAX);
 
 /// Units within the bounds of a limit, as a state keeps them.
+#[inline]
 fn kept(units: u64) -> u32 {
     u32::try_from(units).expect("a limit has at most 10⁹ units")
 }

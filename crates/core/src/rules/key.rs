@@ -81,6 +81,7 @@ impl Key {
     }
 
     /// The whole key, which is UTF-8.
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.text
     }

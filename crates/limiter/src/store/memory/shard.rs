@@ -116,11 +116,13 @@ impl Shard {
     }
 
     /// When to decide on a limit with this `window` if the clock shows `time`.
+    #[inline]
     pub(super) fn moment(&mut self, time: Timestamp, window: Span) -> Moment {
         Moment { time, now: self.seen.note(window, time) }
     }
 
     /// Where a key is remembered, until the next change of this shard.
+    #[inline]
     pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<Position> {
         let is_its = |slot: &u16| self.slots[usize::from(*slot)].key.as_bytes() == key;
         self.index.find(hash, is_its).map(|slot| Position(usize::from(*slot)))
@@ -135,6 +137,7 @@ impl Shard {
     }
 
     /// Changes what is remembered; `change` tells what is left then.
+    #[inline]
     pub(super) fn update(
         &mut self,
         Position(position): Position,
