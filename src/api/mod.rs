@@ -41,7 +41,7 @@ const MAX_MESSAGE: usize = 512 * 1024;
 
 /// How the services answer, beside what the limiter says.
 #[derive(Clone, Debug, Default)]
-pub struct Answering {
+pub struct ApiSettings {
     /// Who is answered; everybody if there is nothing.
     pub auth: Option<Arc<Auth>>,
     /// How Envoy is answered.
@@ -60,7 +60,7 @@ pub struct Answering {
 pub fn services(
     limiter: &Limiter,
     metrics: &Arc<Metrics>,
-    Answering { envoy, headers, .. }: &Answering,
+    ApiSettings { envoy, headers, .. }: &ApiSettings,
 ) -> Routes {
     let v1 = v1::Service::new(limiter.clone(), Arc::clone(metrics));
     let v1 = V1Server::new(v1.with_headers(*headers)).max_decoding_message_size(MAX_MESSAGE);

@@ -16,7 +16,7 @@ use super::reload::{Origin, Reload};
 
 use super::signals::Signals;
 use super::{ConfigurationArgs, INTERRUPTED, NO, refuse};
-use crate::api::Answering;
+use crate::api::ApiSettings;
 use crate::api::auth::Auth;
 use crate::clock::Clock;
 use crate::config::{Config, StoreSettings, Watch, warnings};
@@ -94,13 +94,13 @@ fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow
         let traces = config.telemetry.otlp.as_ref().map(Traces::start).transpose()?;
         let certificates = tls.clone().map(|tls| Certificates::new(tls, Arc::clone(&metrics)));
         let certificates = certificates.transpose()?;
-        let answering = Answering {
+        let api_settings = ApiSettings {
             auth: auth.clone(),
             envoy: config.envoy,
             traces: traces.clone(),
-            ..Answering::default()
+            ..ApiSettings::default()
         };
-        let server = server.with_answering(answering);
+        let server = server.with_api(api_settings);
         let reload = Reload::new(origin, config.effective, limiter.clone(), metrics);
         let reload = reload.with_logs(logs).with_auth(auth);
         announce(&server, &limiter);

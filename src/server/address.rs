@@ -1,4 +1,4 @@
-//! Where clients connect.
+//! Addresses to listen on.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use thiserror::Error;
 /// **Source:** `sun_path` in unix(7): 108 with the NUL at its end.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// Where clients connect.
+/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     /// `host:port`, as the system resolves it; port 0 takes a free one.
@@ -37,7 +37,7 @@ impl FromStr for ListenAddress {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.strip_prefix("unix:") {
-            // gRPC's own way of writing it has the two slashes of a URL too.
+            // gRPC writes such addresses with the two slashes of a URL, too.
             Some(path) => socket(path.strip_prefix("//").unwrap_or(path)),
             None => host_and_port(text),
         }
@@ -70,7 +70,7 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// Not an address to listen on.
+/// A text that is not an address to listen on.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("valid is host:port, such as 127.0.0.1:50051 or [::1]:0, or unix:/path of up to 107 bytes")]
 pub struct AddressError;

@@ -1,4 +1,4 @@
-//! Health: liveness, readiness and the plain truth about the store.
+//! Health: liveness, readiness, and whether the store answers.
 //!
 //! | service | SERVING |
 //! | --- | --- |
@@ -22,7 +22,7 @@ use crate::store::Health;
 
 const LIVENESS: &str = "";
 const STORE: &str = "store";
-/// Readiness, to who asked envoyproxy/ratelimit before.
+/// Readiness under the name that envoyproxy/ratelimit has for it.
 const READINESS_OF_ENVOY: &str = "ratelimit";
 const ALL: [&str; 4] = [SERVICE, READINESS_OF_ENVOY, STORE, LIVENESS];
 
@@ -34,7 +34,7 @@ pub(super) struct HealthReports {
 }
 
 impl HealthReports {
-    /// The reports, all `NOT_SERVING`, and the service that tells them.
+    /// Returns reports that are all `NOT_SERVING`, and the service that answers with them.
     pub(super) async fn new() -> (Self, HealthServer<HealthService>) {
         let reporter = HealthReporter::new();
         let service = HealthServer::new(HealthService::from_health_reporter(reporter.clone()));
@@ -43,7 +43,7 @@ impl HealthReports {
         (reports, service)
     }
 
-    /// Whether the server is ready, now and later.
+    /// Returns whether the server is ready, now and later.
     pub(super) fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
@@ -87,7 +87,7 @@ impl HealthReports {
             self.report(SERVICE, serving(ready)).await;
             self.report(READINESS_OF_ENVOY, serving(ready)).await;
             tokio::select! {
-                // Memory is up and stays so: it never tells again.
+                // Memory is up, and its health never changes.
                 Ok(()) = health.changed() => {}
                 Ok(()) = rules.changed() => {}
                 else => return,

@@ -1,7 +1,7 @@
-//! Where clients connect: TCP, or a Unix domain socket, which is a file.
+//! Listeners for TCP and for Unix domain sockets.
 //!
-//! Who may connect to a socket file is a matter of permissions: owner and group (mode 0660). One
-//! that a crash has left is replaced, one that is in use is not, and at the end it is removed.
+//! A socket is a file: its owner and group may connect (mode 0660). A file that a crash has left is
+//! replaced, one that is in use is not, and at the end it is removed.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -18,8 +18,8 @@ use super::socket::ClientStream;
 
 /// Owner and group may connect.
 const SOCKET_MODE: u32 = 0o660;
-/// Connections that may wait to be accepted, as far as the system allows (`net.core.somaxconn`):
-/// whoever comes when that many wait is heard only a second later.
+/// Connections that may wait to be accepted, as far as the system allows (`net.core.somaxconn`). A
+/// client beyond it tries again a second later.
 const BACKLOG: i32 = 4096;
 
 /// A bound address.
@@ -34,7 +34,7 @@ impl Listener {
         match address {
             ListenAddress::Tcp(address) => {
                 let listener = TcpListener::bind(&**address).await?;
-                // Once more: tokio's own backlog is a quarter of this.
+                // Again, since tokio's backlog is a quarter of this.
                 rustix::net::listen(&listener, BACKLOG)?;
                 Ok(Self::Tcp(listener))
             }
@@ -56,7 +56,7 @@ impl Listener {
         })
     }
 
-    /// The next connection, and its address if it has one.
+    /// Accepts the next connection, and returns it with its address if it has one.
     pub(super) async fn accept(&self) -> io::Result<(ClientStream, Option<IpAddr>)> {
         match self {
             Self::Tcp(listener) => {
@@ -71,7 +71,7 @@ impl Listener {
     }
 }
 
-/// Removes a socket file that nobody listens on any more.
+/// Removes a socket file that no process listens on any more.
 async fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if !is_socket {
@@ -82,12 +82,12 @@ async fn remove_stale(path: &Path) -> io::Result<()> {
             warn!(path = %path.display(), "replacing a socket file that nobody listens on");
             fs::remove_file(path)
         }
-        // Somebody does, or may: binding says that the address is in use.
+        // A process does, or may: binding says that the address is in use.
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
-/// The file of a socket; removed when it is dropped.
+/// The file of a socket, which is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -102,7 +102,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // If somebody has put another in its place, that stays.
+        // Another file in its place stays.
         if fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode) {
             let _gone = fs::remove_file(&self.path);
         }

@@ -51,22 +51,22 @@ use self::rlimit::ConnectionBudget;
 use self::workers::{Handlers, WorkerQueues};
 use crate::api::auth::Auth;
 use crate::api::http::Checks;
-use crate::api::{self, Answering};
+use crate::api::{self, ApiSettings};
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
 
-/// A server that has its addresses and serves nobody yet.
+/// A server that is bound to its addresses and does not serve yet.
 #[derive(Debug)]
 pub struct Server {
     settings: ServerSettings,
     limiter: Limiter,
     metrics: Arc<Metrics>,
-    answering: Answering,
+    api_settings: ApiSettings,
     grpc: Vec<Listener>,
     http: Vec<Listener>,
 }
 
-/// An address that can't be had.
+/// An address that can't be bound.
 #[derive(Debug, Error)]
 #[error("can't listen on {address} ({setting})")]
 pub struct BindError {
@@ -77,37 +77,40 @@ pub struct BindError {
 }
 
 impl Server {
-    /// Takes the addresses. Nothing is answered before [`Server::serve`].
+    /// Binds the addresses. Nothing is answered before [`Server::serve`].
     ///
     /// # Errors
     ///
-    /// [`BindError`] names the address that can't be had and its setting.
+    /// [`BindError`] names the address that can't be bound and its setting.
     pub async fn bind(
         settings: ServerSettings,
         limiter: Limiter,
         metrics: Arc<Metrics>,
     ) -> Result<Self, BindError> {
-        // The settings tell from here on where clients find the server.
+        // From here on the settings hold the addresses where clients find the server.
         let mut settings = settings;
         let grpc = listen("server.listen", &mut settings.listen).await?;
         let http = listen("server.http", &mut settings.http).await?;
-        let answering = Answering { headers: settings.grpc_headers, ..Answering::default() };
-        Ok(Self { settings, limiter, metrics, answering, grpc, http })
+        let api_settings = ApiSettings { headers: settings.grpc_headers, ..ApiSettings::default() };
+        Ok(Self { settings, limiter, metrics, api_settings, grpc, http })
     }
 
-    /// Answers as `answering` says, but for the headers, which are of the settings. Health,
+    /// Answers by these settings, but for the headers, which are those of the server's. Health,
     /// reflection, metrics and probes stay open to everybody.
     #[must_use]
-    pub fn with_answering(self, answering: Answering) -> Self {
-        Self { answering: Answering { headers: self.settings.grpc_headers, ..answering }, ..self }
+    pub fn with_api(self, api_settings: ApiSettings) -> Self {
+        Self {
+            api_settings: ApiSettings { headers: self.settings.grpc_headers, ..api_settings },
+            ..self
+        }
     }
 
-    /// Where gRPC is answered.
+    /// Returns the addresses of gRPC.
     pub fn grpc_addresses(&self) -> &[ListenAddress] {
         &self.settings.listen
     }
 
-    /// Where HTTP is answered.
+    /// Returns the addresses of HTTP.
     pub fn http_addresses(&self) -> &[ListenAddress] {
         &self.settings.http
     }
@@ -123,12 +126,12 @@ impl Server {
         let background = Background::new()?;
         let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
         let workers = WorkerQueues::start(self.settings.workers, &self.limiter, |limiter| {
-            let grpc = api::services(limiter, &self.metrics, &self.answering);
+            let grpc = api::services(limiter, &self.metrics, &self.api_settings);
             let grpc = grpc.add_service(health_service.clone()).prepare().into_axum_router();
             let (metrics, headers) = (Arc::clone(&self.metrics), self.settings.http_headers);
             let checks = Checks::new(limiter.clone(), metrics, headers, background.handle());
-            let checks = checks.with_envoy(self.answering.envoy);
-            let checks = checks.with_traces(self.answering.traces.as_ref());
+            let checks = checks.with_envoy(self.api_settings.envoy);
+            let checks = checks.with_traces(self.api_settings.traces.as_ref());
             let http = api::http::router(checks, health.ready());
             Handlers {
                 grpc: self.handler(Protocol::Grpc, grpc, &grpc_drain),
@@ -162,7 +165,7 @@ impl Server {
 
         tokio::select! {
             () = stop => {}
-            // None of them ends by itself: without it the server would be half dead.
+            // None of them ends by itself, and without one the server would be half dead.
             Some(ended) = background.join_next() => error!(?ended, "a background task ended"),
             Some(ended) = grpc.ended() => error!(?ended, "an accept loop ended"),
         }
@@ -193,7 +196,7 @@ impl Server {
         services: Router,
         drain: &CancellationToken,
     ) -> Arc<ConnectionHandler> {
-        let Answering { auth, traces, .. } = &self.answering;
+        let ApiSettings { auth, traces, .. } = &self.api_settings;
         let middleware = Arc::new(Middleware {
             protocol,
             auth: match protocol {
@@ -213,17 +216,17 @@ impl Server {
     fn auth_over_http(&self) -> Option<Arc<Auth>> {
         let owed = self.settings.tls.as_ref().is_some_and(Tls::wants_certificates);
         let of_certified = || Arc::new(Auth::of_certified(Arc::clone(&self.metrics)));
-        self.answering.auth.clone().or_else(|| owed.then(of_certified))
+        self.api_settings.auth.clone().or_else(|| owed.then(of_certified))
     }
 }
 
-/// Gives those who route to this server the time to notice.
+/// Gives load balancers the time to notice that the server is not ready.
 #[expect(clippy::disallowed_methods, reason = "server.drain.delay is a pause by definition")]
 async fn pause(settings: &ServerSettings) {
     tokio::time::sleep(settings.drain_delay).await;
 }
 
-/// Takes the addresses; each is then that which clients find.
+/// Binds the addresses; each becomes the one where clients find it.
 async fn listen(
     setting: &'static str,
     addresses: &mut [ListenAddress],

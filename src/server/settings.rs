@@ -4,7 +4,6 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::address::ListenAddress;
-
 use super::tls::Tls;
 use crate::api::LimitHeaders;
 
@@ -36,13 +35,13 @@ pub struct ServerSettings {
 /// How connections are treated.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionSettings {
-    /// At half to all of this age a client is told to open another one; never without.
+    /// Age at half to all of which a client is told to open another connection; unlimited without.
     pub max_age: Option<Duration>,
     /// How long its streams may go on then.
     pub max_age_grace: Duration,
-    /// Silence after which a ping asks whether the client is there.
+    /// Silence after which the client is sent a ping.
     pub keepalive_interval: Duration,
-    /// The longest wait for its answer.
+    /// The longest wait for the answer to a ping.
     pub keepalive_timeout: Duration,
     /// Most connections at once.
     pub connections: u32,

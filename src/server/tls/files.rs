@@ -1,4 +1,4 @@
-//! The files of `server.tls`: PEM to what rustls wants, or what is wrong with which of them.
+//! The files of `server.tls`, read from PEM, and the errors that name the file and its setting.
 
 use std::fs;
 use std::io;
@@ -13,15 +13,15 @@ use thiserror::Error;
 /// Where the certificates are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate of the server, and what leads from it to an authority.
+    /// The certificate of the server, and the chain from it to an authority.
     pub cert: PathBuf,
     /// The private key of the certificate.
     pub key: PathBuf,
-    /// The authorities of clients; with it they have to show certificates.
+    /// The authorities of clients, which must present certificates if it is set.
     pub client_ca: Option<PathBuf>,
 }
 
-/// What is wrong with a file. Shows no part of it.
+/// A file that can't be used. Shows no part of it.
 #[derive(Debug, Error)]
 #[error("{}: {fault}", path.display())]
 pub struct TlsError {
@@ -60,7 +60,7 @@ pub(super) struct Contents {
     pub(super) authorities: Option<Authorities>,
 }
 
-/// Whom to trust with the certificates of clients.
+/// The authorities that are trusted with certificates of clients.
 pub(super) struct Authorities {
     pub(super) certificates: Vec<CertificateDer<'static>>,
     pub(super) roots: Arc<RootCertStore>,
@@ -75,7 +75,7 @@ impl TlsFiles {
         Ok(Contents { chain, key, authorities })
     }
 
-    /// What rustls says of a certificate and its key.
+    /// Returns the error for what rustls says of a certificate and its key.
     pub(super) fn refused(&self, error: rustls::Error) -> TlsError {
         match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {

@@ -1,8 +1,8 @@
-//! Encryption: certificates, and the handshake that makes a connection one that is encrypted.
+//! TLS: certificates and handshakes.
 //!
-//! A handshake runs on the worker that will serve the connection, as part of serving it: slow ones
-//! hold up nobody, and they are spread over the cores. Certificates can be replaced at any time;
-//! a handshake uses those in force when it begins, and what is connected goes on.
+//! A handshake runs on the worker that serves the connection, as a part of serving it: a slow one holds
+//! up nobody, and they are spread over the cores. Certificates can be replaced at any time; a
+//! handshake uses those in force when it begins, and open connections go on.
 
 mod files;
 mod validity;
@@ -94,8 +94,8 @@ impl Tls {
         known.or_else(first).map(str::to_owned)
     }
 
-    /// From when until when the certificates in force are valid: `server`, and `client-ca` if
-    /// there is one. Of several the time in which all are.
+    /// Returns from when until when the certificates in force are valid: `server`, and `client-ca` if
+    /// there is one. Of several certificates it is the time in which all are.
     pub fn validities(&self) -> Vec<(&'static str, Validity)> {
         self.in_force.load().validities.clone()
     }
@@ -151,8 +151,8 @@ impl InForce {
     }
 }
 
-/// Probes come over HTTP and have no certificates: there one is asked for, and who shows none is
-/// refused where decisions are made.
+/// Returns the configuration of rustls for one protocol. HTTP accepts clients without a certificate, since
+/// probes have none; their requests for decisions are refused by the layer for auth.
 fn server_config(
     files: &TlsFiles,
     contents: &Contents,
@@ -173,7 +173,7 @@ fn server_config(
     let config = builder.with_single_cert(contents.chain.clone(), contents.key.clone_key());
     let mut config = config.map_err(|error| files.refused(error))?;
     if contents.authorities.is_some() {
-        // A session that is taken up again would not show its certificate again.
+        // A resumed session would not show its certificate again.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
@@ -184,8 +184,8 @@ fn server_config(
     Ok(config)
 }
 
-/// The DNS names and URIs of the subject alternative names. The common name is none of them: it
-/// is for people, and authorities vouch for it less than for these.
+/// Returns the DNS names and URIs of the subject alternative names. The common name is left out: it
+/// is for people, and authorities check it less.
 fn names(certificate: &CertificateDer<'_>) -> Arc<[String]> {
     match webpki::EndEntityCert::try_from(certificate) {
         Ok(certificate) => {
@@ -196,7 +196,7 @@ fn names(certificate: &CertificateDer<'_>) -> Arc<[String]> {
     }
 }
 
-/// The time in which all certificates are valid.
+/// Returns the time in which all certificates are valid.
 fn validity(certificates: &[CertificateDer<'_>]) -> Option<Validity> {
     let all = certificates.iter().filter_map(|certificate| Validity::of(certificate));
     all.reduce(|one, other| Validity {

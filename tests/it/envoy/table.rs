@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::notation;
-use rlaas::api::Answering;
+use rlaas::api::ApiSettings;
 use rlaas::config::{Config, Sources};
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_testkit::TempDir;
@@ -85,8 +85,8 @@ async fn ask(group: &Group, case: &Case, config: &Config, on: &Service) -> Optio
 async fn serve(config: &Config, on: &Service) -> RateLimitServiceClient<Channel> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
-    let answering = Answering { envoy: config.envoy, ..Answering::default() };
-    let routes = rlaas::api::services(&on.limiter, &on.metrics, &answering);
+    let api_settings = ApiSettings { envoy: config.envoy, ..ApiSettings::default() };
+    let routes = rlaas::api::services(&on.limiter, &on.metrics, &api_settings);
     let incoming = TcpListenerStream::new(listener);
     tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));
     let channel = Channel::from_shared(format!("http://{address}")).expect("an address");
