@@ -53,7 +53,26 @@ pub(crate) struct Cluster {
 #[derive(Clone, Debug)]
 struct Map {
     slots: Vec<Option<Arc<Node>>>,
-    nodes: HashMap<Address, Arc<Node>>,
+    nodes: HashMap<Address, Member>,
+}
+
+/// A server of the map, watched while a map names it.
+#[derive(Clone, Debug)]
+struct Member {
+    node: Arc<Node>,
+    /// Set where only a redirect has named it.
+    is_guest: bool,
+    _monitor: Arc<MonitorTask>,
+}
+
+/// Ends with the last member.
+#[derive(Debug)]
+struct MonitorTask(AbortHandle);
+
+impl Drop for MonitorTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Cluster {
@@ -78,7 +97,7 @@ impl Cluster {
 
     /// Every server that is known now.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
-        self.map.borrow().nodes.values().cloned().collect()
+        self.map.borrow().nodes.values().map(|member| Arc::clone(&member.node)).collect()
     }
 
     /// The server of a slot; waits for the first map.
@@ -102,14 +121,14 @@ impl Cluster {
         redirect: &Redirect,
         deadline: Deadline,
     ) -> Result<Arc<Node>, StoreError> {
-        let known = self.map.borrow().nodes.get(&redirect.address).cloned();
+        let known = self.map.borrow().node_at(&redirect.address);
         if known.is_none() || redirect.kind == RedirectKind::Moved {
             // What finds no room is said again by the next redirect.
             let _full = self.redirects.try_send(redirect.clone());
         }
         match known {
             Some(node) => Ok(node),
-            None => self.wait_for(|map| map.nodes.get(&redirect.address).cloned(), deadline).await,
+            None => self.wait_for(|map| map.node_at(&redirect.address), deadline).await,
         }
     }
 
@@ -136,11 +155,11 @@ impl Cluster {
         self.health.subscribe()
     }
 
-    /// Keeps the map, and the connections to each server that are nobody's home, for ever.
+    /// Keeps the map and watches its servers, for ever.
     pub(crate) async fn run(&self) {
         let mut queued_redirects = self.queued_redirects.lock().await;
         let mut health_changes = self.context.health_changed.subscribe();
-        let mut tasks = NodeTasks::default();
+        let mut monitors = JoinSet::new();
         let mut ticks = interval(REFRESH_INTERVAL);
         let mut skipped = CALM_TICKS;
         let mut is_logged = false;
@@ -148,35 +167,41 @@ impl Cluster {
             tokio::select! {
                 _ = health_changes.changed() => {}
                 Some(redirect) = queued_redirects.recv() => {
-                    self.record(&redirect, &mut tasks);
+                    self.record(&redirect, &mut monitors);
                     skipped = CALM_TICKS;
                 }
                 _ = ticks.tick() => {
                     skipped += 1;
-                    if skipped >= CALM_TICKS || *self.health.borrow() != Health::Up {
-                        skipped = 0;
-                        let seen = self.refresh(&mut tasks).await;
-                        if !seen && !is_logged {
-                            warn!("no server tells the map of the cluster");
-                        }
-                        is_logged = !seen;
-                        if !seen && self.map.borrow().nodes.is_empty() {
+                    if skipped < CALM_TICKS && *self.health.borrow() == Health::Up {
+                        continue;
+                    }
+                    skipped = 0;
+                    let map = self.query_map().await;
+                    if map.is_none() && !is_logged {
+                        warn!("no server tells the map of the cluster");
+                    }
+                    is_logged = map.is_none();
+                    match map {
+                        Some(ranges) => self.apply_map(&ranges, &mut monitors),
+                        None if self.map.borrow().nodes.is_empty() => {
                             self.health.send_replace(Health::Down);
                         }
+                        None => {}
                     }
                 }
             }
+            while monitors.try_join_next().is_some() {}
             self.update_health();
         }
     }
 
     /// Asks one server after the other for the map until one tells it.
-    async fn refresh(&self, tasks: &mut NodeTasks) -> bool {
+    async fn query_map(&self) -> Option<Vec<Range>> {
         let options = self.context.options.now();
-        let up = |(_, node): &(&Address, &Arc<Node>)| node.health.current() == Health::Up;
         let map = Arc::clone(&self.map.borrow());
+        let is_up = |(_, member): &(&Address, &Member)| member.node.health.current() == Health::Up;
         let mut servers: Vec<&Address> =
-            map.nodes.iter().filter(up).map(|(address, _)| address).collect();
+            map.nodes.iter().filter(is_up).map(|(address, _)| address).collect();
         servers.sort_unstable_by_key(ToString::to_string);
         if !servers.is_empty() {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) % servers.len();
@@ -184,73 +209,65 @@ impl Cluster {
         }
         for server in servers.into_iter().chain(&self.seeds) {
             match timeout(MAP_TIMEOUT, slots::query(&options, server)).await {
-                Ok(Ok(ranges)) if !ranges.is_empty() => {
-                    self.apply_map(&ranges, tasks);
-                    return true;
-                }
-                Ok(Ok(_)) => debug!(redis = %server, "it has no slots to tell of"),
-                Ok(Err(error)) => debug!(redis = %server, %error, "no map"),
-                Err(_elapsed) => debug!(redis = %server, "no map in time"),
+                Ok(Ok(ranges)) if !ranges.is_empty() => return Some(ranges),
+                Ok(Ok(_)) => debug!(redis = %server, "CLUSTER SLOTS returned no slots"),
+                Ok(Err(error)) => debug!(redis = %server, %error, "CLUSTER SLOTS failed"),
+                Err(_elapsed) => debug!(redis = %server, "CLUSTER SLOTS timed out"),
             }
         }
-        false
+        None
     }
 
-    /// Puts a new map in force. Servers that it does not name are left.
-    fn apply_map(&self, ranges: &[Range], tasks: &mut NodeTasks) {
+    /// Puts a new map in force. Servers that it does not name are left, but for guests.
+    fn apply_map(&self, ranges: &[Range], monitors: &mut JoinSet<()>) {
         let before = Arc::clone(&self.map.borrow());
+        let mut nodes = before.nodes.clone();
+        nodes.retain(|_, member| member.is_guest);
         let mut slots = vec![None; SLOTS.into()];
-        let mut nodes = HashMap::new();
-        for range in ranges {
-            let node = before.nodes.get(&range.address).or_else(|| nodes.get(&range.address));
-            let node = node.cloned().unwrap_or_else(|| self.add(&range.address, tasks));
-            for slot in range.first..=range.last {
-                slots[usize::from(slot)] = Some(Arc::clone(&node));
-            }
-            nodes.insert(range.address.clone(), node);
+        for Range { first, last, address } in ranges {
+            let known = nodes.get(address).or_else(|| before.nodes.get(address)).cloned();
+            let member = known.unwrap_or_else(|| self.add(address, monitors));
+            slots[usize::from(*first)..=usize::from(*last)].fill(Some(Arc::clone(&member.node)));
+            nodes.insert(address.clone(), Member { is_guest: false, ..member });
         }
-        // Whom the map names is no guest any more.
-        tasks.guests.retain(|guest| !nodes.contains_key(guest));
-        for guest in &tasks.guests {
-            if let Some(node) = before.nodes.get(guest) {
-                nodes.entry(guest.clone()).or_insert_with(|| Arc::clone(node));
-            }
-        }
-        tasks.retain(&nodes);
         self.map.send_replace(Arc::new(Map { slots, nodes }));
     }
 
-    /// Notes a redirect in the map.
-    fn record(&self, redirect: &Redirect, tasks: &mut NodeTasks) {
+    /// Records a redirect in the map.
+    fn record(&self, redirect: &Redirect, monitors: &mut JoinSet<()>) {
         let before = Arc::clone(&self.map.borrow());
-        let address = &redirect.address;
-        let known = before.nodes.get(address);
-        let there = before.slots[usize::from(redirect.slot)].as_ref();
-        let is_noted = known.is_some_and(|known| {
-            redirect.kind == RedirectKind::Ask
-                || there.is_some_and(|there| Arc::ptr_eq(there, known))
-        });
-        // A server that names ever more others is not believed.
-        if is_noted || known.is_none() && tasks.guests.len() >= MAX_GUESTS {
+        let known = before.node_at(&redirect.address);
+        let owner = before.slots[usize::from(redirect.slot)].as_ref();
+        let is_owner = |known| owner.is_some_and(|owner| Arc::ptr_eq(owner, known));
+        if known.as_ref().is_some_and(|known| redirect.kind == RedirectKind::Ask || is_owner(known))
+        {
             return;
         }
-        let node = known.cloned().unwrap_or_else(|| {
-            tasks.guests.push(address.clone());
-            self.add(address, tasks)
-        });
-        let mut map = (*before).clone();
-        map.nodes.insert(address.clone(), Arc::clone(&node));
+        let mut map = Map::clone(&before);
+        let guests = map.nodes.values().filter(|member| member.is_guest).count();
+        let node = match known {
+            Some(node) => node,
+            // A server that names ever more others is not believed.
+            None if guests >= MAX_GUESTS => return,
+            None => {
+                let member = self.add(&redirect.address, monitors);
+                let node = Arc::clone(&member.node);
+                map.nodes.insert(redirect.address.clone(), member);
+                node
+            }
+        };
         if redirect.kind == RedirectKind::Moved {
             map.slots[usize::from(redirect.slot)] = Some(node);
         }
         self.map.send_replace(Arc::new(map));
     }
 
-    fn add(&self, address: &Address, tasks: &mut NodeTasks) -> Arc<Node> {
+    /// A guest, watched from now on.
+    fn add(&self, address: &Address, monitors: &mut JoinSet<()>) -> Member {
         let node = Arc::new(Node::at(address.clone(), &self.context));
-        let kept = Arc::clone(&node);
-        tasks.add(address, async move { kept.run().await });
-        node
+        let watched = Arc::clone(&node);
+        let monitor = monitors.spawn(async move { watched.run().await });
+        Member { node, is_guest: true, _monitor: Arc::new(MonitorTask(monitor)) }
     }
 
     /// Folds the health of all servers that have slots.
@@ -271,30 +288,8 @@ impl Cluster {
     }
 }
 
-/// The tasks that keep the connections of each server.
-#[derive(Debug, Default)]
-struct NodeTasks {
-    tasks: JoinSet<()>,
-    handles: HashMap<Address, AbortHandle>,
-    /// Servers that only redirects named.
-    guests: Vec<Address>,
-}
-
-impl NodeTasks {
-    fn add(&mut self, address: &Address, keep: impl Future<Output = ()> + Send + 'static) {
-        let handle = self.tasks.spawn(keep);
-        self.handles.insert(address.clone(), handle);
-    }
-
-    fn retain(&mut self, nodes: &HashMap<Address, Arc<Node>>) {
-        self.guests.retain(|guest| nodes.contains_key(guest));
-        self.handles.retain(|address, handle| {
-            let stays = nodes.contains_key(address);
-            if !stays {
-                handle.abort();
-            }
-            stays
-        });
-        while self.tasks.try_join_next().is_some() {}
+impl Map {
+    fn node_at(&self, address: &Address) -> Option<Arc<Node>> {
+        self.nodes.get(address).map(|member| Arc::clone(&member.node))
     }
 }
