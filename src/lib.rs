@@ -24,8 +24,8 @@
 //! | quota | one of several rules of a request, which is refused if all of them deny |
 //! | descriptor | keys and values by which a mesh asks; each meets at most one rule |
 //! | degraded | a verdict made by policy because the store did not answer |
-//! | node | one Redis server, with lanes to it and a breaker before them |
-//! | lane | one connection to a node, kept on the thread whose requests it carries |
+//! | node | one Redis server, with a breaker, a monitor, and a batcher and pool for each worker |
+//! | batch | requests that wait for a node together, sent as one script call for each slot |
 //!
 //! # Layers
 //!

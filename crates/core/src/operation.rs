@@ -93,6 +93,8 @@ pub struct StoreRequest<'a> {
     pub hits: &'a [StoreHit<'a>],
     /// How they depend on each other.
     pub coupling: Coupling,
+    /// Where their states are, as the store has said of their keys.
+    pub shard: Shard,
 }
 
 /// What became of each hit, in order.

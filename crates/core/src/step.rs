@@ -58,7 +58,7 @@ pub trait Slots {
 
 /// Decides every hit of a request.
 pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
-    let StoreRequest { hits, coupling } = request;
+    let StoreRequest { hits, coupling, .. } = request;
     let mut step = Step { hits, slots };
     let hits = match coupling {
         Coupling::AllOrNothing => step.all_or_nothing(),

@@ -50,7 +50,7 @@ pub type Records<'a> = HashMap<&'a Key, Record>;
 /// ```
 /// use rlaas_core::algorithm::{Algorithm, Cost, Limit};
 /// use rlaas_core::clock::{Span, Timestamp};
-/// use rlaas_core::operation::StoreRequest;
+/// use rlaas_core::operation::{Shard, StoreRequest};
 /// use rlaas_core::plan::Plan;
 /// use rlaas_core::rules::{Request, Rule, RuleSet};
 /// use rlaas_core::step::{Records, execute_on_records};
@@ -59,7 +59,7 @@ pub type Records<'a> = HashMap<&'a Key, Record>;
 /// let rules = RuleSet::new(Rule::default_of(Algorithm::Gcra, limit), Vec::new());
 /// let plan = Plan::of_request(&rules, &Request::user("alice").build()?);
 /// let hits: Vec<_> = plan.hits.iter().filter_map(|hit| hit.for_store()).collect();
-/// let request = StoreRequest { hits: &hits, coupling: plan.coupling };
+/// let request = StoreRequest { hits: &hits, coupling: plan.coupling, shard: Shard(0) };
 ///
 /// let mut records = Records::new(); // read from somewhere
 /// let now = Timestamp::from_millis(1_700_000_100_000);

@@ -189,8 +189,10 @@ impl Subject {
         hits: &[StoreHit<'_>],
         coupling: Coupling,
     ) -> Result<Reply, StoreError> {
-        let request = StoreRequest { hits, coupling };
-        self.limiter.store().execute(request, Deadline::NEVER).await
+        let store = self.limiter.store();
+        let shard = hits.first().map(|hit| store.shard(hit.key)).unwrap_or_default();
+        let request = StoreRequest { hits, coupling, shard };
+        store.execute(request, Deadline::NEVER).await
     }
 
     /// What the rules plan for a request of a user.

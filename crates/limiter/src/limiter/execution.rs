@@ -17,7 +17,7 @@ use crate::observer::{RequestEvent, StoreEvent};
 use crate::operation::{Action, HitReply, Shard, StoreHit, StoreId, StoreRequest};
 use crate::plan::{Hit, Plan};
 use crate::rules::{Coupling, Mode, OnStoreFailure, RuleSet};
-use crate::store::StoreError;
+use crate::store::{Store, StoreError};
 use crate::verdict::{AllSettled, Settled};
 
 /// Wait of a denial by policy: the store may be back by then.
@@ -30,13 +30,18 @@ pub(super) struct Execution<'a> {
     pub(super) rules: &'a RuleSet,
     pub(super) revision: u64,
     pub(super) plan: &'a Plan,
+    pub(super) shards: Shards,
     pub(super) deadline: Deadline,
 }
+
+/// Where each hit of a plan is, of those that are for the store: a store computes it once.
+pub(super) struct Shards(SmallVec<[Option<Shard>; 2]>);
 
 /// Hits that are decided in one step.
 struct Part {
     /// Their positions in the plan.
     positions: Positions,
+    shard: Shard,
     store: StoreId,
     /// Limits in place of those that are granted: shares of them.
     limits: Option<SmallVec<[Limit; 2]>>,
@@ -47,6 +52,20 @@ struct Part {
 }
 
 type Positions = SmallVec<[usize; 2]>;
+
+impl Shards {
+    pub(super) fn of(store: &Store, plan: &Plan) -> Self {
+        let shard = |hit: &Hit| hit.for_store().map(|hit| store.shard(hit.key));
+        Self(plan.hits.iter().map(shard).collect())
+    }
+
+    /// Returns `true` if the hits are in several shards.
+    pub(super) fn are_several(&self) -> bool {
+        let mut known = self.0.iter().flatten();
+        let first = known.next();
+        known.any(|shard| Some(shard) != first)
+    }
+}
 
 impl Execution<'_> {
     /// Decides every hit, takes the units if all enforced ones allow, and remembers denials.
@@ -107,7 +126,7 @@ impl Execution<'_> {
 
     async fn ask(&self, part: &Part, deadline: Deadline) -> Result<Replies, StoreError> {
         let hits = self.hits(part);
-        let request = StoreRequest { hits: &hits, coupling: self.plan.coupling };
+        let request = StoreRequest { hits: &hits, coupling: self.plan.coupling, shard: part.shard };
         Ok(self.limiter.store_of(part.store).execute(request, deadline).await?.hits)
     }
 
@@ -116,21 +135,21 @@ impl Execution<'_> {
     fn parts(&self) -> SmallVec<[Part; 1]> {
         let mut shards: SmallVec<[(Shard, bool); 1]> = SmallVec::new();
         let mut parts: SmallVec<[Part; 1]> = SmallVec::new();
-        let is_scattered = self.limiter.is_scattered(self.plan);
+        let is_scattered = self.shards.are_several();
         for gives in if is_scattered { &[false, true][..] } else { &[false] } {
-            for (position, hit) in self.plan.hits.iter().enumerate() {
-                let Some(hit) = hit.for_store() else { continue };
+            for (position, (hit, shard)) in self.plan.hits.iter().zip(&self.shards.0).enumerate() {
+                let Some(shard) = *shard else { continue };
                 if is_scattered && hit.action.gives() != *gives {
                     continue;
                 }
-                let shard = (self.limiter.store.shard(hit.key), *gives);
-                if let Some(part) = shards.iter().position(|other| *other == shard) {
+                if let Some(part) = shards.iter().position(|other| *other == (shard, *gives)) {
                     parts[part].positions.push(position);
                     continue;
                 }
-                shards.push(shard);
+                shards.push((shard, *gives));
                 parts.push(Part {
                     positions: SmallVec::from_slice(&[position]),
+                    shard,
                     store: StoreId::Primary,
                     limits: None,
                     is_refused: false,
@@ -268,7 +287,8 @@ impl Execution<'_> {
             if hits.is_empty() {
                 continue;
             }
-            let request = StoreRequest { hits: &hits, coupling: Coupling::AllOrNothing };
+            let coupling = Coupling::AllOrNothing;
+            let request = StoreRequest { hits: &hits, coupling, shard: part.shard };
             let store = self.limiter.store_of(part.store);
             match store.execute(request, Deadline::NEVER).await {
                 Ok(reply) => {

@@ -25,12 +25,12 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use self::degradation::Degradation;
-use self::execution::Execution;
+use self::execution::{Execution, Shards};
 use self::observers::{DetailedObservers, RuleObservers};
 use crate::clock::{Clock, Deadline};
 use crate::observer::{Observer, RequestEvent};
-use crate::operation::{HitReply, Receipt, StoreHit, StoreId, StoreRequest};
-use crate::plan::{Hit, Plan};
+use crate::operation::{HitReply, Receipt, Shard, StoreHit, StoreId, StoreRequest};
+use crate::plan::Plan;
 use crate::rules::descriptors::{DescriptorRule, InvalidDescriptor};
 use crate::rules::{
     Coupling, Grant, Key, Mode, OnStoreFailure, Request, Rule, RuleInfo, RuleSet, Unmatched,
@@ -247,8 +247,9 @@ impl Limiter {
         for receipt in receipts {
             let Some(limit) = receipts::limit_now(&receipt, &snapshot.rules) else { continue };
             let hit = receipt.refund(&limit);
-            let request = StoreRequest { hits: &[hit], coupling: Coupling::AllOrNothing };
-            match self.store_of(receipt.store).execute(request, deadline).await {
+            let store = self.store_of(receipt.store);
+            let (coupling, shard) = (Coupling::AllOrNothing, store.shard(hit.key));
+            match store.execute(StoreRequest { hits: &[hit], coupling, shard }, deadline).await {
                 Ok(_) => self.forget_denials_of(&receipt.key),
                 Err(error) => result = result.and(Err(error)),
             }
@@ -306,7 +307,7 @@ impl Limiter {
         tokio::join!(self.store.run(), self.shared.fallback.run());
     }
 
-    /// Returns a handle with a home connection of its own to each Redis server, and the future that
+    /// Returns a handle with a connection of its own to each Redis server, and the future that
     /// keeps these connections, for ever. To be called once for each worker thread, which runs the
     /// future and decides by the handle: then no request is handed from thread to thread. Called
     /// before [`Limiter::run`] begins, no connection is made that is nobody's home.
@@ -382,7 +383,8 @@ impl Limiter {
         let hits: SmallVec<[StoreHit<'_>; 2]> = hits.collect();
         let mut replies = SmallVec::new();
         if !hits.is_empty() {
-            let request = StoreRequest { hits: &hits, coupling: plan.coupling };
+            let request =
+                StoreRequest { hits: &hits, coupling: plan.coupling, shard: Shard::default() };
             replies = self.store.execute_now(request, deadline)?.hits;
         }
         let mut replies = replies.into_iter();
@@ -413,8 +415,9 @@ impl Limiter {
         plan: Plan,
         deadline: Deadline,
     ) -> Result<Executed, CheckError> {
-        if !self.is_scattered(&plan) {
-            let settled = self.execution(snapshot, &plan, deadline).run().await?;
+        let shards = Shards::of(&self.store, &plan);
+        if !shards.are_several() {
+            let settled = self.execution(snapshot, &plan, shards, deadline).run().await?;
             return Ok(Executed { plan, settled });
         }
         // In a task: a caller who leaves between two shards would take what is to be refunded along.
@@ -423,7 +426,7 @@ impl Limiter {
         let timeout = self.store.timeout();
         let deadline = deadline.or_within(timeout);
         let executing = tokio::spawn(async move {
-            let settled = limiter.execution(&snapshot, &plan, deadline).run().await?;
+            let settled = limiter.execution(&snapshot, &plan, shards, deadline).run().await?;
             Ok(Executed { plan, settled })
         });
         match tokio::time::timeout(deadline.left(), executing).await {
@@ -437,10 +440,11 @@ impl Limiter {
         &'a self,
         snapshot: &'a Snapshot,
         plan: &'a Plan,
+        shards: Shards,
         deadline: Deadline,
     ) -> Execution<'a> {
         let Snapshot { rules, revision, .. } = snapshot;
-        Execution { limiter: self, rules, revision: *revision, plan, deadline }
+        Execution { limiter: self, rules, revision: *revision, plan, shards, deadline }
     }
 
     /// What the deny cache knows: the denials that still hold, and bans beside them. For a request by
@@ -470,17 +474,6 @@ impl Limiter {
         let is_known = denials > 0 && (denials == hits || !plan.answers_each());
         is_known.then(|| self.shared.observer.request(RequestEvent::DenyCacheHit))?;
         Some(settled)
-    }
-
-    /// Returns `true` if the hits are in several shards.
-    fn is_scattered(&self, plan: &Plan) -> bool {
-        if plan.hits.len() < 2 {
-            return false;
-        }
-        let hits = plan.hits.iter().filter_map(Hit::for_store);
-        let mut shards = hits.map(|hit| self.store.shard(hit.key));
-        let first = shards.next();
-        shards.any(|shard| Some(shard) != first)
     }
 
     fn store_of(&self, id: StoreId) -> &Store {

@@ -76,7 +76,7 @@ impl MemoryStore {
 
     /// Decides every hit. See [`super::Store::execute`].
     pub fn execute(&self, request: StoreRequest<'_>) -> Reply {
-        let StoreRequest { hits, coupling } = request;
+        let StoreRequest { hits, coupling, .. } = request;
         if let ([hit], Coupling::AllOrNothing) = (hits, coupling) {
             let mut reply = Reply::default();
             reply.hits.push(self.execute_one(hit));

@@ -183,7 +183,9 @@ impl RedisStore {
         request: StoreRequest<'_>,
         deadline: Deadline,
     ) -> Result<Reply, StoreError> {
-        let Some(first) = request.hits.first() else { return Ok(Reply::default()) };
+        if request.hits.is_empty() {
+            return Ok(Reply::default());
+        }
         let left = deadline.left();
         if left.is_zero() {
             return Err(StoreError::Expired);
@@ -199,7 +201,7 @@ impl RedisStore {
             format: &self.format,
             worker: self.worker,
             request,
-            slot: self.format.slot(first.key),
+            slot: request.shard.0,
             until: deadline.or_within(self.timeout),
             // Less what a request may have spent on its way here.
             caller_deadline_is_shorter: left < self.timeout * 9 / 10,

@@ -91,7 +91,7 @@ pub(crate) struct KeyList {
 
 impl ScriptRequest {
     pub(crate) fn new(format: &KeyFormat, request: StoreRequest<'_>, time: ServerTime<'_>) -> Self {
-        let StoreRequest { hits, coupling } = request;
+        let StoreRequest { hits, coupling, .. } = request;
         let mut script_request = Self { argument: Vec::with_capacity(ARGUMENT), ..Self::default() };
         script_request.push_text(coupling_name(coupling));
         write_number(&mut script_request.argument, hits.len() as u64);
