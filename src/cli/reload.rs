@@ -119,7 +119,7 @@ impl Reload {
                     (self.limiter.store(), &config.store)
                 {
                     // They were valid a moment ago, or they would not have been read.
-                    let _valid = store.log_in_anew(settings);
+                    let _valid = store.update_credentials(settings);
                 }
                 if let Some(logs) = &self.logs {
                     logs.follow(&config.telemetry.log.filter);

@@ -173,21 +173,21 @@ impl Batcher {
         &self,
         connection: &mut MultiplexedConnection,
         groups: &[Group],
-    ) -> Result<Vec<Result<Value, Failure>>, Failure> {
+    ) -> Vec<Result<Value, Failure>> {
         let script = |group: &Group| self.context.scripts.script_for(&group.call.requests);
         let by_hash = |group: &Group| (group.target.asking, group.call.by_hash(script(group)));
         let by_text = |group: &Group| (group.target.asking, group.call.by_text(script(group)));
-        let mut replies = query(connection, groups.iter().map(by_hash).collect()).await?;
+        let mut replies = query(connection, groups.iter().map(by_hash).collect()).await;
         let is_unknown = |index: &usize| replies[*index].as_ref().is_err_and(is_unknown_script);
         let unknown: Vec<usize> = (0..groups.len()).filter(is_unknown).collect();
         if !unknown.is_empty() {
             let again = unknown.iter().map(|index| by_text(&groups[*index])).collect();
-            for (index, reply) in unknown.into_iter().zip(query(connection, again).await?) {
+            for (index, reply) in unknown.into_iter().zip(query(connection, again).await) {
                 replies[index] = reply;
             }
         }
         let replies = replies.into_iter();
-        Ok(replies.map(|reply| reply.map_err(|error| Failure::from_redis(&error))).collect())
+        replies.map(|reply| reply.map_err(|error| Failure::from_redis(&error))).collect()
     }
 
     /// Tells those who wait for a call what became of it.
@@ -242,8 +242,7 @@ impl FlushTask {
         }
         let limit = batcher.context.timeout;
         let replies = match timeout(limit, batcher.call(&mut connection, &groups)).await {
-            Ok(Ok(replies)) => replies,
-            Ok(Err(failure)) => vec![Err(failure); groups.len()],
+            Ok(replies) => replies,
             Err(_elapsed) => vec![Err(Failure::Other(StoreError::Timeout(limit))); groups.len()],
         };
         for (group, reply) in groups.into_iter().zip(replies) {
@@ -285,7 +284,7 @@ impl Queue {
 async fn query(
     connection: &mut MultiplexedConnection,
     commands: Vec<(bool, Cmd)>,
-) -> Result<Vec<RedisResult<Value>>, Failure> {
+) -> Vec<RedisResult<Value>> {
     let mut pipeline = pipe();
     let asking: Vec<bool> = commands.iter().map(|(asking, _)| *asking).collect();
     for (asking, command) in commands {
@@ -294,11 +293,12 @@ async fn query(
         }
         pipeline.add_command(command);
     }
-    let replies = connection.send_packed_commands(&pipeline, 0, pipeline.len()).await;
-    let mut replies = replies.map_err(|error| Failure::from_redis(&error))?.into_iter();
-    let reply =
-        |asking: bool| replies.nth(usize::from(asking)).unwrap_or(Value::Nil).extract_error();
-    Ok(asking.into_iter().map(reply).collect())
+    let mut replies = match connection.send_packed_commands(&pipeline, 0, pipeline.len()).await {
+        Ok(replies) => replies.into_iter(),
+        Err(error) => return vec![Err(error); asking.len()],
+    };
+    let mut reply = |asking| replies.nth(usize::from(asking)).unwrap_or(Value::Nil).extract_error();
+    asking.into_iter().map(&mut reply).collect()
 }
 
 fn is_unknown_script(error: &RedisError) -> bool {

@@ -141,7 +141,7 @@ impl RedisStore {
     /// # Errors
     ///
     /// As [`RedisStore::new`].
-    pub fn log_in_anew(&self, settings: &RedisSettings) -> Result<(), SettingError> {
+    pub fn update_credentials(&self, settings: &RedisSettings) -> Result<(), SettingError> {
         self.topology.update_credentials(settings)
     }
 
@@ -157,13 +157,13 @@ impl RedisStore {
         Self { worker, ..self.clone() }
     }
 
-    /// Opens the connections of this handle ahead of its calls, for ever: whenever a server answers
-    /// again.
+    /// Opens the connections of this handle ahead of its calls, for ever: to a server that is new, or
+    /// answers again.
     pub async fn keep_connected(&self) {
-        let mut changes = self.topology.health_changes();
+        let mut changes = self.topology.changes();
         loop {
             for node in self.topology.nodes() {
-                if node.health.current() == Health::Up {
+                if node.health.current() != Health::Down {
                     node.batcher(self.worker).connect().await;
                 }
             }

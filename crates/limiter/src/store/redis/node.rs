@@ -37,17 +37,16 @@ pub(super) struct NodeContext {
     pub(super) scripts: Arc<ScriptContext>,
     pub(super) gauge: Arc<BreakerGauge>,
     pub(super) observer: Arc<dyn Observer>,
-    /// Notified whenever the health of a server changes.
-    pub(super) health_changed: watch::Sender<()>,
+    /// Notified whenever the health of a server changes, or there is another server.
+    pub(super) changed: watch::Sender<()>,
 }
 
 impl Node {
     /// A server that is connected to when it is run, or asked.
     pub(super) fn new(name: String, target: Target, context: &NodeContext) -> Self {
-        let NodeContext { options, local, scripts, gauge, observer, health_changed } =
-            context.clone();
+        let NodeContext { options, local, scripts, gauge, observer, changed } = context.clone();
         let clock = Arc::new(ServerClock::new(local.clone(), observer));
-        let health = ServerHealth::new(name.clone(), local.clone(), gauge, health_changed);
+        let health = ServerHealth::new(name.clone(), local.clone(), gauge, changed);
         let health = Arc::new(health);
         let connector = Arc::new(Connector::new(target, options, Arc::clone(&clock)));
         let monitor =

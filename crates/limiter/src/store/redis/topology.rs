@@ -25,7 +25,7 @@ pub(super) struct Topology {
     layout: Layout,
     options: ReloadableOptions,
     mode: &'static str,
-    health_changed: watch::Sender<()>,
+    changed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -49,14 +49,14 @@ impl Topology {
         observer: &Arc<dyn Observer>,
     ) -> Result<Self, SettingError> {
         let options = ReloadableOptions::new(ConnectOptions::for_servers(settings)?);
-        let health_changed = watch::Sender::new(());
+        let changed = watch::Sender::new(());
         let context = NodeContext {
             options: options.clone(),
             local,
             scripts: Arc::new(scripts),
             gauge: Arc::new(BreakerGauge::new(Arc::clone(observer))),
             observer: Arc::clone(observer),
-            health_changed: health_changed.clone(),
+            changed: changed.clone(),
         };
         let layout = match &settings.servers {
             Servers::Standalone(url) => {
@@ -72,7 +72,7 @@ impl Topology {
                 Layout::Cluster(Box::new(Cluster::new(seeds, context)))
             }
         };
-        Ok(Self { layout, options, mode: settings.servers.mode(), health_changed })
+        Ok(Self { layout, options, mode: settings.servers.mode(), changed })
     }
 
     /// What of a key decides on its server.
@@ -152,9 +152,9 @@ impl Topology {
         }
     }
 
-    /// Notified whenever the health of a server changes.
-    pub(super) fn health_changes(&self) -> watch::Receiver<()> {
-        self.health_changed.subscribe()
+    /// Notified whenever the health of a server changes, or there is another server.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     /// Watches the servers, for ever.

@@ -158,14 +158,14 @@ impl Cluster {
     /// Keeps the map and watches its servers, for ever.
     pub(crate) async fn run(&self) {
         let mut queued_redirects = self.queued_redirects.lock().await;
-        let mut health_changes = self.context.health_changed.subscribe();
+        let mut changes = self.context.changed.subscribe();
         let mut monitors = JoinSet::new();
         let mut ticks = interval(REFRESH_INTERVAL);
         let mut skipped = CALM_TICKS;
         let mut is_logged = false;
         loop {
             tokio::select! {
-                _ = health_changes.changed() => {}
+                _ = changes.changed() => {}
                 Some(redirect) = queued_redirects.recv() => {
                     self.record(&redirect, &mut monitors);
                     skipped = CALM_TICKS;
@@ -230,7 +230,7 @@ impl Cluster {
             slots[usize::from(*first)..=usize::from(*last)].fill(Some(Arc::clone(&member.node)));
             nodes.insert(address.clone(), Member { is_guest: false, ..member });
         }
-        self.map.send_replace(Arc::new(Map { slots, nodes }));
+        self.publish(Map { slots, nodes });
     }
 
     /// Records a redirect in the map.
@@ -259,7 +259,12 @@ impl Cluster {
         if redirect.kind == RedirectKind::Moved {
             map.slots[usize::from(redirect.slot)] = Some(node);
         }
+        self.publish(map);
+    }
+
+    fn publish(&self, map: Map) {
         self.map.send_replace(Arc::new(map));
+        self.context.changed.send_replace(());
     }
 
     /// A guest, watched from now on.

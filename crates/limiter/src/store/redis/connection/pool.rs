@@ -12,8 +12,9 @@ use tokio::time::timeout;
 
 use super::connector::{ConnectError, Connector, ManagedConnection};
 
-/// A connection that was not used for this long may have been closed without a sign.
-const MAX_IDLE: Duration = Duration::from_millis(500);
+/// A connection that was not used for this long may have been closed by the server or on the way.
+/// Sooner it may only be lost with the server, which the monitor sees.
+const MAX_IDLE: Duration = Duration::from_secs(5);
 /// The longest that such a connection may take to answer.
 const IDLE_PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
