@@ -72,7 +72,9 @@ impl Failure {
     /// What an error means that a script has met on its way: `CODE text`.
     pub(crate) fn from_text(error: &str) -> Self {
         let (first, rest) = error.split_once(' ').unwrap_or((error, ""));
-        let is_code = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_uppercase());
+        let is_code = !first.is_empty()
+            && first.bytes().all(|byte| byte.is_ascii_uppercase())
+            && !lacks_permission(error);
         let (code, text) = if is_code { (first, rest) } else { ("ERR", error) };
         match code {
             "READONLY" => Self::ReadOnly,
@@ -114,10 +116,10 @@ impl Failure {
     }
 }
 
-/// Is it a script that met a command or key that the user may not use? Redis has no code of its own
-/// for that.
+/// Returns `true` if a script met a command or key that the user may not use. There is no code for
+/// that.
 fn lacks_permission(text: &str) -> bool {
-    // As Redis 7.0 and its successors put it.
+    // As Redis 7.0 puts it, and as Valkey and later ones do.
     text.starts_with("The user executing the script can't")
         || text.starts_with("ACL failure in script")
 }
