@@ -94,10 +94,7 @@ impl Connector {
     /// [`ConnectError`]; then the server counts as unreachable.
     pub(crate) async fn connect(&self) -> Result<(ManagedConnection, ServerInfo), ConnectError> {
         let mut reached = self.reached.lock().await;
-        let opened = timeout(CONNECT_TIMEOUT, self.open(&mut reached)).await;
-        let opened = opened.unwrap_or(Err(ConnectError::TimedOut));
-        self.unreachable.store(opened.is_err(), Ordering::SeqCst);
-        opened
+        self.attempt(&mut reached).await
     }
 
     /// Opens a connection for a call, after an attempt that is under way.
@@ -108,20 +105,13 @@ impl Connector {
     pub(crate) async fn connect_unless_unreachable(
         &self,
     ) -> Result<ManagedConnection, ConnectError> {
-        if self.is_unreachable() {
-            return Err(ConnectError::Unreachable);
+        if !self.is_unreachable() {
+            let mut reached = self.reached.lock().await;
+            if !self.is_unreachable() {
+                return self.attempt(&mut reached).await.map(|(managed, _)| managed);
+            }
         }
-        let mut reached = self.reached.lock().await;
-        if self.is_unreachable() {
-            return Err(ConnectError::Unreachable);
-        }
-        let opened = timeout(CONNECT_TIMEOUT, self.open(&mut reached)).await;
-        let opened = opened.unwrap_or(Err(ConnectError::TimedOut));
-        if opened.is_err() {
-            self.unreachable.store(true, Ordering::SeqCst);
-            self.call_failed.notify_one();
-        }
-        Ok(opened?.0)
+        Err(ConnectError::Unreachable)
     }
 
     /// Returns `true` if the last attempt to connect has failed.
@@ -173,6 +163,19 @@ impl Connector {
     /// Completes when a call, or an attempt to connect for one, has failed.
     pub(crate) async fn call_failed(&self) {
         self.call_failed.notified().await;
+    }
+
+    async fn attempt(
+        &self,
+        reached: &mut Option<Address>,
+    ) -> Result<(ManagedConnection, ServerInfo), ConnectError> {
+        let opened = timeout(CONNECT_TIMEOUT, self.open(reached)).await;
+        let opened = opened.unwrap_or(Err(ConnectError::TimedOut));
+        self.unreachable.store(opened.is_err(), Ordering::SeqCst);
+        if opened.is_err() {
+            self.call_failed.notify_one();
+        }
+        opened
     }
 
     async fn open(
