@@ -100,6 +100,9 @@ async fn f19_a_policy_that_drops_keys_is_warned_of_at_connect() {
         let server = Rlaas::on_redis(&redis, COUNTED);
         up(&server).await;
         assert!(check(&mut server.client().await, "alice").await.expect("an answer").allowed);
+        // The monitor says so when it has looked, which calls do not wait for.
+        let is_logged = async || server.log().contains("redis answers");
+        eventually("the monitor has connected", SOON, is_logged).await;
         let log = server.log();
         assert_eq!(log.matches(warning).count(), warnings, "{arguments:?}:\n{log}");
     }
