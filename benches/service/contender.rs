@@ -32,7 +32,7 @@ pub(crate) enum Load {
 }
 
 impl Contender {
-    /// A server of this program: the echo, or one with a pool.
+    /// A server of this program: the echo.
     pub(crate) fn own(name: &'static str, arguments: &[&str]) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         Self::start(name, Load::Check, command.args(arguments))

@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo bench --bench service                 # needs h2load: apt-get install nghttp2-client
 //! cargo bench --bench service -- --seconds 5 --rounds 5
-//! cargo bench --bench service -- --only Redis,pool   # beside the first two, rates alone
+//! cargo bench --bench service -- --only Redis,Envoy   # beside the first two, rates alone
 //! ```
 //!
 //! The echo is a tonic server with the same messages, the same HTTP/2 settings and the same layout of
@@ -41,7 +41,7 @@ fn main() {
         arguments.get(position + 1).map(String::as_str)
     };
     if arguments.iter().any(|argument| argument == "--echo") {
-        return bare::serve(after("--echo"));
+        return bare::serve();
     }
     let found = Command::new("h2load").arg("--version").stdout(Stdio::null()).status();
     assert!(found.is_ok(), "no h2load: apt-get install nghttp2-client");
@@ -53,8 +53,7 @@ fn main() {
 
 fn compare(seconds: usize, rounds: usize, only: Option<&str>) {
     let redis = RedisServer::start_unmoved();
-    let redis_url = redis.url();
-    let url = format!("store.redis.url={redis_url}");
+    let url = format!("store.redis.url={}", redis.url());
     let on_redis = [&WIDE[..], &["store.backend=redis", &url, "store.redis.timeout=1s"]].concat();
     let requests = Requests::new();
     let files = format!("envoy.files={}", requests.rules());
@@ -62,7 +61,6 @@ fn compare(seconds: usize, rounds: usize, only: Option<&str>) {
         Contender::own("bare tonic echo", &["--echo"]),
         Contender::rlaas("Check, memory", Load::Check, &WIDE),
         Contender::rlaas("Check, Redis", Load::Check, &on_redis),
-        Contender::own("a connection from the pool for each", &["--echo", &redis_url]),
         Contender::rlaas("CheckBatch of 100, memory", Load::Batch, &WIDE),
         Contender::rlaas("POST /v1/check, memory", Load::Json, &WIDE),
         Contender::rlaas("Envoy's ShouldRateLimit, memory", Load::Envoy, &[&files]),
