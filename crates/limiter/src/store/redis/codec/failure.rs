@@ -72,9 +72,7 @@ impl Failure {
     /// What an error means that a script has met on its way: `CODE text`.
     pub(crate) fn from_text(error: &str) -> Self {
         let (first, rest) = error.split_once(' ').unwrap_or((error, ""));
-        let is_code = !first.is_empty()
-            && first.bytes().all(|byte| byte.is_ascii_uppercase())
-            && !lacks_permission(error);
+        let is_code = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_uppercase());
         let (code, text) = if is_code { (first, rest) } else { ("ERR", error) };
         match code {
             "READONLY" => Self::ReadOnly,
