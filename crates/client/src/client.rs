@@ -16,9 +16,12 @@ use tokio::time::timeout;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-use crate::builder::ClientBuilder;
 use crate::channel::ApiChannel;
 use crate::verdict::{AnsweredBy, Verdict};
+
+pub use self::builder::{ClientBuilder, ConnectError};
+
+mod builder;
 
 /// A client of the service. Clones share the connection and the refusals that are remembered.
 #[derive(Clone, Debug)]

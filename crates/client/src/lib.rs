@@ -45,7 +45,6 @@
 //!
 //! 1.95, as `rust-version` says; a higher one is a new minor version.
 
-mod builder;
 mod channel;
 mod client;
 #[cfg(feature = "load")]
@@ -55,9 +54,8 @@ mod summary;
 pub mod tower;
 mod verdict;
 
-pub use self::builder::{ClientBuilder, ConnectError};
 pub use self::channel::ApiChannel;
-pub use self::client::{CheckError, Client};
+pub use self::client::{CheckError, Client, ClientBuilder, ConnectError};
 pub use self::verdict::{AnsweredBy, Verdict};
 /// Requests, decisions and clocks.
 pub use rlaas_core;

@@ -48,7 +48,7 @@ use self::schedule::Schedule;
 pub use self::schedule::{Length, LoadPlan};
 pub use self::tally::{Counts, Tally};
 use self::threads::Threads;
-use crate::builder::{ClientBuilder, ConnectError};
+use crate::client::{ClientBuilder, ConnectError};
 
 /// What a load asks for, and how.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use super::requests::{Client, Requests};
 use super::schedule::Schedule;
 use super::tally::{Tally, Times};
 use super::{LoadError, LoadSettings};
-use crate::builder::{ClientBuilder, ConnectError};
+use crate::client::{ClientBuilder, ConnectError};
 
 /// The threads of a load.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use tonic::codegen::http::HeaderValue;
 use tonic::transport::{self, Certificate, ClientTlsConfig, Endpoint, Identity};
 
+use super::Client;
 use crate::channel::ApiChannel;
-use crate::client::Client;
 
 /// Pings find a server that went away without a word; an idle connection is left alone.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
