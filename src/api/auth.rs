@@ -37,7 +37,7 @@ pub struct Roles(u8);
 #[derive(Clone, Debug, Default)]
 pub struct AuthSettings {
     /// Whoever shows one of these tokens.
-    pub tokens: Vec<Token>,
+    pub tokens: Vec<TokenEntry>,
     /// Whoever shows a certificate with this name: a DNS name or a URI of its subject alternative
     /// names, as it is written there.
     pub clients: HashMap<String, Roles>,
@@ -45,7 +45,7 @@ pub struct AuthSettings {
 
 /// A bearer token, known by its hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct TokenEntry {
     /// Its hash.
     pub sha256: TokenHash,
     /// What it allows.
@@ -58,9 +58,9 @@ pub struct TokenHash([u8; SHA256_OUTPUT_LEN]);
 
 /// What a client has shown on a connection where it is to show a certificate.
 #[derive(Clone, Debug)]
-pub enum Certificate {
+pub enum ClientCertificate {
     /// One that was found to be valid, with these names.
-    Shown(Arc<[String]>),
+    Verified(Arc<[String]>),
     /// None: it may see what is open to all, and no more.
     Missing,
 }
@@ -88,7 +88,7 @@ enum Policy {
     /// Whoever is listed.
     Listed(ArcSwap<AuthSettings>),
     /// Whoever does not owe a certificate.
-    Certified,
+    CertificateRequired,
 }
 
 impl Role {
@@ -123,19 +123,19 @@ impl FromIterator<Role> for Roles {
 
 impl AuthSettings {
     /// Is anybody listed? Else everybody may call everything.
-    pub fn is_on(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         !self.tokens.is_empty() || !self.clients.is_empty()
     }
 
     /// The roles of a token. Every hash is compared whole, whichever fits: how long it takes tells
     /// nothing about them.
-    fn of_token(&self, token: &[u8]) -> Option<Roles> {
-        let hash = TokenHash::of(token);
-        let fits = |known: &&Token| bool::from(known.sha256.0.ct_eq(&hash.0));
+    fn roles_of_token(&self, token: &[u8]) -> Option<Roles> {
+        let hash = TokenHash::from_token(token);
+        let fits = |known: &&TokenEntry| bool::from(known.sha256.0.ct_eq(&hash.0));
         self.tokens.iter().filter(fits).map(|known| known.roles).reduce(Roles::with)
     }
 
-    fn of_names(&self, names: &[String]) -> Option<Roles> {
+    fn roles_of_names(&self, names: &[String]) -> Option<Roles> {
         names.iter().filter_map(|name| self.clients.get(name).copied()).reduce(Roles::with)
     }
 }
@@ -147,8 +147,8 @@ impl Auth {
     }
 
     /// Admits everybody who does not owe a certificate.
-    pub fn of_certified(metrics: Arc<Metrics>) -> Self {
-        Self::with(Policy::Certified, metrics)
+    pub fn certificate_required(metrics: Arc<Metrics>) -> Self {
+        Self::with(Policy::CertificateRequired, metrics)
     }
 
     fn with(policy: Policy, metrics: Arc<Metrics>) -> Self {
@@ -182,16 +182,17 @@ impl Auth {
     /// The roles of a caller, or `None` if nobody knows it.
     fn roles_of<B>(&self, request: &Request<B>) -> Option<Roles> {
         let names = match request.extensions().get() {
-            Some(Certificate::Missing) => return None,
-            Some(Certificate::Shown(names)) => &**names,
+            Some(ClientCertificate::Missing) => return None,
+            Some(ClientCertificate::Verified(names)) => &**names,
             None => &[],
         };
         match &self.policy {
-            Policy::Certified => Some(Role::ALL.into_iter().collect()),
+            Policy::CertificateRequired => Some(Role::ALL.into_iter().collect()),
             Policy::Listed(in_force) => {
                 let in_force = in_force.load();
-                let of_token = bearer_token(request).and_then(|token| in_force.of_token(token));
-                of_token.into_iter().chain(in_force.of_names(names)).reduce(Roles::with)
+                let of_token =
+                    bearer_token(request).and_then(|token| in_force.roles_of_token(token));
+                of_token.into_iter().chain(in_force.roles_of_names(names)).reduce(Roles::with)
             }
         }
     }
@@ -216,7 +217,7 @@ fn bearer_token<B>(request: &Request<B>) -> Option<&[u8]> {
 
 impl TokenHash {
     /// The hash of a token.
-    pub fn of(token: &[u8]) -> Self {
+    pub fn from_token(token: &[u8]) -> Self {
         let mut hash = [0; SHA256_OUTPUT_LEN];
         hash.copy_from_slice(digest(&SHA256, token).as_ref());
         Self(hash)
@@ -247,7 +248,7 @@ impl FromStr for TokenHash {
             let pair = &text[2 * index..2 * index + 2];
             *byte = u8::from_str_radix(pair, 16).map_err(|_| HashError::Digits)?;
         }
-        if Self(hash) == Self::of(b"") { Err(HashError::Empty) } else { Ok(Self(hash)) }
+        if Self(hash) == Self::from_token(b"") { Err(HashError::Empty) } else { Ok(Self(hash)) }
     }
 }
 
@@ -266,8 +267,8 @@ mod tests {
     const ABC: &str = "BA7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
     fn auth() -> Auth {
-        let token = |text: &str, role| Token {
-            sha256: TokenHash::of(text.as_bytes()),
+        let token = |text: &str, role| TokenEntry {
+            sha256: TokenHash::from_token(text.as_bytes()),
             roles: Roles::from_iter([role]),
         };
         let settings = AuthSettings {
@@ -306,7 +307,7 @@ mod tests {
         let named = |names: &[&str]| {
             let mut request = with_token("Bearer wrong");
             let names = names.iter().map(|name| (*name).to_owned()).collect();
-            request.extensions_mut().insert(Certificate::Shown(names));
+            request.extensions_mut().insert(ClientCertificate::Verified(names));
             request
         };
         assert_eq!(auth.admit(&named(&["h", "spiffe://a/b"]), Role::Admin), Ok(()));
@@ -318,11 +319,11 @@ mod tests {
 
     #[test]
     fn who_owes_a_certificate_is_refused_whatever_its_token() {
-        let certified = Auth::of_certified(Arc::default());
+        let certified = Auth::certificate_required(Arc::default());
         for (auth, header) in [(auth(), "Bearer one"), (certified, "")] {
             let mut request = with_token(header);
             assert_eq!(auth.admit(&request, Role::Check), Ok(()));
-            request.extensions_mut().insert(Certificate::Missing);
+            request.extensions_mut().insert(ClientCertificate::Missing);
             assert_eq!(auth.admit(&request, Role::Check), Err(AuthError::Unauthenticated));
         }
     }
@@ -343,14 +344,14 @@ mod tests {
 
     #[test]
     fn a_hash_is_64_digits_and_not_that_of_nothing() {
-        assert_eq!(ABC.parse(), Ok(TokenHash::of(b"abc")));
-        assert_eq!(ABC.to_lowercase().parse(), Ok(TokenHash::of(b"abc")));
+        assert_eq!(ABC.parse(), Ok(TokenHash::from_token(b"abc")));
+        assert_eq!(ABC.to_lowercase().parse(), Ok(TokenHash::from_token(b"abc")));
         for text in ["", "abc", &ABC[1..], &format!("{ABC}0"), &ABC.replace('f', "g")] {
             assert_eq!(text.parse::<TokenHash>(), Err(HashError::Digits), "{text}");
         }
         assert_eq!("é".repeat(32).parse::<TokenHash>(), Err(HashError::Digits));
         let nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(nothing.parse::<TokenHash>(), Err(HashError::Empty));
-        assert_eq!(format!("{:?}", TokenHash::of(b"abc")), "***");
+        assert_eq!(format!("{:?}", TokenHash::from_token(b"abc")), "***");
     }
 }

@@ -14,85 +14,85 @@ use serde::{Serialize, Serializer};
 
 /// A `CheckResponse`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Response<'a> {
+pub(crate) struct ResponseView<'a> {
     #[serde(flatten)]
-    members: Members<'a>,
-    source: Name,
-    decisions: Vec<Decision<'a>>,
+    common: CommonFields<'a>,
+    source: EnumName,
+    decisions: Vec<DecisionView<'a>>,
 }
 
 /// A `RuleDecision`.
 #[derive(Debug, Serialize)]
-struct Decision<'a> {
+struct DecisionView<'a> {
     #[serde(flatten)]
-    members: Members<'a>,
+    common: CommonFields<'a>,
     shadow: bool,
 }
 
-/// The members of both.
+/// The fields of both.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Members<'a> {
+struct CommonFields<'a> {
     allowed: bool,
-    current_count: Text<i64>,
-    ttl: Text<i64>,
-    limit: Text<i64>,
-    remaining: Text<i64>,
+    current_count: JsonString<i64>,
+    ttl: JsonString<i64>,
+    limit: JsonString<i64>,
+    remaining: JsonString<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after: Option<Text<Seconds>>,
+    retry_after: Option<JsonString<Seconds>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reset_after: Option<Text<Seconds>>,
+    reset_after: Option<JsonString<Seconds>>,
     rule: &'a str,
-    algorithm: Name,
+    algorithm: EnumName,
     #[serde(skip_serializing_if = "Option::is_none")]
-    delay: Option<Text<Seconds>>,
-    reason: Name,
+    delay: Option<JsonString<Seconds>>,
+    reason: EnumName,
 }
 
 /// The name of an enum's value, or the number of one that a newer server has sent.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Name {
+enum EnumName {
     Known(&'static str),
     Unknown(i32),
 }
 
-impl<'a> From<&'a CheckResponse> for Response<'a> {
+impl<'a> From<&'a CheckResponse> for ResponseView<'a> {
     fn from(response: &'a CheckResponse) -> Self {
         Self {
-            members: Members {
+            common: CommonFields {
                 allowed: response.allowed,
-                current_count: Text(response.current_count),
-                ttl: Text(response.ttl),
-                limit: Text(response.limit),
-                remaining: Text(response.remaining),
-                retry_after: response.retry_after.map(Seconds).map(Text),
-                reset_after: response.reset_after.map(Seconds).map(Text),
+                current_count: JsonString(response.current_count),
+                ttl: JsonString(response.ttl),
+                limit: JsonString(response.limit),
+                remaining: JsonString(response.remaining),
+                retry_after: response.retry_after.map(Seconds).map(JsonString),
+                reset_after: response.reset_after.map(Seconds).map(JsonString),
                 rule: &response.rule,
                 algorithm: algorithm(response.algorithm),
-                delay: response.delay.map(Seconds).map(Text),
+                delay: response.delay.map(Seconds).map(JsonString),
                 reason: reason(response.reason),
             },
-            source: Name::of(response.source, |source: Source| source.as_str_name()),
-            decisions: response.decisions.iter().map(Decision::from).collect(),
+            source: EnumName::new(response.source, |source: Source| source.as_str_name()),
+            decisions: response.decisions.iter().map(DecisionView::from).collect(),
         }
     }
 }
 
-impl<'a> From<&'a RuleDecision> for Decision<'a> {
+impl<'a> From<&'a RuleDecision> for DecisionView<'a> {
     fn from(decision: &'a RuleDecision) -> Self {
         Self {
-            members: Members {
+            common: CommonFields {
                 allowed: decision.allowed,
-                current_count: Text(decision.current_count),
-                ttl: Text(decision.ttl),
-                limit: Text(decision.limit),
-                remaining: Text(decision.remaining),
-                retry_after: decision.retry_after.map(Seconds).map(Text),
-                reset_after: decision.reset_after.map(Seconds).map(Text),
+                current_count: JsonString(decision.current_count),
+                ttl: JsonString(decision.ttl),
+                limit: JsonString(decision.limit),
+                remaining: JsonString(decision.remaining),
+                retry_after: decision.retry_after.map(Seconds).map(JsonString),
+                reset_after: decision.reset_after.map(Seconds).map(JsonString),
                 rule: &decision.rule,
                 algorithm: algorithm(decision.algorithm),
-                delay: decision.delay.map(Seconds).map(Text),
+                delay: decision.delay.map(Seconds).map(JsonString),
                 reason: reason(decision.reason),
             },
             shadow: decision.shadow,
@@ -100,25 +100,25 @@ impl<'a> From<&'a RuleDecision> for Decision<'a> {
     }
 }
 
-impl Name {
-    fn of<T: TryFrom<i32>>(value: i32, name: impl FnOnce(T) -> &'static str) -> Self {
+impl EnumName {
+    fn new<T: TryFrom<i32>>(value: i32, name: impl FnOnce(T) -> &'static str) -> Self {
         T::try_from(value).map_or(Self::Unknown(value), |known| Self::Known(name(known)))
     }
 }
 
-fn algorithm(value: i32) -> Name {
-    Name::of(value, |algorithm: Algorithm| algorithm.as_str_name())
+fn algorithm(value: i32) -> EnumName {
+    EnumName::new(value, |algorithm: Algorithm| algorithm.as_str_name())
 }
 
-fn reason(value: i32) -> Name {
-    Name::of(value, |reason: Reason| reason.as_str_name())
+fn reason(value: i32) -> EnumName {
+    EnumName::new(value, |reason: Reason| reason.as_str_name())
 }
 
 /// A value that stands as a text.
 #[derive(Debug)]
-struct Text<T>(T);
+struct JsonString<T>(T);
 
-impl<T: Display> Serialize for Text<T> {
+impl<T: Display> Serialize for JsonString<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn values_of_a_newer_server_are_shown() {
         let response = CheckResponse { reason: 77, ..CheckResponse::default() };
-        let json = serde_json::to_string(&Response::from(&response)).expect("JSON");
+        let json = serde_json::to_string(&ResponseView::from(&response)).expect("JSON");
         assert!(json.contains("\"reason\":77"), "{json}");
     }
 }

@@ -16,7 +16,7 @@ mod v1;
 
 pub use rlaas_limiter::headers::LimitHeaders;
 pub use status::Interruption;
-pub(crate) use traces::name as code_name;
+pub(crate) use traces::code_name;
 pub use traces::{BatchStats, RequestTrace, Sampled, TracedDecision};
 
 use std::sync::Arc;

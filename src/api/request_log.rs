@@ -39,7 +39,7 @@ pub(super) fn undecided(api: &'static str, error: &CheckError) {
 
 #[cold]
 fn log_decision(api: &'static str, is_allowed: bool, decided: &RuleDecision) {
-    let told = rule_decision(decided);
+    let message = rule_decision(decided);
     let retry_after = match decided.decision.outcome {
         Outcome::Denied { retry_after } => Some(retry_after.as_secs_ceil()),
         Outcome::Allowed | Outcome::Impossible => None,
@@ -47,14 +47,14 @@ fn log_decision(api: &'static str, is_allowed: bool, decided: &RuleDecision) {
     debug!(
         api,
         request = if is_allowed { "allowed" } else { "denied" },
-        rule = &*told.rule,
+        rule = &*message.rule,
         algorithm = decided.algorithm.name(),
-        allowed = told.allowed,
-        shadow = told.shadow,
+        allowed = message.allowed,
+        shadow = message.shadow,
         reason = reason(decided).as_str_name(),
         source = decided.source.name(),
-        limit = told.limit,
-        remaining = told.remaining,
+        limit = message.limit,
+        remaining = message.remaining,
         retry_after_seconds = retry_after,
         "decision"
     );

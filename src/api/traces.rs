@@ -59,12 +59,12 @@ pub(super) fn is_sampled(extensions: &Extensions) -> bool {
 }
 
 impl TracedDecision {
-    pub(super) fn of(verdict: &Verdict) -> Self {
+    pub(super) fn from_verdict(verdict: &Verdict) -> Self {
         let (is_allowed, decided) = (verdict.is_allowed(), Some(verdict.deciding().clone()));
         Self::One { is_allowed, decided }
     }
 
-    pub(super) fn of_descriptors(verdict: &DescriptorVerdict) -> Self {
+    pub(super) fn from_descriptors(verdict: &DescriptorVerdict) -> Self {
         let decided = || verdict.answers.iter().flatten().map(|answer| &answer.decided);
         let denial = decided().find(|decided| !decided.decision.is_allowed());
         let decided = denial.or_else(|| decided().next()).cloned();
@@ -85,7 +85,7 @@ impl BatchStats {
 
 impl RequestTrace {
     /// Begins the span of a gRPC call, if its method has spans and it is sampled.
-    pub fn of_grpc<B>(traces: &Traces, request: &Request<B>) -> Option<Self> {
+    pub fn start_grpc<B>(traces: &Traces, request: &Request<B>) -> Option<Self> {
         let path = request.uri().path().strip_prefix('/')?;
         let method = METHODS.into_iter().find(|method| *method == path)?;
         Self::sampled(traces.call(method, caller(request.headers())))
@@ -93,7 +93,11 @@ impl RequestTrace {
 
     /// Begins the span of a request over HTTP, if it is sampled. Its path is that of a route without
     /// parameters.
-    pub fn of_http<B>(traces: &Traces, scheme: &'static str, request: &Request<B>) -> Option<Self> {
+    pub fn start_http<B>(
+        traces: &Traces,
+        scheme: &'static str,
+        request: &Request<B>,
+    ) -> Option<Self> {
         // What a caller makes up is no name.
         let method = match *request.method() {
             Method::GET => "GET",
@@ -111,7 +115,7 @@ impl RequestTrace {
     }
 
     /// Notes what was decided.
-    pub fn decided(&mut self, decision: Option<TracedDecision>) {
+    pub fn record_decision(&mut self, decision: Option<TracedDecision>) {
         match decision {
             Some(TracedDecision::One { is_allowed, decided }) => {
                 self.span.set("rlaas.outcome", if is_allowed { "allowed" } else { "denied" });
@@ -131,7 +135,7 @@ impl RequestTrace {
     }
 
     /// Notes the status of a response over HTTP.
-    pub fn responded(&mut self, status: StatusCode) {
+    pub fn record_http_status(&mut self, status: StatusCode) {
         self.has_ended = true;
         self.span.set("http.response.status_code", i64::from(status.as_u16()));
         if status.is_server_error() {
@@ -140,7 +144,7 @@ impl RequestTrace {
     }
 
     /// Notes the status of a gRPC call by headers or trailers, and returns `true` if they have one.
-    pub fn ended(&mut self, trailers: &HeaderMap) -> bool {
+    pub fn record_grpc_status(&mut self, trailers: &HeaderMap) -> bool {
         let status = Status::from_header_map(trailers);
         if let Some(status) = &status {
             self.end(status.code());
@@ -150,7 +154,7 @@ impl RequestTrace {
 
     fn end(&mut self, code: Code) {
         self.has_ended = true;
-        let status = name(code);
+        let status = code_name(code);
         self.span.set("rpc.response.status_code", status);
         match code {
             Code::Unknown
@@ -179,7 +183,7 @@ fn caller(headers: &HeaderMap) -> Caller<'_> {
 }
 
 /// The name of a status, as the specification of gRPC has it.
-pub(crate) const fn name(code: Code) -> &'static str {
+pub(crate) const fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "CANCELLED",

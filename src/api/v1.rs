@@ -98,7 +98,7 @@ impl RateLimitService for Service {
         let verdict = self.decide(request.get_ref(), deadline, &mut self.timing.start()).await?;
         let mut response = Response::new(response(&verdict));
         if is_sampled(request.extensions()) {
-            response.extensions_mut().insert(TracedDecision::of(&verdict));
+            response.extensions_mut().insert(TracedDecision::from_verdict(&verdict));
         }
         if self.headers != LimitHeaders::None {
             add_headers(response.metadata_mut(), self.headers, &verdict);

@@ -19,17 +19,17 @@ use crate::server::{Tls, Validity};
 use crate::telemetry::metrics::{CertificateLabels, Metrics};
 
 /// Time between two looks at the files.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Keeps the certificates as their files are.
-pub(super) struct Certificates {
+pub(super) struct CertificateReloader {
     tls: Tls,
     metrics: Arc<Metrics>,
     hangups: Signal,
     watch: Watch,
 }
 
-impl Certificates {
+impl CertificateReloader {
     /// Tells of the certificates with which the server starts.
     ///
     /// # Errors
@@ -39,19 +39,19 @@ impl Certificates {
         let watch = Watch::new(tls.paths());
         let hangups = signal(SignalKind::hangup())?;
         let certificates = Self { tls, metrics, hangups, watch };
-        certificates.tell_validities();
+        certificates.report_validities();
         Ok(certificates)
     }
 
     /// Follows the files and SIGHUP, for ever.
-    pub(super) async fn follow(mut self) {
+    pub(super) async fn run(mut self) {
         // They were read before they were watched: what has changed since would go unseen.
         self.reload().await;
-        let mut looks = interval(LOOK_INTERVAL);
+        let mut ticks = interval(POLL_INTERVAL);
         loop {
             let wanted = tokio::select! {
                 _ = self.hangups.recv() => true,
-                _ = looks.tick() => self.watch.has_settled(),
+                _ = ticks.tick() => self.watch.has_settled(),
             };
             if wanted && self.reload().await {
                 info!("certificates reloaded");
@@ -66,7 +66,7 @@ impl Certificates {
         // A panic while reading is a file that was not read.
         let read = read.unwrap_or_else(|panic| Err(panic.to_string()));
         match read {
-            Ok(()) => self.tell_validities(),
+            Ok(()) => self.report_validities(),
             Err(ref problem) => {
                 error!(problem, "certificates not reloaded: the old ones stay in force");
             }
@@ -75,7 +75,7 @@ impl Certificates {
         read.is_ok()
     }
 
-    fn tell_validities(&self) {
+    fn report_validities(&self) {
         let now = Clock::default().now();
         for (certificate, Validity { not_before, not_after }) in self.tls.validities() {
             if now < not_before {

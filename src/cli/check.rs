@@ -8,7 +8,7 @@ use clap::Args;
 use rlaas_proto::ratelimit::v1::CheckResponse;
 
 use super::client::{ServerArgs, runtime};
-use super::{NO, NO_ANSWER, key_value, response};
+use super::{EXIT_NO, EXIT_NO_RESPONSE, key_value, response};
 use crate::rules::{Draft, Request};
 
 #[derive(Args, Debug)]
@@ -36,7 +36,7 @@ pub(super) struct CheckArgs {
 
 pub(super) fn run(args: CheckArgs) -> ExitCode {
     let (json, user, cost) = (args.json, args.user.clone(), args.cost);
-    match runtime().and_then(|runtime| runtime.block_on(ask(args))) {
+    match runtime().and_then(|runtime| runtime.block_on(send_check(args))) {
         Ok(response) => {
             let text = if json {
                 response::to_json(&response)
@@ -44,17 +44,17 @@ pub(super) fn run(args: CheckArgs) -> ExitCode {
                 response::to_text(&response, &user, cost.unwrap_or(1))
             };
             println!("{text}");
-            if response.allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) }
+            if response.allowed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO) }
         }
         Err(error) => {
             eprintln!("rlaas: {error:#}");
-            ExitCode::from(NO_ANSWER)
+            ExitCode::from(EXIT_NO_RESPONSE)
         }
     }
 }
 
-async fn ask(args: CheckArgs) -> anyhow::Result<CheckResponse> {
-    let server = args.server.server()?;
+async fn send_check(args: CheckArgs) -> anyhow::Result<CheckResponse> {
+    let server = args.server.endpoint()?;
     let client = server.connect().await?;
     let attributes: HashMap<String, String> = args.attributes.into_iter().collect();
     let request = Request::new(Draft {

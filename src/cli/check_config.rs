@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::WRONG_CONFIGURATION;
+use super::EXIT_CONFIG;
 use crate::config::{Config, Effective, Sources, warnings};
 use crate::rules::Rule;
 
@@ -36,7 +36,7 @@ pub(super) fn run(args: CheckConfigArgs) -> ExitCode {
         }
         Err(problems) => {
             eprintln!("{problems}");
-            ExitCode::from(WRONG_CONFIGURATION)
+            ExitCode::from(EXIT_CONFIG)
         }
     }
 }

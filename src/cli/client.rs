@@ -34,7 +34,7 @@ pub(super) struct ServerArgs {
     addr: Option<String>,
     /// Bearer token; better in the environment as `RLAAS_TOKEN`
     #[arg(long)]
-    token: Option<Token>,
+    token: Option<BearerToken>,
     /// Authorities to trust instead of the system's, in PEM
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
@@ -51,23 +51,23 @@ pub(super) struct ServerArgs {
 
 /// A bearer token. Never shown.
 #[derive(Clone)]
-struct Token(String);
+struct BearerToken(String);
 
 /// A server that is addressed, and not connected to yet.
 #[derive(Clone, Debug)]
-pub(super) struct Server {
+pub(super) struct ServerEndpoint {
     pub(super) client: ClientBuilder,
     peer: Peer,
 }
 
 impl ServerArgs {
     /// Reads the files.
-    pub(super) fn server(&self) -> anyhow::Result<Server> {
-        let addr = self.addr.clone().unwrap_or_else(own_address);
+    pub(super) fn endpoint(&self) -> anyhow::Result<ServerEndpoint> {
+        let addr = self.addr.clone().unwrap_or_else(default_address);
         let mut client = Client::builder(&addr).timeout(self.timeout);
-        let from_environment = || std::env::var(TOKEN_VARIABLE).ok().map(Token);
+        let from_environment = || std::env::var(TOKEN_VARIABLE).ok().map(BearerToken);
         let token = self.token.clone().or_else(from_environment);
-        if let Some(Token(token)) = token.filter(|Token(token)| !token.is_empty()) {
+        if let Some(BearerToken(token)) = token.filter(|BearerToken(token)| !token.is_empty()) {
             client = client.token(&token);
         }
         if let Some(ca) = &self.ca {
@@ -77,7 +77,7 @@ impl ServerArgs {
             client = client.identity(read("--cert", cert)?, read("--key", key)?);
         }
         let peer = Peer { addr, url: client.url(), args: self.clone() };
-        Ok(Server { client, peer })
+        Ok(ServerEndpoint { client, peer })
     }
 
     /// The client's TLS once more, for the probe of [`Peer`].
@@ -100,7 +100,7 @@ impl ServerArgs {
     }
 }
 
-impl Server {
+impl ServerEndpoint {
     pub(super) async fn connect(&self) -> anyhow::Result<Client> {
         self.client.clone().connect().await.map_err(|error| self.explain_connect(error))
     }
@@ -114,15 +114,15 @@ impl Server {
             ConnectError::Token => anyhow!("--token: valid is a line of ASCII"),
             ConnectError::TlsUnused => anyhow!("--ca, --cert and --key: valid only with https://"),
             ConnectError::Tls(error) => anyhow::Error::new(error).context("--ca, --cert, --key"),
-            ConnectError::Unreachable(error) => anyhow!(self.peer.no_connection(&error)),
-            ConnectError::TimedOut(_) => anyhow!(self.peer.no_connection_in_time()),
+            ConnectError::Unreachable(error) => anyhow!(self.peer.explain_connect_error(&error)),
+            ConnectError::TimedOut(_) => anyhow!(self.peer.explain_timeout()),
             other => other.into(),
         }
     }
 
     /// Explains why a call has failed.
     pub(super) async fn explain(&self, status: &Status) -> anyhow::Error {
-        anyhow!(self.peer.no_response(status).await)
+        anyhow!(self.peer.explain_call_error(status).await)
     }
 }
 
@@ -142,20 +142,20 @@ fn time_limit(text: &str) -> Result<Duration, &'static str> {
     limit.ok_or("must be a duration from 1ms to 1h, such as 5s")
 }
 
-impl From<String> for Token {
+impl From<String> for BearerToken {
     fn from(token: String) -> Self {
         Self(token)
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
 }
 
 /// Where a server with this environment listens: that is how a container asks its own.
-fn own_address() -> String {
+fn default_address() -> String {
     let listen = std::env::var("RLAAS_SERVER__LISTEN");
     let listen = listen.unwrap_or_else(|_| "127.0.0.1:50051".to_owned());
     // Of several the first.

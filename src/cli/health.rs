@@ -8,7 +8,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::client::{ServerArgs, runtime};
-use super::{NO, NO_ANSWER};
+use super::{EXIT_NO, EXIT_NO_RESPONSE};
 use crate::api::SERVICE;
 
 const SERVICE_HELP: &str =
@@ -26,20 +26,24 @@ pub(super) struct HealthArgs {
 }
 
 pub(super) fn run(args: &HealthArgs) -> ExitCode {
-    match runtime().and_then(|runtime| runtime.block_on(ask(args))) {
+    match runtime().and_then(|runtime| runtime.block_on(query(args))) {
         Ok(status) => {
             println!("{}", status.as_str_name());
-            if status == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::from(NO) }
+            if status == ServingStatus::Serving {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::from(EXIT_NO)
+            }
         }
         Err(error) => {
             eprintln!("rlaas: {error:#}");
-            ExitCode::from(NO_ANSWER)
+            ExitCode::from(EXIT_NO_RESPONSE)
         }
     }
 }
 
-async fn ask(args: &HealthArgs) -> anyhow::Result<ServingStatus> {
-    let server = args.server.server()?;
+async fn query(args: &HealthArgs) -> anyhow::Result<ServingStatus> {
+    let server = args.server.endpoint()?;
     let mut client = HealthClient::new(server.connect().await?.channel());
     let request = HealthCheckRequest { service: args.service.clone() };
     match client.check(request).await {

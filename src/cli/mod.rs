@@ -23,10 +23,10 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, Problems, Sources};
 
-const NO: u8 = 1;
-const NO_ANSWER: u8 = 2;
-const WRONG_CONFIGURATION: u8 = 64;
-const INTERRUPTED: u8 = 130;
+const EXIT_NO: u8 = 1;
+const EXIT_NO_RESPONSE: u8 = 2;
+const EXIT_CONFIG: u8 = 64;
+const EXIT_INTERRUPTED: u8 = 130;
 
 /// Rate limiting as a service: may this request pass?
 ///
@@ -81,7 +81,7 @@ fn load(sources: &Sources) -> Result<Config, ExitCode> {
 /// Tells what is wrong.
 fn refuse(problems: &Problems) -> ExitCode {
     eprintln!("{problems}");
-    ExitCode::from(WRONG_CONFIGURATION)
+    ExitCode::from(EXIT_CONFIG)
 }
 
 impl Cli {

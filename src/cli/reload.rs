@@ -20,10 +20,10 @@ use crate::telemetry::log::Logs;
 use crate::telemetry::metrics::Metrics;
 
 /// Time between two looks at the files.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What begins with these is put in force without a restart.
-const TAKEN: &[&str] = &[
+const RELOADABLE: &[&str] = &[
     "auth.",
     "rules[",
     "envoy.files",
@@ -37,7 +37,7 @@ const TAKEN: &[&str] = &[
 ];
 
 /// Where the configuration comes from, and what tells that it may have changed.
-pub(super) struct Origin {
+pub(super) struct ReloadInputs {
     pub(super) sources: Sources,
     pub(super) watch: Watch,
     /// SIGHUP.
@@ -45,7 +45,7 @@ pub(super) struct Origin {
 }
 
 /// Keeps the rules as the sources say.
-pub(super) struct Reload {
+pub(super) struct ConfigReloader {
     sources: Arc<Sources>,
     /// What is in force beside the rules: from the start of the process.
     started_with: Vec<Effective>,
@@ -57,15 +57,15 @@ pub(super) struct Reload {
     watch: Watch,
 }
 
-impl Reload {
+impl ConfigReloader {
     pub(super) fn new(
-        origin: Origin,
+        origin: ReloadInputs,
         started_with: Vec<Effective>,
         limiter: Limiter,
         metrics: Arc<Metrics>,
     ) -> Self {
         metrics.config_last_reload_successful.set(1);
-        let Origin { sources, watch, hangups } = origin;
+        let ReloadInputs { sources, watch, hangups } = origin;
         let (sources, logs, auth) = (Arc::new(sources), None, None);
         Self { sources, started_with, limiter, metrics, logs, auth, hangups, watch }
     }
@@ -81,12 +81,12 @@ impl Reload {
     }
 
     /// Follows the files and SIGHUP, for ever.
-    pub(super) async fn follow(mut self) {
-        let mut looks = interval(LOOK_INTERVAL);
+    pub(super) async fn run(mut self) {
+        let mut ticks = interval(POLL_INTERVAL);
         loop {
             let wanted = tokio::select! {
                 _ = self.hangups.recv() => true,
-                _ = looks.tick() => self.watch.has_settled(),
+                _ = ticks.tick() => self.watch.has_settled(),
             };
             if wanted {
                 self.reload().await;
@@ -98,7 +98,7 @@ impl Reload {
         // Many rules take a while to read: not on the thread that carries requests.
         let sources = Arc::clone(&self.sources);
         let loaded = spawn_blocking(move || {
-            let (config, named) = Config::load_named(&sources);
+            let (config, named) = Config::load_with_files(&sources);
             (config.map_err(|all| all.to_string()), Some(named))
         });
         // A panic while reading is a configuration that was not read.
@@ -108,7 +108,7 @@ impl Reload {
         }
         match loaded {
             Ok(config) => {
-                self.name_what_needs_a_restart(&config.effective);
+                self.warn_about_restart(&config.effective);
                 for warning in &config.notices {
                     warn!(%warning, "configuration");
                 }
@@ -124,7 +124,7 @@ impl Reload {
                 if let Some(logs) = &self.logs {
                     logs.follow(&config.telemetry.log.filter);
                 }
-                self.admit_anew(config.auth);
+                self.replace_auth(config.auth);
                 let revision = self.limiter.replace_rules(config.rules);
                 self.metrics.config_revision.set(revision.cast_signed());
                 self.metrics.config_last_reload_successful.set(1);
@@ -138,24 +138,24 @@ impl Reload {
     }
 
     /// A list that was emptied lets nobody in, and the first one waits for a restart.
-    fn admit_anew(&self, settings: AuthSettings) {
+    fn replace_auth(&self, settings: AuthSettings) {
         match &self.auth {
             Some(auth) => {
-                if !settings.is_on() {
+                if !settings.is_enabled() {
                     warn!(key = "auth", "nobody is listed: all are refused until a restart");
                 }
                 auth.replace(settings);
             }
-            None if settings.is_on() => {
+            None if settings.is_enabled() => {
                 warn!(key = "auth", "changed: takes effect after a restart");
             }
             None => {}
         }
     }
 
-    fn name_what_needs_a_restart(&self, now: &[Effective]) {
-        let is_taken = |of: &Effective| TAKEN.iter().any(|key| of.key.starts_with(key));
-        let needs_restart = |of: &Effective| !is_taken(of);
+    fn warn_about_restart(&self, now: &[Effective]) {
+        let is_reloadable = |of: &Effective| RELOADABLE.iter().any(|key| of.key.starts_with(key));
+        let needs_restart = |of: &Effective| !is_reloadable(of);
         for before in self.started_with.iter().filter(|before| needs_restart(before)) {
             let changed = now.iter().any(|now| now.key == before.key && now.value != before.value);
             if changed {

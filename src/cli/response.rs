@@ -11,7 +11,7 @@ const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
 /// Returns the response on one line for people. `cost` is what the request asked for.
 pub(super) fn to_text(response: &CheckResponse, user: &str, cost: u64) -> String {
-    let (verb, told) = if response.allowed {
+    let (verb, detail) = if response.allowed {
         ("allowed ", allowed(response))
     } else {
         ("denied  ", denied(response, cost))
@@ -19,13 +19,13 @@ pub(super) fn to_text(response: &CheckResponse, user: &str, cost: u64) -> String
     let user = user.escape_debug();
     match response.rule.as_str() {
         "" => format!("{verb} {user}: no rule matches (NO_RULE)"),
-        rule => format!("{verb} {user}: {told} ({})", rule.escape_debug()),
+        rule => format!("{verb} {user}: {detail} ({})", rule.escape_debug()),
     }
 }
 
 /// Returns all members, also those that are 0, empty or false; durations where they are set.
 pub(super) fn to_json(response: &CheckResponse) -> String {
-    serde_json::to_string(&json::Response::from(response)).expect("texts and booleans are JSON")
+    serde_json::to_string(&json::ResponseView::from(response)).expect("texts and booleans are JSON")
 }
 
 fn allowed(response: &CheckResponse) -> String {
@@ -67,8 +67,8 @@ fn denied(response: &CheckResponse, cost: u64) -> String {
     };
     let wait = response.retry_after.as_ref();
     let wait = wait.map(|wait| format!("try again in {}", for_people(wait)));
-    let told = [wait.unwrap_or_default(), why].into_iter().filter(|text| !text.is_empty());
-    told.collect::<Vec<_>>().join(", ")
+    let detail = [wait.unwrap_or_default(), why].into_iter().filter(|text| !text.is_empty());
+    detail.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the burst of the rule where it is not its limit. The units in use and those left make up

@@ -10,12 +10,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
-use super::certificates::Certificates;
+use super::certificates::CertificateReloader;
 use super::client::loopback;
-use super::reload::{Origin, Reload};
+use super::reload::{ConfigReloader, ReloadInputs};
 
 use super::signals::Signals;
-use super::{ConfigurationArgs, INTERRUPTED, NO, refuse};
+use super::{ConfigurationArgs, EXIT_INTERRUPTED, EXIT_NO, refuse};
 use crate::api::ApiSettings;
 use crate::api::auth::Auth;
 use crate::clock::Clock;
@@ -33,24 +33,24 @@ pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
         Ok(both) => both,
         Err(error) => {
             eprintln!("rlaas: can't listen to SIGHUP: {error}");
-            return ExitCode::from(NO);
+            return ExitCode::from(EXIT_NO);
         }
     };
     let sources = args.sources();
     // Looked at before they are read: a change in between is seen.
     let mut watch = Watch::new(sources.files.clone());
-    let (config, named) = Config::load_named(&sources);
+    let (config, named) = Config::load_with_files(&sources);
     let config = match config {
         Ok(config) => config,
         Err(problems) => return refuse(&problems),
     };
     watch.follow(named);
     let logs = log::start(&config.telemetry.log);
-    match serve(runtime, config, Origin { sources, watch, hangups }, logs) {
+    match serve(runtime, config, ReloadInputs { sources, watch, hangups }, logs) {
         Ok(code) => code,
         Err(error) => {
             error!(error = format!("{error:#}"), "can't serve");
-            ExitCode::from(NO)
+            ExitCode::from(EXIT_NO)
         }
     }
 }
@@ -64,8 +64,13 @@ fn runtime_and_hangups() -> io::Result<(Runtime, Signal)> {
     Ok((runtime, hangups))
 }
 
-fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow::Result<ExitCode> {
-    forgo_huge_pages();
+fn serve(
+    runtime: Runtime,
+    config: Config,
+    origin: ReloadInputs,
+    logs: Logs,
+) -> anyhow::Result<ExitCode> {
+    disable_huge_pages();
     let code = runtime.block_on(async {
         let signals = Signals::listen()?;
         for warning in &config.notices {
@@ -74,12 +79,12 @@ fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow
         for warning in warnings(&config.rules) {
             warn!(%warning, "configuration");
         }
-        warn_of_open_addresses(&config);
+        warn_about_open_addresses(&config);
         let metrics = Arc::new(Metrics::new());
         metrics.config_revision.set(1);
         let store = store(&config.store, &metrics)?;
-        let in_front_of_redis = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
-        let limiter = match in_front_of_redis {
+        let deny_cache = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
+        let limiter = match deny_cache {
             Some(settings) => {
                 let cache = DenyCache::new(settings, Clock::default());
                 Limiter::with_deny_cache(config.rules, store, cache, metrics.clone())
@@ -87,12 +92,13 @@ fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow
             None => Limiter::new(config.rules, store, metrics.clone()),
         };
         let has_tokens = !config.auth.tokens.is_empty();
-        let auth = config.auth.is_on().then(|| Auth::new(config.auth, Arc::clone(&metrics)));
+        let auth = config.auth.is_enabled().then(|| Auth::new(config.auth, Arc::clone(&metrics)));
         let auth = auth.map(Arc::new);
         let tls = config.server.tls.clone();
         let server = Server::bind(config.server, limiter.clone(), Arc::clone(&metrics)).await?;
         let traces = config.telemetry.otlp.as_ref().map(Traces::start).transpose()?;
-        let certificates = tls.clone().map(|tls| Certificates::new(tls, Arc::clone(&metrics)));
+        let certificates =
+            tls.clone().map(|tls| CertificateReloader::new(tls, Arc::clone(&metrics)));
         let certificates = certificates.transpose()?;
         let api_settings = ApiSettings {
             auth: auth.clone(),
@@ -101,22 +107,22 @@ fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow
             ..ApiSettings::default()
         };
         let server = server.with_api(api_settings);
-        let reload = Reload::new(origin, config.effective, limiter.clone(), metrics);
+        let reload = ConfigReloader::new(origin, config.effective, limiter.clone(), metrics);
         let reload = reload.with_logs(logs).with_auth(auth);
-        announce(&server, &limiter);
+        log_serving(&server, &limiter);
         let is_for_people = config.telemetry.log.format == LogFormat::Text;
         if is_for_people && io::stdout().is_terminal() {
             let (address, tls) = (&server.grpc_addresses()[0], tls.as_ref());
             println!("try: rlaas check alice {}", check_options(address, tls, has_tokens));
         }
         let code = tokio::select! {
-            () = reload.follow() => Ok(ExitCode::from(NO)),
-            () = follow(certificates) => Ok(ExitCode::from(NO)),
-            drained = server.serve(signals.count_to(1)) => drained.map(|()| ExitCode::SUCCESS),
-            () = signals.count_to(2) => Ok(ExitCode::from(INTERRUPTED)),
+            () = reload.run() => Ok(ExitCode::from(EXIT_NO)),
+            () = reload_certificates(certificates) => Ok(ExitCode::from(EXIT_NO)),
+            drained = server.serve(signals.nth(1)) => drained.map(|()| ExitCode::SUCCESS),
+            () = signals.nth(2) => Ok(ExitCode::from(EXIT_INTERRUPTED)),
         };
         if let Some(traces) = traces {
-            finish(traces, &signals).await;
+            flush_traces(traces, &signals).await;
         }
         code.context("no worker threads or signals")
     });
@@ -127,7 +133,7 @@ fn serve(runtime: Runtime, config: Config, origin: Origin, logs: Logs) -> anyhow
 
 /// As Redis does: whoever first touches a huge page waits for two megabytes to be cleared, which is
 /// as long as a thousand decisions; and many connections with little in each fill them badly.
-fn forgo_huge_pages() {
+fn disable_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::debug!(%error, "can't do without huge pages");
@@ -135,19 +141,19 @@ fn forgo_huge_pages() {
 }
 
 /// Follows the certificates, if there are any, for ever.
-async fn follow(certificates: Option<Certificates>) {
+async fn reload_certificates(certificates: Option<CertificateReloader>) {
     match certificates {
-        Some(certificates) => certificates.follow().await,
+        Some(certificates) => certificates.run().await,
         None => std::future::pending().await,
     }
 }
 
 /// Has the last spans sent, unless somebody is in a hurry.
-async fn finish(traces: Traces, signals: &Signals) {
+async fn flush_traces(traces: Traces, signals: &Signals) {
     tokio::select! {
         // This runtime carries the connection: it must not wait.
         _finished = spawn_blocking(move || traces.finish()) => {}
-        () = signals.count_to(2) => {}
+        () = signals.nth(2) => {}
     }
 }
 
@@ -166,7 +172,7 @@ fn store(settings: &StoreSettings, metrics: &Arc<Metrics>) -> anyhow::Result<Sto
     })
 }
 
-fn announce(server: &Server, limiter: &Limiter) {
+fn log_serving(server: &Server, limiter: &Limiter) {
     let (grpc, http) = (server.grpc_addresses(), server.http_addresses());
     let snapshot = limiter.snapshot();
     let rule = snapshot.rules.default_rule();
@@ -192,8 +198,9 @@ fn check_options(address: &ListenAddress, tls: Option<&Tls>, has_tokens: bool) -
             let address = loopback(address);
             let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
             let name = tls.server_name(host).unwrap_or_else(|| host.to_owned());
-            let owed = if tls.wants_certificates() { " --cert FILE --key FILE" } else { "" };
-            format!("--addr https://{name}:{port} --ca FILE{owed}")
+            let client_certificate =
+                if tls.wants_certificates() { " --cert FILE --key FILE" } else { "" };
+            format!("--addr https://{name}:{port} --ca FILE{client_certificate}")
         }
         (ListenAddress::Tcp(address), None) => format!("--addr http://{}", loopback(address)),
         (ListenAddress::Unix(_), _) => format!("--addr {address}"),
@@ -205,9 +212,9 @@ fn check_options(address: &ListenAddress, tls: Option<&Tls>, has_tokens: bool) -
 }
 
 /// Warns of addresses at which everybody in the network may call everything.
-fn warn_of_open_addresses(config: &Config) {
-    let certified = config.server.tls.as_ref().is_some_and(Tls::wants_certificates);
-    if config.auth.is_on() || certified {
+fn warn_about_open_addresses(config: &Config) {
+    let requires_certificates = config.server.tls.as_ref().is_some_and(Tls::wants_certificates);
+    if config.auth.is_enabled() || requires_certificates {
         return;
     }
     for (setting, addresses) in

@@ -26,7 +26,7 @@ impl Signals {
     }
 
     /// Completes with the `wanted`th signal.
-    pub(super) fn count_to(&self, wanted: u32) -> impl Future<Output = ()> + use<> {
+    pub(super) fn nth(&self, wanted: u32) -> impl Future<Output = ()> + use<> {
         let mut counted = self.0.clone();
         async move {
             let _never_closed = counted.wait_for(|count| *count >= wanted).await;

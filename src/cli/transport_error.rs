@@ -42,121 +42,127 @@ pub(super) struct Peer {
 
 /// Why there is no response.
 #[derive(Debug)]
-enum Failure {
+enum ConnectionFailure {
     Unreachable(String),
     TimedOut,
     Closed,
     NotGrpc,
     NoTls,
-    TlsWanted,
+    TlsRequired,
     Tls(String),
-    CertificateWanted,
+    CertificateRequired,
     CertificateRefused(AlertDescription),
     NotTrusted(String),
 }
 
 impl Peer {
     /// Explains why there is no connection.
-    pub(super) fn no_connection(&self, error: &(dyn Error + 'static)) -> String {
+    pub(super) fn explain_connect_error(&self, error: &(dyn Error + 'static)) -> String {
         let causes = causes(error);
-        let failure = self.by_tls(&causes).unwrap_or_else(|| {
+        let failure = self.tls_failure(&causes).unwrap_or_else(|| {
             if causes.iter().any(|cause| cause.to_string() == "HTTP/2 was not negotiated.") {
-                return Failure::NotGrpc;
+                return ConnectionFailure::NotGrpc;
             }
             if causes.iter().any(|cause| is_timeout(*cause)) {
-                return Failure::TimedOut;
+                return ConnectionFailure::TimedOut;
             }
             if causes.iter().any(|cause| is_closed(*cause)) {
-                return Failure::Closed;
+                return ConnectionFailure::Closed;
             }
             let reason = causes.last().map(ToString::to_string).unwrap_or_default();
-            Failure::Unreachable(without_number(&reason))
+            ConnectionFailure::Unreachable(without_os_error_number(&reason))
         });
         self.text(&failure)
     }
 
     /// Explains that there was no connection in time.
-    pub(super) fn no_connection_in_time(&self) -> String {
-        self.text(&Failure::TimedOut)
+    pub(super) fn explain_timeout(&self) -> String {
+        self.text(&ConnectionFailure::TimedOut)
     }
 
     /// Explains why a call over a connection has failed.
-    pub(super) async fn no_response(&self, status: &Status) -> String {
+    pub(super) async fn explain_call_error(&self, status: &Status) -> String {
         let Some(source) = status.source() else {
             let is_of_http = |text: &str| {
                 text.contains("response with status: ") || text.contains("grpc-status header")
             };
             return match (status.code(), status.message()) {
-                (_, message) if is_of_http(message) => self.text(&Failure::NotGrpc),
+                (_, message) if is_of_http(message) => self.text(&ConnectionFailure::NotGrpc),
                 (code, "") => code_name(code).to_owned(),
-                (Code::Cancelled, "Timeout expired") => self.text(&Failure::TimedOut),
+                (Code::Cancelled, "Timeout expired") => self.text(&ConnectionFailure::TimedOut),
                 (code, message) => format!("{}: {}", code_name(code), message.escape_debug()),
             };
         };
         let causes = causes(source);
-        let failure = match self.by_tls(&causes) {
+        let failure = match self.tls_failure(&causes) {
             Some(failure) => failure,
-            None if causes.iter().any(|cause| is_timeout(*cause)) => Failure::TimedOut,
-            None => timeout(self.args.timeout, self.probe()).await.unwrap_or(Failure::TimedOut),
+            None if causes.iter().any(|cause| is_timeout(*cause)) => ConnectionFailure::TimedOut,
+            None => timeout(self.args.timeout, self.probe())
+                .await
+                .unwrap_or(ConnectionFailure::TimedOut),
         };
         self.text(&failure)
     }
 
-    fn text(&self, failure: &Failure) -> String {
+    fn text(&self, failure: &ConnectionFailure) -> String {
         let Self { addr, args: ServerArgs { timeout, .. }, .. } = self;
         let bare = addr.split_once("://").map_or(addr.as_str(), |(_, bare)| bare);
         match failure {
-            Failure::Unreachable(reason) => {
+            ConnectionFailure::Unreachable(reason) => {
                 format!("no server at {addr}: {reason} (is `rlaas serve` running?)")
             }
-            Failure::TimedOut => {
+            ConnectionFailure::TimedOut => {
                 let timeout = humantime::format_duration(*timeout);
                 format!("no response from {addr} within {timeout} (--timeout)")
             }
-            Failure::Closed => format!(
+            ConnectionFailure::Closed => format!(
                 "{addr} closed the connection without a response: --addr must be an address of \
                  server.listen"
             ),
-            Failure::NotGrpc => {
+            ConnectionFailure::NotGrpc => {
                 format!("{addr} does not speak gRPC: --addr must be an address of server.listen")
             }
-            Failure::NoTls => format!("{addr} does not speak TLS: try http://{bare}"),
-            Failure::TlsWanted => {
+            ConnectionFailure::NoTls => format!("{addr} does not speak TLS: try http://{bare}"),
+            ConnectionFailure::TlsRequired => {
                 format!("{addr} wants TLS: try https://{bare}, with --ca for its authority")
             }
-            Failure::Tls(reason) => format!("TLS handshake with {addr} failed: {reason}"),
-            Failure::CertificateWanted => {
+            ConnectionFailure::Tls(reason) => format!("TLS handshake with {addr} failed: {reason}"),
+            ConnectionFailure::CertificateRequired => {
                 format!("{addr} wants a client certificate: --cert and --key")
             }
-            Failure::CertificateRefused(alert) => {
+            ConnectionFailure::CertificateRefused(alert) => {
                 format!("{addr} refuses the client certificate of --cert: {alert:?}")
             }
-            Failure::NotTrusted(reason) => {
+            ConnectionFailure::NotTrusted(reason) => {
                 format!("the certificate of {addr} is not trusted: {reason}")
             }
         }
     }
 
     /// What an error of TLS means, if there is one among the causes.
-    fn by_tls(&self, causes: &[&(dyn Error + 'static)]) -> Option<Failure> {
+    fn tls_failure(&self, causes: &[&(dyn Error + 'static)]) -> Option<ConnectionFailure> {
         let error = causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>())?;
         Some(match error {
-            rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Failure::NoTls,
-            rustls::Error::InvalidCertificate(error) => Failure::NotTrusted(match error {
-                CertificateError::UnknownIssuer => {
-                    "unknown issuer, --ca must be the file of its authority".to_owned()
-                }
-                CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                    "it has expired".to_owned()
-                }
-                CertificateError::NotValidForName
-                | CertificateError::NotValidForNameContext { .. } => {
-                    "it is for another name".to_owned()
-                }
-                other => other.to_string(),
-            }),
+            rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+                ConnectionFailure::NoTls
+            }
+            rustls::Error::InvalidCertificate(error) => {
+                ConnectionFailure::NotTrusted(match error {
+                    CertificateError::UnknownIssuer => {
+                        "unknown issuer, --ca must be the file of its authority".to_owned()
+                    }
+                    CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                        "it has expired".to_owned()
+                    }
+                    CertificateError::NotValidForName
+                    | CertificateError::NotValidForNameContext { .. } => {
+                        "it is for another name".to_owned()
+                    }
+                    other => other.to_string(),
+                })
+            }
             rustls::Error::AlertReceived(alert) => match alert {
-                AlertDescription::CertificateRequired => Failure::CertificateWanted,
+                AlertDescription::CertificateRequired => ConnectionFailure::CertificateRequired,
                 AlertDescription::BadCertificate
                 | AlertDescription::UnsupportedCertificate
                 | AlertDescription::CertificateRevoked
@@ -166,44 +172,48 @@ impl Peer {
                 | AlertDescription::AccessDenied
                 | AlertDescription::DecryptError => {
                     if self.args.cert.is_some() {
-                        Failure::CertificateRefused(*alert)
+                        ConnectionFailure::CertificateRefused(*alert)
                     } else {
-                        Failure::CertificateWanted
+                        ConnectionFailure::CertificateRequired
                     }
                 }
-                AlertDescription::NoApplicationProtocol => Failure::NotGrpc,
-                other => Failure::Tls(format!("{other:?}")),
+                AlertDescription::NoApplicationProtocol => ConnectionFailure::NotGrpc,
+                other => ConnectionFailure::Tls(format!("{other:?}")),
             },
-            other => Failure::Tls(other.to_string()),
+            other => ConnectionFailure::Tls(other.to_string()),
         })
     }
 
     /// Finds out on a connection of its own what the server speaks.
-    async fn probe(&self) -> Failure {
-        match self.greet().await {
-            Ok(answer) => match &*answer {
-                [] | [_, _, _, SETTINGS, ..] => Failure::Closed,
-                answer if !self.has_tls() && answer.starts_with(&TLS_ALERT) => Failure::TlsWanted,
-                _ => Failure::NotGrpc,
+    async fn probe(&self) -> ConnectionFailure {
+        match self.exchange_preface().await {
+            Ok(reply) => match &*reply {
+                [] | [_, _, _, SETTINGS, ..] => ConnectionFailure::Closed,
+                reply if !self.has_tls() && reply.starts_with(&TLS_ALERT) => {
+                    ConnectionFailure::TlsRequired
+                }
+                _ => ConnectionFailure::NotGrpc,
             },
             Err(error) => {
                 let causes = causes(&error);
-                self.by_tls(&causes).unwrap_or_else(|| {
+                self.tls_failure(&causes).unwrap_or_else(|| {
                     if is_closed(&error) {
-                        Failure::Closed
+                        ConnectionFailure::Closed
                     } else {
-                        Failure::Unreachable(without_number(&error.to_string()))
+                        ConnectionFailure::Unreachable(without_os_error_number(&error.to_string()))
                     }
                 })
             }
         }
     }
 
-    /// Sends a preface of HTTP/2, and returns the first bytes of the answer.
-    async fn greet(&self) -> io::Result<Vec<u8>> {
+    /// Sends a preface of HTTP/2, and returns the first bytes of the reply.
+    async fn exchange_preface(&self) -> io::Result<Vec<u8>> {
         if let Some(path) = self.url.strip_prefix("unix:") {
-            return greet(UnixStream::connect(Path::new(path.trim_start_matches("//"))).await?)
-                .await;
+            return exchange_preface(
+                UnixStream::connect(Path::new(path.trim_start_matches("//"))).await?,
+            )
+            .await;
         }
         let unclear = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
         let url: Uri = self.url.parse().map_err(|_| unclear("no address"))?;
@@ -212,11 +222,11 @@ impl Peer {
         let port = url.port_u16().unwrap_or(if self.has_tls() { 443 } else { 80 });
         let stream = TcpStream::connect((host.as_str(), port)).await?;
         if !self.has_tls() {
-            return greet(stream).await;
+            return exchange_preface(stream).await;
         }
         let name = ServerName::try_from(host).map_err(|_| unclear("no name of a host"))?;
         let tls = self.args.probe_tls().map_err(io::Error::other)?;
-        greet(TlsConnector::from(tls).connect(name, stream).await?).await
+        exchange_preface(TlsConnector::from(tls).connect(name, stream).await?).await
     }
 
     fn has_tls(&self) -> bool {
@@ -224,13 +234,13 @@ impl Peer {
     }
 }
 
-async fn greet(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<Vec<u8>> {
+async fn exchange_preface(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<Vec<u8>> {
     // A server that closes at once has its reason to be read all the same.
     let sent = stream.write_all(PREFACE).await.and(stream.flush().await);
-    let mut answer = Vec::new();
+    let mut reply = Vec::new();
     let mut limited = stream.take(FRAME_HEADER as u64);
-    limited.read_to_end(&mut answer).await?;
-    if answer.is_empty() { sent.map(|()| answer) } else { Ok(answer) }
+    limited.read_to_end(&mut reply).await?;
+    if reply.is_empty() { sent.map(|()| reply) } else { Ok(reply) }
 }
 
 fn is_closed(cause: &(dyn Error + 'static)) -> bool {
@@ -269,7 +279,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error + 'static)
 }
 
 /// A reason without the number that the operating system has for it.
-fn without_number(reason: &str) -> String {
+fn without_os_error_number(reason: &str) -> String {
     let text = reason.split(" (os error").next().unwrap_or_default();
     let mut characters = text.chars();
     let first = characters.next().map(|first| first.to_lowercase().to_string());

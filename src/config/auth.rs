@@ -7,26 +7,26 @@ use figment::value::Value;
 
 use super::section::Section;
 use super::values::{self, Invalid, Read};
-use crate::api::auth::{AuthSettings, Role, Roles, Token, TokenHash};
+use crate::api::auth::{AuthSettings, Role, Roles, TokenEntry, TokenHash};
 use crate::server::{ServerSettings, Tls};
 
 /// Most tokens: each is compared with that of every call.
-const MOST_TOKENS: usize = 1_000;
+const MAX_TOKENS: usize = 1_000;
 /// Most names of clients.
-const MOST_CLIENTS: usize = 100_000;
+const MAX_CLIENTS: usize = 100_000;
 
 /// Clients are known by their certificates, so `server` comes first.
 pub(super) fn read(root: &mut Section<'_>, server: &ServerSettings) -> AuthSettings {
     let mut section = root.section("auth");
     let mut taken = HashSet::new();
-    let sections = list(&mut section, "tokens", MOST_TOKENS).into_iter();
+    let sections = list(&mut section, "tokens", MAX_TOKENS).into_iter();
     let tokens = sections.filter_map(|section| token(section, &mut taken)).collect();
     let mut clients = HashMap::new();
-    for section in list(&mut section, "clients", MOST_CLIENTS) {
+    for section in list(&mut section, "clients", MAX_CLIENTS) {
         client(section, &mut clients);
     }
     let knows_certificates = server.tls.as_ref().is_some_and(Tls::wants_certificates);
-    if !clients.is_empty() && !knows_certificates && root.is_sound() {
+    if !clients.is_empty() && !knows_certificates && root.is_valid() {
         section.refuse("clients", Invalid::new("valid only with server.tls.client-ca"));
     }
     section.close();
@@ -41,7 +41,7 @@ fn list<'a>(auth: &mut Section<'a>, key: &'static str, most: usize) -> Vec<Secti
     sections
 }
 
-fn token(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<Token> {
+fn token(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<TokenEntry> {
     let name = section.required("name", values::text);
     if name.is_some_and(|name| !taken.insert(name)) {
         section.refuse("name", Invalid::new("another token has this name"));
@@ -49,7 +49,7 @@ fn token(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<Token>
     let sha256 = section.required("sha256", hash);
     let roles = section.required("roles", roles);
     section.close();
-    Some(Token { sha256: sha256?, roles: roles? })
+    Some(TokenEntry { sha256: sha256?, roles: roles? })
 }
 
 fn client(mut section: Section<'_>, clients: &mut HashMap<String, Roles>) {

@@ -6,7 +6,7 @@
 
 mod auth;
 mod envoy;
-mod lines;
+mod key_lines;
 mod notice;
 mod problem;
 mod rules;
@@ -28,7 +28,7 @@ pub use section::Effective;
 pub use sources::Sources;
 pub use store::StoreSettings;
 pub use warnings::{Warning, warnings};
-pub use watch::{Seen, Watch};
+pub use watch::{FileSnapshot, Watch};
 
 use std::time::Duration;
 
@@ -70,12 +70,12 @@ impl Config {
     ///
     /// [`Problems`]: every one there is.
     pub fn load(sources: &Sources) -> Result<Self, Problems> {
-        Self::load_named(sources).0
+        Self::load_with_files(sources).0
     }
 
     /// The same, and the files that the sources name, valid or not: those that are to be watched
     /// beside the sources.
-    pub fn load_named(sources: &Sources) -> (Result<Self, Problems>, Vec<Seen>) {
+    pub fn load_with_files(sources: &Sources) -> (Result<Self, Problems>, Vec<FileSnapshot>) {
         let tree = sources.read();
         let mut root = tree.root();
         let server = server::read(&mut root);

@@ -12,13 +12,13 @@ pub struct Notice {
     /// How many more keys of the same file it is about.
     pub(super) others: usize,
     /// What it does instead.
-    pub(super) what: &'static str,
+    pub(super) text: &'static str,
 }
 
 impl Notice {
     /// Adds a notice to others; those of one file that say the same become one.
     pub(super) fn add_to(self, notices: &mut Vec<Self>) {
-        let same = |other: &&mut Self| other.origin == self.origin && other.what == self.what;
+        let same = |other: &&mut Self| other.origin == self.origin && other.text == self.text;
         match notices.iter_mut().find(same) {
             Some(other) => other.others += self.others + 1,
             None => notices.push(self),
@@ -34,6 +34,6 @@ impl fmt::Display for Notice {
             (key, 0) => write!(f, "{key}: ")?,
             (key, others) => write!(f, "{key} and {others} more: ")?,
         }
-        f.write_str(self.what)
+        f.write_str(self.text)
     }
 }

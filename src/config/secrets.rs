@@ -5,11 +5,11 @@ use figment::value::Value;
 use super::values;
 
 /// Most characters of a value that are shown.
-const MOST_CHARS: usize = 40;
+const MAX_SHOWN_CHARS: usize = 40;
 /// Sections with secrets, or with what may be one by mistake: a key in place of its path.
-const SECRET: [&str; 4] = ["auth", "server.tls", "store", "telemetry.otlp"];
+const SECRET_SECTIONS: [&str; 4] = ["auth", "server.tls", "store", "telemetry.otlp"];
 /// Keys in them that hold none.
-const OPEN: [&str; 6] = [
+const PUBLIC_KEYS: [&str; 6] = [
     "store.backend",
     "store.memory.max-keys",
     "store.redis.max-in-flight",
@@ -35,7 +35,7 @@ pub(super) fn shown(key: &str, value: &Value) -> Option<String> {
         let rest = key.strip_prefix(section);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
-    let may_be_secret = (SECRET.into_iter().any(is_within) && !OPEN.contains(&key))
+    let may_be_secret = (SECRET_SECTIONS.into_iter().any(is_within) && !PUBLIC_KEYS.contains(&key))
         || key.split('.').any(|part| part == "match")
         || text.contains("://")
         || text.contains('@')
@@ -43,7 +43,7 @@ pub(super) fn shown(key: &str, value: &Value) -> Option<String> {
     if may_be_secret {
         return None;
     }
-    let mut shown: String = text.chars().take(MOST_CHARS).collect();
+    let mut shown: String = text.chars().take(MAX_SHOWN_CHARS).collect();
     if shown.len() < text.len() {
         shown.push('…');
     }

@@ -9,7 +9,7 @@ use figment::{Figment, Source};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::lines::Lines;
+use super::key_lines::KeyLines;
 use super::notice::Notice;
 use super::problem::{Problem, Problems};
 use super::secrets;
@@ -19,7 +19,7 @@ use super::yaml;
 use crate::rules::spec::{self, Field};
 
 /// A key is suggested for an unknown one from this Jaro-Winkler similarity on.
-const NEAR: f64 = 0.75;
+const MIN_SIMILARITY: f64 = 0.75;
 
 /// One value in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl Tree {
     }
 
     /// Returns true if no problem was found so far.
-    pub(super) fn is_sound(&self) -> bool {
+    pub(super) fn is_valid(&self) -> bool {
         self.problems.borrow().is_empty()
     }
 
@@ -134,13 +134,13 @@ impl Tree {
         if problems.is_empty() {
             return Ok(self.effective.into_inner());
         }
-        let lines: BTreeMap<&str, Lines> = self
+        let lines: BTreeMap<&str, KeyLines> = self
             .texts
             .iter()
-            .filter_map(|(origin, text)| Some((origin.as_str(), Lines::of(text)?)))
+            .filter_map(|(origin, text)| Some((origin.as_str(), KeyLines::parse(text)?)))
             .collect();
         for problem in &mut problems {
-            problem.locate(|origin, key| lines.get(origin)?.of_key(key));
+            problem.locate(|origin, key| lines.get(origin)?.line_of(key));
         }
         // Line by line; those of one line as they were found.
         problems.sort_by_cached_key(|problem| {
@@ -162,13 +162,18 @@ impl Tree {
     }
 
     /// Reads a value that is given, and notes what it is or what is wrong with it.
-    fn take<T>(&self, path: &str, value: &Value, read: impl Fn(&Value) -> Read<T>) -> Option<T> {
-        let taken = self.take_as(path.to_owned(), self.origin(value.tag()), value, read);
+    fn read_value<T>(
+        &self,
+        path: &str,
+        value: &Value,
+        read: impl Fn(&Value) -> Read<T>,
+    ) -> Option<T> {
+        let taken = self.read_as(path.to_owned(), self.origin(value.tag()), value, read);
         taken.map_err(|invalid| self.refuse(value.tag(), path, invalid, Some(value))).ok()
     }
 
     /// Reads a value, and notes what it is, under the key that is shown.
-    fn take_as<T>(
+    fn read_as<T>(
         &self,
         key: String,
         origin: String,
@@ -182,11 +187,11 @@ impl Tree {
     }
 
     /// Reads a value as a field of a specification; what is wrong with it is told when that is built.
-    fn take_field<T>(&self, key: String, value: &Value) -> Field<T>
+    fn read_field<T>(&self, key: String, value: &Value) -> Field<T>
     where
         Field<T>: DeserializeOwned + Serialize,
     {
-        let taken = self.take_as(key, self.origin(value.tag()), value, values::field);
+        let taken = self.read_as(key, self.origin(value.tag()), value, values::field);
         taken.unwrap_or(Field::Unreadable)
     }
 
@@ -221,7 +226,7 @@ impl<'a> Section<'a> {
         self.known.push(key);
         let path = self.join(key);
         let given = self.dict.and_then(|dict| dict.get(key));
-        let tag = given.map_or_else(|| self.near(key), tag_of);
+        let tag = given.map_or_else(|| self.nearest_tag(key), tag_of);
         let dict = match given {
             Some(Value::Dict(_, dict)) => Some(dict),
             Some(Value::Empty(..)) | None => None,
@@ -243,7 +248,7 @@ impl<'a> Section<'a> {
     ) -> T {
         self.optional(key, &read).unwrap_or_else(|| {
             let (key, origin) = (self.join(key), "default".to_owned());
-            let taken = self.tree.take_as(key, origin, &Value::from(default), &read);
+            let taken = self.tree.read_as(key, origin, &Value::from(default), &read);
             taken.unwrap_or_else(|Invalid(valid)| {
                 unreachable!("the default {default:?} is not valid: {valid}")
             })
@@ -257,7 +262,7 @@ impl<'a> Section<'a> {
     {
         self.known.push(key);
         let given = self.value(key);
-        given.map_or(Field::Unset, |given| self.tree.take_field(self.join(key), given))
+        given.map_or(Field::Unset, |given| self.tree.read_field(self.join(key), given))
     }
 
     /// The value of `key` as a field of a specification, or its default.
@@ -271,7 +276,7 @@ impl<'a> Section<'a> {
         }
         let default = Value::serialize(Field::Set(default)).expect("a scalar");
         let (key, origin) = (self.join(key), "default".to_owned());
-        let taken = self.tree.take_as(key, origin, &default, values::field);
+        let taken = self.tree.read_as(key, origin, &default, values::field);
         taken.unwrap_or(Field::Unreadable)
     }
 
@@ -282,7 +287,7 @@ impl<'a> Section<'a> {
     {
         let entries = self.dict.take().into_iter().flatten();
         let fields = entries.map(|(key, value)| {
-            (key.clone(), self.tree.take_field(self.join(&yaml::key(key)), value))
+            (key.clone(), self.tree.read_field(self.join(&yaml::key(key)), value))
         });
         fields.collect()
     }
@@ -295,7 +300,7 @@ impl<'a> Section<'a> {
     ) -> Option<T> {
         self.known.push(key);
         let given = self.value(key)?;
-        self.tree.take(&self.join(key), given, read)
+        self.tree.read_value(&self.join(key), given, read)
     }
 
     /// The value of `key`, which has to be given.
@@ -356,7 +361,7 @@ impl<'a> Section<'a> {
     }
 
     /// The tag of `key`, or of what stands nearest to where it is missing.
-    fn near(&self, key: &str) -> Tag {
+    fn nearest_tag(&self, key: &str) -> Tag {
         let near = self.dict.and_then(|dict| dict.get(key).or_else(|| dict.values().next()));
         near.map_or(self.tag, tag_of)
     }
@@ -375,7 +380,7 @@ impl<'a> Section<'a> {
         let given = self.dict.and_then(|dict| dict.get(key));
         let is_collection = |value: &Value| matches!(value, Value::Dict(..) | Value::Array(..));
         let given = given.filter(|value| !is_collection(value));
-        self.tree.refuse(self.near(key), &self.join(key), invalid.into(), given);
+        self.tree.refuse(self.nearest_tag(key), &self.join(key), invalid.into(), given);
     }
 
     /// Refuses fields of a specification that was read from here, by their paths, but for those
@@ -400,24 +405,24 @@ impl<'a> Section<'a> {
     }
 
     /// Tells that the value of `key` is valid and does less than it says.
-    pub(super) fn warn(&self, key: &str, what: &'static str) {
-        let origin = self.tree.origin(self.near(key));
+    pub(super) fn warn(&self, key: &str, text: &'static str) {
+        let origin = self.tree.origin(self.nearest_tag(key));
         let key = self.tree.spelling(&origin, &self.join(key));
-        self.tell(Notice { origin, key, others: 0, what });
+        self.add_notice(Notice { origin, key, others: 0, text });
     }
 
     /// Tells what was noticed elsewhere.
-    pub(super) fn tell(&self, notice: Notice) {
+    pub(super) fn add_notice(&self, notice: Notice) {
         notice.add_to(&mut self.tree.notices.borrow_mut());
     }
 
     /// Notes what is wrong elsewhere.
-    pub(super) fn note(&self, problem: Problem) {
+    pub(super) fn add_problem(&self, problem: Problem) {
         self.tree.problems.borrow_mut().push(problem);
     }
 
     /// Has everything been valid so far?
-    pub(super) fn is_sound(&self) -> bool {
+    pub(super) fn is_valid(&self) -> bool {
         self.tree.problems.borrow().len() == self.problems_before
     }
 
@@ -440,7 +445,7 @@ impl<'a> Section<'a> {
         let last = key.rsplit('.').next().unwrap_or(key);
         let near = self.known.iter().map(|known| (strsim::jaro_winkler(known, last), *known));
         let nearest = near.max_by(|(one, _), (other, _)| one.total_cmp(other));
-        nearest.filter(|(similarity, _)| *similarity >= NEAR).map(|(_, known)| known)
+        nearest.filter(|(similarity, _)| *similarity >= MIN_SIMILARITY).map(|(_, known)| known)
     }
 
     fn join(&self, key: &str) -> String {

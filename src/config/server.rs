@@ -54,15 +54,15 @@ fn connection(server: &mut Section<'_>) -> ConnectionSettings {
     let max_age = server.read("max-connection-age", "30m", max_age);
     let max_age_grace = server.read("max-connection-age-grace", "10s", values::pause);
     let mut keepalive = server.section("keepalive");
-    let keepalive_interval = keepalive.read("interval", "20s", patience);
-    let keepalive_timeout = keepalive.read("timeout", "20s", patience);
+    let keepalive_interval = keepalive.read("interval", "20s", timeout);
+    let keepalive_timeout = keepalive.read("timeout", "20s", timeout);
     keepalive.close();
     let mut limits = server.section("limits");
     let connections = limits.read("connections", "10000", values::count(1_000_000));
     let connections_per_address =
         limits.read("connections-per-address", "1000", values::count(1_000_000));
     let streams = limits.read("streams", "1024", values::count(65_536));
-    let request_time = limits.read("request-time", "10s", patience);
+    let request_time = limits.read("request-time", "10s", timeout);
     limits.close();
     ConnectionSettings {
         max_age,
@@ -93,7 +93,7 @@ fn max_age(value: &Value) -> Read<Option<Duration>> {
     Ok((Some(age), shown))
 }
 
-fn patience(value: &Value) -> Read<Duration> {
+fn timeout(value: &Value) -> Read<Duration> {
     let range = Duration::from_secs(1)..=Duration::from_hours(1);
     values::duration(value, range, "valid is a duration from 1s to 1h, such as 20s")
 }

@@ -12,7 +12,7 @@ use crate::store::{
 };
 
 /// Most addresses of servers or sentinels.
-const MOST_URLS: usize = 64;
+const MAX_URLS: usize = 64;
 
 /// Where state lives.
 #[derive(Clone, Debug)]
@@ -126,7 +126,7 @@ fn check(section: &Section<'_>, settings: &RedisSettings) {
     if encrypted != 0 && encrypted != urls.len() {
         section.refuse("urls", Invalid::new("valid is rediss:// for all addresses or for none"));
     }
-    if settings.tls != Tls::default() && encrypted == 0 && section.is_sound() {
+    if settings.tls != Tls::default() && encrypted == 0 && section.is_valid() {
         section.refuse("tls", Invalid::new("valid only with addresses of rediss://"));
     }
     let is_cluster = matches!(settings.servers, Servers::Cluster { .. });
@@ -135,7 +135,7 @@ fn check(section: &Section<'_>, settings: &RedisSettings) {
     if is_cluster && named {
         section.refuse("database", Invalid::new("valid is 0: a cluster has no other database"));
     }
-    if section.is_sound()
+    if section.is_valid()
         && let Err(error) = settings.check()
     {
         section.refuse("tls", error);
@@ -165,7 +165,7 @@ fn file(value: &Value) -> Read<Vec<u8>> {
 
 fn urls(value: &Value) -> Read<Vec<RedisUrl>> {
     let texts = values::listed(value)?;
-    if !(1..=MOST_URLS).contains(&texts.len()) {
+    if !(1..=MAX_URLS).contains(&texts.len()) {
         return Err(Invalid::new("valid is 1 to 64 addresses"));
     }
     let urls: Vec<RedisUrl> =

@@ -20,7 +20,7 @@ use crate::rules::spec::Field;
 use crate::server::{AddressError, ListenAddress};
 
 /// Most addresses to listen on.
-const MOST_ADDRESSES: usize = 16;
+const MAX_ADDRESSES: usize = 16;
 
 /// A value with the text that shows it, secrets masked; or what would be valid.
 pub(super) type Read<T> = Result<(T, String), Invalid>;
@@ -159,7 +159,7 @@ pub(super) fn pause(value: &Value) -> Read<Duration> {
 /// Where clients connect.
 pub(super) fn addresses(value: &Value) -> Read<Vec<ListenAddress>> {
     let texts = listed(value).map_err(|_| AddressError)?;
-    if !(1..=MOST_ADDRESSES).contains(&texts.len()) {
+    if !(1..=MAX_ADDRESSES).contains(&texts.len()) {
         return Err(AddressError.into());
     }
     let addresses: Vec<ListenAddress> =
@@ -183,13 +183,13 @@ pub(super) fn limit_headers(value: &Value) -> Read<LimitHeaders> {
 
 /// Worker threads: `auto` is one for each core.
 pub(super) fn workers(value: &Value) -> Read<NonZeroUsize> {
-    const MOST: u64 = 1024;
+    const MAX_WORKERS: u64 = 1024;
     if value.as_str() == Some("auto") {
         let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         return Ok((cores, "auto".to_owned()));
     }
     let invalid = Invalid::new("valid is auto or a whole number from 1 to 1024");
-    let (number, shown) = whole(value, 1..=MOST, invalid.clone())?;
+    let (number, shown) = whole(value, 1..=MAX_WORKERS, invalid.clone())?;
     let number = usize::try_from(number).ok().and_then(NonZeroUsize::new).ok_or(invalid)?;
     Ok((number, shown))
 }

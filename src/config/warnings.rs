@@ -15,22 +15,22 @@ const MANY_ENTRIES: u64 = 10_000;
 pub struct Warning {
     /// Name of the rule.
     rule: Arc<str>,
-    what: What,
+    kind: WarningKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
+enum WarningKind {
     NeverMatches(&'static str),
     OverrideNeverMatches(&'static str),
     NeverDecides { stricter: Arc<str> },
     ManyEntries(u64),
     KeyByUnmatched(String),
-    OtherLanguage { part: String, of_override: bool, sign: Sign },
+    ForeignPattern { part: String, of_override: bool, syntax: ForeignSyntax },
 }
 
 /// What other pattern languages have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Sign {
+enum ForeignSyntax {
     TwoStars,
     Braces,
     Caret,
@@ -48,47 +48,47 @@ impl Warning {
 pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for rule in rules.iter() {
-        let mut warn = |what| warnings.push(Warning { rule: Arc::clone(&rule.name), what });
+        let mut warn = |kind| warnings.push(Warning { rule: Arc::clone(&rule.name), kind });
         if let Some(why) = unmatchable(&rule.matcher) {
-            warn(What::NeverMatches(why));
+            warn(WarningKind::NeverMatches(why));
         }
         for other in &rule.overrides {
             if let Some(why) = unmatchable(&other.matcher) {
-                warn(What::OverrideNeverMatches(why));
+                warn(WarningKind::OverrideNeverMatches(why));
             }
         }
         let grants = rule.overrides.iter().map(|other| other.grant).chain([rule.grant]);
-        if let Some(entries) = most_entries(rule.algorithm, grants) {
-            warn(What::ManyEntries(entries));
+        if let Some(entries) = max_log_entries(rule.algorithm, grants) {
+            warn(WarningKind::ManyEntries(entries));
         }
         for attribute in unmatched_key_parts(rule) {
-            warn(What::KeyByUnmatched(attribute.to_owned()));
+            warn(WarningKind::KeyByUnmatched(attribute.to_owned()));
         }
-        for (part, sign) in other_language(&rule.matcher) {
-            warn(What::OtherLanguage { part, of_override: false, sign });
+        for (part, syntax) in foreign_patterns(&rule.matcher) {
+            warn(WarningKind::ForeignPattern { part, of_override: false, syntax });
         }
         for other in &rule.overrides {
-            for (part, sign) in other_language(&other.matcher) {
-                warn(What::OtherLanguage { part, of_override: true, sign });
+            for (part, syntax) in foreign_patterns(&other.matcher) {
+                warn(WarningKind::ForeignPattern { part, of_override: true, syntax });
             }
         }
     }
     for rule in rules.descriptors().iter() {
-        if let Some(entries) = most_entries(rule.algorithm, [rule.grant]) {
-            let what = What::ManyEntries(entries);
-            warnings.push(Warning { rule: Arc::clone(&rule.name), what });
+        if let Some(entries) = max_log_entries(rule.algorithm, [rule.grant]) {
+            let kind = WarningKind::ManyEntries(entries);
+            warnings.push(Warning { rule: Arc::clone(&rule.name), kind });
         }
     }
-    warnings.extend(other_language_of_descriptors(rules));
-    warnings.extend(outdone(rules));
+    warnings.extend(foreign_descriptor_patterns(rules));
+    warnings.extend(redundant_rules(rules));
     warnings
 }
 
 /// The parts with a pattern that looks like one of another language.
-fn other_language(matcher: &Matcher) -> impl Iterator<Item = (String, Sign)> {
+fn foreign_patterns(matcher: &Matcher) -> impl Iterator<Item = (String, ForeignSyntax)> {
     matcher.patterns.iter().filter_map(|(part, pattern)| {
         let Pattern::OneOf(texts) = pattern else { return None };
-        let sign = texts.iter().find_map(sign)?;
+        let syntax = texts.iter().find_map(syntax)?;
         let part = match part {
             Part::UserId => "user_id".to_owned(),
             Part::Resource => "resource".to_owned(),
@@ -96,32 +96,35 @@ fn other_language(matcher: &Matcher) -> impl Iterator<Item = (String, Sign)> {
                 format!("attributes.{}", name.escape_debug())
             }
         };
-        Some((part, sign))
+        Some((part, syntax))
     })
 }
 
 /// The same of the values of descriptors, in the order of their paths.
-fn other_language_of_descriptors(rules: &RuleSet) -> Vec<Warning> {
+fn foreign_descriptor_patterns(rules: &RuleSet) -> Vec<Warning> {
     let mut found = Vec::new();
     rules.descriptors().visit_values(|label, text| {
-        found.extend(sign(text).map(|sign| (label(), sign)));
+        found.extend(syntax(text).map(|syntax| (label(), syntax)));
     });
     found.sort();
-    let warning = |(label, sign): (String, Sign)| {
+    let warning = |(label, syntax): (String, ForeignSyntax)| {
         let (part, of_override) = ("value".to_owned(), false);
-        Warning { rule: label.into(), what: What::OtherLanguage { part, of_override, sign } }
+        Warning {
+            rule: label.into(),
+            kind: WarningKind::ForeignPattern { part, of_override, syntax },
+        }
     };
     found.into_iter().map(warning).collect()
 }
 
-fn sign(text: &Text) -> Option<Sign> {
+fn syntax(text: &Text) -> Option<ForeignSyntax> {
     let joined;
     let shown = match text {
         Text::Exact(text) | Text::Prefix(text) => text,
         Text::Wildcard(pattern) => {
             let [_, between @ .., _] = pattern.literals() else { return None };
             if between.iter().any(String::is_empty) {
-                return Some(Sign::TwoStars);
+                return Some(ForeignSyntax::TwoStars);
             }
             joined = pattern.literals().join("*");
             &joined
@@ -129,11 +132,11 @@ fn sign(text: &Text) -> Option<Sign> {
     };
     let has_braces = shown.split_once('{').is_some_and(|(_, rest)| rest.contains('}'));
     let signs = [
-        (has_braces, Sign::Braces),
-        (shown.contains('^'), Sign::Caret),
-        (shown.contains('?'), Sign::QuestionMark),
+        (has_braces, ForeignSyntax::Braces),
+        (shown.contains('^'), ForeignSyntax::Caret),
+        (shown.contains('?'), ForeignSyntax::QuestionMark),
     ];
-    signs.into_iter().find_map(|(is_there, sign)| is_there.then_some(sign))
+    signs.into_iter().find_map(|(is_there, syntax)| is_there.then_some(syntax))
 }
 
 /// Why no valid request can fit.
@@ -184,7 +187,7 @@ fn unmatched_key_parts(rule: &Rule) -> impl Iterator<Item = &str> {
 }
 
 /// The most entries that a log of a rule may hold for one id, if they are many.
-fn most_entries(algorithm: Algorithm, grants: impl IntoIterator<Item = Grant>) -> Option<u64> {
+fn max_log_entries(algorithm: Algorithm, grants: impl IntoIterator<Item = Grant>) -> Option<u64> {
     if algorithm != Algorithm::SlidingWindowLog {
         return None;
     }
@@ -196,29 +199,29 @@ fn most_entries(algorithm: Algorithm, grants: impl IntoIterator<Item = Grant>) -
 }
 
 /// Rules of the same requests, keys, algorithm and window: the stricter one always decides.
-fn outdone(rules: &RuleSet) -> Vec<Warning> {
+fn redundant_rules(rules: &RuleSet) -> Vec<Warning> {
     let mut named: Vec<&Rule> = rules.iter().skip(1).collect();
     // Alike ones stand together, the strictest first: no need to compare each with each.
-    named.sort_by_cached_key(|rule| (about(rule), units(rule)));
+    named.sort_by_cached_key(|rule| (scope(rule), units(rule)));
     let mut warnings = Vec::new();
     for pair in named.windows(2) {
         let [strict, wide] = pair else { continue };
         if let (Grant::Limited(less), Grant::Limited(more)) = (strict.grant, wide.grant)
-            && about(strict) == about(wide)
+            && scope(strict) == scope(wide)
             && strict.overrides.is_empty()
             && wide.overrides.is_empty()
             && less.units() <= more.units()
             && less.burst() <= more.burst()
         {
-            let what = What::NeverDecides { stricter: Arc::clone(&strict.name) };
-            warnings.push(Warning { rule: Arc::clone(&wide.name), what });
+            let kind = WarningKind::NeverDecides { stricter: Arc::clone(&strict.name) };
+            warnings.push(Warning { rule: Arc::clone(&wide.name), kind });
         }
     }
     warnings
 }
 
 /// What has to be the same for one rule to outdo another.
-fn about(rule: &Rule) -> String {
+fn scope(rule: &Rule) -> String {
     let window = match rule.grant {
         Grant::Limited(limit) => limit.window(),
         Grant::Banned | Grant::Unlimited => Span::ZERO,
@@ -238,30 +241,30 @@ fn units(rule: &Rule) -> u64 {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rule {}: ", self.rule)?;
-        match &self.what {
-            What::NeverMatches(why) => write!(f, "it never matches: {why}"),
-            What::OverrideNeverMatches(why) => write!(f, "an override never matches: {why}"),
-            What::NeverDecides { stricter } => {
+        match &self.kind {
+            WarningKind::NeverMatches(why) => write!(f, "it never matches: {why}"),
+            WarningKind::OverrideNeverMatches(why) => write!(f, "an override never matches: {why}"),
+            WarningKind::NeverDecides { stricter } => {
                 write!(f, "it never decides: rule {stricter} is about the same, and stricter")
             }
-            What::ManyEntries(entries) => write!(
+            WarningKind::ManyEntries(entries) => write!(
                 f,
                 "its log may hold {entries} entries for one id; other algorithms need a few numbers"
             ),
-            What::KeyByUnmatched(attribute) => write!(
+            WarningKind::KeyByUnmatched(attribute) => write!(
                 f,
                 "key-by: no matcher asks for the attribute {}: requests without it share one bucket",
                 attribute.escape_debug()
             ),
-            What::OtherLanguage { part, of_override, sign } => {
+            WarningKind::ForeignPattern { part, of_override, syntax } => {
                 let place = if *of_override { "an override's " } else { "" };
-                write!(f, "{place}{part}: {sign}; `*` is any text, `\\*` a star")
+                write!(f, "{place}{part}: {syntax}; `*` is any text, `\\*` a star")
             }
         }
     }
 }
 
-impl fmt::Display for Sign {
+impl fmt::Display for ForeignSyntax {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TwoStars => "`**` means what `*` means",

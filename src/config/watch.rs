@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Watch {
     files: Vec<PathBuf>,
-    seen: Vec<Option<Fingerprint>>,
+    snapshots: Vec<Option<Fingerprint>>,
     /// How many of them are there for good.
-    own: usize,
+    permanent: usize,
     /// They had changed then: somebody may still be writing.
-    is_fresh: bool,
+    was_changing: bool,
 }
 
 /// What differs when a file is another: device, inode, size, time of change in seconds and
@@ -24,13 +24,13 @@ type Fingerprint = (u64, u64, u64, i64, i64);
 
 /// A file that the configuration names, as it was before it was read.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct FileSnapshot {
     file: PathBuf,
     fingerprint: Option<Fingerprint>,
 }
 
-impl Seen {
-    pub(super) fn now(file: &Path) -> Self {
+impl FileSnapshot {
+    pub(super) fn take(file: &Path) -> Self {
         Self { file: file.to_owned(), fingerprint: fingerprint(file) }
     }
 }
@@ -38,31 +38,31 @@ impl Seen {
 impl Watch {
     /// Looks at the files for the first time.
     pub fn new(files: Vec<PathBuf>) -> Self {
-        let own = files.len();
-        Self { seen: look(&files), files, own, is_fresh: false }
+        let permanent = files.len();
+        Self { snapshots: fingerprints(&files), files, permanent, was_changing: false }
     }
 
     /// Looks at these as well from now on, instead of those of an earlier call.
-    pub fn follow(&mut self, named: Vec<Seen>) {
-        self.files.truncate(self.own);
-        self.seen.truncate(self.own);
-        for Seen { file, fingerprint } in named {
+    pub fn follow(&mut self, named: Vec<FileSnapshot>) {
+        self.files.truncate(self.permanent);
+        self.snapshots.truncate(self.permanent);
+        for FileSnapshot { file, fingerprint } in named {
             self.files.push(file);
-            self.seen.push(fingerprint);
+            self.snapshots.push(fingerprint);
         }
     }
 
     /// Has any file changed, and not gone on changing since the last look? A file that is being
     /// written can be valid and half of what it will be.
     pub fn has_settled(&mut self) -> bool {
-        let now = look(&self.files);
-        let changes = now != self.seen;
-        self.seen = now;
-        std::mem::replace(&mut self.is_fresh, changes) && !changes
+        let now = fingerprints(&self.files);
+        let changes = now != self.snapshots;
+        self.snapshots = now;
+        std::mem::replace(&mut self.was_changing, changes) && !changes
     }
 }
 
-fn look(files: &[PathBuf]) -> Vec<Option<Fingerprint>> {
+fn fingerprints(files: &[PathBuf]) -> Vec<Option<Fingerprint>> {
     files.iter().map(|file| fingerprint(file)).collect()
 }
 

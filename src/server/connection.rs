@@ -23,7 +23,7 @@ use super::requests::{ConnectionContext, RequestService};
 use super::settings::ConnectionSettings;
 use super::socket::{self, ClientStream, DetachedSocket};
 use super::tls::Tls;
-use crate::api::auth::Certificate;
+use crate::api::auth::ClientCertificate;
 use crate::api::http::OverTls;
 use crate::clock::jittered;
 use crate::telemetry::metrics::{ApiLabels, Metrics};
@@ -77,7 +77,7 @@ impl ConnectionHandler {
         }
     }
 
-    async fn serve_http(&self, io: Io, certificate: Option<Certificate>) {
+    async fn serve_http(&self, io: Io, certificate: Option<ClientCertificate>) {
         let arrivals = Arrivals::default();
         let phases = Arc::<Phases>::default();
         let is_encrypted = matches!(io, Either::Right(_));

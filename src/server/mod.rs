@@ -50,7 +50,7 @@ use self::protocol::Protocol;
 use self::rlimit::ConnectionBudget;
 use self::workers::{Handlers, WorkerQueues};
 use crate::api::auth::Auth;
-use crate::api::http::Checks;
+use crate::api::http::HttpState;
 use crate::api::{self, ApiSettings};
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
@@ -129,7 +129,7 @@ impl Server {
             let grpc = api::services(limiter, &self.metrics, &self.api_settings);
             let grpc = grpc.add_service(health_service.clone()).prepare().into_axum_router();
             let (metrics, headers) = (Arc::clone(&self.metrics), self.settings.http_headers);
-            let checks = Checks::new(limiter.clone(), metrics, headers, background.handle());
+            let checks = HttpState::new(limiter.clone(), metrics, headers, background.handle());
             let checks = checks.with_envoy(self.api_settings.envoy);
             let checks = checks.with_traces(self.api_settings.traces.as_ref());
             let http = api::http::router(checks, health.ready());
@@ -215,8 +215,9 @@ impl Server {
     /// for the sake of probes, so requests are authorised here.
     fn auth_over_http(&self) -> Option<Arc<Auth>> {
         let owed = self.settings.tls.as_ref().is_some_and(Tls::wants_certificates);
-        let of_certified = || Arc::new(Auth::of_certified(Arc::clone(&self.metrics)));
-        self.api_settings.auth.clone().or_else(|| owed.then(of_certified))
+        let certificate_required =
+            || Arc::new(Auth::certificate_required(Arc::clone(&self.metrics)));
+        self.api_settings.auth.clone().or_else(|| owed.then(certificate_required))
     }
 }
 

@@ -38,12 +38,12 @@ impl Protocol {
     /// Begins the span of a call, if it has one: of HTTP only decisions have.
     pub(super) fn trace<B>(self, traces: &Traces, request: &Request<B>) -> Option<RequestTrace> {
         match self {
-            Self::Grpc => RequestTrace::of_grpc(traces, request),
+            Self::Grpc => RequestTrace::start_grpc(traces, request),
             Self::Http => {
                 let role = self.role_of(request.method(), request.uri().path());
                 let scheme = request.extensions().get::<OverTls>().map_or("http", |_| "https");
                 (role == Some(Role::Check))
-                    .then(|| RequestTrace::of_http(traces, scheme, request))
+                    .then(|| RequestTrace::start_http(traces, scheme, request))
                     .flatten()
             }
         }

@@ -9,7 +9,7 @@ use tower::Service;
 
 use super::middleware::{ResponseBody, Stack};
 use super::read_budget::Arrivals;
-use crate::api::auth::Certificate;
+use crate::api::auth::ClientCertificate;
 use crate::api::http::OverTls;
 
 /// What hyper hands the requests of a connection to. Clones share everything.
@@ -21,7 +21,7 @@ pub(super) struct RequestService(pub(super) Arc<ConnectionContext>);
 pub(super) struct ConnectionContext {
     pub(super) services: Stack,
     /// What the client has shown, where certificates are wanted.
-    pub(super) certificate: Option<Certificate>,
+    pub(super) certificate: Option<ClientCertificate>,
     /// Set for HTTP over TLS.
     pub(super) over_tls: Option<OverTls>,
     pub(super) arrivals: Arrivals,

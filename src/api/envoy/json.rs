@@ -14,11 +14,11 @@ use serde_json::{Map, Number, Value, json};
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// An answer of `ShouldRateLimit`, which has no `raw_body` and no `request_headers_to_add`.
-pub(in crate::api) fn of_response(response: &RateLimitResponse) -> Value {
+pub(in crate::api) fn response_json(response: &RateLimitResponse) -> Value {
     let mut members = Map::new();
     let code = response.overall_code().as_str_name();
     members.insert("overallCode".to_owned(), code.into());
-    let statuses: Vec<Value> = response.statuses.iter().map(of_status).collect();
+    let statuses: Vec<Value> = response.statuses.iter().map(status_json).collect();
     members.insert("statuses".to_owned(), statuses.into());
     let headers = response.response_headers_to_add.iter();
     let headers: Vec<Value> =
@@ -27,16 +27,16 @@ pub(in crate::api) fn of_response(response: &RateLimitResponse) -> Value {
         members.insert("responseHeadersToAdd".to_owned(), headers.into());
     }
     if let Some(metadata) = &response.dynamic_metadata {
-        members.insert("dynamicMetadata".to_owned(), of_struct(metadata));
+        members.insert("dynamicMetadata".to_owned(), struct_json(metadata));
     }
     Value::Object(members)
 }
 
-fn of_status(status: &DescriptorStatus) -> Value {
+fn status_json(status: &DescriptorStatus) -> Value {
     let mut members = Map::new();
     members.insert("code".to_owned(), status.code().as_str_name().into());
     if let Some(limit) = &status.current_limit {
-        members.insert("currentLimit".to_owned(), of_limit(limit));
+        members.insert("currentLimit".to_owned(), limit_json(limit));
     }
     if status.limit_remaining != 0 {
         members.insert("limitRemaining".to_owned(), status.limit_remaining.into());
@@ -47,7 +47,7 @@ fn of_status(status: &DescriptorStatus) -> Value {
     Value::Object(members)
 }
 
-fn of_limit(limit: &RateLimit) -> Value {
+fn limit_json(limit: &RateLimit) -> Value {
     let mut members = Map::new();
     if !limit.name.is_empty() {
         members.insert("name".to_owned(), limit.name.as_str().into());
@@ -61,22 +61,22 @@ fn of_limit(limit: &RateLimit) -> Value {
     Value::Object(members)
 }
 
-fn of_struct(of: &Struct) -> Value {
-    of.fields.iter().map(|(name, value)| (name.clone(), of_value(value))).collect()
+fn struct_json(of: &Struct) -> Value {
+    of.fields.iter().map(|(name, value)| (name.clone(), value_json(value))).collect()
 }
 
-fn of_value(value: &prost_types::Value) -> Value {
+fn value_json(value: &prost_types::Value) -> Value {
     match &value.kind {
         None | Some(Kind::NullValue(_)) => Value::Null,
         Some(Kind::BoolValue(boolean)) => (*boolean).into(),
-        Some(Kind::NumberValue(number)) => of_number(*number),
+        Some(Kind::NumberValue(number)) => number_json(*number),
         Some(Kind::StringValue(text)) => text.as_str().into(),
-        Some(Kind::ListValue(list)) => list.values.iter().map(of_value).collect(),
-        Some(Kind::StructValue(of)) => of_struct(of),
+        Some(Kind::ListValue(list)) => list.values.iter().map(value_json).collect(),
+        Some(Kind::StructValue(of)) => struct_json(of),
     }
 }
 
-fn of_number(number: f64) -> Value {
+fn number_json(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < EXACT {
         #[expect(clippy::cast_possible_truncation, reason = "it is whole, and fits")]
         return Value::from(number as i64);

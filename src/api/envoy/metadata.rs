@@ -27,9 +27,9 @@ pub(super) fn dynamic_metadata(request: &RateLimitRequest, verdict: &DescriptorV
         answer.metadata.iter().for_each(|metadata| passed.merge(metadata));
     }
     if !passed.0.is_empty() {
-        fields.push(("metadata", Kind::StructValue(of_metadata(&passed))));
+        fields.push(("metadata", Kind::StructValue(struct_of_metadata(&passed))));
     }
-    of_fields(fields)
+    struct_of_fields(fields)
 }
 
 fn descriptor(descriptor: &RateLimitDescriptor) -> Struct {
@@ -45,40 +45,40 @@ fn descriptor(descriptor: &RateLimitDescriptor) -> Struct {
         #[expect(clippy::cast_precision_loss, reason = "JSON has no other numbers")]
         fields.push(("hitsAddend", Kind::NumberValue(hits as f64)));
     }
-    of_fields(fields)
+    struct_of_fields(fields)
 }
 
-fn of_fields(fields: Vec<(&str, Kind)>) -> Struct {
-    let named = |(name, kind): (&str, Kind)| (name.to_owned(), value_of(kind));
+fn struct_of_fields(fields: Vec<(&str, Kind)>) -> Struct {
+    let named = |(name, kind): (&str, Kind)| (name.to_owned(), proto_value(kind));
     Struct { fields: fields.into_iter().map(named).collect() }
 }
 
-fn of_metadata(metadata: &Metadata) -> Struct {
-    let named = |(name, value): (&String, &MetadataValue)| (name.clone(), of_value(value));
+fn struct_of_metadata(metadata: &Metadata) -> Struct {
+    let named = |(name, value): (&String, &MetadataValue)| (name.clone(), metadata_value(value));
     Struct { fields: metadata.0.iter().map(named).collect() }
 }
 
-fn of_value(value: &MetadataValue) -> Value {
-    value_of(match value {
+fn metadata_value(value: &MetadataValue) -> Value {
+    proto_value(match value {
         MetadataValue::Null => Kind::NullValue(0),
         MetadataValue::Boolean(boolean) => Kind::BoolValue(*boolean),
         MetadataValue::Number(number) => Kind::NumberValue(*number),
         MetadataValue::Text(text) => Kind::StringValue(text.clone()),
         MetadataValue::List(items) => {
-            Kind::ListValue(ListValue { values: items.iter().map(of_value).collect() })
+            Kind::ListValue(ListValue { values: items.iter().map(metadata_value).collect() })
         }
-        MetadataValue::Map(map) => Kind::StructValue(of_metadata(map)),
+        MetadataValue::Map(map) => Kind::StructValue(struct_of_metadata(map)),
     })
 }
 
 fn list(values: impl Iterator<Item = Kind>) -> Kind {
-    Kind::ListValue(ListValue { values: values.map(value_of).collect() })
+    Kind::ListValue(ListValue { values: values.map(proto_value).collect() })
 }
 
 fn text(text: &str) -> Kind {
     Kind::StringValue(text.to_owned())
 }
 
-fn value_of(kind: Kind) -> Value {
+fn proto_value(kind: Kind) -> Value {
     Value { kind: Some(kind) }
 }

@@ -46,12 +46,12 @@ pub struct EnvoySettings {
     /// What it has Envoy add to responses.
     pub headers: LimitHeaders,
     /// Whether answers have `dynamic_metadata`.
-    pub metadata: AnswerMetadata,
+    pub metadata: DynamicMetadata,
 }
 
 /// Whether answers have `dynamic_metadata`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnswerMetadata {
+pub enum DynamicMetadata {
     /// They have.
     Always,
     /// They have not.
@@ -61,7 +61,7 @@ pub enum AnswerMetadata {
 impl Default for EnvoySettings {
     fn default() -> Self {
         let deadline = Duration::from_millis(15);
-        Self { deadline, headers: LimitHeaders::None, metadata: AnswerMetadata::Never }
+        Self { deadline, headers: LimitHeaders::None, metadata: DynamicMetadata::Never }
     }
 }
 
@@ -124,7 +124,7 @@ impl Service {
         verdict: &DescriptorVerdict,
     ) -> RateLimitResponse {
         let mut response = respond(verdict, self.settings.headers);
-        if self.settings.metadata == AnswerMetadata::Always {
+        if self.settings.metadata == DynamicMetadata::Always {
             response.dynamic_metadata = Some(metadata::dynamic_metadata(request, verdict));
         }
         response
@@ -147,7 +147,7 @@ impl RateLimitService for Service {
         let verdict = self.decide(request.get_ref(), deadline).await?;
         let mut response = Response::new(self.respond(request.get_ref(), &verdict));
         if is_sampled(request.extensions()) {
-            response.extensions_mut().insert(TracedDecision::of_descriptors(&verdict));
+            response.extensions_mut().insert(TracedDecision::from_descriptors(&verdict));
         }
         Ok(response)
     }

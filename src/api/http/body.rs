@@ -13,28 +13,28 @@ use super::rejection::Rejection;
 
 /// Largest body that is read, in bytes: a request at all its bounds fits, even if each of its bytes
 /// is written as `\u0000`.
-const MOST_BYTES: usize = 256 * 1024;
+const MAX_BODY_BYTES: usize = 256 * 1024;
 /// Bytes that most bodies fit into: who announces more is given more as it comes.
-const USUAL: usize = 1024;
+const INITIAL_CAPACITY: usize = 1024;
 /// What is larger is still received up to here, and dropped: a client that is cut off while it
 /// sends does not see the answer.
-const MOST_DROPPED: usize = 16 * 1024 * 1024;
+const MAX_DISCARDED_BYTES: usize = 16 * 1024 * 1024;
 
 /// The whole body. How long it may take is for its connection to say.
 pub(super) async fn read(body: Body) -> Result<Vec<u8>, Rejection> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    let (mut bytes, mut size) = (Vec::with_capacity(announced.min(USUAL)), 0);
+    let (mut bytes, mut size) = (Vec::with_capacity(announced.min(INITIAL_CAPACITY)), 0);
     let mut parts = body.into_data_stream();
-    while announced.max(size) <= MOST_DROPPED {
+    while announced.max(size) <= MAX_DISCARDED_BYTES {
         let Some(part) = parts.next().await else { break };
-        let part = part.map_err(|error| cut_off(&error))?;
+        let part = part.map_err(|error| body_error(&error))?;
         size += part.len();
-        if size <= MOST_BYTES {
+        if size <= MAX_BODY_BYTES {
             bytes.extend_from_slice(&part);
         }
     }
-    if announced.max(size) > MOST_BYTES {
-        let problem = format!("valid is up to {MOST_BYTES} bytes");
+    if announced.max(size) > MAX_BODY_BYTES {
+        let problem = format!("valid is up to {MAX_BODY_BYTES} bytes");
         return Err(Rejection::body(StatusCode::PAYLOAD_TOO_LARGE, problem));
     }
     Ok(bytes)
@@ -50,7 +50,7 @@ pub(super) async fn discard(request: Request) {
     let body = request.into_body();
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let (mut parts, mut size) = (body.into_data_stream(), 0);
-    while !expects && announced.max(size) <= MOST_BYTES {
+    while !expects && announced.max(size) <= MAX_BODY_BYTES {
         // At its end and where it is cut off the answer is the same.
         let Some(Ok(part)) = parts.next().await else { break };
         size += part.len();
@@ -58,7 +58,7 @@ pub(super) async fn discard(request: Request) {
 }
 
 /// Why there is no more of it.
-fn cut_off(error: &axum::Error) -> Rejection {
+fn body_error(error: &axum::Error) -> Rejection {
     let mut causes = successors(error.source(), |cause| (*cause).source());
     match causes.find_map(|cause| cause.downcast_ref::<Status>()).map(Status::code) {
         Some(Code::DeadlineExceeded) => {

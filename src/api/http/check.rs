@@ -18,10 +18,10 @@ use serde_json::Number;
 use serde_json::value::RawValue;
 
 use super::denial::Denial;
-use super::members::Members;
-use super::problem::{Problem, document};
+use super::json_object::JsonObject;
+use super::problem::{ProblemDocument, problem_response};
 use super::rejection::{Field, Rejection};
-use super::{Checks, body};
+use super::{HttpState, body};
 use crate::api::v1::parse;
 use crate::api::{json, response};
 use crate::limiter::Verdict;
@@ -39,40 +39,40 @@ const DRY_RUN: Field =
     Field { names: &["dryRun", "dry_run"], reason: "dry_run", valid: "true or false" };
 
 /// Decides one request.
-pub(super) async fn check(State(checks): State<Checks>, body: Body) -> Response {
-    let decided = decide(&checks, body).await;
+pub(super) async fn check(State(state): State<HttpState>, body: Body) -> Response {
+    let decided = decide(&state, body).await;
     match decided {
-        Ok(verdict) => answer(&checks, &verdict),
+        Ok(verdict) => answer(&state, &verdict),
         Err(problem) => problem.into_response(),
     }
 }
 
-async fn decide(checks: &Checks, body: Body) -> Result<Verdict, Problem> {
-    let rejected = |rejection: Rejection| Problem::from(checks.count(rejection));
+async fn decide(state: &HttpState, body: Body) -> Result<Verdict, ProblemDocument> {
+    let rejected = |rejection: Rejection| ProblemDocument::from(state.count(rejection));
     let body = body::read(body).await.map_err(rejected)?;
     let request = read(&body).map_err(rejected)?;
     let request = parse(&request).map_err(|invalid| {
         rejected(Rejection::out_of_bounds(invalid, &[USER_ID, RESOURCE, ATTRIBUTES, COST]))
     })?;
-    Ok(checks.decide(&request).await?)
+    Ok(state.decide(&request).await?)
 }
 
-fn answer(checks: &Checks, verdict: &Verdict) -> Response {
+fn answer(state: &HttpState, verdict: &Verdict) -> Response {
     let message = response::response(verdict);
     let response = if verdict.is_allowed() {
-        Json(json::Response::from(&message)).into_response()
+        Json(json::ResponseView::from(&message)).into_response()
     } else {
-        document(StatusCode::TOO_MANY_REQUESTS, &Denial::of(verdict, &message))
+        problem_response(StatusCode::TOO_MANY_REQUESTS, &Denial::new(verdict, &message))
     };
-    checks.with_headers(verdict, response)
+    state.with_headers(verdict, response)
 }
 
 fn read(body: &[u8]) -> Result<CheckRequest, Rejection> {
-    let mut members = Members::of_body(body)?;
+    let mut members = JsonObject::from_body(body)?;
     let request = CheckRequest {
         user_id: members.take(&USER_ID)?.unwrap_or_default(),
         resource: members.take(&RESOURCE)?.unwrap_or_default(),
-        attributes: match members.take::<Members<'_>>(&ATTRIBUTES)? {
+        attributes: match members.take::<JsonObject<'_>>(&ATTRIBUTES)? {
             Some(attributes) => HashMap::from_iter(attributes.entries(&ATTRIBUTES)?),
             None => HashMap::new(),
         },
@@ -105,7 +105,7 @@ pub(super) fn whole_number(number: &RawValue) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn told(body: &str) -> String {
+    fn detail(body: &str) -> String {
         read(body.as_bytes()).expect_err(body).detail
     }
 
@@ -161,12 +161,12 @@ mod tests {
             ),
             ("{\"attributes\": {\"a\": \"1\", \"a\": \"2\"}}", "attributes: given twice"),
         ] {
-            assert_eq!(told(body), expected, "{body}");
+            assert_eq!(detail(body), expected, "{body}");
         }
         for cost in ["-1", "1.5", "1e10", "\"\"", "\"x\"", "\" 1\"", "\"NaN\"", "true", "[]", "{}"]
         {
-            let told = told(&format!("{{\"cost\": {cost}}}"));
-            assert_eq!(told, "cost: valid is a whole number from 0 to 4294967295", "{cost}");
+            let detail = detail(&format!("{{\"cost\": {cost}}}"));
+            assert_eq!(detail, "cost: valid is a whole number from 0 to 4294967295", "{cost}");
         }
     }
 }

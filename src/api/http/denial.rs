@@ -18,12 +18,12 @@ pub(super) struct Denial<'a> {
     #[serde(rename = "violated-policies")]
     violated_policies: Vec<String>,
     #[serde(flatten)]
-    response: json::Response<'a>,
+    response: json::ResponseView<'a>,
 }
 
 impl<'a> Denial<'a> {
     /// Of a verdict and the response that says it.
-    pub(super) fn of(verdict: &Verdict, response: &'a CheckResponse) -> Self {
+    pub(super) fn new(verdict: &Verdict, response: &'a CheckResponse) -> Self {
         Self {
             r#type: problem::TYPE,
             title: problem::TITLE,

@@ -25,9 +25,9 @@ use tokio::sync::watch;
 use tonic::{Code, Status};
 
 use super::check::whole_number;
-use super::members::Members;
+use super::json_object::JsonObject;
 use super::rejection::{Field, Rejection};
-use super::{Checks, body};
+use super::{HttpState, body};
 use crate::api::envoy::json;
 use crate::api::envoy::unit;
 use crate::api::traces::TracedDecision;
@@ -64,9 +64,9 @@ pub(super) async fn healthcheck(
 }
 
 /// `GET /rlconfig`: a line for each rule in force, in the order of the files.
-pub(super) async fn rlconfig(State(checks): State<Checks>) -> Result<String, StatusCode> {
-    let snapshot = checks.limiter.snapshot();
-    let written = checks.background.spawn_blocking(move || {
+pub(super) async fn rlconfig(State(state): State<HttpState>) -> Result<String, StatusCode> {
+    let snapshot = state.limiter.snapshot();
+    let written = state.background.spawn_blocking(move || {
         let mut lines = String::new();
         for rule in snapshot.rules.descriptors().iter() {
             push_line(&mut lines, rule);
@@ -93,25 +93,25 @@ fn push_line(lines: &mut String, rule: &DescriptorRule) {
 }
 
 /// `POST /json`: `ShouldRateLimit` in the JSON mapping of its messages.
-pub(super) async fn should_rate_limit(State(checks): State<Checks>, body: Body) -> Response {
+pub(super) async fn should_rate_limit(State(state): State<HttpState>, body: Body) -> Response {
     let request = match read(body).await {
         Ok(request) => request,
         Err(rejection) => {
-            let Rejection { status, detail, .. } = checks.count(rejection);
+            let Rejection { status, detail, .. } = state.count(rejection);
             return (status, detail).into_response();
         }
     };
-    let verdict = match checks.envoy.decide(&request, Deadline::NEVER).await {
+    let verdict = match state.envoy.decide(&request, Deadline::NEVER).await {
         Ok(verdict) => verdict,
         Err(status) => return failed(&status),
     };
-    let answer = Json(json::of_response(&checks.envoy.respond(&request, &verdict)));
+    let answer = Json(json::response_json(&state.envoy.respond(&request, &verdict)));
     let status = if verdict.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
     let mut response = (status, answer).into_response();
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().insert(header::CACHE_CONTROL, no_store);
-    if checks.is_traced {
-        response.extensions_mut().insert(TracedDecision::of_descriptors(&verdict));
+    if state.is_traced {
+        response.extensions_mut().insert(TracedDecision::from_descriptors(&verdict));
     }
     response
 }
@@ -127,7 +127,7 @@ fn failed(status: &Status) -> Response {
 
 async fn read(body: Body) -> Result<RateLimitRequest, Rejection> {
     let body = body::read(body).await?;
-    let mut members = Members::of_body(&body)?;
+    let mut members = JsonObject::from_body(&body)?;
     let request = RateLimitRequest {
         domain: members.take(&DOMAIN)?.unwrap_or_default(),
         descriptors: objects(&mut members, &DESCRIPTORS, descriptor)?,
@@ -137,10 +137,10 @@ async fn read(body: Body) -> Result<RateLimitRequest, Rejection> {
     Ok(request)
 }
 
-fn descriptor(mut members: Members<'_>) -> Result<RateLimitDescriptor, Rejection> {
+fn descriptor(mut members: JsonObject<'_>) -> Result<RateLimitDescriptor, Rejection> {
     let limit = members.take::<&RawValue>(&LIMIT)?;
     let limit = limit.map(|limit| {
-        let members = Members::of_value(limit, &LIMIT)?;
+        let members = JsonObject::from_value(limit, &LIMIT)?;
         limit_override(members).map_err(|rejection| rejection.below("limit"))
     });
     let descriptor = RateLimitDescriptor {
@@ -153,7 +153,7 @@ fn descriptor(mut members: Members<'_>) -> Result<RateLimitDescriptor, Rejection
     Ok(descriptor)
 }
 
-fn entry(mut members: Members<'_>) -> Result<Entry, Rejection> {
+fn entry(mut members: JsonObject<'_>) -> Result<Entry, Rejection> {
     let entry = Entry {
         key: members.take(&KEY)?.unwrap_or_default(),
         value: members.take(&VALUE)?.unwrap_or_default(),
@@ -162,7 +162,7 @@ fn entry(mut members: Members<'_>) -> Result<Entry, Rejection> {
     Ok(entry)
 }
 
-fn limit_override(mut members: Members<'_>) -> Result<RateLimitOverride, Rejection> {
+fn limit_override(mut members: JsonObject<'_>) -> Result<RateLimitOverride, Rejection> {
     let unit: Option<serde_json::Value> = members.take(&UNIT)?;
     let unit = unit.map(|unit| {
         let by_name = unit.as_str().and_then(RateLimitUnit::from_str_name).map(i32::from);
@@ -179,9 +179,9 @@ fn limit_override(mut members: Members<'_>) -> Result<RateLimitOverride, Rejecti
 
 /// Reads a list of objects, each by `read`.
 fn objects<T>(
-    members: &mut Members<'_>,
+    members: &mut JsonObject<'_>,
     field: &Field,
-    read: impl Fn(Members<'_>) -> Result<T, Rejection>,
+    read: impl Fn(JsonObject<'_>) -> Result<T, Rejection>,
 ) -> Result<Vec<T>, Rejection> {
     let items: Vec<&RawValue> = members.take(field)?.unwrap_or_default();
     if field.names == DESCRIPTORS.names && items.len() > DescriptorRequest::MAX_DESCRIPTORS {
@@ -189,7 +189,7 @@ fn objects<T>(
     }
     let read = |(index, item): (usize, &&RawValue)| {
         let place = format!("{}[{index}]", field.names[0]);
-        let members = Members::of_value(item, field).map_err(|rejection| {
+        let members = JsonObject::from_value(item, field).map_err(|rejection| {
             rejection.with_detail(format!("{place}: must be an object, each member once"))
         })?;
         read(members).map_err(|rejection| rejection.below(&place))
@@ -197,7 +197,7 @@ fn objects<T>(
     items.iter().enumerate().map(read).collect()
 }
 
-fn number(members: &mut Members<'_>, field: &Field) -> Result<Option<u32>, Rejection> {
+fn number(members: &mut JsonObject<'_>, field: &Field) -> Result<Option<u32>, Rejection> {
     let given = members.take::<&RawValue>(field)?;
     let number = given.map(|given| {
         let number = whole_number(given).and_then(|number| u32::try_from(number).ok());

@@ -12,15 +12,15 @@
 
 mod body;
 mod check;
+mod compat;
 mod denial;
 mod envoy;
-mod members;
+mod json_object;
 mod openapi;
 mod probes;
 mod problem;
 mod query;
 mod rejection;
-mod seed;
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use rlaas_limiter::headers::{LimitHeaders, retry_after};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use self::problem::Problem;
+use self::problem::ProblemDocument;
 use self::rejection::Rejection;
 use super::auth::{AuthError, Role};
 use super::envoy::EnvoySettings;
@@ -53,14 +53,14 @@ const API: &str = "http";
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer");
 
 /// Everything that is answered.
-pub fn router(checks: Checks, ready: watch::Receiver<bool>) -> Router {
-    let probes = probes::router(&checks, ready);
+pub fn router(state: HttpState, ready: watch::Receiver<bool>) -> Router {
+    let probes = probes::router(&state, ready);
     let decisions = Router::new()
         .route("/v1/check", post(check::check))
-        .route("/check", get(seed::by_user).post(seed::by_endpoint))
+        .route("/check", get(compat::by_user).post(compat::by_endpoint))
         .route("/json", post(envoy::should_rate_limit))
-        .with_state(checks.clone());
-    let rules = Router::new().route("/rlconfig", get(envoy::rlconfig)).with_state(checks);
+        .with_state(state.clone());
+    let rules = Router::new().route("/rlconfig", get(envoy::rlconfig)).with_state(state);
     decisions
         .route("/openapi.json", get(openapi::document))
         .merge(rules)
@@ -85,18 +85,18 @@ pub async fn refuse(error: AuthError, request: Request) -> Response {
     body::discard(request).await;
     match error {
         AuthError::Unauthenticated => {
-            let problem = Problem::new(StatusCode::UNAUTHORIZED, error.to_string());
+            let problem = ProblemDocument::new(StatusCode::UNAUTHORIZED, error.to_string());
             ([(header::WWW_AUTHENTICATE, CHALLENGE)], problem).into_response()
         }
         AuthError::Forbidden(_) => {
-            Problem::new(StatusCode::FORBIDDEN, error.to_string()).into_response()
+            ProblemDocument::new(StatusCode::FORBIDDEN, error.to_string()).into_response()
         }
     }
 }
 
 /// Returns the answer to a request that met a bug.
 pub fn internal_error() -> Response {
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response()
+    ProblemDocument::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response()
 }
 
 /// Extension of a request that has come by TLS.
@@ -105,7 +105,7 @@ pub struct OverTls;
 
 /// What decides. Clones share everything.
 #[derive(Clone, Debug)]
-pub struct Checks {
+pub struct HttpState {
     limiter: Limiter,
     metrics: Arc<Metrics>,
     timing: Timing,
@@ -117,7 +117,7 @@ pub struct Checks {
     is_traced: bool,
 }
 
-impl Checks {
+impl HttpState {
     /// Answers by what `limiter` decides, and tells of the limits by `headers`. What takes long is
     /// done as blocking work on the runtime of `background`.
     pub fn new(
@@ -172,15 +172,15 @@ impl Checks {
             headers.insert(HeaderName::from_static(name), value);
         }
         if self.is_traced {
-            response.extensions_mut().insert(TracedDecision::of(verdict));
+            response.extensions_mut().insert(TracedDecision::from_verdict(verdict));
         }
         response
     }
 }
 
-async fn unknown_path(request: Request) -> Problem {
+async fn unknown_path(request: Request) -> ProblemDocument {
     body::discard(request).await;
-    Problem::new(StatusCode::NOT_FOUND, "see /openapi.json for what there is")
+    ProblemDocument::new(StatusCode::NOT_FOUND, "see /openapi.json for what there is")
 }
 
 /// The header `Allow` is added by the router.
@@ -190,7 +190,7 @@ async fn other_method(request: Request) -> Response {
     if method == Method::OPTIONS {
         StatusCode::NO_CONTENT.into_response()
     } else {
-        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the header Allow tells which are")
+        ProblemDocument::new(StatusCode::METHOD_NOT_ALLOWED, "the header Allow tells which are")
             .into_response()
     }
 }

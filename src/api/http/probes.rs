@@ -7,31 +7,31 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
 
-use super::{Checks, envoy};
+use super::{HttpState, envoy};
 use crate::telemetry::exposition::Exposition;
 
 /// `GET /metrics`, `/livez`, `/readyz` and `/healthcheck`.
-pub(super) fn router(checks: &Checks, ready: watch::Receiver<bool>) -> Router {
+pub(super) fn router(state: &HttpState, ready: watch::Receiver<bool>) -> Router {
     let probes = Router::new()
         .route("/readyz", get(readyz))
         .route("/healthcheck", get(envoy::healthcheck))
         .with_state(ready);
     Router::new()
         .route("/metrics", get(render))
-        .with_state(checks.clone())
+        .with_state(state.clone())
         .route("/livez", get("ok\n"))
         .merge(probes)
 }
 
 /// Many rules take a while to write down: not on a thread that decides.
 async fn render(
-    State(checks): State<Checks>,
+    State(state): State<HttpState>,
     headers: HeaderMap,
 ) -> Result<impl IntoResponse, StatusCode> {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let exposition = Exposition::accepted(accept.unwrap_or_default());
-    let metrics = checks.metrics;
-    let text = checks.background.spawn_blocking(move || metrics.render(exposition)).await;
+    let metrics = state.metrics;
+    let text = state.background.spawn_blocking(move || metrics.render(exposition)).await;
     // The process ends: nothing new is begun.
     let text = text.map_err(|_cancelled| StatusCode::SERVICE_UNAVAILABLE)?;
     Ok(([(header::CONTENT_TYPE, exposition.content_type())], text))
@@ -68,8 +68,8 @@ mod tests {
         background.spawn_blocking(move || released.recv());
         let limiter = Limiter::builder().build().expect("a limiter");
         let (metrics, handle) = (Arc::new(Metrics::new()), background.handle().clone());
-        let checks = Checks::new(limiter, metrics, LimitHeaders::None, handle);
-        let mut router = router(&checks, watch::channel(true).1);
+        let state = HttpState::new(limiter, metrics, LimitHeaders::None, handle);
+        let mut router = router(&state, watch::channel(true).1);
         let mut ask = |path: &str| {
             let request = Request::get(path).body(Body::empty()).expect("a request");
             router.call(request).map(|response| response.expect("infallible").status())

@@ -17,7 +17,7 @@ const RETRY_AFTER: (HeaderName, &str) = (header::RETRY_AFTER, "1");
 
 /// Why a request has no answer.
 #[derive(Debug, Serialize)]
-pub(super) struct Problem {
+pub(super) struct ProblemDocument {
     r#type: &'static str,
     title: &'static str,
     status: u16,
@@ -27,7 +27,7 @@ pub(super) struct Problem {
     reason: Option<&'static str>,
 }
 
-impl Problem {
+impl ProblemDocument {
     /// One that its status says all about, but for the detail.
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or_default();
@@ -36,13 +36,13 @@ impl Problem {
     }
 }
 
-impl From<Rejection> for Problem {
+impl From<Rejection> for ProblemDocument {
     fn from(rejection: Rejection) -> Self {
         Self::new(rejection.status, rejection.detail)
     }
 }
 
-impl From<CheckError> for Problem {
+impl From<CheckError> for ProblemDocument {
     fn from(error: CheckError) -> Self {
         let reason = match error {
             CheckError::NoRule => Some(Reason::NoRule.as_str_name()),
@@ -52,10 +52,10 @@ impl From<CheckError> for Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ProblemDocument {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or_default();
-        let mut response = document(status, &self);
+        let mut response = problem_response(status, &self);
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(RETRY_AFTER.0, HeaderValue::from_static(RETRY_AFTER.1));
         }
@@ -64,7 +64,7 @@ impl IntoResponse for Problem {
 }
 
 /// A problem document.
-pub(super) fn document(status: StatusCode, problem: &impl Serialize) -> Response {
+pub(super) fn problem_response(status: StatusCode, problem: &impl Serialize) -> Response {
     let text = serde_json::to_vec(problem).expect("texts, numbers and lists are JSON");
     (status, [(header::CONTENT_TYPE, PROBLEM_JSON)], text).into_response()
 }

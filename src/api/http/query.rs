@@ -11,7 +11,7 @@ pub(super) fn parameter(query: &str, field: &Field) -> Result<String, Rejection>
     });
     let value = values.next().ok_or_else(|| field.missing())?;
     if values.next().is_some() {
-        return Err(field.twice());
+        return Err(field.duplicate());
     }
     decode(value).ok_or_else(|| field.invalid())
 }

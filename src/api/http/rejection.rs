@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use crate::rules::InvalidRequest;
 
 /// Most characters of a name that a client has made up.
-const SHOWN: usize = 64;
+const MAX_NAME_CHARS: usize = 64;
 
 /// Why a request is not valid.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Rejection {
     /// Names the field and what is valid.
     pub(super) detail: String,
     /// What is wrong with a name that the client has made up.
-    of_name: Option<&'static str>,
+    name_problem: Option<&'static str>,
 }
 
 /// A field of a request.
@@ -35,17 +35,17 @@ impl Rejection {
     /// The body as a whole.
     pub(super) fn body(status: StatusCode, detail: impl Into<String>) -> Self {
         let detail = format!("body: {}", detail.into());
-        Self { status, reason: "body", detail, of_name: None }
+        Self { status, reason: "body", detail, name_problem: None }
     }
 
     /// A name that a client has made up, or written twice.
-    pub(super) fn name(name: &str, problem: &'static str) -> Self {
-        let shown: String = name.escape_debug().take(SHOWN).collect();
+    pub(super) fn client_name(name: &str, problem: &'static str) -> Self {
+        let shown: String = name.escape_debug().take(MAX_NAME_CHARS).collect();
         Self {
             status: StatusCode::BAD_REQUEST,
             reason: "body",
             detail: format!("{shown}: {problem}"),
-            of_name: Some(problem),
+            name_problem: Some(problem),
         }
     }
 
@@ -56,12 +56,12 @@ impl Rejection {
 
     /// The same with another detail, which has no name that a client has made up.
     pub(super) fn with_detail(self, detail: String) -> Self {
-        Self { detail, of_name: None, ..self }
+        Self { detail, name_problem: None, ..self }
     }
 
     /// Returns the detail without a name that the client has made up.
     pub(super) fn without_name(&self) -> &str {
-        self.of_name.unwrap_or(&self.detail)
+        self.name_problem.unwrap_or(&self.detail)
     }
 
     /// What is out of bounds, under the name that this API has for the field.
@@ -71,7 +71,7 @@ impl Rejection {
         let name = called.map_or(reason, |field| field.names[0]);
         // What is invalid begins with its name.
         let detail = invalid.to_string().replacen(reason, name, 1);
-        Self { status: StatusCode::BAD_REQUEST, reason, detail, of_name: None }
+        Self { status: StatusCode::BAD_REQUEST, reason, detail, name_problem: None }
     }
 }
 
@@ -87,7 +87,7 @@ impl Field {
     }
 
     /// It is there more than once.
-    pub(super) fn twice(&self) -> Rejection {
+    pub(super) fn duplicate(&self) -> Rejection {
         self.rejected("given twice")
     }
 
@@ -96,7 +96,7 @@ impl Field {
             status: StatusCode::BAD_REQUEST,
             reason: self.reason,
             detail: format!("{}: {problem}", self.names[0]),
-            of_name: None,
+            name_problem: None,
         }
     }
 }

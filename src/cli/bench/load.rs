@@ -16,10 +16,10 @@ const SECOND: Duration = Duration::from_secs(1);
 /// for what is in flight.
 pub(super) async fn run(args: &BenchArgs) -> anyhow::Result<Measured> {
     let signals = Signals::listen()?;
-    let (server, settings) = (args.server.server()?, args.settings());
+    let (server, settings) = (args.server.endpoint()?, args.settings());
     let begun = tokio::select! {
         begun = Load::begin(&server.client, &settings) => begun,
-        () = signals.count_to(1) => bail!("ended before the load began"),
+        () = signals.nth(1) => bail!("ended before the load began"),
     };
     let mut load = begun.map_err(|error| match error {
         LoadError::Connect(error) => server.explain_connect(error),
@@ -41,8 +41,8 @@ pub(super) async fn run(args: &BenchArgs) -> anyhow::Result<Measured> {
                 progress.show(&load, &last_second);
                 tally.add(&last_second);
             }
-            () = signals.count_to(1), if !load.is_stopped() => load.stop(),
-            () = signals.count_to(2) => break,
+            () = signals.nth(1), if !load.is_stopped() => load.stop(),
+            () = signals.nth(2) => break,
         }
     }
     progress.clear();

@@ -18,7 +18,7 @@ use anyhow::Context;
 
 pub(super) use self::options::BenchArgs;
 use self::report::Report;
-use super::NO_ANSWER;
+use super::EXIT_NO_RESPONSE;
 use super::client::runtime;
 
 pub(super) fn run(args: &BenchArgs) -> ExitCode {
@@ -26,7 +26,7 @@ pub(super) fn run(args: &BenchArgs) -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("rlaas: {error:#}");
-            ExitCode::from(NO_ANSWER)
+            ExitCode::from(EXIT_NO_RESPONSE)
         }
     }
 }
@@ -46,7 +46,7 @@ fn bench(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         plot.write(&plot::svg(latency, &report.title()))?;
     }
     let is_answered = measured.tally.measured.decisions() > 0;
-    Ok(if is_answered { ExitCode::SUCCESS } else { ExitCode::from(NO_ANSWER) })
+    Ok(if is_answered { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO_RESPONSE) })
 }
 
 /// A file that an option names. It is made before the load begins: a path that is wrong does not

@@ -102,8 +102,8 @@ impl BenchArgs {
 }
 
 fn rate(text: &str) -> Result<NonZeroU32, &'static str> {
-    const MOST: u32 = 10_000_000;
-    let rate = text.parse().ok().filter(|rate: &NonZeroU32| rate.get() <= MOST);
+    const MAX_RATE: u32 = 10_000_000;
+    let rate = text.parse().ok().filter(|rate: &NonZeroU32| rate.get() <= MAX_RATE);
     rate.ok_or("valid is a whole number of calls per second from 1 to 10000000")
 }
 

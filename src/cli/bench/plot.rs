@@ -6,12 +6,12 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 /// Steps for each halving of the way to 100 %.
-const STEPS: u32 = 5;
+const STEPS_PER_HALVING: u32 = 5;
 /// What three digits take.
 const SUB_BUCKETS: u32 = 2048;
 
 /// The most lines of latency above zero.
-const LINES: u32 = 6;
+const MAX_LINES: u32 = 6;
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 380.0;
@@ -55,7 +55,7 @@ pub(super) fn distribution(latencies: &Histogram<u64>) -> String {
 
 /// A picture that is readable on light and dark: percentiles by their nines, and their latencies.
 pub(super) fn svg(latencies: &Histogram<u64>, title: &str) -> String {
-    let axes = Axes::of(latencies);
+    let axes = Axes::new(latencies);
     let mut curve = String::new();
     for Point { latency, quantile, .. } in points(latencies) {
         let _infallible = write!(curve, "{:.1},{:.1} ", axes.x(quantile), axes.y(latency));
@@ -74,7 +74,7 @@ pub(super) fn svg(latencies: &Histogram<u64>, title: &str) -> String {
 
 fn points(latencies: &Histogram<u64>) -> impl Iterator<Item = Point> {
     let mut calls = 0;
-    latencies.iter_quantiles(STEPS).map(move |step| {
+    latencies.iter_quantiles(STEPS_PER_HALVING).map(move |step| {
         calls += step.count_since_last_iteration();
         Point {
             // A bucket is known by its greatest value, which may be above all that was seen.
@@ -97,13 +97,13 @@ struct Axes {
 }
 
 impl Axes {
-    fn of(latencies: &Histogram<u64>) -> Self {
+    fn new(latencies: &Histogram<u64>) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "for its logarithm")]
         let end = (latencies.len().max(1) as f64).log10();
         let nines = (1..20).find(|nines| f64::from(*nines) >= end).unwrap_or(20);
         let max = Duration::from_nanos(latencies.max().max(1));
         let step = step(max);
-        let lines = (1..=LINES).find(|lines| step * *lines >= max).unwrap_or(LINES);
+        let lines = (1..=MAX_LINES).find(|lines| step * *lines >= max).unwrap_or(MAX_LINES);
         Self { nines, end, step, lines }
     }
 
@@ -151,7 +151,7 @@ impl Axes {
 fn step(max: Duration) -> Duration {
     let units = (0..).map(|exponent| Duration::from_nanos(10_u64.pow(exponent)));
     let mut steps = units.flat_map(|unit| [unit, unit * 2, unit * 5]);
-    steps.find(|step| *step * LINES >= max).expect("an hour is the greatest latency")
+    steps.find(|step| *step * MAX_LINES >= max).expect("an hour is the greatest latency")
 }
 
 /// The percentile with this many nines.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rlaas_client::load::{Length, Load, LoadPlan, Tally};
 
-use super::report::{per_second, show};
+use super::report::{format_nanos, per_second};
 
 #[derive(Debug)]
 pub(super) struct Progress {
@@ -43,7 +43,7 @@ impl Progress {
         let line = if now < self.plan.warm_up {
             format!("warm-up: {rate:.0} calls/s")
         } else {
-            let at = |quantile| show(tally.answered.value_at_quantile(quantile));
+            let at = |quantile| format_nanos(tally.answered.value_at_quantile(quantile));
             let (p50, p99) = (at(0.5), at(0.99));
             let errors: u64 = tally.measured.errors().map(|(_, requests)| requests).sum();
             let left = self.left(load.measured_until(), now);

@@ -30,7 +30,7 @@ pub(super) struct Report {
     decisions: u64,
     decisions_per_second: f64,
     #[serde(flatten)]
-    answers: Answers,
+    outcomes: Outcomes,
     failed_calls: u64,
     unanswered_calls: u64,
     first_error: Option<String>,
@@ -44,7 +44,7 @@ pub(super) struct Report {
 
 /// Requests by their answer.
 #[derive(Debug, Serialize)]
-struct Answers {
+struct Outcomes {
     allowed: u64,
     denied: u64,
     errors: BTreeMap<&'static str, u64>,
@@ -55,7 +55,7 @@ struct WarmUp {
     calls: u64,
     decisions: u64,
     #[serde(flatten)]
-    answers: Answers,
+    outcomes: Outcomes,
 }
 
 /// In microseconds.
@@ -83,7 +83,7 @@ impl Report {
     pub(super) fn new(args: &BenchArgs, measured: &Measured) -> Self {
         let Measured { tally, elapsed, .. } = measured;
         let counts = &tally.measured;
-        let start_delay = measured.target.and_then(|_| Latency::of(&tally.start_delay));
+        let start_delay = measured.target.and_then(|_| Latency::from_histogram(&tally.start_delay));
         Self {
             method: if args.batch.is_some() { "CheckBatch" } else { "Check" },
             connections: args.connections,
@@ -100,15 +100,15 @@ impl Report {
             calls_per_second: per_second(counts.calls, *elapsed),
             decisions: counts.decisions(),
             decisions_per_second: per_second(counts.decisions(), *elapsed),
-            answers: Answers::of(counts),
+            outcomes: Outcomes::new(counts),
             failed_calls: counts.failed_calls,
             unanswered_calls: measured.unanswered,
             first_error: counts.first_error.clone(),
-            warm_up: WarmUp::of(&tally.warm_up),
-            latency_us: Latency::of(&tally.answered),
-            failed_latency_us: Latency::of(&tally.failed),
+            warm_up: WarmUp::new(&tally.warm_up),
+            latency_us: Latency::from_histogram(&tally.answered),
+            failed_latency_us: Latency::from_histogram(&tally.failed),
             start_delay_us: start_delay,
-            target: measured.target.map(TargetReport::of),
+            target: measured.target.map(TargetReport::new),
         }
     }
 
@@ -141,15 +141,15 @@ impl Report {
         let rows = [
             ("calls", self.calls, Some(self.calls_per_second)),
             ("decisions", self.decisions, Some(self.decisions_per_second)),
-            ("  allowed", self.answers.allowed, None),
-            ("  denied", self.answers.denied, None),
-            ("errors", self.answers.errors.values().sum(), None),
+            ("  allowed", self.outcomes.allowed, None),
+            ("  denied", self.outcomes.denied, None),
+            ("errors", self.outcomes.errors.values().sum(), None),
         ];
         for (name, count, rate) in rows {
             let rate = rate.map(|rate| format!(" {rate:>12.1}/s")).unwrap_or_default();
             let _infallible = writeln!(text, "{name:<12}{count:>12}{rate}");
         }
-        for (code, count) in &self.answers.errors {
+        for (code, count) in &self.outcomes.errors {
             let _infallible = writeln!(text, "  {code:<18}{count:>4}");
         }
         if let Some(error) = &self.first_error {
@@ -176,22 +176,22 @@ impl Report {
     }
 }
 
-impl Answers {
-    fn of(counts: &Counts) -> Self {
+impl Outcomes {
+    fn new(counts: &Counts) -> Self {
         let Counts { allowed, denied, .. } = *counts;
         Self { allowed, denied, errors: counts.errors().collect() }
     }
 }
 
 impl WarmUp {
-    fn of(counts: &Counts) -> Self {
-        Self { calls: counts.calls, decisions: counts.decisions(), answers: Answers::of(counts) }
+    fn new(counts: &Counts) -> Self {
+        Self { calls: counts.calls, decisions: counts.decisions(), outcomes: Outcomes::new(counts) }
     }
 }
 
 impl Latency {
     /// `None` if there is nothing to tell.
-    fn of(histogram: &Histogram<u64>) -> Option<Self> {
+    fn from_histogram(histogram: &Histogram<u64>) -> Option<Self> {
         let at = |quantile| micros(histogram.value_at_quantile(quantile));
         (!histogram.is_empty()).then(|| Self {
             min: at(0.0),
@@ -216,7 +216,7 @@ impl Latency {
 }
 
 impl TargetReport {
-    fn of(target: Target) -> Self {
+    fn new(target: Target) -> Self {
         Self {
             calls_per_second: target.rate,
             reached: target.is_reached,
@@ -246,7 +246,7 @@ pub(super) fn per_second(count: u64, elapsed: Duration) -> f64 {
 }
 
 /// A time with its unit, such as `1.5ms`.
-pub(super) fn show(nanos: u64) -> String {
+pub(super) fn format_nanos(nanos: u64) -> String {
     format!("{:.2?}", Duration::from_nanos(nanos))
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use figment::value::{Dict, Value};
 
-use super::{Domains, Siblings, limit, metadata, written};
-use crate::api::envoy::AnswerMetadata;
+use super::{Domains, Siblings, limit, metadata, verbatim};
+use crate::api::envoy::DynamicMetadata;
 use crate::config::problem::Problem;
 use crate::config::section::Section;
 use crate::config::sources;
@@ -19,9 +19,9 @@ use crate::rules::descriptors::{Descriptor, DescriptorRequest, DescriptorSpec};
 use crate::rules::{Coupling, Mode, Text};
 
 /// Levels of a tree: more than any request means, and few enough to walk.
-const MOST_LEVELS: usize = 32;
+const MAX_LEVELS: usize = 32;
 /// Descriptors of one level.
-const MOST: usize = 100_000;
+const MAX_DESCRIPTORS_PER_LEVEL: usize = 100_000;
 
 /// Reads a file into the trees of all; notes what is wrong with it.
 pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
@@ -31,7 +31,7 @@ pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
     };
     let text = match std::fs::read_to_string(file).map_err(unreadable) {
         Ok(text) => text,
-        Err(problem) => return root.note(problem),
+        Err(problem) => return root.add_problem(problem),
     };
     let origin = file.display().to_string();
     let syntax = |error: &serde_saphyr::Error| Problem::Syntax {
@@ -40,22 +40,22 @@ pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
     };
     let mut dict = match serde_saphyr::from_str::<Option<Dict>>(&text) {
         Ok(dict) => dict.unwrap_or_default(),
-        Err(error) => return root.note(syntax(&error)),
+        Err(error) => return root.add_problem(syntax(&error)),
     };
-    let restored = written::restore(&text, &mut dict);
+    let restored = verbatim::restore(&text, &mut dict);
     let tree = sources::tree_of(origin.clone(), text, dict);
     let mut section = tree.root();
     domain(&mut section, &origin.as_str().into(), domains);
     section.close();
     // The tree tells a wrong shape by its key.
     if let Err(error) = &restored
-        && tree.is_sound()
+        && tree.is_valid()
     {
-        root.note(syntax(error));
+        root.add_problem(syntax(error));
     }
-    tree.notices().into_iter().for_each(|notice| root.tell(notice));
+    tree.notices().into_iter().for_each(|notice| root.add_notice(notice));
     if let Err(problems) = tree.finish() {
-        problems.0.into_iter().map(as_spelled).for_each(|problem| root.note(problem));
+        problems.0.into_iter().map(as_spelled).for_each(|problem| root.add_problem(problem));
     }
 }
 
@@ -76,12 +76,12 @@ fn as_spelled(problem: Problem) -> Problem {
 fn domain(section: &mut Section<'_>, file: &Arc<str>, domains: &mut Domains) {
     let name = section.optional("domain", text);
     let is_valid = |name: &String| (1..=DescriptorRequest::MAX_DOMAIN).contains(&name.len());
-    if !name.as_ref().is_some_and(is_valid) && section.is_sound() {
+    if !name.as_ref().is_some_and(is_valid) && section.is_valid() {
         let bounds = format!("must be 1 to {} bytes", DescriptorRequest::MAX_DOMAIN);
         section.refuse("domain", Invalid(bounds.into()));
     }
     let name = name.unwrap_or_default();
-    let path = Trail {
+    let path = DescriptorPath {
         domain: &name,
         above: &[],
         metadata: domains.metadata,
@@ -93,21 +93,24 @@ fn domain(section: &mut Section<'_>, file: &Arc<str>, domains: &mut Domains) {
 }
 
 /// The way to a level.
-struct Trail<'a> {
+struct DescriptorPath<'a> {
     domain: &'a str,
     above: &'a [(String, Option<String>)],
-    metadata: AnswerMetadata,
+    metadata: DynamicMetadata,
     coupling: Coupling,
     file: &'a Arc<str>,
 }
 
-impl Trail<'_> {
+impl DescriptorPath<'_> {
     /// Reads what is below `descriptors` into a level.
     fn read_level(&self, section: &mut Section<'_>, level: &mut Siblings) {
         let sections = section.list("descriptors");
-        let (deep, many) = (self.above.len() >= MOST_LEVELS, sections.len() > MOST);
+        let (deep, many) =
+            (self.above.len() >= MAX_LEVELS, sections.len() > MAX_DESCRIPTORS_PER_LEVEL);
         if (deep && !sections.is_empty()) || many {
-            let valid = format!("must be up to {MOST} of them, {MOST_LEVELS} levels deep");
+            let valid = format!(
+                "must be up to {MAX_DESCRIPTORS_PER_LEVEL} of them, {MAX_LEVELS} levels deep"
+            );
             return section.refuse("descriptors", Invalid(valid.into()));
         }
         for section in sections {
@@ -120,7 +123,7 @@ impl Trail<'_> {
         let key = section.optional("key", text);
         let value = section.optional("value", text).filter(|value| !value.is_empty());
         // A key or value of a wrong shape is told already.
-        let is_read = section.is_sound();
+        let is_read = section.is_valid();
         let key = key.unwrap_or_default();
         if key.is_empty() {
             if is_read {
@@ -128,12 +131,12 @@ impl Trail<'_> {
             }
         } else if key.contains('*') {
             section.refuse("key", Invalid::new("must be a text without *, which values may have"));
-        } else if is_read && !level.taken.insert((key.clone(), value.clone())) {
+        } else if is_read && !level.pairs.insert((key.clone(), value.clone())) {
             let again = Invalid::new("another descriptor of this level has this key and value");
             section.refuse("key", again);
         }
         let own_metadata = section.optional("metadata", metadata::read);
-        if own_metadata.is_some() && self.metadata == AnswerMetadata::Never {
+        if own_metadata.is_some() && self.metadata == DynamicMetadata::Never {
             section.warn("metadata", "not answered unless envoy.metadata is true");
         }
         let mut flag = |name| section.optional(name, values::boolean).unwrap_or(false);
@@ -151,7 +154,7 @@ impl Trail<'_> {
             (false, false) => Mode::Enforced,
         };
         let above = [self.above, &[(key.clone(), value.clone())]].concat();
-        let below = Trail { above: &above, ..*self };
+        let below = DescriptorPath { above: &above, ..*self };
         let spec = DescriptorSpec {
             label: below.label(),
             mode,

@@ -19,24 +19,24 @@ const MAX_ENTRIES: usize = 10_000;
 
 /// What a folder has.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct FolderContents {
     /// Files of rules, folder by folder, by name.
     pub(super) files: Vec<PathBuf>,
     /// Folders below, which change with what they have.
     pub(super) folders: Vec<PathBuf>,
 }
 
-impl Found {
+impl FolderContents {
     /// A file that is named itself.
-    pub(super) fn of_file(file: PathBuf) -> Self {
+    pub(super) fn from_file(file: PathBuf) -> Self {
         Self { files: vec![file], folders: Vec::new() }
     }
 }
 
 /// Finds everything below `folder`; notes what can't be read, and tells what is left out.
-pub(super) fn find(folder: &Path, root: &Section<'_>) -> Found {
-    let found = Found::default();
-    let mut search = Search { found, entries_left: MAX_ENTRIES, is_complete: true, root };
+pub(super) fn find(folder: &Path, root: &Section<'_>) -> FolderContents {
+    let found = FolderContents::default();
+    let mut search = FolderWalk { found, entries_left: MAX_ENTRIES, is_complete: true, root };
     search.folder(folder, MAX_LEVELS);
     if search.found.files.is_empty() && search.is_complete {
         search.fail(folder, "there is no file of rules in it");
@@ -44,15 +44,15 @@ pub(super) fn find(folder: &Path, root: &Section<'_>) -> Found {
     search.found
 }
 
-struct Search<'a> {
-    found: Found,
+struct FolderWalk<'a> {
+    found: FolderContents,
     entries_left: usize,
     /// Nothing was in its way so far.
     is_complete: bool,
     root: &'a Section<'a>,
 }
 
-impl Search<'_> {
+impl FolderWalk<'_> {
     fn folder(&mut self, folder: &Path, levels_left: usize) {
         let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         let mut entries = match entries {
@@ -78,10 +78,10 @@ impl Search<'_> {
             Err(error) => self.fail(path, &error.to_string()),
             Ok(found) if found.is_file() => self.found.files.push(path.to_owned()),
             Ok(found) if !found.is_dir() => {
-                self.leave_out(path, "not read: neither a file nor a folder");
+                self.skip(path, "not read: neither a file nor a folder");
             }
             Ok(_) if path.is_symlink() => {
-                self.leave_out(path, "not read: a symlink to a folder");
+                self.skip(path, "not read: a symlink to a folder");
             }
             Ok(_) if levels_left == 0 => {
                 self.fail(path, &format!("must be up to {MAX_LEVELS} levels deep"));
@@ -93,14 +93,14 @@ impl Search<'_> {
         }
     }
 
-    fn leave_out(&self, path: &Path, what: &'static str) {
+    fn skip(&self, path: &Path, text: &'static str) {
         let origin = path.display().to_string();
-        self.root.tell(Notice { origin, key: String::new(), others: 0, what });
+        self.root.add_notice(Notice { origin, key: String::new(), others: 0, text });
     }
 
     fn fail(&mut self, path: &Path, reason: &str) {
         self.is_complete = false;
         let problem = Problem::Unreadable { file: path.to_owned(), reason: reason.to_owned() };
-        self.root.note(problem);
+        self.root.add_problem(problem);
     }
 }

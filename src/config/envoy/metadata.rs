@@ -16,15 +16,15 @@ const BOUNDS: Invalid =
 /// The map, which answers have as it is.
 pub(super) fn read(value: &Value) -> Read<Metadata> {
     let Value::Dict(_, dict) = value else { return Err(BOUNDS) };
-    let metadata = Reader { values_left: MAX_VALUES }.map(dict, MAX_LEVELS);
+    let metadata = MetadataReader { values_left: MAX_VALUES }.map(dict, MAX_LEVELS);
     metadata.map(|metadata| (metadata, String::new())).ok_or(BOUNDS)
 }
 
-struct Reader {
+struct MetadataReader {
     values_left: usize,
 }
 
-impl Reader {
+impl MetadataReader {
     fn map(&mut self, dict: &Dict, levels_left: usize) -> Option<Metadata> {
         let levels_left = levels_left.checked_sub(1)?;
         let entry = |(name, value): (&String, &Value)| {

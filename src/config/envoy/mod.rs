@@ -4,7 +4,7 @@ mod file;
 mod folder;
 mod limit;
 mod metadata;
-mod written;
+mod verbatim;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use figment::value::Value;
 
-use self::folder::Found;
+use self::folder::FolderContents;
 use super::section::Section;
 use super::values::{self, Invalid, Read};
-use super::watch::Seen;
+use super::watch::FileSnapshot;
 use super::yaml;
-use crate::api::envoy::{AnswerMetadata, EnvoySettings};
+use crate::api::envoy::{DynamicMetadata, EnvoySettings};
 use crate::rules::Coupling;
 use crate::rules::descriptors::{Descriptor, Descriptors};
 
@@ -26,13 +26,13 @@ pub(super) struct Envoy {
     pub(super) settings: EnvoySettings,
     pub(super) descriptors: Descriptors,
     /// The files and folders as they were before they were read.
-    pub(super) files: Vec<Seen>,
+    pub(super) files: Vec<FileSnapshot>,
 }
 
 /// The trees of all files so far.
 struct Domains {
     trees: BTreeMap<String, Siblings>,
-    metadata: AnswerMetadata,
+    metadata: DynamicMetadata,
     coupling: Coupling,
 }
 
@@ -40,7 +40,7 @@ struct Domains {
 #[derive(Default)]
 struct Siblings {
     descriptors: Vec<Descriptor>,
-    taken: HashSet<(String, Option<String>)>,
+    pairs: HashSet<(String, Option<String>)>,
 }
 
 pub(super) fn read(root: &mut Section<'_>) -> Envoy {
@@ -55,19 +55,20 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     let count_refused = section.read("count-refused", "false", values::boolean);
     let headers = section.read("headers", "none", values::limit_headers);
     let answers_metadata = section.read("metadata", "false", values::boolean);
-    let metadata = if answers_metadata { AnswerMetadata::Always } else { AnswerMetadata::Never };
+    let metadata = if answers_metadata { DynamicMetadata::Always } else { DynamicMetadata::Never };
     section.close();
 
     let coupling = if count_refused { Coupling::EachAlone } else { Coupling::AllOrNothing };
     let mut domains = Domains { trees: BTreeMap::new(), metadata, coupling };
     let mut files = Vec::new();
     for path in paths {
-        files.push(Seen::now(&path));
-        let found = if path.is_dir() { folder::find(&path, root) } else { Found::of_file(path) };
+        files.push(FileSnapshot::take(&path));
+        let found =
+            if path.is_dir() { folder::find(&path, root) } else { FolderContents::from_file(path) };
         // A folder tells only which files it has.
-        files.extend(found.folders.iter().map(|folder| Seen::now(folder)));
+        files.extend(found.folders.iter().map(|folder| FileSnapshot::take(folder)));
         for file in found.files {
-            files.push(Seen::now(&file));
+            files.push(FileSnapshot::take(&file));
             file::read(&file, &mut domains, root);
         }
     }

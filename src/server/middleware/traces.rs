@@ -81,11 +81,11 @@ where
         let protocol = self.protocol;
         Pin::new(&mut self.inner).poll(cx).map_ok(|mut response| {
             let Some(mut trace) = self.trace.take() else { return response };
-            trace.decided(response.extensions_mut().remove());
+            trace.record_decision(response.extensions_mut().remove());
             match protocol {
-                Protocol::Http => trace.responded(response.status()),
+                Protocol::Http => trace.record_http_status(response.status()),
                 // One without a body has its status here, another in its trailers.
-                Protocol::Grpc if trace.ended(response.headers()) => {}
+                Protocol::Grpc if trace.record_grpc_status(response.headers()) => {}
                 Protocol::Grpc => {
                     return response.map(|inner| Body::new(TracedBody { inner, trace }));
                 }
@@ -107,7 +107,7 @@ impl HttpBody for TracedBody {
         if let Poll::Ready(Some(Ok(frame))) = &frame
             && let Some(trailers) = frame.trailers_ref()
         {
-            self.trace.ended(trailers);
+            self.trace.record_grpc_status(trailers);
         }
         frame
     }

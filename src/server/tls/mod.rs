@@ -27,7 +27,7 @@ use tokio_rustls::server::TlsStream;
 use self::files::{Authorities, Contents};
 use super::protocol::Protocol;
 use super::socket::ClientStream;
-use crate::api::auth::Certificate;
+use crate::api::auth::ClientCertificate;
 
 /// The longest that a handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -110,7 +110,7 @@ impl Tls {
         &self,
         stream: ClientStream,
         protocol: Protocol,
-    ) -> io::Result<(TlsStream<ClientStream>, Option<Certificate>)> {
+    ) -> io::Result<(TlsStream<ClientStream>, Option<ClientCertificate>)> {
         let in_force = self.in_force.load_full();
         let config = match protocol {
             Protocol::Grpc => &in_force.grpc,
@@ -120,8 +120,8 @@ impl Tls {
         let stream = timeout(HANDSHAKE_TIMEOUT, handshake).await??;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let certificate = self.wants_certificates().then(|| match shown {
-            Some(certificate) => Certificate::Shown(names(certificate)),
-            None => Certificate::Missing,
+            Some(certificate) => ClientCertificate::Verified(names(certificate)),
+            None => ClientCertificate::Missing,
         });
         Ok((stream, certificate))
     }

@@ -14,14 +14,14 @@ use super::rejection::{Field, Rejection};
 
 /// The members of an object; their values are not read yet.
 #[derive(Debug, Default)]
-pub(super) struct Members<'a> {
+pub(super) struct JsonObject<'a> {
     values: BTreeMap<String, &'a RawValue>,
-    twice: Option<String>,
+    duplicate: Option<String>,
 }
 
-impl<'a> Members<'a> {
+impl<'a> JsonObject<'a> {
     /// The members of a body.
-    pub(super) fn of_body(body: &'a [u8]) -> Result<Self, Rejection> {
+    pub(super) fn from_body(body: &'a [u8]) -> Result<Self, Rejection> {
         let members: Self = serde_json::from_slice(body).map_err(|error| {
             let problem = match error.classify() {
                 Category::Data => "valid is a JSON object".to_owned(),
@@ -31,17 +31,17 @@ impl<'a> Members<'a> {
             };
             Rejection::body(StatusCode::BAD_REQUEST, problem)
         })?;
-        match &members.twice {
-            Some(name) => Err(Rejection::name(name, "given twice")),
+        match &members.duplicate {
+            Some(name) => Err(Rejection::client_name(name, "given twice")),
             None => Ok(members),
         }
     }
 
     /// The members of a value.
-    pub(super) fn of_value(value: &'a RawValue, field: &Field) -> Result<Self, Rejection> {
+    pub(super) fn from_value(value: &'a RawValue, field: &Field) -> Result<Self, Rejection> {
         let members: Self = serde_json::from_str(value.get()).map_err(|_| field.invalid())?;
-        match &members.twice {
-            Some(name) => Err(Rejection::name(name, "given twice")),
+        match &members.duplicate {
+            Some(name) => Err(Rejection::client_name(name, "given twice")),
             None => Ok(members),
         }
     }
@@ -54,7 +54,7 @@ impl<'a> Members<'a> {
         let mut given = field.names.iter().filter_map(|name| self.values.remove(*name));
         let (value, other) = (given.next(), given.next());
         if other.is_some() {
-            return Err(field.twice());
+            return Err(field.duplicate());
         }
         value.map_or(Ok(None), |value| {
             serde_json::from_str(value.get()).map_err(|_| field.invalid())
@@ -64,7 +64,7 @@ impl<'a> Members<'a> {
     /// Refuses what nobody has taken.
     pub(super) fn close(self) -> Result<(), Rejection> {
         match self.values.first_key_value() {
-            Some((name, _)) => Err(Rejection::name(name, "unknown field")),
+            Some((name, _)) => Err(Rejection::client_name(name, "unknown field")),
             None => Ok(()),
         }
     }
@@ -74,8 +74,8 @@ impl<'a> Members<'a> {
     where
         T: Deserialize<'a>,
     {
-        if self.twice.is_some() {
-            return Err(field.twice());
+        if self.duplicate.is_some() {
+            return Err(field.duplicate());
         }
         let entries = self.values.into_iter().map(|(name, value)| {
             let value = serde_json::from_str(value.get()).map_err(|_| field.invalid())?;
@@ -85,27 +85,27 @@ impl<'a> Members<'a> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for JsonObject<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Reader)
+        deserializer.deserialize_map(JsonObjectVisitor)
     }
 }
 
-struct Reader;
+struct JsonObjectVisitor;
 
-impl<'de> Visitor<'de> for Reader {
-    type Value = Members<'de>;
+impl<'de> Visitor<'de> for JsonObjectVisitor {
+    type Value = JsonObject<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
-        let mut members = Members::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonObject<'de>, A::Error> {
+        let mut members = JsonObject::default();
         while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
             match members.values.entry(name) {
                 Entry::Vacant(entry) => _ = entry.insert(value),
-                Entry::Occupied(entry) => members.twice = Some(entry.key().clone()),
+                Entry::Occupied(entry) => members.duplicate = Some(entry.key().clone()),
             }
         }
         Ok(members)

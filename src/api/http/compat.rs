@@ -13,9 +13,9 @@ use axum::response::{IntoResponse, Response};
 use rlaas_limiter::headers::retry_after;
 use serde_json::json;
 
-use super::members::Members;
+use super::json_object::JsonObject;
 use super::rejection::{Field, Rejection};
-use super::{Checks, body, query};
+use super::{HttpState, body, query};
 use crate::limiter::{CheckError, Verdict};
 use crate::rules::{Draft, Request};
 
@@ -27,7 +27,7 @@ const API_KEY: Field = Field { names: &["api_key"], reason: "attributes", valid:
 const API_KEY_ATTRIBUTE: &str = "api_key";
 
 /// Why there is no verdict.
-pub(super) enum Failure {
+pub(super) enum CompatError {
     Rejected(Rejection),
     /// No rule matches, and such requests are refused.
     NoRule,
@@ -37,13 +37,13 @@ pub(super) enum Failure {
 
 /// `GET /check?userId=alice`.
 pub(super) async fn by_user(
-    State(checks): State<Checks>,
+    State(state): State<HttpState>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Failure> {
+) -> Result<Response, CompatError> {
     let user_id = query::parameter(query.as_deref().unwrap_or_default(), &USER_ID);
-    let user_id = user_id.map_err(|rejection| checks.count(rejection))?;
-    let asked = Asked { user_id, ..Asked::default() };
-    let verdict = asked.decide(&checks, &[USER_ID]).await?;
+    let user_id = user_id.map_err(|rejection| state.count(rejection))?;
+    let request = LegacyCheck { user_id, ..LegacyCheck::default() };
+    let verdict = request.decide(&state, &[USER_ID]).await?;
     let response = if verdict.is_allowed() {
         "User is allowed".into_response()
     } else {
@@ -51,33 +51,33 @@ pub(super) async fn by_user(
         let when = wait.map_or(String::new(), |wait| format!("...Try after {wait} seconds."));
         (StatusCode::TOO_MANY_REQUESTS, format!("User is not allowed{when}")).into_response()
     };
-    Ok(checks.with_headers(&verdict, response))
+    Ok(state.with_headers(&verdict, response))
 }
 
 /// `POST /check`.
 pub(super) async fn by_endpoint(
-    State(checks): State<Checks>,
+    State(state): State<HttpState>,
     body: Body,
-) -> Result<Response, Failure> {
-    let body = body::read(body).await.map_err(|rejection| checks.count(rejection))?;
-    let asked = read(&body).map_err(|rejection| checks.count(rejection))?;
-    let verdict = asked.decide(&checks, &[ENDPOINT, KEY, API_KEY]).await?;
+) -> Result<Response, CompatError> {
+    let body = body::read(body).await.map_err(|rejection| state.count(rejection))?;
+    let request = read(&body).map_err(|rejection| state.count(rejection))?;
+    let verdict = request.decide(&state, &[ENDPOINT, KEY, API_KEY]).await?;
     let response = if verdict.is_allowed() {
         Json(json!({ "allowed": true })).into_response()
     } else {
         (StatusCode::TOO_MANY_REQUESTS, "Rate limit exceeded").into_response()
     };
-    Ok(checks.with_headers(&verdict, response))
+    Ok(state.with_headers(&verdict, response))
 }
 
-fn read(body: &[u8]) -> Result<Asked, Rejection> {
-    let mut members = Members::of_body(body)?;
+fn read(body: &[u8]) -> Result<LegacyCheck, Rejection> {
+    let mut members = JsonObject::from_body(body)?;
     let (resource, user_id) = (members.take(&ENDPOINT)?, members.take(&KEY)?);
     let api_key: Option<String> = members.take(&API_KEY)?;
     // What is unknown before what is missing: it may be the same, misspelled.
     members.close()?;
     let attributes = api_key.map(|api_key| (API_KEY_ATTRIBUTE.to_owned(), api_key));
-    Ok(Asked {
+    Ok(LegacyCheck {
         user_id: user_id.ok_or_else(|| KEY.missing())?,
         resource: resource.ok_or_else(|| ENDPOINT.missing())?,
         attributes: attributes.into_iter().collect(),
@@ -86,32 +86,32 @@ fn read(body: &[u8]) -> Result<Asked, Rejection> {
 
 /// What was asked, not checked yet.
 #[derive(Default)]
-struct Asked {
+struct LegacyCheck {
     user_id: String,
     resource: String,
     attributes: HashMap<String, String>,
 }
 
-impl Asked {
-    async fn decide(&self, checks: &Checks, fields: &[Field]) -> Result<Verdict, Failure> {
+impl LegacyCheck {
+    async fn decide(&self, state: &HttpState, fields: &[Field]) -> Result<Verdict, CompatError> {
         let Self { user_id, resource, attributes } = self;
         let request =
             Request::new(Draft { user_id, resource, attributes, cost: None, dry_run: false })
-                .map_err(|invalid| checks.count(Rejection::out_of_bounds(invalid, fields)))?;
-        checks.decide(&request).await.map_err(|error| match error {
-            CheckError::NoRule => Failure::NoRule,
-            _ => Failure::Undecided,
+                .map_err(|invalid| state.count(Rejection::out_of_bounds(invalid, fields)))?;
+        state.decide(&request).await.map_err(|error| match error {
+            CheckError::NoRule => CompatError::NoRule,
+            _ => CompatError::Undecided,
         })
     }
 }
 
-impl From<Rejection> for Failure {
+impl From<Rejection> for CompatError {
     fn from(rejection: Rejection) -> Self {
         Self::Rejected(rejection)
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for CompatError {
     fn into_response(self) -> Response {
         match self {
             Self::Rejected(Rejection { status, detail, .. }) => (status, detail).into_response(),

@@ -9,43 +9,43 @@ use serde_saphyr::Spanned;
 
 /// The lines of a text by key.
 #[derive(Debug)]
-pub(super) struct Lines(Node);
+pub(super) struct KeyLines(Node);
 
 #[derive(Debug)]
 struct Node {
     line: u64,
-    below: Below,
+    children: Children,
 }
 
 #[derive(Debug)]
-enum Below {
+enum Children {
     Nothing,
     Items(Vec<Node>),
     Keys(Vec<(String, Node)>),
 }
 
-impl Lines {
+impl KeyLines {
     /// Reads a text; `None` if it is not YAML.
-    pub(super) fn of(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         serde_saphyr::from_str(text).ok().map(Self)
     }
 
     /// The line of a key such as `rules[0].limit`, from 1; where it is not there that of the section
     /// that it is missing in, unless that is the whole text.
-    pub(super) fn of_key(&self, key: &str) -> Option<u64> {
+    pub(super) fn line_of(&self, key: &str) -> Option<u64> {
         self.0.line_of(key)
     }
 }
 
 impl Node {
     fn line_of(&self, key: &str) -> Option<u64> {
-        match &self.below {
-            Below::Nothing => None,
-            Below::Items(items) => {
+        match &self.children {
+            Children::Nothing => None,
+            Children::Items(items) => {
                 let (index, rest) = key.strip_prefix('[')?.split_once(']')?;
                 items.get(index.parse::<usize>().ok()?)?.line_at(rest)
             }
-            Below::Keys(keys) => keys.iter().find_map(|(name, node)| {
+            Children::Keys(keys) => keys.iter().find_map(|(name, node)| {
                 let rest = strip_name(key, name)?;
                 node.line_at(rest)
             }),
@@ -54,8 +54,8 @@ impl Node {
 
     /// The line of what is below, else its own.
     fn line_at(&self, rest: &str) -> Option<u64> {
-        let below = rest.strip_prefix('.').unwrap_or(rest);
-        let line = if below.is_empty() { None } else { self.line_of(below) };
+        let children = rest.strip_prefix('.').unwrap_or(rest);
+        let line = if children.is_empty() { None } else { self.line_of(children) };
         line.or(Some(self.line)).filter(|line| *line > 0)
     }
 }
@@ -72,91 +72,91 @@ fn strip_name<'a>(key: &'a str, name: &str) -> Option<&'a str> {
 
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Spanned { value, referenced, .. } = Spanned::<Below>::deserialize(deserializer)?;
-        Ok(Self { line: referenced.line(), below: value })
+        let Spanned { value, referenced, .. } = Spanned::<Children>::deserialize(deserializer)?;
+        Ok(Self { line: referenced.line(), children: value })
     }
 }
 
-impl<'de> Deserialize<'de> for Below {
+impl<'de> Deserialize<'de> for Children {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(BelowVisitor)
+        deserializer.deserialize_any(ChildrenVisitor)
     }
 }
 
-struct BelowVisitor;
+struct ChildrenVisitor;
 
-impl<'de> Visitor<'de> for BelowVisitor {
-    type Value = Below;
+impl<'de> Visitor<'de> for ChildrenVisitor {
+    type Value = Children;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any YAML")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Below, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Children, A::Error> {
         let mut keys = Vec::new();
         while let Some(key) = map.next_key::<Spanned<String>>()? {
-            let Node { line, below } = map.next_value()?;
+            let Node { line, children } = map.next_value()?;
             let key_line = key.referenced.line();
             let line = if key_line > 0 { key_line } else { line };
-            keys.push((key.value, Node { line, below }));
+            keys.push((key.value, Node { line, children }));
         }
-        Ok(Below::Keys(keys))
+        Ok(Children::Keys(keys))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Below, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Children, A::Error> {
         let mut nodes = Vec::new();
         while let Some(node) = items.next_element()? {
             nodes.push(node);
         }
-        Ok(Below::Items(nodes))
+        Ok(Children::Items(nodes))
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Below, D::Error> {
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Children, D::Error> {
         deserializer.deserialize_any(self)
     }
 
-    fn visit_newtype_struct<D: Deserializer<'de>>(self, of: D) -> Result<Below, D::Error> {
-        IgnoredAny::deserialize(of).map(|_ignored| Below::Nothing)
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, of: D) -> Result<Children, D::Error> {
+        IgnoredAny::deserialize(of).map(|_ignored| Children::Nothing)
     }
 
-    fn visit_bool<E: Error>(self, _: bool) -> Result<Below, E> {
-        Ok(Below::Nothing)
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Children, E> {
+        Ok(Children::Nothing)
     }
 
-    fn visit_i64<E: Error>(self, _: i64) -> Result<Below, E> {
-        Ok(Below::Nothing)
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Children, E> {
+        Ok(Children::Nothing)
     }
 
-    fn visit_u64<E: Error>(self, _: u64) -> Result<Below, E> {
-        Ok(Below::Nothing)
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Children, E> {
+        Ok(Children::Nothing)
     }
 
-    fn visit_i128<E: Error>(self, _: i128) -> Result<Below, E> {
-        Ok(Below::Nothing)
+    fn visit_i128<E: Error>(self, _: i128) -> Result<Children, E> {
+        Ok(Children::Nothing)
     }
 
-    fn visit_u128<E: Error>(self, _: u128) -> Result<Below, E> {
-        Ok(Below::Nothing)
+    fn visit_u128<E: Error>(self, _: u128) -> Result<Children, E> {
+        Ok(Children::Nothing)
     }
 
-    fn visit_f64<E: Error>(self, _: f64) -> Result<Below, E> {
-        Ok(Below::Nothing)
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Children, E> {
+        Ok(Children::Nothing)
     }
 
-    fn visit_str<E: Error>(self, _: &str) -> Result<Below, E> {
-        Ok(Below::Nothing)
+    fn visit_str<E: Error>(self, _: &str) -> Result<Children, E> {
+        Ok(Children::Nothing)
     }
 
-    fn visit_bytes<E: Error>(self, _: &[u8]) -> Result<Below, E> {
-        Ok(Below::Nothing)
+    fn visit_bytes<E: Error>(self, _: &[u8]) -> Result<Children, E> {
+        Ok(Children::Nothing)
     }
 
-    fn visit_unit<E: Error>(self) -> Result<Below, E> {
-        Ok(Below::Nothing)
+    fn visit_unit<E: Error>(self) -> Result<Children, E> {
+        Ok(Children::Nothing)
     }
 
-    fn visit_none<E: Error>(self) -> Result<Below, E> {
-        Ok(Below::Nothing)
+    fn visit_none<E: Error>(self) -> Result<Children, E> {
+        Ok(Children::Nothing)
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
     fn each_key_has_its_line_and_a_missing_one_that_of_its_section() {
         let text = "a: 1\nb_c:\n  d: [x, y]\n  e.f: 007\nrules:\n  - name: a\n    limit: 1\n  \
                     - name: b\n    match:\n      attributes: {p: ~}\n";
-        let lines = Lines::of(text).expect("YAML");
+        let lines = KeyLines::parse(text).expect("YAML");
         for (key, line) in [
             ("a", Some(1)),
             ("b_c", Some(2)),
@@ -182,8 +182,8 @@ mod tests {
             ("rules[2].limit", Some(5)),
             ("missing", None),
         ] {
-            assert_eq!(lines.of_key(key), line, "{key}");
+            assert_eq!(lines.line_of(key), line, "{key}");
         }
-        assert!(Lines::of("a: [").is_none());
+        assert!(KeyLines::parse("a: [").is_none());
     }
 }
