@@ -105,7 +105,7 @@ mod tests {
     use crate::api::config::InvalidPage;
     use crate::rules::InvalidRequest;
     use crate::rules::descriptors::InvalidDescriptor;
-    use crate::telemetry::labels::FIELDS;
+    use crate::telemetry::labels::REQUEST_FIELDS;
 
     #[test]
     fn metrics_know_every_field() {
@@ -130,7 +130,7 @@ mod tests {
         let pages = [InvalidPage::Size, InvalidPage::Token].map(InvalidPage::field);
         let requests = requests.into_iter().map(InvalidRequest::field).chain(pages);
         for field in requests.chain(descriptors.into_iter().map(InvalidDescriptor::field)) {
-            assert!(FIELDS.contains(&field), "{field}");
+            assert!(REQUEST_FIELDS.contains(&field), "{field}");
         }
     }
 }

@@ -9,7 +9,7 @@ use axum::http::{Extensions, HeaderMap, Method, Request, StatusCode};
 use tonic::{Code, Status};
 
 use crate::limiter::{DescriptorVerdict, RuleDecision, Source, Verdict};
-use crate::telemetry::traces::{CallSpan, Caller, HttpRequest, Traces};
+use crate::telemetry::traces::{CallSpan, HttpRequest, TraceHeaders, Traces};
 
 /// The methods of gRPC whose calls have spans.
 const METHODS: [&str; 5] = [
@@ -88,7 +88,7 @@ impl RequestTrace {
     pub fn start_grpc<B>(traces: &Traces, request: &Request<B>) -> Option<Self> {
         let path = request.uri().path().strip_prefix('/')?;
         let method = METHODS.into_iter().find(|method| *method == path)?;
-        Self::sampled(traces.call(method, caller(request.headers())))
+        Self::sampled(traces.start_grpc_span(method, trace_headers(request.headers())))
     }
 
     /// Begins the span of a request over HTTP, if it is sampled. Its path is that of a route without
@@ -107,7 +107,7 @@ impl RequestTrace {
         };
         let path = request.uri().path();
         let http = HttpRequest { method, scheme, route: path, path };
-        Self::sampled(traces.request(http, caller(request.headers())))
+        Self::sampled(traces.start_http_span(http, trace_headers(request.headers())))
     }
 
     fn sampled(span: CallSpan) -> Option<Self> {
@@ -177,9 +177,9 @@ impl Drop for RequestTrace {
 }
 
 /// The trace that a request is part of.
-fn caller(headers: &HeaderMap) -> Caller<'_> {
+fn trace_headers(headers: &HeaderMap) -> TraceHeaders<'_> {
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    Caller { parent: header("traceparent"), state: header("tracestate") }
+    TraceHeaders { parent: header("traceparent"), state: header("tracestate") }
 }
 
 /// The name of a status, as the specification of gRPC has it.

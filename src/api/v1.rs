@@ -25,7 +25,7 @@ use crate::clock::Deadline;
 use crate::limiter::{Begun, CheckError, Limiter, Verdict};
 use crate::rules::{self, InvalidRequest};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
-use crate::telemetry::sharded::{Timer, Timing};
+use crate::telemetry::sharded::{HistogramTimer, ShardedHistogram};
 
 /// This protocol in metrics and logs.
 const API: &str = "grpc";
@@ -39,7 +39,7 @@ const IN_FLIGHT: usize = 64;
 pub(super) struct Service {
     limiter: Limiter,
     metrics: Arc<Metrics>,
-    timing: Timing,
+    timing: ShardedHistogram,
     headers: LimitHeaders,
 }
 
@@ -68,7 +68,7 @@ impl Service {
         &self,
         request: &CheckRequest,
         deadline: Deadline,
-        timer: &mut Timer<'_>,
+        timer: &mut HistogramTimer<'_>,
     ) -> Result<Verdict, Status> {
         let decided = match self.start(request, deadline)? {
             Begun::Decided(decided) => decided,

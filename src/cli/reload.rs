@@ -122,7 +122,7 @@ impl ConfigReloader {
                     let _valid = store.update_credentials(settings);
                 }
                 if let Some(logs) = &self.logs {
-                    logs.follow(&config.telemetry.log.filter);
+                    logs.set_filter(&config.telemetry.log.filter);
                 }
                 self.replace_auth(config.auth);
                 let revision = self.limiter.replace_rules(config.rules);

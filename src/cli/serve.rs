@@ -152,7 +152,7 @@ async fn reload_certificates(certificates: Option<CertificateReloader>) {
 async fn flush_traces(traces: Traces, signals: &Signals) {
     tokio::select! {
         // This runtime carries the connection: it must not wait.
-        _finished = spawn_blocking(move || traces.finish()) => {}
+        _finished = spawn_blocking(move || traces.shutdown()) => {}
         () = signals.nth(2) => {}
     }
 }
@@ -199,7 +199,7 @@ fn check_options(address: &ListenAddress, tls: Option<&Tls>, has_tokens: bool) -
             let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
             let name = tls.server_name(host).unwrap_or_else(|| host.to_owned());
             let client_certificate =
-                if tls.wants_certificates() { " --cert FILE --key FILE" } else { "" };
+                if tls.requires_client_certificates() { " --cert FILE --key FILE" } else { "" };
             format!("--addr https://{name}:{port} --ca FILE{client_certificate}")
         }
         (ListenAddress::Tcp(address), None) => format!("--addr http://{}", loopback(address)),
@@ -213,7 +213,8 @@ fn check_options(address: &ListenAddress, tls: Option<&Tls>, has_tokens: bool) -
 
 /// Warns of addresses at which everybody in the network may call everything.
 fn warn_about_open_addresses(config: &Config) {
-    let requires_certificates = config.server.tls.as_ref().is_some_and(Tls::wants_certificates);
+    let requires_certificates =
+        config.server.tls.as_ref().is_some_and(Tls::requires_client_certificates);
     if config.auth.is_enabled() || requires_certificates {
         return;
     }

@@ -25,7 +25,7 @@ pub(super) fn read(root: &mut Section<'_>, server: &ServerSettings) -> AuthSetti
     for section in list(&mut section, "clients", MAX_CLIENTS) {
         client(section, &mut clients);
     }
-    let knows_certificates = server.tls.as_ref().is_some_and(Tls::wants_certificates);
+    let knows_certificates = server.tls.as_ref().is_some_and(Tls::requires_client_certificates);
     if !clients.is_empty() && !knows_certificates && root.is_valid() {
         section.refuse("clients", Invalid::new("valid only with server.tls.client-ca"));
     }

@@ -21,7 +21,7 @@ use super::workers::{AcceptedConnection, WorkerQueues};
 use crate::telemetry::metrics::{Metrics, ReasonLabels};
 
 /// How long a new connection may stay silent once the server drains.
-const LAST_CHANCE: Duration = Duration::from_secs(1);
+const DRAIN_FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause after a failure to accept: file descriptors are short, and spinning does not help.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
@@ -117,14 +117,14 @@ impl Acceptor {
     /// Hands a connection to a worker once its first byte is there: a silent one takes no permit, and
     /// no worker that drains waits for it.
     async fn admit(self, stream: ClientStream, address: Option<IpAddr>) {
-        let last_chance = async {
+        let drain_timeout = async {
             self.drain.cancelled().await;
-            let _elapsed = timeout(LAST_CHANCE, std::future::pending::<()>()).await;
+            let _elapsed = timeout(DRAIN_FIRST_BYTE_TIMEOUT, std::future::pending::<()>()).await;
         };
         let first_byte = tokio::select! {
             biased;
             first_byte = timeout(self.first_byte_timeout, socket::peek(&stream)) => first_byte,
-            () = last_chance => return,
+            () = drain_timeout => return,
         };
         match first_byte {
             Ok(Ok(1..)) => match self.limiter.acquire(address) {

@@ -6,9 +6,9 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 /// A runtime that has nothing but a thread for blocking work, started with its first piece.
 #[derive(Debug)]
-pub(super) struct Background(Option<Runtime>);
+pub(super) struct BackgroundThread(Option<Runtime>);
 
-impl Background {
+impl BackgroundThread {
     pub(super) fn new() -> io::Result<Self> {
         let mut builder = Builder::new_current_thread();
         Ok(Self(Some(builder.thread_name("background").max_blocking_threads(1).build()?)))
@@ -20,7 +20,7 @@ impl Background {
     }
 }
 
-impl Drop for Background {
+impl Drop for BackgroundThread {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             // Waiting for the work is not allowed in another runtime.

@@ -18,7 +18,7 @@ use super::goaway::GoAwayIo;
 use super::lifecycle::{ConnectionLifecycle, Phases};
 use super::middleware::Middleware;
 use super::protocol::Protocol;
-use super::read_budget::{Arrivals, ReadBudget};
+use super::read_budget::{ReadBudget, ReceiveCounters};
 use super::requests::{ConnectionContext, RequestService};
 use super::settings::ConnectionSettings;
 use super::socket::{self, ClientStream, DetachedSocket};
@@ -29,11 +29,11 @@ use crate::clock::jittered;
 use crate::telemetry::metrics::{ApiLabels, Metrics};
 
 /// Bytes of headers that one request may have.
-const HEADER_BYTES: u16 = 16 * 1024;
+const MAX_HEADER_BYTES: u16 = 16 * 1024;
 /// Calls that a client may cancel before they are read: h2's default cuts off a legitimate burst.
-const PENDING_RESETS: usize = 1000;
+const MAX_PENDING_RESETS: usize = 1000;
 /// Streams that a client may get wrong before its connection is closed.
-const ERROR_RESETS: usize = 1024;
+const MAX_ERROR_RESETS: usize = 1024;
 
 /// What is answered on the connections of one protocol, and how they are treated.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl ConnectionHandler {
     }
 
     async fn serve_http(&self, io: Io, certificate: Option<ClientCertificate>) {
-        let arrivals = Arrivals::default();
+        let counters = ReceiveCounters::default();
         let phases = Arc::<Phases>::default();
         let is_encrypted = matches!(io, Either::Right(_));
         let context = ConnectionContext {
@@ -86,17 +86,17 @@ impl ConnectionHandler {
             certificate,
             over_tls: (is_encrypted && self.middleware.protocol == Protocol::Http)
                 .then_some(OverTls),
-            arrivals: arrivals.clone(),
+            counters: counters.clone(),
         };
         let service = RequestService(Arc::new(context));
         let builder = self.builder(&io);
-        let (io, goaway) = GoAwayIo::new(ReadBudget::new(io, arrivals.clone()));
+        let (io, goaway) = GoAwayIo::new(ReadBudget::new(io, counters.clone()));
         let lifecycle = ConnectionLifecycle {
             max_age: self.settings.max_age.map(jittered),
             grace: self.settings.max_age_grace,
             preface_timeout: self.settings.request_time,
             drain: self.drain.clone(),
-            arrivals,
+            counters,
             goaway,
             phases,
         };
@@ -114,14 +114,14 @@ impl ConnectionHandler {
             .timer(TokioTimer::new())
             .header_read_timeout(self.settings.request_time)
             // The builder has no bound for headers alone; they are read into this buffer.
-            .max_buf_size(HEADER_BYTES.into());
+            .max_buf_size(MAX_HEADER_BYTES.into());
         builder
             .http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(self.settings.streams)
-            .max_header_list_size(HEADER_BYTES.into())
-            .max_pending_accept_reset_streams(PENDING_RESETS)
-            .max_local_error_reset_streams(ERROR_RESETS)
+            .max_header_list_size(MAX_HEADER_BYTES.into())
+            .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+            .max_local_error_reset_streams(MAX_ERROR_RESETS)
             .keep_alive_interval(self.settings.keepalive_interval)
             .keep_alive_timeout(self.settings.keepalive_timeout);
         match (self.middleware.protocol, io) {

@@ -16,11 +16,11 @@ pub(super) struct ConnectionLimiter(Arc<Limits>);
 struct Limits {
     max: u32,
     max_per_address: u32,
-    open: Mutex<Open>,
+    counts: Mutex<ConnectionCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct ConnectionCounts {
     total: u32,
     by_address: HashMap<IpAddr, u32>,
     /// Since the last time that a tenth was free.
@@ -51,7 +51,7 @@ impl RejectReason {
 
 impl ConnectionLimiter {
     pub(super) fn new(max: u32, max_per_address: u32) -> Self {
-        Self(Arc::new(Limits { max, max_per_address, open: Mutex::default() }))
+        Self(Arc::new(Limits { max, max_per_address, counts: Mutex::default() }))
     }
 
     /// Admits a connection from this address, or rejects it; Unix domain sockets have no address.
@@ -59,30 +59,30 @@ impl ConnectionLimiter {
         &self,
         address: Option<IpAddr>,
     ) -> Result<ConnectionPermit, RejectReason> {
-        let address = address.map(network);
-        let mut open = self.open();
-        if open.total >= self.0.max {
-            if !open.was_full {
-                open.was_full = true;
+        let address = address.map(client_network);
+        let mut counts = self.counts();
+        if counts.total >= self.0.max {
+            if !counts.was_full {
+                counts.was_full = true;
                 let connections = self.0.max;
                 warn!(connections, "refusing connections (server.limits.connections)");
             }
             return Err(RejectReason::Full);
         }
         if let Some(address) = address {
-            let count = open.by_address.entry(address).or_default();
+            let count = counts.by_address.entry(address).or_default();
             if *count >= self.0.max_per_address {
                 return Err(RejectReason::AddressFull);
             }
             *count += 1;
         }
-        open.total += 1;
-        drop(open);
+        counts.total += 1;
+        drop(counts);
         Ok(ConnectionPermit { limiter: self.clone(), address })
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn counts(&self) -> MutexGuard<'_, ConnectionCounts> {
+        self.0.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -95,25 +95,25 @@ pub(super) struct ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut open = self.limiter.open();
-        open.total -= 1;
+        let mut counts = self.limiter.counts();
+        counts.total -= 1;
         if let Some(address) = self.address
-            && let Some(count) = open.by_address.get_mut(&address)
+            && let Some(count) = counts.by_address.get_mut(&address)
         {
             *count -= 1;
             if *count == 0 {
-                open.by_address.remove(&address);
+                counts.by_address.remove(&address);
             }
         }
-        if open.was_full && open.total <= self.limiter.0.max / 10 * 9 {
-            open.was_full = false;
+        if counts.was_full && counts.total <= self.limiter.0.max / 10 * 9 {
+            counts.was_full = false;
             info!("accepting connections again");
         }
     }
 }
 
 /// Returns what stands for one client: of an IPv6 address the network, since one host has all of it.
-fn network(address: IpAddr) -> IpAddr {
+fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             const NETWORK: u128 = !0 << 64;
@@ -159,6 +159,6 @@ mod tests {
         for last in 0..=255 {
             drop(limiter.acquire(Some([192, 0, 2, last].into())).expect("a permit"));
         }
-        assert!(limiter.open().by_address.is_empty());
+        assert!(limiter.counts().by_address.is_empty());
     }
 }

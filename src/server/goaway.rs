@@ -22,36 +22,36 @@ const GOAWAY: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0,
 #[derive(Debug)]
 pub(super) struct GoAwayIo<IO> {
     io: IO,
-    state: Arc<State>,
+    state: Arc<GoAwayState>,
     unsent: &'static [u8],
-    has_written: bool,
+    first_write_seen: bool,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    is_wanted: AtomicBool,
+struct GoAwayState {
+    is_requested: AtomicBool,
     /// The settings are sent, or are being sent.
     is_http2: AtomicBool,
 }
 
 /// Sends GOAWAY once.
 #[derive(Debug)]
-pub(super) struct GoAwayHandle(Arc<State>);
+pub(super) struct GoAwayHandle(Arc<GoAwayState>);
 
 impl GoAwayHandle {
     /// Sends it when the connection is polled next, and returns `true`; or `false` if the connection
     /// does not speak HTTP/2.
     pub(super) fn send(&self) -> bool {
-        self.0.is_wanted.store(true, Ordering::Relaxed);
+        self.0.is_requested.store(true, Ordering::Relaxed);
         self.0.is_http2.load(Ordering::Relaxed)
     }
 }
 
 impl<IO: AsyncWrite + Unpin> GoAwayIo<IO> {
     pub(super) fn new(io: IO) -> (Self, GoAwayHandle) {
-        let state = Arc::<State>::default();
+        let state = Arc::<GoAwayState>::default();
         let handle = GoAwayHandle(Arc::clone(&state));
-        (Self { io, state, unsent: GOAWAY, has_written: false }, handle)
+        (Self { io, state, unsent: GOAWAY, first_write_seen: false }, handle)
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -67,8 +67,8 @@ impl<IO: AsyncWrite + Unpin> GoAwayIo<IO> {
 
     /// Completes when no part of the frame is written without the rest.
     fn poll_before_write(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<()>> {
-        if !self.has_written {
-            self.has_written = true;
+        if !self.first_write_seen {
+            self.first_write_seen = true;
             self.state.is_http2.store(!buf.starts_with(b"HTTP/"), Ordering::Relaxed);
         }
         if (1..GOAWAY.len()).contains(&self.unsent.len()) {
@@ -114,8 +114,8 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for GoAwayIo<IO> {
 
     /// h2 flushes when all its frames are written: what is sent here is between two of them.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let State { is_wanted, is_http2 } = &*self.state;
-        if is_http2.load(Ordering::Relaxed) && is_wanted.load(Ordering::Relaxed) {
+        let GoAwayState { is_requested, is_http2 } = &*self.state;
+        if is_http2.load(Ordering::Relaxed) && is_requested.load(Ordering::Relaxed) {
             ready!(self.poll_send(cx))?;
         }
         Pin::new(&mut self.io).poll_flush(cx)

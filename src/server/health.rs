@@ -23,8 +23,8 @@ use crate::store::Health;
 const LIVENESS: &str = "";
 const STORE: &str = "store";
 /// Readiness under the name that envoyproxy/ratelimit has for it.
-const READINESS_OF_ENVOY: &str = "ratelimit";
-const ALL: [&str; 4] = [SERVICE, READINESS_OF_ENVOY, STORE, LIVENESS];
+const ENVOY_READINESS: &str = "ratelimit";
+const ALL: [&str; 4] = [SERVICE, ENVOY_READINESS, STORE, LIVENESS];
 
 /// What the health service reports.
 #[derive(Clone, Debug)]
@@ -49,12 +49,12 @@ impl HealthReports {
     }
 
     /// Reports that the server lives, and follows the store for as long as the task lives.
-    pub(super) async fn follow(&self, limiter: &Limiter, policy: StoreHealth) -> JoinSet<()> {
+    pub(super) async fn watch_store(&self, limiter: &Limiter, policy: StoreHealth) -> JoinSet<()> {
         self.report(LIVENESS, ServingStatus::Serving).await;
         let (reports, limiter) = (self.clone(), limiter.clone());
-        let mut following = JoinSet::new();
-        following.spawn(async move { reports.follow_store(&limiter, policy).await });
-        following
+        let mut watcher = JoinSet::new();
+        watcher.spawn(async move { reports.update_from_store(&limiter, policy).await });
+        watcher
     }
 
     /// Reports that the server drains. Nothing else may report from here on.
@@ -73,7 +73,7 @@ impl HealthReports {
         }
     }
 
-    async fn follow_store(&self, limiter: &Limiter, policy: StoreHealth) {
+    async fn update_from_store(&self, limiter: &Limiter, policy: StoreHealth) {
         let mut health = limiter.store().health();
         let mut rules = limiter.changes();
         let mut has_answered = false;
@@ -85,7 +85,7 @@ impl HealthReports {
             self.ready.send_replace(ready);
             self.report(STORE, serving(up)).await;
             self.report(SERVICE, serving(ready)).await;
-            self.report(READINESS_OF_ENVOY, serving(ready)).await;
+            self.report(ENVOY_READINESS, serving(ready)).await;
             tokio::select! {
                 // Memory is up, and its health never changes.
                 Ok(()) = health.changed() => {}

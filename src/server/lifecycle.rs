@@ -22,10 +22,10 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
 use super::goaway::GoAwayHandle;
-use super::read_budget::Arrivals;
+use super::read_budget::ReceiveCounters;
 
 /// No call that was read takes longer: a store may take a minute (`store.redis.timeout`).
-const MAX_CALL: Duration = Duration::from_secs(65);
+const MAX_CALL_DURATION: Duration = Duration::from_secs(65);
 /// From the first GOAWAY to the last: calls that were on their way arrive.
 const GOAWAY_DELAY: Duration = Duration::from_secs(1);
 /// How long a client may take to read the last answers.
@@ -62,7 +62,7 @@ pub(super) struct ConnectionLifecycle {
     /// The longest wait for the preface.
     pub(super) preface_timeout: Duration,
     pub(super) drain: CancellationToken,
-    pub(super) arrivals: Arrivals,
+    pub(super) counters: ReceiveCounters,
     pub(super) goaway: GoAwayHandle,
     pub(super) phases: Arc<Phases>,
 }
@@ -78,11 +78,11 @@ impl ConnectionLifecycle {
         if let Some(ended) = self.serve_for(Some(preface_timeout), connection.as_mut()).await {
             return ended;
         }
-        if !self.arrivals.have_preface() && !self.drain.is_cancelled() {
+        if !self.counters.preface_received() && !self.drain.is_cancelled() {
             return Ok(());
         }
-        let rest = self.max_age.map(|age| age.saturating_sub(preface_timeout));
-        if let Some(ended) = self.serve_for(rest, connection.as_mut()).await {
+        let remaining = self.max_age.map(|age| age.saturating_sub(preface_timeout));
+        if let Some(ended) = self.serve_for(remaining, connection.as_mut()).await {
             return ended;
         }
         if self.goaway.send()
@@ -98,7 +98,7 @@ impl ConnectionLifecycle {
         tokio::select! {
             biased;
             ended = connection.as_mut() => return ended,
-            () = self.answered() => {}
+            () = self.calls_finished() => {}
         }
         if self.phases.in_flight.is_empty() {
             return Ok(());
@@ -108,9 +108,9 @@ impl ConnectionLifecycle {
     }
 
     /// Completes when every call was answered and the client had the time to read the answers.
-    async fn answered(&self) {
+    async fn calls_finished(&self) {
         self.phases.in_flight.close();
-        let _elapsed = timeout(MAX_CALL, self.phases.in_flight.wait()).await;
+        let _elapsed = timeout(MAX_CALL_DURATION, self.phases.in_flight.wait()).await;
         let _elapsed = timeout(CLOSE_TIMEOUT, pending::<()>()).await;
     }
 

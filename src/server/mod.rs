@@ -40,7 +40,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use self::accept::{AcceptLoops, Acceptor};
-use self::background::Background;
+use self::background::BackgroundThread;
 use self::connection::ConnectionHandler;
 use self::connection_limit::ConnectionLimiter;
 use self::health::HealthReports;
@@ -89,8 +89,8 @@ impl Server {
     ) -> Result<Self, BindError> {
         // From here on the settings hold the addresses where clients find the server.
         let mut settings = settings;
-        let grpc = listen("server.listen", &mut settings.listen).await?;
-        let http = listen("server.http", &mut settings.http).await?;
+        let grpc = bind_all("server.listen", &mut settings.listen).await?;
+        let http = bind_all("server.http", &mut settings.http).await?;
         let api_settings = ApiSettings { headers: settings.grpc_headers, ..ApiSettings::default() };
         Ok(Self { settings, limiter, metrics, api_settings, grpc, http })
     }
@@ -123,7 +123,7 @@ impl Server {
     /// If a worker thread can't be started.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let (health, health_service) = HealthReports::new().await;
-        let background = Background::new()?;
+        let background = BackgroundThread::new()?;
         let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
         let workers = WorkerQueues::start(self.settings.workers, &self.limiter, |limiter| {
             let grpc = api::services(limiter, &self.metrics, &self.api_settings);
@@ -161,7 +161,7 @@ impl Server {
         let mut background = JoinSet::new();
         let limiter = self.limiter.clone();
         background.spawn(async move { limiter.run().await });
-        let mut following = health.follow(&self.limiter, self.settings.store_health).await;
+        let mut store_watcher = health.watch_store(&self.limiter, self.settings.store_health).await;
 
         tokio::select! {
             () = stop => {}
@@ -170,9 +170,9 @@ impl Server {
             Some(ended) = grpc.ended() => error!(?ended, "an accept loop ended"),
         }
         info!("draining");
-        following.shutdown().await;
+        store_watcher.shutdown().await;
         health.drain().await;
-        pause(&self.settings).await;
+        drain_delay(&self.settings).await;
         health.end_watches().await;
         let finished = async {
             grpc.drain().await;
@@ -201,7 +201,7 @@ impl Server {
             protocol,
             auth: match protocol {
                 Protocol::Grpc => auth.clone(),
-                Protocol::Http => self.auth_over_http(),
+                Protocol::Http => self.http_auth(),
             },
             traces: traces.clone(),
             request_timeout: self.settings.connection.request_time,
@@ -213,30 +213,30 @@ impl Server {
 
     /// Returns who may have decisions over HTTP. Its listener accepts clients without a certificate,
     /// for the sake of probes, so requests are authorised here.
-    fn auth_over_http(&self) -> Option<Arc<Auth>> {
-        let owed = self.settings.tls.as_ref().is_some_and(Tls::wants_certificates);
+    fn http_auth(&self) -> Option<Arc<Auth>> {
+        let is_required = self.settings.tls.as_ref().is_some_and(Tls::requires_client_certificates);
         let certificate_required =
             || Arc::new(Auth::certificate_required(Arc::clone(&self.metrics)));
-        self.api_settings.auth.clone().or_else(|| owed.then(certificate_required))
+        self.api_settings.auth.clone().or_else(|| is_required.then(certificate_required))
     }
 }
 
 /// Gives load balancers the time to notice that the server is not ready.
 #[expect(clippy::disallowed_methods, reason = "server.drain.delay is a pause by definition")]
-async fn pause(settings: &ServerSettings) {
+async fn drain_delay(settings: &ServerSettings) {
     tokio::time::sleep(settings.drain_delay).await;
 }
 
 /// Binds the addresses; each becomes the one where clients find it.
-async fn listen(
+async fn bind_all(
     setting: &'static str,
     addresses: &mut [ListenAddress],
 ) -> Result<Vec<Listener>, BindError> {
     let mut listeners = Vec::new();
     for address in addresses {
-        let failed = |source| BindError { setting, address: address.clone(), source };
-        let listener = Listener::bind(address).await.map_err(failed)?;
-        let bound = listener.address().map_err(failed)?;
+        let bind_error = |source| BindError { setting, address: address.clone(), source };
+        let listener = Listener::bind(address).await.map_err(bind_error)?;
+        let bound = listener.address().map_err(bind_error)?;
         *address = bound;
         listeners.push(listener);
     }

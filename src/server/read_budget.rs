@@ -28,7 +28,7 @@ const PREFACE_BYTES: usize = 24;
 
 /// What has arrived on a connection. Clones share the counts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Arrivals(Arc<Counts>);
+pub(super) struct ReceiveCounters(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -36,13 +36,13 @@ struct Counts {
     requests: AtomicUsize,
 }
 
-impl Arrivals {
+impl ReceiveCounters {
     pub(super) fn count_request(&self) {
         self.0.requests.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns `true` if as many bytes have arrived as the preface of HTTP/2 has.
-    pub(super) fn have_preface(&self) -> bool {
+    pub(super) fn preface_received(&self) -> bool {
         self.0.bytes.load(Ordering::Relaxed) >= PREFACE_BYTES
     }
 
@@ -57,53 +57,53 @@ pub(super) struct ReadBudget<IO> {
     /// Ends with the turn.
     io: Take<IO>,
     bytes_per_turn: usize,
-    arrivals: Arrivals,
+    counters: ReceiveCounters,
     /// Requests that had arrived when this turn began.
     requests_before: usize,
     /// Between two turns.
-    pause: Option<Arc<Pause>>,
+    pending_yield: Option<Arc<Yield>>,
 }
 
 /// Ends when everybody else has had a turn. Other wake-ups of the connection, such as those for
 /// responses to be written, do not end it.
 #[derive(Debug)]
-struct Pause {
-    is_over: AtomicBool,
+struct Yield {
+    is_done: AtomicBool,
     reader: Waker,
 }
 
-impl Pause {
+impl Yield {
     fn begin(reader: &Waker) -> Arc<Self> {
-        let pause = Arc::new(Self { is_over: AtomicBool::new(false), reader: reader.clone() });
-        let waker = Waker::from(Arc::clone(&pause));
+        let pending = Arc::new(Self { is_done: AtomicBool::new(false), reader: reader.clone() });
+        let waker = Waker::from(Arc::clone(&pending));
         // The first poll hands the waker to the runtime, which keeps it though this is dropped.
         let _pending = pin!(yield_now()).poll(&mut Context::from_waker(&waker));
-        pause
+        pending
     }
 }
 
-impl Wake for Pause {
+impl Wake for Yield {
     fn wake(self: Arc<Self>) {
-        self.is_over.store(true, Ordering::Relaxed);
+        self.is_done.store(true, Ordering::Relaxed);
         self.reader.wake_by_ref();
     }
 }
 
 impl<IO: AsyncRead> ReadBudget<IO> {
-    /// Counts in `arrivals` the bytes that are read; requests are for the caller to count.
-    pub(super) fn new(io: IO, arrivals: Arrivals) -> Self {
+    /// Counts in `counters` the bytes that are read; requests are for the caller to count.
+    pub(super) fn new(io: IO, counters: ReceiveCounters) -> Self {
         let (io, bytes_per_turn) = (io.take(INITIAL_BYTES as u64), INITIAL_BYTES);
-        Self { io, bytes_per_turn, arrivals, requests_before: 0, pause: None }
+        Self { io, bytes_per_turn, counters, requests_before: 0, pending_yield: None }
     }
 
     fn begin_turn(&mut self) {
-        self.requests_before = self.arrivals.requests();
+        self.requests_before = self.counters.requests();
         self.io.set_limit(self.bytes_per_turn as u64);
     }
 
     /// Adapts the budget to the requests of a turn that was too short for all that had arrived.
     fn adapt(&mut self) {
-        match self.arrivals.requests() - self.requests_before {
+        match self.counters.requests() - self.requests_before {
             ..REQUESTS if self.bytes_per_turn < MAX_BYTES => self.bytes_per_turn *= 2,
             REQUESTS.. if self.bytes_per_turn > MIN_BYTES => self.bytes_per_turn /= 2,
             _ => {}
@@ -115,14 +115,15 @@ impl<IO: AsyncRead> ReadBudget<IO> {
         if self.io.limit() > 0 {
             return Poll::Ready(());
         }
-        let pause = self.pause.take().filter(|pause| pause.reader.will_wake(cx.waker()));
-        let pause = pause.unwrap_or_else(|| Pause::begin(cx.waker()));
-        if pause.is_over.load(Ordering::Relaxed) {
+        let pending =
+            self.pending_yield.take().filter(|pending| pending.reader.will_wake(cx.waker()));
+        let pending = pending.unwrap_or_else(|| Yield::begin(cx.waker()));
+        if pending.is_done.load(Ordering::Relaxed) {
             self.adapt();
             self.begin_turn();
             return Poll::Ready(());
         }
-        self.pause = Some(pause);
+        self.pending_yield = Some(pending);
         Poll::Pending
     }
 }
@@ -136,7 +137,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for ReadBudget<IO> {
         ready!(self.poll_turn(cx));
         let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
-        self.arrivals.0.bytes.fetch_add(buf.filled().len() - before, Ordering::Relaxed);
+        self.counters.0.bytes.fetch_add(buf.filled().len() - before, Ordering::Relaxed);
         if read.is_pending() {
             // There is no more: the next turn is a whole one.
             self.begin_turn();
@@ -187,7 +188,7 @@ mod tests {
     async fn who_has_much_to_say_lets_others_in_between() {
         const TURNS: usize = 10;
         static OTHERS: AtomicUsize = AtomicUsize::new(0);
-        let mut endless = ReadBudget::new(tokio::io::repeat(1), Arrivals::default());
+        let mut endless = ReadBudget::new(tokio::io::repeat(1), ReceiveCounters::default());
         tokio::spawn(async {
             loop {
                 OTHERS.fetch_add(1, Ordering::Relaxed);
@@ -204,7 +205,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_is_over_however_often_more_is_asked_for() {
-        let mut endless = ReadBudget::new(tokio::io::repeat(1), Arrivals::default());
+        let mut endless = ReadBudget::new(tokio::io::repeat(1), ReceiveCounters::default());
         let mut bytes = vec![0; INITIAL_BYTES];
         endless.read_exact(&mut bytes).await.expect("more bytes");
         for _ in 0..3 {
@@ -215,13 +216,13 @@ mod tests {
 
     #[tokio::test]
     async fn turns_of_many_requests_are_short() {
-        let (arrivals, mut bytes) = (Arrivals::default(), vec![0; MAX_BYTES]);
-        let mut endless = ReadBudget::new(tokio::io::repeat(1), arrivals.clone());
+        let (counters, mut bytes) = (ReceiveCounters::default(), vec![0; MAX_BYTES]);
+        let mut endless = ReadBudget::new(tokio::io::repeat(1), counters.clone());
         for (requests, turn) in [(2 * REQUESTS, MIN_BYTES), (1, MAX_BYTES)] {
             for _ in 0..10 {
                 let read = endless.bytes_per_turn;
                 endless.read_exact(&mut bytes[..read]).await.expect("more bytes");
-                (0..requests).for_each(|_| arrivals.count_request());
+                (0..requests).for_each(|_| counters.count_request());
             }
             assert_eq!(endless.bytes_per_turn, turn);
         }
@@ -229,19 +230,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_preface_is_there_with_its_last_byte() {
-        let arrivals = Arrivals::default();
-        let mut endless = ReadBudget::new(tokio::io::repeat(1), arrivals.clone());
+        let counters = ReceiveCounters::default();
+        let mut endless = ReadBudget::new(tokio::io::repeat(1), counters.clone());
         for _ in 0..PREFACE_BYTES {
-            assert!(!arrivals.have_preface());
+            assert!(!counters.preface_received());
             endless.read_u8().await.expect("a byte");
         }
-        assert!(arrivals.have_preface());
+        assert!(counters.preface_received());
     }
 
     #[tokio::test]
     async fn who_says_little_at_a_time_does_not_wait() {
         let (mut client, server) = tokio::io::duplex(64);
-        let mut server = ReadBudget::new(server, Arrivals::default());
+        let mut server = ReadBudget::new(server, ReceiveCounters::default());
         let mut bytes = [0; 64];
         for _ in 0..3 * MAX_BYTES / 64 {
             client.write_all(&bytes).await.expect("room");

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use tower::Service;
 
 use super::middleware::{ResponseBody, Stack};
-use super::read_budget::Arrivals;
+use super::read_budget::ReceiveCounters;
 use crate::api::auth::ClientCertificate;
 use crate::api::http::OverTls;
 
@@ -24,7 +24,7 @@ pub(super) struct ConnectionContext {
     pub(super) certificate: Option<ClientCertificate>,
     /// Set for HTTP over TLS.
     pub(super) over_tls: Option<OverTls>,
-    pub(super) arrivals: Arrivals,
+    pub(super) counters: ReceiveCounters,
 }
 
 impl hyper::service::Service<Request<Incoming>> for RequestService {
@@ -34,7 +34,7 @@ impl hyper::service::Service<Request<Incoming>> for RequestService {
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let Self(context) = self;
-        context.arrivals.count_request();
+        context.counters.count_request();
         if let Some(certificate) = &context.certificate {
             request.extensions_mut().insert(certificate.clone());
         }

@@ -21,7 +21,7 @@ use super::socket::DetachedSocket;
 use crate::limiter::Limiter;
 
 /// Connections that wait for a worker to take them.
-const QUEUE: usize = 128;
+const QUEUE_CAPACITY: usize = 128;
 
 /// A connection on its way to a worker.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl WorkerQueues {
     ) -> io::Result<Self> {
         let mut queues = Vec::new();
         for number in 0..count.get() {
-            let (queue, accepted) = mpsc::channel(QUEUE);
+            let (queue, accepted) = mpsc::channel(QUEUE_CAPACITY);
             queues.push(queue);
             let (limiter, keep_connections) = limiter.for_worker();
             let handlers = handlers(&limiter);
@@ -72,9 +72,9 @@ impl WorkerQueues {
 
     /// Gives a connection to the next worker.
     pub(super) async fn push(&self, accepted: AcceptedConnection) {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.queues.len();
+        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.queues.len();
         // A worker that has ended takes nothing: the connection is closed.
-        let _ended = self.queues[turn].send(accepted).await;
+        let _ended = self.queues[index].send(accepted).await;
     }
 }
 

@@ -13,7 +13,7 @@ pub enum Exposition {
 
 impl Exposition {
     /// The format that a reader wants, by its header `Accept`.
-    pub fn accepted(accept: &str) -> Self {
+    pub fn from_accept(accept: &str) -> Self {
         if accept.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Text }
     }
 
@@ -63,9 +63,9 @@ mod tests {
     #[test]
     fn who_reads_open_metrics_says_so() {
         let prometheus = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5,*/*;q=0.1";
-        assert_eq!(Exposition::accepted(prometheus), Exposition::OpenMetrics);
+        assert_eq!(Exposition::from_accept(prometheus), Exposition::OpenMetrics);
         for accept in ["", "*/*", "text/plain", "text/html,*/*;q=0.8"] {
-            assert_eq!(Exposition::accepted(accept), Exposition::Text, "{accept}");
+            assert_eq!(Exposition::from_accept(accept), Exposition::Text, "{accept}");
         }
     }
 

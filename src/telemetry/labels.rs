@@ -13,7 +13,7 @@ pub const SOURCES: [&str; 5] =
 /// What a rule may say about a store that does not decide.
 pub const POLICIES: [&str; 4] = ["error", "allow", "deny", "local"];
 /// How the store fails, beside what Redis refuses.
-pub const KINDS: [&str; 8] = [
+pub const STORE_ERROR_KINDS: [&str; 8] = [
     "unreachable",
     "breaker_open",
     "overloaded",
@@ -24,7 +24,7 @@ pub const KINDS: [&str; 8] = [
     "window_missed",
 ];
 /// How Redis refuses.
-pub const REFUSALS: [&str; 12] = [
+pub const REDIS_ERROR_KINDS: [&str; 12] = [
     "loading",
     "busy",
     "oom",
@@ -40,7 +40,7 @@ pub const REFUSALS: [&str; 12] = [
 ];
 
 /// Fields and parts of requests that can be rejected as invalid.
-pub const FIELDS: [&str; 13] = [
+pub const REQUEST_FIELDS: [&str; 13] = [
     "user_id",
     "resource",
     "attributes",

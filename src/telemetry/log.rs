@@ -17,7 +17,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{error, warn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Registry, fmt as lines, reload};
+use tracing_subscriber::{EnvFilter, Registry, fmt as subscriber_fmt, reload};
 
 use super::text_fields::TextFields;
 
@@ -56,15 +56,15 @@ pub struct FilterError;
 pub struct Logs(reload::Handle<EnvFilter, Registry>);
 
 /// Logs that the limit of a request was cut to `most`: the first of this process.
-pub fn limit_was_cut(most: u64) {
-    static TOLD: Once = Once::new();
-    TOLD.call_once(|| warn!(most, "a limit that a request brings along was cut; logged once"));
+pub fn warn_limit_capped(most: u64) {
+    static LOGGED: Once = Once::new();
+    LOGGED.call_once(|| warn!(most, "a limit that a request brings along was cut; logged once"));
 }
 
 /// Starts to log. Changes nothing if somebody, a test perhaps, has set up logs of their own.
 pub fn start(settings: &LogSettings) -> Logs {
     let (filter, handle) = reload::Layer::new(settings.filter.compile());
-    let layer = lines::layer().with_writer(|| Lines);
+    let layer = subscriber_fmt::layer().with_writer(|| StderrWriter);
     let layer = match settings.format {
         LogFormat::Text => {
             let layer = layer.with_ansi(has_colours()).with_target(false);
@@ -92,7 +92,7 @@ fn has_colours() -> bool {
 
 impl Logs {
     /// Logs by another filter from now on.
-    pub fn follow(&self, filter: &LogFilter) {
+    pub fn set_filter(&self, filter: &LogFilter) {
         // Nobody to tell if the logs are not ours.
         let _not_ours = self.0.reload(filter.compile());
     }
@@ -112,12 +112,12 @@ impl FromStr for LogFilter {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         // A word alone would be the name of a target: a level with a slip of the pen silences all.
-        let is_clear = |part: &str| {
+        let is_directive = |part: &str| {
             let is_level = !part.is_empty() && part.parse::<LevelFilter>().is_ok();
             is_level || (part.contains('=') && !part.contains(char::is_whitespace))
         };
         let parses = EnvFilter::builder().parse(text).is_ok();
-        if parses && text.split(',').all(is_clear) {
+        if parses && text.split(',').all(is_directive) {
             Ok(Self(text.to_owned()))
         } else {
             Err(FilterError)
@@ -142,11 +142,11 @@ fn log_panics() {
 
 /// Standard error, taking one event at a time.
 #[derive(Debug)]
-struct Lines;
+struct StderrWriter;
 
-impl Write for Lines {
+impl Write for StderrWriter {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        io::stderr().write_all(&on_one_line(event))?;
+        io::stderr().write_all(&escape_line(event))?;
         Ok(event.len())
     }
 
@@ -157,7 +157,7 @@ impl Write for Lines {
 
 /// An event with the control characters of its values written out. Those that steer terminals
 /// are so already: what is left of them are the colours.
-fn on_one_line(event: &[u8]) -> Cow<'_, [u8]> {
+fn escape_line(event: &[u8]) -> Cow<'_, [u8]> {
     let breaks = |byte: &u8| byte.is_ascii_control() && *byte != b'\x1b';
     let (text, end) = match event {
         [text @ .., b'\n'] => (text, 1),
@@ -209,7 +209,7 @@ mod tests {
             ("one\n\n", "one\\n\n"),
             ("no end\tat all", "no end\\tat all"),
         ] {
-            assert_eq!(String::from_utf8_lossy(&on_one_line(event.as_bytes())), line);
+            assert_eq!(String::from_utf8_lossy(&escape_line(event.as_bytes())), line);
         }
     }
 }

@@ -17,8 +17,8 @@ pub use super::labels::{
     ApiLabels, CertificateLabels, KindLabels, OperationLabels, OutcomeLabels, ReasonLabels,
 };
 use super::observer::RuleMetrics;
-use super::process::Process;
-use super::sharded::{ShardedCounter, Timing};
+use super::process::ProcessCollector;
+use super::sharded::{ShardedCounter, ShardedHistogram};
 
 /// The metrics of one server.
 #[derive(Debug)]
@@ -27,11 +27,11 @@ pub struct Metrics {
     /// Requests that no enforced rule matched, by what the policy for them says.
     pub unmatched: Family<OutcomeLabels, Counter>,
     /// Seconds from request to verdict, by API.
-    pub check_duration: Family<ApiLabels, Timing>,
+    pub check_duration: Family<ApiLabels, ShardedHistogram>,
     /// Seconds that the store took, by operation.
-    pub(super) store_duration: Family<OperationLabels, Timing>,
+    pub(super) store_duration: Family<OperationLabels, ShardedHistogram>,
     /// The same by the position of the operation, looked up once.
-    pub(super) store_timings: [OnceLock<Timing>; 2],
+    pub(super) store_histograms: [OnceLock<ShardedHistogram>; 2],
     /// Failures of the store, by kind.
     pub store_errors: Family<KindLabels, Counter>,
     /// What is counted for each rule.
@@ -41,7 +41,7 @@ pub struct Metrics {
     /// Requests whose deadline was over before anything was sent to the store.
     pub expired: Counter,
     /// Units that a denied request could not give back.
-    pub give_back_errors: Counter,
+    pub refund_errors: Counter,
     /// Breakers: 0 all closed, 1 one is half-open, 2 one is open.
     pub breaker_state: Gauge,
     /// Times that the clock of a Redis server has jumped against ours.
@@ -93,7 +93,7 @@ impl Metrics {
                 "Seconds from request to verdict",
             ),
             store_duration: add(r, "rlaas_store_duration_seconds", "Seconds that the store took"),
-            store_timings: Default::default(),
+            store_histograms: Default::default(),
             store_errors: add(r, "rlaas_store_errors", "Failures of the store"),
             by_rule: by_rule(r, decisions),
             shed: add(r, "rlaas_shed", "Requests shed: too many waited for the store"),
@@ -102,7 +102,7 @@ impl Metrics {
                 "rlaas_expired",
                 "Requests whose deadline was over before the store was asked",
             ),
-            give_back_errors: add(
+            refund_errors: add(
                 r,
                 "rlaas_give_back_errors",
                 "Requests that were denied and could not give back what they had taken",
@@ -167,7 +167,7 @@ impl Metrics {
             "What is running",
             Info::new([("version", env!("CARGO_PKG_VERSION"))]),
         );
-        registry.register_collector(Box::new(Process));
+        registry.register_collector(Box::new(ProcessCollector));
         metrics.declare();
         // Nothing has been refused yet, and nothing ever is where there are none.
         metrics.tls_last_reload_successful.set(1);

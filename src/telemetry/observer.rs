@@ -8,11 +8,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 use super::labels::{
-    DecisionLabels, DegradedLabels, KINDS, KindLabels, OUTCOMES, OperationLabels, OutcomeLabels,
-    POLICIES, REFUSALS, RuleLabels, SOURCES,
+    DecisionLabels, DegradedLabels, KindLabels, OUTCOMES, OperationLabels, OutcomeLabels, POLICIES,
+    REDIS_ERROR_KINDS, RuleLabels, SOURCES, STORE_ERROR_KINDS,
 };
 use super::metrics::Metrics;
-use super::sharded::{ShardedCounter, Timing};
+use super::sharded::{ShardedCounter, ShardedHistogram};
 use crate::algorithm::Algorithm;
 use crate::observer::{
     BreakerState, Decided, Declared, Observer, Operation, RequestEvent, RuleObserver, Source,
@@ -27,9 +27,9 @@ impl Observer for Metrics {
     fn rule(&self, rule: RuleInfo<'_>) -> Arc<dyn RuleObserver> {
         let RuleInfo { name, algorithm, mode, .. } = rule;
         let policies = [false, true].map(|is_breaker_open| rule.policy(is_breaker_open));
-        let (name, of_store, metrics) =
+        let (name, store_counters, metrics) =
             ((**name).into(), Default::default(), Arc::clone(&self.by_rule));
-        Arc::new(RuleCounters { name, algorithm, mode, policies, of_store, metrics })
+        Arc::new(RuleCounters { name, algorithm, mode, policies, store_counters, metrics })
     }
 
     /// Forgets what was counted: a process that lives through many configurations has the series of
@@ -46,7 +46,7 @@ impl Observer for Metrics {
             RequestEvent::DenyCacheHit => self.deny_cache_hits.inc(),
             RequestEvent::Shed => self.shed.inc(),
             RequestEvent::Expired => self.expired.inc(),
-            RequestEvent::RefundFailed => self.give_back_errors.inc(),
+            RequestEvent::RefundFailed => self.refund_errors.inc(),
             RequestEvent::Degraded { rule, policy, kind } => {
                 self.by_rule.count_degraded(rule, policy, kind)
             }
@@ -57,7 +57,7 @@ impl Observer for Metrics {
         match event {
             StoreEvent::Called { operation, took } => {
                 let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-                self.store_timing(operation).observe(nanos);
+                self.store_histogram(operation).observe(nanos);
             }
             StoreEvent::Failed { kind } => {
                 self.store_errors.get_or_create(&KindLabels { kind }).inc();
@@ -80,13 +80,13 @@ impl Observer for Metrics {
 
 impl Metrics {
     /// The histogram of an operation of the store, created when it is first asked for.
-    pub(super) fn store_timing(&self, operation: Operation) -> &Timing {
+    pub(super) fn store_histogram(&self, operation: Operation) -> &ShardedHistogram {
         let (position, operation) = match operation {
             Operation::Check => (0, "check"),
             Operation::GiveBack => (1, "give_back"),
         };
         let labels = OperationLabels { operation };
-        self.store_timings[position]
+        self.store_histograms[position]
             .get_or_init(|| self.store_duration.get_or_create_owned(&labels))
     }
 }
@@ -118,7 +118,9 @@ impl RuleMetrics {
             self.decisions.remove(&DecisionLabels { rule: rule(), algorithm, outcome, source });
         }
         self.fail_open.remove(&RuleLabels { rule: rule() });
-        for (policy, kind) in pairs(&POLICIES, &KINDS).chain(pairs(&POLICIES, &REFUSALS)) {
+        for (policy, kind) in
+            pairs(&POLICIES, &STORE_ERROR_KINDS).chain(pairs(&POLICIES, &REDIS_ERROR_KINDS))
+        {
             self.degraded.remove(&DegradedLabels { rule: rule(), policy, kind });
         }
     }
@@ -133,14 +135,14 @@ fn pairs(
 
 /// What a decision of a rule comes to.
 #[derive(Clone, Copy)]
-enum Outcome {
+enum CountedOutcome {
     Allowed,
     Denied,
     ShadowDenied,
 }
 
-impl Outcome {
-    fn of(mode: Mode, is_allowed: bool) -> Self {
+impl CountedOutcome {
+    fn new(mode: Mode, is_allowed: bool) -> Self {
         match (mode, is_allowed) {
             (_, true) => Self::Allowed,
             (Mode::Enforced | Mode::Quota, false) => Self::Denied,
@@ -156,8 +158,8 @@ struct RuleCounters {
     algorithm: Algorithm,
     mode: Mode,
     policies: [OnStoreFailure; 2],
-    /// Decisions of the store by [`Outcome`], looked up with the first.
-    of_store: [OnceLock<ShardedCounter>; 3],
+    /// Decisions of the store by [`CountedOutcome`], looked up with the first.
+    store_counters: [OnceLock<ShardedCounter>; 3],
     metrics: Arc<RuleMetrics>,
 }
 
@@ -167,7 +169,8 @@ impl RuleObserver for RuleCounters {
         if declared.position >= MAX_DECLARED {
             return;
         }
-        let [allowed, denied] = [true, false].map(|is_allowed| Outcome::of(self.mode, is_allowed));
+        let [allowed, denied] =
+            [true, false].map(|is_allowed| CountedOutcome::new(self.mode, is_allowed));
         self.counter(allowed, Source::Store);
         self.counter(denied, Source::Store);
         if declared.has_deny_cache && self.mode == Mode::Enforced {
@@ -187,7 +190,7 @@ impl RuleObserver for RuleCounters {
                     self.counter(denied, Source::LocalFallback);
                 }
             }
-            for kind in KINDS.iter().chain(&REFUSALS) {
+            for kind in STORE_ERROR_KINDS.iter().chain(&REDIS_ERROR_KINDS) {
                 let (rule, policy) = (self.name.to_string(), policy.name());
                 let labels = DegradedLabels { rule, policy, kind };
                 drop(self.metrics.degraded.get_or_create(&labels));
@@ -197,24 +200,24 @@ impl RuleObserver for RuleCounters {
 
     fn decided(&self, decided: Decided<'_>) {
         let Decided { decision, mode, source } = decided;
-        let outcome = Outcome::of(mode, decision.is_allowed());
+        let outcome = CountedOutcome::new(mode, decision.is_allowed());
         let counter = || self.counter(outcome, source);
         match source {
-            Source::Store => self.of_store[outcome as usize].get_or_init(counter).inc(),
+            Source::Store => self.store_counters[outcome as usize].get_or_init(counter).inc(),
             _ => counter().inc(),
         };
     }
 }
 
 impl RuleCounters {
-    fn counter(&self, outcome: Outcome, source: Source) -> ShardedCounter {
+    fn counter(&self, outcome: CountedOutcome, source: Source) -> ShardedCounter {
         let labels = DecisionLabels {
             rule: self.name.to_string(),
             algorithm: self.algorithm.name(),
             outcome: match outcome {
-                Outcome::Allowed => "allowed",
-                Outcome::Denied => "denied",
-                Outcome::ShadowDenied => "shadow_denied",
+                CountedOutcome::Allowed => "allowed",
+                CountedOutcome::Denied => "denied",
+                CountedOutcome::ShadowDenied => "shadow_denied",
             },
             source: source.name(),
         };
@@ -262,10 +265,10 @@ mod tests {
             StoreError::Garbled,
             StoreError::WindowMissed,
         ];
-        assert_eq!(failures.map(|failure| failure.kind()), KINDS);
+        assert_eq!(failures.map(|failure| failure.kind()), STORE_ERROR_KINDS);
         for code in ["LOADING", "MOVED", "WRONGPASS", "NOPERM", "CLUSTERDOWN", "ERR", "x"] {
             let refused = StoreError::Refused { code: code.to_owned(), text: String::new() };
-            assert!(REFUSALS.contains(&refused.kind()), "{code}");
+            assert!(REDIS_ERROR_KINDS.contains(&refused.kind()), "{code}");
         }
     }
 }

@@ -18,9 +18,9 @@ const BYTES_PER_KIB: f64 = 1024.0;
 
 /// Reads the numbers whenever metrics are read.
 #[derive(Debug)]
-pub(super) struct Process;
+pub(super) struct ProcessCollector;
 
-impl Collector for Process {
+impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let stat = Stat::read();
         if let Some(seconds) = stat.cpu_seconds() {

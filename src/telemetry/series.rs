@@ -4,20 +4,23 @@
 //! see no rise in it, and an alert misses what happens once. So a series whose labels are known is
 //! created at 0.
 
-use super::labels::{APIS, AUTH_REFUSALS, CONNECTION_REFUSALS, FIELDS, KINDS, LISTENERS, REFUSALS};
+use super::labels::{
+    APIS, AUTH_REFUSALS, CONNECTION_REFUSALS, LISTENERS, REDIS_ERROR_KINDS, REQUEST_FIELDS,
+    STORE_ERROR_KINDS,
+};
 use super::metrics::{ApiLabels, KindLabels, Metrics, OutcomeLabels, ReasonLabels};
 use crate::observer::Operation;
 
 impl Metrics {
     /// Creates the series whose labels the code knows.
     pub(super) fn declare(&self) {
-        for kind in KINDS.iter().chain(&REFUSALS) {
+        for kind in STORE_ERROR_KINDS.iter().chain(&REDIS_ERROR_KINDS) {
             drop(self.store_errors.get_or_create(&KindLabels { kind }));
         }
         for outcome in ["allowed", "denied"] {
             drop(self.unmatched.get_or_create(&OutcomeLabels { outcome }));
         }
-        for reason in FIELDS {
+        for reason in REQUEST_FIELDS {
             drop(self.rejected.get_or_create(&ReasonLabels { reason }));
         }
         for reason in AUTH_REFUSALS {
@@ -38,7 +41,7 @@ impl Metrics {
     /// Creates the series of the calls to a Redis store.
     pub fn declare_store_calls(&self) {
         for operation in [Operation::Check, Operation::GiveBack] {
-            self.store_timing(operation);
+            self.store_histogram(operation);
         }
     }
 }

@@ -39,33 +39,33 @@ const BOUNDS: [u64; 16] = [
 const NANOS_PER_SECOND: f64 = 1e9;
 
 /// A counter in parts.
-pub type ShardedCounter = Counter<u64, Parts>;
+pub type ShardedCounter = Counter<u64, CounterShards>;
 
 /// The parts of a counter.
 #[derive(Debug, Default)]
-pub struct Parts([Part; SHARDS]);
+pub struct CounterShards([CounterShard; SHARDS]);
 
 /// A number on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Part(AtomicU64);
+struct CounterShard(AtomicU64);
 
-impl Atomic<u64> for Parts {
+impl Atomic<u64> for CounterShards {
     fn inc(&self) -> u64 {
         self.inc_by(1)
     }
 
     fn inc_by(&self, more: u64) -> u64 {
-        self.0[shard()].0.fetch_add(more, Ordering::Relaxed)
+        self.0[shard_index()].0.fetch_add(more, Ordering::Relaxed)
     }
 
     fn get(&self) -> u64 {
-        self.0.iter().map(|part| part.0.load(Ordering::Relaxed)).sum()
+        self.0.iter().map(|shard| shard.0.load(Ordering::Relaxed)).sum()
     }
 }
 
 /// The part of this thread.
-fn shard() -> usize {
+fn shard_index() -> usize {
     thread_local! {
         static SHARD: Cell<usize> = {
             static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -77,11 +77,11 @@ fn shard() -> usize {
 
 /// A histogram of how long something takes, in seconds.
 #[derive(Clone, Debug, Default)]
-pub struct Timing(Arc<[TimingPart; SHARDS]>);
+pub struct ShardedHistogram(Arc<[HistogramShard; SHARDS]>);
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct TimingPart {
+struct HistogramShard {
     /// The last one is of what took longer than every bound.
     buckets: [AtomicU64; BOUNDS.len() + 1],
     sum_nanos: AtomicU64,
@@ -89,26 +89,26 @@ struct TimingPart {
 
 /// What is being timed.
 #[must_use = "nothing is noted before it stops"]
-pub struct Timer<'a> {
+pub struct HistogramTimer<'a> {
     started: Instant,
-    timing: &'a Timing,
+    timing: &'a ShardedHistogram,
 }
 
-impl Timing {
+impl ShardedHistogram {
     /// Starts to time something.
-    pub fn start(&self) -> Timer<'_> {
-        Timer { started: Instant::now(), timing: self }
+    pub fn start(&self) -> HistogramTimer<'_> {
+        HistogramTimer { started: Instant::now(), timing: self }
     }
 
     pub(super) fn observe(&self, nanos: u64) {
-        let part = &self.0[shard()];
+        let shard = &self.0[shard_index()];
         let bucket = BOUNDS.partition_point(|bound| nanos > *bound);
-        part.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        part.sum_nanos.fetch_add(nanos, Ordering::Relaxed);
+        shard.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        shard.sum_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 }
 
-impl Timer<'_> {
+impl HistogramTimer<'_> {
     /// Notes the time since the start, and starts again: one look at the clock for each of several
     /// things in a row. What is dropped before is not noted.
     pub fn lap(&mut self) {
@@ -124,27 +124,27 @@ impl Timer<'_> {
     }
 }
 
-impl fmt::Debug for Timer<'_> {
+impl fmt::Debug for HistogramTimer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Timer({:?})", self.started)
+        write!(f, "HistogramTimer({:?})", self.started)
     }
 }
 
-impl TypedMetric for Timing {
+impl TypedMetric for ShardedHistogram {
     const TYPE: MetricType = MetricType::Histogram;
 }
 
-impl EncodeMetric for Timing {
+impl EncodeMetric for ShardedHistogram {
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds are shown as seconds")]
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let of = |bucket: usize| -> u64 {
-            self.0.iter().map(|part| part.buckets[bucket].load(Ordering::Relaxed)).sum()
+        let count = |bucket: usize| -> u64 {
+            self.0.iter().map(|shard| shard.buckets[bucket].load(Ordering::Relaxed)).sum()
         };
         let bounds = BOUNDS.iter().map(|bound| *bound as f64 / NANOS_PER_SECOND);
         let buckets: Vec<(f64, u64)> =
-            bounds.chain([f64::INFINITY]).enumerate().map(|(i, bound)| (bound, of(i))).collect();
+            bounds.chain([f64::INFINITY]).enumerate().map(|(i, bound)| (bound, count(i))).collect();
         let count = buckets.iter().map(|(_, count)| count).sum();
-        let nanos: u64 = self.0.iter().map(|part| part.sum_nanos.load(Ordering::Relaxed)).sum();
+        let nanos: u64 = self.0.iter().map(|shard| shard.sum_nanos.load(Ordering::Relaxed)).sum();
         let sum = nanos as f64 / NANOS_PER_SECOND;
         encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
     }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn buckets_are_cumulative_seconds() {
-        let timing = Timing::default();
+        let timing = ShardedHistogram::default();
         for nanos in [0, 10_000, 10_001, 1_000_000_001] {
             timing.observe(nanos);
         }

@@ -35,7 +35,7 @@ impl Visitor<'_> {
             self.writer.write_char(' ')?;
         }
         match field.name() {
-            "message" => self.writer.write_str(&written_out(value)),
+            "message" => self.writer.write_str(&escape_control_chars(value)),
             name if self.writer.has_ansi_escapes() => {
                 write!(self.writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{value}")
             }
@@ -66,7 +66,7 @@ impl Visit for Visitor<'_> {
 }
 
 /// A text without control characters.
-fn written_out(text: &str) -> Cow<'_, str> {
+fn escape_control_chars(text: &str) -> Cow<'_, str> {
     if !text.chars().any(char::is_control) {
         return Cow::Borrowed(text);
     }

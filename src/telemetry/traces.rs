@@ -26,9 +26,9 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 /// The longest that a batch may take to be sent.
-const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest that the end of the process waits for what was not sent yet.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where spans go, and how many.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ pub struct Traces {
 
 /// The trace that a call is part of, by its headers.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Caller<'a> {
+pub struct TraceHeaders<'a> {
     /// `traceparent`.
     pub parent: Option<&'a str>,
     /// `tracestate`.
@@ -104,8 +104,8 @@ impl Traces {
     pub fn start(settings: &OtlpSettings) -> Result<Self, TracesError> {
         let Endpoint(endpoint) = settings.endpoint.clone();
         let exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic();
-        let exporter = exporter.with_endpoint(&endpoint).with_timeout(SEND_TIMEOUT).build()?;
-        let exporter = TellingExporter { exporter, endpoint, fails: AtomicBool::new(false) };
+        let exporter = exporter.with_endpoint(&endpoint).with_timeout(EXPORT_TIMEOUT).build()?;
+        let exporter = LoggingExporter { exporter, endpoint, is_failing: AtomicBool::new(false) };
         let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
         let resource = Resource::builder().with_service_name("rlaas").with_attribute(version);
         let sampler = Sampler::TraceIdRatioBased(settings.sample_ratio.0);
@@ -118,41 +118,42 @@ impl Traces {
     }
 
     /// Begins the span of a call to a gRPC method, such as `package.Service/Method`.
-    pub fn call(&self, method: &'static str, caller: Caller<'_>) -> CallSpan {
-        let known = [KeyValue::new("rpc.system.name", "grpc"), KeyValue::new("rpc.method", method)];
-        self.begin(method.into(), known, caller)
+    pub fn start_grpc_span(&self, method: &'static str, headers: TraceHeaders<'_>) -> CallSpan {
+        let attributes =
+            [KeyValue::new("rpc.system.name", "grpc"), KeyValue::new("rpc.method", method)];
+        self.start_span(method.into(), attributes, headers)
     }
 
     /// Begins the span of a request over HTTP.
-    pub fn request(&self, request: HttpRequest<'_>, caller: Caller<'_>) -> CallSpan {
+    pub fn start_http_span(&self, request: HttpRequest<'_>, headers: TraceHeaders<'_>) -> CallSpan {
         let HttpRequest { method, scheme, route, path } = request;
-        let known = [
+        let attributes = [
             KeyValue::new("http.request.method", method),
             KeyValue::new("http.route", route.to_owned()),
             KeyValue::new("url.path", path.to_owned()),
             KeyValue::new("url.scheme", scheme),
         ];
-        self.begin(format!("{method} {route}").into(), known, caller)
+        self.start_span(format!("{method} {route}").into(), attributes, headers)
     }
 
     /// Sends what was not sent yet, for a second at most. Blocks; the runtime that carries the
     /// connection has to go on meanwhile.
-    pub fn finish(&self) {
+    pub fn shutdown(&self) {
         // What could not be sent was told already.
-        let _told = self.provider.shutdown_with_timeout(FINISH_TIMEOUT);
+        let _logged = self.provider.shutdown_with_timeout(SHUTDOWN_TIMEOUT);
     }
 }
 
 impl Traces {
-    fn begin<const N: usize>(
+    fn start_span<const N: usize>(
         &self,
         name: Cow<'static, str>,
-        known: [KeyValue; N],
-        caller: Caller<'_>,
+        attributes: [KeyValue; N],
+        headers: TraceHeaders<'_>,
     ) -> CallSpan {
-        let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &caller);
+        let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &headers);
         let span = self.tracer.span_builder(name).with_kind(SpanKind::Server);
-        CallSpan(self.tracer.build_with_context(span.with_attributes(known), &parent))
+        CallSpan(self.tracer.build_with_context(span.with_attributes(attributes), &parent))
     }
 }
 
@@ -174,7 +175,7 @@ impl CallSpan {
     }
 }
 
-impl Extractor for Caller<'_> {
+impl Extractor for TraceHeaders<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         match key {
             "traceparent" => self.parent,
@@ -190,17 +191,17 @@ impl Extractor for Caller<'_> {
 
 /// Says once that nobody takes the spans, and once that somebody does again.
 #[derive(Debug)]
-struct TellingExporter {
+struct LoggingExporter {
     exporter: opentelemetry_otlp::SpanExporter,
     endpoint: String,
-    fails: AtomicBool,
+    is_failing: AtomicBool,
 }
 
-impl SpanExporter for TellingExporter {
+impl SpanExporter for LoggingExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let result = self.exporter.export(batch).await;
         let endpoint = &self.endpoint;
-        match (&result, self.fails.swap(result.is_err(), Ordering::Relaxed)) {
+        match (&result, self.is_failing.swap(result.is_err(), Ordering::Relaxed)) {
             (Err(error), false) => warn!(endpoint, %error, "nobody takes the traces"),
             (Ok(()), true) => info!(endpoint, "the traces are taken again"),
             _ => {}

@@ -36,7 +36,7 @@ use crate::rules::Grant;
 use crate::rules::descriptors::{Asked, DescriptorRequest, Hits, InvalidDescriptor, LimitOverride};
 use crate::telemetry::log;
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
-use crate::telemetry::sharded::Timing;
+use crate::telemetry::sharded::ShardedHistogram;
 
 /// How Envoy's service answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ const API: &str = "envoy";
 pub struct Service {
     limiter: Limiter,
     metrics: Arc<Metrics>,
-    timing: Timing,
+    timing: ShardedHistogram,
     settings: EnvoySettings,
 }
 
@@ -200,7 +200,7 @@ fn parse_override(
     // Larger ones mean "no limit" to those who send them.
     let units = u64::from(limit.requests_per_unit).min(Limit::MAX_UNITS);
     if units < limit.requests_per_unit.into() {
-        log::limit_was_cut(units);
+        log::warn_limit_capped(units);
     }
     LimitOverride::new(units, Span::from_secs(seconds))
         .map_err(|error| InvalidDescriptor::Limit { index, error })

@@ -44,7 +44,7 @@ use crate::clock::Deadline;
 use crate::limiter::{CheckError, Limiter, Verdict};
 use crate::rules;
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
-use crate::telemetry::sharded::Timing;
+use crate::telemetry::sharded::ShardedHistogram;
 use crate::telemetry::traces::Traces;
 
 /// This protocol in metrics and logs.
@@ -108,7 +108,7 @@ pub struct OverTls;
 pub struct HttpState {
     limiter: Limiter,
     metrics: Arc<Metrics>,
-    timing: Timing,
+    timing: ShardedHistogram,
     headers: LimitHeaders,
     envoy: api::envoy::Service,
     /// For what takes long.

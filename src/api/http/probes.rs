@@ -29,7 +29,7 @@ async fn render(
     headers: HeaderMap,
 ) -> Result<impl IntoResponse, StatusCode> {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    let exposition = Exposition::accepted(accept.unwrap_or_default());
+    let exposition = Exposition::from_accept(accept.unwrap_or_default());
     let metrics = state.metrics;
     let text = state.background.spawn_blocking(move || metrics.render(exposition)).await;
     // The process ends: nothing new is begun.

@@ -23,18 +23,18 @@ pub struct TlsFiles {
 
 /// A file that can't be used. Shows no part of it.
 #[derive(Debug, Error)]
-#[error("{}: {fault}", path.display())]
+#[error("{}: {kind}", path.display())]
 pub struct TlsError {
     /// Which of the settings names it.
     pub setting: &'static str,
     path: PathBuf,
     #[source]
-    fault: Fault,
+    kind: TlsErrorKind,
 }
 
 /// What can be wrong with a file.
 #[derive(Debug, Error)]
-enum Fault {
+enum TlsErrorKind {
     #[error("can't be read: {0}")]
     Unreadable(#[source] io::Error),
     #[error("valid is PEM with a certificate: there is none in it")]
@@ -68,10 +68,10 @@ pub(super) struct Authorities {
 
 impl TlsFiles {
     pub(super) fn read(&self) -> Result<Contents, TlsError> {
-        let chain = certificates(&self.cert).map_err(|fault| self.cert_error(fault))?;
-        let key = private_key(&self.key).map_err(|fault| self.key_error(fault))?;
+        let chain = certificates(&self.cert).map_err(|kind| self.cert_error(kind))?;
+        let key = private_key(&self.key).map_err(|kind| self.key_error(kind))?;
         let authorities = self.client_ca.as_deref().map(authorities).transpose();
-        let authorities = authorities.map_err(|fault| self.client_ca_error(fault))?;
+        let authorities = authorities.map_err(|kind| self.client_ca_error(kind))?;
         Ok(Contents { chain, key, authorities })
     }
 
@@ -79,52 +79,52 @@ impl TlsFiles {
     pub(super) fn refused(&self, error: rustls::Error) -> TlsError {
         match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                self.key_error(Fault::OtherKey)
+                self.key_error(TlsErrorKind::OtherKey)
             }
-            rustls::Error::InvalidCertificate(_) => self.cert_error(Fault::Malformed(1)),
-            rustls::Error::General(_) => self.key_error(Fault::UnsupportedKey),
-            error => self.cert_error(Fault::Unusable(error)),
+            rustls::Error::InvalidCertificate(_) => self.cert_error(TlsErrorKind::Malformed(1)),
+            rustls::Error::General(_) => self.key_error(TlsErrorKind::UnsupportedKey),
+            error => self.cert_error(TlsErrorKind::Unusable(error)),
         }
     }
 
-    fn cert_error(&self, fault: Fault) -> TlsError {
-        TlsError { setting: "cert", path: self.cert.clone(), fault }
+    fn cert_error(&self, kind: TlsErrorKind) -> TlsError {
+        TlsError { setting: "cert", path: self.cert.clone(), kind }
     }
 
-    fn key_error(&self, fault: Fault) -> TlsError {
-        TlsError { setting: "key", path: self.key.clone(), fault }
+    fn key_error(&self, kind: TlsErrorKind) -> TlsError {
+        TlsError { setting: "key", path: self.key.clone(), kind }
     }
 
-    fn client_ca_error(&self, fault: Fault) -> TlsError {
+    fn client_ca_error(&self, kind: TlsErrorKind) -> TlsError {
         let path = self.client_ca.clone().unwrap_or_default();
-        TlsError { setting: "client-ca", path, fault }
+        TlsError { setting: "client-ca", path, kind }
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> {
-    let pem = fs::read(path).map_err(Fault::Unreadable)?;
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErrorKind> {
+    let pem = fs::read(path).map_err(TlsErrorKind::Unreadable)?;
     let mut certificates = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(&pem) {
         let number = certificates.len() + 1;
-        certificates.push(certificate.map_err(|_| Fault::Malformed(number))?);
+        certificates.push(certificate.map_err(|_| TlsErrorKind::Malformed(number))?);
     }
-    if certificates.is_empty() { Err(Fault::NoCertificate) } else { Ok(certificates) }
+    if certificates.is_empty() { Err(TlsErrorKind::NoCertificate) } else { Ok(certificates) }
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Fault> {
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsErrorKind> {
     const ENCRYPTED: &[u8] = b"ENCRYPTED";
-    let pem = fs::read(path).map_err(Fault::Unreadable)?;
+    let pem = fs::read(path).map_err(TlsErrorKind::Unreadable)?;
     PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
         let is_encrypted = pem.windows(ENCRYPTED.len()).any(|window| window == ENCRYPTED);
-        if is_encrypted { Fault::EncryptedKey } else { Fault::NoKey }
+        if is_encrypted { TlsErrorKind::EncryptedKey } else { TlsErrorKind::NoKey }
     })
 }
 
-fn authorities(path: &Path) -> Result<Authorities, Fault> {
+fn authorities(path: &Path) -> Result<Authorities, TlsErrorKind> {
     let certificates = certificates(path)?;
     let mut roots = RootCertStore::empty();
     for (index, certificate) in certificates.iter().enumerate() {
-        roots.add(certificate.clone()).map_err(|_| Fault::Malformed(index + 1))?;
+        roots.add(certificate.clone()).map_err(|_| TlsErrorKind::Malformed(index + 1))?;
     }
     Ok(Authorities { certificates, roots: Arc::new(roots) })
 }

@@ -36,10 +36,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct Tls {
     files: TlsFiles,
-    in_force: Arc<ArcSwap<InForce>>,
+    loaded: Arc<ArcSwap<LoadedTls>>,
 }
 
-struct InForce {
+struct LoadedTls {
     grpc: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
     validities: Vec<(&'static str, Validity)>,
@@ -54,8 +54,8 @@ impl Tls {
     ///
     /// [`TlsError`] says what is wrong with which of them.
     pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
-        let in_force = Arc::new(ArcSwap::from_pointee(InForce::read(&files)?));
-        Ok(Self { files, in_force })
+        let loaded = Arc::new(ArcSwap::from_pointee(LoadedTls::read(&files)?));
+        Ok(Self { files, loaded })
     }
 
     /// Reads the files again.
@@ -64,7 +64,7 @@ impl Tls {
     ///
     /// As [`Tls::load`]; what was in force stays so.
     pub fn reload(&self) -> Result<(), TlsError> {
-        self.in_force.store(Arc::new(InForce::read(&self.files)?));
+        self.loaded.store(Arc::new(LoadedTls::read(&self.files)?));
         Ok(())
     }
 
@@ -75,15 +75,15 @@ impl Tls {
     }
 
     /// Returns `true` if clients must present a certificate.
-    pub fn wants_certificates(&self) -> bool {
+    pub fn requires_client_certificates(&self) -> bool {
         self.files.client_ca.is_some()
     }
 
     /// Returns a name by which clients can verify the server's certificate: `host` if it is for that,
     /// else `localhost`, else its first DNS name that is no pattern.
     pub fn server_name(&self, host: &str) -> Option<String> {
-        let in_force = self.in_force.load();
-        let certificate = webpki::EndEntityCert::try_from(&in_force.certificate).ok()?;
+        let loaded = self.loaded.load();
+        let certificate = webpki::EndEntityCert::try_from(&loaded.certificate).ok()?;
         let is_for = |name: &str| {
             let bare = name.trim_start_matches('[').trim_end_matches(']');
             let name = ServerName::try_from(bare);
@@ -97,7 +97,7 @@ impl Tls {
     /// Returns from when until when the certificates in force are valid: `server`, and `client-ca` if
     /// there is one. Of several certificates it is the time in which all are.
     pub fn validities(&self) -> Vec<(&'static str, Validity)> {
-        self.in_force.load().validities.clone()
+        self.loaded.load().validities.clone()
     }
 
     /// Performs the handshake, or fails after [`HANDSHAKE_TIMEOUT`]. Returns also what the client has
@@ -111,16 +111,18 @@ impl Tls {
         stream: ClientStream,
         protocol: Protocol,
     ) -> io::Result<(TlsStream<ClientStream>, Option<ClientCertificate>)> {
-        let in_force = self.in_force.load_full();
+        let loaded = self.loaded.load_full();
         let config = match protocol {
-            Protocol::Grpc => &in_force.grpc,
-            Protocol::Http => &in_force.http,
+            Protocol::Grpc => &loaded.grpc,
+            Protocol::Http => &loaded.http,
         };
         let handshake = TlsAcceptor::from(Arc::clone(config)).accept(stream);
         let stream = timeout(HANDSHAKE_TIMEOUT, handshake).await??;
-        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let certificate = self.wants_certificates().then(|| match shown {
-            Some(certificate) => ClientCertificate::Verified(names(certificate)),
+        let presented = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let certificate = self.requires_client_certificates().then(|| match presented {
+            Some(certificate) => {
+                ClientCertificate::Verified(subject_alternative_names(certificate))
+            }
             None => ClientCertificate::Missing,
         });
         Ok((stream, certificate))
@@ -133,7 +135,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-impl InForce {
+impl LoadedTls {
     fn read(files: &TlsFiles) -> Result<Self, TlsError> {
         let contents = files.read()?;
         let mut validities = vec![("server", &contents.chain)];
@@ -142,7 +144,7 @@ impl InForce {
         }
         let validities = validities
             .into_iter()
-            .filter_map(|(of, certificates)| Some((of, validity(certificates)?)))
+            .filter_map(|(name, certificates)| Some((name, common_validity(certificates)?)))
             .collect();
         let config = |protocol| server_config(files, &contents, protocol).map(Arc::new);
         let (grpc, http) = (config(Protocol::Grpc)?, config(Protocol::Http)?);
@@ -186,7 +188,7 @@ fn server_config(
 
 /// Returns the DNS names and URIs of the subject alternative names. The common name is left out: it
 /// is for people, and authorities check it less.
-fn names(certificate: &CertificateDer<'_>) -> Arc<[String]> {
+fn subject_alternative_names(certificate: &CertificateDer<'_>) -> Arc<[String]> {
     match webpki::EndEntityCert::try_from(certificate) {
         Ok(certificate) => {
             let names = certificate.valid_dns_names().chain(certificate.valid_uri_names());
@@ -197,8 +199,8 @@ fn names(certificate: &CertificateDer<'_>) -> Arc<[String]> {
 }
 
 /// Returns the time in which all certificates are valid.
-fn validity(certificates: &[CertificateDer<'_>]) -> Option<Validity> {
-    let all = certificates.iter().filter_map(|certificate| Validity::of(certificate));
+fn common_validity(certificates: &[CertificateDer<'_>]) -> Option<Validity> {
+    let all = certificates.iter().filter_map(|certificate| Validity::from_der(certificate));
     all.reduce(|one, other| Validity {
         not_before: one.not_before.max(other.not_before),
         not_after: one.not_after.min(other.not_after),

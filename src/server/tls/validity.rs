@@ -16,15 +16,18 @@ pub struct Validity {
 
 impl Validity {
     /// Returns the validity of a certificate in DER, or `None` if it is none.
-    pub(super) fn of(certificate: &[u8]) -> Option<Self> {
+    pub(super) fn from_der(certificate: &[u8]) -> Option<Self> {
         let (_rest, certificate) = X509Certificate::from_der(certificate).ok()?;
         let validity = certificate.validity();
-        Some(Self { not_before: point(validity.not_before), not_after: point(validity.not_after) })
+        Some(Self {
+            not_before: timestamp(validity.not_before),
+            not_after: timestamp(validity.not_after),
+        })
     }
 }
 
 /// A time before the Unix epoch is the epoch.
-fn point(time: ASN1Time) -> Timestamp {
+fn timestamp(time: ASN1Time) -> Timestamp {
     let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
     Timestamp::from_millis(seconds.saturating_mul(1000))
 }
@@ -73,7 +76,8 @@ mod tests {
     fn both_forms_of_time_are_read() {
         let times = [text(UTC_TIME, "700101000000Z"), text(GENERALIZED_TIME, "20500301123456Z")];
         for version in [&[VERSION, 3, INTEGER, 1, 2][..], &[]] {
-            let validity = Validity::of(&certificate(version, &times)).expect("a certificate");
+            let validity =
+                Validity::from_der(&certificate(version, &times)).expect("a certificate");
             // date -u -d '2050-03-01 12:34:56' +%s
             let told = (seconds(validity.not_before), seconds(validity.not_after));
             assert_eq!(told, (0, 2_529_750_896));
@@ -87,7 +91,7 @@ mod tests {
             ("2611211640Z", 1_795_279_200),
         ] {
             let times = [text(UTC_TIME, date), text(UTC_TIME, date)];
-            let validity = Validity::of(&certificate(&[], &times)).expect("a certificate");
+            let validity = Validity::from_der(&certificate(&[], &times)).expect("a certificate");
             assert_eq!(seconds(validity.not_after), expected, "{date}");
         }
     }
@@ -97,11 +101,11 @@ mod tests {
         let times = [text(UTC_TIME, "261121164000Z"), text(UTC_TIME, "261121164000Z")];
         let whole = certificate(&[], &times);
         for length in 0..whole.len() {
-            assert_eq!(Validity::of(&whole[..length]), None, "{length}");
+            assert_eq!(Validity::from_der(&whole[..length]), None, "{length}");
         }
         for wrong in ["", "Z", "261121164000", "26112116Z", "261321164000Z", "26112116400xZ"] {
             let times = [text(UTC_TIME, "261121164000Z"), text(UTC_TIME, wrong)];
-            assert_eq!(Validity::of(&certificate(&[], &times)), None, "{wrong}");
+            assert_eq!(Validity::from_der(&certificate(&[], &times)), None, "{wrong}");
         }
     }
 }

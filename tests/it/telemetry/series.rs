@@ -7,7 +7,7 @@ use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::clock::Span;
 use rlaas::rules::{OnStoreFailure, Rule, RuleSet};
 use rlaas::telemetry::exposition::Exposition;
-use rlaas::telemetry::labels::{KINDS, REFUSALS};
+use rlaas::telemetry::labels::{REDIS_ERROR_KINDS, STORE_ERROR_KINDS};
 
 use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::redis::RedisServer;
@@ -118,7 +118,7 @@ async fn decisions_by_the_policy_of_a_rule() {
         ("shop.user", "allow"),
     ] {
         let label = format!("rule=\"{rule}\"");
-        let kinds = KINDS.iter().chain(&REFUSALS);
+        let kinds = STORE_ERROR_KINDS.iter().chain(&REDIS_ERROR_KINDS);
         let kinds = kinds.map(|kind| format!("policy=\"{policy}\",kind=\"{kind}\""));
         assert_eq!(series(&text, "rlaas_degraded_total", &label), zero(kinds), "{rule}");
         let fail_open = series(&text, "rate_limiter_fail_open_total", &label);
