@@ -1,7 +1,7 @@
 //! Draws the same traffic through all six algorithms, as SVG:
 //!
 //! ```sh
-//! cargo run --example picture > examples/algorithms.svg
+//! cargo run --example picture > docs/algorithms.svg
 //! ```
 //!
 //! Each row is an algorithm, each stroke a request: tall and dark where it passes, short and red

@@ -15,6 +15,6 @@ mod picture;
 #[tokio::test]
 async fn the_picture_of_the_algorithms_is_what_its_program_draws() {
     let drawn = picture::draw().await.expect("a picture");
-    let kept = include_str!("../../../examples/algorithms.svg");
-    assert!(drawn == kept, "cargo run --example picture > examples/algorithms.svg");
+    let kept = include_str!("../../../docs/algorithms.svg");
+    assert!(drawn == kept, "cargo run --example picture > docs/algorithms.svg");
 }
