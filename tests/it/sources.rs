@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 #[test]
-fn scripts_touch_only_declared_keys_and_the_clock_of_the_server() {
+fn lua_scripts_use_only_declared_keys_and_redis_time() {
     // Each key that a command is given comes from KEYS by way of these names.
     const KEY_NAMES: &[&str] = &["key", "state.key", "state.debt_key"];
     let mut calls = 0;
@@ -31,7 +31,7 @@ fn scripts_touch_only_declared_keys_and_the_clock_of_the_server() {
 }
 
 #[test]
-fn what_linux_alone_has_is_behind_cfg() {
+fn linux_only_calls_are_behind_cfg() {
     // Other systems compile, macOS for one: rustix leaves these out there.
     const OF_LINUX: &[&str] = &["set_tcp_user_timeout", "disable_transparent_huge_pages"];
     let mut calls = 0;

@@ -19,7 +19,7 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use rlaas_testkit::process::{Rlaas, finish, request, rlaas, run};
 use rlaas_testkit::{TempDir, eventually};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const CHECK: &str = "s3cret-of-the-checker";
 const ADMIN: &str = "s3cret-of-the-admin";
 
@@ -39,19 +39,19 @@ fn sha256(token: &str) -> String {
 }
 
 /// A server for [`CHECK`] and [`ADMIN`], and its configuration.
-fn guarded(settings: &[&str]) -> (Rlaas, TempDir, PathBuf) {
+fn start_with_auth(settings: &[&str]) -> (Rlaas, TempDir, PathBuf) {
     let dir = TempDir::new();
     let file = dir.write("rlaas.yaml", &tokens(CHECK, ADMIN));
     (Rlaas::start_from(&file, settings), dir, file)
 }
 
-type Client<F> = RateLimitServiceClient<InterceptedService<Channel, F>>;
+type AuthClient<F> = RateLimitServiceClient<InterceptedService<Channel, F>>;
 
 /// A client that sends this header, if it is not empty.
 async fn client(
     server: &Rlaas,
     header: String,
-) -> Client<impl FnMut(Request<()>) -> Result<Request<()>, Status>> {
+) -> AuthClient<impl FnMut(Request<()>) -> Result<Request<()>, Status>> {
     let with_header = move |mut request: Request<()>| {
         if !header.is_empty() {
             request.metadata_mut().insert("authorization", header.parse().expect("a header"));
@@ -76,9 +76,9 @@ async fn codes(server: &Rlaas, header: String) -> [Code; 4] {
 }
 
 #[tokio::test]
-async fn a_token_opens_what_its_role_is_for() {
+async fn token_roles_select_the_permitted_calls() {
     use Code::{Ok, PermissionDenied, Unauthenticated};
-    let (server, _dir, _file) = guarded(&[]);
+    let (server, _dir, _file) = start_with_auth(&[]);
     let bearer = |token: &str| format!("Bearer {token}");
     assert_eq!(codes(&server, bearer(CHECK)).await, [Ok, Ok, Ok, PermissionDenied]);
     let forbidden = [PermissionDenied, PermissionDenied, PermissionDenied, Ok];
@@ -104,8 +104,8 @@ async fn a_token_opens_what_its_role_is_for() {
 }
 
 #[tokio::test]
-async fn health_reflection_and_probes_stay_open() {
-    let (server, _dir, _file) = guarded(&[]);
+async fn health_reflection_and_probes_need_no_token() {
+    let (server, _dir, _file) = start_with_auth(&[]);
     let mut health = HealthClient::new(server.channel().await);
     for service in ["", SERVICE, "store"] {
         let request = HealthCheckRequest { service: service.to_owned() };
@@ -122,24 +122,24 @@ async fn health_reflection_and_probes_stay_open() {
 }
 
 #[tokio::test]
-async fn tokens_are_changed_without_a_restart() {
-    let (server, dir, _file) = guarded(&[]);
+async fn token_changes_need_no_restart() {
+    let (server, dir, _file) = start_with_auth(&[]);
     let code = async |token: &str| codes(&server, format!("Bearer {token}")).await[0];
     assert_eq!(code(CHECK).await, Code::Ok);
     dir.write("rlaas.yaml", &tokens("s3cret-of-tomorrow", ADMIN));
-    let taken = async || code("s3cret-of-tomorrow").await == Code::Ok;
-    eventually("the new token is known", PATIENCE, taken).await;
+    let accepted = async || code("s3cret-of-tomorrow").await == Code::Ok;
+    eventually("the new token is known", TIMEOUT, accepted).await;
     assert_eq!(code(CHECK).await, Code::Unauthenticated);
 
     dir.write("rlaas.yaml", "");
     let closed = async || code("s3cret-of-tomorrow").await == Code::Unauthenticated;
-    eventually("nobody is let in", PATIENCE, closed).await;
+    eventually("nobody is let in", TIMEOUT, closed).await;
     assert!(server.log().contains("nobody is listed"), "{}", server.log());
 }
 
 #[tokio::test]
-async fn no_token_and_no_hash_is_shown() {
-    let (server, dir, file) = guarded(&["telemetry.log=trace"]);
+async fn tokens_and_hashes_are_never_shown() {
+    let (server, dir, file) = start_with_auth(&["telemetry.log=trace"]);
     let bearer = |token: &str| format!("Bearer {token}");
     for token in [CHECK, ADMIN, "s3cret-that-is-wrong"] {
         codes(&server, bearer(token)).await;
@@ -162,11 +162,11 @@ async fn no_token_and_no_hash_is_shown() {
 }
 
 #[tokio::test]
-async fn the_first_token_waits_for_a_restart_and_the_log_says_so() {
+async fn enabling_auth_requires_a_restart_and_is_logged() {
     let dir = TempDir::new();
     let server = Rlaas::start_from(&dir.write("rlaas.yaml", ""), &[]);
     dir.write("rlaas.yaml", &tokens(CHECK, ADMIN));
-    let told = async || server.log().contains("key=\"auth\"");
-    eventually("the log says so", PATIENCE, told).await;
+    let logged = async || server.log().contains("key=\"auth\"");
+    eventually("the log says so", TIMEOUT, logged).await;
     assert_eq!(codes(&server, String::new()).await, [Code::Ok; 4]);
 }

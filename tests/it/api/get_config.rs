@@ -67,7 +67,7 @@ fn step(key: &str, value: &str) -> DescriptorStep {
 }
 
 #[tokio::test]
-async fn a_rule_has_conditions_keys_overrides_and_policies() {
+async fn rules_report_matchers_keys_overrides_and_policies() {
     let (server, _dir) = start();
     let config = get(&server, 0, "").await.expect("a response");
     let names = names(&config.rules);
@@ -112,7 +112,7 @@ async fn a_rule_has_conditions_keys_overrides_and_policies() {
 }
 
 #[tokio::test]
-async fn a_rule_for_descriptors_has_its_place() {
+async fn descriptor_rules_report_their_path() {
     let (server, _dir) = start();
     let config = get(&server, 0, "").await.expect("a response");
     let [_, _, _, tokens, user, path, _] = &*config.rules else { panic!("{:?}", config.rules) };
@@ -148,7 +148,7 @@ async fn a_rule_for_descriptors_has_its_place() {
 }
 
 #[tokio::test]
-async fn pages_have_every_rule_once() {
+async fn pages_contain_every_rule_once() {
     let (server, _dir) = start();
     let all = get(&server, 0, "").await.expect("a response");
     for size in [1, 3, 6, 7, i32::MAX] {

@@ -19,7 +19,7 @@ fn limits(metadata: &tonic::metadata::MetadataMap) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_setting_says_which_metadata_there_is() {
+async fn headers_setting_selects_the_metadata() {
     let draft = ["ratelimit-policy=\"default\";q=1;w=3600", "ratelimit=\"default\";r=0;t=3600"];
     let legacy = ["ratelimit-limit=1", "ratelimit-remaining=0", "ratelimit-reset=3600"];
     let both = [&legacy[..1], &draft[..1], &legacy[1..], &draft[1..]].concat();
@@ -52,7 +52,7 @@ async fn a_setting_says_which_metadata_there_is() {
 }
 
 #[test]
-fn another_word_is_refused() {
+fn unknown_headers_setting_is_rejected() {
     let dir = TempDir::new();
     let file = dir.write("bad.yaml", "grpc: {headers: all}\n");
     let (code, _, error) = run(&["check-config", &file.display().to_string()]);

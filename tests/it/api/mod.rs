@@ -1,12 +1,12 @@
 //! What clients see, over a socket.
 
 mod auth;
+mod batch_and_stream;
 mod get_config;
-mod hostile;
-mod many;
+mod invalid_requests;
 mod metadata;
+mod rule_specs;
 mod services;
-mod sockets;
-mod specs;
 mod tls;
+mod unix_sockets;
 mod unmatched;

@@ -18,7 +18,7 @@ const SERVING: i32 = 1;
 const NOT_SERVING: i32 = 2;
 
 #[tokio::test]
-async fn five_pass_and_the_sixth_is_told_when() {
+async fn check_allows_five_requests_and_denies_the_sixth() {
     let server = Rlaas::start(&[]);
     let mut client = server.client().await;
     for count in 0..5 {
@@ -42,7 +42,7 @@ async fn five_pass_and_the_sixth_is_told_when() {
 }
 
 #[tokio::test]
-async fn a_cost_above_the_limit_has_no_wait() {
+async fn cost_above_the_limit_has_no_retry_after() {
     let server = Rlaas::start(&[]);
     let mut client = server.client().await;
     let request = CheckRequest { cost: Some(6), ..request("alice") };
@@ -55,19 +55,19 @@ async fn a_cost_above_the_limit_has_no_wait() {
 async fn cost_zero_and_dry_runs_take_nothing() {
     let server = Rlaas::start(&[]);
     let mut client = server.client().await;
-    for asked in [
+    for request in [
         CheckRequest { cost: Some(0), ..request("alice") },
         CheckRequest { cost: Some(5), dry_run: true, ..request("alice") },
         CheckRequest { cost: Some(5), ..request("alice") },
     ] {
-        let response = client.check(asked).await.expect("an answer").into_inner();
+        let response = client.check(request).await.expect("an answer").into_inner();
         assert!(response.allowed);
         assert_eq!(response.current_count, 0);
     }
 }
 
 #[tokio::test]
-async fn sl_15_get_config_tells_the_defaults() {
+async fn get_config_reports_the_defaults() {
     let server = Rlaas::start(&[]);
     let response = server.client().await.get_config(GetConfigRequest::default()).await;
     let config = response.expect("an answer").into_inner();
@@ -79,7 +79,7 @@ async fn sl_15_get_config_tells_the_defaults() {
 }
 
 #[tokio::test]
-async fn health_and_probes_tell_what_is() {
+async fn health_and_probes_report_the_status() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[]);
     let mut client = server.client().await;
@@ -101,7 +101,7 @@ async fn health_and_probes_tell_what_is() {
 }
 
 #[tokio::test]
-async fn reflection_describes_the_service_without_a_proto_file() {
+async fn reflection_describes_the_service() {
     let server = Rlaas::start(&[]);
     let mut client = ServerReflectionClient::new(server.channel().await);
     let listed = reflect(&mut client, MessageRequest::ListServices(String::new())).await;
@@ -116,7 +116,7 @@ async fn reflection_describes_the_service_without_a_proto_file() {
 }
 
 #[tokio::test]
-async fn reflection_v1alpha_is_there_for_older_clients() {
+async fn reflection_v1alpha_is_served() {
     use tonic_reflection::pb::v1alpha::server_reflection_client::ServerReflectionClient;
     use tonic_reflection::pb::v1alpha::server_reflection_request::MessageRequest;
     use tonic_reflection::pb::v1alpha::{ServerReflectionRequest, server_reflection_response};
@@ -134,7 +134,7 @@ async fn reflection_v1alpha_is_there_for_older_clients() {
 }
 
 #[tokio::test]
-async fn metrics_count_decisions_and_hold_no_id() {
+async fn metrics_count_decisions_without_ids() {
     let server = Rlaas::start(&[]);
     let mut client = server.client().await;
     for _ in 0..6 {

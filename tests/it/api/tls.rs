@@ -22,18 +22,21 @@ use rlaas_testkit::process::{Client, Rlaas, check};
 use rlaas_testkit::tls::{Certificate, Certificates};
 use rlaas_testkit::{TempDir, eventually};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The settings of a server with this certificate.
-fn showing(certificates: &Certificates, certificate: Certificate) -> Vec<String> {
+fn server_certificate_settings(
+    certificates: &Certificates,
+    certificate: Certificate,
+) -> Vec<String> {
     vec![
         format!("server.tls.cert={}", certificates.certificate(certificate).display()),
         format!("server.tls.key={}", certificates.key(certificate).display()),
     ]
 }
 
-fn wanting_certificates(certificates: &Certificates) -> Vec<String> {
-    let mut settings = showing(certificates, Certificate::Server);
+fn mutual_tls_settings(certificates: &Certificates) -> Vec<String> {
+    let mut settings = server_certificate_settings(certificates, Certificate::Server);
     settings.push(format!("server.tls.client-ca={}", certificates.authority().display()));
     settings
 }
@@ -58,7 +61,7 @@ async fn channel(
         tls = tls.identity(Identity::from_pem(certificate, read(certificates.key(shown))));
     }
     let endpoint = Endpoint::from_shared(format!("https://{address}")).expect("an address");
-    endpoint.timeout(PATIENCE).tls_config(tls)?.connect().await
+    endpoint.timeout(TIMEOUT).tls_config(tls)?.connect().await
 }
 
 /// What becomes of a check by somebody who shows this certificate.
@@ -98,7 +101,7 @@ async fn handshake(
 }
 
 /// The certificate that a new connection is shown.
-async fn shown_by(server: &Rlaas, certificates: &Certificates) -> CertificateDer<'static> {
+async fn presented_by(server: &Rlaas, certificates: &Certificates) -> CertificateDer<'static> {
     let stream = handshake(server.grpc(), certificates, None, &["h2"]).await.expect("a handshake");
     let chain = stream.get_ref().1.peer_certificates().expect("a certificate");
     chain[0].clone().into_owned()
@@ -138,11 +141,11 @@ async fn metric(server: &Rlaas, certificates: &Certificates, name: &str) -> Opti
 }
 
 #[tokio::test]
-async fn grpc_and_http_are_encrypted_and_sockets_are_not() {
+async fn tls_covers_grpc_and_http_but_not_unix_sockets() {
     let certificates = Certificates::make();
     let dir = TempDir::new();
     let socket = format!("unix:{}", dir.path("rlaas.sock").display());
-    let mut settings = showing(&certificates, Certificate::Server);
+    let mut settings = server_certificate_settings(&certificates, Certificate::Server);
     settings.push(format!("server.listen=127.0.0.1:0,{socket}"));
     let server = start(&settings);
     let (tcp, _) = server.grpc().split_once(',').expect("two addresses");
@@ -165,9 +168,9 @@ async fn grpc_and_http_are_encrypted_and_sockets_are_not() {
 }
 
 #[tokio::test]
-async fn both_sides_agree_on_the_version_of_http() {
+async fn alpn_selects_the_http_version() {
     let certificates = Certificates::make();
-    let server = start(&showing(&certificates, Certificate::Server));
+    let server = start(&server_certificate_settings(&certificates, Certificate::Server));
     let agreed = async |address: &str, offer: &[&str]| {
         let stream = handshake(address, &certificates, None, offer).await.ok()?;
         let agreed = stream.get_ref().1.alpn_protocol().unwrap_or(b"-");
@@ -196,9 +199,9 @@ async fn both_sides_agree_on_the_version_of_http() {
 }
 
 #[tokio::test]
-async fn a_client_without_or_with_a_foreign_certificate_is_refused() {
+async fn clients_without_a_trusted_certificate_are_rejected() {
     let certificates = Certificates::make();
-    let server = start(&wanting_certificates(&certificates));
+    let server = start(&mutual_tls_settings(&certificates));
     let outcome = async |shown| outcome(&server, &certificates, shown).await;
     assert_eq!(outcome(Some(Certificate::Client)).await, Ok(true));
     for shown in [None, Some(Certificate::ForeignClient), Some(Certificate::Server)] {
@@ -222,11 +225,11 @@ async fn a_client_without_or_with_a_foreign_certificate_is_refused() {
 }
 
 #[tokio::test]
-async fn the_names_of_a_certificate_have_roles() {
+async fn certificate_names_map_to_roles() {
     use Code::{Ok, PermissionDenied, Unauthenticated};
     let certificates = Certificates::make();
     let dir = TempDir::new();
-    let mut settings = wanting_certificates(&certificates);
+    let mut settings = mutual_tls_settings(&certificates);
     settings.push("telemetry.log=trace".to_owned());
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
     for (name, roles, expected) in [
@@ -253,15 +256,15 @@ async fn the_names_of_a_certificate_have_roles() {
 
 /// Replaces the certificate of a server while it is under load, twice.
 #[tokio::test]
-async fn a_certificate_is_replaced_under_load_without_a_failed_call() {
+async fn certificate_reload_under_load_fails_no_call() {
     let certificates = Certificates::make();
     let dir = TempDir::new();
     // As in Kubernetes: tls.crt → data/tls.crt, data → server.
     for certificate in [Certificate::Server, Certificate::Renewed] {
-        let of = dir.path(&format!("{certificate:?}"));
-        fs::create_dir(&of).expect("a directory");
-        fs::copy(certificates.certificate(certificate), of.join("tls.crt")).expect("a copy");
-        fs::copy(certificates.key(certificate), of.join("tls.key")).expect("a copy");
+        let folder = dir.path(&format!("{certificate:?}"));
+        fs::create_dir(&folder).expect("a directory");
+        fs::copy(certificates.certificate(certificate), folder.join("tls.crt")).expect("a copy");
+        fs::copy(certificates.key(certificate), folder.join("tls.key")).expect("a copy");
     }
     let swap = |to: Certificate| {
         symlink(format!("{to:?}"), dir.path("new")).expect("a symlink");
@@ -300,8 +303,8 @@ async fn a_certificate_is_replaced_under_load_without_a_failed_call() {
     for certificate in [Certificate::Server, Certificate::Renewed, Certificate::Server] {
         swap(certificate);
         let expected = read(&certificates, certificate);
-        let seen = async || shown_by(&server, &certificates).await == expected;
-        eventually("new connections see the new one", PATIENCE, seen).await;
+        let seen = async || presented_by(&server, &certificates).await == expected;
+        eventually("new connections see the new one", TIMEOUT, seen).await;
     }
     stop.store(true, Ordering::Relaxed);
     for calls in load.join_all().await {
@@ -311,7 +314,7 @@ async fn a_certificate_is_replaced_under_load_without_a_failed_call() {
 }
 
 #[tokio::test]
-async fn wrong_files_leave_the_old_certificate_in_force() {
+async fn invalid_certificate_files_leave_the_old_one_in_force() {
     let certificates = Certificates::make();
     let dir = TempDir::new();
     let place = |name: &str, from: std::path::PathBuf| {
@@ -326,33 +329,39 @@ async fn wrong_files_leave_the_old_certificate_in_force() {
     let successful = async |wanted: f64| {
         let name = "rlaas_tls_last_reload_successful";
         let seen = async || metric(&server, &certificates, name).await == Some(wanted);
-        eventually("the metric", PATIENCE, seen).await;
+        eventually("the metric", TIMEOUT, seen).await;
     };
     successful(1.0).await;
     dir.write("tls.crt", "no certificate");
     successful(0.0).await;
     let problem = format!("{}: valid is PEM with a certificate", cert.display());
-    let told = async || server.log().contains(&problem);
-    eventually("the problem is told", PATIENCE, told).await;
-    assert_eq!(shown_by(&server, &certificates).await, read(&certificates, Certificate::Server));
+    let logged = async || server.log().contains(&problem);
+    eventually("the problem is told", TIMEOUT, logged).await;
+    assert_eq!(
+        presented_by(&server, &certificates).await,
+        read(&certificates, Certificate::Server)
+    );
     place("tls.crt", certificates.certificate(Certificate::Renewed));
-    let told = async || server.log().contains("does not belong to the certificate");
-    eventually("the key is still the old one", PATIENCE, told).await;
+    let logged = async || server.log().contains("does not belong to the certificate");
+    eventually("the key is still the old one", TIMEOUT, logged).await;
     assert_eq!(server.log().matches(&problem).count(), 1, "told once: {}", server.log());
     place("tls.key", certificates.key(Certificate::Renewed));
     successful(1.0).await;
-    assert_eq!(shown_by(&server, &certificates).await, read(&certificates, Certificate::Renewed));
+    assert_eq!(
+        presented_by(&server, &certificates).await,
+        read(&certificates, Certificate::Renewed)
+    );
 
     place("tls.crt", certificates.certificate(Certificate::Expired));
     place("tls.key", certificates.key(Certificate::Expired));
-    let told = async || server.log().contains("expired certificate=\"server\"");
-    eventually("one that is over is told of, and taken", PATIENCE, told).await;
+    let logged = async || server.log().contains("expired certificate=\"server\"");
+    eventually("one that is over is told of, and taken", TIMEOUT, logged).await;
 }
 
 #[tokio::test]
-async fn a_handshake_that_hangs_holds_up_nobody() {
+async fn hung_handshakes_do_not_block_other_clients() {
     let certificates = Certificates::make();
-    let mut server = start(&showing(&certificates, Certificate::Server));
+    let mut server = start(&server_certificate_settings(&certificates, Certificate::Server));
     let mut hanging = Vec::new();
     for _ in 0..100 {
         let mut stream = TcpStream::connect(server.grpc()).await.expect("a connection");

@@ -15,16 +15,16 @@ use rlaas_testkit::process::{Client, Rlaas, request};
 use rlaas_testkit::redis::{RedisServer, free_port};
 use rlaas_testkit::{TempDir, eventually};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const RULES: &str = "rules:\n  - {name: pay, endpoint: /pay, limit: 1, window: 1h}\n  \
                      - {name: trial, endpoint: /trial, limit: 1, window: 1h, shadow: true}\n";
 
-fn asking(resource: &str) -> CheckRequest {
+fn request_for(resource: &str) -> CheckRequest {
     CheckRequest { resource: resource.to_owned(), ..request("alice") }
 }
 
-async fn ask(client: &mut Client, resource: &str) -> Result<CheckResponse, Status> {
-    client.check(asking(resource)).await.map(tonic::Response::into_inner)
+async fn check(client: &mut Client, resource: &str) -> Result<CheckResponse, Status> {
+    client.check(request_for(resource)).await.map(tonic::Response::into_inner)
 }
 
 fn assert_passes_without_a_rule(response: &CheckResponse) {
@@ -54,17 +54,17 @@ fn failed(result: &CheckResult) -> Status {
 }
 
 /// The same three requests one by one, in a batch, and by a stream.
-async fn ask_each_way(client: &mut Client) -> Vec<Vec<CheckResult>> {
-    let asked = || ["/pay", "/other", "/trial"].map(asking);
-    let batch = CheckBatchRequest { requests: asked().to_vec() };
+async fn check_in_batch_and_stream(client: &mut Client) -> Vec<Vec<CheckResult>> {
+    let requests = || ["/pay", "/other", "/trial"].map(request_for);
+    let batch = CheckBatchRequest { requests: requests().to_vec() };
     let batch = client.check_batch(batch).await.expect("answers").into_inner().results;
-    let stream = client.check_stream(tokio_stream::iter(asked())).await.expect("a stream");
+    let stream = client.check_stream(tokio_stream::iter(requests())).await.expect("a stream");
     let stream = stream.into_inner().map(|result| result.expect("an answer")).collect().await;
     vec![batch, stream]
 }
 
 #[tokio::test]
-async fn what_no_rule_matches_passes_by_allow_and_takes_nothing() {
+async fn unmatched_allow_passes_and_takes_nothing() {
     let redis = RedisServer::start();
     let dir = TempDir::new();
     let rules = dir.write("rules.yaml", RULES);
@@ -74,20 +74,20 @@ async fn what_no_rule_matches_passes_by_allow_and_takes_nothing() {
         let server = Rlaas::start_from(&rules, settings);
         let mut client = server.client().await;
         for _ in 0..7 {
-            let response = ask(&mut client, "/other").await.expect("an answer");
+            let response = check(&mut client, "/other").await.expect("an answer");
             assert_passes_without_a_rule(&response);
             assert_eq!(response.decisions, []);
         }
-        assert_eq!(ask(&mut client, "/pay").await.expect("an answer").rule, "pay");
-        assert!(!ask(&mut client, "/pay").await.expect("an answer").allowed);
+        assert_eq!(check(&mut client, "/pay").await.expect("an answer").rule, "pay");
+        assert!(!check(&mut client, "/pay").await.expect("an answer").allowed);
         // A shadow is decided and reported, and no rule for all that.
         for would_pass in [true, false] {
-            let response = ask(&mut client, "/trial").await.expect("an answer");
+            let response = check(&mut client, "/trial").await.expect("an answer");
             assert_passes_without_a_rule(&response);
             let [trial] = &*response.decisions else { panic!("{response:?}") };
             assert_eq!((&*trial.rule, trial.shadow, trial.allowed), ("trial", true, would_pass));
         }
-        for results in ask_each_way(&mut client).await {
+        for results in check_in_batch_and_stream(&mut client).await {
             let [pay, other, trial] = &*results else { panic!("{results:?}") };
             let response = |result: &CheckResult| match &result.result {
                 Some(ItemResult::Response(response)) => response.clone(),
@@ -108,15 +108,15 @@ async fn what_no_rule_matches_passes_by_allow_and_takes_nothing() {
 }
 
 #[tokio::test]
-async fn what_no_rule_matches_is_refused_by_deny() {
+async fn unmatched_deny_rejects() {
     let dir = TempDir::new();
     let server = Rlaas::start_from(&dir.write("rules.yaml", RULES), &["unmatched=deny"]);
     let mut client = server.client().await;
     for resource in ["/other", "/trial", ""] {
-        assert_no_rule(&ask(&mut client, resource).await.expect_err(resource));
+        assert_no_rule(&check(&mut client, resource).await.expect_err(resource));
     }
-    assert!(ask(&mut client, "/pay").await.expect("an answer").allowed);
-    for results in ask_each_way(&mut client).await {
+    assert!(check(&mut client, "/pay").await.expect("an answer").allowed);
+    for results in check_in_batch_and_stream(&mut client).await {
         let [pay, other, trial] = &*results else { panic!("{results:?}") };
         assert!(matches!(&pay.result, Some(ItemResult::Response(response)) if !response.allowed));
         assert_no_rule(&failed(other));
@@ -126,16 +126,16 @@ async fn what_no_rule_matches_is_refused_by_deny() {
 }
 
 #[tokio::test]
-async fn a_reload_takes_another_policy() {
+async fn unmatched_policy_changes_on_reload() {
     let dir = TempDir::new();
     let file = dir.write("rules.yaml", RULES);
     let server = Rlaas::start_from(&file, &[]);
     let mut client = server.client().await;
-    assert_eq!(ask(&mut client, "/other").await.expect("an answer").rule, "default");
+    assert_eq!(check(&mut client, "/other").await.expect("an answer").rule, "default");
     for (policy, expected) in [("deny", None), ("allow", Some("")), ("default", Some("default"))] {
         dir.write("rules.yaml", &format!("{RULES}unmatched: {policy}\n"));
-        eventually(policy, PATIENCE, async || {
-            let answer = ask(&mut client, "/other").await;
+        eventually(policy, TIMEOUT, async || {
+            let answer = check(&mut client, "/other").await;
             answer.ok().as_ref().map(|response| &*response.rule) == expected
         })
         .await;
@@ -144,14 +144,14 @@ async fn a_reload_takes_another_policy() {
 }
 
 #[tokio::test]
-async fn without_a_store_the_policy_answers_all_the_same() {
+async fn unmatched_policy_applies_without_a_store() {
     let dir = TempDir::new();
     let rules = dir.write("rules.yaml", RULES);
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     let server = Rlaas::start_from(&rules, &["store.backend=redis", &url, "unmatched=allow"]);
     let mut client = server.client().await;
     for resource in ["/other", "/trial"] {
-        assert_passes_without_a_rule(&ask(&mut client, resource).await.expect("an answer"));
+        assert_passes_without_a_rule(&check(&mut client, resource).await.expect("an answer"));
     }
-    assert_eq!(ask(&mut client, "/pay").await.expect_err("no store").code(), Code::Unavailable);
+    assert_eq!(check(&mut client, "/pay").await.expect_err("no store").code(), Code::Unavailable);
 }

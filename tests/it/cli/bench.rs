@@ -41,7 +41,7 @@ async fn decisions(server: &Rlaas) -> u64 {
 }
 
 #[tokio::test]
-async fn counts_add_up_and_are_those_of_the_server() {
+async fn bench_counts_match_those_of_the_server() {
     let server = Rlaas::start(&[]);
     let shapes: [&[&str]; 4] = [
         &["--calls", "500", "--warm-up", "300ms"],
@@ -69,7 +69,7 @@ async fn counts_add_up_and_are_those_of_the_server() {
 }
 
 #[tokio::test]
-async fn a_batch_is_as_many_decisions() {
+async fn bench_batch_counts_as_many_decisions() {
     let server = Rlaas::start(&[]);
     let options = ["--calls", "20", "--batch", "30", "--ids", "7", "--cost", "2"];
     let result = calls(&server, &options);
@@ -81,7 +81,7 @@ async fn a_batch_is_as_many_decisions() {
 }
 
 #[test]
-fn the_seed_makes_the_same_calls_on_any_number_of_threads() {
+fn bench_seed_gives_the_same_calls_on_any_number_of_threads() {
     let allowed = |options: &[&str]| {
         let server = Rlaas::start(&[]);
         let always = ["--calls", "300", "--ids", "1000", "--distribution", "zipf:1.2"];
@@ -95,7 +95,7 @@ fn the_seed_makes_the_same_calls_on_any_number_of_threads() {
 }
 
 #[test]
-fn json_has_every_field() {
+fn bench_json_has_every_field() {
     let server = Rlaas::start(&[]);
     let result = calls(&server, &["--calls", "20", "--rate", "1000", "--resource", "/v1/pay"]);
     for name in ["elapsedSeconds", "warmUpSeconds", "callsPerSecond", "decisionsPerSecond"] {
@@ -123,7 +123,7 @@ fn json_has_every_field() {
 }
 
 #[test]
-fn an_open_loop_keeps_to_its_intended_times() {
+fn bench_open_loop_keeps_its_schedule() {
     let server = Rlaas::start(&[]);
     let result = calls(&server, &["--calls", "51", "--rate", "200"]);
     assert!(result["elapsedSeconds"].as_f64().expect("seconds") >= 0.25, "{result}");
@@ -142,7 +142,7 @@ fn an_open_loop_keeps_to_its_intended_times() {
 }
 
 #[test]
-fn the_text_tells_what_was_measured() {
+fn bench_text_reports_the_measurement() {
     let server = Rlaas::start(&[]);
     let command = ["bench", "--addr", server.grpc(), "--warm-up", "0", "--calls", "40"];
     let (code, out, error) = run(&[&command[..], &["--ids", "1"]].concat());
@@ -159,7 +159,7 @@ fn the_text_tells_what_was_measured() {
 }
 
 #[test]
-fn the_distribution_and_the_picture_are_well_formed() {
+fn bench_histogram_and_plot_are_well_formed() {
     let server = Rlaas::start(&[]);
     let dir = TempDir::new();
     let [hdr, plot] = ["bench.hgrm", "bench.svg"].map(|name| dir.path(name).display().to_string());
@@ -196,7 +196,7 @@ fn the_distribution_and_the_picture_are_well_formed() {
 }
 
 #[test]
-fn a_load_that_nobody_answers_exits_2() {
+fn bench_exits_2_without_answers() {
     let nobody = format!("127.0.0.1:{}", free_port());
     let (code, out, error) = run(&["bench", "--addr", &nobody, "--threads", "2"]);
     assert_eq!((code, out.as_str()), (2, ""));
@@ -220,7 +220,7 @@ fn a_load_that_nobody_answers_exits_2() {
 }
 
 #[test]
-fn bad_options_are_named() {
+fn bench_names_invalid_options() {
     for (option, value) in [
         ("--connections", "0"),
         ("--streams", "1001"),
@@ -255,7 +255,7 @@ fn bad_options_are_named() {
 }
 
 #[test]
-fn a_signal_ends_it_early_and_what_was_measured_is_told() {
+fn bench_reports_its_measurement_after_a_signal() {
     for pace in [&["--connections", "2"][..], &["--rate", "500"]] {
         let server = Rlaas::start(&[]);
         let options = ["--duration", "1h", "--warm-up", "0s", "--progress", "--json"];
@@ -274,7 +274,7 @@ fn a_signal_ends_it_early_and_what_was_measured_is_told() {
 }
 
 #[test]
-fn a_second_signal_does_not_wait_for_a_server_that_hangs() {
+fn bench_ends_at_once_on_a_second_signal() {
     let server = Rlaas::start(&[]);
     server.signal("STOP");
     let options = ["--duration", "1h", "--warm-up", "0s", "--progress"];

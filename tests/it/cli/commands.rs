@@ -5,7 +5,7 @@ use rlaas_testkit::process::{Rlaas, finish, rlaas, run};
 use rlaas_testkit::redis::{RedisServer, free_port};
 
 #[test]
-fn six_checks_print_five_allowed_and_one_denied() {
+fn check_prints_five_allowed_and_one_denied() {
     let redis = RedisServer::start();
     for server in [Rlaas::start(&[]), Rlaas::on_redis(&redis, &[])] {
         for left in (0..5).rev() {
@@ -61,7 +61,7 @@ fn timeless(mut answer: serde_json::Value) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn json_is_the_response_as_http_has_it() {
+async fn check_json_matches_the_http_response() {
     let settings = [
         "rate-limiter.algorithm=leaky-bucket",
         "rate-limiter.max-requests=100",
@@ -87,7 +87,7 @@ async fn json_is_the_response_as_http_has_it() {
 }
 
 #[test]
-fn numbers_are_said_as_a_person_would() {
+fn check_describes_limits_and_bursts_in_words() {
     let dir = TempDir::new();
     let file = dir.write(
         "rlaas.yaml",
@@ -124,7 +124,7 @@ fn numbers_are_said_as_a_person_would() {
 }
 
 #[test]
-fn a_denial_says_how_long_to_wait_whatever_its_source() {
+fn check_prints_the_wait_of_every_denial() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &["deny-cache.enabled=true"]);
     let check = ["check", "alice", "--addr", server.grpc()];
@@ -153,7 +153,7 @@ fn a_denial_says_how_long_to_wait_whatever_its_source() {
 }
 
 #[test]
-fn check_says_that_no_rule_matches() {
+fn check_reports_that_no_rule_matches() {
     for (policy, expected) in [
         ("unmatched=allow", (0, "allowed  alice: no rule matches (NO_RULE)\n")),
         ("unmatched=deny", (1, "denied   alice: no rule matches (NO_RULE)\n")),
@@ -171,7 +171,7 @@ fn check_says_that_no_rule_matches() {
 }
 
 #[test]
-fn check_without_an_answer_exits_2_and_says_why() {
+fn check_exits_2_without_an_answer() {
     let nobody = format!("127.0.0.1:{}", free_port());
     let (code, out, error) = run(&["check", "alice", "--addr", &nobody]);
     assert_eq!((code, out.as_str()), (2, ""));
@@ -186,7 +186,7 @@ fn check_without_an_answer_exits_2_and_says_why() {
 }
 
 #[test]
-fn health_is_for_container_health_checks() {
+fn health_exit_code_follows_the_status() {
     let server = Rlaas::start(&[]);
     for service in ["", "store", "ratelimit.v1.RateLimitService"] {
         let (code, out, _) = run(&["health", "--addr", server.grpc(), "--service", service]);
@@ -202,7 +202,7 @@ fn health_is_for_container_health_checks() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_named_with_its_setting() {
+fn serve_names_the_setting_of_an_address_in_use() {
     let server = Rlaas::start(&[]);
     let listen = format!("server.listen={}", server.grpc());
     let (code, _, error) = run(&["serve", "--set", &listen, "--set", "server.http=127.0.0.1:0"]);
@@ -245,7 +245,7 @@ fn redis_url_alone_selects_redis() {
 }
 
 #[test]
-fn commands_ask_the_server_of_their_environment() {
+fn commands_use_the_server_of_their_environment() {
     let server = Rlaas::start(&[]);
     let everywhere = server.grpc().replace("127.0.0.1", "0.0.0.0");
     let output = rlaas(&["health"]).env("RLAAS_SERVER__LISTEN", everywhere).output();
@@ -254,7 +254,7 @@ fn commands_ask_the_server_of_their_environment() {
 }
 
 #[test]
-fn an_answer_without_a_store_does_not_look_like_a_count() {
+fn check_reports_fail_open_without_a_count() {
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     let server = Rlaas::start(&["store.backend=redis", &url, "rate-limiter.fail-open=true"]);
     let (code, out, _) = run(&["check", "alice", "--addr", server.grpc()]);

@@ -9,7 +9,7 @@ use rlaas_testkit::process::{finish, rlaas, run};
 use rlaas_testkit::tls::{Certificate, Certificates};
 
 /// The word-for-word configuration of the seed systems.
-const SEED: &str = "rate-limiter:\n  use-algo: sliding-window-algo\n  window-size: 60\n  \
+const COMPAT: &str = "rate-limiter:\n  use-algo: sliding-window-algo\n  window-size: 60\n  \
                     max-requests: 5\n  fail-open: false\n";
 
 fn problems(text: &str) -> Vec<String> {
@@ -34,7 +34,7 @@ fn effective(arguments: &[&str], environment: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn the_file_of_defaults_has_every_key_with_its_default() {
+fn default_file_has_every_key_with_its_default() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/rlaas.yaml");
     let file = file.display().to_string();
     assert_eq!(run(&["check-config", &file]).0, 0);
@@ -45,7 +45,7 @@ fn the_file_of_defaults_has_every_key_with_its_default() {
 }
 
 #[test]
-fn every_file_in_config_is_valid() {
+fn files_in_config_are_valid() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
     let files: Vec<_> = std::fs::read_dir(dir)
         .expect("config")
@@ -60,7 +60,7 @@ fn every_file_in_config_is_valid() {
 }
 
 #[test]
-fn the_configuration_of_the_seed_systems_is_taken_as_it_is() {
+fn compat_configuration_is_accepted_unchanged() {
     let dir = TempDir::new();
     for (name, algorithm) in [
         ("sliding-window-algo", "sliding-window-log"),
@@ -75,7 +75,7 @@ fn the_configuration_of_the_seed_systems_is_taken_as_it_is() {
         ("leaky-bucket-algo", "leaky-bucket"),
         ("GCRA", "gcra"),
     ] {
-        let file = dir.write("seed.yaml", &SEED.replace("sliding-window-algo", name));
+        let file = dir.write("seed.yaml", &COMPAT.replace("sliding-window-algo", name));
         let out = effective(&["--config", &file.display().to_string()], &[]);
         assert!(out.contains(&format!("use-algo: {algorithm}  #")), "{out}");
     }
@@ -86,7 +86,7 @@ fn the_configuration_of_the_seed_systems_is_taken_as_it_is() {
 }
 
 #[test]
-fn later_sources_win_and_each_value_tells_its_origin() {
+fn later_sources_win_and_values_report_their_origin() {
     let dir = TempDir::new();
     let one = dir.write("one.yaml", "rate-limiter: {max-requests: 1, window-size: 1}\n");
     let two = dir.write("two.yaml", "rate_limiter: {limit: 2}\n");
@@ -105,7 +105,7 @@ fn later_sources_win_and_each_value_tells_its_origin() {
 }
 
 #[test]
-fn variables_that_kubernetes_sets_are_not_ours() {
+fn kubernetes_service_variables_are_ignored() {
     let out = effective(
         &[],
         &[
@@ -128,14 +128,14 @@ fn variables_that_kubernetes_sets_are_not_ours() {
 }
 
 #[test]
-fn every_problem_is_told_at_once_with_its_key() {
+fn problems_are_reported_at_once_with_their_keys() {
     let text = "server: {listen: nowhere, worker: 2}\nstore: {backend: disk}\n\
                 rate-limiter: {max-requests: -1, window-size: 0, use-algo: unknown}\nextra: 1\n";
-    let mut told = problems(text);
-    told.sort();
+    let mut reported = problems(text);
+    reported.sort();
     let names: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
     assert_eq!(
-        told,
+        reported,
         [
             "extra: unknown key (line 4)",
             "rate-limiter.max-requests: valid is a whole number from 0 to 1000000000 (line 3: found -1)",
@@ -154,7 +154,7 @@ fn every_problem_is_told_at_once_with_its_key() {
 }
 
 #[test]
-fn each_bad_value_is_refused_by_its_key_as_it_is_spelled() {
+fn invalid_values_are_rejected_by_their_key_as_written() {
     let cases = [
         ("rate-limiter: {max-requests: -5}", "rate-limiter.max-requests: valid is"),
         ("rate-limiter: {max_requests: 1.5}", "rate-limiter.max_requests: valid is"),
@@ -206,14 +206,14 @@ fn each_bad_value_is_refused_by_its_key_as_it_is_spelled() {
         ("5: 6", "5: unknown key"),
     ];
     for (text, expected) in cases {
-        let told = problems(text);
-        assert_eq!(told.len(), 1, "{text}: {told:?}");
-        assert!(told[0].starts_with(expected), "{text}: {told:?}");
+        let reported = problems(text);
+        assert_eq!(reported.len(), 1, "{text}: {reported:?}");
+        assert!(reported[0].starts_with(expected), "{text}: {reported:?}");
     }
 }
 
 #[test]
-fn each_bad_value_about_tokens_is_refused_by_its_key() {
+fn invalid_token_settings_are_rejected_by_key() {
     let hash = "5e8848".repeat(11);
     let hash = &hash[..64];
     let nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -244,15 +244,15 @@ fn each_bad_value_about_tokens_is_refused_by_its_key() {
         (of(&format!("{one}}}, {{{one}")), "auth.tokens[1].name: another token has this name"),
     ];
     for (text, expected) in cases {
-        let told = problems(&text);
-        assert_eq!(told.len(), 1, "{text}: {told:?}");
-        assert!(told[0].starts_with(expected), "{text}: {told:?}");
-        assert!(!told[0].contains("s3cret") && !told[0].contains(hash), "{told:?}");
+        let reported = problems(&text);
+        assert_eq!(reported.len(), 1, "{text}: {reported:?}");
+        assert!(reported[0].starts_with(expected), "{text}: {reported:?}");
+        assert!(!reported[0].contains("s3cret") && !reported[0].contains(hash), "{reported:?}");
     }
 }
 
 #[test]
-fn each_wrong_file_of_tls_is_told_with_its_key_and_path() {
+fn invalid_tls_files_are_reported_by_key_and_path() {
     let certificates = Certificates::make();
     let dir = TempDir::new();
     let cert = |of| certificates.certificate(of).display().to_string();
@@ -313,10 +313,10 @@ fn each_wrong_file_of_tls_is_told_with_its_key_and_path() {
         ),
     ];
     for (text, expected) in cases {
-        let told = problems(&format!("server: {{tls: {{{text}}}}}"));
-        assert_eq!(told.len(), 1, "{text}: {told:?}");
-        assert!(told[0].starts_with(&format!("server.tls.{expected}")), "{text}: {told:?}");
-        assert!(!told[0].contains("s3cret"), "{told:?}");
+        let reported = problems(&format!("server: {{tls: {{{text}}}}}"));
+        assert_eq!(reported.len(), 1, "{text}: {reported:?}");
+        assert!(reported[0].starts_with(&format!("server.tls.{expected}")), "{text}: {reported:?}");
+        assert!(!reported[0].contains("s3cret"), "{reported:?}");
     }
     let valid = format!("server: {{tls: {{cert: {cert}, key: {key}}}}}");
     let file = dir.write("tls.yaml", &valid).display().to_string();
@@ -324,18 +324,18 @@ fn each_wrong_file_of_tls_is_told_with_its_key_and_path() {
     assert!(out.contains(&format!("key: '{key}'  # {file}")), "{out}");
 
     let client = "clients: [{name: shop, roles: [check]}]";
-    let told = problems(&format!("{valid}\nauth: {{{client}}}"));
-    assert_eq!(told, ["auth.clients: valid only with server.tls.client-ca (line 2)"]);
+    let reported = problems(&format!("{valid}\nauth: {{{client}}}"));
+    assert_eq!(reported, ["auth.clients: valid only with server.tls.client-ca (line 2)"]);
     let ca = format!("cert: {cert}, key: {key}, client-ca: {cert}");
-    let told = problems(&format!("server: {{tls: {{{ca}}}}}\nauth: {{{client}, clents: []}}"));
-    assert_eq!(told, ["auth.clents: unknown key, did you mean auth.clients? (line 2)"]);
+    let reported = problems(&format!("server: {{tls: {{{ca}}}}}\nauth: {{{client}, clents: []}}"));
+    assert_eq!(reported, ["auth.clents: unknown key, did you mean auth.clients? (line 2)"]);
     let twice = client.replace("}]", "}, {name: shop, roles: [admin]}]");
-    let told = problems(&format!("server: {{tls: {{{ca}}}}}\nauth: {{{twice}}}"));
-    assert_eq!(told, ["auth.clients[1].name: another client has this name (line 2)"]);
+    let reported = problems(&format!("server: {{tls: {{{ca}}}}}\nauth: {{{twice}}}"));
+    assert_eq!(reported, ["auth.clients[1].name: another client has this name (line 2)"]);
 }
 
 #[test]
-fn each_bad_value_about_redis_is_refused_by_its_key() {
+fn invalid_redis_settings_are_rejected_by_key() {
     let cases = [
         ("mode: raft", "mode: valid is standalone or sentinel or cluster"),
         ("mode: 1", "mode: valid is standalone or"),
@@ -380,15 +380,21 @@ fn each_bad_value_about_redis_is_refused_by_its_key() {
         ("passwort: s3cret", "passwort: unknown key, did you mean store.redis.password?"),
     ];
     for (text, expected) in cases {
-        let told = problems(&format!("store: {{redis: {{{text}}}}}"));
-        assert_eq!(told.len(), 1, "{text}: {told:?}");
-        assert!(told[0].starts_with(&format!("store.redis.{expected}")), "{text}: {told:?}");
-        assert!(!told[0].contains("s3cret") && !told[0].contains("12345678"), "{told:?}");
+        let reported = problems(&format!("store: {{redis: {{{text}}}}}"));
+        assert_eq!(reported.len(), 1, "{text}: {reported:?}");
+        assert!(
+            reported[0].starts_with(&format!("store.redis.{expected}")),
+            "{text}: {reported:?}"
+        );
+        assert!(
+            !reported[0].contains("s3cret") && !reported[0].contains("12345678"),
+            "{reported:?}"
+        );
     }
 }
 
 #[test]
-fn each_bad_value_about_failures_and_denials_is_refused_by_its_key() {
+fn invalid_failure_and_deny_cache_settings_are_rejected_by_key() {
     let share = "valid is a number above 0 and at most 1";
     let cases = [
         ("deny-cache: 5", "deny-cache: valid is a section".to_owned()),
@@ -427,9 +433,9 @@ fn each_bad_value_about_failures_and_denials_is_refused_by_its_key() {
     });
     let cases = cases.into_iter().map(|(text, expected)| (text.to_owned(), expected));
     for (text, expected) in cases.chain(shares) {
-        let told = problems(&text);
-        assert_eq!(told.len(), 1, "{text}: {told:?}");
-        assert!(told[0].starts_with(&expected), "{text}: {told:?}");
+        let reported = problems(&text);
+        assert_eq!(reported.len(), 1, "{text}: {reported:?}");
+        assert!(reported[0].starts_with(&expected), "{text}: {reported:?}");
     }
     for share in ["0.000001", "0.5", "1", "1.0", "1.000000"] {
         let dir = TempDir::new();
@@ -440,7 +446,7 @@ fn each_bad_value_about_failures_and_denials_is_refused_by_its_key() {
 }
 
 #[test]
-fn a_password_is_shown_nowhere() {
+fn passwords_are_never_shown() {
     let dir = TempDir::new();
     let text = "store: {backend: redis, redis: {mode: cluster, username: app, password: s3cret, \
                 urls: ['redis://:s3cret@127.0.0.1:1', 'redis://u:s3cret@127.0.0.1:2']}}";
@@ -452,10 +458,10 @@ fn a_password_is_shown_nowhere() {
 }
 
 #[test]
-fn what_is_no_yaml_is_told_with_its_place() {
+fn invalid_yaml_and_unreadable_files_are_reported() {
     for text in ["a: [", "\ta: 1", "a: 1\na: 2", "- 1", "just text", "a: &x [*x]", "%", "{\"a\""] {
-        let told = problems(text);
-        assert!(!told.is_empty(), "{text}");
+        let reported = problems(text);
+        assert!(!reported.is_empty(), "{text}");
     }
     let (code, _, error) = run(&["check-config", "/nowhere/rlaas.yaml"]);
     assert_eq!(code, 64);
@@ -467,7 +473,7 @@ fn what_is_no_yaml_is_told_with_its_place() {
 }
 
 #[test]
-fn an_empty_file_changes_nothing() {
+fn empty_file_changes_nothing() {
     let dir = TempDir::new();
     for text in ["", "# nothing\n", "{}", "server:\n"] {
         let file = dir.write("empty.yaml", text);
@@ -476,7 +482,7 @@ fn an_empty_file_changes_nothing() {
 }
 
 #[test]
-fn a_problem_tells_its_line_and_what_is_found() {
+fn problems_report_their_line_and_the_value_found() {
     let text = "\
 rules:
   - name: login
@@ -497,7 +503,7 @@ server:
     delay:
   worker_s: 2
 ";
-    let told = problems(text);
+    let reported = problems(text);
     let expected = [
         "rules[0].limit: valid is a whole number from 0 to 1000000000 (line 4: found many)",
         "rules[1].window: missing (line 6)",
@@ -508,16 +514,16 @@ server:
         "(line 17: found nothing)",
     ];
     for expected in expected {
-        assert!(told.iter().any(|line| line.ends_with(expected)), "{expected}: {told:#?}");
+        assert!(reported.iter().any(|line| line.ends_with(expected)), "{expected}: {reported:#?}");
     }
-    assert!(!told.concat().contains("12345678"), "{told:?}");
+    assert!(!reported.concat().contains("12345678"), "{reported:?}");
     let output = rlaas(&["config", "--set", "server.workers=no"]).output();
     let (_, _, error) = finish(output.expect("the program"));
     assert!(error.ends_with("from 1 to 1024 (found no)\n"), "{error}");
 }
 
 #[test]
-fn no_problem_shows_a_secret() {
+fn problems_show_no_secrets() {
     for text in [
         "store: {redis: {url: 'http://:s3cret@h'}}",
         "store: {redis: {url: {s3cret: 1}}}",
@@ -534,14 +540,14 @@ fn no_problem_shows_a_secret() {
         "rules: [{name: a, match: s3cret, limit: 5, window: 1s}]",
         "rules: [{name: a, match: {attributes: {api_key: {s3cret: 1}}}, limit: 5, window: 1s}]",
     ] {
-        let told = problems(text);
-        assert!(!told.is_empty(), "{text}");
-        assert!(told.iter().all(|line| !line.contains("s3cret")), "{told:?}");
+        let reported = problems(text);
+        assert!(!reported.is_empty(), "{text}");
+        assert!(reported.iter().all(|line| !line.contains("s3cret")), "{reported:?}");
     }
 }
 
 #[test]
-fn one_bad_file_does_not_hide_the_problems_of_another() {
+fn problems_of_every_file_are_reported() {
     let dir = TempDir::new();
     let syntax = dir.write("syntax.yaml", "a: [").display().to_string();
     let unknown = dir.write("unknown.yaml", "sever: {}").display().to_string();
@@ -552,15 +558,15 @@ fn one_bad_file_does_not_hide_the_problems_of_another() {
 }
 
 #[test]
-fn text_stays_text() {
-    let told = problems("store: {redis: {key-prefix: 007}}");
-    assert!(told[0].starts_with("store.redis.key-prefix: valid is"), "{told:?}");
+fn text_settings_keep_leading_zeros() {
+    let reported = problems("store: {redis: {key-prefix: 007}}");
+    assert!(reported[0].starts_with("store.redis.key-prefix: valid is"), "{reported:?}");
     let out = effective(&["--set", "store.redis.key-prefix=007"], &[]);
     assert!(out.contains("key-prefix: '007'  #"), "{out}");
 }
 
 #[test]
-fn lists_and_sections_are_yaml_in_the_environment_and_on_the_command_line() {
+fn environment_and_command_line_accept_yaml_lists_and_sections() {
     let dir = TempDir::new();
     let rules = |name: &str| {
         let text = format!("domain: {name}\ndescriptors: [{{key: k}}]\n");
@@ -613,15 +619,15 @@ fn lists_and_sections_are_yaml_in_the_environment_and_on_the_command_line() {
 }
 
 #[test]
-fn a_url_that_stands_as_a_key_is_not_shown() {
+fn url_used_as_a_key_is_not_shown() {
     for text in ["'redis://:s3cret@h': 1", "a: {'redis://:s3cret@h': 1, 'redis://:s3cret@h': 2}"] {
-        let told = problems(text);
-        assert!(told.iter().all(|line| !line.contains("s3cret")), "{told:?}");
+        let reported = problems(text);
+        assert!(reported.iter().all(|line| !line.contains("s3cret")), "{reported:?}");
     }
 }
 
 #[test]
-fn each_bad_rule_is_refused_by_its_key() {
+fn invalid_rules_are_rejected_by_key() {
     let with = |more: &str| format!("rules: [{{name: a, limit: 5, window: 1s{more}}}]");
     let cases = [
         ("rules: 5".to_owned(), "rules: valid is a list of sections"),
@@ -665,24 +671,24 @@ fn each_bad_rule_is_refused_by_its_key() {
         ),
     ];
     for (text, expected) in cases {
-        let told = problems(&text);
-        assert_eq!(told.len(), 1, "{text}: {told:?}");
-        assert!(told[0].starts_with(expected), "{text}: {told:?}");
+        let reported = problems(&text);
+        assert_eq!(reported.len(), 1, "{text}: {reported:?}");
+        assert!(reported[0].starts_with(expected), "{text}: {reported:?}");
     }
 }
 
 #[test]
-fn every_problem_of_every_rule_is_told_once() {
-    let mut told = problems(
+fn problems_of_every_rule_are_reported_once() {
+    let mut reported = problems(
         "rules:\n  - 5\n  - {name: a, limit: many, burst: 0, window: 1s, shadow: 2}\n  \
          - {name: a, window: 1s, overrides: [6, {match: 7, limit: 1}, {match: {user: a}, limit: -1}]}\n  \
          - {name: b, limit: 1, window: 1s, match: {resource: {}}, version: 2}\n",
     );
-    let line = |told: &String| told.split("(line ").nth(1).map(|line| line[..1].to_owned());
-    assert!(told.is_sorted_by_key(line), "{told:#?}");
-    told.sort();
+    let line = |reported: &String| reported.split("(line ").nth(1).map(|line| line[..1].to_owned());
+    assert!(reported.is_sorted_by_key(line), "{reported:#?}");
+    reported.sort();
     assert_eq!(
-        told,
+        reported,
         [
             "rules[0]: valid is a list of sections (line 2: found 5)",
             "rules[1].burst: valid is a whole number from 1 to 1000000000 (line 3: found 0)",
@@ -703,7 +709,7 @@ fn every_problem_of_every_rule_is_told_once() {
 }
 
 #[test]
-fn every_problem_names_its_file() {
+fn problems_name_their_file() {
     let dir = TempDir::new();
     for text in ["rules: [{}]", "rules: [{name: a, limit: 1, window: 1s, overrides: [{}]}]"] {
         let file = dir.write("rules.yaml", text).display().to_string();
@@ -716,7 +722,7 @@ fn every_problem_names_its_file() {
 }
 
 #[test]
-fn names_of_attributes_are_data() {
+fn attribute_names_are_not_normalized() {
     let dir = TempDir::new();
     let text = "rules: [{name: a, limit: 5, window: 1, match: {attributes: {api_key: one, api-key: other}}}]";
     let file = dir.write("rules.yaml", text).display().to_string();
@@ -727,7 +733,7 @@ fn names_of_attributes_are_data() {
 }
 
 #[test]
-fn what_config_prints_is_a_configuration() {
+fn printed_configuration_reads_back() {
     let dir = TempDir::new();
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/rules.yaml");
     let out = effective(&["--config", &example.display().to_string()], &[]);
@@ -740,7 +746,7 @@ fn what_config_prints_is_a_configuration() {
 }
 
 #[test]
-fn a_key_by_attribute_that_no_matcher_asks_for_is_warned_of() {
+fn key_by_attribute_without_a_matcher_is_warned_of() {
     let dir = TempDir::new();
     let text = "rules:\n  \
         - {name: login, match: {resource: /login}, key_by: ip, limit: 5, window: 1m}\n  \
@@ -770,7 +776,7 @@ fn a_key_by_attribute_that_no_matcher_asks_for_is_warned_of() {
 }
 
 #[test]
-fn a_pattern_of_another_language_is_warned_of() {
+fn foreign_pattern_syntax_is_warned_of() {
     let dir = TempDir::new();
     let descriptors = "domain: shop\ndescriptors:\n  - key: path\n    value: /x/**\n    \
         descriptors: [{key: id, value: '{id}', rate_limit: {unit: day, \
@@ -811,7 +817,7 @@ rules:
 }
 
 #[test]
-fn any_text_that_config_prints_reads_back() {
+fn printed_text_of_any_kind_reads_back() {
     let dir = TempDir::new();
     let texts = [
         "#1",
@@ -884,7 +890,7 @@ fn any_text_that_config_prints_reads_back() {
 }
 
 #[test]
-fn what_is_probably_not_meant_is_warned_of() {
+fn probable_mistakes_are_warned_of() {
     let dir = TempDir::new();
     let long = "x".repeat(1025);
     let text = format!(

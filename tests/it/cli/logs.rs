@@ -13,7 +13,7 @@ use rlaas_testkit::process::{self, Rlaas, check, finish, rlaas, run};
 use rlaas_testkit::redis::free_port;
 use rlaas_testkit::{TempDir, eventually};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Every line as the object that it must be.
 fn objects(log: &str) -> Vec<Value> {
@@ -30,11 +30,11 @@ fn objects(log: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn json_is_an_object_a_line_with_the_fields_of_the_event() {
+async fn json_log_has_one_object_per_line() {
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     let mut server = Rlaas::start(&["telemetry.format=json", "store.backend=redis", &url]);
-    let told = async || server.log().contains("redis does not answer");
-    eventually("an outage is told", PATIENCE, told).await;
+    let logged = async || server.log().contains("redis does not answer");
+    eventually("an outage is told", TIMEOUT, logged).await;
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(0));
     let all = objects(&server.log());
@@ -52,7 +52,7 @@ async fn json_is_an_object_a_line_with_the_fields_of_the_event() {
 }
 
 #[tokio::test]
-async fn nobody_who_asks_writes_into_the_log() {
+async fn request_contents_do_not_reach_the_log() {
     let forged = "x\n2026-01-01T00:00:00Z  INFO forged\r\n{\"message\":\"forged\"}\u{1b}[2J\u{85}";
     for format in ["text", "json"] {
         let format = format!("telemetry.format={format}");
@@ -68,15 +68,15 @@ async fn nobody_who_asks_writes_into_the_log() {
 }
 
 #[tokio::test]
-async fn a_reload_changes_the_level_and_names_what_it_can_not() {
+async fn log_level_changes_on_reload() {
     let dir = TempDir::new();
     let file = dir.write("rlaas.yaml", "telemetry: {log: info}\n");
     let mut server = Rlaas::start_from(&file, &[]);
     let reload = async |text: &str, until: &str| {
         dir.write("rlaas.yaml", text);
         server.signal("HUP");
-        let told = async || server.log().matches(until).count() > 0;
-        eventually(until, PATIENCE, told).await;
+        let logged = async || server.log().matches(until).count() > 0;
+        eventually(until, TIMEOUT, logged).await;
     };
     let debug = "connection closed before its first byte";
     let silent = async || {
@@ -86,13 +86,13 @@ async fn a_reload_changes_the_level_and_names_what_it_can_not() {
     };
     assert!(!silent().await);
     reload("telemetry: {log: 'warn,rlaas=debug'}\n", "configuration reloaded").await;
-    eventually("what debug shows", PATIENCE, silent).await;
+    eventually("what debug shows", TIMEOUT, silent).await;
     reload("telemetry: {log: loud}\n", "telemetry.log: valid is off, error, warn").await;
     reload("telemetry: {log: warn, format: json}\n", r#"key="telemetry.format""#).await;
     dir.write("rlaas.yaml", "telemetry: {log: warn}\nrate-limiter: {max-requests: 7}\n");
     server.signal("HUP");
     let taken = async || server.metric("rlaas_config_revision").await == Some(2.0);
-    eventually("taken", PATIENCE, taken).await;
+    eventually("taken", TIMEOUT, taken).await;
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(0));
     let log = server.log();
@@ -101,7 +101,7 @@ async fn a_reload_changes_the_level_and_names_what_it_can_not() {
 }
 
 #[tokio::test]
-async fn debug_tells_each_decision_and_why_there_is_none() {
+async fn debug_log_has_each_decision_and_rejection() {
     let dir = TempDir::new();
     let rules = "
 rules:
@@ -138,13 +138,14 @@ descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 3}}]
         envoy.should_rate_limit(asked).await.expect("a response");
         envoy.should_rate_limit(RateLimitRequest::default()).await.expect_err("no domain");
     }
-    let told = |message: &str| {
+    let logged = |message: &str| {
         let all = objects(&server.log());
         all.into_iter().filter(|object| object["message"] == message).collect::<Vec<_>>()
     };
-    let all_told = async || told("decision").len() >= 7 && told("request rejected").len() >= 3;
-    eventually("everything is told", PATIENCE, all_told).await;
-    let decisions: Vec<String> = told("decision")
+    let all_logged =
+        async || logged("decision").len() >= 7 && logged("request rejected").len() >= 3;
+    eventually("everything is told", TIMEOUT, all_logged).await;
+    let decisions: Vec<String> = logged("decision")
         .iter()
         .map(|one| {
             let of = |name: &str| one[name].as_str().expect(name).to_owned();
@@ -164,9 +165,9 @@ descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 3}}]
             "envoy allowed shop.k WITHIN_LIMIT",
         ]
     );
-    assert_eq!(told("decision")[2]["retry_after_seconds"], 60);
-    assert_eq!(told("decision")[0]["remaining"], 0);
-    let rejected: Vec<_> = told("request rejected")
+    assert_eq!(logged("decision")[2]["retry_after_seconds"], 60);
+    assert_eq!(logged("decision")[0]["remaining"], 0);
+    let rejected: Vec<_> = logged("request rejected")
         .iter()
         .map(|one| {
             ["api", "field", "problem"].map(|name| one[name].as_str().expect(name).to_owned())
@@ -181,11 +182,11 @@ descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 3}}]
 }
 
 #[tokio::test]
-async fn text_quotes_values_with_spaces() {
+async fn text_log_quotes_values_with_spaces() {
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     let server = Rlaas::start(&["store.backend=redis", &url]);
-    let told = async || server.log().contains("redis does not answer");
-    eventually("an outage is told", PATIENCE, told).await;
+    let logged = async || server.log().contains("redis does not answer");
+    eventually("an outage is told", TIMEOUT, logged).await;
     // Behind the message each word is a field, or within quotes.
     let log = server.log();
     let line = log.lines().find(|line| line.contains("redis does not answer")).expect("a line");
@@ -199,7 +200,7 @@ async fn text_quotes_values_with_spaces() {
 }
 
 #[test]
-fn a_server_that_others_reach_and_nobody_guards_warns() {
+fn open_server_without_auth_logs_a_warning() {
     let open = "reachable beyond this machine, and auth lists nobody";
     let everywhere = ["server.listen=0.0.0.0:0", "server.http=[::]:0"];
     let token = format!("{{name: shop, sha256: '{}', roles: [check]}}", "0".repeat(64));
@@ -216,7 +217,7 @@ fn a_server_that_others_reach_and_nobody_guards_warns() {
 }
 
 #[test]
-fn a_filter_comes_from_file_environment_or_command_line() {
+fn log_filter_comes_from_file_environment_or_command_line() {
     let effective = |arguments: &[&str], environment: &[(&str, &str)]| {
         let mut command = rlaas(&["config"]);
         command.args(arguments).envs(environment.iter().copied());
@@ -242,7 +243,7 @@ fn a_filter_comes_from_file_environment_or_command_line() {
 }
 
 #[test]
-fn a_bad_filter_or_format_is_refused() {
+fn invalid_log_filter_or_format_is_rejected() {
     for (setting, valid) in [
         ("telemetry.log=inof", "telemetry.log: valid is off, error, warn, info, debug or trace"),
         ("telemetry.format=xml", "telemetry.format: valid is text or json"),

@@ -4,16 +4,16 @@ mod bench;
 mod commands;
 mod configuration;
 mod logs;
-mod secured;
 mod terminal;
-mod transport;
+mod tls_and_tokens;
+mod transport_errors;
 
 #[path = "../../../examples/picture.rs"]
 #[expect(dead_code, reason = "its main is for cargo run")]
 mod picture;
 
 #[tokio::test]
-async fn the_picture_of_the_algorithms_is_what_its_program_draws() {
+async fn algorithms_picture_is_up_to_date() {
     let drawn = picture::draw().await.expect("a picture");
     let kept = include_str!("../../../docs/algorithms.svg");
     assert!(drawn == kept, "cargo run --example picture > docs/algorithms.svg");

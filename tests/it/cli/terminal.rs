@@ -58,7 +58,7 @@ fn proposed(shown: &str) -> Vec<String> {
 }
 
 #[test]
-fn logs_are_in_colours_unless_no_color_is_set() {
+fn terminal_logs_are_colored_unless_no_color_is_set() {
     for (environment, has_colours) in
         [(&[][..], true), (&[("NO_COLOR", "")], true), (&[("NO_COLOR", "1")], false)]
     {
@@ -69,7 +69,7 @@ fn logs_are_in_colours_unless_no_color_is_set() {
 }
 
 #[test]
-fn a_command_is_proposed_at_a_terminal_alone() {
+fn check_command_is_suggested_only_at_a_terminal() {
     let shown = AtTerminal::start(&[], &[]).shown();
     assert_eq!(proposed(&shown)[..3], ["check", "alice", "--addr"]);
     assert!(proposed(&shown)[3].starts_with("http://127.0.0.1:"), "{shown}");
@@ -91,7 +91,7 @@ fn a_command_is_proposed_at_a_terminal_alone() {
 }
 
 #[test]
-fn the_proposed_command_works_under_tls() {
+fn suggested_command_works_with_tls() {
     let certificates = Certificates::make();
     let path = |path: std::path::PathBuf| path.display().to_string();
     let ca = path(certificates.authority());

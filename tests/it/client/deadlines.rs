@@ -11,7 +11,7 @@ use rlaas::rules::Request;
 use rlaas_client::{CheckError, Client, ConnectError};
 use tokio::time::timeout;
 
-use super::{PATIENCE, ask, draft};
+use super::{TIMEOUT, check, fields};
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, signal};
 use rlaas_testkit::redis::RedisServer;
@@ -36,28 +36,28 @@ fn silent() -> String {
 }
 
 async fn in_time<T>(call: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, call).await.expect("an end long before the server's")
+    timeout(TIMEOUT, call).await.expect("an end long before the server's")
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_costs_the_timeout() {
+async fn silent_server_costs_only_the_timeout() {
     let client = Client::builder(silent()).timeout(SHORT).connect_lazy().expect("a client");
-    let error = in_time(ask(&client, draft("alice"))).await.expect_err("no answer");
+    let error = in_time(check(&client, fields("alice"))).await.expect_err("no answer");
     assert!(matches!(error, CheckError::NoAnswer(_)), "{error}");
     let tls = Client::builder(format!("https://{}", silent())).timeout(SHORT);
     let error = in_time(tls.clone().connect()).await.expect_err("no handshake");
     assert!(matches!(error, ConnectError::TimedOut(SHORT)), "{error}");
-    let error = in_time(ask(&tls.connect_lazy().expect("a client"), draft("alice"))).await;
+    let error = in_time(check(&tls.connect_lazy().expect("a client"), fields("alice"))).await;
     assert!(matches!(error, Err(CheckError::NoAnswer(_))), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_caller_does_not_wait_longer_than_its_own_deadline() {
+async fn call_waits_no_longer_than_its_deadline() {
     let server = Rlaas::start(&[]);
     let client = |address: &str| Client::builder(address).timeout(LONG).connect_lazy();
     let (client, hanging) = (client(server.grpc()), client(&silent()));
     let (client, hanging) = (client.expect("a client"), hanging.expect("a client"));
-    let request = Request::new(draft("alice")).expect("a valid request");
+    let request = Request::new(fields("alice")).expect("a valid request");
     for wait in [SHORT, Duration::ZERO] {
         let error = in_time(hanging.check_by(&request, Deadline::within(wait))).await;
         assert!(matches!(error, Err(CheckError::NoAnswer(_))), "{error:?}");
@@ -67,21 +67,21 @@ async fn a_caller_does_not_wait_longer_than_its_own_deadline() {
 }
 
 #[tokio::test]
-async fn the_server_is_told_the_deadline() {
+async fn deadline_is_sent_to_the_server() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[]);
-    let client = Client::builder(server.grpc()).timeout(PATIENCE).connect().await;
+    let client = Client::builder(server.grpc()).timeout(TIMEOUT).connect().await;
     let client = client.expect("a server");
-    assert!(ask(&client, draft("alice")).await.expect("an answer").is_allowed());
+    assert!(check(&client, fields("alice")).await.expect("an answer").is_allowed());
     signal(redis.pid(), "STOP");
     // Untold it would wait for its store for ten seconds. It answers a little before the client's
     // timer goes off, but on a busy machine.
     let is_told = async || {
-        let request = Request::new(draft("alice")).expect("a valid request");
+        let request = Request::new(fields("alice")).expect("a valid request");
         let deadline = Deadline::within(Duration::from_millis(200));
         let error = in_time(client.check_by(&request, deadline)).await.expect_err("no answer");
         error.status().message() == "store unavailable"
     };
-    eventually("the server answers in time", PATIENCE, is_told).await;
+    eventually("the server answers in time", TIMEOUT, is_told).await;
     signal(redis.pid(), "CONT");
 }

@@ -8,10 +8,10 @@ use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::redis::free_port;
 
 const PLAN: LoadPlan =
-    LoadPlan { rate: None, warm_up: Duration::ZERO, length: Length::Duration(super::PATIENCE) };
+    LoadPlan { rate: None, warm_up: Duration::ZERO, length: Length::Duration(super::TIMEOUT) };
 
 #[tokio::test]
-async fn settings_out_of_bounds_and_servers_that_are_away_begin_no_load() {
+async fn load_rejects_invalid_settings_and_unreachable_servers() {
     let nobody = Client::builder(format!("127.0.0.1:{}", free_port()));
     let settings = LoadSettings::default();
     for wrong in [
@@ -29,7 +29,7 @@ async fn settings_out_of_bounds_and_servers_that_are_away_begin_no_load() {
 }
 
 #[tokio::test]
-async fn a_load_that_is_stopped_tells_what_it_has_measured() {
+async fn stopped_load_reports_its_measurement() {
     let server = Rlaas::start(&[]);
     let distribution = Distribution::Zipf(1.0);
     let settings = LoadSettings { plan: PLAN, distribution, threads: 2, ..LoadSettings::default() };

@@ -3,8 +3,8 @@
 mod deadlines;
 mod load;
 mod no_answer;
-mod refusals;
-mod secured;
+mod remembered_denials;
+mod tls_and_tokens;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -14,14 +14,14 @@ use rlaas::rules::{Draft, Request};
 use rlaas_client::{CheckError, Client, Verdict};
 
 /// Longer than any wait of these tests that does not fail.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 static NO_ATTRIBUTES: LazyLock<HashMap<String, String>> = LazyLock::new(HashMap::new);
 
-fn draft(user_id: &str) -> Draft<'_> {
+fn fields(user_id: &str) -> Draft<'_> {
     Draft { user_id, resource: "", attributes: &NO_ATTRIBUTES, cost: None, dry_run: false }
 }
 
-async fn ask(client: &Client, draft: Draft<'_>) -> Result<Verdict, CheckError> {
-    client.check(&Request::new(draft).expect("a valid request")).await
+async fn check(client: &Client, fields: Draft<'_>) -> Result<Verdict, CheckError> {
+    client.check(&Request::new(fields).expect("a valid request")).await
 }

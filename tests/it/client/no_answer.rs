@@ -6,13 +6,13 @@ use rlaas_client::{AnsweredBy, CheckError, Client, ConnectError, OnNoAnswer};
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
 use tokio::runtime::Builder;
 
-use super::{PATIENCE, ask, draft};
+use super::{TIMEOUT, check, fields};
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::redis::{RedisServer, free_port};
 
 #[tokio::test]
-async fn without_an_answer_the_policy_decides() {
+async fn no_answer_policy_decides() {
     let nobody = format!("127.0.0.1:{}", free_port());
     let client = |policy| Client::builder(&nobody).on_no_answer(policy).connect_lazy();
     for (policy, outcome, source) in [
@@ -22,7 +22,7 @@ async fn without_an_answer_the_policy_decides() {
         let client = client(policy).expect("a client");
         // Not remembered either.
         for _ in 0..2 {
-            let verdict = ask(&client, draft("alice")).await.expect("a policy");
+            let verdict = check(&client, fields("alice")).await.expect("a policy");
             assert_eq!(verdict.decision().outcome, outcome);
             assert_eq!(verdict.is_allowed(), policy == OnNoAnswer::Allow);
             assert_eq!((verdict.answered_by(), verdict.rule()), (AnsweredBy::Policy, ""));
@@ -30,66 +30,66 @@ async fn without_an_answer_the_policy_decides() {
         }
     }
     let client = Client::builder(&nobody).connect_lazy().expect("a client");
-    let error = ask(&client, draft("alice")).await;
+    let error = check(&client, fields("alice")).await;
     assert!(matches!(error, Err(CheckError::NoAnswer(_))), "{error:?}");
     let error = Client::builder(&nobody).connect().await.expect_err("nobody");
     assert!(matches!(error, ConnectError::Unreachable(_)), "{error}");
 }
 
 #[tokio::test]
-async fn a_server_without_its_store_is_no_answer() {
+async fn server_without_its_store_counts_as_no_answer() {
     let mut redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[]);
     let client = Client::builder(server.grpc()).on_no_answer(OnNoAnswer::Allow);
-    let client = client.timeout(PATIENCE).connect().await.expect("a server");
-    let verdict = ask(&client, draft("alice")).await.expect("an answer");
+    let client = client.timeout(TIMEOUT).connect().await.expect("a server");
+    let verdict = check(&client, fields("alice")).await.expect("an answer");
     assert_eq!(verdict.answered_by(), AnsweredBy::Server);
     redis.kill();
-    let verdict = ask(&client, draft("alice")).await.expect("a policy");
+    let verdict = check(&client, fields("alice")).await.expect("a policy");
     assert_eq!((verdict.answered_by(), verdict.is_allowed()), (AnsweredBy::Policy, true));
 }
 
 #[tokio::test]
-async fn a_client_finds_a_server_that_comes_later() {
+async fn client_connects_to_a_server_that_starts_later() {
     let address = format!("127.0.0.1:{}", free_port());
     let client = Client::builder(&address).on_no_answer(OnNoAnswer::Deny).connect_lazy();
     let client = client.expect("a client");
-    assert!(!ask(&client, draft("alice")).await.expect("a policy").is_allowed());
+    assert!(!check(&client, fields("alice")).await.expect("a policy").is_allowed());
     let _server = Rlaas::start(&[&format!("server.listen={address}")]);
     let is_answered = async || {
-        let verdict = ask(&client, draft("alice")).await.expect("a policy");
+        let verdict = check(&client, fields("alice")).await.expect("a policy");
         verdict.answered_by() == AnsweredBy::Server
     };
-    eventually("the server answers", PATIENCE, is_answered).await;
+    eventually("the server answers", TIMEOUT, is_answered).await;
 }
 
 #[tokio::test]
-async fn no_rule_is_an_answer() {
+async fn no_rule_counts_as_an_answer() {
     let server = Rlaas::start(&["unmatched=deny"]);
     let client = Client::builder(server.grpc()).on_no_answer(OnNoAnswer::Allow);
     let client = client.connect().await.expect("a server");
-    let verdict = ask(&client, draft("alice")).await.expect("an answer");
+    let verdict = check(&client, fields("alice")).await.expect("an answer");
     assert_eq!((verdict.is_allowed(), verdict.answered_by()), (false, AnsweredBy::Server));
     assert_eq!(verdict.response().reason(), Reason::NoRule);
     assert_eq!(verdict.decision().outcome, Outcome::Impossible);
 }
 
 #[test]
-fn a_client_lives_as_long_as_the_runtime_that_built_it() {
+fn client_lives_as_long_as_its_runtime() {
     let server = Rlaas::start(&[]);
     let home = Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let home = home.expect("a runtime");
     let client = home.block_on(Client::builder(server.grpc()).connect()).expect("a server");
     let elsewhere = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let ask = || elsewhere.block_on(ask(&client, draft("alice")));
-    assert!(ask().expect("an answer").is_allowed());
+    let check = || elsewhere.block_on(check(&client, fields("alice")));
+    assert!(check().expect("an answer").is_allowed());
     drop(home);
-    let error = ask().expect_err("nobody drives the connection");
+    let error = check().expect_err("nobody drives the connection");
     assert!(matches!(error, CheckError::NoAnswer(_)), "{error}");
 }
 
 #[test]
-fn a_client_without_a_runtime_is_an_error() {
+fn client_without_a_runtime_is_an_error() {
     let client = Client::builder("127.0.0.1:50051").connect_lazy();
     assert!(matches!(client, Err(ConnectError::NoRuntime)), "{client:?}");
 }

@@ -13,12 +13,12 @@ super::on_both! { every_algorithm }
 
 cases! {
     all, redis;
-    ga_01_two_instances_let_exactly_the_limit_pass: per(20, Span::from_secs(60));
-    a_state_of_another_algorithm_is_replaced: per(5, Span::from_secs(60));
-    a_foreign_value_is_replaced: per(5, Span::from_secs(60));
+    two_instances_allow_exactly_the_limit: per(20, Span::from_secs(60));
+    state_of_another_algorithm_is_replaced: per(5, Span::from_secs(60));
+    foreign_value_is_replaced: per(5, Span::from_secs(60));
 }
 
-async fn ga_01_two_instances_let_exactly_the_limit_pass(on: Service) {
+async fn two_instances_allow_exactly_the_limit(on: Service) {
     let server = Arc::clone(on.redis().expect("a service on Redis"));
     let rules = rules(on.algorithm(), 20, Span::from_secs(60));
     let instances = [Arc::new(on), Arc::new(Service::on_redis(rules, server))];
@@ -31,7 +31,7 @@ async fn ga_01_two_instances_let_exactly_the_limit_pass(on: Service) {
     assert_eq!(allowed, 20);
 }
 
-async fn a_state_of_another_algorithm_is_replaced(on: Service) {
+async fn state_of_another_algorithm_is_replaced(on: Service) {
     let server = on.redis().expect("a service on Redis");
     for before in Algorithm::ALL.iter().filter(|before| **before != on.algorithm()) {
         let rules = rules(*before, 5, Span::from_secs(60));
@@ -43,7 +43,7 @@ async fn a_state_of_another_algorithm_is_replaced(on: Service) {
     }
 }
 
-async fn a_foreign_value_is_replaced(on: Service) {
+async fn foreign_value_is_replaced(on: Service) {
     let hostile = [
         "abc",
         "",

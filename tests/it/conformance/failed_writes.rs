@@ -22,7 +22,7 @@ const WRITES: [&str; 7] =
     ["SET", "DEL", "INCRBY", "ZADD", "ZREMRANGEBYSCORE", "ZREMRANGEBYRANK", "PEXPIREAT"];
 
 #[derive(Clone, Copy, Debug)]
-enum Ask {
+enum HitKind {
     Take(u32),
     Report(u32),
     Credit(u32),
@@ -32,28 +32,28 @@ enum Ask {
 }
 
 /// Hits, each with its user.
-type Hits = &'static [(&'static str, Ask)];
+type ScenarioHits = &'static [(&'static str, HitKind)];
 
 #[derive(Debug)]
 struct Scenario {
     name: &'static str,
     /// Whether the limit keeps debt: 10 units.
-    owes: bool,
+    keeps_debt: bool,
     /// What has been done before, hit by hit.
-    before: Hits,
+    before: ScenarioHits,
     /// What is asked in one step.
-    asked: Hits,
+    hits: ScenarioHits,
 }
 
 const SCENARIOS: [Scenario; 12] = {
-    use Ask::{Credit, Refund, Report, Reset, Take};
-    const fn plain(name: &'static str, before: Hits, asked: Hits) -> Scenario {
-        Scenario { name, owes: false, before, asked }
+    use HitKind::{Credit, Refund, Report, Reset, Take};
+    const fn plain(name: &'static str, before: ScenarioHits, hits: ScenarioHits) -> Scenario {
+        Scenario { name, keeps_debt: false, before, hits }
     }
-    const fn owing(name: &'static str, before: Hits, asked: Hits) -> Scenario {
-        Scenario { name, owes: true, before, asked }
+    const fn owing(name: &'static str, before: ScenarioHits, hits: ScenarioHits) -> Scenario {
+        Scenario { name, keeps_debt: true, before, hits }
     }
-    const TAKEN: Hits = &[("alice", Take(3)), ("alice", Take(2))];
+    const TAKEN: ScenarioHits = &[("alice", Take(3)), ("alice", Take(2))];
     [
         plain("a first unit", &[], &[("alice", Take(1))]),
         plain("one more unit", TAKEN, &[("alice", Take(1))]),
@@ -78,15 +78,15 @@ const SCENARIOS: [Scenario; 12] = {
 type Command = Vec<String>;
 
 /// One redis-server, on which scenarios are played.
-struct Stage {
+struct ScenarioRunner {
     server: Arc<RedisServer>,
     algorithm: Algorithm,
 }
 
-impl Stage {
+impl ScenarioRunner {
     fn rules(&self, scenario: &Scenario) -> RuleSet {
         let limit = Limit::new(10, MINUTE).expect("a valid limit");
-        if !scenario.owes {
+        if !scenario.keeps_debt {
             return rules(self.algorithm, 10, MINUTE);
         }
         let limit = limit.with_max_debt(10).expect("a valid debt");
@@ -110,10 +110,10 @@ impl Stage {
     }
 
     /// What the step answers and writes where nothing is refused.
-    async fn undisturbed(&self, scenario: &Scenario) -> (Reply, Vec<Command>) {
+    async fn run_unrefused(&self, scenario: &Scenario) -> (Reply, Vec<Command>) {
         let (on, taken) = self.prepare(scenario).await;
         let mut monitor = Monitor::start(&self.server);
-        let reply = execute(&on, scenario.asked, &taken).await.expect("a reply");
+        let reply = execute(&on, scenario.hits, &taken).await.expect("a reply");
         self.server.query::<()>(&["ECHO", "the end"]);
         (reply, monitor.writes_until("the end"))
     }
@@ -154,14 +154,14 @@ impl Stage {
     }
 
     /// Plays the scenario while the last of these writes is refused.
-    async fn play(
+    async fn run_refused(
         &self,
         scenario: &Scenario,
         writes: &[Command],
     ) -> (Result<Reply, StoreError>, Vec<(String, String, i64)>) {
         let (on, taken) = self.prepare(scenario).await;
         self.refuse(writes);
-        let result = execute(&on, scenario.asked, &taken).await;
+        let result = execute(&on, scenario.hits, &taken).await;
         self.allow_all();
         (result, self.contents())
     }
@@ -178,17 +178,17 @@ impl Stage {
 
 async fn execute(
     on: &Service,
-    asked: &[(&str, Ask)],
+    hits: &[(&str, HitKind)],
     taken: &[Taken],
 ) -> Result<Reply, StoreError> {
-    let plans: Vec<Plan> = asked.iter().map(|(user, _)| on.plan(user, 1)).collect();
-    let hits = plans.iter().zip(asked).map(|(plan, (_, ask))| {
-        let action = match *ask {
-            Ask::Take(units) => Action::Take(Cost::new(units)),
-            Ask::Report(units) => Action::Report(Cost::new(units)),
-            Ask::Credit(units) => Action::Credit(Cost::new(units)),
-            Ask::Refund => Action::Refund(taken[0]),
-            Ask::Reset => Action::Reset,
+    let plans: Vec<Plan> = hits.iter().map(|(user, _)| on.plan(user, 1)).collect();
+    let hits = plans.iter().zip(hits).map(|(plan, (_, kind))| {
+        let action = match *kind {
+            HitKind::Take(units) => Action::Take(Cost::new(units)),
+            HitKind::Report(units) => Action::Report(Cost::new(units)),
+            HitKind::Credit(units) => Action::Credit(Cost::new(units)),
+            HitKind::Refund => Action::Refund(taken[0]),
+            HitKind::Reset => Action::Reset,
         };
         StoreHit { action, ..plan.hits[0].for_store().expect("a rule with a limit") }
     });
@@ -233,44 +233,44 @@ impl Monitor {
 
 cases! {
     all, redis;
-    each_write_fails_once: per(10, MINUTE);
-    a_key_that_may_not_be_written_refuses_the_call: per(10, MINUTE);
+    failed_write_leaves_the_earlier_ones: per(10, MINUTE);
+    forbidden_key_fails_the_call_without_a_write: per(10, MINUTE);
 }
 
-async fn each_write_fails_once(on: Service) {
+async fn failed_write_leaves_the_earlier_ones(on: Service) {
     let server = Arc::clone(on.redis().expect("a service on Redis"));
-    let stage = Stage { server, algorithm: on.algorithm() };
+    let runner = ScenarioRunner { server, algorithm: on.algorithm() };
     for scenario in &SCENARIOS {
-        let (reply, writes) = stage.undisturbed(scenario).await;
+        let (reply, writes) = runner.run_unrefused(scenario).await;
         let name = scenario.name;
         assert!(!writes.is_empty(), "{name}");
         for (before, failing) in writes.iter().enumerate() {
-            let told = format!("{name}: number {before} fails of {writes:?}");
-            let stands = stage.after(scenario, &writes[..before]).await;
-            let (result, contents) = stage.play(scenario, &writes[..=before]).await;
+            let context = format!("{name}: number {before} fails of {writes:?}");
+            let stands = runner.after(scenario, &writes[..before]).await;
+            let (result, contents) = runner.run_refused(scenario, &writes[..=before]).await;
             if failing[0] == "INCRBY" {
                 // A short cut, beside which there is a way that needs no INCRBY.
-                assert_eq!(result.expect("a reply"), reply, "{told}");
+                assert_eq!(result.expect("a reply"), reply, "{context}");
                 continue;
             }
-            let error = result.expect_err(&told);
-            assert_eq!(contents, stands, "{told}");
-            assert_eq!(error.kind(), "noperm", "{told}: {error:?}");
-            assert_eq!(error.is_ambiguous(), before > 0, "{told}: {error:?}");
+            let error = result.expect_err(&context);
+            assert_eq!(contents, stands, "{context}");
+            assert_eq!(error.kind(), "noperm", "{context}: {error:?}");
+            assert_eq!(error.is_ambiguous(), before > 0, "{context}: {error:?}");
             let is_partial = matches!(error, StoreError::Partial { .. });
-            assert_eq!(is_partial, before > 0, "{told}: {error:?}");
+            assert_eq!(is_partial, before > 0, "{context}: {error:?}");
         }
     }
 }
 
-async fn a_key_that_may_not_be_written_refuses_the_call(on: Service) {
+async fn forbidden_key_fails_the_call_without_a_write(on: Service) {
     let server = Arc::clone(on.redis().expect("a service on Redis"));
-    let stage = Stage { server, algorithm: on.algorithm() };
+    let runner = ScenarioRunner { server, algorithm: on.algorithm() };
     for scenario in &SCENARIOS {
-        let (_, writes) = stage.undisturbed(scenario).await;
+        let (_, writes) = runner.run_unrefused(scenario).await;
         let key = writes.last().expect("a write")[1].clone();
-        let untouched = stage.after(scenario, &[]).await;
-        let (on, taken) = stage.prepare(scenario).await;
+        let untouched = runner.after(scenario, &[]).await;
+        let (on, taken) = runner.prepare(scenario).await;
         let mut acl = vec!["ACL", "SETUSER", "default", "resetkeys", "%R~*"];
         let others: Vec<String> = writes
             .iter()
@@ -278,10 +278,10 @@ async fn a_key_that_may_not_be_written_refuses_the_call(on: Service) {
             .map(|write| format!("~{}", write[1]))
             .collect();
         acl.extend(others.iter().map(String::as_str));
-        stage.server.query::<()>(&acl);
-        let error = execute(&on, scenario.asked, &taken).await.expect_err(scenario.name);
-        stage.allow_all();
-        assert_eq!(stage.contents(), untouched, "{}", scenario.name);
+        runner.server.query::<()>(&acl);
+        let error = execute(&on, scenario.hits, &taken).await.expect_err(scenario.name);
+        runner.allow_all();
+        assert_eq!(runner.contents(), untouched, "{}", scenario.name);
         let is_refused = matches!(&error, StoreError::Refused { code, .. } if code == "NOPERM");
         assert!(is_refused, "{}: {error:?}", scenario.name);
     }

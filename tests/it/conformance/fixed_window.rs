@@ -8,10 +8,10 @@ super::on_both! { fixed_window }
 
 cases! {
     fixed_window, redis;
-    fw_01_the_documented_key: per(5, Span::from_secs(60));
+    fixed_window_uses_the_documented_key: per(5, Span::from_secs(60));
 }
 
-async fn fw_01_the_documented_key(on: Service) {
+async fn fixed_window_uses_the_documented_key(on: Service) {
     let case = "fw_01_and_02_a_full_window_denies_and_goes_on_counting";
     conforms("fixed_window", case, &on).await;
     let redis = on.redis().expect("a service on Redis");

@@ -18,7 +18,7 @@ const MINUTE: Span = Span::from_secs(60);
 super::on_both! { give_back }
 
 #[tokio::test]
-async fn a_window_that_has_passed_gives_back_to_its_own_key() {
+async fn refund_of_a_past_window_goes_to_its_own_key() {
     let on = on_redis(rules(Algorithm::FixedWindow, 5, MINUTE));
     let redis = on.redis().expect("a service on Redis");
     on.at(50.0);
@@ -35,7 +35,7 @@ async fn a_window_that_has_passed_gives_back_to_its_own_key() {
 }
 
 #[tokio::test]
-async fn the_most_entries_that_one_request_writes_are_removed() {
+async fn refund_removes_the_most_entries_of_one_request() {
     let on = on_redis(rules(Algorithm::SlidingWindowLog, 100_000, MINUTE));
     let redis = on.redis().expect("a service on Redis");
     let key = "rlaas:rate_limit:alice";
@@ -57,11 +57,11 @@ async fn the_most_entries_that_one_request_writes_are_removed() {
 
 cases! {
     all, redis;
-    what_was_there_before_is_there_again: per(5, MINUTE);
-    a_foreign_value_stays: per(5, MINUTE);
+    refund_restores_the_state: per(5, MINUTE);
+    refund_keeps_a_foreign_value: per(5, MINUTE);
 }
 
-async fn what_was_there_before_is_there_again(on: Service) {
+async fn refund_restores_the_state(on: Service) {
     let redis = on.redis().expect("a service on Redis");
     let taken = on.check_cost("alice", 2).await;
     // Redis has forgotten the script; the call comes with its text again.
@@ -85,7 +85,7 @@ async fn what_was_there_before_is_there_again(on: Service) {
     assert_eq!(state(), before);
 }
 
-async fn a_foreign_value_stays(on: Service) {
+async fn refund_keeps_a_foreign_value(on: Service) {
     let redis = on.redis().expect("a service on Redis");
     let taken = on.check_cost("alice", 2).await;
     let key = redis.keys().pop().expect("a key");
@@ -253,11 +253,11 @@ async fn no_more(case: &Case, algorithm: Algorithm, mut twins: Twins) -> TestCas
 
 cases! {
     all;
-    as_if_it_had_never_been_taken: per(5, MINUTE);
+    refunded_state_equals_one_never_taken_from: per(5, MINUTE);
 }
 
 /// Each case brings its own limit; the service says which algorithm and server.
-async fn as_if_it_had_never_been_taken(on: Service) {
+async fn refunded_state_equals_one_never_taken_from(on: Service) {
     let (algorithm, server) = (on.algorithm(), on.redis().cloned());
     // Cases wait for their services by themselves: not on a thread that runs others.
     let tried = spawn_blocking(move || try_cases(algorithm, server.as_ref())).await;

@@ -25,11 +25,11 @@ fn keys(on: &Service) -> i64 {
 
 cases! {
     all, memory_of_ten;
-    the_bound_holds_and_evictions_are_counted: per(5, Span::from_secs(60));
-    a_denial_that_finds_no_state_leaves_none: per(5, Span::from_secs(60));
+    bound_holds_and_evictions_are_counted: per(5, Span::from_secs(60));
+    denial_without_state_stores_none: per(5, Span::from_secs(60));
 }
 
-async fn the_bound_holds_and_evictions_are_counted(on: Service) {
+async fn bound_holds_and_evictions_are_counted(on: Service) {
     for id in 0..1_000 {
         assert!(on.check(&id.to_string()).await.is_allowed());
         assert!(keys(&on) <= 10);
@@ -37,7 +37,7 @@ async fn the_bound_holds_and_evictions_are_counted(on: Service) {
     assert_eq!(on.metrics.memory_evictions.get(), 990);
 }
 
-async fn a_denial_that_finds_no_state_leaves_none(on: Service) {
+async fn denial_without_state_stores_none(on: Service) {
     for id in 0..100 {
         assert!(!on.check_cost(&id.to_string(), 6).await.is_allowed());
     }
@@ -45,7 +45,7 @@ async fn a_denial_that_finds_no_state_leaves_none(on: Service) {
 }
 
 #[tokio::test]
-async fn a_large_store_holds_its_bound_too() {
+async fn large_store_keeps_its_bound() {
     let rules = rules(Algorithm::FixedWindow, 5, Span::from_secs(60));
     let on = Service::on_bounded_memory(rules, MemorySettings { max_keys: 3_000 });
     for id in 0..10_000 {
@@ -55,7 +55,7 @@ async fn a_large_store_holds_its_bound_too() {
 }
 
 #[tokio::test]
-async fn ids_at_their_limit_go_last() {
+async fn ids_at_their_limit_are_evicted_last() {
     let on = room_for_ten(Algorithm::SlidingWindowLog, 2);
     for id in ["greedy-1", "greedy-2", "greedy-3"] {
         on.check_cost(id, 2).await;
@@ -69,7 +69,7 @@ async fn ids_at_their_limit_go_last() {
 }
 
 #[tokio::test]
-async fn expired_ids_go_first_and_are_no_evictions() {
+async fn expired_ids_are_removed_first_and_are_no_evictions() {
     let on = room_for_ten(Algorithm::SlidingWindowLog, 5);
     for id in 0..10 {
         on.check(&id.to_string()).await;
@@ -82,7 +82,7 @@ async fn expired_ids_go_first_and_are_no_evictions() {
 }
 
 #[tokio::test]
-async fn what_nobody_asks_for_is_swept_in_the_background() {
+async fn unused_ids_are_swept_in_the_background() {
     let on = room_for_ten(Algorithm::FixedWindow, 5);
     for id in 0..10 {
         on.check(&id.to_string()).await;

@@ -112,7 +112,7 @@ fn algorithm(name: &str) -> Algorithm {
 }
 
 #[test]
-fn every_algorithm_of_the_registry_has_its_tests() {
+fn every_registered_algorithm_is_tested() {
     let names = |of: fn(&Algorithm) -> bool| -> Vec<&str> {
         let found = Algorithm::ALL.iter().copied().filter(of);
         found.map(Algorithm::lua_name).collect()

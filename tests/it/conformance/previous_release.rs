@@ -70,8 +70,8 @@ fn taken_before(
 
 cases! {
     all, redis;
-    a_state_in_debt_is_at_most_forgiven: in_debt;
-    both_releases_together_grant_no_more_than_forgiving_does: in_debt;
+    previous_release_at_most_forgives_debt: in_debt;
+    both_releases_together_grant_no_more_than_forgiven_debt: in_debt;
 }
 
 fn in_debt(algorithm: Algorithm) -> RuleSet {
@@ -79,7 +79,7 @@ fn in_debt(algorithm: Algorithm) -> RuleSet {
     RuleSet::new(Rule::default_of(algorithm, limit.expect("a valid limit")), Vec::new())
 }
 
-async fn a_state_in_debt_is_at_most_forgiven(on: Service) {
+async fn previous_release_at_most_forgives_debt(on: Service) {
     let (algorithm, server) = (on.algorithm(), on.redis().expect("a redis-server"));
     let reports = [10, 13, 20];
     for reported in reports {
@@ -116,7 +116,7 @@ fn forgiven(algorithm: Algorithm, seconds: u64) -> u64 {
 }
 
 /// Both releases take in turn; together they grant no more than one that forgave the debt would.
-async fn both_releases_together_grant_no_more_than_forgiving_does(on: Service) {
+async fn both_releases_together_grant_no_more_than_forgiven_debt(on: Service) {
     let (algorithm, server) = (on.algorithm(), on.redis().expect("a redis-server"));
     on.act("alice", Action::Report(Cost::new(13)), Coupling::AllOrNothing).await;
     let mut granted = 0;

@@ -32,14 +32,14 @@ async fn reset(on: &Service, user: &str) -> Decision {
 
 cases! {
     all;
-    a_refund_gives_back_exactly_what_was_taken: per(5, MINUTE);
-    nothing_is_given_back_of_what_was_taken_before_a_reset: per(5, MINUTE);
-    a_receipt_of_another_algorithm_gives_nothing: per(5, MINUTE);
-    a_denial_has_no_receipt: per(5, MINUTE);
-    a_receipt_outlives_a_change_of_its_limit: per(5, MINUTE);
+    refund_returns_exactly_the_taken_units: per(5, MINUTE);
+    refund_returns_nothing_taken_before_a_reset: per(5, MINUTE);
+    receipt_of_another_algorithm_returns_nothing: per(5, MINUTE);
+    denial_has_no_receipt: per(5, MINUTE);
+    receipt_stays_valid_after_a_change_of_its_limit: per(5, MINUTE);
 }
 
-async fn a_refund_gives_back_exactly_what_was_taken(on: Service) {
+async fn refund_returns_exactly_the_taken_units(on: Service) {
     on.check("alice").await;
     on.at(3.0);
     let before = look(&on).await;
@@ -51,7 +51,7 @@ async fn a_refund_gives_back_exactly_what_was_taken(on: Service) {
     assert_eq!(look(&on).await, before);
 }
 
-async fn nothing_is_given_back_of_what_was_taken_before_a_reset(on: Service) {
+async fn refund_returns_nothing_taken_before_a_reset(on: Service) {
     let (_, earlier) = on.take("alice", 2).await;
     let (_, same_moment) = on.take("alice", 1).await;
     on.at(1.0);
@@ -70,7 +70,7 @@ async fn nothing_is_given_back_of_what_was_taken_before_a_reset(on: Service) {
     assert_eq!(look(&on).await, before);
 }
 
-async fn a_receipt_of_another_algorithm_gives_nothing(on: Service) {
+async fn receipt_of_another_algorithm_returns_nothing(on: Service) {
     let algorithm = on.algorithm();
     for (number, other) in Algorithm::ALL.iter().filter(|other| **other != algorithm).enumerate() {
         // In a window of its own: a fixed window keeps its counter under a key of its own.
@@ -87,7 +87,7 @@ async fn a_receipt_of_another_algorithm_gives_nothing(on: Service) {
     }
 }
 
-async fn a_denial_has_no_receipt(on: Service) {
+async fn denial_has_no_receipt(on: Service) {
     on.check_cost("alice", 3).await;
     let (denied, receipts) = on.take("alice", 3).await;
     assert!(!denied.is_allowed());
@@ -99,10 +99,10 @@ async fn a_denial_has_no_receipt(on: Service) {
 
 cases! {
     fixed_window sliding_window_log;
-    a_refund_is_exact_whatever_others_have_taken_since: per(5, MINUTE);
+    refund_is_exact_despite_later_takes: per(5, MINUTE);
 }
 
-async fn a_refund_is_exact_whatever_others_have_taken_since(on: Service) {
+async fn refund_is_exact_despite_later_takes(on: Service) {
     let (_, receipts) = on.take("alice", 2).await;
     on.at(20.0);
     on.check_cost("alice", 3).await;
@@ -116,10 +116,10 @@ async fn a_refund_is_exact_whatever_others_have_taken_since(on: Service) {
 
 cases! {
     buckets;
-    a_refund_gives_no_more_than_time_has_left_of_it: per(6, MINUTE);
+    refund_excludes_units_refilled_since: per(6, MINUTE);
 }
 
-async fn a_refund_gives_no_more_than_time_has_left_of_it(on: Service) {
+async fn refund_excludes_units_refilled_since(on: Service) {
     let (_, receipts) = on.take("alice", 4).await;
     on.at(20.0);
     // Two of them have come back since, and others have taken all that is there.
@@ -215,7 +215,7 @@ async fn no_more_than_was_taken(
     Ok(())
 }
 
-async fn a_receipt_outlives_a_change_of_its_limit(on: Service) {
+async fn receipt_stays_valid_after_a_change_of_its_limit(on: Service) {
     let (algorithm, server) = (on.algorithm(), on.redis().cloned());
     let tried = spawn_blocking(move || {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -229,7 +229,7 @@ async fn a_receipt_outlives_a_change_of_its_limit(on: Service) {
 }
 
 #[tokio::test]
-async fn a_receipt_of_the_local_fallback_goes_back_there() {
+async fn receipt_of_the_local_fallback_is_refunded_there() {
     // A port on which nobody else starts a server.
     let nowhere = Proxy::to(1);
     nowhere.set(Behaviour::Refuse);
@@ -264,8 +264,8 @@ fn ten_and_ten_owed(algorithm: Algorithm) -> RuleSet {
 
 cases! {
     all;
-    after_a_reset_it_is_as_if_it_had_never_been_used: per(10, MINUTE);
-    a_reset_forgives_debt: ten_and_ten_owed;
+    reset_state_equals_a_fresh_one: per(10, MINUTE);
+    reset_forgives_debt: ten_and_ten_owed;
 }
 
 /// Asks for the same of one id that was reset and of another that never asked.
@@ -277,7 +277,7 @@ async fn equal_from_now_on(on: &Service) {
     }
 }
 
-async fn after_a_reset_it_is_as_if_it_had_never_been_used(on: Service) {
+async fn reset_state_equals_a_fresh_one(on: Service) {
     on.check_cost("alice", 6).await;
     on.at(30.5);
     on.check_cost("alice", 3).await;
@@ -300,7 +300,7 @@ async fn after_a_reset_it_is_as_if_it_had_never_been_used(on: Service) {
     }
 }
 
-async fn a_reset_forgives_debt(on: Service) {
+async fn reset_forgives_debt(on: Service) {
     let report = Action::Report(Cost::new(15));
     on.act("alice", report, Coupling::AllOrNothing).await;
     on.at(30.5);

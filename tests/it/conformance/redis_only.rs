@@ -22,7 +22,7 @@ fn redis(on: &Service) -> &RedisServer {
 }
 
 #[tokio::test]
-async fn sl_08_the_documented_members() {
+async fn sliding_window_log_stores_the_documented_members() {
     let on = on_redis(five_a_minute(Algorithm::SlidingWindowLog));
     for at in [-100.0, -85.0, -70.0] {
         on.at(at);
@@ -40,7 +40,7 @@ async fn sl_08_the_documented_members() {
 }
 
 #[tokio::test]
-async fn fw_14_the_clock_of_redis_decides() {
+async fn fixed_window_uses_the_clock_of_redis() {
     // The host's clock is years ahead of the server's.
     let on = on_redis(five_a_minute(Algorithm::FixedWindow));
     on.check("alice").await;
@@ -48,7 +48,7 @@ async fn fw_14_the_clock_of_redis_decides() {
 }
 
 #[tokio::test]
-async fn a_foreign_value_under_a_log_is_replaced() {
+async fn foreign_value_under_a_log_key_is_replaced() {
     let on = on_redis(five_a_minute(Algorithm::SlidingWindowLog));
     redis(&on).query::<()>(&["SET", LOG_KEY, "abc"]);
     assert_eq!(counted(&on.check("alice").await), (true, 0));
@@ -59,7 +59,7 @@ async fn a_foreign_value_under_a_log_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_foreign_value_under_a_window_is_replaced() {
+async fn foreign_value_under_a_window_key_is_replaced() {
     let on = on_redis(five_a_minute(Algorithm::FixedWindow));
     for value in ["abc", "-3", "1e3", "99999999999999999999", ""] {
         redis(&on).query::<()>(&["SET", WINDOW_KEY, value]);
@@ -72,7 +72,7 @@ async fn a_foreign_value_under_a_window_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_count_without_time_to_live_gets_one() {
+async fn count_without_time_to_live_gets_one() {
     let on = on_redis(five_a_minute(Algorithm::FixedWindow));
     redis(&on).query::<()>(&["SET", WINDOW_KEY, "2"]);
     assert_eq!(counted(&on.check("alice").await), (true, 3));
@@ -81,12 +81,12 @@ async fn a_count_without_time_to_live_gets_one() {
 
 cases! {
     all, redis;
-    fw_12_and_sl_12_two_instances_share_one_truth: five_a_minute;
-    ru_04_counters_outlive_the_service: five_a_minute;
-    a_state_that_may_not_be_read_is_no_empty_one: five_a_minute;
+    two_instances_share_counts: five_a_minute;
+    counters_outlive_the_service: five_a_minute;
+    unreadable_state_is_an_error: five_a_minute;
 }
 
-async fn fw_12_and_sl_12_two_instances_share_one_truth(one: Service) {
+async fn two_instances_share_counts(one: Service) {
     let server = Arc::clone(one.redis().expect("a service on Redis"));
     let other = Service::on_redis(five_a_minute(one.algorithm()), server);
     let instances = [Arc::new(one), Arc::new(other)];
@@ -101,7 +101,7 @@ async fn fw_12_and_sl_12_two_instances_share_one_truth(one: Service) {
     assert_eq!(allowed, 5);
 }
 
-async fn ru_04_counters_outlive_the_service(before: Service) {
+async fn counters_outlive_the_service(before: Service) {
     let server = Arc::clone(before.redis().expect("a service on Redis"));
     let rules = five_a_minute(before.algorithm());
     for _ in 0..5 {
@@ -112,7 +112,7 @@ async fn ru_04_counters_outlive_the_service(before: Service) {
     assert!(!after.check("alice").await.is_allowed());
 }
 
-async fn a_state_that_may_not_be_read_is_no_empty_one(on: Service) {
+async fn unreadable_state_is_an_error(on: Service) {
     redis(&on).query::<()>(&["ACL", "SETUSER", "default", "-get", "-zcount"]);
     let denied = on.verdict("alice", None, false).await;
     assert!(denied.is_err());
@@ -120,7 +120,7 @@ async fn a_state_that_may_not_be_read_is_no_empty_one(on: Service) {
 }
 
 #[tokio::test]
-async fn a_window_that_ends_on_the_way_is_met_by_the_right_key() {
+async fn window_that_ends_in_flight_uses_the_right_key() {
     let on = on_redis(rules(Algorithm::FixedWindow, 5, Span::from_secs(1)));
     for step in 0..20_u32 {
         // Every call finds the clock an hour further on than the last answer told.
@@ -133,7 +133,7 @@ async fn a_window_that_ends_on_the_way_is_met_by_the_right_key() {
 }
 
 #[tokio::test]
-async fn what_one_request_may_write_to_a_log_is_bounded() {
+async fn log_entries_per_request_are_bounded() {
     let on = on_redis(rules(Algorithm::SlidingWindowLog, 100_000, Span::from_secs(60)));
     let too_much = on.check_cost("alice", 10_001).await;
     assert_eq!(too_much.outcome, rlaas::algorithm::Outcome::Impossible);

@@ -13,16 +13,16 @@ use rlaas_testkit::service::{Service, T0};
 use tokio::runtime::Builder;
 
 /// How far the time moves, in thousandths of the window, and what is asked then in one step.
-type Step = (u64, Coupling, Vec<Ask>);
+type HitStep = (u64, Coupling, Vec<RandomAction>);
 
 #[derive(Clone, Debug)]
-enum Ask {
+enum RandomAction {
     Act(Action),
     /// Refund what one of the earlier hits has taken, maybe for another time.
     Refund(prop::sample::Index),
 }
 
-impl Ask {
+impl RandomAction {
     fn action(&self, taken: &[Taken]) -> Action {
         match self {
             Self::Act(action) => *action,
@@ -32,7 +32,7 @@ impl Ask {
     }
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = HitStep> {
     let cost = prop_oneof![1 => Just(0), 3 => Just(1), 3 => 2..=12_u32].prop_map(Cost::new);
     let action = prop_oneof![
         1 => cost.clone().prop_map(Action::Peek),
@@ -40,16 +40,16 @@ fn step() -> impl Strategy<Value = Step> {
         4 => cost.clone().prop_map(Action::Take),
         1 => cost.prop_map(Action::Credit),
     ];
-    let ask = prop_oneof![
-        20 => action.prop_map(Ask::Act),
-        1 => Just(Ask::Act(Action::Reset)),
-        4 => any::<prop::sample::Index>().prop_map(Ask::Refund),
+    let random_action = prop_oneof![
+        20 => action.prop_map(RandomAction::Act),
+        1 => Just(RandomAction::Act(Action::Reset)),
+        4 => any::<prop::sample::Index>().prop_map(RandomAction::Refund),
     ];
     let coupling = prop_oneof![Just(Coupling::AllOrNothing), Just(Coupling::EachAlone)];
-    (0..=700_u64, coupling, prop::collection::vec(ask, 1..=4))
+    (0..=700_u64, coupling, prop::collection::vec(random_action, 1..=4))
 }
 
-fn case() -> impl Strategy<Value = (Algorithm, Limit, Vec<Step>)> {
+fn case() -> impl Strategy<Value = (Algorithm, Limit, Vec<HitStep>)> {
     let windows = prop::sample::select(vec![7_u64, 60_000, 366 * 86_400_000]);
     let debt = prop::sample::select(vec![None, Some(0), Some(50), Some(100)]);
     let algorithm = prop::sample::select(Algorithm::ALL);
@@ -65,13 +65,13 @@ fn case() -> impl Strategy<Value = (Algorithm, Limit, Vec<Step>)> {
 }
 
 #[test]
-fn the_stores_agree_on_several_hits_of_one_key() {
+fn stores_agree_on_several_hits_of_one_key() {
     let cases = std::env::var("DIFFERENTIAL_CASES").ok().and_then(|text| text.parse().ok());
     let config =
         Config { cases: cases.unwrap_or(100), failure_persistence: None, ..Config::default() };
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let server = Arc::new(RedisServer::start());
-    let try_case = |(algorithm, limit, steps): (Algorithm, Limit, Vec<Step>)| -> TestCaseResult {
+    let try_case = |(algorithm, limit, steps): (Algorithm, Limit, Vec<HitStep>)| -> TestCaseResult {
         runtime.block_on(async {
             server.query::<()>(&["FLUSHALL"]);
             let rules = || RuleSet::new(Rule::default_of(algorithm, limit), Vec::new());
@@ -80,8 +80,11 @@ fn the_stores_agree_on_several_hits_of_one_key() {
             let redis = Service::on_redis(rules(), Arc::clone(&server));
             let mut now = T0;
             let mut taken: Vec<Taken> = Vec::new();
-            for (thousandths, coupling, asked) in steps {
-                let actions: Vec<Action> = asked.iter().map(|ask| ask.action(&taken)).collect();
+            for (thousandths, coupling, random_actions) in steps {
+                let actions: Vec<Action> = random_actions
+                    .iter()
+                    .map(|random_action| random_action.action(&taken))
+                    .collect();
                 now = now + Span::from_micros(limit.window().as_micros() / 1000 * thousandths);
                 memory.set_clock(now);
                 redis.set_clock(now);

@@ -18,10 +18,10 @@ fn b(algorithm: Algorithm) -> RuleSet {
 
 cases! {
     sliding_window_log, redis;
-    sl_05_a_thousand_leave_five_entries: b;
-    sl_07_the_key_lives_two_windows: b;
-    sl_13_never_more_entries_in_the_set_than_the_limit: per(100, Span::from_secs(60));
-    a_large_cost_leaves_as_many_entries: per(5_000, Span::from_secs(60));
+    thousand_requests_leave_five_entries: b;
+    log_key_lives_two_windows: b;
+    set_never_holds_more_entries_than_the_limit: per(100, Span::from_secs(60));
+    large_cost_leaves_as_many_entries: per(5_000, Span::from_secs(60));
     hostile_ids_are_encoded: b;
 }
 
@@ -29,18 +29,18 @@ fn redis(on: &Service) -> &RedisServer {
     on.redis().expect("a service on Redis")
 }
 
-async fn sl_05_a_thousand_leave_five_entries(on: Service) {
+async fn thousand_requests_leave_five_entries(on: Service) {
     conforms("sliding_window_log", "sl_05_a_thousand_in_one_millisecond", &on).await;
     assert_eq!(redis(&on).query::<u64>(&["ZCARD", KEY]), 5);
 }
 
-async fn sl_07_the_key_lives_two_windows(on: Service) {
+async fn log_key_lives_two_windows(on: Service) {
     let case = "sl_07_the_log_lives_two_windows_from_the_last_request";
     conforms("sliding_window_log", case, &on).await;
     assert_eq!(redis(&on).query::<u64>(&["PTTL", KEY]), 120_000);
 }
 
-async fn sl_13_never_more_entries_in_the_set_than_the_limit(on: Service) {
+async fn set_never_holds_more_entries_than_the_limit(on: Service) {
     for call in 0..10_000_u32 {
         on.at(f64::from(call) * 0.006);
         assert!(on.check("alice").await.current_count <= 100);
@@ -50,7 +50,7 @@ async fn sl_13_never_more_entries_in_the_set_than_the_limit(on: Service) {
     }
 }
 
-async fn a_large_cost_leaves_as_many_entries(on: Service) {
+async fn large_cost_leaves_as_many_entries(on: Service) {
     conforms("sliding_window_log", "a_large_cost_writes_as_many_entries", &on).await;
     assert_eq!(redis(&on).query::<u64>(&["ZCARD", KEY]), 5_000);
 }

@@ -27,14 +27,14 @@ const DAY_MS: u64 = 86_400_000;
 
 /// One rule, or several on each request, and what is asked of them.
 #[derive(Clone, Debug)]
-struct Case {
+struct DifferentialCase {
     rule: Shape,
     /// With the mode of each; empty: the one rule is the default rule.
     more: Vec<(Shape, Mode)>,
     steps: Vec<Step>,
 }
 
-impl Case {
+impl DifferentialCase {
     fn rules(&self) -> RuleSet {
         if self.more.is_empty() {
             return self.rule.rules();
@@ -74,7 +74,7 @@ struct Shape {
 struct Step {
     advance: Advance,
     /// Which of the requests that took is given back before anything is asked, if any.
-    gives_back: Option<Index>,
+    refunds: Option<Index>,
     /// The rule from here on, if it changes.
     rule: Option<Shape>,
     /// What is asked at this moment, of different ids.
@@ -193,7 +193,7 @@ fn step(rules: Rules) -> impl Strategy<Value = Step> {
     };
     (advance, rule, requests).prop_map(|(advance, rule, requests)| Step {
         advance,
-        gives_back: None,
+        refunds: None,
         rule,
         requests,
     })
@@ -206,42 +206,41 @@ enum Rules {
     Change,
 }
 
-fn case(rules: Rules) -> impl Strategy<Value = Case> {
-    (shape(), prop::collection::vec(step(rules), 1..=80)).prop_map(|(rule, steps)| Case {
-        rule,
-        more: Vec::new(),
-        steps,
-    })
+fn case(rules: Rules) -> impl Strategy<Value = DifferentialCase> {
+    (shape(), prop::collection::vec(step(rules), 1..=80))
+        .prop_map(|(rule, steps)| DifferentialCase { rule, more: Vec::new(), steps })
 }
 
 /// Two to four rules on each request.
-fn case_of_many() -> impl Strategy<Value = Case> {
+fn case_of_many() -> impl Strategy<Value = DifferentialCase> {
     let modes = prop_oneof![3 => Just(Mode::Enforced), 1 => Just(Mode::Shadow)];
     let more = prop::collection::vec((shape(), modes), 1..=3);
     (shape(), more, prop::collection::vec(step(Rules::Stay), 1..=40))
-        .prop_map(|(rule, more, steps)| Case { rule, more, steps })
+        .prop_map(|(rule, more, steps)| DifferentialCase { rule, more, steps })
 }
 
 /// What was taken is given back now and then.
-fn giving_back(case: impl Strategy<Value = Case>) -> impl Strategy<Value = Case> {
+fn with_refunds(
+    case: impl Strategy<Value = DifferentialCase>,
+) -> impl Strategy<Value = DifferentialCase> {
     let which = prop::option::weighted(0.4, any::<Index>());
-    (case, prop::collection::vec(which, 80)).prop_map(|(mut case, gives_back)| {
-        for (step, gives_back) in case.steps.iter_mut().zip(gives_back) {
-            step.gives_back = gives_back;
+    (case, prop::collection::vec(which, 80)).prop_map(|(mut case, refunds)| {
+        for (step, refunds) in case.steps.iter_mut().zip(refunds) {
+            step.refunds = refunds;
         }
         case
     })
 }
 
 /// A request that took.
-struct Taken {
+struct TakenRequest {
     id: usize,
     cost: algorithm::Cost,
     decisions: Vec<Decision>,
 }
 
 /// The stores and the model, side by side.
-struct Bench {
+struct StorePair {
     memory: Arc<Service>,
     redis: Arc<Service>,
     /// Only while the rule is the one that it was made for, and if nothing is ever given back.
@@ -249,7 +248,7 @@ struct Bench {
     /// Of each rule.
     modes: Vec<Mode>,
     /// What was not given back yet.
-    taken: Vec<Taken>,
+    taken: Vec<TakenRequest>,
     rule: Shape,
     window: Span,
     now: Timestamp,
@@ -258,13 +257,13 @@ struct Bench {
     last_wait: Span,
 }
 
-impl Bench {
-    fn new(case: &Case, server: &Arc<RedisServer>) -> Self {
+impl StorePair {
+    fn new(case: &DifferentialCase, server: &Arc<RedisServer>) -> Self {
         server.query::<()>(&["FLUSHALL"]);
         let rule = case.rule;
         // One shard has seen what one Redis has seen.
         let one_shard = MemorySettings { max_keys: 1_000 };
-        let keeps_all = case.steps.iter().all(|step| step.gives_back.is_none());
+        let keeps_all = case.steps.iter().all(|step| step.refunds.is_none());
         let has_model = case.more.is_empty() && keeps_all;
         Self {
             memory: Arc::new(Service::on_bounded_memory(case.rules(), one_shard)),
@@ -289,21 +288,22 @@ impl Bench {
             self.redis.limiter.replace_rules(rule.rules());
         }
         self.advance(step.advance);
-        if let Some(which) = step.gives_back.filter(|_| !self.taken.is_empty()) {
+        if let Some(which) = step.refunds.filter(|_| !self.taken.is_empty()) {
             let taken = self.taken.swap_remove(which.index(self.taken.len()));
-            self.give_back(&taken).await?;
+            self.refund(&taken).await?;
         }
         // All at once on Redis, where they are pipelined: their ids differ.
-        let mut asked = JoinSet::new();
-        let actions: Vec<Action> = step.requests.iter().map(|asked| self.action(asked)).collect();
+        let mut requests = JoinSet::new();
+        let actions: Vec<Action> =
+            step.requests.iter().map(|request| self.action(request)).collect();
         for (id, action) in actions.iter().copied().enumerate() {
             let redis = Arc::clone(&self.redis);
-            asked.spawn(async move { (id, ask(&redis, id, action).await) });
+            requests.spawn(async move { (id, decide(&redis, id, action).await) });
         }
-        let mut on_redis = asked.join_all().await;
+        let mut on_redis = requests.join_all().await;
         on_redis.sort_by_key(|(id, _)| *id);
         for ((id, on_redis), action) in on_redis.into_iter().zip(actions) {
-            let on_memory = ask(&self.memory, id, action).await;
+            let on_memory = decide(&self.memory, id, action).await;
             let context = format!("id {id}, {action:?}, at {:?}", self.now);
             prop_assert_eq!(&on_memory, &on_redis, "memory and Redis: {}", context);
             if let Some(model) = &mut self.model {
@@ -316,7 +316,7 @@ impl Bench {
             if let Action::Take(cost) = action
                 && !self.modes.iter().zip(&on_memory).any(stops)
             {
-                self.taken.push(Taken { id, cost, decisions: on_memory.clone() });
+                self.taken.push(TakenRequest { id, cost, decisions: on_memory.clone() });
             }
             for decision in on_memory {
                 if let Outcome::Denied { retry_after } = decision.outcome {
@@ -328,8 +328,8 @@ impl Bench {
     }
 
     /// Gives back on both stores; the windows of the rules may have passed since.
-    async fn give_back(&self, taken: &Taken) -> TestCaseResult {
-        let Taken { id, cost, decisions } = taken;
+    async fn refund(&self, taken: &TakenRequest) -> TestCaseResult {
+        let TakenRequest { id, cost, decisions } = taken;
         let name = id.to_string();
         let on_memory = self.memory.give_back(&name, cost.units(), decisions).await;
         let on_redis = self.redis.give_back(&name, cost.units(), decisions).await;
@@ -339,7 +339,7 @@ impl Bench {
             prop_assert_eq!(is_debt, (!on_memory.is_allowed(), !on_redis.is_allowed()));
         }
         let (on_memory, on_redis) =
-            (ask(&self.memory, *id, LOOK).await, ask(&self.redis, *id, LOOK).await);
+            (decide(&self.memory, *id, LOOK).await, decide(&self.redis, *id, LOOK).await);
         prop_assert_eq!(on_memory, on_redis, "id {} after it gave back {:?}", id, cost);
         Ok(())
     }
@@ -394,7 +394,7 @@ impl Bench {
 const LOOK: Action = Action::Peek(algorithm::Cost::NONE);
 
 /// What each rule says, by name.
-async fn ask(service: &Service, id: usize, action: Action) -> Vec<Decision> {
+async fn decide(service: &Service, id: usize, action: Action) -> Vec<Decision> {
     let (id, cost) = (id.to_string(), Some(action.cost().units()));
     let verdict = match action {
         Action::Take(_) => service.verdict(&id, cost, false).await,
@@ -405,7 +405,7 @@ async fn ask(service: &Service, id: usize, action: Action) -> Vec<Decision> {
 }
 
 /// Runs the cases; how many decisions were made on each store.
-fn run(name: &str, case: impl Strategy<Value = Case>, default_cases: u32) -> usize {
+fn run(name: &str, case: impl Strategy<Value = DifferentialCase>, default_cases: u32) -> usize {
     let cases = std::env::var("DIFFERENTIAL_CASES").ok().and_then(|text| text.parse().ok());
     let saved: &'static str =
         Box::leak(format!("tests/it/differential/{name}.txt").into_boxed_str());
@@ -418,11 +418,11 @@ fn run(name: &str, case: impl Strategy<Value = Case>, default_cases: u32) -> usi
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let server = Arc::new(RedisServer::start());
     let decisions = Cell::new(0);
-    let try_case = |case: Case| -> TestCaseResult {
+    let try_case = |case: DifferentialCase| -> TestCaseResult {
         runtime.block_on(async {
-            let mut bench = Bench::new(&case, &server);
+            let mut stores = StorePair::new(&case, &server);
             for step in &case.steps {
-                decisions.set(decisions.get() + bench.take(step).await?);
+                decisions.set(decisions.get() + stores.take(step).await?);
             }
             Ok(())
         })
@@ -434,27 +434,27 @@ fn run(name: &str, case: impl Strategy<Value = Case>, default_cases: u32) -> usi
 }
 
 #[test]
-fn the_stores_agree_with_each_other_and_with_the_definitions() {
+fn stores_agree_with_the_reference_model() {
     let decisions = run("stay", case(Rules::Stay), 1_100);
     eprintln!("{decisions} decisions on each store");
     assert!(decisions > 100_000 || std::env::var_os("DIFFERENTIAL_CASES").is_some());
 }
 
 #[test]
-fn the_stores_agree_when_rules_change_on_live_state() {
+fn stores_agree_when_rules_change() {
     let decisions = run("change", case(Rules::Change), 300);
     eprintln!("{decisions} decisions on each store");
 }
 
 #[test]
-fn the_stores_agree_when_what_was_taken_is_given_back() {
-    let case = prop_oneof![giving_back(case(Rules::Stay)), giving_back(case_of_many())];
-    let decisions = run("give_back", case, 300);
+fn stores_agree_on_refunds() {
+    let case = prop_oneof![with_refunds(case(Rules::Stay)), with_refunds(case_of_many())];
+    let decisions = run("refunds", case, 300);
     eprintln!("{decisions} requests on each store");
 }
 
 #[test]
-fn the_stores_agree_on_many_rules_at_once() {
+fn stores_agree_on_requests_with_many_rules() {
     let decisions = run("many", case_of_many(), 300);
     eprintln!("{decisions} requests on each store");
 }

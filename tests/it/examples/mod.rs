@@ -4,20 +4,20 @@ mod client;
 mod generated;
 mod workbench;
 
-use self::client::asks_as_it_should;
+use self::client::assert_conforms;
 use self::workbench::Workbench;
 
 #[tokio::test]
-async fn the_client_in_go() {
-    let bench = Workbench::of("go");
+async fn go_client_conforms() {
+    let bench = Workbench::new("go");
     if bench.is_ready(&[&["go", "mod", "download"]], &[&["go", "build", "."]]) {
-        asks_as_it_should(|| bench.command("./rlaas-client", &[])).await;
+        assert_conforms(|| bench.command("./rlaas-client", &[])).await;
     }
 }
 
 #[tokio::test]
-async fn the_client_in_python() {
-    let bench = Workbench::of("python");
+async fn python_client_conforms() {
+    let bench = Workbench::new("python");
     let packages = bench.packages().display().to_string();
     let install = "python3 -m pip install -q --disable-pip-version-check --retries 1 --upgrade -r \
                    requirements.txt --target";
@@ -26,25 +26,25 @@ async fn the_client_in_python() {
                     --grpc_python_out=. ratelimit.proto";
     let generate: Vec<&str> = generate.split(' ').collect();
     if bench.is_ready(&[&install], &[&generate]) {
-        asks_as_it_should(|| bench.command("python3", &["client.py"])).await;
+        assert_conforms(|| bench.command("python3", &["client.py"])).await;
     }
 }
 
 #[tokio::test]
-async fn the_client_in_node() {
-    let bench = Workbench::of("node");
+async fn node_client_conforms() {
+    let bench = Workbench::new("node");
     if bench.is_ready(&[&["npm", "ci", "--fetch-retries=1"]], &[]) {
-        asks_as_it_should(|| bench.command("node", &["client.js"])).await;
+        assert_conforms(|| bench.command("node", &["client.js"])).await;
     }
 }
 
 #[tokio::test]
-async fn the_client_in_java() {
-    let bench = Workbench::of("java");
+async fn java_client_conforms() {
+    let bench = Workbench::new("java");
     let repository = format!("-Dmaven.repo.local={}", bench.cache().display());
     // Maven fetches what it needs while it builds.
     if bench.is_ready(&[&["mvn", "-q", "-B", &repository, "compile"]], &[]) {
         let classes = "target/classes:target/dependency/*";
-        asks_as_it_should(|| bench.command("java", &["-cp", classes, "Client"])).await;
+        assert_conforms(|| bench.command("java", &["-cp", classes, "Client"])).await;
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Workbench {
 
 impl Workbench {
     /// Copies what has changed.
-    pub(super) fn of(language: &'static str) -> Self {
+    pub(super) fn new(language: &'static str) -> Self {
         let root = workshop("examples").join(language);
         let project = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut sources = String::new();

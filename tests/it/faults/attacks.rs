@@ -29,16 +29,16 @@ const SHORT: &str = "server.limits.request-time=1s";
 /// Somebody else, who goes on asking and must be answered; and probes.
 struct Bystander {
     stop: oneshot::Sender<()>,
-    asking: JoinHandle<u64>,
+    calls: JoinHandle<u64>,
     memory_kib: u64,
 }
 
 impl Bystander {
-    async fn of(server: &Rlaas) -> Self {
+    async fn start(server: &Rlaas) -> Self {
         let mut client = server.client().await;
         check(&mut client, "bystander").await.expect("an answer before the attack");
         let (stop, mut stopped) = oneshot::channel();
-        let asking = tokio::spawn(async move {
+        let calls = tokio::spawn(async move {
             let mut answers = 0;
             while stopped.try_recv().is_err() {
                 check(&mut client, "bystander").await.expect("an answer, whatever others do");
@@ -47,7 +47,7 @@ impl Bystander {
             }
             answers
         });
-        Self { stop, asking, memory_kib: server.resident_kib() }
+        Self { stop, calls, memory_kib: server.resident_kib() }
     }
 
     /// The attack is over: was everybody answered, and is the memory bounded?
@@ -57,7 +57,7 @@ impl Bystander {
         let more = server.resident_kib().saturating_sub(self.memory_kib);
         assert!(more < most_kib, "{more} KiB more than before");
         self.stop.send(()).expect("somebody who asks");
-        let answers = self.asking.await.expect("every call was answered");
+        let answers = self.calls.await.expect("every call was answered");
         assert!(answers > 0);
         assert!(!server.log().contains("panicked"), "{}", server.log());
     }
@@ -69,9 +69,9 @@ async fn refused(server: &Rlaas, reason: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn f55_silent_connections_are_closed_and_lock_nobody_out() {
+async fn silent_connections_are_closed() {
     let server = Rlaas::start(&[SHORT]);
-    let bystander = Bystander::of(&server).await;
+    let bystander = Bystander::start(&server).await;
     let mut silent = Vec::new();
     for _ in 0..1_100 {
         silent.push(TcpStream::connect(server.grpc()).await.expect("a connection"));
@@ -85,9 +85,9 @@ async fn f55_silent_connections_are_closed_and_lock_nobody_out() {
 }
 
 #[tokio::test]
-async fn f55_half_a_hello_is_closed() {
+async fn incomplete_preface_is_closed() {
     let server = Rlaas::start(&[SHORT]);
-    let bystander = Bystander::of(&server).await;
+    let bystander = Bystander::start(&server).await;
     let mut connection = TcpStream::connect(server.grpc()).await.expect("a connection");
     connection.write_all(b"PRI * HTT").await.expect("half a preface");
     let mut said = Vec::new();
@@ -97,9 +97,9 @@ async fn f55_half_a_hello_is_closed() {
 }
 
 #[tokio::test]
-async fn f56_slow_bodies_are_given_up() {
+async fn slow_grpc_bodies_time_out() {
     let server = Rlaas::start(&[SHORT]);
-    let bystander = Bystander::of(&server).await;
+    let bystander = Bystander::start(&server).await;
     let mut slow = RawHttp2::connect(server.grpc(), &[]).await;
     for call in 0..1_000 {
         slow.call(2 * call + 1, CHECK).await.expect("a call");
@@ -114,9 +114,9 @@ async fn f56_slow_bodies_are_given_up() {
 }
 
 #[tokio::test]
-async fn f56_slow_http_requests_are_closed() {
+async fn slow_http_requests_are_closed() {
     let server = Rlaas::start(&[SHORT]);
-    let bystander = Bystander::of(&server).await;
+    let bystander = Bystander::start(&server).await;
     let mut slow = JoinSet::new();
     for _ in 0..100 {
         let mut connection = TcpStream::connect(server.http()).await.expect("a connection");
@@ -138,10 +138,10 @@ async fn f56_slow_http_requests_are_closed() {
 
 /// Whether the attacker is cut off depends on who is quicker: what it may not do is to harm others.
 #[tokio::test]
-async fn f57_rapid_resets_harm_nobody_else() {
+async fn rapid_resets_do_not_affect_other_clients() {
     const BURST: u32 = 1_000;
     let server = Rlaas::start(&[]);
-    let bystander = Bystander::of(&server).await;
+    let bystander = Bystander::start(&server).await;
     let mut attacker = RawHttp2::connect(server.grpc(), &[]).await;
     for burst in 0..200 {
         let mut bytes = Vec::new();
@@ -159,9 +159,9 @@ async fn f57_rapid_resets_harm_nobody_else() {
 }
 
 #[tokio::test]
-async fn f58_resets_that_the_server_is_made_to_send_are_cut_off() {
+async fn provoked_server_resets_close_the_connection() {
     let server = Rlaas::start(&[]);
-    let bystander = Bystander::of(&server).await;
+    let bystander = Bystander::start(&server).await;
     let mut attacker = RawHttp2::connect(server.grpc(), &[]).await;
     let mut sent = 0_u32;
     while sent < 100_000 {
@@ -179,9 +179,9 @@ async fn f58_resets_that_the_server_is_made_to_send_are_cut_off() {
 }
 
 #[tokio::test]
-async fn f59_endless_headers_are_cut_off() {
+async fn endless_continuation_frames_close_the_connection() {
     let server = Rlaas::start(&[]);
-    let bystander = Bystander::of(&server).await;
+    let bystander = Bystander::start(&server).await;
     for size in [0, 1_000] {
         let mut attacker = RawHttp2::connect(server.grpc(), &[]).await;
         let begin = Frame::new(HEADERS, 0, 1, headers(CHECK));
@@ -198,9 +198,9 @@ async fn f59_endless_headers_are_cut_off() {
 }
 
 #[tokio::test]
-async fn f59_oversized_headers_are_refused_and_the_connection_lives() {
+async fn oversized_headers_are_rejected_and_the_connection_stays_open() {
     let server = Rlaas::start(&[]);
-    let bystander = Bystander::of(&server).await;
+    let bystander = Bystander::start(&server).await;
     let mut attacker = RawHttp2::connect(server.grpc(), &[]).await;
     let large: Vec<u8> = (0..300).flat_map(|_| header("x", &"y".repeat(100))).collect();
     let block = [headers(CHECK), large].concat();
@@ -221,9 +221,9 @@ async fn f59_oversized_headers_are_refused_and_the_connection_lives() {
 }
 
 #[tokio::test]
-async fn f60_calls_beyond_the_bound_of_a_connection_are_refused() {
+async fn streams_above_the_limit_of_a_connection_are_refused() {
     let server = Rlaas::start(&["server.limits.streams=100", SHORT]);
-    let bystander = Bystander::of(&server).await;
+    let bystander = Bystander::start(&server).await;
     let mut attacker = RawHttp2::connect(server.grpc(), &[]).await;
     for call in 0..1_000 {
         if attacker.call(2 * call + 1, CHECK).await.is_err() {
@@ -236,7 +236,7 @@ async fn f60_calls_beyond_the_bound_of_a_connection_are_refused() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limits_are_refused_and_counted() {
+async fn connections_above_the_limits_are_refused_and_counted() {
     let server = Rlaas::start(&["server.limits.connections=20"]);
     let mut clients = Vec::new();
     for _ in 0..20 {
@@ -270,7 +270,7 @@ async fn connections_beyond_the_limits_are_refused_and_counted() {
 }
 
 #[tokio::test]
-async fn ten_thousand_idle_connections_cost_memory_alone() {
+async fn idle_connections_cost_only_memory() {
     const IDLE: usize = 10_000;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     if limit.current.is_some_and(|limit| limit < 2 * IDLE as u64) {
@@ -280,7 +280,7 @@ async fn ten_thousand_idle_connections_cost_memory_alone() {
     let settings =
         ["server.limits.connections=11000", "server.limits.connections-per-address=11000"];
     let server = Rlaas::start(&settings);
-    let bystander = Bystander::of(&server).await;
+    let bystander = Bystander::start(&server).await;
     let mut idle = Vec::new();
     for _ in 0..IDLE {
         idle.push(RawHttp2::connect(server.grpc(), &[]).await);
@@ -291,7 +291,7 @@ async fn ten_thousand_idle_connections_cost_memory_alone() {
 }
 
 #[tokio::test]
-async fn f61_without_descriptors_accepting_waits_and_redis_is_reached() {
+async fn exhausted_file_descriptors_pause_accept_and_spare_redis() {
     let redis = RedisServer::start();
     let mut shell = Command::new("sh");
     let program = rlaas(&[]).get_program().to_owned();
@@ -330,7 +330,7 @@ async fn f61_without_descriptors_accepting_waits_and_redis_is_reached() {
 }
 
 #[tokio::test]
-async fn legitimate_mass_cancels_are_not_cut_off() {
+async fn mass_cancellation_does_not_close_the_connection() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[WIDE, WINDOW]);
     let load = Load::start(&server, 2).await;
@@ -358,7 +358,7 @@ async fn legitimate_mass_cancels_are_not_cut_off() {
 }
 
 #[tokio::test]
-async fn a_broken_connection_is_told_why() {
+async fn protocol_error_is_reported_by_goaway() {
     let server = Rlaas::start(&[]);
     let mut connection = RawHttp2::connect(server.grpc(), &[]).await;
     connection.send(&Frame::new(DATA, 0, 1, [0; 10])).await.expect("data of no call");

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::load::{
-    COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, fails, failures, scripts, up,
+    COUNTED, Load, RECOVERY, SOON, assert_sound, assert_unavailable, breaker, script_calls,
+    store_errors, wait_for_store,
 };
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check};
@@ -18,46 +19,46 @@ fn refuse(redis: &RedisServer, refuses: bool) {
 }
 
 #[tokio::test]
-async fn an_open_breaker_leaves_redis_alone_but_for_few_tries() {
+async fn open_breaker_sends_only_few_probes() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, COUNTED);
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
     assert!(check(&mut client, "alice").await.expect("an answer").allowed);
     assert_eq!(breaker(&server).await, 0);
 
     refuse(&redis, true);
     for _ in 0..5 {
-        assert_eq!(failures(&server, "breaker_open").await, 0);
-        fails(&mut client, "alice").await;
+        assert_eq!(store_errors(&server, "breaker_open").await, 0);
+        assert_unavailable(&mut client, "alice").await;
     }
-    assert_eq!(failures(&server, "noreplicas").await, 5);
+    assert_eq!(store_errors(&server, "noreplicas").await, 5);
     assert_eq!(breaker(&server).await, 2);
 
-    let asked = scripts(&redis);
+    let asked = script_calls(&redis);
     let mut rounds = 0;
     let many = async || {
         for _ in 0..20 {
-            fails(&mut client, "alice").await;
+            assert_unavailable(&mut client, "alice").await;
         }
         rounds += 1;
         rounds == 50
     };
     let took = eventually("a thousand calls fail", SOON * 4, many).await;
-    let tries = scripts(&redis) - asked;
+    let tries = script_calls(&redis) - asked;
     // The first pause is 50 to 100 ms, the second twice as long, all others 4 times.
     let most = 3 + took.as_millis() / 200;
     assert!(u128::from(tries) <= most, "{tries} tries in {took:?}");
     assert!(tries >= 1 || took < Duration::from_millis(100), "it tries: {took:?}");
-    assert_eq!(failures(&server, "noreplicas").await, 5 + tries);
-    assert_eq!(failures(&server, "breaker_open").await, 1000 - tries);
+    assert_eq!(store_errors(&server, "noreplicas").await, 5 + tries);
+    assert_eq!(store_errors(&server, "breaker_open").await, 1000 - tries);
 
     refuse(&redis, false);
     let closes = async || check(&mut client, "alice").await.is_ok();
     eventually("it closes", RECOVERY, closes).await;
     assert_eq!(breaker(&server).await, 0);
-    let told = async || server.log().contains("breaker closed");
-    eventually("told", SOON, told).await;
+    let logged = async || server.log().contains("breaker closed");
+    eventually("told", SOON, logged).await;
     let log = server.log();
     for change in ["breaker opened", "breaker closed"] {
         assert_eq!(log.matches(change).count(), 1, "{change}:\n{log}");
@@ -66,14 +67,14 @@ async fn an_open_breaker_leaves_redis_alone_but_for_few_tries() {
 }
 
 #[tokio::test]
-async fn half_open_one_tries_and_the_others_do_not_wait_for_it() {
+async fn half_open_breaker_sends_one_probe_and_fails_other_calls() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, COUNTED);
-    up(&server).await;
+    wait_for_store(&server).await;
     let load = Load::start(&server, 8).await;
-    load.more_pass(20, SOON).await;
+    load.wait_for_passed(20, SOON).await;
     refuse(&redis, true);
-    load.more_fail(50).await;
+    load.wait_for_failed(50).await;
     // From now on whoever tries is kept waiting.
     redis.query::<()>(&["CLIENT", "PAUSE", "100000", "WRITE"]);
     let tries = async || breaker(&server).await == 1;
@@ -83,33 +84,33 @@ async fn half_open_one_tries_and_the_others_do_not_wait_for_it() {
     eventually("the others fail", SOON, async || load.unavailable() >= waiting + 20).await;
     refuse(&redis, false);
     redis.query::<()>(&["CLIENT", "UNPAUSE"]);
-    load.more_pass(50, RECOVERY).await;
+    load.wait_for_passed(50, RECOVERY).await;
     load.finish().await;
     assert_eq!(breaker(&server).await, 0);
     assert_sound(&server);
 }
 
 #[tokio::test]
-async fn single_failures_open_nothing() {
+async fn failures_between_successes_keep_the_breaker_closed() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, COUNTED);
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
     for _ in 0..10 {
         refuse(&redis, true);
         for _ in 0..4 {
-            fails(&mut client, "alice").await;
+            assert_unavailable(&mut client, "alice").await;
         }
         refuse(&redis, false);
         assert!(check(&mut client, "alice").await.expect("an answer").allowed);
     }
     assert_eq!(breaker(&server).await, 0);
-    assert_eq!(failures(&server, "breaker_open").await, 0);
+    assert_eq!(store_errors(&server, "breaker_open").await, 0);
     assert!(!server.log().contains("breaker opened"), "{}", server.log());
 }
 
 #[tokio::test]
-async fn connections_that_are_lost_together_are_one_failure() {
+async fn connections_lost_together_count_as_one_failure() {
     const WORKERS: usize = 8;
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[COUNTED, &["server.workers=8"]].concat());
@@ -131,7 +132,7 @@ async fn connections_that_are_lost_together_are_one_failure() {
         answer.expect_err("it is lost");
     }
     redis.query::<()>(&["CLIENT", "UNPAUSE"]);
-    assert_eq!(failures(&server, "lost").await, WORKERS as u64);
+    assert_eq!(store_errors(&server, "lost").await, WORKERS as u64);
     assert_eq!(breaker(&server).await, 0);
     assert!(!server.log().contains("breaker opened"), "{}", server.log());
     let mut client = server.client().await;

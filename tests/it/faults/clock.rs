@@ -10,16 +10,16 @@ use rlaas_testkit::redis::clock_shim;
 use rlaas_testkit::service::T0;
 use rlaas_testkit::{TempDir, eventually};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server on memory whose wall time stands at seconds after T0; it grants one an hour.
-struct Moved {
+struct MovedClock {
     server: Rlaas,
     clock: File,
     _dir: TempDir,
 }
 
-impl Moved {
+impl MovedClock {
     fn start() -> Self {
         let dir = TempDir::new();
         let path = dir.write("clock", "");
@@ -46,9 +46,9 @@ async fn is_allowed(client: &mut Client, user: &str) -> bool {
 }
 
 /// Waits until a user who is new to it meets a window that ends in so many minutes.
-async fn shows(client: &mut Client, minutes: u64) {
+async fn wait_for_window_end(client: &mut Client, minutes: u64) {
     let mut user = 0;
-    eventually("the clock is followed", PATIENCE, async || {
+    eventually("the clock is followed", TIMEOUT, async || {
         user += 1;
         let answer = check(client, &format!("{minutes}-{user}")).await.expect("an answer");
         let left = answer.reset_after.expect("a time").seconds;
@@ -58,16 +58,16 @@ async fn shows(client: &mut Client, minutes: u64) {
 }
 
 #[tokio::test]
-async fn f68_wall_time_that_is_set_is_followed_in_memory() {
-    let moved = Moved::start();
+async fn memory_store_follows_changes_of_wall_time() {
+    let moved = MovedClock::start();
     let mut client = moved.server.client().await;
     // T0 is 15 minutes into its hour.
-    shows(&mut client, 45).await;
+    wait_for_window_end(&mut client, 45).await;
     assert!(is_allowed(&mut client, "alice").await);
     assert!(!is_allowed(&mut client, "alice").await);
     // An hour and five minutes later: another window.
     set(&moved.clock, 65 * 60);
-    shows(&mut client, 40).await;
+    wait_for_window_end(&mut client, 40).await;
     assert!(is_allowed(&mut client, "alice").await);
     assert!(!is_allowed(&mut client, "alice").await);
     // Half a window back, into the window before: held, so nothing is granted twice.
@@ -75,7 +75,7 @@ async fn f68_wall_time_that_is_set_is_followed_in_memory() {
     assert!(!is_allowed(&mut client, "alice").await);
     // Three hours back: followed, at most one extra refill.
     set(&moved.clock, -170 * 60);
-    shows(&mut client, 35).await;
+    wait_for_window_end(&mut client, 35).await;
     assert!(is_allowed(&mut client, "alice").await);
     assert!(!is_allowed(&mut client, "alice").await);
 }

@@ -24,27 +24,27 @@ fn on_cluster(cluster: &RedisCluster, settings: &[&str]) -> Rlaas {
 
 /// How often each id was asked for, passed and failed.
 #[derive(Default)]
-struct Tally {
-    asked: AtomicU64,
+struct IdCounts {
+    sent: AtomicU64,
     passed: AtomicU64,
     failed: AtomicU64,
 }
 
 /// A client for each id, which asks until it is told to stop.
-struct Load {
+struct IdLoad {
     clients: JoinSet<()>,
     stop: Arc<AtomicBool>,
-    tallies: HashMap<String, Arc<Tally>>,
+    counts_by_id: HashMap<String, Arc<IdCounts>>,
 }
 
-impl Load {
+impl IdLoad {
     async fn start(server: &Rlaas, ids: impl Iterator<Item = String>) -> Self {
         let channel = server.channel().await;
         let stop = Arc::<AtomicBool>::default();
-        let (mut clients, mut tallies) = (JoinSet::new(), HashMap::new());
+        let (mut clients, mut counts_by_id) = (JoinSet::new(), HashMap::new());
         for id in ids {
-            let tally = Arc::<Tally>::default();
-            tallies.insert(id.clone(), Arc::clone(&tally));
+            let counts_of_id = Arc::<IdCounts>::default();
+            counts_by_id.insert(id.clone(), Arc::clone(&counts_of_id));
             let mut client =
                 rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient::new(
                     channel.clone(),
@@ -52,33 +52,33 @@ impl Load {
             let stop = Arc::clone(&stop);
             clients.spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
-                    tally.asked.fetch_add(1, Ordering::SeqCst);
+                    counts_of_id.sent.fetch_add(1, Ordering::SeqCst);
                     match check(&mut client, &id).await {
-                        Ok(_) => tally.passed.fetch_add(1, Ordering::SeqCst),
+                        Ok(_) => counts_of_id.passed.fetch_add(1, Ordering::SeqCst),
                         Err(status) => {
                             assert_eq!(status.code(), Code::Unavailable, "{status:?}");
-                            tally.failed.fetch_add(1, Ordering::SeqCst)
+                            counts_of_id.failed.fetch_add(1, Ordering::SeqCst)
                         }
                     };
                 }
             });
         }
-        Self { clients, stop, tallies }
+        Self { clients, stop, counts_by_id }
     }
 
-    fn sum(&self, of: impl Fn(&Tally) -> &AtomicU64) -> u64 {
-        self.tallies.values().map(|tally| of(tally).load(Ordering::SeqCst)).sum()
+    fn sum(&self, of: impl Fn(&IdCounts) -> &AtomicU64) -> u64 {
+        self.counts_by_id.values().map(|counts_of_id| of(counts_of_id).load(Ordering::SeqCst)).sum()
     }
 
     /// Waits until every id has passed `count` more times.
     async fn each_passes(&self, count: u64) -> Duration {
-        let wanted = |tally: &Tally| tally.passed.load(Ordering::SeqCst) + count;
+        let wanted = |counts_of_id: &IdCounts| counts_of_id.passed.load(Ordering::SeqCst) + count;
         let wanted: HashMap<&String, u64> =
-            self.tallies.iter().map(|(id, tally)| (id, wanted(tally))).collect();
-        let patience = Duration::from_secs(20);
-        eventually("each id passes", patience, async || {
+            self.counts_by_id.iter().map(|(id, counts_of_id)| (id, wanted(counts_of_id))).collect();
+        let timeout = Duration::from_secs(20);
+        eventually("each id passes", timeout, async || {
             let passed = |(id, wanted): (&&String, &u64)| {
-                self.tallies[*id].passed.load(Ordering::SeqCst) >= *wanted
+                self.counts_by_id[*id].passed.load(Ordering::SeqCst) >= *wanted
             };
             wanted.iter().all(passed)
         })
@@ -109,7 +109,7 @@ fn ids(count: u32) -> impl Iterator<Item = String> {
 }
 
 #[tokio::test]
-async fn fw_13_and_ten_thousand_ids_meet_no_error() {
+async fn ten_thousand_ids_are_served_without_error() {
     let cluster = RedisCluster::start(3, 1).await;
     let server = on_cluster(&cluster, &["rate-limiter.max-requests=5", "store.redis.timeout=10s"]);
     let client = server.client().await;
@@ -131,12 +131,12 @@ async fn fw_13_and_ten_thousand_ids_meet_no_error() {
 }
 
 #[tokio::test]
-async fn f28_a_dead_master_is_the_trouble_of_its_slots_until_its_replica_leads() {
+async fn dead_master_fails_only_its_slots_until_failover() {
     let mut cluster = RedisCluster::start_with(3, 1, PARTIAL).await;
     let server = on_cluster(&cluster, &["store.redis.timeout=250ms"]);
-    let mut load = Load::start(&server, ids(32)).await;
+    let mut load = IdLoad::start(&server, ids(32)).await;
     load.each_passes(20).await;
-    assert_eq!(load.sum(|tally| &tally.failed), 0);
+    assert_eq!(load.sum(|counts_of_id| &counts_of_id.failed), 0);
 
     let victim = cluster.master_of_id("user-0");
     let is_of_victim: HashMap<String, bool> =
@@ -146,42 +146,44 @@ async fn f28_a_dead_master_is_the_trouble_of_its_slots_until_its_replica_leads()
     // The whole cluster again, after its own failover.
     load.each_passes(20).await;
     load.finish().await;
-    for (id, tally) in &load.tallies {
-        let failed = tally.failed.load(Ordering::SeqCst);
+    for (id, counts_of_id) in &load.counts_by_id {
+        let failed = counts_of_id.failed.load(Ordering::SeqCst);
         assert_eq!(failed > 0, is_of_victim[id], "{id}: {failed} failed\n{}", server.log());
     }
 }
 
 #[tokio::test]
-async fn f29_f33_a_master_that_stalls_counts_no_call_twice() {
+async fn stalled_master_counts_no_call_twice() {
     let cluster = RedisCluster::start_with(3, 0, PARTIAL).await;
     let server = on_cluster(&cluster, &["store.redis.timeout=500ms"]);
-    let mut load = Load::start(&server, ids(32)).await;
+    let mut load = IdLoad::start(&server, ids(32)).await;
     load.each_passes(20).await;
     let victim = cluster.master_of_id("user-0");
     let is_of_victim = |id: &str| cluster.master_of_id(id) == victim;
     let of_victim: Vec<String> = ids(32).filter(|id| is_of_victim(id)).collect();
     signal(cluster.node(victim).pid(), "STOP");
-    let all_fail =
-        async || of_victim.iter().all(|id| load.tallies[id].failed.load(Ordering::SeqCst) >= 5);
+    let all_fail = async || {
+        of_victim.iter().all(|id| load.counts_by_id[id].failed.load(Ordering::SeqCst) >= 5)
+    };
     eventually("its ids fail", Duration::from_secs(10), all_fail).await;
     signal(cluster.node(victim).pid(), "CONT");
     load.each_passes(20).await;
     load.finish().await;
     let counts = counts(&cluster);
-    for (id, tally) in &load.tallies {
+    for (id, counts_of_id) in &load.counts_by_id {
         let of = |of: &AtomicU64| of.load(Ordering::SeqCst);
-        let (asked, passed, failed) = (of(&tally.asked), of(&tally.passed), of(&tally.failed));
-        assert!((passed..=asked).contains(&counts[id]), "{id}: {} of {asked}", counts[id]);
+        let (sent, passed, failed) =
+            (of(&counts_of_id.sent), of(&counts_of_id.passed), of(&counts_of_id.failed));
+        assert!((passed..=sent).contains(&counts[id]), "{id}: {} of {sent}", counts[id]);
         assert_eq!(failed > 0, of_victim.contains(id), "{id}: {failed} failed\n{}", server.log());
     }
 }
 
 #[tokio::test]
-async fn f26_slots_that_move_under_load_lose_nothing() {
+async fn slot_migration_under_load_loses_no_count() {
     let cluster = RedisCluster::start(3, 0).await;
     let server = on_cluster(&cluster, &["store.redis.timeout=10s"]);
-    let mut load = Load::start(&server, ids(16)).await;
+    let mut load = IdLoad::start(&server, ids(16)).await;
     load.each_passes(10).await;
     // All to one master: were several to take slots at once, the cluster itself might disagree.
     for id in ids(16) {
@@ -193,14 +195,14 @@ async fn f26_slots_that_move_under_load_lose_nothing() {
     }
     load.each_passes(10).await;
     load.finish().await;
-    assert_eq!(load.sum(|tally| &tally.failed), 0, "{}", server.log());
+    assert_eq!(load.sum(|counts_of_id| &counts_of_id.failed), 0, "{}", server.log());
     for (id, count) in counts(&cluster) {
-        assert_eq!(count, load.tallies[&id].passed.load(Ordering::SeqCst), "{id}");
+        assert_eq!(count, load.counts_by_id[&id].passed.load(Ordering::SeqCst), "{id}");
     }
 }
 
 #[tokio::test]
-async fn f27_a_slot_that_is_half_moved_serves_old_ids_and_new_ones() {
+async fn half_migrated_slot_serves_old_and_new_ids() {
     let cluster = RedisCluster::start(3, 0).await;
     let server = on_cluster(&cluster, &["rate-limiter.max-requests=3"]);
     let mut client = server.client().await;
@@ -230,7 +232,7 @@ async fn f27_a_slot_that_is_half_moved_serves_old_ids_and_new_ones() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_comes_late_is_waited_for() {
+async fn unreachable_cluster_leaves_the_server_live_and_not_ready() {
     let url = format!("store.redis.urls=redis://127.0.0.1:{}", rlaas_testkit::redis::free_port());
     let server = Rlaas::start(&["store.backend=redis", "store.redis.mode=cluster", &url]);
     let status = check(&mut server.client().await, "alice").await.expect_err("no cluster");

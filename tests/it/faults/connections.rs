@@ -16,7 +16,7 @@ use rlaas_testkit::process::{Rlaas, check, request};
 const SOON: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn connections_are_renewed_under_load_without_a_failed_call() {
+async fn connection_renewal_under_load_fails_no_call() {
     let server = Rlaas::start(&["server.max-connection-age=1s", WIDE, WINDOW]);
     let load = Load::start(&server, 8).await;
     let opened = async || server.metric_sum("rlaas_connections_total", &["api=\"grpc\""]).await;
@@ -29,7 +29,7 @@ async fn connections_are_renewed_under_load_without_a_failed_call() {
 }
 
 #[tokio::test]
-async fn a_connection_of_age_is_told_to_go_and_one_without_calls_ends() {
+async fn aged_connection_receives_goaway_and_closes_when_idle() {
     let server = Rlaas::start(&["server.max-connection-age=1s"]);
     let mut connection = RawHttp2::connect(server.grpc(), &[]).await;
     // The first says that the end is near, and no call is lost yet.
@@ -44,17 +44,17 @@ async fn a_connection_of_age_is_told_to_go_and_one_without_calls_ends() {
 }
 
 #[tokio::test]
-async fn a_stream_on_a_connection_of_age_ends_after_the_grace_with_all_answers() {
+async fn stream_on_an_aged_connection_ends_after_the_grace_period() {
     let ages = ["server.max-connection-age=1s", "server.max-connection-age-grace=500ms"];
     let server = Rlaas::start(&ages);
-    let (asks, asked) = mpsc::channel(1);
+    let (sender, requests) = mpsc::channel(1);
     let mut client = server.client().await;
-    let stream = client.check_stream(ReceiverStream::new(asked)).await;
+    let stream = client.check_stream(ReceiverStream::new(requests)).await;
     let mut answers = stream.expect("a stream").into_inner();
     let mut answered = 0;
     let end = loop {
         // The server takes no more at some time: then what is sent has nowhere to go.
-        let _ended = asks.send(request("alice")).await;
+        let _ended = sender.send(request("alice")).await;
         match answers.next().await.expect("an end that is told") {
             Ok(_) => answered += 1,
             Err(status) => break status,
@@ -67,7 +67,7 @@ async fn a_stream_on_a_connection_of_age_ends_after_the_grace_with_all_answers()
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_answer_pings_is_gone() {
+async fn client_that_ignores_pings_is_disconnected() {
     let server = Rlaas::start(&["server.keepalive.interval=1s", "server.keepalive.timeout=1s"]);
     let mut dead = RawHttp2::connect(server.grpc(), &[]).await;
     let mut alive = RawHttp2::connect(server.grpc(), &[]).await;
@@ -79,7 +79,7 @@ async fn a_client_that_does_not_answer_pings_is_gone() {
 }
 
 #[tokio::test]
-async fn never_is_an_age() {
+async fn max_connection_age_accepts_never() {
     let server = Rlaas::start(&["server.max-connection-age=never"]);
     let request = CheckRequest { cost: Some(0), ..request("alice") };
     server.client().await.check(request).await.expect("an answer");

@@ -16,33 +16,34 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status, Streaming};
 
 use super::load::{
-    COUNTED, Client, RECOVERY, SOON, ambiguous, assert_sound, breaker, counted, fails, failures, up,
+    COUNTED, Client, RECOVERY, SOON, ambiguous, assert_sound, assert_unavailable, breaker, counted,
+    store_errors, wait_for_store,
 };
-use super::shards::{limiter, nobody, rule, set};
+use super::multi_shard_library::{limiter, no_observer, rule, rule_set};
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check, request, signal};
 use rlaas_testkit::proxy::{Behaviour, Proxy};
 use rlaas_testkit::redis::RedisServer;
 
 /// A stream of questions under one deadline, which this side does not watch.
-struct Hurried {
-    questions: mpsc::Sender<CheckRequest>,
+struct DeadlineStream {
+    requests: mpsc::Sender<CheckRequest>,
     answers: Streaming<CheckResult>,
 }
 
-impl Hurried {
-    async fn start(client: &mut Client, patience: &'static str) -> Self {
-        let (questions, asked) = mpsc::channel(1);
-        let mut request = Request::new(ReceiverStream::new(asked));
-        let patience = patience.parse().expect("a header");
-        request.metadata_mut().insert("grpc-timeout", patience);
+impl DeadlineStream {
+    async fn start(client: &mut Client, timeout: &'static str) -> Self {
+        let (requests, received) = mpsc::channel(1);
+        let mut request = Request::new(ReceiverStream::new(received));
+        let timeout = timeout.parse().expect("a header");
+        request.metadata_mut().insert("grpc-timeout", timeout);
         let answers = client.check_stream(request).await.expect("a stream").into_inner();
-        Self { questions, answers }
+        Self { requests, answers }
     }
 
     /// What comes of one question: the count, or code and message of an error.
-    async fn ask(&mut self, question: CheckRequest) -> Result<i64, (Code, String)> {
-        self.questions.send(question).await.expect("an open stream");
+    async fn check(&mut self, request_message: CheckRequest) -> Result<i64, (Code, String)> {
+        self.requests.send(request_message).await.expect("an open stream");
         let result = self.answers.next().await.expect("a result").expect("an open stream").result;
         match result.expect("a result") {
             ItemResult::Response(response) => Ok(response.current_count),
@@ -56,9 +57,9 @@ fn is_ours(status: &Status) -> bool {
     status.code() == Code::Cancelled && status.metadata().is_empty()
 }
 
-fn within<T>(patience: Duration, message: T) -> Request<T> {
+fn within<T>(timeout: Duration, message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request.set_timeout(patience);
+    request.set_timeout(timeout);
     request
 }
 
@@ -70,22 +71,22 @@ async fn start_behind_proxy() -> (RedisServer, Proxy, Rlaas) {
     // One worker and the monitor: two connections.
     let always = ["store.backend=redis", &url, "store.redis.timeout=10s", "server.workers=1"];
     let server = Rlaas::start(&[&always, COUNTED].concat());
-    up(&server).await;
+    wait_for_store(&server).await;
     eventually("both connections", SOON, async || proxy.open() == 2).await;
     (redis, proxy, server)
 }
 
 #[tokio::test]
-async fn hurried_callers_cost_the_patient_nothing() {
+async fn short_deadlines_do_not_affect_other_callers() {
     let (_redis, proxy, server) = start_behind_proxy().await;
     let mut client = server.client().await;
     for count in 1..=3 {
         assert_eq!(check(&mut client, "pat").await.expect("an answer").current_count, count);
     }
     let connections = proxy.accepted();
-    let mut hurried = Vec::new();
+    let mut streams = Vec::new();
     for _ in 0..10 {
-        hurried.push(Hurried::start(&mut client, "50m").await);
+        streams.push(DeadlineStream::start(&mut client, "50m").await);
     }
     proxy.set(Behaviour::Swallow);
     let mut calls = JoinSet::new();
@@ -94,8 +95,8 @@ async fn hurried_callers_cost_the_patient_nothing() {
         calls.spawn(async move { check(&mut client, "pat").await.expect("an answer") });
     }
     let harry = request("harry");
-    for stream in &mut hurried {
-        let (code, message) = stream.ask(harry.clone()).await.expect_err("no decision");
+    for stream in &mut streams {
+        let (code, message) = stream.check(harry.clone()).await.expect_err("no decision");
         let known = [
             (Code::Unavailable, "store unavailable"),
             (Code::DeadlineExceeded, "deadline exceeded"),
@@ -120,42 +121,42 @@ async fn hurried_callers_cost_the_patient_nothing() {
 }
 
 #[tokio::test]
-async fn a_short_deadline_says_nothing_about_redis() {
+async fn short_deadlines_do_not_open_the_breaker() {
     let redis = RedisServer::start();
     let servers = Servers::Standalone(Box::new(redis.url().parse().expect("a valid url")));
-    let rules = set(vec![rule("user", Part::UserId, Algorithm::FixedWindow, 1_000)]);
-    let limiter = limiter(servers, rules, 4096, nobody());
+    let rules = rule_set(vec![rule("user", Part::UserId, Algorithm::FixedWindow, 1_000)]);
+    let limiter = limiter(servers, rules, 4096, no_observer());
     let background = limiter.clone();
     let running = tokio::spawn(async move { background.run().await });
-    let asked = rules::Request::user("harry").build().expect("a valid request");
-    let ask = async |deadline| limiter.check(&asked, deadline).await;
-    let up = async || ask(Deadline::NEVER).await.is_ok();
-    eventually("Redis decides", SOON, up).await;
+    let received = rules::Request::user("harry").build().expect("a valid request");
+    let check = async |deadline| limiter.check(&received, deadline).await;
+    let wait_for_store = async || check(Deadline::NEVER).await.is_ok();
+    eventually("Redis decides", SOON, wait_for_store).await;
     redis.query::<()>(&["CLIENT", "PAUSE", "100000", "WRITE"]);
     // Five failures in a row would open the breaker.
     for call in 0..20 {
-        let late = ask(Deadline::within(Duration::from_millis(20))).await.expect_err("no answer");
+        let late = check(Deadline::within(Duration::from_millis(20))).await.expect_err("no answer");
         let is_late = matches!(late, CheckError::StoreUnavailable(StoreError::Timeout(_)));
         assert!(is_late || matches!(late, CheckError::Expired), "call {call}: {late:?}");
     }
     redis.query::<()>(&["CLIENT", "UNPAUSE"]);
-    assert!(ask(Deadline::NEVER).await.expect("a verdict").is_allowed());
+    assert!(check(Deadline::NEVER).await.expect("a verdict").is_allowed());
     running.abort();
 }
 
 #[tokio::test]
-async fn a_hurried_caller_is_answered_before_it_leaves() {
+async fn response_is_sent_before_the_deadline_of_the_caller() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, COUNTED);
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
     redis.query::<()>(&["CLIENT", "PAUSE", "100000", "WRITE"]);
     let mut in_time = 0;
     let answered = async || {
         let mut status = Status::ok("");
         let answer = async || {
-            let question = within(Duration::from_millis(50), request("harry"));
-            status = client.check(question).await.expect_err("no decision");
+            let request_message = within(Duration::from_millis(50), request("harry"));
+            status = client.check(request_message).await.expect_err("no decision");
             true
         };
         let took = eventually("an answer", SOON, answer).await;
@@ -173,15 +174,15 @@ async fn a_hurried_caller_is_answered_before_it_leaves() {
 }
 
 #[tokio::test]
-async fn a_deadline_that_is_over_counts_nothing_and_is_told() {
+async fn expired_deadline_counts_nothing_and_is_reported() {
     let redis = RedisServer::start();
     let servers = [(Rlaas::start(COUNTED), 0), (Rlaas::on_redis(&redis, COUNTED), 1)];
     for (server, most_cut_short) in servers {
-        up(&server).await;
+        wait_for_store(&server).await;
         let mut client = server.client().await;
-        let mut stream = Hurried::start(&mut client, "300m").await;
+        let mut stream = DeadlineStream::start(&mut client, "300m").await;
         let (mut passed, mut cut_short) = (0, 0);
-        let over = async || match stream.ask(request("alice")).await {
+        let over = async || match stream.check(request("alice")).await {
             Ok(count) => {
                 passed += 1;
                 assert_eq!(count, passed);
@@ -201,7 +202,7 @@ async fn a_deadline_that_is_over_counts_nothing_and_is_told() {
         eventually("the deadline", SOON, over).await;
         assert!(passed > 0);
         for _ in 0..10 {
-            let over = stream.ask(request("alice")).await.expect_err("over");
+            let over = stream.check(request("alice")).await.expect_err("over");
             assert_eq!(over.0, Code::DeadlineExceeded);
         }
         assert_eq!(server.metric_sum("rlaas_expired_total", &[]).await, 11);
@@ -209,15 +210,15 @@ async fn a_deadline_that_is_over_counts_nothing_and_is_told() {
         assert_eq!(ambiguous(&server).await, cut_short, "sent, and nobody knows");
 
         // Of a single call this side seldom hears: it gives up at the next tick of its clock.
-        let told = async || {
-            let mut question = Request::new(request("alice"));
-            let patience = "1n".parse().expect("a header");
-            question.metadata_mut().insert("grpc-timeout", patience);
-            let status = client.check(question).await.expect_err("over");
+        let counted_as_expired = async || {
+            let mut request_message = Request::new(request("alice"));
+            let timeout = "1n".parse().expect("a header");
+            request_message.metadata_mut().insert("grpc-timeout", timeout);
+            let status = client.check(request_message).await.expect_err("over");
             assert!(is_ours(&status) || status.code() == Code::DeadlineExceeded, "{status:?}");
             server.metric_sum("rlaas_expired_total", &[]).await >= 21
         };
-        eventually("the server counts them", SOON, told).await;
+        eventually("the server counts them", SOON, counted_as_expired).await;
         let counted = check(&mut client, "alice").await.expect("an answer").current_count;
         // What was cut short may have been counted, and nothing else.
         let may_be = passed + 1..=passed + 1 + i64::try_from(cut_short).expect("one at most");
@@ -227,14 +228,14 @@ async fn a_deadline_that_is_over_counts_nothing_and_is_told() {
 }
 
 #[tokio::test]
-async fn a_deadline_bounds_the_wait_for_a_redis_that_hangs_or_is_not_there() {
+async fn deadline_bounds_the_wait_for_a_hung_or_unreachable_redis() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[COUNTED, &["store.redis.timeout=60s"]].concat());
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
-    let mut stream = Hurried::start(&mut client, "200m").await;
+    let mut stream = DeadlineStream::start(&mut client, "200m").await;
     signal(redis.pid(), "STOP");
-    let answer = tokio::time::timeout(SOON, stream.ask(request("alice"))).await;
+    let answer = tokio::time::timeout(SOON, stream.check(request("alice"))).await;
     assert!(answer.expect("the caller's deadline counts").is_err());
     signal(redis.pid(), "CONT");
 
@@ -244,17 +245,17 @@ async fn a_deadline_bounds_the_wait_for_a_redis_that_hangs_or_is_not_there() {
     let url = format!("store.redis.url=redis://127.0.0.1:{port}");
     let server = Rlaas::start(&["store.backend=redis", &url, "store.redis.timeout=60s"]);
     let mut client = server.client().await;
-    let mut stream = Hurried::start(&mut client, "100m").await;
-    let answer = tokio::time::timeout(SOON, stream.ask(request("alice"))).await;
+    let mut stream = DeadlineStream::start(&mut client, "100m").await;
+    let answer = tokio::time::timeout(SOON, stream.check(request("alice"))).await;
     let (code, message) = answer.expect("the caller's deadline counts").expect_err("no redis");
     assert_eq!((code, &*message), (Code::Unavailable, "store unavailable"));
 }
 
 #[tokio::test]
-async fn f06_a_short_stall_is_waited_for_and_a_long_one_is_not() {
+async fn short_stall_is_waited_for_and_a_long_one_times_out() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[COUNTED, &["store.redis.timeout=1s"]].concat());
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
     for count in 1..=5 {
         redis.query::<()>(&["CLIENT", "PAUSE", "5", "WRITE"]);
@@ -263,9 +264,9 @@ async fn f06_a_short_stall_is_waited_for_and_a_long_one_is_not() {
     }
     redis.query::<()>(&["CLIENT", "PAUSE", "100000", "WRITE"]);
     let (mut alice, mut bob) = (client.clone(), client.clone());
-    tokio::join!(fails(&mut alice, "alice"), fails(&mut bob, "bob"));
+    tokio::join!(assert_unavailable(&mut alice, "alice"), assert_unavailable(&mut bob, "bob"));
     redis.query::<()>(&["CLIENT", "UNPAUSE"]);
-    assert_eq!((failures(&server, "timeout").await, ambiguous(&server).await), (2, 2));
+    assert_eq!((store_errors(&server, "timeout").await, ambiguous(&server).await), (2, 2));
     // Whether what nobody waited for was executed is unknown, but never more than once.
     for (user, before) in [("alice", 5), ("bob", 0)] {
         let first = check(&mut client, user).await.expect("an answer").current_count;
@@ -279,11 +280,11 @@ async fn f06_a_short_stall_is_waited_for_and_a_long_one_is_not() {
 }
 
 #[tokio::test]
-async fn what_is_more_than_fits_is_shed_at_once() {
+async fn calls_above_max_in_flight_are_shed_at_once() {
     let redis = RedisServer::start();
     let settings = [COUNTED, &["store.redis.max-in-flight=8", "store.redis.timeout=60s"]].concat();
     let server = Rlaas::on_redis(&redis, &settings);
-    up(&server).await;
+    wait_for_store(&server).await;
     let client = server.client().await;
     signal(redis.pid(), "STOP");
     let mut calls = JoinSet::new();
@@ -312,7 +313,7 @@ async fn what_is_more_than_fits_is_shed_at_once() {
 }
 
 #[tokio::test]
-async fn f63_callers_who_leave_take_nothing_with_them() {
+async fn cancelled_calls_leak_nothing() {
     let redis = RedisServer::start();
     let waits = ["store.redis.max-in-flight=50", "store.redis.timeout=60s", "server.workers=1"];
     let server = Rlaas::on_redis(&redis, &[COUNTED, &waits].concat());
@@ -328,10 +329,10 @@ async fn f63_callers_who_leave_take_nothing_with_them() {
         let mut calls = JoinSet::new();
         for caller in 0..50 {
             let mut client = client.clone();
-            let patience = Duration::from_micros(caller * 40 * (wave % 5));
-            calls.spawn(async move {
-                tokio::time::timeout(patience, check(&mut client, "alice")).await
-            });
+            let timeout = Duration::from_micros(caller * 40 * (wave % 5));
+            calls.spawn(
+                async move { tokio::time::timeout(timeout, check(&mut client, "alice")).await },
+            );
         }
         calls.join_all().await;
     }

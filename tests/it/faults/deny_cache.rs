@@ -2,7 +2,7 @@
 
 use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
 
-use super::load::{Client, SOON, assert_sound, scripts, up};
+use super::load::{Client, SOON, assert_sound, script_calls, wait_for_store};
 use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
@@ -14,9 +14,9 @@ const LONG: &[&str] = &[
     "deny-cache.max-age=1h",
 ];
 
-async fn ask(client: &mut Client, user: &str, cost: u64) -> CheckResponse {
-    let question = CheckRequest { cost: Some(cost), ..request(user) };
-    client.check(question).await.expect("an answer").into_inner()
+async fn check_cost(client: &mut Client, user: &str, cost: u64) -> CheckResponse {
+    let request_message = CheckRequest { cost: Some(cost), ..request(user) };
+    client.check(request_message).await.expect("an answer").into_inner()
 }
 
 fn source(answer: &CheckResponse) -> &'static str {
@@ -30,17 +30,17 @@ fn retry_after(answer: &CheckResponse) -> i64 {
 }
 
 #[tokio::test]
-async fn whoever_hammers_at_a_limit_does_not_reach_redis() {
+async fn repeated_denials_do_not_reach_redis() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, LONG);
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
     for _ in 0..5 {
         assert!(check(&mut client, "mallory").await.expect("an answer").allowed);
     }
     let first = check(&mut client, "mallory").await.expect("an answer");
     assert_eq!((first.allowed, source(&first)), (false, "STORE"));
-    let asked = scripts(&redis);
+    let calls_before = script_calls(&redis);
     let mut left = retry_after(&first);
     for _ in 0..300 {
         let answer = check(&mut client, "mallory").await.expect("an answer");
@@ -51,7 +51,7 @@ async fn whoever_hammers_at_a_limit_does_not_reach_redis() {
         assert!(0 < shorter && shorter < left, "{shorter} after {left}");
         left = shorter;
     }
-    assert_eq!(scripts(&redis), asked);
+    assert_eq!(script_calls(&redis), calls_before);
     assert_eq!(server.metric_sum("rlaas_deny_cache_hits_total", &[]).await, 300);
     let labels = ["outcome=\"denied\"", "source=\"deny_cache\""];
     assert_eq!(server.metric_sum("rlaas_decisions_total", &labels).await, 300);
@@ -61,25 +61,25 @@ async fn whoever_hammers_at_a_limit_does_not_reach_redis() {
 }
 
 #[tokio::test]
-async fn another_question_is_asked_of_redis() {
+async fn requests_of_another_cost_reach_redis() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, LONG);
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
-    assert!(ask(&mut client, "alice", 3).await.allowed);
+    assert!(check_cost(&mut client, "alice", 3).await.allowed);
     for source_is in ["STORE", "DENY_CACHE"] {
-        let denied = ask(&mut client, "alice", 4).await;
+        let denied = check_cost(&mut client, "alice", 4).await;
         assert_eq!((denied.allowed, source(&denied)), (false, source_is));
     }
-    let look = ask(&mut client, "alice", 0).await;
+    let look = check_cost(&mut client, "alice", 0).await;
     assert_eq!((look.allowed, look.remaining, source(&look)), (true, 2, "STORE"));
-    let impossible = ask(&mut client, "alice", 6).await;
+    let impossible = check_cost(&mut client, "alice", 6).await;
     assert_eq!(
         (impossible.reason().as_str_name(), source(&impossible)),
         ("COST_ABOVE_LIMIT", "STORE")
     );
     assert_eq!(impossible.retry_after, None);
-    let smaller = ask(&mut client, "alice", 2).await;
+    let smaller = check_cost(&mut client, "alice", 2).await;
     assert_eq!((smaller.allowed, source(&smaller)), (true, "STORE"));
     // A dry run meets what the request itself would.
     let dry_run = CheckRequest { cost: Some(4), dry_run: true, ..request("alice") };
@@ -88,23 +88,23 @@ async fn another_question_is_asked_of_redis() {
 }
 
 #[tokio::test]
-async fn a_dearer_request_waits_as_long_as_it_must() {
+async fn higher_cost_has_its_own_retry_after() {
     let redis = RedisServer::start();
     let gcra =
         ["rate-limiter.use-algo=gcra", "rate-limiter.window-size=1h", "deny-cache.max-age=1h"];
     let server = Rlaas::on_redis(&redis, &gcra);
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
-    assert!(ask(&mut client, "alice", 5).await.allowed);
-    let one = ask(&mut client, "alice", 1).await;
-    let three = ask(&mut client, "alice", 3).await;
+    assert!(check_cost(&mut client, "alice", 5).await.allowed);
+    let one = check_cost(&mut client, "alice", 1).await;
+    let three = check_cost(&mut client, "alice", 3).await;
     let slack = 60_000_000;
     assert!(retry_after(&one) <= 720_000_000, "{one:?}");
     assert!(retry_after(&three) > 3 * 720_000_000 - slack, "{three:?}");
 }
 
 #[tokio::test]
-async fn a_ban_stays_a_ban() {
+async fn ban_is_reported_despite_a_cached_denial() {
     let dir = TempDir::new();
     let file = dir.write(
         "rlaas.yaml",
@@ -116,9 +116,9 @@ async fn a_ban_stays_a_ban() {
     let url = format!("store.redis.url={}", redis.url());
     let server =
         Rlaas::start_from(&file, &["store.backend=redis", &url, "store.redis.timeout=10s"]);
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
-    assert!(ask(&mut client, "alice", 5).await.allowed);
+    assert!(check_cost(&mut client, "alice", 5).await.allowed);
     for _ in 0..3 {
         let banned = CheckRequest { resource: "/no".to_owned(), ..request("alice") };
         let banned = client.check(banned).await.expect("an answer").into_inner();
@@ -132,7 +132,7 @@ async fn a_ban_stays_a_ban() {
 }
 
 #[tokio::test]
-async fn who_may_pass_again_passes_again() {
+async fn cached_denial_ends_with_its_retry_after() {
     let redis = RedisServer::start();
     for algorithm in ["fixed-window", "sliding-window-log", "gcra"] {
         let algorithm = format!("rate-limiter.use-algo={algorithm}");
@@ -140,7 +140,7 @@ async fn who_may_pass_again_passes_again() {
         let short = ["rate-limiter.window-size=1s", "rate-limiter.max-requests=2"];
         let settings = [&*algorithm, &prefix, "deny-cache.max-age=1h"];
         let server = Rlaas::on_redis(&redis, &[settings.as_slice(), &short].concat());
-        up(&server).await;
+        wait_for_store(&server).await;
         let mut client = server.client().await;
         for _ in 0..3 {
             let mut from_cache = 0;
@@ -159,7 +159,7 @@ async fn who_may_pass_again_passes_again() {
 }
 
 #[tokio::test]
-async fn other_rules_ask_redis() {
+async fn changed_rules_invalidate_cached_denials() {
     let dir = TempDir::new();
     let rules = |limit: u32| {
         format!(
@@ -172,34 +172,34 @@ async fn other_rules_ask_redis() {
     let file = dir.write("rlaas.yaml", &rules(5));
     let server =
         Rlaas::start_from(&file, &["store.backend=redis", &url, "store.redis.timeout=10s"]);
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
-    assert!(ask(&mut client, "alice", 5).await.allowed);
+    assert!(check_cost(&mut client, "alice", 5).await.allowed);
     for source_is in ["STORE", "DENY_CACHE"] {
-        assert_eq!(source(&ask(&mut client, "alice", 1).await), source_is);
+        assert_eq!(source(&check_cost(&mut client, "alice", 1).await), source_is);
     }
     for (limit, revision) in [(7, 2), (6, 3)] {
         dir.write("rlaas.yaml", &rules(limit));
         server.signal("HUP");
         let taken = async || server.metric_sum("rlaas_config_revision", &[]).await == revision;
         eventually("taken", SOON, taken).await;
-        let answer = ask(&mut client, "alice", 1).await;
+        let answer = check_cost(&mut client, "alice", 1).await;
         assert_eq!((answer.allowed, source(&answer)), (limit == 7, "STORE"), "{answer:?}");
     }
 }
 
 #[tokio::test]
-async fn what_is_switched_off_remembers_nothing() {
+async fn disabled_deny_cache_sends_every_request_to_redis() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[LONG, &["deny-cache.enabled=false"]].concat());
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
-    ask(&mut client, "alice", 5).await;
-    let asked = scripts(&redis);
+    check_cost(&mut client, "alice", 5).await;
+    let calls_before = script_calls(&redis);
     for _ in 0..10 {
         let answer = check(&mut client, "alice").await.expect("an answer");
         assert_eq!((answer.allowed, source(&answer)), (false, "STORE"));
     }
-    assert_eq!(scripts(&redis), asked + 10);
+    assert_eq!(script_calls(&redis), calls_before + 10);
     assert_eq!(server.metric_sum("rlaas_deny_cache_hits_total", &[]).await, 0);
 }

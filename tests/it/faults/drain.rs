@@ -13,15 +13,15 @@ use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::load::both_up;
+use super::load::wait_for_both_connections;
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check, request, signal};
 use rlaas_testkit::redis::RedisServer;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[tokio::test]
-async fn f64_a_drain_ends_though_watches_and_silent_connections_are_open() {
+async fn drain_ends_despite_open_watches_and_silent_connections() {
     for name in ["TERM", "INT"] {
         let mut server = Rlaas::start(&[]);
         let mut health = HealthClient::new(server.channel().await);
@@ -31,15 +31,15 @@ async fn f64_a_drain_ends_though_watches_and_silent_connections_are_open() {
         let _silent = TcpStream::connect(server.grpc()).await.expect("a connection");
 
         server.signal(name);
-        let told = watch.next().await.expect("a report").expect("a report");
-        assert_eq!(told.status, 2, "NOT_SERVING comes first");
-        eventually("the end", PATIENCE, async || server.has_ended()).await;
+        let report = watch.next().await.expect("a report").expect("a report");
+        assert_eq!(report.status, 2, "NOT_SERVING comes first");
+        eventually("the end", TIMEOUT, async || server.has_ended()).await;
         assert_eq!(server.wait().code(), Some(0), "{}", server.log());
     }
 }
 
 #[tokio::test]
-async fn requests_in_flight_finish() {
+async fn drain_finishes_requests_in_flight() {
     let redis = RedisServer::start();
     let mut server = Rlaas::on_redis(&redis, &[]);
     let client = server.client().await;
@@ -54,7 +54,7 @@ async fn requests_in_flight_finish() {
     tokio::task::yield_now().await;
     client.clone().get_config(GetConfigRequest::default()).await.expect("an answer");
     server.signal("TERM");
-    eventually("draining", PATIENCE, async || server.log().contains("draining")).await;
+    eventually("draining", TIMEOUT, async || server.log().contains("draining")).await;
     assert!(!server.has_ended());
     signal(redis.pid(), "CONT");
     for result in calls.join_all().await {
@@ -65,18 +65,18 @@ async fn requests_in_flight_finish() {
 }
 
 #[tokio::test]
-async fn an_idle_stream_ends_and_a_half_closed_one_gets_all_its_answers() {
+async fn drain_ends_idle_streams_and_answers_half_closed_ones() {
     let redis = RedisServer::start();
     let mut server = Rlaas::on_redis(&redis, &[]);
     let mut client = server.client().await;
-    let (asks, asked) = mpsc::channel(1);
-    asks.send(request("alice")).await.expect("room");
-    let stream = client.check_stream(ReceiverStream::new(asked)).await;
+    let (sender, requests) = mpsc::channel(1);
+    sender.send(request("alice")).await.expect("room");
+    let stream = client.check_stream(ReceiverStream::new(requests)).await;
     let mut idle = stream.expect("a stream").into_inner();
     idle.next().await.expect("an answer").expect("an answer");
     signal(redis.pid(), "STOP");
-    let asked = (0..10).map(|user| request(&user.to_string()));
-    let stream = client.check_stream(tokio_stream::iter(asked)).await;
+    let requests = (0..10).map(|user| request(&user.to_string()));
+    let stream = client.check_stream(tokio_stream::iter(requests)).await;
     let mut half_closed = stream.expect("a stream").into_inner();
     // This call comes after them on the same connection.
     client.get_config(GetConfigRequest::default()).await.expect("an answer");
@@ -89,31 +89,31 @@ async fn an_idle_stream_ends_and_a_half_closed_one_gets_all_its_answers() {
         half_closed.next().await.expect("an answer").expect("an answer");
     }
     assert!(half_closed.next().await.is_none());
-    eventually("the end", PATIENCE, async || server.has_ended()).await;
+    eventually("the end", TIMEOUT, async || server.has_ended()).await;
     assert_eq!(server.wait().code(), Some(0), "{}", server.log());
-    drop(asks);
+    drop(sender);
 }
 
 #[tokio::test]
-async fn what_is_in_flight_over_http_finishes_though_grpc_has_ended() {
+async fn drain_finishes_http_requests_after_grpc_has_ended() {
     let redis = RedisServer::start();
     let mut server = Rlaas::on_redis(&redis, &["server.workers=1"]);
-    both_up(&redis).await;
+    wait_for_both_connections(&redis).await;
     let mut http = TcpStream::connect(server.http()).await.expect("a connection");
     signal(redis.pid(), "STOP");
-    let ask = b"POST /v1/check HTTP/1.1\r\nHost: rlaas\r\nConnection: close\r\n\
+    let request_bytes = b"POST /v1/check HTTP/1.1\r\nHost: rlaas\r\nConnection: close\r\n\
         Content-Type: application/json\r\nContent-Length: 18\r\n\r\n{\"userId\":\"alice\"}";
-    http.write_all(ask).await.expect("a server");
-    let asks = async || {
+    http.write_all(request_bytes).await.expect("a server");
+    let request_arrived = async || {
         let open = server.metric("rlaas_open_connections{api=\"http\"}").await;
         // One of them asks for this number.
         open == Some(2.0)
     };
-    eventually("the call", PATIENCE, asks).await;
+    eventually("the call", TIMEOUT, request_arrived).await;
     server.signal("TERM");
     // Nothing was in flight there.
     let grpc_ended = async || TcpStream::connect(server.grpc()).await.is_err();
-    eventually("the end of gRPC", PATIENCE, grpc_ended).await;
+    eventually("the end of gRPC", TIMEOUT, grpc_ended).await;
     signal(redis.pid(), "CONT");
     let mut answer = String::new();
     http.read_to_string(&mut answer).await.expect("an answer");
@@ -123,31 +123,31 @@ async fn what_is_in_flight_over_http_finishes_though_grpc_has_ended() {
 }
 
 #[tokio::test]
-async fn the_wait_is_bounded() {
+async fn drain_is_bounded_by_its_timeout() {
     let mut server = Rlaas::start(&["server.drain.timeout=100ms"]);
     let mut half = TcpStream::connect(server.grpc()).await.expect("a connection");
     half.write_all(b"PRI * HTT").await.expect("half a preface");
     let mut client = server.client().await;
     check(&mut client, "alice").await.expect("an answer");
     server.signal("TERM");
-    eventually("the end", PATIENCE, async || server.has_ended()).await;
+    eventually("the end", TIMEOUT, async || server.has_ended()).await;
     assert_eq!(server.wait().code(), Some(0));
     assert!(server.log().contains("server.drain.timeout"), "{}", server.log());
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_at_once() {
+async fn second_signal_ends_the_drain_at_once() {
     let mut server = Rlaas::start(&["server.drain.delay=1h"]);
     server.signal("TERM");
-    eventually("draining", PATIENCE, async || server.log().contains("draining")).await;
+    eventually("draining", TIMEOUT, async || server.log().contains("draining")).await;
     assert!(!server.has_ended());
     server.signal("TERM");
-    eventually("the end", PATIENCE, async || server.has_ended()).await;
+    eventually("the end", TIMEOUT, async || server.has_ended()).await;
     assert_eq!(server.wait().code(), Some(130));
 }
 
 #[tokio::test]
-async fn silent_connections_lock_nobody_out() {
+async fn silent_connections_do_not_block_new_ones() {
     let server = Rlaas::start(&[]);
     let mut silent = Vec::new();
     for _ in 0..1_100 {

@@ -1,6 +1,5 @@
 //! What breaks, and what must happen then: real servers, real signals.
 
-mod access;
 mod attacks;
 mod breaker;
 mod clock;
@@ -9,16 +8,17 @@ mod connections;
 mod deadlines;
 mod deny_cache;
 mod drain;
+mod error_replies;
 mod load;
-mod places;
+mod multi_shard;
+mod multi_shard_library;
 mod policies;
 mod redis;
-mod refusals;
+mod redis_permissions;
+mod redis_protocol;
 mod reload;
 mod restarts;
-mod roll;
+mod rollout;
 mod sentinel;
-mod shards;
 mod tls;
-mod wire;
 mod workers;

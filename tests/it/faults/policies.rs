@@ -4,7 +4,7 @@ use rlaas::algorithm::Algorithm;
 use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
 use tonic::Code;
 
-use super::load::{Client, RECOVERY, SOON, assert_sound, breaker, up};
+use super::load::{Client, RECOVERY, SOON, assert_sound, breaker, wait_for_store};
 use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::redis::{RedisServer, free_port};
 use rlaas_testkit::{TempDir, eventually};
@@ -30,12 +30,12 @@ rules:
      breaker-opens-rule: true}
 ";
 
-fn to(resource: &str, user: &str) -> CheckRequest {
+fn request_for(resource: &str, user: &str) -> CheckRequest {
     CheckRequest { resource: resource.to_owned(), ..request(user) }
 }
 
-async fn ask(client: &mut Client, resource: &str, user: &str) -> CheckResponse {
-    let answer = client.check(to(resource, user)).await;
+async fn check_resource(client: &mut Client, resource: &str, user: &str) -> CheckResponse {
+    let answer = client.check(request_for(resource, user)).await;
     answer.unwrap_or_else(|status| panic!("{resource}: {status:?}")).into_inner()
 }
 
@@ -43,7 +43,7 @@ async fn ask(client: &mut Client, resource: &str, user: &str) -> CheckResponse {
 async fn allowed(client: &mut Client, resource: &str, user: &str, calls: usize) -> usize {
     let mut allowed = 0;
     for _ in 0..calls {
-        allowed += usize::from(ask(client, resource, user).await.allowed);
+        allowed += usize::from(check_resource(client, resource, user).await.allowed);
     }
     allowed
 }
@@ -67,12 +67,13 @@ fn nowhere() -> String {
 }
 
 #[tokio::test]
-async fn each_policy_answers_in_its_way_and_says_so() {
+async fn store_failure_policies_set_outcome_source_and_metrics() {
     let (_dir, server) = start(RULES, &nowhere());
     let mut client = server.client().await;
     for dry_run in [false, true] {
         for cost in [None, Some(0), Some(3)] {
-            let request = |resource| CheckRequest { cost, dry_run, ..to(resource, "alice") };
+            let request =
+                |resource| CheckRequest { cost, dry_run, ..request_for(resource, "alice") };
             let passes = client.check(request("/allow")).await.expect("an answer").into_inner();
             assert_eq!(summary(&passes), (true, "FAIL_OPEN", "STORE_UNAVAILABLE"));
             let denied = client.check(request("/deny")).await.expect("an answer").into_inner();
@@ -86,7 +87,7 @@ async fn each_policy_answers_in_its_way_and_says_so() {
         }
     }
     // Nothing is known of the other rule, and nothing has to be.
-    let banned = ask(&mut client, "/ban+error", "alice").await;
+    let banned = check_resource(&mut client, "/ban+error", "alice").await;
     assert_eq!(summary(&banned), (false, "STORE", "BANNED"));
     assert_eq!(banned.retry_after, None);
 
@@ -110,7 +111,7 @@ async fn each_policy_answers_in_its_way_and_says_so() {
 }
 
 #[tokio::test]
-async fn alone_an_instance_grants_its_share_by_every_algorithm() {
+async fn local_policy_grants_its_share_with_every_algorithm() {
     let rule = |algorithm: &Algorithm| {
         let name = algorithm.name();
         format!(
@@ -125,18 +126,18 @@ async fn alone_an_instance_grants_its_share_by_every_algorithm() {
         let resource = format!("/{}", algorithm.name());
         // Neither takes anything.
         for request in [
-            CheckRequest { cost: Some(0), ..to(&resource, "alice") },
-            CheckRequest { cost: Some(3), dry_run: true, ..to(&resource, "alice") },
+            CheckRequest { cost: Some(0), ..request_for(&resource, "alice") },
+            CheckRequest { cost: Some(3), dry_run: true, ..request_for(&resource, "alice") },
         ] {
             let answer = client.check(request).await.expect("an answer").into_inner();
             assert_eq!(summary(&answer), (true, "LOCAL_FALLBACK", "WITHIN_LIMIT"), "{resource}");
         }
         assert_eq!(allowed(&mut client, &resource, "alice", 10).await, 3, "{resource}");
         assert_eq!(allowed(&mut client, &resource, "bob", 10).await, 3, "{resource}");
-        let denied = ask(&mut client, &resource, "alice").await;
+        let denied = check_resource(&mut client, &resource, "alice").await;
         assert_eq!(summary(&denied), (false, "LOCAL_FALLBACK", "OVER_LIMIT"), "{resource}");
         assert!(denied.retry_after.is_some_and(|wait| wait.seconds > 0), "{denied:?}");
-        let dearer = CheckRequest { cost: Some(4), ..to(&resource, "carol") };
+        let dearer = CheckRequest { cost: Some(4), ..request_for(&resource, "carol") };
         let dearer = client.check(dearer).await.expect("an answer").into_inner();
         assert!(!dearer.allowed, "{resource}");
     }
@@ -146,19 +147,20 @@ async fn alone_an_instance_grants_its_share_by_every_algorithm() {
 }
 
 #[tokio::test]
-async fn policies_together_take_nothing_where_one_denies() {
+async fn denying_policy_takes_nothing_from_local_rules() {
     let (_dir, server) = start(RULES, &nowhere());
     let mut client = server.client().await;
     for _ in 0..10 {
-        let answer = ask(&mut client, "/deny+local", "alice").await;
+        let answer = check_resource(&mut client, "/deny+local", "alice").await;
         assert_eq!(summary(&answer), (false, "FAIL_CLOSED", "STORE_UNAVAILABLE"));
         assert_eq!(answer.decisions.len(), 2);
-        let error = client.check(to("/error+local", "alice")).await.expect_err("no decision");
+        let error =
+            client.check(request_for("/error+local", "alice")).await.expect_err("no decision");
         assert_eq!(error.code(), Code::Unavailable);
     }
     assert_eq!(allowed(&mut client, "/local", "alice", 3).await, 3);
     assert_eq!(allowed(&mut client, "/allow+local", "alice", 5).await, 2, "of 5 in all");
-    let denied = ask(&mut client, "/allow+local", "alice").await;
+    let denied = check_resource(&mut client, "/allow+local", "alice").await;
     assert_eq!(summary(&denied), (false, "LOCAL_FALLBACK", "OVER_LIMIT"));
     let rules: Vec<_> =
         denied.decisions.iter().map(|decided| (&*decided.rule, decided.allowed)).collect();
@@ -166,11 +168,11 @@ async fn policies_together_take_nothing_where_one_denies() {
 }
 
 #[tokio::test]
-async fn a_rule_that_the_breaker_opens_fails_until_it_does() {
+async fn breaker_opens_rule_setting_fails_calls_until_the_breaker_opens() {
     let (_dir, server) = start(RULES, &nowhere());
     let mut client = server.client().await;
     let mut failed = 0;
-    let opens = async || match client.check(to("/opens", "alice")).await {
+    let opens = async || match client.check(request_for("/opens", "alice")).await {
         Ok(answer) => {
             assert_eq!(summary(&answer.into_inner()), (true, "FAIL_OPEN", "STORE_UNAVAILABLE"));
             true
@@ -184,17 +186,17 @@ async fn a_rule_that_the_breaker_opens_fails_until_it_does() {
     eventually("the breaker opens it", SOON, opens).await;
     assert_eq!(failed, 4, "the fifth failure opens the breaker");
     assert!(breaker(&server).await > 0);
-    let error = client.check(to("/error", "alice")).await.expect_err("no decision");
+    let error = client.check(request_for("/error", "alice")).await.expect_err("no decision");
     assert_eq!(error.code(), Code::Unavailable);
     let rule = ["rule=\"opens\"", "policy=\"allow\""];
     assert_eq!(server.metric_sum("rlaas_degraded_total", &rule).await, 1);
 }
 
 #[tokio::test]
-async fn an_outage_is_told_once_and_then_the_store_is_the_truth_again() {
+async fn outage_is_logged_once_and_local_counts_end_with_it() {
     let mut redis = RedisServer::start_with(&["--appendonly", "yes"]);
     let (_dir, server) = start(RULES, &redis.url());
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
     assert_eq!(allowed(&mut client, "/local", "alice", 3).await, 3);
     let (entered, left) = ("the rules' policies do", "no longer the rules' policies");
@@ -202,7 +204,7 @@ async fn an_outage_is_told_once_and_then_the_store_is_the_truth_again() {
 
     redis.kill();
     let away = async || {
-        let look = CheckRequest { cost: Some(0), ..to("/local", "alice") };
+        let look = CheckRequest { cost: Some(0), ..request_for("/local", "alice") };
         let answer = client.check(look).await.expect("an answer").into_inner();
         answer.source().as_str_name() == "LOCAL_FALLBACK"
     };
@@ -213,17 +215,17 @@ async fn an_outage_is_told_once_and_then_the_store_is_the_truth_again() {
 
     redis.restart();
     let back = async || {
-        let look = CheckRequest { cost: Some(0), ..to("/local", "alice") };
+        let look = CheckRequest { cost: Some(0), ..request_for("/local", "alice") };
         let answer = client.check(look).await.expect("an answer").into_inner();
         summary(&answer) == (true, "STORE", "WITHIN_LIMIT")
     };
     eventually("the store is back", RECOVERY, back).await;
     assert_eq!(allowed(&mut client, "/local", "alice", 20).await, 7, "10 less the 3 from before");
-    let told = async || {
+    let logged = async || {
         check(&mut client, "bob").await.expect("an answer");
         server.log().contains(left)
     };
-    eventually("told", SOON, told).await;
+    eventually("told", SOON, logged).await;
     let log = server.log();
     assert_eq!((log.matches(entered).count(), log.matches(left).count()), (1, 1), "{log}");
     assert_sound(&server);

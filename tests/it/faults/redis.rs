@@ -15,20 +15,20 @@ use rlaas_testkit::redis::{RedisServer, free_port};
 use rlaas_testkit::{TempDir, eventually};
 
 #[tokio::test]
-async fn f01_killed_and_started_again_under_load() {
+async fn killed_redis_recovers_under_load() {
     let mut redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[WIDE, WINDOW]);
     let load = Load::start(&server, 8).await;
-    load.more_pass(200, Duration::from_secs(5)).await;
+    load.wait_for_passed(200, Duration::from_secs(5)).await;
     for outages in 1..=3 {
         redis.kill();
-        load.more_fail(100).await;
-        let told = async || server.log().matches("redis does not answer").count() == outages;
-        eventually("the outage is told", Duration::from_secs(5), told).await;
+        load.wait_for_failed(100).await;
+        let logged = async || server.log().matches("redis does not answer").count() == outages;
+        eventually("the outage is told", Duration::from_secs(5), logged).await;
         redis.restart();
         // Within a second of its return.
-        load.more_pass(1, Duration::from_secs(1)).await;
-        load.more_pass(200, Duration::from_secs(5)).await;
+        load.wait_for_passed(1, Duration::from_secs(1)).await;
+        load.wait_for_passed(200, Duration::from_secs(5)).await;
     }
     load.finish().await;
     let log = server.log();
@@ -41,24 +41,24 @@ async fn f01_killed_and_started_again_under_load() {
 }
 
 #[tokio::test]
-async fn f03_a_hung_redis_holds_nobody_up() {
+async fn hung_redis_fails_calls_within_the_timeout() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[WIDE, WINDOW, "store.redis.timeout=50ms"]);
     let load = Load::start(&server, 8).await;
-    load.more_pass(200, Duration::from_secs(5)).await;
+    load.wait_for_passed(200, Duration::from_secs(5)).await;
     signal(redis.pid(), "STOP");
-    load.more_fail(100).await;
+    load.wait_for_failed(100).await;
     signal(redis.pid(), "CONT");
-    load.more_pass(1, Duration::from_secs(1)).await;
-    load.more_pass(200, Duration::from_secs(5)).await;
-    let tally = load.finish().await;
-    let (counted, calls) = (counted(&redis), tally.calls());
+    load.wait_for_passed(1, Duration::from_secs(1)).await;
+    load.wait_for_passed(200, Duration::from_secs(5)).await;
+    let counts = load.finish().await;
+    let (counted, calls) = (counted(&redis), counts.calls());
     assert!(counted <= calls, "{counted} counted, {calls} calls");
-    assert!(counted >= tally.passed.load(Ordering::Relaxed), "{counted} counted");
+    assert!(counted >= counts.passed.load(Ordering::Relaxed), "{counted} counted");
 }
 
 #[tokio::test]
-async fn f05_redis_that_comes_late_is_waited_for_without_waiting() {
+async fn late_redis_is_connected_in_the_background() {
     let port = free_port();
     let url = format!("store.redis.url=redis://127.0.0.1:{port}");
     let server = Rlaas::start(&["store.backend=redis", &url]);
@@ -83,7 +83,7 @@ async fn f05_redis_that_comes_late_is_waited_for_without_waiting() {
 }
 
 #[tokio::test]
-async fn a_server_that_requires_its_store_is_unready_without() {
+async fn require_store_makes_the_server_unready_in_an_outage() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &["health.require-store=true"]);
     let ready = async || is_serving(&server, SERVICE).await;
@@ -94,7 +94,7 @@ async fn a_server_that_requires_its_store_is_unready_without() {
 }
 
 #[tokio::test]
-async fn before_redis_has_answered_the_rules_in_force_say_whether_the_server_is_ready() {
+async fn readiness_before_the_first_redis_reply_follows_the_rules() {
     let rules = |policy: &str| {
         format!(
             "rate-limiter: {{fail-open: true}}\nrules:\n  - {{name: trial, limit: 1, window: 1s, \
@@ -123,7 +123,7 @@ async fn before_redis_has_answered_the_rules_in_force_say_whether_the_server_is_
 }
 
 #[tokio::test]
-async fn a_fail_open_rule_lets_pass_and_says_so() {
+async fn fail_open_rule_allows_and_reports_its_source() {
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     let server = Rlaas::start(&["store.backend=redis", &url, "rate-limiter.fail-open=true"]);
     let response = check(&mut server.client().await, "alice").await.expect("an answer");
@@ -137,22 +137,22 @@ async fn a_fail_open_rule_lets_pass_and_says_so() {
 }
 
 #[tokio::test]
-async fn f12_script_flush_goes_unnoticed() {
+async fn script_flush_goes_unnoticed() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[WIDE, WINDOW]);
     let load = Load::start(&server, 4).await;
     for _ in 0..20 {
         redis.query::<()>(&["SCRIPT", "FLUSH"]);
-        load.more_pass(50, Duration::from_secs(5)).await;
+        load.wait_for_passed(50, Duration::from_secs(5)).await;
     }
-    let tally = load.finish().await;
-    assert_eq!(tally.unavailable.load(Ordering::Relaxed), 0);
+    let counts = load.finish().await;
+    assert_eq!(counts.unavailable.load(Ordering::Relaxed), 0);
     let counted = counted(&redis);
-    assert_eq!(counted, tally.passed.load(Ordering::Relaxed));
+    assert_eq!(counted, counts.passed.load(Ordering::Relaxed));
 }
 
 #[tokio::test]
-async fn two_processes_share_one_truth_under_a_thousand_concurrent_calls() {
+async fn two_processes_share_counts_under_concurrent_calls() {
     for algorithm in ["fixed-window", "sliding-window-log"] {
         let redis = RedisServer::start();
         let algorithm = format!("rate-limiter.use-algo={algorithm}");
@@ -182,7 +182,7 @@ async fn is_serving(server: &Rlaas, service: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_connection_that_falls_silent_half_way_is_given_up() {
+async fn silent_connection_is_abandoned() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &["store.redis.timeout=50ms"]);
     let mut client = server.client().await;

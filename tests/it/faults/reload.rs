@@ -15,7 +15,7 @@ use rlaas_testkit::process::{Rlaas, check, request, rlaas, signal};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Two rules that belong to one revision, and one that counts through all of them.
 fn rules(revision: u64) -> String {
@@ -57,7 +57,7 @@ async fn reload_often(server: &Rlaas, dir: &TempDir, times: u64) {
         #[expect(clippy::cast_precision_loss, reason = "a small number")]
         let wanted = (number + 1) as f64;
         let taken = async || server.metric(metric).await.is_some_and(|seen| seen >= wanted);
-        eventually("taken", PATIENCE, taken).await;
+        eventually("taken", TIMEOUT, taken).await;
     }
     stop.store(true, Ordering::Relaxed);
     let calls: u64 = clients.join_all().await.into_iter().sum();
@@ -71,7 +71,7 @@ async fn reload_often(server: &Rlaas, dir: &TempDir, times: u64) {
 }
 
 #[tokio::test]
-async fn a_thousand_reloads_in_memory() {
+async fn reloads_in_memory_lose_no_count() {
     let dir = TempDir::new();
     let file = dir.write("rlaas.yaml", &rules(0));
     let server = Rlaas::start_from(&file, &[]);
@@ -79,7 +79,7 @@ async fn a_thousand_reloads_in_memory() {
 }
 
 #[tokio::test]
-async fn many_reloads_on_redis() {
+async fn reloads_on_redis_lose_no_count() {
     let dir = TempDir::new();
     let file = dir.write("rlaas.yaml", &rules(0));
     let redis = RedisServer::start();
@@ -88,19 +88,19 @@ async fn many_reloads_on_redis() {
     let server = Rlaas::start_from(&file, &settings);
     let look = || CheckRequest { cost: Some(0), ..request("x") };
     let answers = async || server.client().await.check(look()).await.is_ok();
-    eventually("redis answers", PATIENCE, answers).await;
+    eventually("redis answers", TIMEOUT, answers).await;
     reload_often(&server, &dir, 200).await;
 }
 
 #[tokio::test]
-async fn a_bad_configuration_leaves_the_old_one_in_force() {
+async fn invalid_configuration_leaves_the_old_one_in_force() {
     let dir = TempDir::new();
     let file = dir.write("rlaas.yaml", &rules(0));
     let server = Rlaas::start_from(&file, &[]);
     let successful = async |wanted: f64| {
         let seen =
             async || server.metric("rlaas_config_last_reload_successful").await == Some(wanted);
-        eventually("the metric", PATIENCE, seen).await;
+        eventually("the metric", TIMEOUT, seen).await;
     };
     successful(1.0).await;
     dir.write("rlaas.yaml", "rules: [{name: a, limit: -1, window: 1s}]");
@@ -123,12 +123,12 @@ async fn a_bad_configuration_leaves_the_old_one_in_force() {
 }
 
 #[tokio::test]
-async fn a_swapped_symlink_is_seen() {
+async fn swapped_symlink_triggers_a_reload() {
     let dir = TempDir::new();
     for revision in [0, 1] {
-        let of = dir.path(&format!("data-{revision}"));
-        std::fs::create_dir(&of).expect("a directory");
-        std::fs::write(of.join("rlaas.yaml"), rules(revision)).expect("a file");
+        let folder = dir.path(&format!("data-{revision}"));
+        std::fs::create_dir(&folder).expect("a directory");
+        std::fs::write(folder.join("rlaas.yaml"), rules(revision)).expect("a file");
     }
     std::os::unix::fs::symlink("data-0", dir.path("data")).expect("a symlink");
     std::os::unix::fs::symlink("data/rlaas.yaml", dir.path("rlaas.yaml")).expect("a symlink");
@@ -136,11 +136,11 @@ async fn a_swapped_symlink_is_seen() {
     assert_eq!(revision(&server).await, 1);
     std::os::unix::fs::symlink("data-1", dir.path("new")).expect("a symlink");
     std::fs::rename(dir.path("new"), dir.path("data")).expect("a swap");
-    eventually("reloaded", PATIENCE, async || revision(&server).await == 2).await;
+    eventually("reloaded", TIMEOUT, async || revision(&server).await == 2).await;
 }
 
 #[tokio::test]
-async fn a_sighup_before_the_server_listens_does_not_end_it() {
+async fn sighup_before_the_server_listens_does_not_end_it() {
     let dir = TempDir::new();
     let file = dir.path("rlaas.yaml");
     // A pipe holds the process up while it reads its configuration.
@@ -149,14 +149,14 @@ async fn a_sighup_before_the_server_listens_does_not_end_it() {
     command.arg(&file).args(["--set", "server.listen=127.0.0.1:0"]);
     command.args(["--set", "server.http=127.0.0.1:0"]);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut process = Killed(command.spawn().expect("the program"));
+    let mut process = KilledOnDrop(command.spawn().expect("the program"));
     let mut pipe = None;
     let is_read = async || {
         // It opens once the process has opened the other end.
         pipe = pipe::OpenOptions::new().open_sender(&file).ok();
         pipe.is_some()
     };
-    eventually("the configuration is read", PATIENCE, is_read).await;
+    eventually("the configuration is read", TIMEOUT, is_read).await;
     signal(process.0.id(), "HUP");
     dir.write("rlaas.yaml", &rules(1));
     let mut pipe = pipe.expect("a pipe");
@@ -172,9 +172,9 @@ async fn a_sighup_before_the_server_listens_does_not_end_it() {
 }
 
 /// Killed when it is dropped.
-struct Killed(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _already_gone = self.0.kill();
         let _already_gone = self.0.wait();

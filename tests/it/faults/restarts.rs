@@ -2,7 +2,7 @@
 
 use rlaas_proto::ratelimit::v1::CheckRequest;
 
-use super::load::{COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, counted, up};
+use super::load::{COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, counted, wait_for_store};
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::redis::RedisServer;
@@ -10,21 +10,21 @@ use rlaas_testkit::redis::RedisServer;
 const CAME_BACK_EMPTY: &str = "came back empty";
 
 #[tokio::test]
-async fn f02_back_empty_it_goes_on_and_says_so_once() {
+async fn empty_redis_after_a_restart_is_logged_once() {
     let mut redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, COUNTED);
-    up(&server).await;
+    wait_for_store(&server).await;
     let load = Load::start(&server, 4).await;
-    load.more_pass(50, SOON).await;
+    load.wait_for_passed(50, SOON).await;
     assert_eq!(server.log().matches(CAME_BACK_EMPTY).count(), 0);
     for restarts in 1..=2 {
         redis.kill();
-        load.more_fail(20).await;
+        load.wait_for_failed(20).await;
         redis.restart();
-        load.more_pass(1, RECOVERY).await;
-        load.more_pass(50, SOON).await;
-        let told = async || server.log().matches(CAME_BACK_EMPTY).count() == restarts;
-        eventually("told", SOON, told).await;
+        load.wait_for_passed(1, RECOVERY).await;
+        load.wait_for_passed(50, SOON).await;
+        let logged = async || server.log().matches(CAME_BACK_EMPTY).count() == restarts;
+        eventually("told", SOON, logged).await;
     }
     load.finish().await;
     assert_eq!(server.log().matches(CAME_BACK_EMPTY).count(), 2, "{}", server.log());
@@ -32,41 +32,41 @@ async fn f02_back_empty_it_goes_on_and_says_so_once() {
 }
 
 #[tokio::test]
-async fn f02_back_with_its_data_nothing_is_lost() {
+async fn redis_restarted_with_its_data_loses_no_count() {
     let mut redis = RedisServer::start_with(&["--appendonly", "yes"]);
     let server = Rlaas::on_redis(&redis, COUNTED);
-    up(&server).await;
+    wait_for_store(&server).await;
     let load = Load::start_apart(&server, 4).await;
-    load.more_pass(50, SOON).await;
+    load.wait_for_passed(50, SOON).await;
     redis.kill();
-    load.more_fail(20).await;
+    load.wait_for_failed(20).await;
     redis.restart();
-    load.more_pass(50, SOON).await;
-    let tally = load.finish().await;
+    load.wait_for_passed(50, SOON).await;
+    let counts = load.finish().await;
     let bases = (1..=4).map(|number| number * 10_000_000).sum::<u64>();
-    assert!(counted(&redis) <= bases + tally.calls());
+    assert!(counted(&redis) <= bases + counts.calls());
     assert_eq!(server.log().matches(CAME_BACK_EMPTY).count(), 0, "{}", server.log());
     assert_sound(&server);
 }
 
 #[tokio::test]
-async fn f13_a_master_that_becomes_a_replica_decides_nothing() {
+async fn demoted_master_decides_nothing() {
     let (redis, other) = (RedisServer::start(), RedisServer::start());
     let server = Rlaas::on_redis(&redis, COUNTED);
-    up(&server).await;
+    wait_for_store(&server).await;
     let load = Load::start_apart(&server, 4).await;
     for _ in 0..2 {
-        load.more_pass(50, SOON).await;
+        load.wait_for_passed(50, SOON).await;
         redis.query::<()>(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
-        load.more_fail(20).await;
+        load.wait_for_failed(20).await;
         let passed = load.passed();
-        load.more_fail(100).await;
+        load.wait_for_failed(100).await;
         assert_eq!(load.passed(), passed, "a replica has decided");
         // It keeps its data unless the other has sent its own: these answers go on from there.
         redis.query::<()>(&["REPLICAOF", "NO", "ONE"]);
-        load.more_pass(1, RECOVERY).await;
+        load.wait_for_passed(1, RECOVERY).await;
     }
-    load.more_pass(50, SOON).await;
+    load.wait_for_passed(50, SOON).await;
     load.finish().await;
     assert!(server.log().contains("replica"), "{}", server.log());
     assert_eq!(breaker(&server).await, 0);
@@ -74,13 +74,13 @@ async fn f13_a_master_that_becomes_a_replica_decides_nothing() {
 }
 
 #[tokio::test]
-async fn f13_a_replica_is_seen_for_one_without_a_call() {
+async fn demoted_master_is_detected_without_a_call() {
     let (redis, other) = (RedisServer::start(), RedisServer::start());
     let server = Rlaas::on_redis(&redis, COUNTED);
-    up(&server).await;
+    wait_for_store(&server).await;
     redis.query::<()>(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
-    let told = async || server.log().contains("it is a replica");
-    eventually("that is told", SOON, told).await;
+    let logged = async || server.log().contains("it is a replica");
+    eventually("that is told", SOON, logged).await;
     // Not even what takes nothing is answered from the copy of another.
     let look = CheckRequest { cost: Some(0), ..request("alice") };
     let status = server.client().await.check(look).await.expect_err("no master");
@@ -88,7 +88,7 @@ async fn f13_a_replica_is_seen_for_one_without_a_call() {
 }
 
 #[tokio::test]
-async fn f19_a_policy_that_drops_keys_is_warned_of_at_connect() {
+async fn eviction_policy_is_warned_of_at_connect() {
     let warning = "maxmemory-policy";
     for (arguments, warnings) in [
         (&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"][..], 1),
@@ -98,7 +98,7 @@ async fn f19_a_policy_that_drops_keys_is_warned_of_at_connect() {
     ] {
         let redis = RedisServer::start_with(arguments);
         let server = Rlaas::on_redis(&redis, COUNTED);
-        up(&server).await;
+        wait_for_store(&server).await;
         assert!(check(&mut server.client().await, "alice").await.expect("an answer").allowed);
         // The monitor says so when it has looked, which calls do not wait for.
         let is_logged = async || server.log().contains("redis answers");

@@ -34,7 +34,7 @@ fn connections(redis: &RedisServer) -> usize {
 }
 
 #[tokio::test]
-async fn each_worker_keeps_a_connection_of_its_own() {
+async fn workers_have_their_own_redis_connections() {
     let redis = RedisServer::start();
     let limiter = limiter(&redis);
     let mut background = JoinSet::new();
@@ -65,7 +65,7 @@ async fn each_worker_keeps_a_connection_of_its_own() {
 }
 
 #[tokio::test]
-async fn clones_share_the_connection_of_a_limiter_without_workers() {
+async fn clones_of_a_limiter_share_one_connection() {
     let redis = RedisServer::start();
     let limiter = limiter(&redis);
     let run = limiter.clone();

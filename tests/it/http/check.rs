@@ -7,13 +7,13 @@ use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, Serializ
 use rlaas_proto::ratelimit::v1::CheckRequest;
 use tonic::Code;
 
-use super::client::{Answer, get, post};
+use super::client::{HttpResponse, get, post};
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, check, signal};
 use rlaas_testkit::redis::{RedisServer, free_port};
 
 /// Members that a problem document adds to a response.
-const OF_PROBLEMS: [&str; 5] = ["type", "title", "status", "detail", "violated-policies"];
+const PROBLEM_MEMBERS: [&str; 5] = ["type", "title", "status", "detail", "violated-policies"];
 
 const RULES: &str = "\
 rules:
@@ -43,10 +43,10 @@ fn read(message: &str, json: &str) -> Result<DynamicMessage, serde_json::Error> 
 }
 
 /// Is the body what the library writes for the same message?
-fn hold_to_the_mapping(answer: &Answer) {
+fn assert_follows_the_mapping(answer: &HttpResponse) {
     let mut body = answer.json();
     let members = body.as_object_mut().expect("an object");
-    members.retain(|name, _| !OF_PROBLEMS.contains(&name.as_str()));
+    members.retain(|name, _| !PROBLEM_MEMBERS.contains(&name.as_str()));
     let message = read("ratelimit.v1.CheckResponse", &body.to_string()).expect("a response");
     let options =
         SerializeOptions::new().skip_default_fields(false).stringify_64_bit_integers(true);
@@ -55,10 +55,10 @@ fn hold_to_the_mapping(answer: &Answer) {
 }
 
 #[tokio::test]
-async fn every_kind_of_answer_is_in_the_mapping() {
+async fn responses_follow_the_json_mapping() {
     let dir = TempDir::new();
     let file = dir.write("rules.yaml", RULES);
-    let mut told = Vec::new();
+    let mut seen = Vec::new();
     let server = Rlaas::start_from(&file, &["rate-limiter.use-algo=fixed-window"]);
     for body in [
         r#"{"userId":"a"}"#,
@@ -73,8 +73,8 @@ async fn every_kind_of_answer_is_in_the_mapping() {
         r#"{"userId":"mallory","resource":"/pay"}"#,
     ] {
         let answer = post(&server, "/v1/check", body).await;
-        hold_to_the_mapping(&answer);
-        told.push((answer.status, answer.json()["reason"].as_str().expect("a reason").to_owned()));
+        assert_follows_the_mapping(&answer);
+        seen.push((answer.status, answer.json()["reason"].as_str().expect("a reason").to_owned()));
     }
     let expected = [
         (200, "WITHIN_LIMIT"),
@@ -88,11 +88,11 @@ async fn every_kind_of_answer_is_in_the_mapping() {
         (200, "UNLIMITED"),
         (429, "BANNED"),
     ];
-    assert_eq!(told, expected.map(|(status, reason)| (status, reason.to_owned())));
+    assert_eq!(seen, expected.map(|(status, reason)| (status, reason.to_owned())));
 }
 
 #[tokio::test]
-async fn what_no_rule_matches_has_a_reason_of_its_own() {
+async fn unmatched_request_has_the_reason_no_rule() {
     let dir = TempDir::new();
     let rules = "rules:\n  - {name: trial, endpoint: /leaky, limit: 1, window: 1h, shadow: true}\n";
     let file = dir.write("rules.yaml", rules);
@@ -100,7 +100,7 @@ async fn what_no_rule_matches_has_a_reason_of_its_own() {
     for (resource, decisions) in [("/other", 0), ("/leaky", 1)] {
         let body = format!(r#"{{"userId":"a","resource":"{resource}"}}"#);
         let answer = post(&allows, "/v1/check", &body).await;
-        hold_to_the_mapping(&answer);
+        assert_follows_the_mapping(&answer);
         let body = answer.json();
         assert_eq!(
             (answer.status, &body["reason"], &body["rule"]),
@@ -116,7 +116,7 @@ async fn what_no_rule_matches_has_a_reason_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_denial_is_a_problem_that_names_the_rules_that_deny() {
+async fn denial_is_a_problem_document_that_names_the_rules() {
     let dir = TempDir::new();
     let file = dir.write("rules.yaml", RULES);
     let server = Rlaas::start_from(&file, &[]);
@@ -139,7 +139,7 @@ async fn a_denial_is_a_problem_that_names_the_rules_that_deny() {
 
 /// But for what is given twice: the library takes the last, rlaas refuses it.
 #[tokio::test]
-async fn requests_are_read_as_the_library_reads_them() {
+async fn requests_are_parsed_as_by_the_reference_library() {
     let server = Rlaas::start(&["rate-limiter.max-requests=100000"]);
     let mut client = server.client().await;
     for body in [
@@ -196,7 +196,7 @@ async fn requests_are_read_as_the_library_reads_them() {
 }
 
 #[tokio::test]
-async fn all_protocols_share_their_counters() {
+async fn grpc_and_http_share_counters() {
     let redis = RedisServer::start();
     for server in [Rlaas::start(&[]), Rlaas::on_redis(&redis, &[])] {
         let mut client = server.client().await;
@@ -214,7 +214,7 @@ async fn all_protocols_share_their_counters() {
 }
 
 #[tokio::test]
-async fn without_a_store_the_policy_of_the_rule_answers() {
+async fn store_failure_policy_sets_status_and_body() {
     let port = free_port();
     let url = format!("store.redis.url=redis://127.0.0.1:{port}");
     for (policy, status, source) in [
@@ -229,7 +229,7 @@ async fn without_a_store_the_policy_of_the_rule_answers() {
         assert_eq!(answer.status, status, "{policy}");
         if let Some(source) = source {
             assert_eq!(answer.json()["source"], source);
-            hold_to_the_mapping(&answer);
+            assert_follows_the_mapping(&answer);
         } else {
             assert_eq!(answer.detail(), "store unavailable");
             assert_eq!(answer.header("retry-after"), Some("1"));
@@ -241,7 +241,7 @@ async fn without_a_store_the_policy_of_the_rule_answers() {
 }
 
 #[tokio::test]
-async fn what_is_shed_is_told() {
+async fn shed_request_gets_503_overloaded() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &["store.redis.max-in-flight=1"]);
     post(&server, "/v1/check", r#"{"userId":"alice"}"#).await;
@@ -258,7 +258,7 @@ async fn what_is_shed_is_told() {
 }
 
 #[tokio::test]
-async fn metrics_tell_what_http_decided_and_rejected() {
+async fn metrics_count_http_decisions_and_rejections() {
     let server = Rlaas::start(&[]);
     post(&server, "/v1/check", r#"{"userId":"secret-user"}"#).await;
     get(&server, "/check?userId=secret-user").await;
@@ -279,9 +279,9 @@ async fn metrics_tell_what_http_decided_and_rejected() {
 }
 
 #[test]
-fn members_of_a_problem_are_no_members_of_a_response() {
+fn problem_members_do_not_collide_with_response_fields() {
     let response = POOL.get_message_by_name("ratelimit.v1.CheckResponse").expect("a response");
-    for name in OF_PROBLEMS {
+    for name in PROBLEM_MEMBERS {
         assert!(response.get_field_by_json_name(name).is_none(), "{name}");
     }
 }

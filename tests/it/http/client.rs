@@ -8,13 +8,13 @@ use rlaas_testkit::process::Rlaas;
 
 /// A response.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     pub(super) status: u16,
     headers: Vec<(String, String)>,
     pub(super) body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     /// The value of a header that is there at most once.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(of, _)| of.eq_ignore_ascii_case(name));
@@ -42,16 +42,21 @@ impl Answer {
     }
 }
 
-pub(super) async fn get(server: &Rlaas, target: &str) -> Answer {
+pub(super) async fn get(server: &Rlaas, target: &str) -> HttpResponse {
     send(server, "GET", target, None).await
 }
 
-pub(super) async fn post(server: &Rlaas, path: &str, body: &str) -> Answer {
+pub(super) async fn post(server: &Rlaas, path: &str, body: &str) -> HttpResponse {
     send(server, "POST", path, Some(body)).await
 }
 
 /// Sends a request with any method.
-pub(super) async fn send(server: &Rlaas, method: &str, target: &str, body: Option<&str>) -> Answer {
+pub(super) async fn send(
+    server: &Rlaas,
+    method: &str,
+    target: &str,
+    body: Option<&str>,
+) -> HttpResponse {
     send_with(server, method, target, "", body).await
 }
 
@@ -62,7 +67,7 @@ pub(super) async fn send_with(
     target: &str,
     headers: &str,
     body: Option<&str>,
-) -> Answer {
+) -> HttpResponse {
     let length = body.map(|body| format!("Content-Length: {}\r\n", body.len()));
     let head = format!(
         "{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}{}\r\n",
@@ -72,12 +77,12 @@ pub(super) async fn send_with(
 }
 
 /// Sends bytes as they are, and reads until the server closes the connection.
-pub(super) async fn send_raw(server: &Rlaas, bytes: &[u8]) -> Answer {
+pub(super) async fn send_raw(server: &Rlaas, bytes: &[u8]) -> HttpResponse {
     exchange(server.http(), bytes).await
 }
 
 /// Sends bytes to any server, and reads until it closes the connection.
-pub(super) async fn exchange(address: &str, bytes: &[u8]) -> Answer {
+pub(super) async fn exchange(address: &str, bytes: &[u8]) -> HttpResponse {
     let connection = TcpStream::connect(address).await.expect("a running server");
     let (mut reader, mut writer) = connection.into_split();
     writer.write_all(bytes).await.expect("a server that takes it all");
@@ -91,7 +96,7 @@ pub(super) async fn exchange(address: &str, bytes: &[u8]) -> Answer {
         let (name, value) = line.split_once(": ").expect("a header");
         (name.to_owned(), value.to_owned())
     };
-    Answer {
+    HttpResponse {
         status: status.expect("a status"),
         headers: lines.map(header).collect(),
         body: body.to_owned(),

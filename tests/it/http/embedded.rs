@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use rlaas_testkit::process::Rlaas;
 
-use super::client::{Answer, exchange};
+use super::client::{HttpResponse, exchange};
 
 const MANIFEST: &str = r#"
 [package]
@@ -96,22 +96,22 @@ impl Embedder {
         Self { process, address: address.trim().to_owned() }
     }
 
-    async fn ask(&self, key: &str) -> Answer {
+    async fn get(&self, key: &str) -> HttpResponse {
         let request = "GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\nx-api-key: ";
         exchange(&self.address, format!("{request}{key}\r\n\r\n").as_bytes()).await
     }
 
     /// Three requests of a user pass, and no more; those of others do.
-    async fn limits_to_three(&self, policy: &str, name: &str) {
+    async fn assert_limits_to_three(&self, policy: &str, name: &str) {
         for remaining in (0..3).rev() {
-            let answer = self.ask("alice").await;
+            let answer = self.get("alice").await;
             assert_eq!((answer.status, &*answer.body), (200, "hello"));
             assert_eq!(answer.header("ratelimit-policy"), Some(policy));
             let limit = answer.header("ratelimit").expect("a header");
             assert!(limit.starts_with(&format!("\"{name}\";r={remaining};t=")), "{limit}");
             assert_eq!(answer.header("retry-after"), None);
         }
-        let refused = self.ask("alice").await;
+        let refused = self.get("alice").await;
         assert_eq!(refused.status, 429);
         let wait: u64 = refused.header("retry-after").expect("a header").parse().expect("seconds");
         assert!((1..=60).contains(&wait), "{wait}");
@@ -120,7 +120,7 @@ impl Embedder {
         assert_eq!(refused.header("ratelimit"), Some(&*limit));
         assert!(refused.detail().starts_with("try again after "), "{refused:?}");
         assert_eq!(refused.json()["violated-policies"], serde_json::json!([name]));
-        assert_eq!(self.ask("bob").await.status, 200);
+        assert_eq!(self.get("bob").await.status, 200);
     }
 }
 
@@ -132,17 +132,17 @@ impl Drop for Embedder {
 }
 
 #[tokio::test]
-async fn a_crate_outside_limits_a_route_by_itself() {
-    Embedder::start("local", &[]).limits_to_three("\"hello\";q=3;w=60", "hello").await;
+async fn embedded_limiter_limits_a_route() {
+    Embedder::start("local", &[]).assert_limits_to_three("\"hello\";q=3;w=60", "hello").await;
 }
 
 #[tokio::test]
-async fn a_crate_outside_limits_a_route_by_a_running_server() {
+async fn embedded_client_limits_a_route_through_a_server() {
     let server = Rlaas::start(&["rate-limiter.max-requests=3", "rate-limiter.use-algo=gcra"]);
     let embedder = Embedder::start("remote", &[server.grpc()]);
-    embedder.limits_to_three("\"default\";q=3", "default").await;
+    embedder.assert_limits_to_three("\"default\";q=3", "default").await;
     drop(server);
-    let refused = embedder.ask("carol").await;
+    let refused = embedder.get("carol").await;
     assert_eq!((refused.status, &*refused.detail()), (503, "rate limiter unavailable"));
     assert_eq!(refused.header("retry-after"), Some("1"));
 }

@@ -34,7 +34,7 @@ fn serve(dir: &TempDir, settings: &[&str]) -> Rlaas {
 }
 
 #[tokio::test]
-async fn a_request_by_descriptors_is_decided_in_json() {
+async fn json_endpoint_decides_descriptors() {
     let dir = TempDir::new();
     let redis = RedisServer::start();
     let url = format!("store.redis.url={}", redis.url());
@@ -48,8 +48,8 @@ async fn a_request_by_descriptors_is_decided_in_json() {
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(answer.header("content-type"), Some("application/json"));
         assert_eq!(answer.header("cache-control"), Some("no-store"));
-        let mut told = answer.json();
-        let reset = told["statuses"][0]["durationUntilReset"].take();
+        let mut body = answer.json();
+        let reset = body["statuses"][0]["durationUntilReset"].take();
         let reset = reset.as_str().and_then(|reset| reset.strip_suffix('s')?.parse().ok());
         assert!((1..=31_536_000).contains(&reset.expect("seconds")), "{answer:?}");
         let limit = json!({ "name": "per_user", "requestsPerUnit": 2, "unit": "YEAR" });
@@ -58,7 +58,7 @@ async fn a_request_by_descriptors_is_decided_in_json() {
         });
         let statuses =
             json!([first, { "code": "OK", "limitRemaining": u32::MAX }, { "code": "OK" }]);
-        assert_eq!(told, json!({ "overallCode": "OK", "statuses": statuses }));
+        assert_eq!(body, json!({ "overallCode": "OK", "statuses": statuses }));
 
         // In snake_case, with texts for numbers and what gRPC takes.
         let request = r#"{"domain": "shop", "hits_addend": "2", "descriptors": [
@@ -88,7 +88,7 @@ async fn a_request_by_descriptors_is_decided_in_json() {
 }
 
 #[tokio::test]
-async fn headers_and_metadata_are_answered_where_they_are_set() {
+async fn json_endpoint_returns_headers_and_metadata_if_enabled() {
     let dir = TempDir::new();
     let server = serve(&dir, &["envoy.headers=legacy", "envoy.metadata=true"]);
     let request = r#"{"domain": "shop", "descriptors": [
@@ -105,7 +105,7 @@ async fn headers_and_metadata_are_answered_where_they_are_set() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_400_and_told_by_its_field() {
+async fn json_endpoint_rejects_invalid_requests_by_field() {
     let dir = TempDir::new();
     let server = serve(&dir, &[]);
     let descriptor = |of: &str| format!(r#"{{"domain": "shop", "descriptors": [{of}]}}"#);
@@ -155,7 +155,7 @@ async fn what_is_no_request_is_400_and_told_by_its_field() {
 }
 
 #[tokio::test]
-async fn the_rules_are_shown_a_line_each() {
+async fn rlconfig_lists_one_rule_per_line() {
     let dir = TempDir::new();
     let server = serve(&dir, &[]);
     let answer = get(&server, "/rlconfig").await;
@@ -172,7 +172,7 @@ async fn the_rules_are_shown_a_line_each() {
 }
 
 #[tokio::test]
-async fn readiness_is_told_by_the_names_that_their_users_know() {
+async fn healthcheck_path_and_health_service_report_readiness() {
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     let (ready, away) = (Rlaas::start(&[]), Rlaas::start(&["store.backend=redis", &url]));
     let request = HealthCheckRequest { service: "ratelimit".to_owned() };

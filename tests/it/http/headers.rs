@@ -5,7 +5,7 @@ use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, run};
 
 #[tokio::test]
-async fn a_setting_says_which_headers_there_are() {
+async fn headers_setting_selects_the_headers() {
     let draft = ["ratelimit-policy", "ratelimit"];
     let legacy = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
     let both = [&draft[..], &legacy].concat();
@@ -31,7 +31,7 @@ async fn a_setting_says_which_headers_there_are() {
 }
 
 #[test]
-fn another_word_is_refused() {
+fn unknown_headers_setting_is_rejected() {
     let dir = TempDir::new();
     let file = dir.write("bad.yaml", "http: {headers: all}\n");
     let (code, _, error) = run(&["check-config", &file.display().to_string()]);
@@ -40,7 +40,7 @@ fn another_word_is_refused() {
 }
 
 #[tokio::test]
-async fn the_values_are_those_of_the_answer() {
+async fn header_values_match_the_response_body() {
     let server = Rlaas::start(&["http.headers=both"]);
     for left in (0..5).rev() {
         let answer = post(&server, "/v1/check", r#"{"userId":"alice"}"#).await;

@@ -1,15 +1,15 @@
 //! What HTTP clients see, over a socket.
 
+mod auth;
 mod check;
 mod client;
-mod early;
+mod compat;
+mod early_responses;
 mod embedded;
 mod envoy;
-mod guard;
 mod headers;
-mod hostile;
+mod invalid_requests;
 mod openapi;
 mod readme;
 mod schema;
 mod schemathesis;
-mod seed;

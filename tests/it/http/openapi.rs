@@ -7,8 +7,8 @@ use std::fs;
 use prost_reflect::{DescriptorPool, Kind};
 use serde_json::Value;
 
-use super::client::{Answer, get, post, send, send_raw};
-use super::guard::{ADMIN, CHECK, ask, guarded};
+use super::auth::{ADMIN, CHECK, send_with_token, start_with_auth};
+use super::client::{HttpResponse, get, post, send, send_raw};
 use super::schema::{problems, resolve};
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::Rlaas;
@@ -35,7 +35,7 @@ fn operations(document: &Value) -> BTreeMap<&str, BTreeMap<String, &Value>> {
 }
 
 #[tokio::test]
-async fn the_document_is_served() {
+async fn openapi_document_is_served() {
     let server = Rlaas::start(&[]);
     let answer = get(&server, "/openapi.json").await;
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
@@ -43,7 +43,7 @@ async fn the_document_is_served() {
 }
 
 #[test]
-fn it_has_every_path_of_the_router() {
+fn openapi_document_has_every_path_of_the_router() {
     let mut routes = BTreeSet::new();
     for file in fs::read_dir("src/api/http").expect("the sources") {
         let path = file.expect("a source").path();
@@ -58,7 +58,7 @@ fn it_has_every_path_of_the_router() {
 }
 
 #[tokio::test]
-async fn it_has_every_method_of_a_path() {
+async fn openapi_document_has_every_method_of_a_path() {
     let server = Rlaas::start(&[]);
     let document = document();
     for (path, operations) in operations(&document) {
@@ -74,7 +74,7 @@ async fn it_has_every_method_of_a_path() {
 }
 
 #[test]
-fn its_fields_and_enums_are_those_of_the_proto() {
+fn openapi_fields_and_enums_match_the_proto() {
     let pool = DescriptorPool::decode(rlaas_proto::FILE_DESCRIPTOR_SET).expect("descriptors");
     let document = document();
     let schemas = &document["components"]["schemas"];
@@ -109,7 +109,7 @@ fn its_fields_and_enums_are_those_of_the_proto() {
 }
 
 #[test]
-fn its_examples_fit_its_schemas() {
+fn openapi_examples_fit_their_schemas() {
     let document = document();
     let mut seen = 0;
     for (path, operations) in operations(&document) {
@@ -133,7 +133,7 @@ fn its_examples_fit_its_schemas() {
 }
 
 #[tokio::test]
-async fn each_status_is_provoked_and_each_answer_is_as_described() {
+async fn responses_of_every_status_match_the_openapi_document() {
     let dir = TempDir::new();
     let descriptors = "domain: shop\ndescriptors: [{ key: a, rate_limit: { unit: year, \
                        requests_per_unit: 1 } }]\n";
@@ -141,19 +141,19 @@ async fn each_status_is_provoked_and_each_answer_is_as_described() {
     let server = Rlaas::start(&["rate-limiter.max-requests=1", &files]);
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     let away = Rlaas::start(&["store.backend=redis", &url, &files]);
-    let guarded = guarded();
+    let with_auth = start_with_auth();
     let denies = Rlaas::start(&["unmatched=deny"]);
     let by_user = ("GET", "/check?userId=alice", None);
     let large = "x".repeat(300_000);
     let endpoint = r#"{"endpoint":"/r","key":"bob"}"#;
     let check = r#"{"userId":"carol"}"#;
-    let late = |path: &str| {
+    let incomplete = |path: &str| {
         let head = format!("POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\n\r\n");
         let server = &server;
         async move { send_raw(server, head.as_bytes()).await }
     };
     let (late_endpoint, late_check, late_json) =
-        tokio::join!(late("/check"), late("/v1/check"), late("/json"));
+        tokio::join!(incomplete("/check"), incomplete("/v1/check"), incomplete("/json"));
     let json = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"a","value":"b"}]}]}"#;
     let rules = ("GET", "/rlconfig", None);
     let seen = [
@@ -173,23 +173,43 @@ async fn each_status_is_provoked_and_each_answer_is_as_described() {
         ("POST", "/v1/check", post(&server, "/v1/check", &large).await),
         ("POST", "/v1/check", post(&away, "/v1/check", check).await),
         ("POST", "/v1/check", late_check),
-        ("GET", "/check", ask(&guarded, by_user, "wrong").await),
-        ("GET", "/check", ask(&guarded, by_user, ADMIN).await),
-        ("POST", "/check", ask(&guarded, ("POST", "/check", Some(endpoint)), "wrong").await),
-        ("POST", "/check", ask(&guarded, ("POST", "/check", Some(endpoint)), ADMIN).await),
-        ("POST", "/v1/check", ask(&guarded, ("POST", "/v1/check", Some(check)), "wrong").await),
-        ("POST", "/v1/check", ask(&guarded, ("POST", "/v1/check", Some(check)), ADMIN).await),
+        ("GET", "/check", send_with_token(&with_auth, by_user, "wrong").await),
+        ("GET", "/check", send_with_token(&with_auth, by_user, ADMIN).await),
+        (
+            "POST",
+            "/check",
+            send_with_token(&with_auth, ("POST", "/check", Some(endpoint)), "wrong").await,
+        ),
+        (
+            "POST",
+            "/check",
+            send_with_token(&with_auth, ("POST", "/check", Some(endpoint)), ADMIN).await,
+        ),
+        (
+            "POST",
+            "/v1/check",
+            send_with_token(&with_auth, ("POST", "/v1/check", Some(check)), "wrong").await,
+        ),
+        (
+            "POST",
+            "/v1/check",
+            send_with_token(&with_auth, ("POST", "/v1/check", Some(check)), ADMIN).await,
+        ),
         ("POST", "/json", post(&server, "/json", json).await),
         ("POST", "/json", post(&server, "/json", json).await),
         ("POST", "/json", post(&server, "/json", "{}").await),
         ("POST", "/json", post(&server, "/json", &large).await),
         ("POST", "/json", post(&away, "/json", json).await),
         ("POST", "/json", late_json),
-        ("POST", "/json", ask(&guarded, ("POST", "/json", Some(json)), "wrong").await),
-        ("POST", "/json", ask(&guarded, ("POST", "/json", Some(json)), ADMIN).await),
+        (
+            "POST",
+            "/json",
+            send_with_token(&with_auth, ("POST", "/json", Some(json)), "wrong").await,
+        ),
+        ("POST", "/json", send_with_token(&with_auth, ("POST", "/json", Some(json)), ADMIN).await),
         ("GET", "/rlconfig", get(&server, "/rlconfig").await),
-        ("GET", "/rlconfig", ask(&guarded, rules, "wrong").await),
-        ("GET", "/rlconfig", ask(&guarded, rules, CHECK).await),
+        ("GET", "/rlconfig", send_with_token(&with_auth, rules, "wrong").await),
+        ("GET", "/rlconfig", send_with_token(&with_auth, rules, CHECK).await),
         ("GET", "/healthcheck", get(&server, "/healthcheck").await),
         ("GET", "/healthcheck", get(&away, "/healthcheck").await),
         ("GET", "/check", get(&denies, "/check?userId=alice").await),
@@ -209,7 +229,7 @@ async fn each_status_is_provoked_and_each_answer_is_as_described() {
         let status = answer.status.to_string();
         let response = responses.get(&status);
         let response = response.unwrap_or_else(|| panic!("{method} {path}: {answer:?}"));
-        hold_to(&document, resolve(&document, response), answer);
+        assert_matches_description(&document, resolve(&document, response), answer);
         provoked.insert((*path, (*method).to_owned(), status));
     }
     let mut described = BTreeSet::new();
@@ -223,7 +243,7 @@ async fn each_status_is_provoked_and_each_answer_is_as_described() {
 }
 
 #[tokio::test]
-async fn an_answer_without_a_rule_is_as_described() {
+async fn response_without_a_rule_matches_the_openapi_document() {
     let server = Rlaas::start(&["unmatched=allow"]);
     let answer = post(&server, "/v1/check", r#"{"userId":"carol"}"#).await;
     let document = document();
@@ -233,7 +253,7 @@ async fn an_answer_without_a_rule_is_as_described() {
 }
 
 /// Has the answer the body and the headers that are described?
-fn hold_to(document: &Value, response: &Value, answer: &Answer) {
+fn assert_matches_description(document: &Value, response: &Value, answer: &HttpResponse) {
     let content_type = answer.header("content-type").expect("a content type");
     let content_type = content_type.split(';').next().expect("a type");
     let content = &response["content"][content_type];

@@ -132,7 +132,7 @@ impl Probe {
 }
 
 #[tokio::test]
-async fn a_container_answers_its_own_probes() {
+async fn containers_answer_their_own_probes() {
     let redis = RedisServer::start();
     let containers = Container::all();
     assert_eq!(containers.len(), 2, "the shared one and the sidecar");
@@ -154,7 +154,7 @@ async fn a_container_answers_its_own_probes() {
 }
 
 #[test]
-fn the_kubelet_waits_longer_than_the_drain_takes() {
+fn termination_grace_period_exceeds_the_drain() {
     for container in Container::all() {
         let drain = &container.effective()["server"]["drain"];
         let seconds = |key: &str| {
@@ -168,7 +168,7 @@ fn the_kubelet_waits_longer_than_the_drain_takes() {
 }
 
 #[test]
-fn a_container_has_no_privileges() {
+fn containers_have_no_privileges() {
     for container in Container::all() {
         let (pod, own) = (&container.pod["securityContext"], &container.spec);
         let own = &own["securityContext"];
@@ -184,7 +184,7 @@ fn a_container_has_no_privileges() {
 }
 
 #[test]
-fn what_surrounds_the_shared_deployment_means_its_pods_and_ports() {
+fn selectors_and_ports_match_the_shared_deployment() {
     let shared = |name: &str| document(&project("config/kubernetes/shared").join(name));
     let deployment = shared("deployment.yaml");
     let labels = &deployment["spec"]["template"]["metadata"]["labels"];

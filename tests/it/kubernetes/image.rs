@@ -16,7 +16,7 @@ const BEGIN: &str =
     "cargo build --offline --locked --bin none 2>&1 | tee cargo.log | grep 'no bin target named'";
 
 #[test]
-fn the_build_of_the_image_is_given_what_cargo_needs() {
+fn image_build_context_has_what_cargo_needs() {
     let dir = TempDir::new();
     let root = dir.path("build");
     fs::create_dir(&root).expect("a directory");
@@ -48,7 +48,7 @@ fn the_build_of_the_image_is_given_what_cargo_needs() {
 }
 
 #[test]
-fn the_user_is_given_by_a_number_that_is_not_root() {
+fn image_user_is_numeric_and_not_root() {
     let steps = steps("");
     let (_, user) = steps.iter().rfind(|(word, _)| word == "USER").expect("a user");
     assert_eq!(user, "65532:65532");

@@ -39,7 +39,7 @@ impl Kustomization {
     }
 
     /// The one in this folder of `config/kubernetes`.
-    fn of(folder: &str) -> Self {
+    fn read(folder: &str) -> Self {
         let folder = project("config/kubernetes").join(folder);
         Self { value: document(&folder.join("kustomization.yaml")), folder }
     }
@@ -86,7 +86,7 @@ impl Kustomization {
 }
 
 #[test]
-fn every_manifest_says_what_it_is() {
+fn manifests_have_an_api_version_a_kind_and_a_name() {
     let manifests: Vec<_> =
         Kustomization::all().iter().flat_map(Kustomization::manifests).collect();
     assert!(manifests.len() > 8, "only {} manifests", manifests.len());
@@ -99,7 +99,7 @@ fn every_manifest_says_what_it_is() {
 }
 
 #[test]
-fn every_file_is_used_and_every_file_that_is_used_is_there() {
+fn kustomizations_name_every_file_and_only_existing_ones() {
     for kustomization in Kustomization::all() {
         let named: BTreeSet<PathBuf> = kustomization.named().into_iter().collect();
         for path in &named {
@@ -113,7 +113,7 @@ fn every_file_is_used_and_every_file_that_is_used_is_there() {
 }
 
 #[test]
-fn only_who_asks_for_it_needs_a_definition_that_kubernetes_has_not() {
+fn only_optional_kustomizations_need_custom_resources() {
     for (folder, wanted) in [
         ("shared", &[][..]),
         ("examples/network", &[]),
@@ -121,7 +121,7 @@ fn only_who_asks_for_it_needs_a_definition_that_kubernetes_has_not() {
         ("shared-tls", &["Certificate"]),
         ("shared-tls-monitoring", &["Certificate", "ServiceMonitor"]),
     ] {
-        let resources = Kustomization::of(folder).resources();
+        let resources = Kustomization::read(folder).resources();
         assert!(resources.len() >= 6, "{folder}: {resources:?}");
         // Groups of Kubernetes have no domain, or its own.
         let is_foreign = |manifest: &&Value| {
@@ -140,7 +140,7 @@ fn only_who_asks_for_it_needs_a_definition_that_kubernetes_has_not() {
 }
 
 #[test]
-fn the_example_of_a_network_patches_what_the_policy_has() {
+fn network_example_patches_existing_fields_of_the_policy() {
     let policy = document(&project("config/kubernetes/shared/networkpolicy.yaml"));
     let operations = document(&project("config/kubernetes/examples/network/network.yaml"));
     for operation in operations.as_array().expect("operations") {
@@ -160,7 +160,7 @@ fn the_example_of_a_network_patches_what_the_policy_has() {
 }
 
 #[test]
-fn every_configuration_is_valid_alone() {
+fn configurations_are_valid_alone() {
     let all: Vec<_> = Kustomization::all().iter().flat_map(Kustomization::configurations).collect();
     assert!(all.len() >= 4, "only {all:?}");
     let secret = secret();

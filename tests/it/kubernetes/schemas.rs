@@ -17,14 +17,14 @@ const KUSTOMIZE: &str = "sigs.k8s.io/kustomize/kustomize/v5@v5.7.1";
 const VALIDATE: &str = "kubernetes-validate==1.37.0";
 
 #[test]
-fn everything_builds_and_fits_the_schemas() {
+fn manifests_build_and_fit_the_schemas() {
     match (kustomize(), validate()) {
-        (Ok(kustomize), Ok(validate)) => fits_the_schemas(&kustomize, &validate),
+        (Ok(kustomize), Ok(validate)) => assert_fits_the_schemas(&kustomize, &validate),
         (Err(why), _) | (_, Err(why)) => skipped("config/kubernetes against schemas", &why),
     }
 }
 
-fn fits_the_schemas(kustomize: &Path, validate: &Path) {
+fn assert_fits_the_schemas(kustomize: &Path, validate: &Path) {
     let file = workshop("kubernetes").join("built.yaml");
     for kustomization in Kustomization::all().iter().filter(|one| one.is_whole()) {
         let mut build = Command::new(kustomize);
@@ -36,11 +36,12 @@ fn fits_the_schemas(kustomize: &Path, validate: &Path) {
         }
         for version in VERSIONS {
             fs::write(&file, &manifests).expect("a file below target");
-            let said = finish(&mut validation(validate, &file, version)).expect("valid manifests");
-            let unknown: Vec<&str> = said.lines().filter(|line| line.contains("WARN")).collect();
+            let output =
+                finish(&mut validation(validate, &file, version)).expect("valid manifests");
+            let unknown: Vec<&str> = output.lines().filter(|line| line.contains("WARN")).collect();
             let is_foreign = |line: &&str| FOREIGN.iter().any(|kind| line.contains(kind));
             assert!(unknown.iter().all(is_foreign), "{unknown:?}");
-            assert!(said.contains("passed for resource deployment/"), "{said}");
+            assert!(output.contains("passed for resource deployment/"), "{output}");
 
             let wrong = manifests.replace("restartPolicy:", "restartPolicies:");
             let wrong = wrong.replace("topologyKey:", "topologyKeys:");

@@ -8,7 +8,7 @@ use super::project;
 use rlaas_testkit::process::{Rlaas, rlaas};
 
 #[test]
-fn the_encrypted_variant_answers_its_own_probes() {
+fn tls_variant_answers_its_own_probes() {
     let folder = project("config/kubernetes/shared-tls");
     let secret = secret();
     let mut command = rlaas(&["serve", "--config"]);
@@ -30,7 +30,7 @@ fn the_encrypted_variant_answers_its_own_probes() {
 }
 
 #[test]
-fn what_the_encrypted_variant_reads_is_mounted() {
+fn tls_variant_mounts_the_files_it_reads() {
     let folder = project("config/kubernetes/shared-tls");
     let patch = document(&folder.join("deployment.yaml"));
     let pod = &patch["spec"]["template"]["spec"];

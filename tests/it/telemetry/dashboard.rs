@@ -36,7 +36,7 @@ fn text(value: &Value) -> String {
 }
 
 #[test]
-fn panels_have_a_place_a_description_and_the_chosen_source() {
+fn panels_have_a_position_a_description_and_the_selected_datasource() {
     let dashboard = dashboard();
     assert_eq!(dashboard["uid"], "rlaas");
     assert_eq!(dashboard["id"], Value::Null, "grafana gives it one");
@@ -63,7 +63,7 @@ fn panels_have_a_place_a_description_and_the_chosen_source() {
 }
 
 #[test]
-fn queries_ask_for_what_is_chosen() {
+fn queries_filter_by_the_dashboard_variables() {
     let dashboard = dashboard();
     let variables = list(&dashboard["templating"]["list"]).iter();
     let variables: Vec<String> = variables.map(|variable| text(&variable["name"])).collect();
@@ -80,7 +80,7 @@ fn queries_ask_for_what_is_chosen() {
 }
 
 #[test]
-fn promtool_accepts_the_configuration_and_the_alerts_do_as_their_tests_say() {
+fn promtool_accepts_the_configuration_and_the_alert_tests() {
     let path = |name| ours(name).display().to_string();
     promtool(&["check", "config", &path("prometheus.yaml")], Stdio::null());
     promtool(&["check", "rules", &path("alerts.yaml")], Stdio::null());
@@ -88,7 +88,7 @@ fn promtool_accepts_the_configuration_and_the_alerts_do_as_their_tests_say() {
 }
 
 #[test]
-fn every_alert_has_a_test_and_says_how_bad_it_is_and_what_it_means() {
+fn alerts_have_tests_a_severity_and_a_description() {
     let [alerts, tests] = ["alerts.yaml", "alerts.test.yaml"]
         .map(|name| std::fs::read_to_string(ours(name)).expect("a file"));
     let names: Vec<&str> =
@@ -105,7 +105,7 @@ fn every_alert_has_a_test_and_says_how_bad_it_is_and_what_it_means() {
 }
 
 #[tokio::test]
-async fn promtool_finds_no_fault_in_what_is_exposed() {
+async fn promtool_accepts_the_exposed_metrics() {
     let server = Rlaas::start(&[]);
     check(&mut server.client().await, "alice").await.expect("an answer");
     let (_, metrics) = server.get("/metrics").await;

@@ -31,7 +31,7 @@ fn shapes(text: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn every_metric_has_its_documented_name_and_labels() {
+async fn metrics_have_their_documented_names_and_labels() {
     let mut redis = RedisServer::start();
     let open = "rate-limiter.fail-open=true";
     let server = Rlaas::on_redis(&redis, &[open, "store.redis.timeout=200ms"]);
@@ -103,7 +103,7 @@ fn assert_listed(text: &str) {
 }
 
 #[tokio::test]
-async fn the_readme_has_every_kind_of_failure_and_no_other() {
+async fn documented_store_error_kinds_match_the_exposed_ones() {
     let server = Rlaas::start(&[]);
     let (_, text) = server.get("/metrics").await;
     let kinds = text.lines().filter_map(|line| {
@@ -120,7 +120,7 @@ async fn the_readme_has_every_kind_of_failure_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_hostile_requests_add_no_series() {
+async fn hostile_requests_add_no_series() {
     const BATCH: usize = 1_000;
     let dir = TempDir::new();
     let file = dir.write(
@@ -140,17 +140,17 @@ async fn a_hundred_thousand_hostile_requests_add_no_series() {
             ..request("")
         }
     };
-    let mut ask = async |numbers: std::ops::Range<usize>| {
+    let mut send_batch = async |numbers: std::ops::Range<usize>| {
         let requests = numbers.clone().map(hostile).collect();
         let results = client.check_batch(CheckBatchRequest { requests }).await;
         assert_eq!(results.expect("answers").into_inner().results.len(), numbers.len());
     };
     // One allowed, one denied and one refused.
-    ask(0..1).await;
-    ask(0..1).await;
+    send_batch(0..1).await;
+    send_batch(0..1).await;
     let (_, before) = server.get("/metrics").await;
     for first in (0..100_000).step_by(BATCH) {
-        ask(first..first + BATCH).await;
+        send_batch(first..first + BATCH).await;
     }
     let (_, after) = server.get("/metrics").await;
     assert_eq!(series(&after), series(&before));
@@ -159,7 +159,7 @@ async fn a_hundred_thousand_hostile_requests_add_no_series() {
 }
 
 #[tokio::test]
-async fn a_rule_that_is_gone_takes_its_series_along() {
+async fn removed_rule_loses_its_series() {
     let named = |names: &[&str]| {
         let limit = Limit::new(1, Span::from_secs(60)).expect("a valid limit");
         let rule =
@@ -187,7 +187,7 @@ async fn a_rule_that_is_gone_takes_its_series_along() {
 }
 
 #[tokio::test]
-async fn a_clock_of_redis_that_jumps_is_counted() {
+async fn redis_clock_jumps_are_counted() {
     let minute = Span::from_secs(60);
     let service = Service::on_redis(rules(Algorithm::Gcra, 5, minute), RedisServer::start().into());
     for time in [T0 + minute, T0] {
@@ -206,7 +206,7 @@ async fn a_clock_of_redis_that_jumps_is_counted() {
 }
 
 #[tokio::test]
-async fn metrics_come_in_the_format_that_is_asked_for() {
+async fn metrics_format_follows_the_accept_header() {
     let server = Rlaas::start(&[]);
     let (status, head, text) = server.get_with("/metrics", "").await;
     assert_eq!(status, 200);
@@ -223,7 +223,7 @@ async fn metrics_come_in_the_format_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn the_process_is_the_one_that_runs() {
+async fn process_metrics_describe_the_running_server() {
     let server = Rlaas::start(&[]);
     let metric = async |name| server.metric(name).await.expect("a metric");
     let resident = metric("process_resident_memory_bytes").await;

@@ -16,7 +16,7 @@ use rlaas_testkit::prometheus::Prometheus;
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The metric that only a server with certificates has.
 const OF_TLS: &str = "rlaas_tls_certificate_expiry_timestamp_seconds";
@@ -36,13 +36,13 @@ rules:
 ";
 
 /// A client that asks by every rule, now and then for nobody and as nobody.
-struct Load(Arc<AtomicBool>, JoinSet<()>);
+struct MixedLoad(Arc<AtomicBool>, JoinSet<()>);
 
-impl Load {
+impl MixedLoad {
     async fn start(server: &Rlaas) -> Self {
         let (stop, mut client) = (Arc::new(AtomicBool::new(false)), server.client().await);
-        let (stopped, mut asking) = (Arc::clone(&stop), JoinSet::new());
-        asking.spawn(async move {
+        let (stopped, mut tasks) = (Arc::clone(&stop), JoinSet::new());
+        tasks.spawn(async move {
             while !stopped.load(Ordering::Relaxed) {
                 for (user, endpoint) in [
                     ("alice", "/open"),
@@ -62,7 +62,7 @@ impl Load {
                 let _refused = client.check(request("mallory")).await;
             }
         });
-        Self(stop, asking)
+        Self(stop, tasks)
     }
 
     async fn finish(mut self) {
@@ -98,26 +98,26 @@ fn selectors(query: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_reader_of_selectors_sees_what_it_should() {
+fn selector_parser_finds_metrics_with_their_labels() {
     let query = "sum by (job) (rate(rlaas_a_total{b=\"c\", rule=\"x\"}[5m])) / up > process_z + 1";
     let seen: Vec<String> = selectors(query).into_iter().collect();
     assert_eq!(seen, ["process_z", "rlaas_a_total{b=\"c\", rule=\"x\"}", "up"]);
 }
 
 #[tokio::test]
-async fn every_query_has_an_answer_under_load_and_through_an_outage() {
+async fn queries_return_data_under_load_and_after_an_outage() {
     let dir = TempDir::new();
     let file = dir.write("rlaas.yaml", RULES);
     let mut redis = RedisServer::start();
     let url = format!("store.redis.url={}", redis.url());
     let settings = ["store.backend=redis", &url, "store.redis.timeout=100ms"];
     let server = Rlaas::start_from(&file, &settings);
-    let load = Load::start(&server).await;
+    let load = MixedLoad::start(&server).await;
     let prometheus = Prometheus::start(server.http());
     let sees = async |query: &str, wanted: f64| {
         let what = format!("{query} = {wanted}");
         let seen = async || prometheus.query(query).await.is_ok_and(|all| all.contains(&wanted));
-        eventually(&what, PATIENCE, seen).await;
+        eventually(&what, TIMEOUT, seen).await;
     };
     sees(
         "count(rlaas_decisions_total{rule=\"open\",outcome=\"denied\",source=\"store\"} > 0)",
@@ -138,7 +138,7 @@ async fn every_query_has_an_answer_under_load_and_through_an_outage() {
             Ok(values) => values.iter().any(|value| value.is_finite()),
             Err(error) => panic!("{what}: {query}: {error}"),
         };
-        eventually(&format!("an answer to {what}: {query}"), PATIENCE, answers).await;
+        eventually(&format!("an answer to {what}: {query}"), TIMEOUT, answers).await;
     };
     for (title, query) in queries(&dashboard()) {
         if query.contains(OF_TLS) {

@@ -79,7 +79,7 @@ fn zero(labels: impl IntoIterator<Item = String>) -> BTreeSet<(String, String)> 
 }
 
 #[tokio::test]
-async fn decisions_of_a_rule_by_outcome_and_source() {
+async fn decision_series_exist_by_outcome_and_source() {
     let served = Served::start(&POLICIES);
     let text = served.metrics().await;
     let always = [("allowed", "store"), ("denied", "store"), ("denied", "deny_cache")];
@@ -105,7 +105,7 @@ async fn decisions_of_a_rule_by_outcome_and_source() {
 }
 
 #[tokio::test]
-async fn decisions_by_the_policy_of_a_rule() {
+async fn degradation_series_exist_by_policy_and_kind() {
     let served = Served::start(&POLICIES);
     let text = served.metrics().await;
     let no_other_labels = zero([String::new()]);
@@ -133,7 +133,7 @@ async fn decisions_by_the_policy_of_a_rule() {
 }
 
 #[tokio::test]
-async fn what_has_reasons_that_the_code_knows() {
+async fn series_exist_for_every_known_reason_and_kind() {
     let text = Rlaas::start(&[]).get("/metrics").await.1;
     let of_requests = ["user_id", "resource", "attributes", "cost", "dry_run", "requests", "body"];
     let of_descriptors = ["domain", "descriptors", "hits_addend", "limit"];
@@ -154,7 +154,7 @@ async fn what_has_reasons_that_the_code_knows() {
 }
 
 #[tokio::test]
-async fn rules_that_a_reload_brings_have_theirs_and_those_that_it_drops_have_none() {
+async fn reload_adds_series_of_new_rules_and_drops_those_of_old_ones() {
     let served = Served::start(&POLICIES);
     write(&served.dir, &[("new", "on-store-failure: allow")], &SHOP.replace("user", "path"));
     served.server.signal("HUP");
@@ -171,7 +171,7 @@ async fn rules_that_a_reload_brings_have_theirs_and_those_that_it_drops_have_non
 }
 
 #[tokio::test]
-async fn of_many_rules_the_first_by_name() {
+async fn initial_series_are_limited_to_the_first_rules_by_name() {
     const MOST: usize = 1_000;
     let limit = Limit::new(1, Span::from_secs(60)).expect("a valid limit");
     let rule = |name: String| Rule {

@@ -29,7 +29,7 @@ use rlaas_testkit::redis::free_port;
 use rlaas_testkit::tls::{Certificate, Certificates};
 use rlaas_testkit::{TempDir, eventually};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const CHECK: &str = "ratelimit.v1.RateLimitService/Check";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
@@ -120,13 +120,13 @@ fn secret() -> CheckRequest {
 async fn end(mut server: Rlaas) -> String {
     server.signal("TERM");
     let ended = async || server.has_ended();
-    eventually("the end", PATIENCE, ended).await;
+    eventually("the end", TIMEOUT, ended).await;
     assert_eq!(server.wait().code(), Some(0), "{}", server.log());
     server.log()
 }
 
 #[tokio::test]
-async fn the_trace_of_a_caller_is_carried_on_with_what_was_decided() {
+async fn spans_continue_the_trace_of_the_caller_and_carry_the_decision() {
     let collector = Collector::default();
     let server = Rlaas::start(&[&collector.start().await, "rate-limiter.max-requests=1"]);
     let mut client = server.client().await;
@@ -165,7 +165,7 @@ async fn the_trace_of_a_caller_is_carried_on_with_what_was_decided() {
 }
 
 #[tokio::test]
-async fn every_call_has_one_span() {
+async fn each_call_has_one_span() {
     let collector = Collector::default();
     let server = Rlaas::start(&[&collector.start().await, "rate-limiter.max-requests=1"]);
     let mut client = server.client().await;
@@ -177,8 +177,8 @@ async fn every_call_has_one_span() {
         answer.expect("an answer");
     }
     client.get_config(GetConfigRequest::default()).await.expect("an answer");
-    let asked = RateLimitRequest { domain: "s3cret".to_owned(), ..RateLimitRequest::default() };
-    EnvoyClient::new(server.channel().await).should_rate_limit(asked).await.expect_err("no more");
+    let request = RateLimitRequest { domain: "s3cret".to_owned(), ..RateLimitRequest::default() };
+    EnvoyClient::new(server.channel().await).should_rate_limit(request).await.expect_err("no more");
     end(server).await;
 
     let spans = collector.spans();
@@ -199,7 +199,7 @@ async fn every_call_has_one_span() {
 }
 
 #[tokio::test]
-async fn over_http_a_span_has_the_route_and_no_query() {
+async fn http_spans_have_the_route_and_no_query() {
     let collector = Collector::default();
     let server = Rlaas::start(&[&collector.start().await, "rate-limiter.max-requests=1"]);
     let headers = format!("traceparent: 00-{TRACE}-{CALLER}-01\r\n");
@@ -232,7 +232,7 @@ async fn over_http_a_span_has_the_route_and_no_query() {
 }
 
 #[tokio::test]
-async fn over_https_a_span_has_the_scheme_and_a_socket_has_http() {
+async fn http_spans_have_the_url_scheme() {
     let certificates = Certificates::make();
     let path = |path: std::path::PathBuf| path.display().to_string();
     let dir = TempDir::new();
@@ -261,7 +261,7 @@ async fn over_https_a_span_has_the_scheme_and_a_socket_has_http() {
 }
 
 #[tokio::test]
-async fn the_caller_decides_what_is_sampled_and_the_ratio_where_nobody_has() {
+async fn sampling_follows_the_caller_or_else_the_ratio() {
     let collector = Collector::default();
     let settings = [&*collector.start().await, "telemetry.otlp.sample-ratio=0"];
     let server = Rlaas::start(&settings);
@@ -275,7 +275,7 @@ async fn the_caller_decides_what_is_sampled_and_the_ratio_where_nobody_has() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_is_an_error_of_ours() {
+async fn store_failure_marks_the_span_as_an_error() {
     let collector = Collector::default();
     let nobody = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     let server = Rlaas::start(&[&collector.start().await, "store.backend=redis", &nobody]);
@@ -290,7 +290,7 @@ async fn a_store_that_fails_is_an_error_of_ours() {
 }
 
 #[tokio::test]
-async fn a_collector_that_takes_nothing_is_told_once_and_holds_nobody_up() {
+async fn refusing_collector_is_logged_once_and_delays_no_call() {
     let collector = Collector::default();
     collector.refuses.store(true, Ordering::Relaxed);
     let mut command = rlaas(&["serve"]);
@@ -301,20 +301,20 @@ async fn a_collector_that_takes_nothing_is_told_once_and_holds_nobody_up() {
         check(&mut client, "alice").await.expect("an answer");
         collector.refused.load(Ordering::Relaxed) >= 3
     };
-    eventually("batches are refused", PATIENCE, refused).await;
+    eventually("batches are refused", TIMEOUT, refused).await;
     assert_eq!(server.log().matches("nobody takes the traces").count(), 1, "{}", server.log());
     collector.refuses.store(false, Ordering::Relaxed);
-    let told = async || {
+    let logged = async || {
         check(&mut client, "alice").await.expect("an answer");
         server.log().contains("the traces are taken again")
     };
-    eventually("its return is told", PATIENCE, told).await;
+    eventually("its return is told", TIMEOUT, logged).await;
     let log = end(server).await;
     assert_eq!(log.matches("nobody takes the traces").count(), 1, "{log}");
 }
 
 #[tokio::test]
-async fn a_collector_that_hangs_or_is_not_there_delays_no_end() {
+async fn unreachable_collector_does_not_delay_shutdown() {
     // It accepts, by its backlog, and never says a word.
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let silent = listener.local_addr().expect("a bound port").port();
@@ -331,7 +331,7 @@ async fn a_collector_that_hangs_or_is_not_there_delays_no_end() {
 }
 
 #[test]
-fn a_bad_endpoint_or_ratio_is_refused() {
+fn invalid_otlp_endpoint_or_ratio_is_rejected() {
     for (setting, valid) in [
         ("endpoint=https://collector:4317", "valid is http://host:port of a collector"),
         ("endpoint=http://u:s3cret@collector:4317", "valid is http://host:port of a collector"),

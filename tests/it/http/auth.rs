@@ -2,7 +2,7 @@
 
 use ring::digest::{SHA256, digest};
 
-use super::client::{Answer, get, send_with};
+use super::client::{HttpResponse, get, send_with};
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::Rlaas;
 
@@ -16,12 +16,12 @@ const DECISIONS: [(&str, &str, Option<&str>); 4] = [
 ];
 
 /// A server for [`CHECK`], which has the role, and [`ADMIN`], which has another.
-pub(super) fn guarded() -> Rlaas {
-    guarded_with(&[])
+pub(super) fn start_with_auth() -> Rlaas {
+    start_with_auth_and(&[])
 }
 
 /// The same with more settings.
-pub(super) fn guarded_with(settings: &[&str]) -> Rlaas {
+pub(super) fn start_with_auth_and(settings: &[&str]) -> Rlaas {
     let token = |name: &str, token: &str, role: &str| {
         let bytes = digest(&SHA256, token.as_bytes());
         let hash =
@@ -34,33 +34,33 @@ pub(super) fn guarded_with(settings: &[&str]) -> Rlaas {
 }
 
 /// Asks with a token.
-pub(super) async fn ask(
+pub(super) async fn send_with_token(
     server: &Rlaas,
     (method, target, body): (&str, &str, Option<&str>),
     token: &str,
-) -> Answer {
+) -> HttpResponse {
     let header = format!("Authorization: Bearer {token}\r\n");
     send_with(server, method, target, &header, body).await
 }
 
 #[tokio::test]
-async fn decisions_are_for_callers_with_the_role() {
-    let server = guarded();
+async fn decisions_require_the_check_role() {
+    let server = start_with_auth();
     for decision in DECISIONS {
-        let unknown = ask(&server, decision, "wrong").await;
+        let unknown = send_with_token(&server, decision, "wrong").await;
         assert_eq!(unknown.status, 401, "{decision:?}");
         assert_eq!(unknown.header("www-authenticate"), Some("Bearer"));
         assert_eq!(unknown.detail(), "valid is a known bearer token or client certificate");
-        let other = ask(&server, decision, ADMIN).await;
+        let other = send_with_token(&server, decision, ADMIN).await;
         assert_eq!((other.status, other.detail().as_str()), (403, "the role check is needed"));
-        assert_eq!(ask(&server, decision, CHECK).await.status, 200, "{decision:?}");
+        assert_eq!(send_with_token(&server, decision, CHECK).await.status, 200, "{decision:?}");
     }
     assert_eq!(get(&server, "/check?userId=alice").await.status, 401);
     let refused = server.metric("rlaas_refused_total{reason=\"unauthenticated\"}").await;
     assert_eq!(refused, Some(5.0));
     let rules = ("GET", "/rlconfig", None);
     for (token, status) in [("wrong", 401), (CHECK, 403), (ADMIN, 200)] {
-        assert_eq!(ask(&server, rules, token).await.status, status);
+        assert_eq!(send_with_token(&server, rules, token).await.status, status);
     }
     for open in ["/metrics", "/livez", "/readyz", "/healthcheck", "/openapi.json"] {
         assert_eq!(get(&server, open).await.status, 200, "{open}");

@@ -9,12 +9,12 @@ use rlaas_testkit::redis::free_port;
 use rlaas_testkit::tls::{Certificate, Certificates};
 
 /// A server that does the same on each connection. It lives as long as the test.
-fn server(serve: fn(TcpStream)) -> String {
+fn serve_each(handle: fn(TcpStream)) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("its address").to_string();
     thread::spawn(move || {
         for connection in listener.incoming().map_while(Result::ok) {
-            thread::spawn(move || serve(connection));
+            thread::spawn(move || handle(connection));
         }
     });
     address
@@ -26,18 +26,18 @@ fn drain(mut connection: TcpStream) {
     while connection.read(&mut buffer).is_ok_and(|read| read > 0) {}
 }
 
-fn answer_in_http_1(mut connection: TcpStream) {
+fn reply_in_http_1(mut connection: TcpStream) {
     let _gone = connection.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
     drain(connection);
 }
 
-fn answer_as_redis(mut connection: TcpStream) {
+fn reply_as_redis(mut connection: TcpStream) {
     let _gone = connection.write_all(b"-ERR unknown command 'PRI'\r\n");
     drain(connection);
 }
 
 /// Runs `check`, and `health` with the same options; both must say this and nothing else.
-fn explains(options: &[&str], expected: &str) {
+fn assert_explained(options: &[&str], expected: &str) {
     for command in [&["check", "alice"][..], &["health"]] {
         let (code, out, error) = run(&[command, options].concat());
         assert_eq!((code, out.as_str()), (2, ""), "{options:?}: {error}");
@@ -46,23 +46,23 @@ fn explains(options: &[&str], expected: &str) {
 }
 
 #[test]
-fn a_server_that_is_not_reachable() {
+fn unreachable_server_is_explained() {
     let nobody = format!("127.0.0.1:{}", free_port());
-    explains(
+    assert_explained(
         &["--addr", &nobody],
         &format!("no server at {nobody}: connection refused (is `rlaas serve` running?)"),
     );
-    explains(
+    assert_explained(
         &["--addr", "unix:/nowhere"],
         "no server at unix:/nowhere: no such file or directory (is `rlaas serve` running?)",
     );
 }
 
 #[test]
-fn a_server_that_does_not_answer_in_time() {
-    let silent = server(drain);
+fn slow_server_is_explained() {
+    let silent = serve_each(drain);
     for addr in [silent.clone(), format!("https://{silent}")] {
-        explains(
+        assert_explained(
             &["--addr", &addr, "--timeout", "100ms"],
             &format!("no response from {addr} within 100ms (--timeout)"),
         );
@@ -75,28 +75,28 @@ fn a_server_that_does_not_answer_in_time() {
 }
 
 #[test]
-fn a_server_that_speaks_something_else() {
-    for other in [server(answer_in_http_1), server(answer_as_redis)] {
-        explains(
+fn other_protocol_is_explained() {
+    for other in [serve_each(reply_in_http_1), serve_each(reply_as_redis)] {
+        assert_explained(
             &["--addr", &other],
             &format!("{other} does not speak gRPC: --addr must be an address of server.listen"),
         );
     }
-    let closing = server(drop);
+    let closing = serve_each(drop);
     let plain = Rlaas::start(&[]);
     for other in [&*closing, plain.http()] {
         let without = "closed the connection without a response";
         let expected = format!("{other} {without}: --addr must be an address of server.listen");
-        explains(&["--addr", other], &expected);
+        assert_explained(&["--addr", other], &expected);
     }
-    explains(
+    assert_explained(
         &["--addr", &format!("https://{}", plain.grpc())],
         &format!("https://{0} does not speak TLS: try http://{0}", plain.grpc()),
     );
 }
 
 #[test]
-fn a_server_with_tls() {
+fn tls_errors_are_explained() {
     let certificates = Certificates::make();
     let path = |path: std::path::PathBuf| path.display().to_string();
     let start = |certificate, more: &[&str]| {
@@ -106,12 +106,12 @@ fn a_server_with_tls() {
     };
     let ca = path(certificates.authority());
     let tls = start(Certificate::Server, &[]);
-    explains(
+    assert_explained(
         &["--addr", tls.grpc()],
         &format!("{0} wants TLS: try https://{0}, with --ca for its authority", tls.grpc()),
     );
     let http = format!("https://{}", tls.http());
-    explains(
+    assert_explained(
         &["--addr", &http, "--ca", &ca],
         &format!("{http} does not speak gRPC: --addr must be an address of server.listen"),
     );
@@ -120,24 +120,24 @@ fn a_server_with_tls() {
     let not_trusted =
         |url: &str, why: &str| format!("the certificate of {url} is not trusted: {why}");
     let unknown = "unknown issuer, --ca must be the file of its authority";
-    explains(&["--addr", &url], &not_trusted(&url, unknown));
+    assert_explained(&["--addr", &url], &not_trusted(&url, unknown));
     for (certificate, why) in [
         (Certificate::Expired, "it has expired"),
         (Certificate::WrongHost, "it is for another name"),
     ] {
         let server = start(certificate, &[]);
         let url = format!("https://{}", server.grpc());
-        explains(&["--addr", &url, "--ca", &ca], &not_trusted(&url, why));
+        assert_explained(&["--addr", &url, "--ca", &ca], &not_trusted(&url, why));
     }
 
     let mutual = start(Certificate::Server, &[&format!("server.tls.client-ca={ca}")]);
     let url = format!("https://{}", mutual.grpc());
-    let ask = ["--addr", &url, "--ca", &ca];
-    explains(&ask, &format!("{url} wants a client certificate: --cert and --key"));
+    let options = ["--addr", &url, "--ca", &ca];
+    assert_explained(&options, &format!("{url} wants a client certificate: --cert and --key"));
     let cert = path(certificates.certificate(Certificate::ForeignClient));
     let key = path(certificates.key(Certificate::ForeignClient));
-    explains(
-        &[&ask[..], &["--cert", &cert, "--key", &key]].concat(),
+    assert_explained(
+        &[&options[..], &["--cert", &cert, "--key", &key]].concat(),
         &format!("{url} refuses the client certificate of --cert: UnknownCA"),
     );
 }

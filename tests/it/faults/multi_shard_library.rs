@@ -44,18 +44,18 @@ impl Fixture {
         let background = limiter.clone();
         let running = tokio::spawn(async move { background.run().await }).abort_handle();
         let fixture = Self { cluster, limiter, user, tenant, team, running };
-        let up = async || fixture.look("/").await.is_ok();
+        let up = async || fixture.peek("/").await.is_ok();
         eventually("the cluster decides", SOON * 2, up).await;
         fixture
     }
 
     /// What the rules say to a request for these units of a resource.
-    async fn ask(&self, resource: &str, cost: u32) -> Result<Verdict, CheckError> {
-        ask(&self.limiter, [&self.user, &self.tenant, &self.team], resource, cost).await
+    async fn check(&self, resource: &str, cost: u32) -> Result<Verdict, CheckError> {
+        check(&self.limiter, [&self.user, &self.tenant, &self.team], resource, cost).await
     }
 
-    async fn look(&self, resource: &str) -> Result<Vec<i64>, CheckError> {
-        Ok(remaining(&self.ask(resource, 0).await?))
+    async fn peek(&self, resource: &str) -> Result<Vec<i64>, CheckError> {
+        Ok(remaining(&self.check(resource, 0).await?))
     }
 
     /// The same in a task.
@@ -63,7 +63,7 @@ impl Fixture {
         let Self { limiter, user, tenant, team, .. } = self;
         let (limiter, ids) = (limiter.clone(), [user, tenant, team].map(Clone::clone));
         tokio::spawn(
-            async move { ask(&limiter, ids.each_ref().map(|id| &**id), resource, 1).await },
+            async move { check(&limiter, ids.each_ref().map(|id| &**id), resource, 1).await },
         )
     }
 
@@ -98,7 +98,7 @@ pub(super) fn limiter(
     Limiter::with_deny_cache(rules, Store::Redis(Arc::new(store)), cache, observer)
 }
 
-async fn ask(
+async fn check(
     limiter: &Limiter,
     [user, tenant, team]: [&str; 3],
     resource: &str,
@@ -130,72 +130,72 @@ pub(super) fn rule(name: &str, by: Part, algorithm: Algorithm, units: u64) -> Ru
 }
 
 /// The same on requests for `/tenant` alone.
-fn of_tenants(rule: Rule) -> Rule {
+fn for_tenants(rule: Rule) -> Rule {
     let patterns = vec![(Part::Resource, Pattern::one("/tenant"))];
     Rule { matcher: Matcher { patterns }, ..rule }
 }
 
-pub(super) fn set(rules: Vec<Rule>) -> RuleSet {
+pub(super) fn rule_set(rules: Vec<Rule>) -> RuleSet {
     let wide = Limit::new(1_000_000, Span::from_secs(60)).expect("a valid limit");
     RuleSet::new(Rule::default_of(Algorithm::FixedWindow, wide), rules)
 }
 
-pub(super) fn nobody() -> Arc<dyn Observer> {
+pub(super) fn no_observer() -> Arc<dyn Observer> {
     Arc::new(NoObserver)
 }
 
 #[tokio::test]
-async fn one_quota_with_room_is_enough_wherever_the_others_are() {
+async fn one_quota_with_units_left_allows_a_request_across_shards() {
     let quota = |rule: Rule| Rule { mode: Mode::Quota, ..rule };
     let rules = |algorithm| {
-        set(vec![
+        rule_set(vec![
             rule("a-user", user(), algorithm, 100),
             quota(rule("b-user-quota", user(), algorithm, 1)),
             quota(rule("c-tenant-quota", attribute("tenant"), algorithm, 3)),
             rule("d-team", attribute("team"), algorithm, 100),
         ])
     };
-    let fixture = Fixture::start(set(Vec::new()), 4096, nobody()).await;
+    let fixture = Fixture::start(rule_set(Vec::new()), 4096, no_observer()).await;
     for algorithm in Algorithm::ALL {
         fixture.limiter.replace_rules(rules(*algorithm));
         let name = algorithm.name();
         for left in [[99, 0, 2, 99], [98, 0, 1, 98], [97, 0, 0, 97]] {
-            let verdict = fixture.ask("/", 1).await.expect("a verdict");
+            let verdict = fixture.check("/", 1).await.expect("a verdict");
             assert!(verdict.is_allowed(), "{name}: {verdict:?}");
-            assert_eq!(fixture.look("/").await.expect("a verdict"), left, "{name}");
+            assert_eq!(fixture.peek("/").await.expect("a verdict"), left, "{name}");
         }
         for _ in 0..3 {
-            let verdict = fixture.ask("/", 1).await.expect("a verdict");
+            let verdict = fixture.check("/", 1).await.expect("a verdict");
             assert!(!verdict.is_allowed(), "{name}: {verdict:?}");
-            let left = fixture.look("/").await.expect("a verdict");
+            let left = fixture.peek("/").await.expect("a verdict");
             assert_eq!(left, [97, 0, 0, 97], "{name}: nothing is taken");
         }
     }
 }
 
 #[tokio::test]
-async fn a_master_that_refuses_gives_nothing_back() {
+async fn denying_shard_is_not_refunded() {
     let rules = |algorithm| {
-        set(vec![
+        rule_set(vec![
             rule("a-user", user(), algorithm, 100),
             rule("b-tenant", attribute("tenant"), algorithm, 3),
             rule("c-tenant-wide", attribute("tenant"), algorithm, 100),
             rule("d-team", attribute("team"), algorithm, 100),
         ])
     };
-    let fixture = Fixture::start(set(Vec::new()), 4096, nobody()).await;
+    let fixture = Fixture::start(rule_set(Vec::new()), 4096, no_observer()).await;
     for algorithm in Algorithm::ALL {
         fixture.limiter.replace_rules(rules(*algorithm));
         let name = algorithm.name();
         for _ in 0..3 {
-            assert!(fixture.ask("/", 1).await.expect("a verdict").is_allowed(), "{name}");
+            assert!(fixture.check("/", 1).await.expect("a verdict").is_allowed(), "{name}");
         }
         for cost in [1, 2, 3] {
             // Each cost anew: what is remembered of a denial is of that cost.
-            let refused = fixture.ask("/", cost).await.expect("a verdict");
+            let refused = fixture.check("/", cost).await.expect("a verdict");
             assert!(!refused.is_allowed(), "{name}");
             assert_eq!(remaining(&refused), [97, 0, 97, 97], "{name}");
-            let left = fixture.look("/").await.expect("a verdict");
+            let left = fixture.peek("/").await.expect("a verdict");
             assert_eq!(left, [97, 0, 97, 97], "{name}");
         }
     }
@@ -204,7 +204,7 @@ async fn a_master_that_refuses_gives_nothing_back() {
 /// Has another request wait for the store as soon as some calls have ended, so that it has the
 /// only permit.
 #[derive(Default)]
-struct Crowd {
+struct PermitTaker {
     /// The limiter, and who asks.
     other: OnceLock<(Limiter, [String; 3])>,
     /// Calls until then.
@@ -213,26 +213,26 @@ struct Crowd {
     failed_refunds: AtomicUsize,
 }
 
-impl std::fmt::Debug for Crowd {
+impl std::fmt::Debug for PermitTaker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Crowd").finish_non_exhaustive()
     }
 }
 
-impl Crowd {
+impl PermitTaker {
     fn take_the_permit(&self) {
         let (limiter, ids) = self.other.get().cloned().expect("a limiter");
-        let mut asking: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
-            let decided = ask(&limiter, ids.each_ref().map(|id| &**id), "/", 1).await;
+        let mut waiting_check: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+            let decided = check(&limiter, ids.each_ref().map(|id| &**id), "/", 1).await;
             drop(decided);
         });
-        let polled = asking.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let polled = waiting_check.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(polled.is_pending(), "it waits for Redis");
-        *self.waiting.lock().expect("no panic") = Some(asking);
+        *self.waiting.lock().expect("no panic") = Some(waiting_check);
     }
 }
 
-impl Observer for Crowd {
+impl Observer for PermitTaker {
     fn rule(&self, _rule: RuleInfo<'_>) -> Arc<dyn RuleObserver> {
         Arc::new(NoObserver)
     }
@@ -256,97 +256,97 @@ impl Observer for Crowd {
 }
 
 #[tokio::test]
-async fn a_refund_waits_for_no_permit() {
+async fn refund_needs_no_in_flight_permit() {
     let gcra = Algorithm::Gcra;
-    let rules = set(vec![
+    let rules = rule_set(vec![
         rule("a-user", user(), gcra, 100),
-        of_tenants(rule("b-tenant", attribute("tenant"), gcra, 1)),
+        for_tenants(rule("b-tenant", attribute("tenant"), gcra, 1)),
     ]);
-    let crowd = Arc::new(Crowd::default());
-    let fixture = Fixture::start(rules, 1, crowd.clone()).await;
+    let taker = Arc::new(PermitTaker::default());
+    let fixture = Fixture::start(rules, 1, taker.clone()).await;
     // All of its rules are on the team's master.
     let team = &fixture.team;
     let other = (fixture.limiter.clone(), [team, team, team].map(Clone::clone));
-    crowd.other.set(other).expect("a new one");
-    assert!(fixture.ask("/tenant", 1).await.expect("a verdict").is_allowed());
+    taker.other.set(other).expect("a new one");
+    assert!(fixture.check("/tenant", 1).await.expect("a verdict").is_allowed());
     // The user's master takes, the tenant's one refuses, and then somebody else has the permit.
-    crowd.calls_left.store(2, Ordering::Relaxed);
-    let refused = fixture.ask("/tenant", 1).await.expect("a verdict");
+    taker.calls_left.store(2, Ordering::Relaxed);
+    let refused = fixture.check("/tenant", 1).await.expect("a verdict");
     assert!(!refused.is_allowed());
-    let overloaded = fixture.look("/").await.expect_err("no permit is left");
+    let overloaded = fixture.peek("/").await.expect_err("no permit is left");
     assert!(matches!(overloaded, CheckError::Overloaded), "{overloaded:?}");
     assert_eq!(remaining(&refused), [99, 0]);
-    assert_eq!(crowd.failed_refunds.load(Ordering::Relaxed), 0);
-    *crowd.waiting.lock().expect("no panic") = None;
-    assert_eq!(fixture.look("/").await.expect("a verdict"), [99]);
+    assert_eq!(taker.failed_refunds.load(Ordering::Relaxed), 0);
+    *taker.waiting.lock().expect("no panic") = None;
+    assert_eq!(fixture.peek("/").await.expect("a verdict"), [99]);
 }
 
 /// One unit of a user's, and one of a tenant's that somebody else has taken.
-async fn one_of_each(algorithm: Algorithm) -> Fixture {
-    let rules = set(vec![
+async fn exhausted_tenant(algorithm: Algorithm) -> Fixture {
+    let rules = rule_set(vec![
         rule("a-user", user(), algorithm, 1),
-        of_tenants(rule("b-tenant", attribute("tenant"), algorithm, 1)),
+        for_tenants(rule("b-tenant", attribute("tenant"), algorithm, 1)),
     ]);
-    let fixture = Fixture::start(rules, 4096, nobody()).await;
+    let fixture = Fixture::start(rules, 4096, no_observer()).await;
     let ids = [&*fixture.team, &fixture.tenant, &fixture.team];
-    assert!(ask(&fixture.limiter, ids, "/tenant", 1).await.expect("a verdict").is_allowed());
+    assert!(check(&fixture.limiter, ids, "/tenant", 1).await.expect("a verdict").is_allowed());
     fixture
 }
 
 #[tokio::test]
-async fn a_refund_clears_the_deny_cache() {
-    let fixture = one_of_each(Algorithm::Gcra).await;
+async fn rollback_clears_the_deny_cache() {
+    let fixture = exhausted_tenant(Algorithm::Gcra).await;
     fixture.pause(true);
     let refused = fixture.spawn("/tenant");
-    let taken = async || fixture.look("/").await.expect("a verdict") == [0];
+    let taken = async || fixture.peek("/").await.expect("a verdict") == [0];
     eventually("the user's master takes", SOON, taken).await;
     for source in [Source::Store, Source::DenyCache] {
-        let verdict = fixture.ask("/", 1).await.expect("a verdict");
+        let verdict = fixture.check("/", 1).await.expect("a verdict");
         assert_eq!((verdict.is_allowed(), verdict.deciding().source), (false, source));
     }
     fixture.pause(false);
     assert!(!refused.await.expect("no panic").expect("a verdict").is_allowed());
-    let verdict = fixture.ask("/", 1).await.expect("a verdict");
+    let verdict = fixture.check("/", 1).await.expect("a verdict");
     assert_eq!((verdict.is_allowed(), verdict.deciding().source), (true, Source::Store));
 }
 
 #[tokio::test]
-async fn a_receipt_that_is_refunded_clears_the_deny_cache() {
+async fn receipt_refund_clears_the_deny_cache() {
     let redis = RedisServer::start();
     let servers = Servers::Standalone(Box::new(redis.url().parse().expect("a valid url")));
     for algorithm in Algorithm::ALL {
-        let rules = set(vec![rule("a-user", user(), *algorithm, 5)]);
-        let limiter = limiter(servers.clone(), rules, 4096, nobody());
+        let rules = rule_set(vec![rule("a-user", user(), *algorithm, 5)]);
+        let limiter = limiter(servers.clone(), rules, 4096, no_observer());
         let background = limiter.clone();
         let running = tokio::spawn(async move { background.run().await });
         let request = Request::user("alice").cost(5).build().expect("a valid request");
         let taken = limiter.check_with_receipts(&request, Deadline::NEVER).await;
         let (verdict, receipts) = taken.expect("a verdict");
         assert!(verdict.is_allowed(), "{}", algorithm.name());
-        let ask = async || {
+        let check = async || {
             let verdict = limiter.check(&request, Deadline::NEVER).await.expect("a verdict");
             (verdict.is_allowed(), verdict.deciding().source)
         };
-        assert_eq!(ask().await, (false, Source::Store), "{}", algorithm.name());
-        assert_eq!(ask().await, (false, Source::DenyCache), "{}", algorithm.name());
+        assert_eq!(check().await, (false, Source::Store), "{}", algorithm.name());
+        assert_eq!(check().await, (false, Source::DenyCache), "{}", algorithm.name());
         limiter.refund(receipts, Deadline::NEVER).await.expect("a refund");
-        assert_eq!(ask().await, (true, Source::Store), "{}", algorithm.name());
+        assert_eq!(check().await, (true, Source::Store), "{}", algorithm.name());
         running.abort();
     }
 }
 
 #[tokio::test]
-async fn a_caller_who_leaves_between_two_masters_leaves_nothing_taken() {
-    let fixture = one_of_each(Algorithm::FixedWindow).await;
+async fn check_dropped_between_two_shards_is_refunded() {
+    let fixture = exhausted_tenant(Algorithm::FixedWindow).await;
     fixture.pause(true);
     let leaves = fixture.spawn("/tenant");
-    let taken = async || fixture.look("/").await.expect("a verdict") == [0];
+    let taken = async || fixture.peek("/").await.expect("a verdict") == [0];
     eventually("the user's master takes", SOON, taken).await;
     // The future of the check is dropped.
     leaves.abort();
     assert!(leaves.await.is_err_and(|ended| ended.is_cancelled()));
-    assert_eq!(fixture.look("/").await.expect("a verdict"), [0]);
+    assert_eq!(fixture.peek("/").await.expect("a verdict"), [0]);
     fixture.pause(false);
-    let refunded = async || fixture.look("/").await.expect("a verdict") == [1];
+    let refunded = async || fixture.peek("/").await.expect("a verdict") == [1];
     eventually("it is given back", SOON, refunded).await;
 }

@@ -16,27 +16,27 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Channel, Server};
 
 /// A file of the table.
-struct Group {
+struct CaseFile {
     file: PathBuf,
     settings: String,
     rules: String,
-    cases: Vec<Case>,
+    cases: Vec<EnvoyCase>,
 }
 
-struct Case {
+struct EnvoyCase {
     name: String,
     /// `at SECONDS`, or a request, ` => `, and the answer.
     steps: Vec<String>,
 }
 
 #[tokio::test]
-async fn every_case_holds_in_memory() {
+async fn cases_pass_in_memory() {
     let (mut cases, mut wrong) = (0, Vec::new());
-    for group in groups() {
-        let config = group.config();
-        for case in &group.cases {
+    for case_file in case_files() {
+        let config = case_file.config();
+        for case in &case_file.cases {
             let service = Service::on_memory(config.rules.clone());
-            wrong.extend(ask(&group, case, &config, &service).await);
+            wrong.extend(run_case(&case_file, case, &config, &service).await);
             cases += 1;
         }
     }
@@ -45,15 +45,15 @@ async fn every_case_holds_in_memory() {
 }
 
 #[tokio::test]
-async fn every_case_holds_on_redis() {
+async fn cases_pass_on_redis() {
     let server = Arc::new(RedisServer::start());
     let (mut cases, mut wrong) = (0, Vec::new());
-    for group in groups() {
-        let config = group.config();
-        for case in &group.cases {
+    for case_file in case_files() {
+        let config = case_file.config();
+        for case in &case_file.cases {
             server.query::<()>(&["FLUSHALL"]);
             let service = Service::on_redis(config.rules.clone(), Arc::clone(&server));
-            wrong.extend(ask(&group, case, &config, &service).await);
+            wrong.extend(run_case(&case_file, case, &config, &service).await);
             cases += 1;
         }
     }
@@ -62,7 +62,12 @@ async fn every_case_holds_on_redis() {
 }
 
 /// Asks one case, and returns the first answer that is not as expected.
-async fn ask(group: &Group, case: &Case, config: &Config, on: &Service) -> Option<String> {
+async fn run_case(
+    case_file: &CaseFile,
+    case: &EnvoyCase,
+    config: &Config,
+    on: &Service,
+) -> Option<String> {
     let mut client = serve(config, on).await;
     for step in &case.steps {
         if let Some(seconds) = step.strip_prefix("at ") {
@@ -74,7 +79,7 @@ async fn ask(group: &Group, case: &Case, config: &Config, on: &Service) -> Optio
         let answer = notation::answer(&answer.map(tonic::Response::into_inner));
         let expected = expected.trim();
         if answer != expected {
-            let place = format!("{}: {}: {request}", group.file.display(), case.name);
+            let place = format!("{}: {}: {request}", case_file.file.display(), case.name);
             return Some(format!("{place}\n  is        {answer}\n  should be {expected}"));
         }
     }
@@ -93,26 +98,26 @@ async fn serve(config: &Config, on: &Service) -> RateLimitServiceClient<Channel>
     RateLimitServiceClient::new(channel.connect().await.expect("a running server"))
 }
 
-fn groups() -> Vec<Group> {
+fn case_files() -> Vec<CaseFile> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/envoy/cases");
     let files = std::fs::read_dir(dir).expect("cases").map(|file| file.expect("a file").path());
-    let mut groups: Vec<Group> = files.map(Group::read).collect();
-    groups.sort_by(|one, other| one.file.cmp(&other.file));
-    groups
+    let mut case_files: Vec<CaseFile> = files.map(CaseFile::read).collect();
+    case_files.sort_by(|one, other| one.file.cmp(&other.file));
+    case_files
 }
 
-impl Group {
+impl CaseFile {
     /// `=== settings`, `=== rules` and `=== case NAME` begin parts; `#` begins a comment.
     fn read(file: PathBuf) -> Self {
         let text = std::fs::read_to_string(&file).expect("a file");
         let (mut settings, mut rules) = (String::new(), String::new());
-        let mut cases: Vec<Case> = Vec::new();
+        let mut cases: Vec<EnvoyCase> = Vec::new();
         for part in text.split("\n=== ").skip(1) {
             let (title, body) = part.split_once('\n').unwrap_or((part, ""));
             match title.split_once(' ') {
                 None if title == "settings" => body.clone_into(&mut settings),
                 None if title == "rules" => body.clone_into(&mut rules),
-                Some(("case", name)) => cases.push(Case::new(name, body)),
+                Some(("case", name)) => cases.push(EnvoyCase::new(name, body)),
                 _ => panic!("{}: {title}", file.display()),
             }
         }
@@ -133,7 +138,7 @@ impl Group {
     }
 }
 
-impl Case {
+impl EnvoyCase {
     fn new(name: &str, body: &str) -> Self {
         let lines = body.lines().map(str::trim);
         let steps = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));

@@ -15,7 +15,7 @@ fn socket(dir: &TempDir, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn grpc_and_http_are_answered_over_socket_files() {
+async fn grpc_and_http_are_served_over_unix_sockets() {
     let dir = TempDir::new();
     let (grpc, http) = (socket(&dir, "grpc.sock"), socket(&dir, "http.sock"));
     let settings = [format!("server.listen={grpc}"), format!("server.http={http}")];
@@ -35,7 +35,7 @@ async fn grpc_and_http_are_answered_over_socket_files() {
 }
 
 #[tokio::test]
-async fn a_socket_beside_tcp_is_the_same_server() {
+async fn unix_socket_and_tcp_reach_the_same_server() {
     let dir = TempDir::new();
     let socket = socket(&dir, "rlaas.sock");
     let server = Rlaas::start(&[&format!("server.listen=127.0.0.1:0,{socket}")]);
@@ -49,7 +49,7 @@ async fn a_socket_beside_tcp_is_the_same_server() {
 }
 
 #[test]
-fn the_commands_take_the_path_of_a_socket() {
+fn commands_accept_unix_socket_addresses() {
     let dir = TempDir::new();
     let socket = socket(&dir, "rlaas.sock");
     let _server = Rlaas::start(&[&format!("server.listen={socket}")]);
@@ -71,7 +71,7 @@ fn the_commands_take_the_path_of_a_socket() {
 }
 
 #[tokio::test]
-async fn a_socket_that_a_crash_has_left_is_replaced() {
+async fn stale_socket_is_replaced() {
     let dir = TempDir::new();
     let socket = socket(&dir, "rlaas.sock");
     let setting = format!("server.listen={socket}");
@@ -84,7 +84,7 @@ async fn a_socket_that_a_crash_has_left_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_socket_in_use_and_any_other_file_are_left_alone() {
+async fn socket_in_use_and_other_files_are_not_replaced() {
     let dir = TempDir::new();
     let path = socket(&dir, "rlaas.sock");
     let server = Rlaas::start(&[&format!("server.listen={path}")]);
@@ -102,7 +102,7 @@ async fn a_socket_in_use_and_any_other_file_are_left_alone() {
 }
 
 #[test]
-fn a_start_that_fails_leaves_no_socket() {
+fn failed_start_leaves_no_socket() {
     let dir = TempDir::new();
     let listen = format!("server.listen={}", socket(&dir, "rlaas.sock"));
     let nowhere = format!("server.http=unix:{}", dir.path("missing/http.sock").display());
@@ -113,7 +113,7 @@ fn a_start_that_fails_leaves_no_socket() {
 }
 
 #[test]
-fn another_socket_in_the_place_of_ours_stays() {
+fn foreign_socket_at_the_path_is_not_removed() {
     let dir = TempDir::new();
     let path = dir.path("rlaas.sock");
     let mut server = Rlaas::start(&[&format!("server.listen=unix:{}", path.display())]);
@@ -125,7 +125,7 @@ fn another_socket_in_the_place_of_ours_stays() {
 }
 
 #[test]
-fn commands_ask_the_socket_of_their_environment() {
+fn commands_use_the_socket_of_their_environment() {
     let dir = TempDir::new();
     let socket = socket(&dir, "rlaas.sock");
     let _server = Rlaas::start(&[&format!("server.listen={socket}")]);

@@ -19,11 +19,15 @@ use rlaas_testkit::http2::{
 use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::redis::RedisServer;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Asks the first server as long as it is ready, then the second; nothing else may happen than an
 /// answer.
-async fn ask_on(mut clients: [Client; 2], drains: Arc<AtomicBool>, stop: Arc<AtomicBool>) -> u64 {
+async fn check_until_stopped(
+    mut clients: [Client; 2],
+    drains: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+) -> u64 {
     let mut answers = 0;
     while !stop.load(Ordering::Relaxed) {
         let at = usize::from(drains.load(Ordering::Relaxed));
@@ -34,7 +38,7 @@ async fn ask_on(mut clients: [Client; 2], drains: Arc<AtomicBool>, stop: Arc<Ato
 }
 
 /// Raises a flag once the server says that it is not ready.
-async fn follow(server: &Rlaas, drains: Arc<AtomicBool>) {
+async fn watch_readiness(server: &Rlaas, drains: Arc<AtomicBool>) {
     let mut health = HealthClient::new(server.channel().await);
     let ready = HealthCheckRequest { service: rlaas::api::SERVICE.to_owned() };
     let mut watch = health.watch(ready).await.expect("a stream").into_inner();
@@ -46,24 +50,24 @@ async fn follow(server: &Rlaas, drains: Arc<AtomicBool>) {
 }
 
 /// A client that lets nothing of an answer but its headers be sent until it says so.
-struct Reserved(RawHttp2);
+struct StalledConnection(RawHttp2);
 
-impl Reserved {
+impl StalledConnection {
     /// Asks so many times for the crowd.
-    async fn ask(server: &Rlaas, calls: u32) -> Self {
+    async fn start(server: &Rlaas, calls: u32) -> Self {
         const PATH: &str = "/ratelimit.v1.RateLimitService/Check";
         let mut connection = RawHttp2::connect(server.grpc(), &[(INITIAL_WINDOW_SIZE, 0)]).await;
-        let question = message(&request("crowd").encode_to_vec());
+        let request_frame = message(&request("crowd").encode_to_vec());
         for call in 0..calls {
             let stream = 2 * call + 1;
             connection.call(stream, PATH).await.expect("a server");
-            let question = Frame::new(DATA, END_STREAM, stream, question.clone());
-            connection.send(&question).await.expect("a server");
+            let request_frame = Frame::new(DATA, END_STREAM, stream, request_frame.clone());
+            connection.send(&request_frame).await.expect("a server");
         }
         Self(connection)
     }
 
-    async fn hear_farewell(&mut self) {
+    async fn wait_for_goaway(&mut self) {
         loop {
             let frame = self.0.next().await.expect("a farewell");
             assert_ne!(frame.kind, DATA, "there is no room for it");
@@ -74,7 +78,7 @@ impl Reserved {
     }
 
     /// Has everything sent, and hears it to the end; what was counted in each answer.
-    async fn hear_answers(mut self) -> Vec<i64> {
+    async fn read_responses(mut self) -> Vec<i64> {
         let [high, low] = INITIAL_WINDOW_SIZE.to_be_bytes();
         let open = Frame::new(SETTINGS, 0, 0, [high, low, 0, 0, 0xff, 0xff]);
         self.0.send(&open).await.expect("a server");
@@ -95,7 +99,7 @@ fn counted(redis: &RedisServer) -> i64 {
 }
 
 #[tokio::test]
-async fn f64_ten_thousand_requests_in_flight_survive_a_roll_to_another_process() {
+async fn rollout_answers_ten_thousand_requests_in_flight() {
     const CONNECTIONS: u32 = 20;
     const CALLS: u32 = 500;
     const TOGETHER: i64 = (CONNECTIONS * CALLS) as i64;
@@ -105,37 +109,37 @@ async fn f64_ten_thousand_requests_in_flight_survive_a_roll_to_another_process()
     let mut old = Rlaas::on_redis(&redis, &settings);
     let new = Rlaas::on_redis(&redis, &settings);
     let (drains, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    follow(&old, Arc::clone(&drains)).await;
-    let mut asking = JoinSet::new();
+    watch_readiness(&old, Arc::clone(&drains)).await;
+    let mut callers = JoinSet::new();
     for _ in 0..10 {
         let clients = [old.client().await, new.client().await];
-        asking.spawn(ask_on(clients, Arc::clone(&drains), Arc::clone(&stop)));
+        callers.spawn(check_until_stopped(clients, Arc::clone(&drains), Arc::clone(&stop)));
     }
     let mut crowd = Vec::new();
     for _ in 0..CONNECTIONS {
-        crowd.push(Reserved::ask(&old, CALLS).await);
+        crowd.push(StalledConnection::start(&old, CALLS).await);
     }
-    eventually("a decision for each", PATIENCE, async || counted(&redis) == TOGETHER).await;
+    eventually("a decision for each", TIMEOUT, async || counted(&redis) == TOGETHER).await;
     old.signal("TERM");
-    eventually("the roll", PATIENCE, async || drains.load(Ordering::Relaxed)).await;
+    eventually("the roll", TIMEOUT, async || drains.load(Ordering::Relaxed)).await;
     for connection in &mut crowd {
-        connection.hear_farewell().await;
+        connection.wait_for_goaway().await;
     }
     let mut counts = Vec::new();
     for connection in crowd {
-        counts.extend(connection.hear_answers().await);
+        counts.extend(connection.read_responses().await);
     }
     // Each was answered, and each was counted once.
     counts.sort_unstable();
     assert!(counts.iter().copied().eq(1..=TOGETHER), "{} answers", counts.len());
     assert_eq!(counted(&redis), TOGETHER);
 
-    eventually("the end", PATIENCE, async || old.has_ended()).await;
+    eventually("the end", TIMEOUT, async || old.has_ended()).await;
     assert_eq!(old.wait().code(), Some(0), "{}", old.log());
     assert!(old.log().contains(" drained"), "{}", old.log());
     let decisions = async || new.metric_sum("rlaas_decisions_total", &[]).await;
     let before = decisions().await;
-    eventually("the new one goes on", PATIENCE, async || decisions().await > before).await;
+    eventually("the new one goes on", TIMEOUT, async || decisions().await > before).await;
     stop.store(true, Ordering::Relaxed);
-    assert!(asking.join_all().await.into_iter().all(|answers| answers > 0));
+    assert!(callers.join_all().await.into_iter().all(|answers| answers > 0));
 }

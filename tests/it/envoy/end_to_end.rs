@@ -8,9 +8,9 @@ use rlaas_testkit::process::{Rlaas, signal};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Envoy waits long: how quick an answer is, is a subject of its own.
-const PATIENT: (&str, &str) = ("timeout: 0.020s", "timeout: 20s");
+const LONG_TIMEOUT: (&str, &str) = ("timeout: 0.020s", "timeout: 20s");
 const DENIES: (&str, &str) = ("failure_mode_deny: false", "failure_mode_deny: true");
 
 /// `rlaas` by `config/envoy/rlaas.yaml`, which names its rules beside it.
@@ -27,9 +27,9 @@ fn rlaas_on(redis: &RedisServer, settings: &[&str]) -> Rlaas {
 }
 
 #[tokio::test]
-async fn five_pass_and_the_sixth_is_too_many() {
+async fn envoy_allows_five_requests_and_denies_the_sixth() {
     let rlaas = rlaas(&[]);
-    let Some(envoy) = Envoy::before(&rlaas, &[PATIENT]).await else { return };
+    let Some(envoy) = Envoy::in_front_of(&rlaas, &[LONG_TIMEOUT]).await else { return };
     // Whatever the time is: within two windows one is filled.
     let mut refused = None;
     for _ in 0..11 {
@@ -60,9 +60,9 @@ async fn five_pass_and_the_sixth_is_too_many() {
 }
 
 #[tokio::test]
-async fn requests_take_as_much_as_they_say_and_give_back() {
+async fn hits_addend_takes_and_refunds_units() {
     let rlaas = rlaas(&[]);
-    let Some(envoy) = Envoy::before(&rlaas, &[PATIENT]).await else { return };
+    let Some(envoy) = Envoy::in_front_of(&rlaas, &[LONG_TIMEOUT]).await else { return };
     let batch =
         async |units: &str| envoy.get("/batch", &[("x-tenant", "acme"), ("x-units", units)]).await;
     let first = batch("60").await;
@@ -73,7 +73,7 @@ async fn requests_take_as_much_as_they_say_and_give_back() {
     assert_eq!(batch("1").await.status, 429);
     // Envoy says so when the answer is complete, and waits for nothing.
     envoy.get("/batch", &[("x-gives-back", "acme"), ("x-units", "30")]).await;
-    eventually("30 are given back", PATIENCE, async || {
+    eventually("30 are given back", TIMEOUT, async || {
         batch("0").await.header("x-ratelimit-remaining") == Some("30")
     })
     .await;
@@ -83,7 +83,7 @@ async fn requests_take_as_much_as_they_say_and_give_back() {
 
 /// A budget of 21 an hour, of which each answer takes 10: the fourth request finds it overdrawn.
 async fn three_of_forty_pass(rlaas: &Rlaas) {
-    let Some(envoy) = Envoy::before(rlaas, &[PATIENT]).await else { return };
+    let Some(envoy) = Envoy::in_front_of(rlaas, &[LONG_TIMEOUT]).await else { return };
     #[expect(clippy::disallowed_methods, reason = "budgets begin and end by wall time")]
     let hour = || SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs() / 3_600;
     let decided = || rlaas.metric_sum("rlaas_decisions_total", &["rule=\"shop.chat\""]);
@@ -94,7 +94,7 @@ async fn three_of_forty_pass(rlaas: &Rlaas) {
             let status = envoy.get("/chat", &[("x-user", user)]).await.status;
             statuses.push(status);
             // Envoy charges when the answer is complete, and waits for nothing.
-            eventually("the answer is charged", PATIENCE, async || {
+            eventually("the answer is charged", TIMEOUT, async || {
                 status != 200 || decided().await >= before + 2
             })
             .await;
@@ -111,14 +111,14 @@ async fn three_of_forty_pass(rlaas: &Rlaas) {
 }
 
 #[tokio::test]
-async fn a_budget_that_answers_are_charged_to_runs_dry() {
+async fn post_paid_budget_is_exhausted() {
     three_of_forty_pass(&rlaas(&[])).await;
     three_of_forty_pass(&rlaas_on(&RedisServer::start(), &[])).await;
 }
 
 /// `count-refused: true` counts everything in fixed windows, with no word about it in the rules.
 #[tokio::test]
-async fn a_budget_runs_dry_where_all_is_counted() {
+async fn count_refused_budget_is_exhausted() {
     let dir = TempDir::new();
     let rules = std::fs::read_to_string("config/envoy/rules.yaml").expect("rules");
     let rules: String =
@@ -134,9 +134,9 @@ async fn a_budget_runs_dry_where_all_is_counted() {
 }
 
 #[tokio::test]
-async fn shadows_let_pass_and_overrides_apply() {
+async fn shadow_rules_allow_and_overrides_apply() {
     let rlaas = rlaas(&[]);
-    let Some(envoy) = Envoy::before(&rlaas, &[PATIENT]).await else { return };
+    let Some(envoy) = Envoy::in_front_of(&rlaas, &[LONG_TIMEOUT]).await else { return };
     for _ in 0..3 {
         assert_eq!(envoy.get("/trial", &[("x-user", "alice")]).await.status, 200);
     }
@@ -153,10 +153,10 @@ async fn shadows_let_pass_and_overrides_apply() {
 }
 
 #[tokio::test]
-async fn a_killed_rlaas_is_for_envoy_to_decide() {
-    for (edits, expected) in [(&[PATIENT][..], 200), (&[PATIENT, DENIES][..], 500)] {
+async fn envoy_decides_when_rlaas_is_killed() {
+    for (edits, expected) in [(&[LONG_TIMEOUT][..], 200), (&[LONG_TIMEOUT, DENIES][..], 500)] {
         let mut rlaas = rlaas(&[]);
-        let Some(envoy) = Envoy::before(&rlaas, edits).await else { return };
+        let Some(envoy) = Envoy::in_front_of(&rlaas, edits).await else { return };
         assert_eq!(envoy.get("/", &[("x-user", "mallory")]).await.status, 429);
         rlaas.signal("KILL");
         rlaas.wait();
@@ -166,14 +166,14 @@ async fn a_killed_rlaas_is_for_envoy_to_decide() {
 }
 
 #[tokio::test]
-async fn a_killed_redis_is_for_the_rule_and_then_for_envoy_to_decide() {
+async fn rule_policy_then_envoy_decides_when_redis_is_killed() {
     let always = ("/trial }", "/always }");
     let key = ("descriptor_key: trial", "descriptor_key: always");
     for (mode, expected) in [(None, 200), (Some(DENIES), 500)] {
         let mut redis = RedisServer::start();
         let rlaas = rlaas_on(&redis, &["envoy.deadline=5s", "store.redis.timeout=5s"]);
-        let edits: Vec<_> = [PATIENT, always, key].into_iter().chain(mode).collect();
-        let Some(envoy) = Envoy::before(&rlaas, &edits).await else { return };
+        let edits: Vec<_> = [LONG_TIMEOUT, always, key].into_iter().chain(mode).collect();
+        let Some(envoy) = Envoy::in_front_of(&rlaas, &edits).await else { return };
         assert_eq!(envoy.get("/", &[("x-user", "alice")]).await.status, 200);
         assert_eq!(envoy.counter("cluster.backend.ratelimit.ok").await, 1);
         redis.kill();
@@ -188,20 +188,20 @@ async fn a_killed_redis_is_for_the_rule_and_then_for_envoy_to_decide() {
 
 /// With every default: Envoy waits 20 ms, `rlaas` for 15, and Redis could take 50.
 #[tokio::test]
-async fn a_hung_redis_is_told_within_the_time_that_envoy_waits() {
+async fn hung_redis_is_reported_before_envoy_times_out() {
     let redis = RedisServer::start();
     let rlaas = rlaas_on(&redis, &[]);
-    let Some(envoy) = Envoy::before(&rlaas, &[DENIES]).await else { return };
-    let asks = async || envoy.get("/", &[("x-user", "alice")]).await.status;
-    eventually("an answer of Redis", PATIENCE, async || asks().await != 500).await;
+    let Some(envoy) = Envoy::in_front_of(&rlaas, &[DENIES]).await else { return };
+    let status = async || envoy.get("/", &[("x-user", "alice")]).await.status;
+    eventually("an answer of Redis", TIMEOUT, async || status().await != 500).await;
     signal(redis.pid(), "STOP");
     let timeouts = || rlaas.metric_sum("rlaas_store_errors_total", &["kind=\"timeout\""]);
     let late = || envoy.counter("cluster.rlaas.upstream_rq_timeout");
-    eventually("a failure that is told before Envoy gives up", PATIENCE, async || {
+    eventually("a failure that is told before Envoy gives up", TIMEOUT, async || {
         let before = (timeouts().await, late().await);
-        asks().await == 500 && timeouts().await > before.0 && late().await == before.1
+        status().await == 500 && timeouts().await > before.0 && late().await == before.1
     })
     .await;
     signal(redis.pid(), "CONT");
-    eventually("answers again", PATIENCE, async || asks().await != 500).await;
+    eventually("answers again", TIMEOUT, async || status().await != 500).await;
 }

@@ -5,57 +5,59 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use super::load::{COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, counted, failures, up};
+use super::load::{
+    COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, counted, store_errors, wait_for_store,
+};
 use rlaas_testkit::TempDir;
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check};
 use rlaas_testkit::redis::{RedisServer, command};
 
 /// Callers under a fault that makes Redis refuse.
-struct Refusal<'a> {
+struct ErrorReplyFault<'a> {
     redis: &'a RedisServer,
     server: Rlaas,
     load: Load,
     kind: &'a str,
 }
 
-impl<'a> Refusal<'a> {
+impl<'a> ErrorReplyFault<'a> {
     /// Brings callers to a server that decides.
-    async fn of(redis: &'a RedisServer, kind: &'a str) -> Self {
+    async fn start(redis: &'a RedisServer, kind: &'a str) -> Self {
         let server = Rlaas::on_redis(redis, COUNTED);
-        up(&server).await;
+        wait_for_store(&server).await;
         let load = Load::start_apart(&server, 4).await;
-        load.more_pass(50, SOON).await;
+        load.wait_for_passed(50, SOON).await;
         Self { redis, server, load, kind }
     }
 
     /// Under the fault: calls fail, by this kind, and the breaker opens.
-    async fn meets(&self) {
-        let met = async || failures(&self.server, self.kind).await > 0;
+    async fn assert_failing(&self) {
+        let met = async || store_errors(&self.server, self.kind).await > 0;
         eventually(self.kind, SOON, met).await;
-        self.load.more_fail(100).await;
-        let told = async || self.server.log().contains("breaker opened");
-        eventually("the breaker opens", SOON, told).await;
+        self.load.wait_for_failed(100).await;
+        let logged = async || self.server.log().contains("breaker opened");
+        eventually("the breaker opens", SOON, logged).await;
     }
 
     /// After the fault: calls pass soon, and each was counted once if it passed and never if it
     /// was refused.
-    async fn ends(self) {
-        self.load.more_pass(1, RECOVERY).await;
-        self.load.more_pass(50, SOON).await;
-        let tally = self.load.finish().await;
+    async fn assert_recovered(self) {
+        self.load.wait_for_passed(1, RECOVERY).await;
+        self.load.wait_for_passed(50, SOON).await;
+        let counts = self.load.finish().await;
         assert_eq!(breaker(&self.server).await, 0);
-        let passed = tally.passed.load(Ordering::Relaxed);
+        let passed = counts.passed.load(Ordering::Relaxed);
         let bases = (1..=4).map(|number| number * 10_000_000).sum::<u64>();
         assert_eq!(counted(self.redis), bases + passed);
         assert_sound(&self.server);
     }
 
     /// Is this an error to act on, and is what Redis says in the log?
-    fn tells(&self, text: &str) {
+    fn assert_logged(&self, text: &str) {
         let log = self.server.log();
-        let told = log.lines().any(|line| line.contains("ERROR") && line.contains(text));
-        assert!(told, "{text}:\n{log}");
+        let logged = log.lines().any(|line| line.contains("ERROR") && line.contains(text));
+        assert!(logged, "{text}:\n{log}");
     }
 }
 
@@ -64,24 +66,24 @@ fn set(redis: &RedisServer, name: &str, value: &str) {
 }
 
 #[tokio::test]
-async fn f15_busy_with_another_script() {
+async fn busy_redis_fails_calls_and_recovers() {
     let redis = RedisServer::start();
     set(&redis, "busy-reply-threshold", "50");
-    let refusal = Refusal::of(&redis, "busy").await;
+    let fault = ErrorReplyFault::start(&redis, "busy").await;
     let (mut busy, mut admin) = (redis.connect(), redis.connect());
     let endless = std::thread::spawn(move || {
         command(&["EVAL", "while true do end", "0"]).query::<()>(&mut busy).is_err()
     });
-    refusal.meets().await;
+    fault.assert_failing().await;
     command(&["SCRIPT", "KILL"]).query::<()>(&mut admin).expect("a busy script");
-    refusal.ends().await;
+    fault.assert_recovered().await;
     assert!(endless.join().expect("no panic"), "the script was killed");
 }
 
 #[tokio::test]
-async fn f14_loading_its_data() {
+async fn loading_redis_fails_calls_and_recovers() {
     let redis = RedisServer::start();
-    let refusal = Refusal::of(&redis, "loading").await;
+    let fault = ErrorReplyFault::start(&redis, "loading").await;
     redis.query::<()>(&["DEBUG", "POPULATE", "2000"]);
     set(&redis, "loading-process-events-interval-bytes", "1024");
     set(&redis, "key-load-delay", "500");
@@ -90,26 +92,26 @@ async fn f14_loading_its_data() {
     let load = std::thread::spawn(move || {
         command(&["DEBUG", "RELOAD"]).query::<()>(&mut admin).expect("an answer");
     });
-    refusal.meets().await;
+    fault.assert_failing().await;
     eventually("loaded", SOON * 2, async || load.is_finished()).await;
-    refusal.ends().await;
+    fault.assert_recovered().await;
 }
 
 #[tokio::test]
-async fn f16_out_of_memory() {
+async fn redis_out_of_memory_fails_calls_and_recovers() {
     let redis = RedisServer::start();
-    let refusal = Refusal::of(&redis, "oom").await;
+    let fault = ErrorReplyFault::start(&redis, "oom").await;
     set(&redis, "maxmemory", "1");
-    refusal.meets().await;
-    refusal.tells("OOM");
+    fault.assert_failing().await;
+    fault.assert_logged("OOM");
     set(&redis, "maxmemory", "0");
-    refusal.ends().await;
+    fault.assert_recovered().await;
 }
 
 #[tokio::test]
-async fn f17_unable_to_save() {
+async fn redis_unable_to_save_fails_calls_and_recovers() {
     let redis = RedisServer::start();
-    let refusal = Refusal::of(&redis, "misconf").await;
+    let fault = ErrorReplyFault::start(&redis, "misconf").await;
     let (_, dir): (String, String) = redis.query(&["CONFIG", "GET", "dir"]);
     // A directory stands where the file would.
     let taken = Path::new(&dir).join("dump.rdb");
@@ -121,40 +123,40 @@ async fn f17_unable_to_save() {
         eventually(status, SOON, ended).await;
     };
     saves("rdb_last_bgsave_status:err").await;
-    refusal.meets().await;
-    refusal.tells("MISCONF");
+    fault.assert_failing().await;
+    fault.assert_logged("MISCONF");
     fs::remove_dir(&taken).expect("an empty directory");
     saves("rdb_last_bgsave_status:ok").await;
-    refusal.ends().await;
+    fault.assert_recovered().await;
 }
 
 #[tokio::test]
-async fn f18_too_few_replicas() {
+async fn redis_with_too_few_replicas_fails_calls_and_recovers() {
     let redis = RedisServer::start();
-    let refusal = Refusal::of(&redis, "noreplicas").await;
+    let fault = ErrorReplyFault::start(&redis, "noreplicas").await;
     set(&redis, "min-replicas-to-write", "1");
-    refusal.meets().await;
-    refusal.tells("NOREPLICAS");
+    fault.assert_failing().await;
+    fault.assert_logged("NOREPLICAS");
     set(&redis, "min-replicas-to-write", "0");
-    refusal.ends().await;
+    fault.assert_recovered().await;
 }
 
 #[tokio::test]
-async fn what_redis_refuses_for_an_unknown_reason_is_told_with_its_text() {
+async fn unknown_redis_error_is_logged_with_its_text() {
     let redis = RedisServer::start_with(&["--rename-command", "EVALSHA", ""]);
     let server = Rlaas::on_redis(&redis, COUNTED);
     let mut client = server.client().await;
     for _ in 0..20 {
         assert!(check(&mut client, "alice").await.is_err());
     }
-    assert_eq!(failures(&server, "refused").await, 20);
+    assert_eq!(store_errors(&server, "refused").await, 20);
     let log = server.log();
     assert_eq!(log.matches("unknown command").count(), 1, "{log}");
     assert!(!log.contains("alice"), "{log}");
 }
 
 #[tokio::test]
-async fn f20_foreign_values_are_replaced_without_a_penalty() {
+async fn foreign_values_are_replaced_without_a_breaker_penalty() {
     let dir = TempDir::new();
     let algorithms = [
         "fixed-window",
@@ -172,7 +174,7 @@ async fn f20_foreign_values_are_replaced_without_a_penalty() {
     let url = format!("store.redis.url={}", redis.url());
     let settings = ["store.backend=redis", &url, "store.redis.timeout=10s"];
     let server = Rlaas::start_from(&file, &settings);
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
     check(&mut client, "alice").await.expect("an answer");
     let keys = redis.keys();
@@ -196,12 +198,12 @@ async fn f20_foreign_values_are_replaced_without_a_penalty() {
 }
 
 #[tokio::test]
-async fn f20_a_counter_is_what_redis_could_have_counted() {
+async fn fixed_window_accepts_only_counts_that_redis_could_have_stored() {
     let redis = RedisServer::start();
     let settings = ["rate-limiter.use-algo=fixed-window", "rate-limiter.max-requests=5"];
     let others = ["rate-limiter.window-size=366d", "deny-cache.enabled=false"];
     let server = Rlaas::on_redis(&redis, &[settings, others].concat());
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
     check(&mut client, "alice").await.expect("an answer");
     let [key] = <[String; 1]>::try_from(redis.keys()).expect("one key");

@@ -10,7 +10,7 @@ use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::redis::RedisServer;
 
 #[tokio::test]
-async fn what_is_out_of_bounds_is_named_and_nothing_is_counted() {
+async fn out_of_bounds_fields_are_named_and_nothing_is_counted() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[]);
     let mut client = server.client().await;
@@ -44,7 +44,7 @@ async fn what_is_out_of_bounds_is_named_and_nothing_is_counted() {
 }
 
 #[tokio::test]
-async fn what_is_just_within_bounds_passes() {
+async fn values_at_their_bounds_pass() {
     let server = Rlaas::start(&[]);
     let mut client = server.client().await;
     let attributes =
@@ -82,7 +82,7 @@ async fn malformed_oversized_and_misdirected_calls_do_no_harm() {
 }
 
 #[tokio::test]
-async fn an_id_is_data_whatever_bytes_it_holds() {
+async fn ids_may_contain_any_character() {
     let server = Rlaas::start(&[]);
     let mut client = server.client().await;
     for id in ["a\0b", "a:b", "a%3Ab", "{a}", "a\r\nb", "💡"] {

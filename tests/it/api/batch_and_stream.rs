@@ -18,7 +18,7 @@ fn outcome(result: &CheckResult) -> Result<i64, i32> {
 }
 
 #[tokio::test]
-async fn a_batch_of_a_thousand_is_answered_in_order() {
+async fn batch_of_a_thousand_is_answered_in_order() {
     let redis = RedisServer::start();
     for server in [Rlaas::start(&[]), Rlaas::on_redis(&redis, &[])] {
         let requests: Vec<CheckRequest> = (0..1_000)
@@ -44,7 +44,7 @@ async fn a_batch_of_a_thousand_is_answered_in_order() {
 }
 
 #[tokio::test]
-async fn a_batch_above_the_bound_is_refused_whole() {
+async fn batch_above_the_limit_is_rejected() {
     let server = Rlaas::start(&[]);
     let mut client = server.client().await;
     let requests = vec![request("alice"); 1_001];
@@ -57,17 +57,17 @@ async fn a_batch_above_the_bound_is_refused_whole() {
 }
 
 #[tokio::test]
-async fn a_stream_of_a_hundred_thousand_is_answered_in_order() {
+async fn stream_of_a_hundred_thousand_is_answered_in_order() {
     const ITEMS: usize = 100_000;
     let redis = RedisServer::start();
     for (server, items) in [(Rlaas::start(&[]), ITEMS), (Rlaas::on_redis(&redis, &[]), ITEMS / 10)]
     {
-        let asked = (0..items).map(|item| match item % 1_000 {
+        let requests = (0..items).map(|item| match item % 1_000 {
             999 => request(""),
             _ => CheckRequest { cost: Some((item % 5) as u64 + 1), ..request(&item.to_string()) },
         });
         let mut client = server.client().await;
-        let response = client.check_stream(tokio_stream::iter(asked)).await;
+        let response = client.check_stream(tokio_stream::iter(requests)).await;
         let mut results = response.expect("a stream").into_inner();
         for item in 0..items {
             let result = results.next().await.expect("an answer").expect("an answer");
@@ -82,12 +82,12 @@ async fn a_stream_of_a_hundred_thousand_is_answered_in_order() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_not_read_from() {
+async fn stream_applies_backpressure_to_a_client_that_does_not_read() {
     let server = Rlaas::start(&[]);
-    let (sender, asked) = tokio::sync::mpsc::channel(1);
+    let (sender, requests) = tokio::sync::mpsc::channel(1);
     let mut client = server.client().await;
-    let asked = tokio_stream::wrappers::ReceiverStream::new(asked);
-    let response = client.check_stream(asked).await.expect("a stream");
+    let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
+    let response = client.check_stream(requests).await.expect("a stream");
     // Nothing is read: what can be sent is bounded by the flow control of the connection.
     let mut sent = 0;
     let pause = std::time::Duration::from_millis(500);

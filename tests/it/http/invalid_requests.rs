@@ -1,16 +1,16 @@
 //! Bad requests: a status and a message that names the field, nothing counted, and the server lives
 //! on.
 
-use super::client::{Answer, get, post, send, send_raw};
+use super::client::{HttpResponse, get, post, send, send_raw};
 use rlaas_testkit::process::Rlaas;
 
-async fn hold_alive(server: &Rlaas) {
+async fn assert_alive(server: &Rlaas) {
     assert_eq!(server.metric("rlaas_memory_keys").await, Some(0.0));
     assert_eq!(get(server, "/check?userId=alice").await.status, 200);
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named() {
+async fn invalid_fields_are_named() {
     let server = Rlaas::start(&[]);
     let long = "u".repeat(1025);
     let many: Vec<String> = (0..33).map(|i| format!("\"{i}\":\"\"")).collect();
@@ -64,11 +64,11 @@ async fn what_is_wrong_is_named() {
         let answer = get(&server, &format!("/check{query}")).await;
         assert_eq!((answer.status, answer.body.as_str()), (400, expected), "{query}");
     }
-    hold_alive(&server).await;
+    assert_alive(&server).await;
 }
 
 #[tokio::test]
-async fn a_name_that_was_made_up_is_shown_in_part_and_escaped() {
+async fn unknown_field_name_is_truncated_and_escaped() {
     let server = Rlaas::start(&[]);
     let body = format!(r#"{{"\u0000\n{}":1}}"#, "x".repeat(100_000));
     let answer = post(&server, "/check", &body).await;
@@ -77,7 +77,7 @@ async fn a_name_that_was_made_up_is_shown_in_part_and_escaped() {
 }
 
 #[tokio::test]
-async fn what_is_just_within_bounds_passes_however_it_is_written() {
+async fn values_at_their_bounds_pass_in_any_encoding() {
     let server = Rlaas::start(&["rate-limiter.max-requests=100000"]);
     let nul = |times: usize| "\\u0000".repeat(times);
     let attribute = |i: usize| format!("\"{i:02}{}\":\"{}\"", nul(62), nul(1024));
@@ -94,7 +94,7 @@ async fn what_is_just_within_bounds_passes_however_it_is_written() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_large_is_refused_whether_it_says_so_or_not() {
+async fn oversized_body_is_rejected_with_or_without_a_content_length() {
     let server = Rlaas::start(&[]);
     let large = "x".repeat(10_000_000);
     let chunk = format!("{:x}\r\n{large}\r\n0\r\n\r\n", large.len());
@@ -111,12 +111,12 @@ async fn a_body_that_is_too_large_is_refused_whether_it_says_so_or_not() {
     // Nobody waits for what is larger still.
     let head = "POST /check HTTP/1.1\r\nHost: test\r\nContent-Length: 99999999999\r\n\r\n";
     assert_eq!(send_raw(&server, head.as_bytes()).await.status, 413);
-    hold_alive(&server).await;
+    assert_alive(&server).await;
     assert_eq!(server.metric("rlaas_rejected_total{reason=\"body\"}").await, Some(5.0));
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_waited_for_within_bounds() {
+async fn missing_body_times_out() {
     let server = Rlaas::start(&["server.limits.request-time=1s"]);
     let head = |path: &str| {
         format!("POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: 20\r\n\r\n{{\"userId\"")
@@ -127,13 +127,13 @@ async fn a_body_that_does_not_come_is_waited_for_within_bounds() {
         assert_eq!(answer.status, 408);
         assert!(answer.body.contains("body: it took too long to arrive"), "{answer:?}");
     }
-    hold_alive(&server).await;
+    assert_alive(&server).await;
 }
 
 #[tokio::test]
-async fn other_methods_and_paths_are_told_what_there_is() {
+async fn unknown_methods_and_paths_get_405_and_404() {
     let server = Rlaas::start(&[]);
-    let allowed = |answer: &Answer| answer.header("allow").map(str::to_owned);
+    let allowed = |answer: &HttpResponse| answer.header("allow").map(str::to_owned);
     for (path, methods) in [("/check", "GET,HEAD,POST"), ("/v1/check", "POST")] {
         for method in ["PUT", "DELETE", "PATCH", "TRACE", "BREW"] {
             let answer = send(&server, method, path, None).await;
@@ -150,5 +150,5 @@ async fn other_methods_and_paths_are_told_what_there_is() {
         assert_eq!(answer.status, 404, "{path}");
         assert_eq!(answer.detail(), "see /openapi.json for what there is");
     }
-    hold_alive(&server).await;
+    assert_alive(&server).await;
 }

@@ -8,7 +8,10 @@ use deadpool_redis::redis::Value;
 use rlaas::algorithm::Algorithm;
 use rlaas_proto::ratelimit::v1::CheckRequest;
 
-use super::load::{COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, fails, failures, up};
+use super::load::{
+    COUNTED, Load, RECOVERY, SOON, assert_sound, assert_unavailable, breaker, store_errors,
+    wait_for_store,
+};
 use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::proxy::Proxy;
 use rlaas_testkit::redis::{RedisServer, command};
@@ -60,20 +63,20 @@ fn rules_of_all_algorithms() -> String {
 }
 
 #[tokio::test]
-async fn f09_at_the_limit_of_connections_one_attempt_at_a_time_is_made() {
+async fn reconnects_at_maxclients_are_made_one_at_a_time() {
     let redis = RedisServer::start();
     let proxy = Proxy::to(redis.port());
     let url = format!("store.redis.url={}", proxy.url());
     let always = ["store.backend=redis", &url, "store.redis.timeout=10s"];
     let server = Rlaas::start(&[&always, COUNTED].concat());
-    up(&server).await;
+    wait_for_store(&server).await;
     let load = Load::start_apart(&server, 4).await;
-    load.more_pass(50, SOON).await;
+    load.wait_for_passed(50, SOON).await;
 
     let mut admin = redis.connect();
     command(&["CONFIG", "SET", "maxclients", "1"]).query::<()>(&mut admin).expect("set");
     command(&["CLIENT", "KILL", "TYPE", "normal"]).query::<()>(&mut admin).expect("killed");
-    load.more_fail(50).await;
+    load.wait_for_failed(50).await;
     let before = proxy.accepted();
     let attempts = async || {
         assert!(proxy.open() <= 1, "{} attempts at once", proxy.open());
@@ -85,14 +88,14 @@ async fn f09_at_the_limit_of_connections_one_attempt_at_a_time_is_made() {
     assert!(server.log().contains("redis does not answer"), "{}", server.log());
 
     command(&["CONFIG", "SET", "maxclients", "100"]).query::<()>(&mut admin).expect("set");
-    load.more_pass(1, RECOVERY).await;
-    load.more_pass(50, SOON).await;
+    load.wait_for_passed(1, RECOVERY).await;
+    load.wait_for_passed(50, SOON).await;
     load.finish().await;
     assert_sound(&server);
 }
 
 #[tokio::test]
-async fn f10_a_password_that_changes_is_taken_by_a_reload() {
+async fn password_change_takes_effect_on_reload() {
     let dir = TempDir::new();
     let redis = RedisServer::start_with(&["--requirepass", "s3cret-old"]);
     let mut admin = redis.connect();
@@ -104,7 +107,7 @@ async fn f10_a_password_that_changes_is_taken_by_a_reload() {
         dir.write("rlaas.yaml", &text)
     };
     let server = Rlaas::start_from(&write("s3cret-old"), &[]);
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
     assert!(check(&mut client, "alice").await.expect("an answer").allowed);
 
@@ -115,7 +118,7 @@ async fn f10_a_password_that_changes_is_taken_by_a_reload() {
         log.lines().any(|line| line.contains("ERROR") && line.contains("authentication failed"))
     };
     eventually("an error that says so", SOON, refused).await;
-    fails(&mut client, "alice").await;
+    assert_unavailable(&mut client, "alice").await;
     let opened = async || check(&mut client, "alice").await.is_err() && breaker(&server).await > 0;
     eventually("the breaker opens", SOON, opened).await;
 
@@ -130,7 +133,7 @@ async fn f10_a_password_that_changes_is_taken_by_a_reload() {
 }
 
 #[tokio::test]
-async fn a_reload_moves_no_connection_to_another_database() {
+async fn database_change_requires_a_restart() {
     let dir = TempDir::new();
     let redis = RedisServer::start();
     let write = |database: u32| {
@@ -139,11 +142,11 @@ async fn a_reload_moves_no_connection_to_another_database() {
         dir.write("rlaas.yaml", &text)
     };
     let server = Rlaas::start_from(&write(0), &[]);
-    up(&server).await;
+    wait_for_store(&server).await;
     write(1);
     server.signal("HUP");
-    let told = async || server.log().contains("takes effect after a restart");
-    eventually("that needs a restart", SOON, told).await;
+    let logged = async || server.log().contains("takes effect after a restart");
+    eventually("that needs a restart", SOON, logged).await;
     // New connections find what the old ones have counted.
     redis.query::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     let mut client = server.client().await;
@@ -153,7 +156,7 @@ async fn a_reload_moves_no_connection_to_another_database() {
 }
 
 #[tokio::test]
-async fn f11_the_least_permissions_are_enough_for_every_algorithm() {
+async fn minimal_acl_suffices_for_every_algorithm() {
     let redis = RedisServer::start();
     add_user(&redis);
     let dir = TempDir::new();
@@ -164,16 +167,20 @@ async fn f11_the_least_permissions_are_enough_for_every_algorithm() {
     let store =
         ["store.backend=redis", &*url, "store.redis.timeout=10s", "deny-cache.enabled=false"];
     let server = Rlaas::start_from(&file, &[user.as_slice(), &store].concat());
-    up(&server).await;
+    wait_for_store(&server).await;
     let mut client = server.client().await;
-    let mut ask = async |algorithm: &Algorithm, cost: u64| {
+    let mut is_allowed = async |algorithm: &Algorithm, cost: u64| {
         let resource = format!("/{}", algorithm.name());
         let request = CheckRequest { resource, cost: Some(cost), ..request("alice") };
         let response = client.check(request).await.expect("an answer").into_inner();
         response.allowed
     };
     for algorithm in Algorithm::ALL {
-        let allowed = [ask(algorithm, 3).await, ask(algorithm, 3).await, ask(algorithm, 2).await];
+        let allowed = [
+            is_allowed(algorithm, 3).await,
+            is_allowed(algorithm, 3).await,
+            is_allowed(algorithm, 2).await,
+        ];
         assert_eq!(allowed, [true, false, true], "{}", algorithm.name());
     }
     // What is there but not ours, and what has no time to live.
@@ -182,13 +189,13 @@ async fn f11_the_least_permissions_are_enough_for_every_algorithm() {
         redis.query::<()>(&["HSET", &key, "a", "b"]);
     }
     for algorithm in Algorithm::ALL {
-        assert!(ask(algorithm, 5).await, "{}", algorithm.name());
+        assert!(is_allowed(algorithm, 5).await, "{}", algorithm.name());
     }
     for key in redis.keys() {
         redis.query::<()>(&["PERSIST", &key]);
     }
     for algorithm in Algorithm::ALL {
-        assert!(!ask(algorithm, 1).await, "{}", algorithm.name());
+        assert!(!is_allowed(algorithm, 1).await, "{}", algorithm.name());
     }
     let denied: Vec<Value> = redis.query(&["ACL", "LOG"]);
     // The driver tells its name where it may; newer servers note that it may not.
@@ -198,7 +205,7 @@ async fn f11_the_least_permissions_are_enough_for_every_algorithm() {
 }
 
 #[test]
-fn f11_the_least_permissions_are_the_commands_of_the_scripts() {
+fn minimal_acl_lists_exactly_the_commands_of_the_scripts() {
     let lua = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
     let mut used: BTreeSet<String> = ["eval", "evalsha", "info", "time"].map(str::to_owned).into();
     for entry in fs::read_dir(lua).expect("the scripts") {
@@ -213,9 +220,9 @@ fn f11_the_least_permissions_are_the_commands_of_the_scripts() {
 }
 
 #[tokio::test]
-async fn f11_what_is_not_permitted_is_told_and_over_when_it_is() {
+async fn missing_permission_is_logged_once_and_calls_recover_when_granted() {
     // As Redis puts it, and as Valkey does.
-    for (taken, given, told) in [
+    for (taken, given, logged) in [
         ("-evalsha", "+evalsha", ["the 'evalsha' command"; 2]),
         (
             "-get",
@@ -234,19 +241,19 @@ async fn f11_what_is_not_permitted_is_told_and_over_when_it_is() {
         let redis = RedisServer::start();
         add_user(&redis);
         let server = as_user(&redis, COUNTED);
-        up(&server).await;
+        wait_for_store(&server).await;
         let mut client = server.client().await;
         redis.query::<()>(&["ACL", "SETUSER", "app", taken]);
-        fails(&mut client, "alice").await;
+        assert_unavailable(&mut client, "alice").await;
         assert_eq!(breaker(&server).await, 2, "{taken}: it opens at once");
         for _ in 0..20 {
-            fails(&mut client, "alice").await;
+            assert_unavailable(&mut client, "alice").await;
         }
-        assert!(failures(&server, "noperm").await >= 1, "{taken}");
+        assert!(store_errors(&server, "noperm").await >= 1, "{taken}");
         let log = server.log();
-        let tells =
-            |line: &&str| line.contains("ERROR") && told.iter().any(|text| line.contains(text));
-        assert_eq!(log.lines().filter(tells).count(), 1, "{taken}:\n{log}");
+        let matches =
+            |line: &&str| line.contains("ERROR") && logged.iter().any(|text| line.contains(text));
+        assert_eq!(log.lines().filter(matches).count(), 1, "{taken}:\n{log}");
         assert!(!log.contains(PASSWORD), "{log}");
         redis.query::<()>(&["ACL", "SETUSER", "app", given]);
         let heals = async || check(&mut client, "alice").await.is_ok();
@@ -256,17 +263,17 @@ async fn f11_what_is_not_permitted_is_told_and_over_when_it_is() {
 }
 
 #[tokio::test]
-async fn f11_without_permission_to_connect_the_log_names_what_is_missing() {
+async fn missing_permission_at_connect_is_logged_with_the_command() {
     let redis = RedisServer::start();
     add_user(&redis);
     redis.query::<()>(&["ACL", "SETUSER", "app", "-time"]);
     let server = as_user(&redis, COUNTED);
-    let told = async || {
+    let logged = async || {
         let log = server.log();
         log.lines().any(|line| line.contains("ERROR") && line.contains("'time'"))
     };
-    eventually("told", SOON, told).await;
-    fails(&mut server.client().await, "alice").await;
+    eventually("told", SOON, logged).await;
+    assert_unavailable(&mut server.client().await, "alice").await;
 
     // Without INFO nothing is known of the server, and it decides all the same.
     redis.query::<()>(&["ACL", "SETUSER", "app", "+time", "-info"]);

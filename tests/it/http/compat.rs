@@ -9,7 +9,7 @@ const RULES: &str = "rules:\n  \
     - {name: pay, endpoint: /v1/pay, key-by: [api_key], limit: 2, window: 60s}\n";
 
 #[tokio::test]
-async fn five_requests_of_a_user_pass_and_the_sixth_is_told_when() {
+async fn get_check_allows_five_requests_and_denies_the_sixth() {
     let redis = RedisServer::start();
     for server in [Rlaas::start(&[]), Rlaas::on_redis(&redis, &[])] {
         for _ in 0..5 {
@@ -28,7 +28,7 @@ async fn five_requests_of_a_user_pass_and_the_sixth_is_told_when() {
 }
 
 #[tokio::test]
-async fn an_id_is_decoded_from_the_query() {
+async fn get_check_decodes_the_user_id() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[]);
     for target in ["/check?userId=a+b", "/check?x=1&userId=a%20b", "/check?user%49d=a%20b"] {
@@ -38,7 +38,7 @@ async fn an_id_is_decoded_from_the_query() {
 }
 
 #[tokio::test]
-async fn a_head_request_is_a_get_without_a_body() {
+async fn head_check_is_a_get_without_a_body() {
     let server = Rlaas::start(&["rate-limiter.max-requests=1"]);
     for status in [200, 429] {
         let answer = send(&server, "HEAD", "/check?userId=alice", None).await;
@@ -48,7 +48,7 @@ async fn a_head_request_is_a_get_without_a_body() {
 }
 
 #[tokio::test]
-async fn an_endpoint_and_a_key_meet_the_rules_of_both() {
+async fn post_check_applies_rules_by_endpoint_and_key() {
     let dir = TempDir::new();
     let server = Rlaas::start_from(&dir.write("rules.yaml", RULES), &[]);
     let body = r#"{"endpoint":"/v1/pay","key":"alice","api_key":"k1"}"#;
@@ -72,7 +72,7 @@ async fn an_endpoint_and_a_key_meet_the_rules_of_both() {
 }
 
 #[tokio::test]
-async fn a_rule_by_ip_token_or_custom_counts_each_key_by_itself() {
+async fn key_by_ip_token_or_custom_counts_each_key_separately() {
     let dir = TempDir::new();
     for key_by in ["ip", "[ip]", "token", "custom"] {
         let rules = format!(
@@ -96,7 +96,7 @@ async fn a_rule_by_ip_token_or_custom_counts_each_key_by_itself() {
 }
 
 #[tokio::test]
-async fn without_endpoint_a_key_by_attribute_is_the_attribute_alone() {
+async fn missing_key_by_attributes_share_one_bucket() {
     let dir = TempDir::new();
     let rules = "rules:\n  \
         - {name: login, match: {resource: /login}, key_by: ip, limit: 1, window: 1h}\n  \
@@ -112,7 +112,7 @@ async fn without_endpoint_a_key_by_attribute_is_the_attribute_alone() {
 }
 
 #[tokio::test]
-async fn a_star_anywhere_in_an_endpoint_is_any_text() {
+async fn star_in_an_endpoint_matches_any_text() {
     let dir = TempDir::new();
     let rules = r#"
 rules:
@@ -146,7 +146,7 @@ rules:
 }
 
 #[tokio::test]
-async fn an_endpoint_with_a_limit_of_0_is_closed_but_for_whom_an_override_lets_in() {
+async fn limit_of_0_denies_all_users_without_an_override() {
     let dir = TempDir::new();
     let rules = "rules:\n  - {name: closed, endpoint: /closed, limit: 0, window: 1h, \
                  overrides: [{match: {user_id: ops}, limit: 2}]}\n";
@@ -166,7 +166,7 @@ async fn an_endpoint_with_a_limit_of_0_is_closed_but_for_whom_an_override_lets_i
 }
 
 #[tokio::test]
-async fn an_endpoint_without_a_rule_meets_the_policy_for_unmatched_requests() {
+async fn unmatched_policy_applies_to_endpoints_without_a_rule() {
     let dir = TempDir::new();
     let rules = dir.write("rules.yaml", RULES);
     let other = r#"{"endpoint":"/other","key":"alice"}"#;
@@ -192,7 +192,7 @@ async fn an_endpoint_without_a_rule_meets_the_policy_for_unmatched_requests() {
 }
 
 #[tokio::test]
-async fn without_a_store_the_policy_of_the_rule_answers() {
+async fn store_failure_policy_sets_status_and_body() {
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     for (policy, user, endpoint) in [
         ("error", (500, "Internal error"), (500, "Internal error")),
@@ -209,7 +209,7 @@ async fn without_a_store_the_policy_of_the_rule_answers() {
 }
 
 #[tokio::test]
-async fn a_ban_has_no_wait() {
+async fn ban_has_no_retry_after() {
     let dir = TempDir::new();
     let rules = "rules:\n  - {name: pay, limit: 2, window: 60s, \
                  overrides: [{match: {user_id: mallory}, limit: 0}]}\n";

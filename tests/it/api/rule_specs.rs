@@ -49,7 +49,7 @@ fn spec(file: &Path) -> RulesSpec {
 }
 
 #[test]
-fn a_file_without_figment_has_the_rules_that_the_service_reads() {
+fn specs_of_a_file_build_the_rules_of_the_service() {
     let mut rules = 0;
     for file in files() {
         let sources = Sources { files: vec![file.clone()], ..Sources::default() };
@@ -62,7 +62,7 @@ fn a_file_without_figment_has_the_rules_that_the_service_reads() {
 }
 
 #[test]
-fn a_library_has_the_rules_of_the_same_file() {
+fn library_reads_the_rules_of_the_service_from_a_file() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/rules.yaml");
     let text = std::fs::read_to_string(&file).expect("a file");
     let sources = Sources { files: vec![file], ..Sources::default() };
@@ -71,7 +71,7 @@ fn a_library_has_the_rules_of_the_same_file() {
 }
 
 #[test]
-fn every_rule_of_a_file_survives_being_written() {
+fn specs_survive_a_yaml_round_trip() {
     for file in files() {
         let spec = spec(&file);
         let written = serde_saphyr::to_string(&spec).expect("YAML");
@@ -81,7 +81,7 @@ fn every_rule_of_a_file_survives_being_written() {
 }
 
 #[tokio::test]
-async fn every_rule_of_a_file_survives_as_a_message() {
+async fn rules_survive_a_round_trip_as_messages() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/rules.yaml");
     let built = spec(&file).build().expect("valid rules");
     let server = Rlaas::start_from(&file, &[]);
@@ -96,7 +96,7 @@ async fn every_rule_of_a_file_survives_as_a_message() {
 }
 
 #[test]
-fn a_specification_and_the_message_have_the_same_fields() {
+fn spec_and_message_have_the_same_fields() {
     let whole: RuleSpec = serde_saphyr::from_str(
         "{version: 1, name: a, endpoint: /a, match: {user-id: b}, key-by: c, algorithm: gcra, \
          limit: 1, window: 1s, burst: 1, shadow: true, local-share: 1, on-store-failure: local, \

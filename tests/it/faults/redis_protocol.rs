@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use rlaas_proto::ratelimit::v1::CheckRequest;
 
 use super::load::{
-    COUNTED, Load, RECOVERY, SOON, ambiguous, assert_sound, both_up, breaker, counted, fails,
-    failures, up,
+    COUNTED, Load, RECOVERY, SOON, ambiguous, assert_sound, assert_unavailable, breaker, counted,
+    store_errors, wait_for_both_connections, wait_for_store,
 };
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check, request};
@@ -21,28 +21,28 @@ async fn start(settings: &[&str]) -> (RedisServer, Proxy, Rlaas) {
     // One worker and the monitor: two connections.
     let always = ["store.backend=redis", &url, "store.redis.timeout=10s", "server.workers=1"];
     let server = Rlaas::start(&[&always, COUNTED, settings].concat());
-    up(&server).await;
+    wait_for_store(&server).await;
     (redis, proxy, server)
 }
 
 /// Waits until a fault that happens once has happened.
-async fn happened(proxy: &Proxy) {
+async fn wait_for_fault(proxy: &Proxy) {
     eventually("the fault", SOON, async || proxy.behaviour() == Behaviour::Pass).await;
 }
 
 #[tokio::test]
-async fn f08_a_reply_that_is_lost_was_counted_once_and_is_not_asked_for_again() {
+async fn lost_reply_is_counted_once_and_not_retried() {
     let (redis, proxy, server) = start(&[]).await;
     let mut client = server.client().await;
     assert!(check(&mut client, "alice").await.expect("an answer").allowed);
     for lost in 1..=3 {
-        both_up(&redis).await;
+        wait_for_both_connections(&redis).await;
         proxy.set(Behaviour::CutReply);
-        fails(&mut client, "alice").await;
+        assert_unavailable(&mut client, "alice").await;
         assert_eq!(ambiguous(&server).await, lost);
-        assert_eq!(failures(&server, "lost").await, lost);
+        assert_eq!(store_errors(&server, "lost").await, lost);
         assert_eq!(counted(&redis), 2 * lost);
-        up(&server).await;
+        wait_for_store(&server).await;
         let answer = check(&mut client, "alice").await.expect("an answer");
         assert_eq!(answer.current_count.cast_unsigned(), 2 * lost + 1);
     }
@@ -52,7 +52,7 @@ async fn f08_a_reply_that_is_lost_was_counted_once_and_is_not_asked_for_again() 
         CheckRequest { dry_run: true, ..request("alice") },
     ] {
         let repeated = async || {
-            both_up(&redis).await;
+            wait_for_both_connections(&redis).await;
             proxy.set(Behaviour::CutReply);
             let answer = client.check(look.clone()).await;
             assert_eq!(proxy.behaviour(), Behaviour::Pass);
@@ -65,11 +65,11 @@ async fn f08_a_reply_that_is_lost_was_counted_once_and_is_not_asked_for_again() 
 }
 
 #[tokio::test]
-async fn f21_f24_what_is_no_answer_costs_the_connection_and_nothing_else() {
+async fn garbled_reply_costs_only_its_connection() {
     // Some announce more than ever comes.
     let (redis, proxy, server) = start(&["store.redis.timeout=200ms"]).await;
     let load = Load::start_apart(&server, 8).await;
-    load.more_pass(50, SOON).await;
+    load.wait_for_passed(50, SOON).await;
     let nested = b"*1\r\n".repeat(100_000);
     let garbage: [&[u8]; 14] = [
         b"?!\r\n",
@@ -92,25 +92,25 @@ async fn f21_f24_what_is_no_answer_costs_the_connection_and_nothing_else() {
     for bytes in garbage {
         let failed = load.unavailable();
         proxy.set(Behaviour::Garbage(bytes.to_vec()));
-        happened(&proxy).await;
-        let fails = async || load.unavailable() > failed;
-        eventually("it is no answer", SOON, fails).await;
-        load.more_pass(1, RECOVERY).await;
-        load.more_pass(20, SOON).await;
+        wait_for_fault(&proxy).await;
+        let assert_unavailable = async || load.unavailable() > failed;
+        eventually("it is no answer", SOON, assert_unavailable).await;
+        load.wait_for_passed(1, RECOVERY).await;
+        load.wait_for_passed(20, SOON).await;
     }
     let grown = server.resident_kib().saturating_sub(before);
     assert!(grown < 65_536, "{grown} KiB");
-    assert!(failures(&server, "garbled").await > 0);
-    let tally = load.finish().await;
-    assert!(counted(&redis) >= tally.passed.load(Ordering::Relaxed));
+    assert!(store_errors(&server, "garbled").await > 0);
+    let counts = load.finish().await;
+    assert!(counted(&redis) >= counts.passed.load(Ordering::Relaxed));
     assert_sound(&server);
 }
 
 #[tokio::test]
-async fn f23_one_reply_too_many_is_nobodys_answer() {
+async fn extra_reply_reaches_no_caller() {
     let (_redis, proxy, server) = start(&[]).await;
     let load = Load::start_apart(&server, 16).await;
-    load.more_pass(50, SOON).await;
+    load.wait_for_passed(50, SOON).await;
     let extra: [&[u8]; 5] = [
         b"+OK\r\n",
         b":1\r\n",
@@ -122,68 +122,68 @@ async fn f23_one_reply_too_many_is_nobodys_answer() {
     ];
     for bytes in extra.into_iter().cycle().take(20) {
         proxy.set(Behaviour::Extra(bytes.to_vec()));
-        happened(&proxy).await;
-        load.more_pass(50, RECOVERY).await;
+        wait_for_fault(&proxy).await;
+        load.wait_for_passed(50, RECOVERY).await;
     }
     load.finish().await;
-    assert!(failures(&server, "garbled").await > 0);
+    assert!(store_errors(&server, "garbled").await > 0);
     assert_sound(&server);
 }
 
 #[tokio::test]
-async fn f22_an_answer_without_end_fills_no_memory() {
+async fn endless_reply_does_not_fill_memory() {
     let (_redis, proxy, server) = start(&["store.redis.timeout=100ms"]).await;
     let load = Load::start_apart(&server, 4).await;
-    load.more_pass(50, SOON).await;
+    load.wait_for_passed(50, SOON).await;
     let before = server.resident_kib();
     proxy.set(Behaviour::Endless);
     for _ in 0..5 {
-        load.more_fail(100).await;
+        load.wait_for_failed(100).await;
         let grown = server.resident_kib().saturating_sub(before);
         assert!(grown < 32_768, "{grown} KiB");
     }
     assert!(proxy.open() <= 4, "{} connections", proxy.open());
     proxy.set(Behaviour::Pass);
-    load.more_pass(1, RECOVERY).await;
-    load.more_pass(50, SOON).await;
+    load.wait_for_passed(1, RECOVERY).await;
+    load.wait_for_passed(50, SOON).await;
     load.finish().await;
     assert_sound(&server);
 }
 
 #[tokio::test]
-async fn f04_a_connection_that_is_half_open_holds_nobody_up() {
+async fn half_open_connection_fails_calls_within_the_timeout() {
     let (redis, proxy, server) = start(&["store.redis.timeout=100ms"]).await;
     let load = Load::start_apart(&server, 8).await;
-    load.more_pass(50, SOON).await;
+    load.wait_for_passed(50, SOON).await;
     proxy.set(Behaviour::Blackhole);
     for _ in 0..10 {
-        load.more_fail(200).await;
+        load.wait_for_failed(200).await;
         assert!(proxy.open() <= 4, "{} connections", proxy.open());
     }
-    let tells_of = "redis does not answer";
-    eventually("told", SOON, async || server.log().contains(tells_of)).await;
+    let message = "redis does not answer";
+    eventually("told", SOON, async || server.log().contains(message)).await;
     proxy.set(Behaviour::Pass);
     // It is promised within 3 seconds.
-    load.more_pass(1, RECOVERY * 2).await;
-    load.more_pass(50, SOON).await;
-    both_up(&redis).await;
-    let tally = load.finish().await;
+    load.wait_for_passed(1, RECOVERY * 2).await;
+    load.wait_for_passed(50, SOON).await;
+    wait_for_both_connections(&redis).await;
+    let counts = load.finish().await;
     let bases = (1..=8).map(|number| number * 10_000_000).sum::<u64>();
     let counted = counted(&redis) - bases;
-    assert!(counted <= tally.calls(), "{counted} counted, {} calls", tally.calls());
+    assert!(counted <= counts.calls(), "{counted} counted, {} calls", counts.calls());
     assert_eq!(breaker(&server).await, 0);
     assert_sound(&server);
 }
 
 #[tokio::test]
-async fn what_the_proxy_delays_is_decided() {
+async fn delayed_replies_are_decided() {
     let (redis, proxy, server) = start(&[]).await;
     let load = Load::start_apart(&server, 8).await;
     proxy.set(Behaviour::Delay(std::time::Duration::from_millis(20)));
-    load.more_pass(100, SOON * 2).await;
+    load.wait_for_passed(100, SOON * 2).await;
     proxy.set(Behaviour::Pass);
-    let tally = load.finish().await;
-    assert_eq!(tally.unavailable.load(Ordering::Relaxed), 0);
+    let counts = load.finish().await;
+    assert_eq!(counts.unavailable.load(Ordering::Relaxed), 0);
     let bases = (1..=8).map(|number| number * 10_000_000).sum::<u64>();
-    assert_eq!(counted(&redis), bases + tally.passed.load(Ordering::Relaxed));
+    assert_eq!(counted(&redis), bases + counts.passed.load(Ordering::Relaxed));
 }

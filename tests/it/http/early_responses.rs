@@ -2,17 +2,17 @@
 
 use std::process::Command;
 
-use super::guard::{ADMIN, CHECK, guarded_with};
+use super::auth::{ADMIN, CHECK, start_with_auth_and};
 use rlaas_testkit::tls::{Certificate, Certificates};
 
 /// Requests of each kind: without the fix one in eight lost its answer.
 const ROUNDS: usize = 30;
 
 #[test]
-fn curl_sees_the_answer_to_a_post_whose_body_is_not_wanted() {
+fn early_response_to_a_post_reaches_curl() {
     let certificates = Certificates::make();
     let path = |path: std::path::PathBuf| path.display().to_string();
-    let server = guarded_with(&[
+    let server = start_with_auth_and(&[
         &format!("server.tls.cert={}", path(certificates.certificate(Certificate::Server))),
         &format!("server.tls.key={}", path(certificates.key(Certificate::Server))),
     ]);
@@ -36,8 +36,8 @@ fn curl_sees_the_answer_to_a_post_whose_body_is_not_wanted() {
                 .output()
                 .expect("curl");
             let error = String::from_utf8_lossy(&output.stderr);
-            let told = String::from_utf8_lossy(&output.stdout);
-            assert_eq!(told, format!("2 {status}"), "{target}, round {round}: {error}");
+            let printed = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(printed, format!("2 {status}"), "{target}, round {round}: {error}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use rlaas_client::{CheckError, Client, ClientBuilder, ConnectError, OnNoAnswer};
 use tonic::Code;
 
-use super::{ask, draft};
+use super::{check, fields};
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::tls::{Certificate, Certificates};
@@ -19,18 +19,18 @@ fn file(dir: &TempDir) -> std::path::PathBuf {
 
 async fn is_allowed(client: ClientBuilder) -> bool {
     let client = client.connect().await.expect("a server");
-    ask(&client, draft("alice")).await.expect("an answer").is_allowed()
+    check(&client, fields("alice")).await.expect("an answer").is_allowed()
 }
 
 #[tokio::test]
-async fn a_token_is_shown_with_each_call() {
+async fn token_is_sent_with_each_call() {
     let dir = TempDir::new();
     let server = Rlaas::start_from(&file(&dir), &[]);
     let client = || Client::builder(server.grpc()).on_no_answer(OnNoAnswer::Allow);
     assert!(is_allowed(client().token(TOKEN)).await);
     // Who may not ask is told so, whatever the policy: it is not for servers that are away.
     for client in [client(), client().token("other")] {
-        let error = ask(&client.connect().await.expect("a server"), draft("alice")).await;
+        let error = check(&client.connect().await.expect("a server"), fields("alice")).await;
         let Err(CheckError::Rejected(status)) = error else { panic!("{error:?}") };
         assert_eq!(status.code(), Code::Unauthenticated);
     }
@@ -41,7 +41,7 @@ async fn a_token_is_shown_with_each_call() {
 }
 
 #[tokio::test]
-async fn both_sides_show_certificates() {
+async fn client_and_server_present_certificates() {
     let (dir, certificates) = (TempDir::new(), Certificates::make());
     let path = |path: std::path::PathBuf| path.display().to_string();
     let server = Rlaas::start_from(
@@ -65,7 +65,7 @@ async fn both_sides_show_certificates() {
     let unknown = client(&https).identity(&cert, &key).connect().await;
     assert!(matches!(unknown, Err(ConnectError::Unreachable(_))), "{unknown:?}");
     let anonymous = client(&https).ca(&ca).connect_lazy().expect("a client");
-    let error = ask(&anonymous, draft("alice")).await.expect_err("no certificate");
+    let error = check(&anonymous, fields("alice")).await.expect_err("no certificate");
     assert!(matches!(error, CheckError::NoAnswer(_)), "{error}");
 
     let http = format!("http://{}", server.grpc());

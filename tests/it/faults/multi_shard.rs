@@ -51,12 +51,12 @@ fn request(endpoint: &str, user: &str, tenant: &str) -> CheckRequest {
     }
 }
 
-async fn ask(server: &Rlaas, request: CheckRequest) -> Result<CheckResponse, Status> {
+async fn check(server: &Rlaas, request: CheckRequest) -> Result<CheckResponse, Status> {
     server.client().await.check(request).await.map(tonic::Response::into_inner)
 }
 
 /// Two ids on different masters, and the second one's master.
-fn far_apart(cluster: &RedisCluster) -> (String, String, usize) {
+fn ids_on_different_masters(cluster: &RedisCluster) -> (String, String, usize) {
     let master = |id: &str| cluster.master_of_id(id);
     let user = "user-0".to_owned();
     let tenant = (0..).map(|number| format!("tenant-{number}"));
@@ -67,23 +67,23 @@ fn far_apart(cluster: &RedisCluster) -> (String, String, usize) {
 }
 
 #[tokio::test]
-async fn f30_what_a_later_place_denies_is_given_back() {
+async fn denial_by_a_later_shard_refunds_the_earlier_ones() {
     let cluster = RedisCluster::start(3, 0).await;
     let dir = TempDir::new();
     let server = serve(&cluster, &dir, &rules(100, 3, "error"), &["store.redis.timeout=10s"]);
-    let (user, tenant, _) = far_apart(&cluster);
+    let (user, tenant, _) = ids_on_different_masters(&cluster);
     for endpoint in ENDPOINTS {
-        let ask =
-            async || ask(&server, request(endpoint, &user, &tenant)).await.expect("an answer");
+        let check =
+            async || check(&server, request(endpoint, &user, &tenant)).await.expect("an answer");
         for left in [99, 98, 97] {
-            let response = ask().await;
+            let response = check().await;
             assert!(response.allowed, "{endpoint}");
             let by_user = response.decisions.iter().find(|decision| decision.limit == 100);
             assert_eq!(by_user.expect("a decision by user").remaining, left, "{endpoint}");
         }
         // The tenant has had its three: the user keeps what it has.
         for _ in 0..5 {
-            let response = ask().await;
+            let response = check().await;
             assert!(!response.allowed, "{endpoint}");
             assert_eq!(response.decisions.len(), 2, "{endpoint}");
             let by_user = response.decisions.iter().find(|decision| decision.limit == 100);
@@ -94,12 +94,12 @@ async fn f30_what_a_later_place_denies_is_given_back() {
 }
 
 #[tokio::test]
-async fn f30_no_unit_is_lost_or_minted_under_concurrent_clients() {
+async fn concurrent_clients_take_exactly_the_limit_across_shards() {
     const CLIENTS: u32 = 200;
     let cluster = RedisCluster::start(3, 0).await;
     let dir = TempDir::new();
     let server = serve(&cluster, &dir, &rules(1_000, 50, "error"), &["store.redis.timeout=10s"]);
-    let (user, tenant, _) = far_apart(&cluster);
+    let (user, tenant, _) = ids_on_different_masters(&cluster);
     for endpoint in ENDPOINTS {
         let client = server.client().await;
         let mut calls = JoinSet::new();
@@ -111,7 +111,7 @@ async fn f30_no_unit_is_lost_or_minted_under_concurrent_clients() {
         let allowed = u64::try_from(allowed.filter(|response| response.allowed).count());
         assert_eq!(allowed, Ok(50), "{endpoint}");
         let look = CheckRequest { cost: Some(0), ..request(endpoint, &user, &tenant) };
-        let look = ask(&server, look).await.expect("an answer");
+        let look = check(&server, look).await.expect("an answer");
         for decision in look.decisions {
             assert_eq!(decision.limit - decision.remaining, 50, "{endpoint}: {decision:?}");
         }
@@ -119,26 +119,26 @@ async fn f30_no_unit_is_lost_or_minted_under_concurrent_clients() {
 }
 
 #[tokio::test]
-async fn f30_what_was_taken_is_given_back_when_a_later_place_fails() {
+async fn failure_of_a_later_shard_refunds_the_earlier_ones() {
     let mut cluster = RedisCluster::start_with(3, 0, PARTIAL).await;
     let dir = TempDir::new();
     let server = serve(&cluster, &dir, &rules(100, 100, "error"), &[]);
-    let (user, tenant, of_tenant) = far_apart(&cluster);
+    let (user, tenant, of_tenant) = ids_on_different_masters(&cluster);
     for endpoint in ENDPOINTS {
-        let asked = async || ask(&server, request(endpoint, &user, &tenant)).await.is_ok();
+        let asked = async || check(&server, request(endpoint, &user, &tenant)).await.is_ok();
         eventually("the cluster decides", Duration::from_secs(10), asked).await;
     }
     cluster.kill(of_tenant);
     for endpoint in ENDPOINTS {
         let in_use = async || {
             let look = CheckRequest { cost: Some(0), ..request(endpoint, &user, &user) };
-            let look = ask(&server, look).await.expect("the user's master answers");
+            let look = check(&server, look).await.expect("the user's master answers");
             let by_user = look.decisions.iter().find(|decision| decision.rule.starts_with("user"));
             by_user.map(|decision| decision.limit - decision.remaining).expect("a decision")
         };
         let before = in_use().await;
         for _ in 0..10 {
-            let status = ask(&server, request(endpoint, &user, &tenant)).await;
+            let status = check(&server, request(endpoint, &user, &tenant)).await;
             let status = status.expect_err("the tenant's master is dead");
             assert_eq!((status.code(), status.message()), (Code::Unavailable, "store unavailable"));
         }
@@ -147,17 +147,19 @@ async fn f30_what_was_taken_is_given_back_when_a_later_place_fails() {
 }
 
 #[tokio::test]
-async fn f30_a_caller_who_leaves_takes_nothing_along() {
+async fn cancelled_request_is_refunded_across_shards() {
     let cluster = RedisCluster::start_with(3, 0, PARTIAL).await;
     let dir = TempDir::new();
     let server = serve(&cluster, &dir, &rules(1, 1_000, "error"), &["store.redis.timeout=10s"]);
-    let (user, tenant, _) = far_apart(&cluster);
+    let (user, tenant, _) = ids_on_different_masters(&cluster);
     let of_user = cluster.node(cluster.master_of_id(&user)).pid();
     for endpoint in ENDPOINTS {
-        assert!(ask(&server, request(endpoint, &user, &tenant)).await.expect("an answer").allowed);
+        assert!(
+            check(&server, request(endpoint, &user, &tenant)).await.expect("an answer").allowed
+        );
         let in_use = async || {
             let look = CheckRequest { cost: Some(0), ..request(endpoint, &tenant, &tenant) };
-            let look = ask(&server, look).await.expect("the tenant's master answers");
+            let look = check(&server, look).await.expect("the tenant's master answers");
             let by_tenant = look.decisions.iter().find(|one| one.rule.starts_with("tenant"));
             by_tenant.map(|decision| decision.limit - decision.remaining).expect("a decision")
         };
@@ -174,16 +176,16 @@ async fn f30_a_caller_who_leaves_takes_nothing_along() {
 }
 
 #[tokio::test]
-async fn f30_policy_decides_for_the_rule_whose_place_fails_alone() {
+async fn store_failure_policy_applies_only_to_rules_of_the_failed_shard() {
     let mut cluster = RedisCluster::start_with(3, 0, PARTIAL).await;
     let dir = TempDir::new();
     let server = serve(&cluster, &dir, &rules(3, 100, "allow"), &[]);
-    let (user, tenant, of_tenant) = far_apart(&cluster);
+    let (user, tenant, of_tenant) = ids_on_different_masters(&cluster);
     cluster.kill(of_tenant);
     for endpoint in ENDPOINTS {
         let mut passed = 0;
         for _ in 0..6 {
-            let answer = ask(&server, request(endpoint, &user, &tenant)).await;
+            let answer = check(&server, request(endpoint, &user, &tenant)).await;
             passed += u32::from(answer.expect("an answer").allowed);
         }
         assert_eq!(passed, 3, "{endpoint}: the user's limit holds all the same");

@@ -23,7 +23,7 @@ fn with_tls(certificates: &Certificates) -> Vec<String> {
 }
 
 #[test]
-fn a_token_comes_by_option_or_environment() {
+fn token_comes_from_option_or_environment() {
     let dir = TempDir::new();
     let server = start(&dir, &[]);
     let check = ["check", "alice", "--addr", server.grpc()];
@@ -57,7 +57,7 @@ fn a_token_comes_by_option_or_environment() {
 }
 
 #[test]
-fn the_readme_makes_tokens_and_certificates_that_work() {
+fn documented_recipe_makes_working_tokens_and_certificates() {
     let readme = include_str!("../../../README.md");
     let section = readme.split("### TLS and authentication").nth(1).expect("a section");
     let block = |number: usize, of: &str| {
@@ -88,7 +88,7 @@ fn the_readme_makes_tokens_and_certificates_that_work() {
 }
 
 #[test]
-fn the_commands_speak_tls_and_show_certificates() {
+fn commands_speak_tls_and_present_certificates() {
     let certificates = Certificates::make();
     let dir = TempDir::new();
     let server = start(&dir, &with_tls(&certificates));
@@ -98,11 +98,12 @@ fn the_commands_speak_tls_and_show_certificates() {
     let key = path(certificates.key(Certificate::Client));
     let https = format!("https://{}", server.grpc());
     let identity = ["--cert", &cert, "--key", &key];
-    let ask = |more: &[&str]| run(&[&["check", "alice", "--token", TOKEN], more].concat());
+    let check = |more: &[&str]| run(&[&["check", "alice", "--token", TOKEN], more].concat());
 
-    let (code, out, error) = ask(&[&["--addr", &https, "--ca", &ca], &identity[..]].concat());
+    let (code, out, error) = check(&[&["--addr", &https, "--ca", &ca], &identity[..]].concat());
     assert_eq!(code, 0, "{out} {error}");
-    let (code, _, error) = ask(&[&["--addr", server.grpc(), "--ca", &ca], &identity[..]].concat());
+    let (code, _, error) =
+        check(&[&["--addr", server.grpc(), "--ca", &ca], &identity[..]].concat());
     assert_eq!(code, 0, "with an authority it is https: {error}");
     let health = ["health", "--addr", &https, "--ca", &ca];
     assert_eq!(run(&[&health, &identity[..]].concat()).0, 0);
@@ -119,7 +120,7 @@ fn the_commands_speak_tls_and_show_certificates() {
         (vec!["--addr", "http://127.0.0.1:1", "--ca", &ca], "valid only with https://"),
         (vec!["--addr", "unix:/nowhere", "--ca", &ca], "valid only with https://"),
     ] {
-        let (code, out, error) = ask(&more);
+        let (code, out, error) = check(&more);
         assert_eq!((code, out.as_str()), (2, ""), "{more:?}: {error}");
         assert!(error.contains(expected), "{more:?}: {error}");
         assert!(!error.contains(TOKEN) && !error.is_empty(), "{more:?}: {error}");
