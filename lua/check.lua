@@ -44,7 +44,7 @@
 
 local time = clock()
 local reply = { NONCE, time }
-local told = #reply
+local length = #reply
 -- The next of KEYS that belongs to no hit yet.
 local next_key = 1
 
@@ -60,14 +60,14 @@ local function parse(values)
     local hit = {
       algorithm = algorithms[values[at + 1]],
       --@hit FIELD = values[at + POSITION],
-      now = 0, held_for = 0, least = 0, most_in_use = 0, key = false, first_key = 0, state = false,
+      now = 0, held_for = 0, least = 0, max_in_use = 0, key = false, first_key = 0, state = false,
       decision = false, taken = false, record = false, before = 0, counted = 0,
     }
     hits[i] = hit
     hit.now = hold(time, hit.seen, hit.window)
     hit.held_for = hit.now - time
     local debt = max(hit.max_debt, 0)
-    hit.least, hit.most_in_use = 0 - debt, hit.burst + debt
+    hit.least, hit.max_in_use = 0 - debt, hit.burst + debt
     at = at + HIT_FIELDS
     if hit.action == REFUND then
       --@refund hit.FIELD = values[at + POSITION]
@@ -99,7 +99,7 @@ end
 
 -- The common case: nothing depends on others, so what is decided is taken. False if the key is of
 -- another window.
-local function answer_one(request)
+local function execute_plain(request)
   local hit = hits[1]
   local algorithm, cost = hit.algorithm, hit.cost
   local takes = hit.action == TAKE and cost > 0
@@ -123,51 +123,51 @@ local function answer_one(request)
 end
 
 -- Decides the hits; false if their keys are of another window.
-local function answer(request)
-  if is_plain then return answer_one(request) end
-  return answer_coupled(request)
+local function execute(request)
+  if is_plain then return execute_plain(request) end
+  return execute_coupled(request)
 end
 
-local function tell()
-  reply[told + 1] = 1
-  told = told + 1
+local function append_reply()
+  reply[length + 1] = 1
+  length = length + 1
   for i = 1, count do
     local decision, held_for = hits[i].decision, hits[i].held_for
-    reply[told + 1] = decision.outcome
-    reply[told + 2] = decision.current_count
-    reply[told + 3] = decision.remaining
-    reply[told + 4] = decision.retry_after + held_for
-    reply[told + 5] = decision.reset_after + held_for
-    reply[told + 6] = decision.ttl
-    reply[told + 7] = decision.delay
-    told = told + 7
+    reply[length + 1] = decision.outcome
+    reply[length + 2] = decision.current_count
+    reply[length + 3] = decision.remaining
+    reply[length + 4] = decision.retry_after + held_for
+    reply[length + 5] = decision.reset_after + held_for
+    reply[length + 6] = decision.ttl
+    reply[length + 7] = decision.delay
+    length = length + 7
     if not is_plain then
-      told = told + 1
-      reply[told] = hits[i].counted
+      length = length + 1
+      reply[length] = hits[i].counted
     end
   end
 end
 
 -- What was read last: many ask the same of other keys.
-local known
+local last_argument
 for request = 3, #ARGV do
   local argument = ARGV[request]
-  if argument ~= known then parse({ cmsgpack.unpack(argument) }) end
-  known = argument
+  if argument ~= last_argument then parse({ cmsgpack.unpack(argument) }) end
+  last_argument = argument
   assign_keys()
   wrote = false
-  local fine, answered = pcall(answer, request)
-  if fine and answered then
-    tell()
+  local ok, result = pcall(execute, request)
+  if ok and result then
+    append_reply()
   else
-    told = told + 1
-    reply[told] = 0
-    if not fine then
+    length = length + 1
+    reply[length] = 0
+    if not ok then
       if wrote then
-        reply[told] = 2
-        told = told + 1
+        reply[length] = 2
+        length = length + 1
       end
-      reply[told] = type(answered) == 'table' and answered.err or tostring(answered)
+      reply[length] = type(result) == 'table' and result.err or tostring(result)
     end
   end
 end

@@ -26,14 +26,14 @@ local function load_all()
     hit.state, hit.past = share(state), false
     if hit.taken then
       hit.past = algorithm.load_past and share(algorithm.load_past(hit))
-      reset_at[hit.record] = recall(hit.record, '^reset (%d+)$')
+      reset_at[hit.record] = load_numbers(hit.record, '^reset (%d+)$')
     end
   end
   return true
 end
 
 -- Tells entries of a log apart that one call writes: the request and its hit.
-local function number_of(request, i)
+local function entry_number(request, i)
   return i == 1 and request or request .. '.' .. i
 end
 
@@ -43,7 +43,7 @@ local function decide(hit, cost)
 end
 
 -- Keeps the outcome; the numbers become those of the state as it stays.
-local function as_it_stays(hit)
+local function with_current_numbers(hit)
   local outcome, retry_after = hit.decision.outcome, hit.decision.retry_after
   decide(hit, 0)
   hit.decision.outcome, hit.decision.retry_after = outcome, retry_after
@@ -63,7 +63,7 @@ local function report(hit, number)
   local left = hit.decision.remaining
   hit.algorithm.charge(hit.state, hit, hit.now, hit.cost, number)
   decide(hit, 1)
-  as_it_stays(hit)
+  with_current_numbers(hit)
   hit.counted = left - hit.decision.remaining
   if hit.cost <= min(left, most) then
     hit.decision.outcome, hit.decision.retry_after = ALLOWED, 0
@@ -74,7 +74,7 @@ local function report(hit, number)
 end
 
 -- Takes the cost, or what is left where that is denied.
-local function take_what_is_left(hit, number)
+local function take_remaining(hit, number)
   decide(hit, hit.cost)
   take(hit, hit.cost, number)
   local rest = min(hit.decision.remaining, hit.algorithm.max_cost or hit.cost)
@@ -85,7 +85,7 @@ local function take_what_is_left(hit, number)
 end
 
 -- Gives units back, or forgets them all.
-local function give(hit)
+local function return_units(hit)
   local algorithm, state = hit.algorithm, hit.state
   if hit.action == RESET then
     algorithm.reset(state, hit)
@@ -100,19 +100,19 @@ local function give(hit)
 end
 
 -- Decides one hit whatever the others say.
-local function alone(hit, number)
+local function execute_alone(hit, number)
   if hit.action >= REFUND then
-    give(hit)
+    return_units(hit)
     decide(hit, 0)
   elseif hit.cost == 0 then
     decide(hit, 0)
   elseif hit.action == REPORT then
     report(hit, number)
   elseif hit.action == TAKE then
-    take_what_is_left(hit, number)
+    take_remaining(hit, number)
   else
     decide(hit, hit.cost)
-    as_it_stays(hit)
+    with_current_numbers(hit)
   end
 end
 
@@ -142,16 +142,16 @@ local function decide_sum(hit, sums)
 end
 
 -- Takes what was decided, unless the request is refused. A denial may leave a trace all the same.
-local function settle(hit, refused, number)
+local function apply(hit, refused, number)
   local allows = hit.decision.outcome == ALLOWED
   if hit.action == TAKE and hit.cost > 0 and not (refused and allows) then
     -- What was taken before of the same key is in the state by now.
     if hit.before > 0 then
-      if allows then decide(hit, hit.cost) else as_it_stays(hit) end
+      if allows then decide(hit, hit.cost) else with_current_numbers(hit) end
     end
     take(hit, hit.cost, number)
   elseif hit.before > 0 or hit.cost > 0 then
-    as_it_stays(hit)
+    with_current_numbers(hit)
   end
 end
 
@@ -159,18 +159,18 @@ end
 local function all_or_nothing(request)
   local sums = {}
   for i = 1, count do
-    if hits[i].action == REPORT then alone(hits[i], number_of(request, i)) end
+    if hits[i].action == REPORT then execute_alone(hits[i], entry_number(request, i)) end
   end
   for i = 1, count do
     if hits[i].action < REPORT then decide_sum(hits[i], sums) end
   end
   local refused = is_refused()
   for i = 1, count do
-    if hits[i].action < REPORT then settle(hits[i], refused, number_of(request, i)) end
+    if hits[i].action < REPORT then apply(hits[i], refused, entry_number(request, i)) end
   end
   for i = 1, count do
     local hit = hits[i]
-    if hit.action == RESET or hit.action >= REFUND and not refused then give(hit) end
+    if hit.action == RESET or hit.action >= REFUND and not refused then return_units(hit) end
   end
   for i = 1, count do
     if hits[i].action >= REFUND then decide(hits[i], 0) end
@@ -194,18 +194,18 @@ local function save_all()
   for i = 1, count do
     local hit = hits[i]
     if hit.action == RESET then
-      remember(hit.record, hit.now, max(2 * hit.window, fill_time(hit)), 'reset %.0f', hit.now)
+      save_numbers(hit.record, hit.now, max(2 * hit.window, fill_time(hit)), 'reset %.0f', hit.now)
       wrote = true
     end
   end
 end
 
 -- Decides the hits; false if their keys are of another window.
-function answer_coupled(request)
+function execute_coupled(request)
   for i = 1, count do hits[i].counted = 0 end
   if not load_all() then return false end
   if coupling == 'each_alone' then
-    for i = 1, count do alone(hits[i], number_of(request, i)) end
+    for i = 1, count do execute_alone(hits[i], entry_number(request, i)) end
   else
     all_or_nothing(request)
   end

@@ -4,7 +4,7 @@
 -- hit.key belongs to the window with index hit.first_index, the next of KEYS to the next window.
 
 -- The highest count that is told exactly, with room for more.
-local MOST = 9007199254740000
+local MAX_COUNT = 9007199254740000
 
 -- Counted although it is denied: one more attempt at a full window.
 local function is_attempt(limit, count, cost)
@@ -34,7 +34,7 @@ local function load_key(hit, now, key)
   -- As Redis writes it: INCRBY takes nothing else.
   local is_count = type(value) == 'string' and (value:find('^[1-9]%d*$') or value == '0')
   local count = is_count and tonumber(value)
-  if not count or count > MOST then
+  if not count or count > MAX_COUNT then
     return {
       key = key, live = false, count = 0, ttl = hit.window, now = 0, window = 0, dirty = false,
     }
@@ -96,7 +96,7 @@ local function take_one(hit, now)
   if not key or ttl_ms < 0 then return end
   local counted = redis.pcall('INCRBY', key, '1')
   if type(counted) ~= 'number' then return end
-  if counted < 1 or counted > MOST + 1 then
+  if counted < 1 or counted > MAX_COUNT + 1 then
     redis.call('INCRBY', key, '-1')
     return
   end

@@ -14,12 +14,12 @@ local function at_this_rate(state, limit)
   local ahead = max(state.tat - state.at, 0)
   if state.units == limit.units and state.window == limit.window then return ahead, state.part end
   local whole, rest = divide(ahead, state.units, state.part, state.window)
-  return intervals(limit, min(whole + (rest > 0 and 1 or 0), limit.most_in_use))
+  return intervals(limit, min(whole + (rest > 0 and 1 or 0), limit.max_in_use))
 end
 
 -- How far a tat may be ahead: by all that can be in use.
 local function at_most(limit, ahead, part)
-  local most, most_part = intervals(limit, limit.most_in_use)
+  local most, most_part = intervals(limit, limit.max_in_use)
   if ahead > most or ahead == most and part > most_part then return most, most_part end
   return ahead, part
 end
@@ -45,7 +45,7 @@ end
 
 local function load(hit)
   local tat, part, at, units, window =
-    recall(hit.key, '^gcra (%d+) (%d+) (%d+) ([1-9]%d*) ([1-9]%d*)$')
+    load_numbers(hit.key, '^gcra (%d+) (%d+) (%d+) ([1-9]%d*) ([1-9]%d*)$')
   -- What no limit can have left is a foreign value.
   if tat and (part >= units or units > MAX_UNITS or window > MAX_WINDOW) then tat = nil end
   return {
@@ -80,7 +80,7 @@ local function decide(state, limit, now, cost)
 end
 
 -- Moves the tat to so far ahead of `at`.
-local function put(state, limit, ahead, part, at)
+local function set_state(state, limit, ahead, part, at)
   state.tat, state.part, state.at = at + ahead, part, at
   state.units, state.window, state.dirty = limit.units, limit.window, true
 end
@@ -89,7 +89,7 @@ local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
   local ahead, part, at = ahead_of(state, limit, now)
   ahead, part = later(ahead, part, limit, cost)
-  put(state, limit, ahead, part, at)
+  set_state(state, limit, ahead, part, at)
 end
 
 local function save(state)
@@ -98,7 +98,7 @@ local function save(state)
     return
   end
   local tat, part, at = state.tat, state.part, state.at
-  remember(state.key, at, tat - at + (part > 0 and 1 or 0), 'gcra %.0f %.0f %.0f %.0f %.0f',
+  save_numbers(state.key, at, tat - at + (part > 0 and 1 or 0), 'gcra %.0f %.0f %.0f %.0f %.0f',
     tat, part, at, state.units, state.window)
 end
 
@@ -124,14 +124,14 @@ local function refund(state, limit, now, taken)
   if whole >= left then whole, rest = left, 0 end
   if ahead < whole or ahead == whole and part <= rest then return reset(state) end
   ahead, part = earlier(ahead, part, limit, whole, rest)
-  put(state, limit, ahead, part, at)
+  set_state(state, limit, ahead, part, at)
 end
 
 local function charge(state, limit, now, cost)
   local ahead, part, at = ahead_of(state, limit, now)
-  ahead, part = later(ahead, part, limit, min(cost, limit.most_in_use))
+  ahead, part = later(ahead, part, limit, min(cost, limit.max_in_use))
   ahead, part = at_most(limit, ahead, part)
-  put(state, limit, ahead, part, at)
+  set_state(state, limit, ahead, part, at)
 end
 
 local function credit(state, limit, now, cost)

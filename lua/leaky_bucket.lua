@@ -12,13 +12,13 @@ local function leaked(state, limit, now)
   local part = min(state.part, limit.window - 1)
   local gone
   gone, part = units_in(limit, elapsed, part)
-  local level = max(min(state.level, limit.most_in_use) - gone, 0)
+  local level = max(min(state.level, limit.max_in_use) - gone, 0)
   if level == 0 then part = 0 end
   return level, part, max(state.at, now)
 end
 
 local function load(hit)
-  local level, part, at = recall(hit.key, '^leaky (%d+) (%d+) (%d+)$')
+  local level, part, at = load_numbers(hit.key, '^leaky (%d+) (%d+) (%d+)$')
   return {
     key = hit.key, level = level, part = part, at = at, now = 0, until_empty = 0, dirty = false,
   }
@@ -44,7 +44,7 @@ local function decide(state, limit, now, cost)
 end
 
 -- Leaves the meter at this level, until it is empty.
-local function put(state, limit, now, level, part, at)
+local function set_state(state, limit, now, level, part, at)
   state.level, state.part, state.at, state.now, state.dirty = level, part, at, now, true
   state.until_empty = time_for(limit, level, part)
 end
@@ -52,7 +52,7 @@ end
 local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
   local level, part, at = leaked(state, limit, now)
-  put(state, limit, now, level + cost, part, at)
+  set_state(state, limit, now, level + cost, part, at)
 end
 
 local function save(state)
@@ -60,7 +60,7 @@ local function save(state)
     redis.call('DEL', state.key)
     return
   end
-  remember(state.key, state.now, state.until_empty, 'leaky %.0f %.0f %.0f',
+  save_numbers(state.key, state.now, state.until_empty, 'leaky %.0f %.0f %.0f',
     state.level, state.part, state.at)
 end
 
@@ -75,18 +75,18 @@ end
 local function refund(state, limit, now, taken)
   if not state.level then return end
   local level, part, at = leaked(state, limit, now)
-  local units, rest = still_out(limit, now, taken)
+  local units, rest = outstanding(limit, now, taken)
   level, part = level - units, part + rest
   if part >= limit.window then level, part = level - 1, part - limit.window end
   if level <= 0 then return reset(state) end
-  put(state, limit, now, level, part, at)
+  set_state(state, limit, now, level, part, at)
 end
 
 local function charge(state, limit, now, cost)
   local level, part, at = leaked(state, limit, now)
   level = level + cost
-  if level > limit.most_in_use then level, part = limit.most_in_use, 0 end
-  put(state, limit, now, level, part, at)
+  if level > limit.max_in_use then level, part = limit.max_in_use, 0 end
+  set_state(state, limit, now, level, part, at)
 end
 
 local function credit(state, limit, now, cost)

@@ -31,7 +31,7 @@ local TAKE, REPORT, REFUND, CREDIT, RESET = 1, 2, 3, 4, 5
 local coupling, hits, count = nil, {}, 0
 
 -- Answers requests that are more than one plain hit; in coupled.lua.
-local answer_coupled
+local execute_coupled
 
 -- Has a write of the request at hand succeeded? If a later one fails, it stands.
 local wrote = false
@@ -101,7 +101,7 @@ end
 
 -- The time from the deepest debt to a whole burst.
 local function fill_time(limit)
-  return time_for(limit, limit.most_in_use, 0)
+  return time_for(limit, limit.max_in_use, 0)
 end
 
 -- Is a state of `at` from a clock that has jumped back since? It counts as none then.
@@ -118,7 +118,7 @@ local function read(command, key, ...)
 end
 
 -- The numbers that `remember` wrote in this form, or nothing: a foreign value is no state.
-local function recall(key, form)
+local function load_numbers(key, form)
   local value = read('GET', key)
   if type(value) ~= 'string' then return end
   local numbers = { value:match(form) }
@@ -131,7 +131,7 @@ end
 
 -- Writes a state of `now` that makes no difference once `spent_after` µs are over; it lives a
 -- second longer. The time to live ends at a point in time: `now` may be held ahead of the clock.
-local function remember(key, now, spent_after, ...)
+local function save_numbers(key, now, spent_after, ...)
   local value = string.format(...)
   local expires_at = floor_millis(now) + ceil(spent_after / 1000) + 1000
   redis.call('SET', key, value, 'PXAT', integer(expires_at))
@@ -142,7 +142,7 @@ end
 -- What of the units that a refund has `taken` may still be out at `now`: units, and the part of one in
 -- units divided by the window's microseconds. Had nobody else asked, the bucket would be whole again
 -- when `taken` said: no more is out than what comes until then.
-local function still_out(limit, now, taken)
+local function outstanding(limit, now, taken)
   local left = max(taken.at + taken.reset_after - now, 0)
   if left >= time_for(limit, taken.cost, 0) then return taken.cost, 0 end
   return units_in(limit, left, 0)

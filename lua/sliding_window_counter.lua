@@ -27,7 +27,7 @@ local function falls_to(most, count, limit)
 end
 
 local function load(hit)
-  local start, current, previous = recall(hit.key, '^counter (%d+) (%d+) (%d+)$')
+  local start, current, previous = load_numbers(hit.key, '^counter (%d+) (%d+) (%d+)$')
   -- What no limit can have left is a foreign value.
   if start and max(current, previous) > MAX_UNITS then start = nil end
   return {
@@ -72,7 +72,7 @@ local function decide(state, limit, now, cost)
 end
 
 -- Leaves these windows at `now`, until both have left.
-local function put(state, limit, now, start, current, previous)
+local function set_state(state, limit, now, start, current, previous)
   state.start, state.current, state.previous = start, current, previous
   state.now, state.dirty = now, true
   local elapsed = max(now - start, 0)
@@ -82,7 +82,7 @@ end
 local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
   local start, current, previous = rolled(state, limit, now)
-  put(state, limit, now, start, current + cost, previous)
+  set_state(state, limit, now, start, current + cost, previous)
 end
 
 local function save(state)
@@ -90,7 +90,7 @@ local function save(state)
     redis.call('DEL', state.key)
     return
   end
-  remember(state.key, state.now, state.until_left, 'counter %.0f %.0f %.0f',
+  save_numbers(state.key, state.now, state.until_left, 'counter %.0f %.0f %.0f',
     state.start, state.current, state.previous)
 end
 
@@ -103,11 +103,11 @@ local function reset(state)
 end
 
 -- Leaves windows from which units were taken off.
-local function leave(state, limit, now, start, current, previous)
+local function store_reduced(state, limit, now, start, current, previous)
   if current + previous == 0 then return reset(state) end
   -- As before the first request in it: two windows of silence start with the one before.
   if current == 0 then start, current, previous = max(start - limit.window, 0), previous, 0 end
-  put(state, limit, now, start, current, previous)
+  set_state(state, limit, now, start, current, previous)
 end
 
 local function refund(state, limit, now, taken)
@@ -118,7 +118,7 @@ local function refund(state, limit, now, taken)
   elseif start - taken.at <= limit.window then
     previous = max(previous - taken.cost, 0)
   end
-  leave(state, limit, now, start, current, previous)
+  store_reduced(state, limit, now, start, current, previous)
 end
 
 local function charge(state, limit, now, cost)
@@ -127,14 +127,14 @@ local function charge(state, limit, now, cost)
   local room = max(limit.units - limit.least - estimate, 0)
   local counted = min(cost, room, max(MAX_UNITS - current, 0))
   if counted == 0 then return end
-  put(state, limit, now, start, current + counted, previous)
+  set_state(state, limit, now, start, current + counted, previous)
 end
 
 local function credit(state, limit, now, cost)
   if not state.start then return end
   local start, current, previous = rolled(state, limit, now)
   local rest = max(cost - current, 0)
-  leave(state, limit, now, start, max(current - cost, 0), max(previous - rest, 0))
+  store_reduced(state, limit, now, start, max(current - cost, 0), max(previous - rest, 0))
 end
 
 local counter = algorithms.sliding_window_counter

@@ -16,7 +16,7 @@ local function load(hit, now)
   local stored = read('ZCOUNT', key, first, last)
   local count = stored or 0
   return {
-    key = key, first = first, last = last, foreign = not stored, now_ms = now_ms,
+    key = key, first = first, last = last, wrong_type = not stored, now_ms = now_ms,
     count = count, stored = count, added = 0, number = false, expires_at_ms = false, dirty = false,
   }
 end
@@ -24,16 +24,16 @@ end
 -- Where the live entry at `position` stands in Redis, from 0 for the oldest: behind those before it
 -- that are still to be removed.
 local function stored_position(state, position)
-  for _, hole in ipairs(state.holes) do
+  for _, removal in ipairs(state.removals) do
     -- Below 0 it is among those that have left the window.
-    if hole.position >= 0 and position >= hole.position then position = position + hole.units end
+    if removal.position >= 0 and position >= removal.position then position = position + removal.units end
   end
   return position
 end
 
 -- Score of the live entry at `position`. Those that are still to be written are the youngest.
 local function score_at(state, position)
-  if state.holes then position = stored_position(state, position) end
+  if state.removals then position = stored_position(state, position) end
   if position >= state.stored then return state.now_ms end
   local entry = redis.call('ZRANGEBYSCORE', state.key, state.first, state.last,
     'WITHSCORES', 'LIMIT', integer(position), 1)
@@ -96,30 +96,30 @@ end
 
 local function commit(state, limit, now, cost, decision, number)
   local is_allowed = decision.outcome == ALLOWED
-  if state.foreign and not is_allowed then return end
+  if state.wrong_type and not is_allowed then return end
   add(state, limit, now, is_allowed and cost or 0, number)
 end
 
 -- Removes what was refunded, the youngest first: ranks are those before anything is removed.
-local function remove_holes(state)
-  for i = #state.holes, 1, -1 do
-    local hole = state.holes[i]
-    local last = hole.rank + hole.units - 1
-    redis.call('ZREMRANGEBYRANK', state.key, integer(hole.rank), integer(last))
+local function apply_removals(state)
+  for i = #state.removals, 1, -1 do
+    local removal = state.removals[i]
+    local last = removal.rank + removal.units - 1
+    redis.call('ZREMRANGEBYRANK', state.key, integer(removal.rank), integer(last))
     wrote = true
   end
 end
 
 local function save(state)
   local key = state.key
-  if state.holes then remove_holes(state) end
-  if state.foreign or state.forgotten then
+  if state.removals then apply_removals(state) end
+  if state.wrong_type or state.was_reset then
     redis.call('DEL', key)
     wrote = true
   end
   -- A refund alone leaves the time to live as it is.
   if not state.expires_at_ms then return end
-  if not state.foreign and not state.forgotten then
+  if not state.wrong_type and not state.was_reset then
     redis.call('ZREMRANGEBYSCORE', key, '-inf', state.first:sub(2))
     wrote = true
   end
@@ -141,8 +141,8 @@ local function charge(state, limit, now, cost, number)
 end
 
 local function reset(state)
-  state.count, state.stored, state.added, state.holes = 0, 0, 0, false
-  state.forgotten, state.dirty = true, true
+  state.count, state.stored, state.added, state.removals = 0, 0, 0, false
+  state.was_reset, state.dirty = true, true
 end
 
 -- Entries of this score range, now in Redis.
@@ -151,7 +151,7 @@ local function entries(state, from, to)
 end
 
 -- Takes up to `units` off the entries that are still to be written, and returns how many.
-local function unwrite(state, units)
+local function cancel_added(state, units)
   local fewer = min(state.added, units)
   state.added, state.count = state.added - fewer, state.count - fewer
   return fewer
@@ -159,20 +159,20 @@ end
 
 -- Has up to `units` of the entries removed that have these ranks in Redis, from the last one down, and
 -- returns how many. Holes are in the order of ranks, and no two of them overlap.
-local function dig(state, first, last, units)
-  state.holes = state.holes or {}
+local function plan_removal(state, first, last, units)
+  state.removals = state.removals or {}
   local gone = entries(state, '-inf', state.first:sub(2))
-  local i, stop, left = #state.holes, last + 1, units
+  local i, stop, left = #state.removals, last + 1, units
   while left > 0 and stop > first do
-    local hole = state.holes[i]
-    local filled_from = hole and hole.rank + hole.units or first
-    if hole and filled_from >= stop then
-      stop, i = min(stop, hole.rank), i - 1
+    local removal = state.removals[i]
+    local removal_end = removal and removal.rank + removal.units or first
+    if removal and removal_end >= stop then
+      stop, i = min(stop, removal.rank), i - 1
     else
-      local dug = min(left, stop - max(filled_from, first))
-      local rank = stop - dug
-      table.insert(state.holes, i + 1, { rank = rank, position = rank - gone, units = dug })
-      stop, left = rank, left - dug
+      local removed = min(left, stop - max(removal_end, first))
+      local rank = stop - removed
+      table.insert(state.removals, i + 1, { rank = rank, position = rank - gone, units = removed })
+      stop, left = rank, left - removed
     end
   end
   if first >= gone and first < gone + state.stored then state.count = state.count - (units - left) end
@@ -181,22 +181,22 @@ local function dig(state, first, last, units)
 end
 
 local function refund(state, limit, now, taken)
-  if state.foreign then return end
+  if state.wrong_type then return end
   local taken_at_ms, units = floor_millis(taken.at), min(taken.cost, MAX_WRITTEN)
-  if taken_at_ms == state.now_ms then units = units - unwrite(state, units) end
+  if taken_at_ms == state.now_ms then units = units - cancel_added(state, units) end
   local at_ms = integer(taken_at_ms)
-  local alike = state.forgotten and 0 or entries(state, at_ms, at_ms)
-  if alike == 0 or units == 0 then return end
+  local matching = state.was_reset and 0 or entries(state, at_ms, at_ms)
+  if matching == 0 or units == 0 then return end
   local rank = entries(state, '-inf', '(' .. at_ms)
-  dig(state, rank, rank + alike - 1, units)
+  plan_removal(state, rank, rank + matching - 1, units)
 end
 
 local function credit(state, limit, now, cost)
-  if state.foreign then return end
-  local units = cost - unwrite(state, cost)
+  if state.wrong_type then return end
+  local units = cost - cancel_added(state, cost)
   if units == 0 or state.stored == 0 then return end
   local gone = entries(state, '-inf', state.first:sub(2))
-  dig(state, gone, gone + state.stored - 1, units)
+  plan_removal(state, gone, gone + state.stored - 1, units)
 end
 
 local log = algorithms.sliding_window_log

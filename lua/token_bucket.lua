@@ -21,14 +21,14 @@ local function refilled(state, limit, now)
 end
 
 local function load(hit)
-  local tokens, part, at = recall(hit.key, '^token (%d+) (%d+) (%d+)$')
+  local tokens, part, at = load_numbers(hit.key, '^token (%d+) (%d+) (%d+)$')
   local state = {
     key = hit.key, tokens = tokens, part = part, at = at, now = 0, until_full = 0, dirty = false,
     owes = false,
   }
   if hit.keys == 1 then return state end
   state.debt_key = KEYS[hit.first_key + 1]
-  local owed, owed_part, owed_at = recall(state.debt_key, '^debt (%d+) (%d+) (%d+)$')
+  local owed, owed_part, owed_at = load_numbers(state.debt_key, '^debt (%d+) (%d+) (%d+)$')
   if tokens == 0 and owed_part == part and owed_at == at then
     state.tokens, state.owes = -owed, true
   end
@@ -55,7 +55,7 @@ local function decide(state, limit, now, cost)
 end
 
 -- Leaves so many tokens at `now`, until the bucket is full.
-local function put(state, limit, now, tokens, part, at)
+local function set_state(state, limit, now, tokens, part, at)
   state.tokens, state.part, state.at, state.now, state.dirty = tokens, part, at, now, true
   state.until_full = time_for(limit, limit.burst - tokens, part)
 end
@@ -63,19 +63,19 @@ end
 local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
   local tokens, part, at = refilled(state, limit, now)
-  put(state, limit, now, tokens - cost, part, at)
+  set_state(state, limit, now, tokens - cost, part, at)
 end
 
 local function save(state)
   local key, now, until_full, tokens = state.key, state.now, state.until_full, state.tokens
   if tokens then
-    remember(key, now, until_full, 'token %.0f %.0f %.0f', max(tokens, 0), state.part, state.at)
+    save_numbers(key, now, until_full, 'token %.0f %.0f %.0f', max(tokens, 0), state.part, state.at)
   else
     redis.call('DEL', key)
   end
   wrote = true
   if tokens and tokens < 0 then
-    remember(state.debt_key, now, until_full, 'debt %.0f %.0f %.0f', -tokens, state.part, state.at)
+    save_numbers(state.debt_key, now, until_full, 'debt %.0f %.0f %.0f', -tokens, state.part, state.at)
   elseif state.owes then
     redis.call('DEL', state.debt_key)
   end
@@ -92,18 +92,18 @@ end
 local function refund(state, limit, now, taken)
   if not state.tokens then return end
   local tokens, part, at = refilled(state, limit, now)
-  local units, rest = still_out(limit, now, taken)
+  local units, rest = outstanding(limit, now, taken)
   tokens, part = tokens + units, part + rest
   if part >= limit.window then tokens, part = tokens + 1, part - limit.window end
   if tokens >= limit.burst then return reset(state) end
-  put(state, limit, now, tokens, part, at)
+  set_state(state, limit, now, tokens, part, at)
 end
 
 local function charge(state, limit, now, cost)
   local tokens, part, at = refilled(state, limit, now)
   tokens = tokens - cost
   if tokens < limit.least then tokens, part = limit.least, 0 end
-  put(state, limit, now, tokens, part, at)
+  set_state(state, limit, now, tokens, part, at)
 end
 
 local function credit(state, limit, now, cost)
