@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use futures_util::future::join_all;
 use rlaas::algorithm::Algorithm;
-use rlaas::clock::{Clock, Span};
+use rlaas::clock::{Clock, Micros};
 use rlaas::limiter::Limiter;
 use rlaas::rules::RuleSet;
 use rlaas::store::{MemorySettings, MemoryStore, Store};
@@ -43,7 +43,7 @@ async fn main() {
     // Called by itself: resident memory is measured in a fresh process.
     let wanted = std::env::args().skip_while(|argument| argument != "--resident").nth(1);
     if let Some(algorithm) = wanted.and_then(|name| Algorithm::from_name(&name)) {
-        println!("{}", bytes_in_memory(&rules(algorithm, 100, Span::from_secs(60))).await);
+        println!("{}", bytes_in_memory(&rules(algorithm, 100, Micros::from_secs(60))).await);
         return;
     }
     println!(
@@ -51,7 +51,7 @@ async fn main() {
     );
     println!("| --- | --- | --- | --- | --- | --- |");
     for algorithm in Algorithm::ALL {
-        let rules = rules(*algorithm, 100, Span::from_secs(60));
+        let rules = rules(*algorithm, 100, Micros::from_secs(60));
         let nanos = nanos_in_memory(&rules).await;
         let bytes = bytes_in_a_fresh_process(*algorithm);
         let (alone, together, key_bytes) = on_redis(&rules).await;

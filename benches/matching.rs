@@ -13,9 +13,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use rlaas::algorithm::{Algorithm, Limit};
-use rlaas::clock::Span;
+use rlaas::clock::Micros;
 use rlaas::plan::Plan;
-use rlaas::rules::{Draft, Matcher, Part, Pattern, Request, Rule, RuleSet};
+use rlaas::rules::{Matcher, Part, Pattern, Request, RequestFields, Rule, RuleSet};
 
 const CALLS: usize = 100_000;
 
@@ -30,8 +30,8 @@ fn main() {
 }
 
 fn nanos(count: usize) -> f64 {
-    let limit = Limit::new(100, Span::from_secs(60)).expect("a valid limit");
-    let default = Rule::default_of(Algorithm::Gcra, limit);
+    let limit = Limit::new(100, Micros::from_secs(60)).expect("a valid limit");
+    let default = Rule::new_default(Algorithm::Gcra, limit);
     let resource = |index: usize| format!("/v1/endpoint/{index:05}");
     let rules = (0..count).map(|index| Rule {
         name: format!("rule-{index}").into(),
@@ -46,8 +46,9 @@ fn nanos(count: usize) -> f64 {
         .iter()
         .map(|resource| {
             let (user_id, dry_run) = ("0000000000000042", false);
-            let draft = Draft { user_id, resource, attributes: &attributes, cost: None, dry_run };
-            Request::new(draft).expect("a valid request")
+            let fields =
+                RequestFields { user_id, resource, attributes: &attributes, cost: None, dry_run };
+            Request::new(fields).expect("a valid request")
         })
         .collect();
     let mut runs: Vec<f64> = (0..9)
@@ -55,7 +56,8 @@ fn nanos(count: usize) -> f64 {
             #[expect(clippy::disallowed_methods, reason = "measures")]
             let started = Instant::now();
             for call in 0..CALLS {
-                let matches = Plan::of_request(&rules, black_box(&requests[call % requests.len()]));
+                let matches =
+                    Plan::for_request(&rules, black_box(&requests[call % requests.len()]));
                 assert_eq!(black_box(matches).hits.len(), 1);
             }
             started.elapsed().as_secs_f64() * 1e9 / CALLS as f64

@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use rlaas::algorithm::{Algorithm, Cost, Limit};
-use rlaas::clock::{Clock, ManualClock, Span, Timestamp};
+use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas::operation::{Action, StoreHit};
 use rlaas::plan::Plan;
-use rlaas::rules::{Draft, Key, Mode, Request, Rule, RuleSet};
+use rlaas::rules::{Key, Mode, Request, RequestFields, Rule, RuleSet};
 use rlaas::store::{MemorySettings, MemoryStore};
 use rlaas::telemetry::metrics::Metrics;
 
@@ -104,8 +104,8 @@ fn sweep() {
     let metrics = Arc::new(Metrics::new());
     let settings = MemorySettings { max_keys: 2_000_000 };
     let store = MemoryStore::new(settings, Clock::Manual(clock.clone()), metrics.clone());
-    let limit = Limit::new(Limit::MAX_UNITS, Span::from_secs(1)).expect("a valid limit");
-    let rules = RuleSet::new(Rule::default_of(Algorithm::Gcra, limit), Vec::new());
+    let limit = Limit::new(Limit::MAX_UNITS, Micros::from_secs(1)).expect("a valid limit");
+    let rules = RuleSet::new(Rule::new_default(Algorithm::Gcra, limit), Vec::new());
     let decide = |key: &Key| {
         let (algorithm, cost, mode) = (Algorithm::Gcra, Cost::ONE, Mode::Enforced);
         store.execute_one(&StoreHit {
@@ -120,7 +120,7 @@ fn sweep() {
     println!("| --- | --- | --- | --- | --- |");
     for (name, expired) in [("nothing to sweep", 0), ("1,000,000 expired ids", EXPIRED)] {
         (0..expired).for_each(|number| _ = black_box(decide(&key(&rules, 1_000 + number))));
-        clock.set(clock.now() + Span::from_secs(3_600));
+        clock.set(clock.now() + Micros::from_secs(3_600));
         let keys: Vec<Key> = (0..1_000).map(|number| key(&rules, number)).collect();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -181,8 +181,8 @@ impl Bench {
         let store = MemoryStore::new(settings, Clock::default(), metrics.clone());
         // A log is at its limit: what it holds is what it costs.
         let units = if algorithm == Algorithm::SlidingWindowLog { 100 } else { Limit::MAX_UNITS };
-        let limit = Limit::new(units, Span::from_secs(60)).expect("a valid limit");
-        let rules = RuleSet::new(Rule::default_of(algorithm, limit), Vec::new());
+        let limit = Limit::new(units, Micros::from_secs(60)).expect("a valid limit");
+        let rules = RuleSet::new(Rule::new_default(algorithm, limit), Vec::new());
         let keys: Vec<Key> = (0..keys).map(|number| key(&rules, number)).collect();
         let mut random: u64 = 1;
         let order = (0..1 << 20).map(|_| {
@@ -235,8 +235,13 @@ impl Bench {
 /// An id of 16 bytes.
 fn key(rules: &RuleSet, number: usize) -> Key {
     let (user, attributes) = (format!("user-{number:011}"), HashMap::new());
-    let draft =
-        Draft { user_id: &user, resource: "", attributes: &attributes, cost: None, dry_run: false };
-    let request = Request::new(draft).expect("a valid request");
-    Plan::of_request(rules, &request).hits[0].key.clone()
+    let fields = RequestFields {
+        user_id: &user,
+        resource: "",
+        attributes: &attributes,
+        cost: None,
+        dry_run: false,
+    };
+    let request = Request::new(fields).expect("a valid request");
+    Plan::for_request(rules, &request).hits[0].key.clone()
 }

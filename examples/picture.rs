@@ -13,9 +13,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use rlaas::algorithm::{Algorithm, Limit};
-use rlaas::clock::{Clock, Deadline, ManualClock, Span, Timestamp};
+use rlaas::clock::{Clock, Deadline, ManualClock, Micros, Timestamp};
 use rlaas::limiter::Limiter;
-use rlaas::rules::{Draft, Request, Rule, RuleSet};
+use rlaas::rules::{Request, RequestFields, Rule, RuleSet};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas::telemetry::metrics::Metrics;
 
@@ -30,7 +30,7 @@ const SIX: [Algorithm; 6] = [
 
 /// Five requests in ten seconds.
 const UNITS: u64 = 5;
-const WINDOW: Span = Span::from_secs(10);
+const WINDOW: Micros = Micros::from_secs(10);
 /// The start of a window of wall time.
 const START: Timestamp = Timestamp::from_millis(1_700_000_100_000);
 const SECONDS: u32 = 40;
@@ -79,18 +79,18 @@ async fn draw_row(out: &mut String, top: f64, algorithm: Algorithm) -> Result<()
     let clock = ManualClock::new(START);
     let limiter = limiter(algorithm, &clock)?;
     let attributes = HashMap::new();
-    let draft = Draft {
+    let fields = RequestFields {
         user_id: "alice",
         resource: "",
         attributes: &attributes,
         cost: None,
         dry_run: false,
     };
-    let request = Request::new(draft)?;
+    let request = Request::new(fields)?;
     let base = top + 32.0;
     let mut passed = 0;
     for millis in traffic() {
-        clock.set(START + Span::from_millis(millis));
+        clock.set(START + Micros::from_millis(millis));
         let x = LEFT + SECOND * f64::from(u32::try_from(millis)?) / 1_000.0;
         let (color, height) = if limiter.check(&request, Deadline::NEVER).await?.is_allowed() {
             passed += 1;
@@ -116,7 +116,7 @@ async fn draw_row(out: &mut String, top: f64, algorithm: Algorithm) -> Result<()
 }
 
 fn limiter(algorithm: Algorithm, clock: &ManualClock) -> Result<Limiter, Box<dyn Error>> {
-    let rules = RuleSet::new(Rule::default_of(algorithm, Limit::new(UNITS, WINDOW)?), Vec::new());
+    let rules = RuleSet::new(Rule::new_default(algorithm, Limit::new(UNITS, WINDOW)?), Vec::new());
     let metrics = Arc::new(Metrics::new());
     let clock = Clock::Manual(clock.clone());
     let store = MemoryStore::new(MemorySettings::default(), clock, metrics.clone());

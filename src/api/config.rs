@@ -10,9 +10,10 @@ use tonic::Status;
 
 use super::response::{algorithm, duration, int64, units};
 use crate::limiter::Limiter;
-use crate::rules::descriptors::{PlaceStep, PlacedRule};
+use crate::rules::descriptors::{PathStep, PlacedRule};
 use crate::rules::{
-    Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule, RuleInfo, RuleSet, Text,
+    Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule, RuleInfo, RuleSet,
+    TextPattern,
 };
 
 /// Most rules in a page.
@@ -84,7 +85,7 @@ impl AnyRule<'_> {
     fn name(&self) -> &str {
         match self {
             Self::Flat(rule) => &rule.name,
-            Self::Descriptor(placed) => &placed.of.name,
+            Self::Descriptor(placed) => &placed.rule.name,
         }
     }
 
@@ -140,30 +141,30 @@ fn common_message(rule: RuleInfo<'_>, grant: Grant) -> proto::Rule {
 }
 
 fn descriptor_message(placed: PlacedRule<'_>) -> proto::Rule {
-    let PlacedRule { domain, path, of } = placed;
+    let PlacedRule { domain, path, rule } = placed;
     let descriptor_rule = proto::DescriptorRule {
         domain: domain.to_owned(),
         path: path.into_iter().map(step).collect(),
-        limit_name: of.limit_name.as_deref().unwrap_or_default().to_owned(),
-        replaces: of.replaces.iter().map(ToString::to_string).collect(),
-        quota: matches!(of.mode, Mode::Quota | Mode::ShadowQuota),
-        post_paid: of.is_post_paid,
-        detailed_metric: of.is_detailed,
+        limit_name: rule.limit_name.as_deref().unwrap_or_default().to_owned(),
+        replaces: rule.replaces.iter().map(ToString::to_string).collect(),
+        quota: matches!(rule.mode, Mode::Quota | Mode::ShadowQuota),
+        post_paid: rule.is_post_paid,
+        detailed_metric: rule.is_detailed,
     };
     proto::Rule {
         // A limit of 0 has a window too.
-        window: (of.grant != Grant::Unlimited).then(|| duration(of.window)),
+        window: (rule.grant != Grant::Unlimited).then(|| duration(rule.window)),
         descriptor_rule: Some(descriptor_rule),
-        ..common_message(of.info(), of.grant)
+        ..common_message(rule.info(), rule.grant)
     }
 }
 
-fn step(step: PlaceStep<'_>) -> proto::DescriptorStep {
+fn step(step: PathStep<'_>) -> proto::DescriptorStep {
     proto::DescriptorStep {
         key: step.key.to_owned(),
         value: step.value.unwrap_or_default().to_owned(),
         share: step.shares,
-        value_to_metric: step.tells_value,
+        value_to_metric: step.value_to_metric,
     }
 }
 
@@ -182,7 +183,7 @@ fn matchers(matcher: &Matcher) -> Vec<proto::PartMatcher> {
         part: part(of),
         any_of: match pattern {
             Pattern::Present => vec!["*".to_owned()],
-            Pattern::OneOf(texts) => texts.iter().map(Text::to_text).collect(),
+            Pattern::OneOf(texts) => texts.iter().map(TextPattern::to_text).collect(),
         },
     };
     matcher.patterns.iter().map(of_part).collect()

@@ -9,7 +9,7 @@ use rlaas_proto::ratelimit::v1::{self as proto, CheckResponse, CheckResult, chec
 use tonic::Status;
 
 use crate::algorithm::{Algorithm, Outcome};
-use crate::clock::Span;
+use crate::clock::Micros;
 use crate::limiter::{RuleDecision, Source, Verdict};
 use crate::rules::Grant;
 
@@ -124,7 +124,7 @@ pub(super) fn reason(decided: &RuleDecision) -> Reason {
 }
 
 /// Whole seconds and the rest.
-pub(super) fn duration(span: Span) -> prost_types::Duration {
+pub(super) fn duration(span: Micros) -> prost_types::Duration {
     let micros = span.as_micros();
     prost_types::Duration {
         seconds: int64(micros / 1_000_000),

@@ -205,7 +205,7 @@ pub(super) fn role_of(method: &str) -> Role {
 }
 
 pub(super) fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, InvalidRequest> {
-    rules::Request::new(rules::Draft {
+    rules::Request::new(rules::RequestFields {
         user_id: &request.user_id,
         resource: &request.resource,
         attributes: &request.attributes,

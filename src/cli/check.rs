@@ -9,7 +9,7 @@ use rlaas_proto::ratelimit::v1::CheckResponse;
 
 use super::client::{ServerArgs, runtime};
 use super::{EXIT_NO, EXIT_NO_RESPONSE, key_value, response};
-use crate::rules::{Draft, Request};
+use crate::rules::{Request, RequestFields};
 
 #[derive(Args, Debug)]
 pub(super) struct CheckArgs {
@@ -57,7 +57,7 @@ async fn send_check(args: CheckArgs) -> anyhow::Result<CheckResponse> {
     let server = args.server.endpoint()?;
     let client = server.connect().await?;
     let attributes: HashMap<String, String> = args.attributes.into_iter().collect();
-    let request = Request::new(Draft {
+    let request = Request::new(RequestFields {
         user_id: &args.user,
         resource: &args.resource,
         attributes: &attributes,

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::algorithm::Algorithm;
-use crate::clock::Span;
-use crate::rules::{Grant, Matcher, Part, Pattern, Request, Rule, RuleSet, Text};
+use crate::clock::Micros;
+use crate::rules::{Grant, Matcher, Part, Pattern, Request, Rule, RuleSet, TextPattern};
 
 /// More entries of one id than this are worth a warning.
 const MANY_ENTRIES: u64 = 10_000;
@@ -117,11 +117,11 @@ fn foreign_descriptor_patterns(rules: &RuleSet) -> Vec<Warning> {
     found.into_iter().map(warning).collect()
 }
 
-fn syntax(text: &Text) -> Option<ForeignSyntax> {
+fn syntax(text: &TextPattern) -> Option<ForeignSyntax> {
     let joined;
     let shown = match text {
-        Text::Exact(text) | Text::Prefix(text) => text,
-        Text::Wildcard(pattern) => {
+        TextPattern::Exact(text) | TextPattern::Prefix(text) => text,
+        TextPattern::Wildcard(pattern) => {
             let [_, between @ .., _] = pattern.literals() else { return None };
             if between.iter().any(String::is_empty) {
                 return Some(ForeignSyntax::TwoStars);
@@ -155,10 +155,10 @@ fn unmatchable(matcher: &Matcher) -> Option<&'static str> {
             }
             Part::Attribute(_) | Part::AttributeOrUserId(_) => Request::MAX_ATTRIBUTE_VALUE,
         };
-        let impossible = |text: &Text| match text {
-            Text::Exact(value) if value.is_empty() => *part == Part::UserId,
-            Text::Exact(value) | Text::Prefix(value) => value.len() > most,
-            Text::Wildcard(pattern) => {
+        let impossible = |text: &TextPattern| match text {
+            TextPattern::Exact(value) if value.is_empty() => *part == Part::UserId,
+            TextPattern::Exact(value) | TextPattern::Prefix(value) => value.len() > most,
+            TextPattern::Wildcard(pattern) => {
                 pattern.literals().iter().map(String::len).sum::<usize>() > most
             }
         };
@@ -224,7 +224,7 @@ fn redundant_rules(rules: &RuleSet) -> Vec<Warning> {
 fn scope(rule: &Rule) -> String {
     let window = match rule.grant {
         Grant::Limited(limit) => limit.window(),
-        Grant::Banned | Grant::Unlimited => Span::ZERO,
+        Grant::Banned | Grant::Unlimited => Micros::ZERO,
     };
     let Rule { matcher, key_by, algorithm, mode, overrides, .. } = rule;
     format!("{matcher:?} {key_by:?} {algorithm:?} {mode:?} {window} {}", overrides.len())

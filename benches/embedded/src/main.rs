@@ -30,11 +30,15 @@ const STEP: usize = 7_368_787;
 const LIMIT: u32 = 1_000_000_000;
 
 fn main() {
-    println!("{:>9} {:>9} {:>9} {:>9} {:>15}", "keys", "check", "store", "governor", "store/governor");
+    println!(
+        "{:>9} {:>9} {:>9} {:>9} {:>15}",
+        "keys", "check", "store", "governor", "store/governor"
+    );
     for keys in [1, 1_000, 1_000_000] {
         let names: Vec<String> = (0..keys).map(|key| format!("user-{key:012}")).collect();
         let rule = Rule::gcra("per-user").limit(u64::from(LIMIT)).per(Duration::from_secs(3_600));
-        let settings = MemorySettings { max_keys: 2 * u32::try_from(keys).expect("few keys") + 10_000 };
+        let settings =
+            MemorySettings { max_keys: 2 * u32::try_from(keys).expect("few keys") + 10_000 };
         let ours = Limiter::builder().rule(rule).memory(settings).build().expect("a valid rule");
         let decide_ours = |key: &str| {
             let request = Request::user(key).build().expect("a valid request");
@@ -44,7 +48,7 @@ fn main() {
             .iter()
             .map(|name| {
                 let request = Request::user(name).build().expect("a valid request");
-                Plan::of_request(&ours.snapshot().rules, &request)
+                Plan::for_request(&ours.snapshot().rules, &request)
             })
             .collect();
         let store = MemoryStore::new(settings, Clock::default(), Arc::new(NoObserver));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rlaas_core::clock::Deadline;
 use rlaas_core::decide::OnNoAnswer;
-use rlaas_core::refusals::Refusals;
+use rlaas_core::refusal_cache::RefusalCache;
 use rlaas_core::rules::Request;
 use rlaas_proto::ERROR_DOMAIN;
 use rlaas_proto::ratelimit::v1::CheckRequest;
@@ -34,7 +34,7 @@ pub struct Client {
 struct Shared {
     timeout: Duration,
     on_no_answer: Option<OnNoAnswer>,
-    refusals: Refusals<Verdict>,
+    refusals: RefusalCache<Verdict>,
 }
 
 /// Why there is no verdict.
@@ -68,7 +68,7 @@ impl Client {
         let shared = Shared {
             timeout: settings.timeout,
             on_no_answer: settings.on_no_answer,
-            refusals: Refusals::new(settings.max_age, settings.clock.clone()),
+            refusals: RefusalCache::new(settings.max_age, settings.clock.clone()),
         };
         Self { channel, shared: Arc::new(shared) }
     }
@@ -80,7 +80,7 @@ impl Client {
     /// [`CheckError`] if the server does not answer and there is no policy for that, or does not
     /// take the request.
     pub async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
-        self.check_by(request, Deadline::NEVER).await
+        self.check_with_deadline(request, Deadline::NEVER).await
     }
 
     /// Decides one request for a caller who waits until `deadline`: within the client's timeout, and
@@ -92,14 +92,14 @@ impl Client {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = rlaas_client::Client::builder(serve().await).connect_lazy()?;
     /// # let attributes = std::collections::HashMap::new();
-    /// # let request = rlaas_core::rules::Request::new(rlaas_core::rules::Draft {
+    /// # let request = rlaas_core::rules::Request::new(rlaas_core::rules::RequestFields {
     /// #     user_id: "alice", resource: "", attributes: &attributes, cost: None, dry_run: false })?;
     /// use std::time::Duration;
     ///
     /// use rlaas_core::clock::Deadline;
     ///
     /// let deadline = Deadline::within(Duration::from_millis(500));
-    /// assert!(client.check_by(&request, deadline).await?.is_allowed());
+    /// assert!(client.check_with_deadline(&request, deadline).await?.is_allowed());
     /// # Ok(())
     /// # }
     /// ```
@@ -107,18 +107,18 @@ impl Client {
     /// # Errors
     ///
     /// Those of [`Self::check`].
-    pub async fn check_by(
+    pub async fn check_with_deadline(
         &self,
         request: &Request<'_>,
         deadline: Deadline,
     ) -> Result<Verdict, CheckError> {
         let Shared { timeout: own, refusals, .. } = &*self.shared;
         let key = refusals.key(request);
-        if let Some(refusal) = key.as_ref().and_then(|key| refusals.recall(key)) {
+        if let Some(refusal) = key.as_ref().and_then(|key| refusals.get(key)) {
             return Ok(refusal);
         }
         let asked_at = refusals.now();
-        let left = deadline.left().min(*own);
+        let left = deadline.remaining().min(*own);
         let mut call = tonic::Request::new(message(request));
         call.set_timeout(left);
         let mut service = RateLimitServiceClient::new(self.channel.clone());
@@ -129,7 +129,7 @@ impl Client {
             Ok(response) => {
                 let verdict = Verdict::new(response.into_inner(), AnsweredBy::Server);
                 if let Some(key) = key {
-                    refusals.remember(key, asked_at, &verdict);
+                    refusals.insert(key, asked_at, &verdict);
                 }
                 Ok(verdict)
             }

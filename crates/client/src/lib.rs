@@ -10,18 +10,18 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let address = serve().await;
 //! use rlaas_client::{Client, OnNoAnswer};
-//! use rlaas_client::rlaas_core::rules::{Draft, Request};
+//! use rlaas_client::rlaas_core::rules::{RequestFields, Request};
 //!
 //! let client = Client::builder(address).on_no_answer(OnNoAnswer::Allow).connect().await?;
 //! let attributes = [("plan".to_owned(), "free".to_owned())].into();
-//! let draft = Draft {
+//! let fields = RequestFields {
 //!     user_id: "alice",
 //!     resource: "/",
 //!     attributes: &attributes,
 //!     cost: None,
 //!     dry_run: false,
 //! };
-//! let verdict = client.check(&Request::new(draft)?).await?;
+//! let verdict = client.check(&Request::new(fields)?).await?;
 //! assert!(verdict.is_allowed());
 //! assert_eq!(verdict.decision().remaining, 1);
 //! # Ok(())

@@ -1,45 +1,45 @@
 //! What callers are told of a verdict by the service. The length of a window and a burst are not in
 //! its responses.
 
-use rlaas_core::clock::Span;
+use rlaas_core::clock::Micros;
 use rlaas_core::summary::{RuleSummary, Summary};
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
 use rlaas_proto::ratelimit::v1::{Algorithm, RuleDecision};
 
-use crate::verdict::{AnsweredBy, Verdict, span, to_message};
+use crate::verdict::{AnsweredBy, Verdict, micros, to_message};
 
 impl Summary for Verdict {
     fn is_allowed(&self) -> bool {
         self.is_allowed()
     }
 
-    fn retry_after(&self) -> Option<Span> {
+    fn retry_after(&self) -> Option<Micros> {
         let response = self.response();
-        response.retry_after.as_ref().filter(|_| !response.allowed).map(span)
+        response.retry_after.as_ref().filter(|_| !response.allowed).map(micros)
     }
 
     fn rules(&self) -> impl Iterator<Item = RuleSummary<'_>> {
         let response = self.response();
         let enforced = response.decisions.iter().filter(|decision| !decision.shadow);
-        enforced.filter_map(|decision| of_rule(decision, decision.allowed == response.allowed))
+        enforced.filter_map(|decision| rule_summary(decision, decision.allowed == response.allowed))
     }
 
     fn deciding_rule(&self) -> Option<RuleSummary<'_>> {
         let response = self.response();
         let of_name = |decision: &&RuleDecision| decision.rule == response.rule;
-        of_rule(response.decisions.iter().find(of_name)?, true)
+        rule_summary(response.decisions.iter().find(of_name)?, true)
     }
 
-    fn refused_for(&self) -> Option<Span> {
+    fn refused_for(&self) -> Option<Micros> {
         let is_limit = self.response().reason() == Reason::OverLimit;
         let is_fresh = self.answered_by() == AnsweredBy::Server;
         self.retry_after().filter(|_| is_limit && is_fresh)
     }
 
-    fn after(&self, elapsed: Span) -> Self {
+    fn after(&self, elapsed: Micros) -> Self {
         let shorten = |wait: &mut Option<prost_types::Duration>| {
             if let Some(wait) = wait {
-                *wait = to_message((span(wait) - elapsed).max(Span::from_micros(1)));
+                *wait = to_message((micros(wait) - elapsed).max(Micros::from_micros(1)));
             }
         };
         let shorten_ttl = |ttl: &mut i64, algorithm: Algorithm| {
@@ -63,11 +63,11 @@ impl Summary for Verdict {
             let algorithm = decision.algorithm();
             shorten_ttl(&mut decision.ttl, algorithm);
         }
-        Self::new(response, AnsweredBy::Remembered)
+        Self::new(response, AnsweredBy::Cache)
     }
 }
 
-fn of_rule(decision: &RuleDecision, is_told: bool) -> Option<RuleSummary<'_>> {
+fn rule_summary(decision: &RuleDecision, is_relevant: bool) -> Option<RuleSummary<'_>> {
     let reason = decision.reason();
     let is_counted = !(decision.allowed && reason == Reason::StoreUnavailable);
     let reset = decision.retry_after.as_ref().or(decision.reset_after.as_ref());
@@ -77,8 +77,8 @@ fn of_rule(decision: &RuleDecision, is_told: bool) -> Option<RuleSummary<'_>> {
         window: None,
         burst: None,
         remaining: is_counted.then(|| u64::try_from(decision.remaining).unwrap_or_default()),
-        reset: reset.map(span).filter(|_| reason != Reason::Banned),
-        is_told,
+        reset: reset.map(micros).filter(|_| reason != Reason::Banned),
+        is_relevant,
     })
 }
 
@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    const WAIT: Span = Span::from_secs(7);
+    const WAIT: Micros = Micros::from_secs(7);
 
     fn decision(rule: &str, reason: Reason) -> RuleDecision {
         RuleDecision {
@@ -97,7 +97,7 @@ mod tests {
             limit: if reason == Reason::Banned { 0 } else { 5 },
             remaining: 2,
             retry_after: (reason == Reason::OverLimit).then(|| to_message(WAIT)),
-            reset_after: Some(to_message(Span::from_secs(9))),
+            reset_after: Some(to_message(Micros::from_secs(9))),
             reason: reason.into(),
             ..RuleDecision::default()
         }
@@ -121,10 +121,10 @@ mod tests {
     fn each_reason_says_what_is_left() {
         let some = Some(2);
         for (reason, expected) in [
-            (Reason::WithinLimit, Some((5, some, Some(Span::from_secs(9))))),
+            (Reason::WithinLimit, Some((5, some, Some(Micros::from_secs(9))))),
             (Reason::OverLimit, Some((5, some, Some(WAIT)))),
             (Reason::Banned, Some((0, some, None))),
-            (Reason::StoreUnavailable, Some((5, None, Some(Span::from_secs(9))))),
+            (Reason::StoreUnavailable, Some((5, None, Some(Micros::from_secs(9))))),
             (Reason::Unlimited, None),
         ] {
             let verdict = verdict(vec![decision("a", reason)], AnsweredBy::Server);
@@ -141,23 +141,23 @@ mod tests {
         let decisions = vec![denied, decision("hour", Reason::WithinLimit), shadow];
         let verdict = verdict(decisions, AnsweredBy::Server);
         let told = |verdict: &Verdict| {
-            let rules = verdict.rules().map(|rule| (rule.name.to_owned(), rule.is_told));
+            let rules = verdict.rules().map(|rule| (rule.name.to_owned(), rule.is_relevant));
             rules.collect::<Vec<_>>()
         };
         let minute = ("minute".to_owned(), true);
         assert_eq!(told(&verdict), [minute.clone(), ("hour".to_owned(), false)]);
         assert_eq!(verdict.refused_for(), Some(WAIT));
-        let later = verdict.after(Span::from_secs(3));
+        let later = verdict.after(Micros::from_secs(3));
         assert_eq!((told(&later), later.refused_for()), (vec![minute], None));
-        assert_eq!(later.retry_after(), Some(Span::from_secs(4)));
-        assert_eq!(later.deciding_rule().and_then(|rule| rule.reset), Some(Span::from_secs(4)));
+        assert_eq!(later.retry_after(), Some(Micros::from_secs(4)));
+        assert_eq!(later.deciding_rule().and_then(|rule| rule.reset), Some(Micros::from_secs(4)));
     }
 
     #[test]
     fn only_refusals_by_a_limit_of_the_server_hold() {
         for (reason, answered_by, expected) in [
             (Reason::OverLimit, AnsweredBy::Server, Some(WAIT)),
-            (Reason::OverLimit, AnsweredBy::Remembered, None),
+            (Reason::OverLimit, AnsweredBy::Cache, None),
             (Reason::OverLimit, AnsweredBy::Policy, None),
             (Reason::Banned, AnsweredBy::Server, None),
             (Reason::WithinLimit, AnsweredBy::Server, None),

@@ -48,7 +48,7 @@ impl Decide for Remote {
         request: &Request<'_>,
         deadline: Deadline,
     ) -> Result<Verdict, NoVerdict> {
-        let verdict = self.0.check_by(request, deadline).await;
+        let verdict = self.0.check_with_deadline(request, deadline).await;
         let verdict = verdict.map_err(|error| NoVerdict::NoAnswer(Box::new(error)))?;
         match verdict.response().reason() {
             _ if verdict.answered_by() == AnsweredBy::Policy => {

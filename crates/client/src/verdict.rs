@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use rlaas_core::algorithm::{Decision, Outcome};
-use rlaas_core::clock::{Span, Timestamp};
+use rlaas_core::clock::{Micros, Timestamp};
 use rlaas_core::decide::OnNoAnswer;
 use rlaas_proto::ratelimit::v1::CheckResponse;
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
 
 /// Time after which a request that was refused by [`OnNoAnswer::Deny`] may be tried again: what the
 /// server says for a rule that denies without its store.
-const RETRY_AFTER_NO_ANSWER: Span = Span::from_secs(1);
+const RETRY_AFTER_NO_ANSWER: Micros = Micros::from_secs(1);
 
 /// The outcome for a request.
 ///
@@ -20,7 +20,7 @@ const RETRY_AFTER_NO_ANSWER: Span = Span::from_secs(1);
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = rlaas_client::Client::builder(serve().await).connect_lazy()?;
 /// # let attributes = std::collections::HashMap::new();
-/// # let request = rlaas_core::rules::Request::new(rlaas_core::rules::Draft {
+/// # let request = rlaas_core::rules::Request::new(rlaas_core::rules::RequestFields {
 /// #     user_id: "alice", resource: "", attributes: &attributes, cost: None, dry_run: false })?;
 /// use rlaas_client::AnsweredBy;
 /// use rlaas_core::algorithm::Outcome;
@@ -32,7 +32,7 @@ const RETRY_AFTER_NO_ANSWER: Span = Span::from_secs(1);
 /// let verdict = client.check(&request).await?;
 /// assert!(matches!(verdict.decision().outcome, Outcome::Denied { .. }));
 /// assert_eq!((verdict.rule(), verdict.answered_by()), ("default", AnsweredBy::Server));
-/// assert_eq!(client.check(&request).await?.answered_by(), AnsweredBy::Remembered);
+/// assert_eq!(client.check(&request).await?.answered_by(), AnsweredBy::Cache);
 /// # Ok(())
 /// # }
 /// ```
@@ -48,7 +48,7 @@ pub enum AnsweredBy {
     /// The server answered.
     Server,
     /// The server refused the same request a moment ago.
-    Remembered,
+    Cache,
     /// The server did not answer: [`OnNoAnswer`] decided.
     Policy,
 }
@@ -88,7 +88,7 @@ impl Verdict {
         let response = &self.response;
         let outcome = match &response.retry_after {
             _ if response.allowed => Outcome::Allowed,
-            Some(retry_after) => Outcome::Denied { retry_after: span(retry_after) },
+            Some(retry_after) => Outcome::Denied { retry_after: micros(retry_after) },
             None => Outcome::Impossible,
         };
         Decision {
@@ -96,9 +96,9 @@ impl Verdict {
             outcome,
             current_count: u64::try_from(response.current_count).unwrap_or_default(),
             remaining: response.remaining,
-            reset_after: response.reset_after.as_ref().map_or(Span::ZERO, span),
-            ttl: Span::from_secs(u64::try_from(response.ttl).unwrap_or_default()),
-            delay: response.delay.as_ref().map_or(Span::ZERO, span),
+            reset_after: response.reset_after.as_ref().map_or(Micros::ZERO, micros),
+            ttl: Micros::from_secs(u64::try_from(response.ttl).unwrap_or_default()),
+            delay: response.delay.as_ref().map_or(Micros::ZERO, micros),
         }
     }
 
@@ -124,10 +124,10 @@ impl Verdict {
 }
 
 /// Whole microseconds, which is what servers send; zero for what is no length of time.
-pub(crate) fn span(duration: &prost_types::Duration) -> Span {
-    Duration::try_from(*duration).map_or(Span::ZERO, Span::from)
+pub(crate) fn micros(duration: &prost_types::Duration) -> Micros {
+    Duration::try_from(*duration).map_or(Micros::ZERO, Micros::from)
 }
 
-pub(crate) fn to_message(span: Span) -> prost_types::Duration {
+pub(crate) fn to_message(span: Micros) -> prost_types::Duration {
     Duration::from(span).try_into().expect("half a million years are few seconds")
 }

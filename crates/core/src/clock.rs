@@ -1,4 +1,4 @@
-//! Time: points ([`Timestamp`]), lengths ([`Span`]) and where they come from ([`Clock`]).
+//! Time: points ([`Timestamp`]), lengths ([`Micros`]) and where they come from ([`Clock`]).
 //!
 //! Everything inside counts whole microseconds, so that decisions are exact and the same in Rust
 //! and in Lua. This is one of the few files that may read the machine's clocks; the rest of the
@@ -45,8 +45,8 @@ impl Timestamp {
 
     /// The time from `earlier` to here; zero if `earlier` is later.
     #[must_use]
-    pub const fn since(self, earlier: Self) -> Span {
-        Span(self.0.saturating_sub(earlier.0))
+    pub const fn since(self, earlier: Self) -> Micros {
+        Micros(self.0.saturating_sub(earlier.0))
     }
 
     /// The point at which a store whose clock shows `self` decides, given the latest time that it
@@ -56,16 +56,16 @@ impl Timestamp {
     /// minted. One that stepped back further is followed, so that nobody is blocked for longer
     /// than a window: that costs at most one extra refill.
     #[must_use]
-    pub fn hold(self, seen: Self, window: Span) -> Self {
+    pub fn hold(self, seen: Self, window: Micros) -> Self {
         if seen.since(self) <= window { self.max(seen) } else { self }
     }
 }
 
-impl Add<Span> for Timestamp {
+impl Add<Micros> for Timestamp {
     type Output = Self;
 
     /// Saturates: the end of time is far away.
-    fn add(self, span: Span) -> Self {
+    fn add(self, span: Micros) -> Self {
         Self(self.0.saturating_add(span.0))
     }
 }
@@ -78,21 +78,21 @@ impl Deadline {
     /// Nobody waits.
     pub const NEVER: Self = Self(None);
 
-    /// `patience` from now; a point that no clock can show is never.
+    /// `timeout` from now; a point that no clock can show is never.
     #[expect(clippy::disallowed_methods, reason = "how long somebody waits is no decision's time")]
-    pub fn within(patience: Duration) -> Self {
-        Self(Instant::now().checked_add(patience))
+    pub fn within(timeout: Duration) -> Self {
+        Self(Instant::now().checked_add(timeout))
     }
 
-    /// This one, or `patience` from now if that is sooner.
+    /// This one, or `timeout` from now if that is sooner.
     #[must_use]
-    pub fn or_within(self, patience: Duration) -> Self {
-        self.sooner(Self::within(patience))
+    pub fn or_within(self, timeout: Duration) -> Self {
+        self.earlier(Self::within(timeout))
     }
 
     /// The sooner one.
     #[must_use]
-    pub fn sooner(self, other: Self) -> Self {
+    pub fn earlier(self, other: Self) -> Self {
         match (self.0, other.0) {
             (Some(one), Some(another)) => Self(Some(one.min(another))),
             (one, another) => Self(one.or(another)),
@@ -101,21 +101,21 @@ impl Deadline {
 
     /// Time that is left; zero when it is over.
     #[expect(clippy::disallowed_methods, reason = "how long somebody waits is no decision's time")]
-    pub fn left(self) -> Duration {
+    pub fn remaining(self) -> Duration {
         self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
     }
 
     /// Is nobody waiting any more?
-    pub fn is_over(self) -> bool {
-        self.left().is_zero()
+    pub fn has_passed(self) -> bool {
+        self.remaining().is_zero()
     }
 }
 
-impl Sub<Span> for Timestamp {
+impl Sub<Micros> for Timestamp {
     type Output = Self;
 
     /// Saturates at the epoch.
-    fn sub(self, span: Span) -> Self {
+    fn sub(self, span: Micros) -> Self {
         Self(self.0.saturating_sub(span.0))
     }
 }
@@ -123,18 +123,18 @@ impl Sub<Span> for Timestamp {
 /// The latest times at which decisions were made, for each length of window: what is a jump to a
 /// short window is a step back to a long one.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct HighWaterMarks {
     /// Most limits share one length: it stands here and not behind a pointer. Of no length at first.
-    first: (Span, Timestamp),
-    others: Vec<(Span, Timestamp)>,
+    first: (Micros, Timestamp),
+    others: Vec<(Micros, Timestamp)>,
 }
 
-impl Seen {
+impl HighWaterMarks {
     /// Windows of more lengths than this share the last place.
-    const MOST: usize = 64;
+    const MAX_LENGTHS: usize = 64;
 
     /// The latest time of a decision on a limit with this window.
-    pub fn at(&self, window: Span) -> Timestamp {
+    pub fn latest(&self, window: Micros) -> Timestamp {
         let mut all = std::iter::once(&self.first).chain(&self.others);
         all.find(|(of, _)| *of == window).map_or(Timestamp::EPOCH, |(_, seen)| *seen)
     }
@@ -142,21 +142,21 @@ impl Seen {
     /// Notes that a decision on a limit with this window is made while the clock shows `time`, and
     /// tells when that is: later where the clock is held.
     #[inline]
-    pub fn note(&mut self, window: Span, time: Timestamp) -> Timestamp {
-        let seen = if self.first.0 == window { &mut self.first.1 } else { self.place(window) };
+    pub fn record(&mut self, window: Micros, time: Timestamp) -> Timestamp {
+        let seen = if self.first.0 == window { &mut self.first.1 } else { self.entry(window) };
         *seen = time.hold(*seen, window);
         *seen
     }
 
     /// Where a length is noted that is not the first, or not yet.
-    fn place(&mut self, window: Span) -> &mut Timestamp {
-        if self.first.0 == Span::ZERO {
+    fn entry(&mut self, window: Micros) -> &mut Timestamp {
+        if self.first.0 == Micros::ZERO {
             self.first.0 = window;
             return &mut self.first.1;
         }
         let known = self.others.iter().position(|(of, _)| *of == window);
         let position = known.unwrap_or_else(|| {
-            self.others.truncate(Self::MOST - 2);
+            self.others.truncate(Self::MAX_LENGTHS - 2);
             self.others.push((window, Timestamp::EPOCH));
             self.others.len() - 1
         });
@@ -167,9 +167,9 @@ impl Seen {
 /// A length of time: whole microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
-pub struct Span(u64);
+pub struct Micros(u64);
 
-impl Span {
+impl Micros {
     /// No time at all.
     pub const ZERO: Self = Self(0);
 
@@ -204,7 +204,7 @@ impl Span {
     }
 }
 
-impl Add for Span {
+impl Add for Micros {
     type Output = Self;
 
     /// Saturates.
@@ -213,7 +213,7 @@ impl Add for Span {
     }
 }
 
-impl Sub for Span {
+impl Sub for Micros {
     type Output = Self;
 
     /// Saturates at zero.
@@ -222,20 +222,20 @@ impl Sub for Span {
     }
 }
 
-impl From<Duration> for Span {
+impl From<Duration> for Micros {
     /// Whole microseconds; saturates after half a million years.
     fn from(duration: Duration) -> Self {
         Self(micros(duration))
     }
 }
 
-impl From<Span> for Duration {
-    fn from(span: Span) -> Self {
+impl From<Micros> for Duration {
+    fn from(span: Micros) -> Self {
         Duration::from_micros(span.0)
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for Micros {
     /// Shows the length in the unit that reads best: `60s`, `250ms`, `1.000001s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", Duration::from(*self))
@@ -292,7 +292,7 @@ pub struct SystemClock {
 impl SystemClock {
     /// The longest between two looks at the system's clock for what is counted between them to be
     /// of the same moment.
-    const MOMENT: Span = Span::from_micros(5);
+    const MAX_READING_TIME: Micros = Micros::from_micros(5);
 
     /// Anchors the counter to the wall time of this moment.
     pub fn new() -> Self {
@@ -318,15 +318,15 @@ impl SystemClock {
         let before = wall_time();
         let counted = self.counted();
         let after = wall_time();
-        if after >= before && after.since(before) < Self::MOMENT {
+        if after >= before && after.since(before) < Self::MAX_READING_TIME {
             let anchor = after.0.saturating_sub(counted.0);
             self.anchor.store(anchor, Ordering::Relaxed);
         }
     }
 
     #[inline]
-    fn counted(&self) -> Span {
-        Span(self.counter.delta_as_nanos(self.counted_from, self.counter.raw()) / 1_000)
+    fn counted(&self) -> Micros {
+        Micros(self.counter.delta_as_nanos(self.counted_from, self.counter.raw()) / 1_000)
     }
 }
 
@@ -357,12 +357,12 @@ impl ManualClock {
     }
 }
 
-/// Returns a random length from half to all of `pause`, so that instances do not act in step.
-pub fn jittered(pause: Duration) -> Duration {
+/// Returns a random length from half to all of `interval`, so that instances do not act in step.
+pub fn jittered(interval: Duration) -> Duration {
     // Keys are random for each thread, and others each time: no generator is needed for this.
     let random = RandomState::new().hash_one(());
     let part = u32::try_from(random % 1024).unwrap_or_default();
-    pause / 2 + pause / 2 * part / 1024
+    interval / 2 + interval / 2 * part / 1024
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's wall time")]
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn a_small_step_back_is_held_and_a_jump_is_followed() {
-        let window = Span::from_secs(60);
+        let window = Micros::from_secs(60);
         let seen = Timestamp::from_millis(200_000);
         let at = |seconds: u64| Timestamp::from_millis(seconds * 1000);
         assert_eq!(at(201).hold(seen, window), at(201));
@@ -392,21 +392,21 @@ mod tests {
 
     #[test]
     fn seconds_are_rounded_up() {
-        assert_eq!(Span::ZERO.as_secs_ceil(), 0);
-        assert_eq!(Span::from_micros(1).as_secs_ceil(), 1);
-        assert_eq!(Span::from_secs(60).as_secs_ceil(), 60);
-        assert_eq!(Span::from_micros(60_000_001).as_secs_ceil(), 61);
+        assert_eq!(Micros::ZERO.as_secs_ceil(), 0);
+        assert_eq!(Micros::from_micros(1).as_secs_ceil(), 1);
+        assert_eq!(Micros::from_secs(60).as_secs_ceil(), 60);
+        assert_eq!(Micros::from_micros(60_000_001).as_secs_ceil(), 61);
     }
 
     #[test]
     fn jitter_is_spread_over_half_to_all_of_a_pause() {
-        let pause = Duration::from_secs(1);
-        let pauses: Vec<Duration> = (0..1000).map(|_| jittered(pause)).collect();
-        assert!(pauses.iter().all(|jittered| (pause / 2..=pause).contains(jittered)));
+        let interval = Duration::from_secs(1);
+        let intervals: Vec<Duration> = (0..1000).map(|_| jittered(interval)).collect();
+        assert!(intervals.iter().all(|jittered| (interval / 2..=interval).contains(jittered)));
         // A generator that is broken stays in one place, or goes from one to the next.
         for quarter in 4..8 {
-            let part = pause * quarter / 8..pause * (quarter + 1) / 8;
-            let count = pauses.iter().filter(|jittered| part.contains(jittered)).count();
+            let part = interval * quarter / 8..interval * (quarter + 1) / 8;
+            let count = intervals.iter().filter(|jittered| part.contains(jittered)).count();
             assert!((150..350).contains(&count), "{count} of 1,000 in {part:?}");
         }
     }
@@ -425,9 +425,9 @@ mod tests {
         let clock = SystemClock::counting(counter);
         let started = clock.now();
         cycles.increment(Duration::from_hours(1));
-        assert_eq!(clock.now().since(started), Span::from_secs(3600));
+        assert_eq!(clock.now().since(started), Micros::from_secs(3600));
         // Tried until nobody else had the processor in between.
-        while clock.now().since(started) >= Span::from_secs(3600) {
+        while clock.now().since(started) >= Micros::from_secs(3600) {
             clock.follow_wall_time();
         }
         assert!(clock.now() >= started);

@@ -7,9 +7,9 @@
 //!
 //! ```
 //! use rlaas_core::algorithm::{Algorithm, Cost, Limit, State};
-//! use rlaas_core::clock::{Span, Timestamp};
+//! use rlaas_core::clock::{Micros, Timestamp};
 //!
-//! let limit = Limit::new(5, Span::from_secs(60))?;
+//! let limit = Limit::new(5, Micros::from_secs(60))?;
 //! let mut state = State::None;
 //! let now = Timestamp::from_millis(1_700_000_100_000);
 //! for _ in 0..5 {
@@ -24,7 +24,7 @@ pub mod clock;
 pub mod decide;
 pub mod operation;
 pub mod plan;
-pub mod refusals;
+pub mod refusal_cache;
 pub mod rules;
 pub mod step;
 pub mod summary;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Algorithm, Cost, Decision, Limit, Taken};
+use crate::algorithm::{Algorithm, Cost, Decision, Limit, TakenUnits};
 use crate::rules::{Coupling, Key, Mode};
 
 /// What a store does with the state of a hit.
@@ -24,7 +24,7 @@ pub enum Action {
     Report(Cost),
     /// Gives back what an earlier hit has taken, as if it never had. Does nothing if the state was
     /// reset since.
-    Refund(Taken),
+    Refund(TakenUnits),
     /// Gives units that nobody has a receipt for, never above full.
     Credit(Cost),
     /// Forgets the state.
@@ -53,7 +53,7 @@ impl Action {
     /// What is left of it in a request that is refused: a take looks, a credit gives nothing. Reports
     /// count all the same.
     #[must_use]
-    pub const fn of_refused(self) -> Self {
+    pub const fn when_refused(self) -> Self {
         match self {
             Self::Take(cost) => Self::Peek(cost),
             Self::Credit(_) => Self::Peek(Cost::NONE),
@@ -62,7 +62,7 @@ impl Action {
     }
 
     /// Returns `true` if what it gives depends on what the takes of the request come to.
-    pub const fn gives(self) -> bool {
+    pub const fn returns_units(self) -> bool {
         matches!(self, Self::Refund(_) | Self::Credit(_) | Self::Reset)
     }
 }
@@ -135,7 +135,7 @@ pub struct Receipt {
     /// The limit by which it was taken, whatever the rule says by now.
     pub limit: Limit,
     /// The units, and when they were taken.
-    pub taken: Taken,
+    pub taken: TakenUnits,
     /// Which store has counted them.
     pub store: StoreId,
 }

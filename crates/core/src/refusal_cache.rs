@@ -1,4 +1,4 @@
-//! Refusals that still hold: who hammers at a limit is answered without a call.
+//! RefusalCache that still hold: who hammers at a limit is answered without a call.
 //!
 //! A refusal holds for the same request until its `retry_after`, and no longer than `max_age`: a
 //! reset or a lifted ban must reach callers. Entries live in two generations, so that nothing is
@@ -9,23 +9,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::algorithm::Cost;
-use crate::clock::{Clock, Span, Timestamp};
+use crate::clock::{Clock, Micros, Timestamp};
 use crate::rules::Request;
 use crate::summary::Summary;
 
 /// Bytes of a request that is remembered: memory is bounded whatever is asked.
 const MAX_KEY: usize = 512;
-/// Refusals in a generation.
+/// RefusalCache in a generation.
 const MAX_REFUSALS: usize = 8_192;
 
 /// What makes two requests the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RequestKey(Box<[u8]>);
 
-/// Refusals by request.
+/// RefusalCache by request.
 #[derive(Debug)]
-pub struct Refusals<V> {
-    max_age: Span,
+pub struct RefusalCache<V> {
+    max_age: Micros,
     clock: Clock,
     generations: Mutex<Generations<V>>,
 }
@@ -33,25 +33,25 @@ pub struct Refusals<V> {
 #[derive(Debug)]
 struct Generations<V> {
     since: Timestamp,
-    young: HashMap<RequestKey, Refusal<V>>,
-    old: HashMap<RequestKey, Refusal<V>>,
+    young: HashMap<RequestKey, CachedRefusal<V>>,
+    old: HashMap<RequestKey, CachedRefusal<V>>,
 }
 
 #[derive(Debug)]
-struct Refusal<V> {
+struct CachedRefusal<V> {
     /// When the question was asked: it was decided no earlier.
     asked_at: Timestamp,
     holds_until: Timestamp,
     verdict: V,
 }
 
-impl<V: Summary> Refusals<V> {
+impl<V: Summary> RefusalCache<V> {
     /// Remembers refusals for up to `max_age` by `clock`; zero remembers none.
     pub fn new(max_age: Duration, clock: Clock) -> Self {
         Self { max_age: max_age.into(), clock, generations: Mutex::new(Generations::new()) }
     }
 
-    /// Returns the time, for [`Refusals::remember`].
+    /// Returns the time, for [`RefusalCache::remember`].
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -59,7 +59,7 @@ impl<V: Summary> Refusals<V> {
     /// Returns the key of a request; `None` if its refusal is not to be remembered: a request that
     /// takes nothing looks at the state as it is.
     pub fn key(&self, request: &Request<'_>) -> Option<RequestKey> {
-        if self.max_age == Span::ZERO || request.dry_run() || request.cost() == Cost::NONE {
+        if self.max_age == Micros::ZERO || request.dry_run() || request.cost() == Cost::NONE {
             return None;
         }
         let mut attributes: Vec<_> = request.attributes().iter().collect();
@@ -75,17 +75,17 @@ impl<V: Summary> Refusals<V> {
 
     /// Remembers the verdict on a request that was sent at `asked_at`, if it is a refusal that time
     /// ends.
-    pub fn remember(&self, key: RequestKey, asked_at: Timestamp, verdict: &V) {
+    pub fn insert(&self, key: RequestKey, asked_at: Timestamp, verdict: &V) {
         let Some(wait) = verdict.refused_for() else { return };
         let holds_until = asked_at + wait.min(self.max_age);
-        let refusal = Refusal { asked_at, holds_until, verdict: verdict.clone() };
+        let refusal = CachedRefusal { asked_at, holds_until, verdict: verdict.clone() };
         let mut generations = self.generations();
-        generations.make_room(self.clock.now(), self.max_age);
+        generations.rotate(self.clock.now(), self.max_age);
         generations.young.insert(key, refusal);
     }
 
     /// Returns the refusal of a request that still holds, with the waits that are left.
-    pub fn recall(&self, key: &RequestKey) -> Option<V> {
+    pub fn get(&self, key: &RequestKey) -> Option<V> {
         let generations = self.generations();
         let refusal = generations.young.get(key).or_else(|| generations.old.get(key))?;
         let now = self.clock.now();
@@ -104,7 +104,7 @@ impl<V> Generations<V> {
 
     /// Drops the older generation once the younger one has lived for `max_age` or is full: by then
     /// nothing of the older holds, or there is no room for it.
-    fn make_room(&mut self, now: Timestamp, max_age: Span) {
+    fn rotate(&mut self, now: Timestamp, max_age: Micros) {
         if now.since(self.since) >= max_age || self.young.len() >= MAX_REFUSALS {
             self.since = now;
             self.old = std::mem::take(&mut self.young);
@@ -123,14 +123,14 @@ mod tests {
     use crate::rules::{Grant, Mode};
     use crate::verdict::{RuleDecision, Source, Verdict, uncounted};
 
-    const MAX_AGE: Span = Span::from_secs(1);
+    const MAX_AGE: Micros = Micros::from_secs(1);
 
-    fn refusals() -> (Refusals<Verdict>, ManualClock) {
+    fn refusals() -> (RefusalCache<Verdict>, ManualClock) {
         let clock = ManualClock::new(Timestamp::EPOCH + MAX_AGE);
-        (Refusals::new(MAX_AGE.into(), Clock::Manual(clock.clone())), clock)
+        (RefusalCache::new(MAX_AGE.into(), Clock::Manual(clock.clone())), clock)
     }
 
-    fn key(refusals: &Refusals<Verdict>, user: usize) -> RequestKey {
+    fn key(refusals: &RefusalCache<Verdict>, user: usize) -> RequestKey {
         let user = user.to_string();
         let request = Request::user(&user).build().expect("a valid request");
         refusals.key(&request).expect("a short request")
@@ -141,15 +141,15 @@ mod tests {
             index: RuleIndex::Flat(0),
             rule: Arc::from("login"),
             algorithm: Algorithm::Gcra,
-            grant: Grant::Limited(Limit::new(1, Span::from_secs(60)).expect("a valid limit")),
+            grant: Grant::Limited(Limit::new(1, Micros::from_secs(60)).expect("a valid limit")),
             mode,
             decision: uncounted(outcome),
             source,
         }
     }
 
-    fn of(decisions: impl IntoIterator<Item = RuleDecision>) -> Verdict {
-        Verdict::of_decisions(decisions.into_iter().collect())
+    fn from_rules(decisions: impl IntoIterator<Item = RuleDecision>) -> Verdict {
+        Verdict::from_decisions(decisions.into_iter().collect())
     }
 
     const DENIED: Outcome = Outcome::Denied { retry_after: MAX_AGE };
@@ -157,18 +157,18 @@ mod tests {
     #[test]
     fn memory_is_bounded() {
         let (refusals, clock) = refusals();
-        let verdict = of([verdict(DENIED, Source::Store, Mode::Enforced)]);
-        let remember = |user| refusals.remember(key(&refusals, user), refusals.now(), &verdict);
+        let verdict = from_rules([verdict(DENIED, Source::Store, Mode::Enforced)]);
+        let remember = |user| refusals.insert(key(&refusals, user), refusals.now(), &verdict);
         let held = || {
             let generations = refusals.generations();
             generations.young.len() + generations.old.len()
         };
         (0..3 * MAX_REFUSALS).for_each(remember);
         assert_eq!(held(), 2 * MAX_REFUSALS);
-        let recalled = |user| refusals.recall(&key(&refusals, user)).is_some();
-        assert!(recalled(3 * MAX_REFUSALS - 1) && recalled(MAX_REFUSALS) && !recalled(0));
+        let cached = |user| refusals.get(&key(&refusals, user)).is_some();
+        assert!(cached(3 * MAX_REFUSALS - 1) && cached(MAX_REFUSALS) && !cached(0));
         for age in 2..4 {
-            clock.set(Timestamp::EPOCH + Span::from_secs(age));
+            clock.set(Timestamp::EPOCH + Micros::from_secs(age));
             remember(0);
         }
         assert_eq!(held(), 2);
@@ -177,10 +177,10 @@ mod tests {
     #[test]
     fn only_refusals_by_a_store_are_remembered_and_once() {
         let (refusals, clock) = refusals();
-        let is_remembered = |verdict: &Verdict| {
+        let is_cached = |verdict: &Verdict| {
             let (refusals, _) = self::refusals();
-            refusals.remember(key(&refusals, 0), refusals.now(), verdict);
-            refusals.recall(&key(&refusals, 0)).is_some()
+            refusals.insert(key(&refusals, 0), refusals.now(), verdict);
+            refusals.get(&key(&refusals, 0)).is_some()
         };
         for (outcome, source, expected) in [
             (DENIED, Source::Store, true),
@@ -190,23 +190,23 @@ mod tests {
             (Outcome::Allowed, Source::Store, false),
             (Outcome::Impossible, Source::Store, false),
         ] {
-            let verdict = of([verdict(outcome, source, Mode::Enforced)]);
-            assert_eq!(is_remembered(&verdict), expected, "{outcome:?} by {source:?}");
+            let verdict = from_rules([verdict(outcome, source, Mode::Enforced)]);
+            assert_eq!(is_cached(&verdict), expected, "{outcome:?} by {source:?}");
         }
-        assert!(!is_remembered(&of([verdict(DENIED, Source::Store, Mode::Shadow)])));
+        assert!(!is_cached(&from_rules([verdict(DENIED, Source::Store, Mode::Shadow)])));
 
         let allowing = verdict(Outcome::Allowed, Source::Store, Mode::Enforced);
         let denying = verdict(DENIED, Source::Store, Mode::Enforced);
-        refusals.remember(key(&refusals, 0), refusals.now(), &of([allowing, denying]));
-        let passed = Span::from_millis(400);
+        refusals.insert(key(&refusals, 0), refusals.now(), &from_rules([allowing, denying]));
+        let passed = Micros::from_millis(400);
         clock.set(clock.now() + passed);
-        let recalled = refusals.recall(&key(&refusals, 0)).expect("a refusal");
-        assert_eq!(recalled.decisions.len(), 1, "the other may deny by now");
-        assert_eq!(recalled.deciding().source, Source::DenyCache);
-        assert_eq!(recalled.retry_after(), Some(MAX_AGE - passed));
-        refusals.remember(key(&refusals, 1), refusals.now(), &recalled);
-        assert!(refusals.recall(&key(&refusals, 1)).is_none());
+        let cached = refusals.get(&key(&refusals, 0)).expect("a refusal");
+        assert_eq!(cached.decisions.len(), 1, "the other may deny by now");
+        assert_eq!(cached.deciding().source, Source::DenyCache);
+        assert_eq!(cached.retry_after(), Some(MAX_AGE - passed));
+        refusals.insert(key(&refusals, 1), refusals.now(), &cached);
+        assert!(refusals.get(&key(&refusals, 1)).is_none());
         clock.set(clock.now() + (MAX_AGE - passed));
-        assert!(refusals.recall(&key(&refusals, 0)).is_none());
+        assert!(refusals.get(&key(&refusals, 0)).is_none());
     }
 }

@@ -11,8 +11,8 @@ pub use record::{Record, Records, execute_on_records};
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Cost, Decision, Outcome, State, Taken};
-use crate::clock::{Span, Timestamp};
+use crate::algorithm::{Cost, Decision, Outcome, State, TakenUnits};
+use crate::clock::{Micros, Timestamp};
 use crate::operation::{Action, HitReply, Reply, StoreHit, StoreRequest};
 use crate::rules::{Coupling, Mode};
 
@@ -23,7 +23,7 @@ pub trait Slot {
     fn now(&self) -> Timestamp;
 
     /// How long the clock is held.
-    fn held_for(&self) -> Span;
+    fn held_for(&self) -> Micros;
 
     /// The state; [`State::None`] if there is none, or it has expired.
     fn state(&self) -> &State;
@@ -36,7 +36,7 @@ pub trait Slot {
     fn insert(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Decision;
 
     /// Remembers until then that the key was reset now.
-    fn note_reset(&mut self, until: Timestamp);
+    fn record_reset(&mut self, until: Timestamp);
 
     /// Returns `true` if the key was reset at this time or later.
     fn was_reset_since(&self, taken_at: Timestamp) -> bool;
@@ -53,16 +53,16 @@ pub trait Slots {
     fn slot(&mut self, at: usize) -> Self::Slot<'_>;
 
     /// Returns `true` if the hits at these positions are of one key.
-    fn are_of_one_key(&self, one: usize, other: usize) -> bool;
+    fn have_same_key(&self, one: usize, other: usize) -> bool;
 }
 
 /// Decides every hit of a request.
 pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
     let StoreRequest { hits, coupling, .. } = request;
-    let mut step = Step { hits, slots };
+    let mut step = AtomicStep { hits, slots };
     let hits = match coupling {
         Coupling::AllOrNothing => step.all_or_nothing(),
-        Coupling::EachAlone => (0..hits.len()).map(|at| step.alone(at)).collect(),
+        Coupling::EachAlone => (0..hits.len()).map(|at| step.execute_alone(at)).collect(),
     };
     Reply { hits }
 }
@@ -76,40 +76,41 @@ pub fn execute_one(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
             let decision = entry.take(cost);
             HitReply { decision, taken: decision.outcome.taken(cost) }
         }
-        _ => entry.settle_alone(),
+        _ => entry.execute_other(),
     };
-    reply.decision.wait_longer(entry.slot.held_for());
+    reply.decision.extend_waits(entry.slot.held_for());
     reply
 }
 
 /// What became of one hit so far.
 #[derive(Clone, Copy)]
-struct Decided {
+struct DecidedHit {
     reply: HitReply,
     /// `true` if a hit before it takes from the same key.
     is_repeated: bool,
 }
 
 /// The hits of one request, with the slots of their keys.
-struct Step<'a, S> {
+struct AtomicStep<'a, S> {
     hits: &'a [StoreHit<'a>],
     slots: S,
 }
 
-impl<'h, S: Slots> Step<'h, S> {
+impl<'h, S: Slots> AtomicStep<'h, S> {
     fn all_or_nothing(&mut self) -> SmallVec<[HitReply; 2]> {
-        let mut decided: SmallVec<[Option<Decided>; 2]> =
+        let mut decided: SmallVec<[Option<DecidedHit>; 2]> =
             SmallVec::from_elem(None, self.hits.len());
         for (at, hit) in self.hits.iter().enumerate() {
             if matches!(hit.action, Action::Report(_)) {
-                decided[at] = Some(Decided { reply: self.alone(at), is_repeated: false });
+                decided[at] =
+                    Some(DecidedHit { reply: self.execute_alone(at), is_repeated: false });
             }
         }
         for (at, hit) in self.hits.iter().enumerate() {
             if matches!(hit.action, Action::Take(_) | Action::Peek(_)) {
                 let sum = self.cost_up_to(at);
                 let reply = HitReply { decision: self.entry(at).decide(sum), taken: 0 };
-                decided[at] = Some(Decided { reply, is_repeated: sum != hit.action.cost() });
+                decided[at] = Some(DecidedHit { reply, is_repeated: sum != hit.action.cost() });
             }
         }
         let denials = self.hits.iter().zip(&decided);
@@ -118,12 +119,12 @@ impl<'h, S: Slots> Step<'h, S> {
         }));
         for (at, decided) in decided.iter_mut().enumerate() {
             if let Some(decided) = decided {
-                self.settle(at, decided, refused);
+                self.apply(at, decided, refused);
             }
         }
         for (at, hit) in self.hits.iter().enumerate() {
-            if hit.action == Action::Reset || hit.action.gives() && !refused {
-                self.entry(at).give();
+            if hit.action == Action::Reset || hit.action.returns_units() && !refused {
+                self.entry(at).return_units();
             }
         }
         let settled = decided.into_iter().enumerate();
@@ -131,8 +132,8 @@ impl<'h, S: Slots> Step<'h, S> {
     }
 
     /// Takes what was decided, if anything is to be taken.
-    fn settle(&mut self, at: usize, decided: &mut Decided, refused: bool) {
-        let Decided { reply: HitReply { decision, taken }, is_repeated } = decided;
+    fn apply(&mut self, at: usize, decided: &mut DecidedHit, refused: bool) {
+        let DecidedHit { reply: HitReply { decision, taken }, is_repeated } = decided;
         let mut entry = self.entry(at);
         match entry.hit.action {
             Action::Take(cost) if cost != Cost::NONE && !(refused && decision.is_allowed()) => {
@@ -140,29 +141,29 @@ impl<'h, S: Slots> Step<'h, S> {
                 if *is_repeated {
                     *decision = match decision.outcome {
                         Outcome::Allowed => entry.decide(cost),
-                        denied => entry.as_it_stays(denied),
+                        denied => entry.with_current_numbers(denied),
                     };
                 }
                 entry.commit(cost, decision);
                 *taken = decision.outcome.taken(cost);
             }
             Action::Take(_) | Action::Peek(_) => {
-                *decision = entry.as_it_stays(decision.outcome);
+                *decision = entry.with_current_numbers(decision.outcome);
             }
-            // Decided and settled at once.
+            // DecidedHit and settled at once.
             Action::Report(_) | Action::Refund(_) | Action::Credit(_) | Action::Reset => return,
         }
-        decision.wait_longer(entry.slot.held_for());
+        decision.extend_waits(entry.slot.held_for());
     }
 
     /// Decides one hit whatever the others say.
-    fn alone(&mut self, at: usize) -> HitReply {
+    fn execute_alone(&mut self, at: usize) -> HitReply {
         let mut entry = self.entry(at);
         let mut reply = match entry.hit.action {
-            Action::Take(cost) if cost != Cost::NONE => entry.take_what_is_left(cost),
-            _ => entry.settle_alone(),
+            Action::Take(cost) if cost != Cost::NONE => entry.take_remaining(cost),
+            _ => entry.execute_other(),
         };
-        reply.decision.wait_longer(entry.slot.held_for());
+        reply.decision.extend_waits(entry.slot.held_for());
         reply
     }
 
@@ -170,14 +171,14 @@ impl<'h, S: Slots> Step<'h, S> {
     fn peek(&mut self, at: usize) -> HitReply {
         let entry = self.entry(at);
         let mut decision = entry.peek(Cost::NONE);
-        decision.wait_longer(entry.slot.held_for());
+        decision.extend_waits(entry.slot.held_for());
         HitReply { decision, taken: 0 }
     }
 
     /// What this hit costs, and those that take before it from the same key.
     fn cost_up_to(&self, at: usize) -> Cost {
         let earlier = self.hits[..at].iter().enumerate().filter(|(other, hit)| {
-            matches!(hit.action, Action::Take(_)) && self.slots.are_of_one_key(*other, at)
+            matches!(hit.action, Action::Take(_)) && self.slots.have_same_key(*other, at)
         });
         let units: u64 = earlier.map(|(_, hit)| hit.action.cost().units()).sum();
         let units = units + self.hits[at].action.cost().units();
@@ -214,12 +215,12 @@ impl<S: Slot> Entry<'_, S> {
     }
 
     /// The numbers of the state as it stays, with this outcome.
-    fn as_it_stays(&self, outcome: Outcome) -> Decision {
+    fn with_current_numbers(&self, outcome: Outcome) -> Decision {
         Decision { outcome, ..self.decide(Cost::NONE) }
     }
 
     /// Does whatever else than to take.
-    fn settle_alone(&mut self) -> HitReply {
+    fn execute_other(&mut self) -> HitReply {
         let mut taken = 0;
         let decision = match self.hit.action {
             Action::Report(cost) if cost != Cost::NONE => {
@@ -228,7 +229,7 @@ impl<S: Slot> Entry<'_, S> {
                 decision
             }
             Action::Refund(_) | Action::Credit(_) | Action::Reset => {
-                self.give();
+                self.return_units();
                 self.decide(Cost::NONE)
             }
             Action::Take(cost) | Action::Peek(cost) | Action::Report(cost) => self.peek(cost),
@@ -251,7 +252,7 @@ impl<S: Slot> Entry<'_, S> {
     }
 
     /// Takes the cost, or what is left where it is denied.
-    fn take_what_is_left(&mut self, cost: Cost) -> HitReply {
+    fn take_remaining(&mut self, cost: Cost) -> HitReply {
         let decision = self.take(cost);
         let left = u32::try_from(decision.remaining).ok().filter(|left| *left > 0);
         let Some(left) = left.filter(|_| !decision.is_allowed()) else {
@@ -304,16 +305,18 @@ impl<S: Slot> Entry<'_, S> {
     }
 
     /// Gives units back, or all of them.
-    fn give(&mut self) {
+    fn return_units(&mut self) {
         let StoreHit { algorithm, limit, action, .. } = *self.hit;
         let now = self.slot.now();
         match action {
             Action::Reset => {
                 // A sliding counter weighs what was counted up to two windows ago.
                 let window = limit.window();
-                self.slot.note_reset(now + (window + window).max(limit.fill_time()));
+                self.slot.record_reset(now + (window + window).max(limit.fill_time()));
             }
-            Action::Refund(Taken { cost: Cost::NONE, .. }) | Action::Credit(Cost::NONE) => return,
+            Action::Refund(TakenUnits { cost: Cost::NONE, .. }) | Action::Credit(Cost::NONE) => {
+                return;
+            }
             Action::Refund(taken) if self.slot.was_reset_since(taken.at) => return,
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! What callers are told of a verdict, whoever made it: a limiter in this process, or a service.
 
 use crate::algorithm::{Algorithm, Limit, Outcome};
-use crate::clock::Span;
+use crate::clock::Micros;
 use crate::rules::Grant;
 use crate::verdict::{RuleDecision, Source, Verdict};
 
@@ -11,7 +11,7 @@ pub trait Summary: Clone {
     fn is_allowed(&self) -> bool;
 
     /// Returns the time after which a refused request passes; `None` if waiting does not help.
-    fn retry_after(&self) -> Option<Span>;
+    fn retry_after(&self) -> Option<Micros>;
 
     /// Returns the rules that are enforced, quotas included, but for those without a limit.
     fn rules(&self) -> impl Iterator<Item = RuleSummary<'_>>;
@@ -21,11 +21,11 @@ pub trait Summary: Clone {
 
     /// Returns the time for which the same request is surely refused, if nothing is given back.
     /// `None` if it may pass, if no store said so, or if this is told a second time.
-    fn refused_for(&self) -> Option<Span>;
+    fn refused_for(&self) -> Option<Micros>;
 
     /// Returns a refusal as it is `elapsed` later, told a second time.
     #[must_use]
-    fn after(&self, elapsed: Span) -> Self;
+    fn after(&self, elapsed: Micros) -> Self;
 }
 
 /// The limit of a rule, and what is left of it.
@@ -36,17 +36,17 @@ pub struct RuleSummary<'a> {
     /// Units per window; 0 for a ban.
     pub quota: u64,
     /// Length of the window; `None` for a ban, or if it is not known.
-    pub window: Option<Span>,
+    pub window: Option<Micros>,
     /// The burst, where it is another number than the quota.
     pub burst: Option<u64>,
     /// Units left, 0 in debt; `None` if nothing was counted.
     pub remaining: Option<u64>,
     /// Time within which no more may be used than is left: until a denied request passes, else until
     /// everything is there again. `None` for a ban, which no time ends.
-    pub reset: Option<Span>,
+    pub reset: Option<Micros>,
     /// Returns `true` if the numbers are of interest: those of rules that allow an allowed request,
     /// or that refuse a refused one.
-    pub is_told: bool,
+    pub is_relevant: bool,
 }
 
 impl Summary for Verdict {
@@ -54,7 +54,7 @@ impl Summary for Verdict {
         self.is_allowed()
     }
 
-    fn retry_after(&self) -> Option<Span> {
+    fn retry_after(&self) -> Option<Micros> {
         match self.deciding().decision.outcome {
             Outcome::Denied { retry_after } if !self.is_allowed() => Some(retry_after),
             _ => None,
@@ -66,8 +66,8 @@ impl Summary for Verdict {
         self.decisions.iter().filter(|decided| !decided.mode.is_shadow()).filter_map(
             move |decided| {
                 let allows = || decided.decision.is_allowed();
-                let is_told = if is_allowed { allows() } else { self.is_refused_by(decided) };
-                RuleSummary::new(decided, is_told)
+                let is_relevant = if is_allowed { allows() } else { self.is_refused_by(decided) };
+                RuleSummary::new(decided, is_relevant)
             },
         )
     }
@@ -76,25 +76,25 @@ impl Summary for Verdict {
         RuleSummary::new(self.deciding(), true)
     }
 
-    fn refused_for(&self) -> Option<Span> {
+    fn refused_for(&self) -> Option<Micros> {
         let is_fresh = matches!(self.deciding().source, Source::Store | Source::LocalFallback);
         self.retry_after().filter(|_| is_fresh)
     }
 
     /// Without the rules that allowed: they may deny by now.
-    fn after(&self, elapsed: Span) -> Self {
+    fn after(&self, elapsed: Micros) -> Self {
         let denying = self.decisions.iter().filter(|one| !one.decision.is_allowed());
         let later = denying.map(|one| RuleDecision {
             decision: one.decision.after(elapsed, one.algorithm),
             source: Source::DenyCache,
             ..one.clone()
         });
-        Self::of_decisions(later.collect())
+        Self::from_decisions(later.collect())
     }
 }
 
 impl<'a> RuleSummary<'a> {
-    fn new(decided: &'a RuleDecision, is_told: bool) -> Option<Self> {
+    fn new(decided: &'a RuleDecision, is_relevant: bool) -> Option<Self> {
         let (quota, window, burst) = match &decided.grant {
             Grant::Limited(limit) => {
                 (limit.units(), Some(limit.window()), burst(decided.algorithm, limit))
@@ -114,7 +114,7 @@ impl<'a> RuleSummary<'a> {
             remaining: (decided.source != Source::FailOpen)
                 .then(|| u64::try_from(decided.decision.remaining).unwrap_or_default()),
             reset: (decided.grant != Grant::Banned).then_some(reset),
-            is_told,
+            is_relevant,
         })
     }
 }

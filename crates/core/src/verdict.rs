@@ -6,14 +6,14 @@ use std::sync::{Arc, LazyLock};
 use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, Decision, Outcome};
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Micros, Timestamp};
 use crate::operation::HitReply;
 use crate::plan::{Hit, Plan, RuleIndex};
 use crate::rules::{Grant, Mode, RuleInfo, RuleSet};
 
 /// What became of a hit, and who says so.
 #[derive(Clone, Copy, Debug)]
-pub struct Settled {
+pub struct HitResult {
     /// Its outcome and numbers.
     pub reply: HitReply,
     /// Where they come from.
@@ -22,9 +22,9 @@ pub struct Settled {
 
 /// What became of each hit of a plan, in order. `None` where nothing is known of one, because the
 /// request is refused anyhow.
-pub type AllSettled = SmallVec<[Option<Settled>; 1]>;
+pub type HitResults = SmallVec<[Option<HitResult>; 1]>;
 
-impl Settled {
+impl HitResult {
     /// What needs no store: a ban, and what is unlimited. `None` for what has a limit.
     pub fn without_store(grant: Grant) -> Option<Self> {
         let outcome = match grant {
@@ -100,7 +100,7 @@ static NO_RULE: LazyLock<RuleDecision> = LazyLock::new(|| RuleDecision {
 impl Verdict {
     /// Folds what became of the hits of `plan`, which `rules` have made.
     #[inline]
-    pub fn fold(rules: &RuleSet, plan: &Plan, settled: &[Option<Settled>]) -> Self {
+    pub fn fold(rules: &RuleSet, plan: &Plan, settled: &[Option<HitResult>]) -> Self {
         if let ([hit], [Some(settled)], false) = (&*plan.hits, settled, plan.is_unmatched) {
             let mut decisions = SmallVec::new();
             decisions.push(RuleDecision::new(rules.rule(hit.rule), hit, settled));
@@ -113,7 +113,7 @@ impl Verdict {
         if plan.is_unmatched {
             return Self { decisions, deciding: None };
         }
-        Self::of_decisions(decisions)
+        Self::from_decisions(decisions)
     }
 
     /// Folds decisions, of one request or of descriptors, of which there is at least one.
@@ -122,7 +122,7 @@ impl Verdict {
     /// being the longest. Where all quotas deny, the one with the shortest wait decides among them,
     /// since the request passes as soon as one has room. If nothing refuses, the rule with the least
     /// left.
-    pub fn of_decisions(decisions: SmallVec<[RuleDecision; 1]>) -> Self {
+    pub fn from_decisions(decisions: SmallVec<[RuleDecision; 1]>) -> Self {
         let quotas_refuse = Mode::quotas_refuse(decisions.iter().map(RuleDecision::denial));
         let quota_wait = decisions.iter().filter_map(|one| one.wait_of(Mode::Quota)).min();
         let weight = |one: &RuleDecision| {
@@ -176,7 +176,7 @@ impl Verdict {
 impl RuleDecision {
     /// What became of a hit of this rule.
     #[inline]
-    pub fn new(rule: RuleInfo<'_>, hit: &Hit, settled: &Settled) -> Self {
+    pub fn new(rule: RuleInfo<'_>, hit: &Hit, settled: &HitResult) -> Self {
         Self {
             index: hit.rule,
             rule: Arc::clone(rule.name),
@@ -199,18 +199,18 @@ impl RuleDecision {
     }
 
     /// How long the request has to wait for this rule, if it has this mode and denies.
-    fn wait_of(&self, mode: Mode) -> Option<Span> {
+    fn wait_of(&self, mode: Mode) -> Option<Micros> {
         match self.decision.outcome {
             _ if self.mode != mode => None,
             Outcome::Allowed => None,
             Outcome::Denied { retry_after } => Some(retry_after),
-            Outcome::Impossible => Some(Span::from_micros(u64::MAX)),
+            Outcome::Impossible => Some(Micros::from_micros(u64::MAX)),
         }
     }
 
     /// How it is enforced, and whether it denies.
     pub fn denial(&self) -> (Mode, bool) {
-        (self.grant.mode(self.mode), !self.decision.is_allowed())
+        (self.grant.effective_mode(self.mode), !self.decision.is_allowed())
     }
 }
 
@@ -221,9 +221,9 @@ pub const fn uncounted(outcome: Outcome) -> Decision {
         outcome,
         current_count: 0,
         remaining: 0,
-        reset_after: Span::ZERO,
-        ttl: Span::ZERO,
-        delay: Span::ZERO,
+        reset_after: Micros::ZERO,
+        ttl: Micros::ZERO,
+        delay: Micros::ZERO,
     }
 }
 

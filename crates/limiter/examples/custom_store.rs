@@ -132,7 +132,7 @@ impl CustomStore for TableStore {
                 if let Some(reply) = self.attempt(request)? {
                     return Ok(reply);
                 }
-                if deadline.is_over() {
+                if deadline.has_passed() {
                     return Err(StoreError::Expired);
                 }
                 // A database of one's own is awaited here; then others have their turn, too.
@@ -167,7 +167,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 #[cfg(test)]
 mod tests {
-    use rlaas_limiter::clock::{ManualClock, Span};
+    use rlaas_limiter::clock::{ManualClock, Micros};
     use rlaas_limiter::conformance::{Backend, Stored, Subject};
     use rlaas_limiter::observer::NoObserver;
     use rlaas_limiter::rules::RuleSet;
@@ -202,7 +202,7 @@ mod tests {
                     let value = item.text.clone().into_bytes();
                     let stored =
                         Stored { key: key.clone(), value, time_to_live: Some(time_to_live) };
-                    (time_to_live > Span::ZERO).then_some(stored)
+                    (time_to_live > Micros::ZERO).then_some(stored)
                 };
                 table.items.iter().filter_map(stored).collect()
             });

@@ -17,7 +17,7 @@
 
 use std::fmt::Write;
 
-use crate::clock::Span;
+use crate::clock::Micros;
 use crate::summary::{RuleSummary, Summary};
 
 /// Which headers tell of the limits.
@@ -81,7 +81,7 @@ fn draft(verdict: &impl Summary) -> Vec<Header> {
         if let Some(burst) = rule.burst {
             push(&mut policies, format_args!(";rlaas-burst={burst}"));
         }
-        if let (true, Some(remaining)) = (rule.is_told, rule.remaining) {
+        if let (true, Some(remaining)) = (rule.is_relevant, rule.remaining) {
             item(&mut limits, &name, ("r", remaining), ("t", reset(&rule)));
         }
     }
@@ -104,13 +104,13 @@ fn legacy(verdict: &impl Summary) -> Vec<Header> {
 
 /// Seconds, rounded up.
 fn reset(rule: &RuleSummary<'_>) -> Option<u64> {
-    rule.reset.map(Span::as_secs_ceil)
+    rule.reset.map(Micros::as_secs_ceil)
 }
 
 /// The draft has no parts of a second: a window that is no whole seconds is not told.
-fn whole_seconds(window: Span) -> Option<u64> {
+fn whole_seconds(window: Micros) -> Option<u64> {
     let seconds = window.as_secs_ceil();
-    (Span::from_secs(seconds) == window).then_some(seconds)
+    (Micros::from_secs(seconds) == window).then_some(seconds)
 }
 
 /// Appends a member of a list: a quoted string with one or two integers as parameters.
@@ -136,12 +136,12 @@ mod tests {
     use crate::clock::{Clock, Deadline, ManualClock, Timestamp};
     use crate::limiter::{Limiter, Verdict};
     use crate::observer::NoObserver;
-    use crate::rules::{Draft, Grant, Matcher, Mode, Request, Rule, RuleSet};
+    use crate::rules::{Grant, Matcher, Mode, Request, RequestFields, Rule, RuleSet};
     use crate::store::{MemorySettings, MemoryStore, Store};
 
-    fn rule(name: &str, units: u64, window: Span) -> Rule {
+    fn rule(name: &str, units: u64, window: Micros) -> Rule {
         let limit = Limit::new(units, window).expect("a valid limit");
-        let rule = Rule::default_of(Algorithm::SlidingWindowLog, limit);
+        let rule = Rule::new_default(Algorithm::SlidingWindowLog, limit);
         Rule { name: name.into(), matcher: Matcher::default(), ..rule }
     }
 
@@ -149,19 +149,19 @@ mod tests {
         let observer = Arc::new(NoObserver);
         let clock = Clock::Manual(ManualClock::new(Timestamp::from_millis(1_700_000_100_000)));
         let store = MemoryStore::new(MemorySettings::default(), clock, observer.clone());
-        let rules = RuleSet::new(rule("default", 5, Span::from_secs(60)), rules);
+        let rules = RuleSet::new(rule("default", 5, Micros::from_secs(60)), rules);
         Limiter::new(rules, Store::Memory(store), observer)
     }
 
     async fn check(limiter: &Limiter, cost: u64) -> Verdict {
-        let draft = Draft {
+        let fields = RequestFields {
             user_id: "alice",
             resource: "",
             attributes: &HashMap::new(),
             cost: Some(cost),
             dry_run: false,
         };
-        let request = Request::new(draft).expect("a valid request");
+        let request = Request::new(fields).expect("a valid request");
         limiter.check(&request, Deadline::NEVER).await.expect("a verdict")
     }
 
@@ -176,10 +176,10 @@ mod tests {
 
     #[tokio::test]
     async fn all_enforced_rules_are_told_and_on_a_denial_what_is_left_of_those_that_deny() {
-        let trial = Rule { mode: Mode::Shadow, ..rule("trial", 1, Span::from_secs(1)) };
+        let trial = Rule { mode: Mode::Shadow, ..rule("trial", 1, Micros::from_secs(1)) };
         let limiter = limiter(vec![
-            rule("hour", 100, Span::from_secs(3600)),
-            rule("quick", 3, Span::from_millis(2500)),
+            rule("hour", 100, Micros::from_secs(3600)),
+            rule("quick", 3, Micros::from_millis(2500)),
             trial,
         ]);
         let policy = ("ratelimit-policy", "\"hour\";q=100;w=3600, \"quick\";q=3");
@@ -214,9 +214,9 @@ mod tests {
     async fn a_burst_is_told_where_it_is_not_the_limit() {
         let bucket = |algorithm, burst| {
             let limit =
-                Limit::new(100, Span::from_secs(60)).and_then(|limit| limit.with_burst(burst));
+                Limit::new(100, Micros::from_secs(60)).and_then(|limit| limit.with_burst(burst));
             let limit = limit.expect("a valid limit");
-            Rule { algorithm, grant: Grant::Limited(limit), ..rule("b", 1, Span::from_secs(1)) }
+            Rule { algorithm, grant: Grant::Limited(limit), ..rule("b", 1, Micros::from_secs(1)) }
         };
         for algorithm in [Algorithm::TokenBucket, Algorithm::Gcra, Algorithm::LeakyBucket] {
             let larger = check(&limiter(vec![bucket(algorithm, 150)]), 1).await;
@@ -243,7 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_ban_has_no_time_and_without_bound_nothing_is_told() {
-        let banned = Rule { grant: Grant::Banned, ..rule("ban", 1, Span::from_secs(1)) };
+        let banned = Rule { grant: Grant::Banned, ..rule("ban", 1, Micros::from_secs(1)) };
         assert_eq!(
             told(&check(&limiter(vec![banned]), 1).await),
             headers(&[
@@ -253,13 +253,13 @@ mod tests {
                 ("ratelimit-remaining", "0"),
             ])
         );
-        let unlimited = Rule { grant: Grant::Unlimited, ..rule("ops", 1, Span::from_secs(1)) };
+        let unlimited = Rule { grant: Grant::Unlimited, ..rule("ops", 1, Micros::from_secs(1)) };
         assert_eq!(told(&check(&limiter(vec![unlimited]), 1).await), []);
     }
 
     #[tokio::test]
     async fn any_name_of_a_rule_makes_a_valid_string() {
-        let odd = limiter(vec![rule("a \"b\\c\" 100%\r\né", 5, Span::from_secs(1))]);
+        let odd = limiter(vec![rule("a \"b\\c\" 100%\r\né", 5, Micros::from_secs(1))]);
         let [policy, ..] = &*LimitHeaders::Draft.of(&check(&odd, 1).await) else { panic!() };
         assert_eq!(policy.1, r#""a \"b\\c\" 100%25%0D%0A%C3%A9";q=5;w=1"#);
         assert_eq!(LimitHeaders::None.of(&check(&odd, 1).await), []);

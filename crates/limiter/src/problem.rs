@@ -21,5 +21,5 @@ pub fn detail(verdict: &impl Summary) -> String {
 
 /// Returns the names of the policies that refuse the request.
 pub fn violated_policies(verdict: &impl Summary) -> impl Iterator<Item = String> {
-    verdict.rules().filter(|rule| rule.is_told).map(|rule| policy_name(rule.name))
+    verdict.rules().filter(|rule| rule.is_relevant).map(|rule| policy_name(rule.name))
 }

@@ -14,7 +14,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
 use http::{HeaderMap, Request, Response, StatusCode};
 use rlaas_limiter::algorithm::{Algorithm, Limit, Outcome};
-use rlaas_limiter::clock::{Clock, ManualClock, Span, Timestamp};
+use rlaas_limiter::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas_limiter::plan::RuleIndex;
 use rlaas_limiter::rules::{Grant, Mode, Unmatched};
 use rlaas_limiter::tower::{
@@ -186,7 +186,7 @@ impl Decide for Decider {
             pending::<()>().await;
         }
         let outcome = self.outcome.ok_or_else(|| NoVerdict::NoAnswer("away".into()))?;
-        let limit = Limit::new(5, Span::from_secs(60)).expect("a valid limit");
+        let limit = Limit::new(5, Micros::from_secs(60)).expect("a valid limit");
         let decision = RuleDecision {
             index: RuleIndex::Flat(0),
             rule: "odd \"rule\" 100%".into(),
@@ -196,7 +196,7 @@ impl Decide for Decider {
             decision: uncounted(outcome),
             source: Source::Store,
         };
-        Ok(Verdict::of_decisions([decision].into_iter().collect()))
+        Ok(Verdict::from_decisions([decision].into_iter().collect()))
     }
 }
 
@@ -280,12 +280,12 @@ async fn no_wait_is_longer_than_the_timeout_or_the_caller_s_deadline() {
 #[tokio::test]
 async fn refusals_are_remembered_for_a_second_unless_another_time_is_set() {
     let start = Timestamp::from_millis(1_700_000_100_000);
-    let denied = Outcome::Denied { retry_after: Span::from_secs(60) };
+    let denied = Outcome::Denied { retry_after: Micros::from_secs(60) };
     let inner = Inner::default();
     for (max_age, expected) in [
-        (None, Span::from_secs(1)),
-        (Some(Duration::from_millis(300)), Span::from_millis(300)),
-        (Some(Duration::from_hours(1)), Span::from_secs(60)),
+        (None, Micros::from_secs(1)),
+        (Some(Duration::from_millis(300)), Micros::from_millis(300)),
+        (Some(Duration::from_hours(1)), Micros::from_secs(60)),
     ] {
         let (clock, decider) = (ManualClock::new(start), Decider::new(denied));
         let mut builder = layer(&decider).clock(Clock::Manual(clock.clone()));
@@ -294,10 +294,10 @@ async fn refusals_are_remembered_for_a_second_unless_another_time_is_set() {
         }
         let layer = builder.build().expect("a layer");
         assert_eq!(text(http(&layer, &inner).await.headers(), "retry-after"), "60");
-        clock.set(start + (expected - Span::from_micros(1)));
+        clock.set(start + (expected - Micros::from_micros(1)));
         let remembered = http(&layer, &inner).await;
         assert_eq!(remembered.status(), StatusCode::TOO_MANY_REQUESTS);
-        let left = Span::from_secs(60) - (expected - Span::from_micros(1));
+        let left = Micros::from_secs(60) - (expected - Micros::from_micros(1));
         assert_eq!(text(remembered.headers(), "retry-after"), left.as_secs_ceil().to_string());
         assert_eq!(decider.questions(), 1);
         clock.set(start + expected);

@@ -31,19 +31,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rlaas_core::algorithm::{Algorithm, Limit};
-use rlaas_core::clock::Span;
+use rlaas_core::clock::Micros;
 use rlaas_core::rules::{Rule, RuleSet};
 
 /// A default rule and no other.
-pub fn rules(algorithm: Algorithm, units: u64, window: Span) -> RuleSet {
+pub fn rules(algorithm: Algorithm, units: u64, window: Micros) -> RuleSet {
     rules_with_burst(algorithm, units, window, units)
 }
 
 /// A default rule with a burst of its own.
-pub fn rules_with_burst(algorithm: Algorithm, units: u64, window: Span, burst: u64) -> RuleSet {
+pub fn rules_with_burst(algorithm: Algorithm, units: u64, window: Micros, burst: u64) -> RuleSet {
     let limit = Limit::new(units, window).and_then(|limit| limit.with_burst(burst));
     let limit = limit.expect("a valid limit");
-    RuleSet::new(Rule::default_of(algorithm, limit), Vec::new())
+    RuleSet::new(Rule::new_default(algorithm, limit), Vec::new())
 }
 
 /// A directory of its own, removed when it is dropped.

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::clock::{Clock, ManualClock, Span, Timestamp};
+use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas::limiter::Limiter;
 use rlaas::rules::RuleSet;
 use rlaas::store::{MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store};
@@ -107,7 +107,7 @@ impl Backend for Redis {
         let stored = |key: String| {
             let value = self.0.query(&["DUMP", &key]);
             let millis: i64 = self.0.query(&["PTTL", &key]);
-            let time_to_live = u64::try_from(millis).ok().map(Span::from_millis);
+            let time_to_live = u64::try_from(millis).ok().map(Micros::from_millis);
             Stored { key, value, time_to_live }
         };
         Some(self.0.keys().into_iter().map(stored).collect())

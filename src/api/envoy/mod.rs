@@ -28,12 +28,14 @@ use super::request_log;
 use super::status::{self, invalid};
 use super::traces::{TracedDecision, is_sampled};
 use crate::algorithm::{Cost, Limit, Outcome};
-use crate::clock::{Deadline, Span};
+use crate::clock::{Deadline, Micros};
 use crate::limiter::{
     CheckError, DescriptorAnswer, DescriptorVerdict, Limiter, RuleDecision, Source,
 };
 use crate::rules::Grant;
-use crate::rules::descriptors::{Asked, DescriptorRequest, Hits, InvalidDescriptor, LimitOverride};
+use crate::rules::descriptors::{
+    DescriptorRequest, HitsAddend, InvalidDescriptor, LimitOverride, RequestDescriptor,
+};
 use crate::telemetry::log;
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::ShardedHistogram;
@@ -173,14 +175,18 @@ fn parse_one(
     index: usize,
     descriptor: &RateLimitDescriptor,
     hits: u64,
-) -> Result<Asked<'_>, InvalidDescriptor> {
+) -> Result<RequestDescriptor<'_>, InvalidDescriptor> {
     let units = u32::try_from(descriptor.hits_addend.unwrap_or(hits));
     let cost = Cost::new(units.map_err(|_| InvalidDescriptor::Hits { index })?);
     let limit = descriptor.limit.map(|limit| parse_override(index, limit));
-    Ok(Asked {
+    Ok(RequestDescriptor {
         entries: descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect(),
         limit: limit.transpose()?,
-        hits: if descriptor.is_negative_hits { Hits::GiveBack(cost) } else { Hits::Take(cost) },
+        hits: if descriptor.is_negative_hits {
+            HitsAddend::Credit(cost)
+        } else {
+            HitsAddend::Take(cost)
+        },
     })
 }
 
@@ -202,7 +208,7 @@ fn parse_override(
     if units < limit.requests_per_unit.into() {
         log::warn_limit_capped(units);
     }
-    LimitOverride::new(units, Span::from_secs(seconds))
+    LimitOverride::new(units, Micros::from_secs(seconds))
         .map_err(|error| InvalidDescriptor::Limit { index, error })
 }
 
@@ -280,7 +286,7 @@ fn until_reset(answer: Option<&DescriptorAnswer>) -> Option<prost_types::Duratio
 }
 
 /// The unit of a window; a window that is none has none.
-pub(super) fn unit(window: Span) -> Unit {
+pub(super) fn unit(window: Micros) -> Unit {
     match window.as_micros() {
         1_000_000 => Unit::Second,
         micros if !micros.is_multiple_of(1_000_000) => Unit::Unknown,

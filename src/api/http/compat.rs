@@ -17,7 +17,7 @@ use super::json_object::JsonObject;
 use super::rejection::{Field, Rejection};
 use super::{HttpState, body, query};
 use crate::limiter::{CheckError, Verdict};
-use crate::rules::{Draft, Request};
+use crate::rules::{Request, RequestFields};
 
 const USER_ID: Field = Field { names: &["userId"], reason: "user_id", valid: "a text" };
 const ENDPOINT: Field = Field { names: &["endpoint"], reason: "resource", valid: "a text" };
@@ -95,9 +95,14 @@ struct LegacyCheck {
 impl LegacyCheck {
     async fn decide(&self, state: &HttpState, fields: &[Field]) -> Result<Verdict, CompatError> {
         let Self { user_id, resource, attributes } = self;
-        let request =
-            Request::new(Draft { user_id, resource, attributes, cost: None, dry_run: false })
-                .map_err(|invalid| state.count(Rejection::out_of_bounds(invalid, fields)))?;
+        let request = Request::new(RequestFields {
+            user_id,
+            resource,
+            attributes,
+            cost: None,
+            dry_run: false,
+        })
+        .map_err(|invalid| state.count(Rejection::out_of_bounds(invalid, fields)))?;
         state.decide(&request).await.map_err(|error| match error {
             CheckError::NoRule => CompatError::NoRule,
             _ => CompatError::Undecided,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use rlaas_client::load::{Load, LoadError, Measured, Tally};
+use rlaas_client::load::{Load, LoadError, LoadStats, Measured};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::options::BenchArgs;
@@ -18,7 +18,7 @@ pub(super) async fn run(args: &BenchArgs) -> anyhow::Result<Measured> {
     let signals = Signals::listen()?;
     let (server, settings) = (args.server.endpoint()?, args.settings());
     let begun = tokio::select! {
-        begun = Load::begin(&server.client, &settings) => begun,
+        begun = Load::start(&server.client, &settings) => begun,
         () = signals.nth(1) => bail!("ended before the load began"),
     };
     let mut load = begun.map_err(|error| match error {
@@ -26,7 +26,7 @@ pub(super) async fn run(args: &BenchArgs) -> anyhow::Result<Measured> {
         other => other.into(),
     })?;
     let mut progress = Progress::new(args.progress, settings.plan);
-    let mut tally = Tally::default();
+    let mut stats = LoadStats::default();
     let mut second = interval(SECOND);
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     second.tick().await;
@@ -37,14 +37,14 @@ pub(super) async fn run(args: &BenchArgs) -> anyhow::Result<Measured> {
                 break;
             }
             _ = second.tick() => {
-                let last_second = load.take_tally();
+                let last_second = load.take_stats();
                 progress.show(&load, &last_second);
-                tally.add(&last_second);
+                stats.add(&last_second);
             }
             () = signals.nth(1), if !load.is_stopped() => load.stop(),
             () = signals.nth(2) => break,
         }
     }
     progress.clear();
-    Ok(load.measured(tally)?)
+    Ok(load.measured(stats)?)
 }

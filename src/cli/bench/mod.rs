@@ -38,14 +38,14 @@ fn bench(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     let measured = runtime()?.block_on(load::run(args))?;
     let report = Report::new(args, &measured);
     println!("{}", if args.json { report.to_json() } else { report.to_text() });
-    let latency = &measured.tally.answered;
+    let latency = &measured.stats.answered;
     if let Some(hdr) = &mut hdr {
         hdr.write(&plot::distribution(latency))?;
     }
     if let Some(plot) = &mut plot {
         plot.write(&plot::svg(latency, &report.title()))?;
     }
-    let is_answered = measured.tally.measured.decisions() > 0;
+    let is_answered = measured.stats.measured.decisions() > 0;
     Ok(if is_answered { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO_RESPONSE) })
 }
 

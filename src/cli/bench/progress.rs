@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use rlaas_client::load::{Length, Load, LoadPlan, Tally};
+use rlaas_client::load::{Length, Load, LoadPlan, LoadStats};
 
 use super::report::{format_nanos, per_second};
 
@@ -31,21 +31,21 @@ impl Progress {
     }
 
     /// Tells of what was counted since the last time.
-    pub(super) fn show(&mut self, load: &Load, tally: &Tally) {
+    pub(super) fn show(&mut self, load: &Load, stats: &LoadStats) {
         let now = load.elapsed();
         let since = now.saturating_sub(self.last);
         self.last = now;
-        self.calls += tally.measured.calls;
+        self.calls += stats.measured.calls;
         if !self.is_shown {
             return;
         }
-        let rate = per_second(tally.warm_up.calls + tally.measured.calls, since);
+        let rate = per_second(stats.warm_up.calls + stats.measured.calls, since);
         let line = if now < self.plan.warm_up {
             format!("warm-up: {rate:.0} calls/s")
         } else {
-            let at = |quantile| format_nanos(tally.answered.value_at_quantile(quantile));
+            let at = |quantile| format_nanos(stats.answered.value_at_quantile(quantile));
             let (p50, p99) = (at(0.5), at(0.99));
-            let errors: u64 = tally.measured.errors().map(|(_, requests)| requests).sum();
+            let errors: u64 = stats.measured.errors().map(|(_, requests)| requests).sum();
             let left = self.left(load.measured_until(), now);
             format!("{rate:.0} calls/s, p50 {p50}, p99 {p99}, {errors} errors; {left}")
         };

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use rlaas_client::load::{Counts, Measured, Target};
+use rlaas_client::load::{Counts, Measured, RateReport};
 use serde::Serialize;
 
 use super::options::BenchArgs;
@@ -81,9 +81,9 @@ struct TargetReport {
 
 impl Report {
     pub(super) fn new(args: &BenchArgs, measured: &Measured) -> Self {
-        let Measured { tally, elapsed, .. } = measured;
-        let counts = &tally.measured;
-        let start_delay = measured.target.and_then(|_| Latency::from_histogram(&tally.start_delay));
+        let Measured { stats, elapsed, .. } = measured;
+        let counts = &stats.measured;
+        let start_delay = measured.rate.and_then(|_| Latency::from_histogram(&stats.start_delay));
         Self {
             method: if args.batch.is_some() { "CheckBatch" } else { "Check" },
             connections: args.connections,
@@ -104,11 +104,11 @@ impl Report {
             failed_calls: counts.failed_calls,
             unanswered_calls: measured.unanswered,
             first_error: counts.first_error.clone(),
-            warm_up: WarmUp::new(&tally.warm_up),
-            latency_us: Latency::from_histogram(&tally.answered),
-            failed_latency_us: Latency::from_histogram(&tally.failed),
+            warm_up: WarmUp::new(&stats.warm_up),
+            latency_us: Latency::from_histogram(&stats.answered),
+            failed_latency_us: Latency::from_histogram(&stats.failed),
             start_delay_us: start_delay,
-            target: measured.target.map(TargetReport::new),
+            target: measured.rate.map(TargetReport::new),
         }
     }
 
@@ -216,7 +216,7 @@ impl Latency {
 }
 
 impl TargetReport {
-    fn new(target: Target) -> Self {
+    fn new(target: RateReport) -> Self {
         Self {
             calls_per_second: target.rate,
             reached: target.is_reached,

@@ -16,7 +16,7 @@ use crate::config::section::Section;
 use crate::config::sources;
 use crate::config::values::{self, Invalid, Read};
 use crate::rules::descriptors::{Descriptor, DescriptorRequest, DescriptorSpec};
-use crate::rules::{Coupling, Mode, Text};
+use crate::rules::{Coupling, Mode, TextPattern};
 
 /// Levels of a tree: more than any request means, and few enough to walk.
 const MAX_LEVELS: usize = 32;
@@ -141,9 +141,9 @@ impl DescriptorPath<'_> {
         }
         let mut flag = |name| section.optional(name, values::boolean).unwrap_or(false);
         let (is_shadow, is_quota) = (flag("shadow-mode"), flag("quota-mode"));
-        let (is_detailed, tells_value) = (flag("detailed-metric"), flag("value-to-metric"));
+        let (is_detailed, value_to_metric) = (flag("detailed-metric"), flag("value-to-metric"));
         let shares = flag("share-threshold");
-        let is_pattern = |value: &String| !matches!(Text::new(value), Text::Exact(_));
+        let is_pattern = |value: &String| !matches!(TextPattern::new(value), TextPattern::Exact(_));
         if shares && is_read && !value.as_ref().is_some_and(is_pattern) {
             section.refuse("share-threshold", Invalid::new("only for a value with *"));
         }
@@ -168,7 +168,7 @@ impl DescriptorPath<'_> {
         below.read_level(&mut section, &mut children);
         section.close();
         let below = children.descriptors;
-        Descriptor { key, value, shares, tells_value, rule, below }
+        Descriptor { key, value, shares, value_to_metric, rule, below }
     }
 
     fn label(&self) -> String {

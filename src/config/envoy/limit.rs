@@ -5,7 +5,7 @@ use std::sync::Arc;
 use figment::value::Value;
 
 use crate::algorithm::Limit;
-use crate::clock::Span;
+use crate::clock::Micros;
 use crate::config::rules::store_failure;
 use crate::config::section::Section;
 use crate::config::values::{self, Invalid, Read};
@@ -69,7 +69,7 @@ pub(super) fn read(
 
 /// `unit`, with `unit_multiplier`; or `window`. Any window where something is wrong with them, which
 /// is told.
-fn window(section: &mut Section<'_>, unlimited: bool) -> Field<Span> {
+fn window(section: &mut Section<'_>, unlimited: bool) -> Field<Micros> {
     let unit = if unlimited {
         section.optional("unit", unit_of_unlimited).flatten()
     } else {
@@ -99,7 +99,7 @@ fn window(section: &mut Section<'_>, unlimited: bool) -> Field<Span> {
         (true, false) => {}
     }
     let seconds = unit.map_or(1, |unit| unit * u64::from(multiplier.unwrap_or(1)));
-    let window = Span::from_secs(seconds.min(1 << 32));
+    let window = Micros::from_secs(seconds.min(1 << 32));
     if Limit::new(1, window).is_err() {
         return refuse("unit-multiplier", "valid is a window of up to 366d");
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use prost_reflect::DescriptorPool;
 use rlaas::algorithm::Algorithm;
-use rlaas::clock::Span;
+use rlaas::clock::Micros;
 use rlaas::config::{Config, Sources};
 use rlaas::rules::spec::{
     Field, MatcherSpec, OverrideSpec, RuleSpec, RulesSpec, StoreFailurePolicy,
@@ -146,7 +146,7 @@ fn from_message(rule: &proto::Rule) -> RuleSpec {
         key_by: key_by.collect::<Vec<_>>().into(),
         algorithm: algorithm.expect("an algorithm").into(),
         limit: u64::try_from(rule.max_requests).expect("a limit").into(),
-        window: Span::from_micros(micros).into(),
+        window: Micros::from_micros(micros).into(),
         burst: u64::try_from(rule.burst).expect("a burst").into(),
         shadow: (rule.mode() == RuleMode::Shadow).into(),
         local_share: Share::new(rule.local_share_ppm).map_or(Field::Unset, Field::Set),

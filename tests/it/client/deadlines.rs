@@ -59,10 +59,10 @@ async fn call_waits_no_longer_than_its_deadline() {
     let (client, hanging) = (client.expect("a client"), hanging.expect("a client"));
     let request = Request::new(fields("alice")).expect("a valid request");
     for wait in [SHORT, Duration::ZERO] {
-        let error = in_time(hanging.check_by(&request, Deadline::within(wait))).await;
+        let error = in_time(hanging.check_with_deadline(&request, Deadline::within(wait))).await;
         assert!(matches!(error, Err(CheckError::NoAnswer(_))), "{error:?}");
     }
-    let verdict = in_time(client.check_by(&request, Deadline::within(LONG))).await;
+    let verdict = in_time(client.check_with_deadline(&request, Deadline::within(LONG))).await;
     assert!(verdict.expect("an answer").is_allowed());
 }
 
@@ -79,7 +79,8 @@ async fn deadline_is_sent_to_the_server() {
     let is_told = async || {
         let request = Request::new(fields("alice")).expect("a valid request");
         let deadline = Deadline::within(Duration::from_millis(200));
-        let error = in_time(client.check_by(&request, deadline)).await.expect_err("no answer");
+        let error =
+            in_time(client.check_with_deadline(&request, deadline)).await.expect_err("no answer");
         error.status().message() == "store unavailable"
     };
     eventually("the server answers in time", TIMEOUT, is_told).await;

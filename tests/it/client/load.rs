@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rlaas_client::load::{Distribution, Length, Load, LoadError, LoadPlan, LoadSettings, Tally};
+use rlaas_client::load::{
+    Distribution, Length, Load, LoadError, LoadPlan, LoadSettings, LoadStats,
+};
 use rlaas_client::{Client, ConnectError};
 use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::redis::free_port;
@@ -21,10 +23,10 @@ async fn load_rejects_invalid_settings_and_unreachable_servers() {
         LoadSettings { threads: 5, ..settings.clone() },
         LoadSettings { ids: 0, ..settings.clone() },
     ] {
-        let error = Load::begin(&nobody, &wrong).await.expect_err("settings");
+        let error = Load::start(&nobody, &wrong).await.expect_err("settings");
         assert!(matches!(error, LoadError::Settings(_)), "{wrong:?}: {error}");
     }
-    let error = Load::begin(&nobody, &settings).await.expect_err("nobody");
+    let error = Load::start(&nobody, &settings).await.expect_err("nobody");
     assert!(matches!(error, LoadError::Connect(ConnectError::Unreachable(_))), "{error}");
 }
 
@@ -33,16 +35,16 @@ async fn stopped_load_reports_its_measurement() {
     let server = Rlaas::start(&[]);
     let distribution = Distribution::Zipf(1.0);
     let settings = LoadSettings { plan: PLAN, distribution, threads: 2, ..LoadSettings::default() };
-    let mut load = Load::begin(&Client::builder(server.grpc()), &settings).await.expect("a load");
-    let mut tally = Tally::default();
-    while tally.measured.calls == 0 {
+    let mut load = Load::start(&Client::builder(server.grpc()), &settings).await.expect("a load");
+    let mut stats = LoadStats::default();
+    while stats.measured.calls == 0 {
         tokio::task::yield_now().await;
-        tally.add(&load.take_tally());
+        stats.add(&load.take_stats());
     }
     load.stop();
     load.finished().await.expect("no panic");
-    let measured = load.measured(tally).expect("a result");
+    let measured = load.measured(stats).expect("a result");
     assert!(measured.is_interrupted && measured.unanswered == 0, "{measured:?}");
     let counted = server.metric_sum("rlaas_decisions_total", &[]).await;
-    assert_eq!(measured.tally.measured.decisions(), counted);
+    assert_eq!(measured.stats.measured.decisions(), counted);
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use rlaas::rules::{Draft, Request};
+use rlaas::rules::{Request, RequestFields};
 use rlaas_client::{CheckError, Client, Verdict};
 
 /// Longer than any wait of these tests that does not fail.
@@ -18,10 +18,10 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 static NO_ATTRIBUTES: LazyLock<HashMap<String, String>> = LazyLock::new(HashMap::new);
 
-fn fields(user_id: &str) -> Draft<'_> {
-    Draft { user_id, resource: "", attributes: &NO_ATTRIBUTES, cost: None, dry_run: false }
+fn fields(user_id: &str) -> RequestFields<'_> {
+    RequestFields { user_id, resource: "", attributes: &NO_ATTRIBUTES, cost: None, dry_run: false }
 }
 
-async fn check(client: &Client, fields: Draft<'_>) -> Result<Verdict, CheckError> {
+async fn check(client: &Client, fields: RequestFields<'_>) -> Result<Verdict, CheckError> {
     client.check(&Request::new(fields).expect("a valid request")).await
 }

@@ -1,7 +1,7 @@
 //! What becomes of requests that nobody answers, and of those that are rejected.
 
 use rlaas::algorithm::Outcome;
-use rlaas::clock::Span;
+use rlaas::clock::Micros;
 use rlaas_client::{AnsweredBy, CheckError, Client, ConnectError, OnNoAnswer};
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
 use tokio::runtime::Builder;
@@ -17,7 +17,11 @@ async fn no_answer_policy_decides() {
     let client = |policy| Client::builder(&nobody).on_no_answer(policy).connect_lazy();
     for (policy, outcome, source) in [
         (OnNoAnswer::Allow, Outcome::Allowed, Source::FailOpen),
-        (OnNoAnswer::Deny, Outcome::Denied { retry_after: Span::from_secs(1) }, Source::FailClosed),
+        (
+            OnNoAnswer::Deny,
+            Outcome::Denied { retry_after: Micros::from_secs(1) },
+            Source::FailClosed,
+        ),
     ] {
         let client = client(policy).expect("a client");
         // Not remembered either.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rlaas::algorithm::Outcome;
-use rlaas::clock::{Clock, ManualClock, Span};
-use rlaas::rules::Draft;
+use rlaas::clock::{Clock, ManualClock, Micros};
+use rlaas::rules::RequestFields;
 use rlaas_client::{AnsweredBy, Client, Verdict};
 
 use super::{check, fields};
@@ -31,13 +31,13 @@ impl ClockedClient {
         Self { server, client: client.expect("a server"), clock }
     }
 
-    async fn check(&self, fields: Draft<'_>) -> Verdict {
+    async fn check(&self, fields: RequestFields<'_>) -> Verdict {
         check(&self.client, fields).await.expect("an answer")
     }
 
     /// Takes all that a user has.
     async fn exhaust(&self, user: &str) {
-        let verdict = self.check(Draft { cost: Some(5), ..fields(user) }).await;
+        let verdict = self.check(RequestFields { cost: Some(5), ..fields(user) }).await;
         assert!(verdict.is_allowed());
     }
 
@@ -46,7 +46,7 @@ impl ClockedClient {
     }
 }
 
-fn retry_after(verdict: &Verdict) -> Span {
+fn retry_after(verdict: &Verdict) -> Micros {
     match verdict.decision().outcome {
         Outcome::Denied { retry_after } => retry_after,
         other => panic!("{other:?}"),
@@ -61,11 +61,11 @@ async fn denial_is_answered_locally_until_its_retry_after() {
     assert_eq!(refused.answered_by(), AnsweredBy::Server);
     let wait = retry_after(&refused);
     let before = fixture.decisions().await;
-    for elapsed in [Span::ZERO, Span::from_secs(1), wait - Span::from_micros(1)] {
+    for elapsed in [Micros::ZERO, Micros::from_secs(1), wait - Micros::from_micros(1)] {
         fixture.clock.set(T0 + elapsed);
         // A clone shares what is remembered.
         let again = check(&fixture.client.clone(), fields("mallory")).await.expect("an answer");
-        assert_eq!((again.is_allowed(), again.answered_by()), (false, AnsweredBy::Remembered));
+        assert_eq!((again.is_allowed(), again.answered_by()), (false, AnsweredBy::Cache));
         assert_eq!(retry_after(&again), wait - elapsed);
         assert_eq!(again.rule(), refused.rule());
         assert!(again.response().ttl <= refused.response().ttl && again.response().ttl > 0);
@@ -82,9 +82,9 @@ async fn denial_is_remembered_for_a_second_by_default() {
         let fixture = ClockedClient::new(set).await;
         fixture.exhaust("mallory").await;
         assert_eq!(fixture.check(fields("mallory")).await.answered_by(), AnsweredBy::Server);
-        fixture.clock.set(T0 + Span::from_micros(expected * 1_000 - 1));
-        assert_eq!(fixture.check(fields("mallory")).await.answered_by(), AnsweredBy::Remembered);
-        fixture.clock.set(T0 + Span::from_millis(expected));
+        fixture.clock.set(T0 + Micros::from_micros(expected * 1_000 - 1));
+        assert_eq!(fixture.check(fields("mallory")).await.answered_by(), AnsweredBy::Cache);
+        fixture.clock.set(T0 + Micros::from_millis(expected));
         assert_eq!(fixture.check(fields("mallory")).await.answered_by(), AnsweredBy::Server);
     }
     let fixture = ClockedClient::new(Some(Duration::ZERO)).await;
@@ -104,19 +104,19 @@ async fn only_identical_requests_are_answered_locally() {
     let free = [("plan".to_owned(), "free".to_owned())].into();
     let others = [
         fields("alice"),
-        Draft { resource: "/", ..fields("mallory") },
-        Draft { attributes: &free, ..fields("mallory") },
-        Draft { cost: Some(2), ..fields("mallory") },
+        RequestFields { resource: "/", ..fields("mallory") },
+        RequestFields { attributes: &free, ..fields("mallory") },
+        RequestFields { cost: Some(2), ..fields("mallory") },
     ];
     for other in others {
         assert_eq!(fixture.check(other).await.answered_by(), AnsweredBy::Server, "{other:?}");
-        assert_eq!(fixture.check(other).await.answered_by(), AnsweredBy::Remembered, "{other:?}");
+        assert_eq!(fixture.check(other).await.answered_by(), AnsweredBy::Cache, "{other:?}");
     }
     // Nothing to wait for: these look at the state, or can never pass.
     for other in [
-        Draft { cost: Some(0), ..fields("mallory") },
-        Draft { dry_run: true, ..fields("mallory") },
-        Draft { cost: Some(6), ..fields("mallory") },
+        RequestFields { cost: Some(0), ..fields("mallory") },
+        RequestFields { dry_run: true, ..fields("mallory") },
+        RequestFields { cost: Some(6), ..fields("mallory") },
     ] {
         for _ in 0..2 {
             assert_eq!(fixture.check(other).await.answered_by(), AnsweredBy::Server, "{other:?}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{cases, per};
 use rlaas::algorithm::Algorithm;
-use rlaas::clock::Span;
+use rlaas::clock::Micros;
 use rlaas_testkit::rules;
 use rlaas_testkit::service::Service;
 use tokio::task::JoinSet;
@@ -13,14 +13,14 @@ super::on_both! { every_algorithm }
 
 cases! {
     all, redis;
-    two_instances_allow_exactly_the_limit: per(20, Span::from_secs(60));
-    state_of_another_algorithm_is_replaced: per(5, Span::from_secs(60));
-    foreign_value_is_replaced: per(5, Span::from_secs(60));
+    two_instances_allow_exactly_the_limit: per(20, Micros::from_secs(60));
+    state_of_another_algorithm_is_replaced: per(5, Micros::from_secs(60));
+    foreign_value_is_replaced: per(5, Micros::from_secs(60));
 }
 
 async fn two_instances_allow_exactly_the_limit(on: Service) {
     let server = Arc::clone(on.redis().expect("a service on Redis"));
-    let rules = rules(on.algorithm(), 20, Span::from_secs(60));
+    let rules = rules(on.algorithm(), 20, Micros::from_secs(60));
     let instances = [Arc::new(on), Arc::new(Service::on_redis(rules, server))];
     let mut calls = JoinSet::new();
     for call in 0..200 {
@@ -34,7 +34,7 @@ async fn two_instances_allow_exactly_the_limit(on: Service) {
 async fn state_of_another_algorithm_is_replaced(on: Service) {
     let server = on.redis().expect("a service on Redis");
     for before in Algorithm::ALL.iter().filter(|before| **before != on.algorithm()) {
-        let rules = rules(*before, 5, Span::from_secs(60));
+        let rules = rules(*before, 5, Micros::from_secs(60));
         let id = before.name();
         Service::on_redis(rules, Arc::clone(server)).check_cost(id, 5).await;
         let first = on.check(id).await;

@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use super::{cases, per};
-use rlaas::algorithm::{Algorithm, Cost, Limit, Taken};
-use rlaas::clock::Span;
+use rlaas::algorithm::{Algorithm, Cost, Limit, TakenUnits};
+use rlaas::clock::Micros;
 use rlaas::plan::Plan;
 use rlaas::rules::{Rule, RuleSet};
 use rlaas::store::{Action, Coupling, Reply, StoreError, StoreHit};
@@ -15,7 +15,7 @@ use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::rules;
 use rlaas_testkit::service::Service;
 
-const MINUTE: Span = Span::from_secs(60);
+const MINUTE: Micros = Micros::from_secs(60);
 
 /// What scripts write with.
 const WRITES: [&str; 7] =
@@ -90,11 +90,11 @@ impl ScenarioRunner {
             return rules(self.algorithm, 10, MINUTE);
         }
         let limit = limit.with_max_debt(10).expect("a valid debt");
-        RuleSet::new(Rule::default_of(self.algorithm, limit), Vec::new())
+        RuleSet::new(Rule::new_default(self.algorithm, limit), Vec::new())
     }
 
     /// An empty server, and a service that has done what comes before.
-    async fn prepare(&self, scenario: &Scenario) -> (Service, Vec<Taken>) {
+    async fn prepare(&self, scenario: &Scenario) -> (Service, Vec<TakenUnits>) {
         self.server.query::<()>(&["FLUSHALL"]);
         // Anew each time: Redis that refuses opens the breaker.
         let on = Service::on_redis(self.rules(scenario), Arc::clone(&self.server));
@@ -103,7 +103,7 @@ impl ScenarioRunner {
             let reply = execute(&on, &[*hit], &taken).await.expect("a reply");
             let decision = reply.hits[0].decision;
             let cost = Cost::new(u32::try_from(reply.hits[0].taken).expect("a cost"));
-            taken.push(Taken { cost, at: decision.at, reset_after: decision.reset_after });
+            taken.push(TakenUnits { cost, at: decision.at, reset_after: decision.reset_after });
         }
         on.at(0.25);
         (on, taken)
@@ -179,7 +179,7 @@ impl ScenarioRunner {
 async fn execute(
     on: &Service,
     hits: &[(&str, HitKind)],
-    taken: &[Taken],
+    taken: &[TakenUnits],
 ) -> Result<Reply, StoreError> {
     let plans: Vec<Plan> = hits.iter().map(|(user, _)| on.plan(user, 1)).collect();
     let hits = plans.iter().zip(hits).map(|(plan, (_, kind))| {

@@ -1,14 +1,14 @@
 //! The fixed window, and what Redis holds after its cases.
 
 use super::{cases, conforms, per};
-use rlaas::clock::Span;
+use rlaas::clock::Micros;
 use rlaas_testkit::service::Service;
 
 super::on_both! { fixed_window }
 
 cases! {
     fixed_window, redis;
-    fixed_window_uses_the_documented_key: per(5, Span::from_secs(60));
+    fixed_window_uses_the_documented_key: per(5, Micros::from_secs(60));
 }
 
 async fn fixed_window_uses_the_documented_key(on: Service) {

@@ -6,14 +6,14 @@ use super::{cases, on_redis, per};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 use rlaas::algorithm::{Algorithm, Decision, Limit};
-use rlaas::clock::{Span, Timestamp};
+use rlaas::clock::{Micros, Timestamp};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::{Service, T0};
 use rlaas_testkit::{rules, rules_with_burst};
 use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
 
-const MINUTE: Span = Span::from_secs(60);
+const MINUTE: Micros = Micros::from_secs(60);
 
 super::on_both! { give_back }
 
@@ -118,7 +118,7 @@ struct Case {
 impl Case {
     fn limit(&self, algorithm: Algorithm) -> Limit {
         let most = if algorithm == Algorithm::SlidingWindowLog { 300 } else { Limit::MAX_UNITS };
-        let limit = Limit::new(self.units.min(most), Span::from_millis(self.window_ms));
+        let limit = Limit::new(self.units.min(most), Micros::from_millis(self.window_ms));
         let limit = limit.expect("a valid limit");
         let burst = (limit.units() * self.burst_percent / 100).max(1);
         if algorithm.has_burst() { limit.with_burst(burst).unwrap_or(limit) } else { limit }
@@ -173,7 +173,7 @@ impl Twins {
     }
 
     fn advance(&mut self, thousandths: u64) {
-        self.now = self.now + Span::from_micros(self.limit.window().as_millis() * thousandths);
+        self.now = self.now + Micros::from_micros(self.limit.window().as_millis() * thousandths);
         self.on.set_clock(self.now);
     }
 
@@ -245,7 +245,7 @@ async fn no_more(case: &Case, algorithm: Algorithm, mut twins: Twins) -> TestCas
     twins.on.give_back("alice", cost, &[taken]).await;
     prop_assert!(twins.every_key_has_a_time_to_live());
     let alice = twins.look_at("alice").await;
-    twins.on.set_clock(twins.now + Span::from_micros(1));
+    twins.on.set_clock(twins.now + Micros::from_micros(1));
     let twin = twins.look_at("twin").await;
     prop_assert!(alice.remaining <= twin.remaining, "{:?} and its twin {:?}", alice, twin);
     Ok(())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{cases, per};
 use rlaas::algorithm::Algorithm;
-use rlaas::clock::Span;
+use rlaas::clock::Micros;
 use rlaas::rules::RuleSet;
 use rlaas::store::MemorySettings;
 use rlaas_testkit::service::Service;
@@ -12,7 +12,7 @@ use rlaas_testkit::{eventually, rules};
 
 /// One a minute, and room for ten ids.
 fn room_for_ten(algorithm: Algorithm, units: u64) -> Service {
-    memory_of_ten(rules(algorithm, units, Span::from_secs(60)))
+    memory_of_ten(rules(algorithm, units, Micros::from_secs(60)))
 }
 
 fn memory_of_ten(rules: RuleSet) -> Service {
@@ -25,8 +25,8 @@ fn keys(on: &Service) -> i64 {
 
 cases! {
     all, memory_of_ten;
-    bound_holds_and_evictions_are_counted: per(5, Span::from_secs(60));
-    denial_without_state_stores_none: per(5, Span::from_secs(60));
+    bound_holds_and_evictions_are_counted: per(5, Micros::from_secs(60));
+    denial_without_state_stores_none: per(5, Micros::from_secs(60));
 }
 
 async fn bound_holds_and_evictions_are_counted(on: Service) {
@@ -46,7 +46,7 @@ async fn denial_without_state_stores_none(on: Service) {
 
 #[tokio::test]
 async fn large_store_keeps_its_bound() {
-    let rules = rules(Algorithm::FixedWindow, 5, Span::from_secs(60));
+    let rules = rules(Algorithm::FixedWindow, 5, Micros::from_secs(60));
     let on = Service::on_bounded_memory(rules, MemorySettings { max_keys: 3_000 });
     for id in 0..10_000 {
         on.check(&id.to_string()).await;

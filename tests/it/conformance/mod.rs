@@ -28,7 +28,7 @@ mod take_each;
 use std::sync::Arc;
 
 use rlaas::algorithm::{Algorithm, Decision};
-use rlaas::clock::Span;
+use rlaas::clock::Micros;
 use rlaas::rules::RuleSet;
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::rules;
@@ -122,7 +122,7 @@ fn every_registered_algorithm_is_tested() {
 }
 
 /// So many per window, for any algorithm.
-fn per(units: u64, window: Span) -> impl Fn(Algorithm) -> RuleSet {
+fn per(units: u64, window: Micros) -> impl Fn(Algorithm) -> RuleSet {
     move |algorithm| rules(algorithm, units, window)
 }
 

@@ -2,7 +2,7 @@
 //! never take a state for a full one. Both run on one Redis while instances are replaced.
 
 use rlaas::algorithm::{Algorithm, Cost, Limit};
-use rlaas::clock::{Span, Timestamp};
+use rlaas::clock::{Micros, Timestamp};
 use rlaas::rules::{Rule, RuleSet};
 use rlaas::store::{Action, Coupling};
 use rmp::decode::{Bytes, read_int, read_str_len};
@@ -14,7 +14,7 @@ use rlaas_testkit::service::{Service, T0};
 
 const PRELUDE: &str = include_str!("previous_lua/prelude.lua");
 const CHECK: &str = include_str!("previous_lua/check.lua");
-const WINDOW: Span = Span::from_secs(60);
+const WINDOW: Micros = Micros::from_secs(60);
 const UNITS: u64 = 10;
 
 fn twin(algorithm: Algorithm) -> &'static str {
@@ -76,7 +76,7 @@ cases! {
 
 fn in_debt(algorithm: Algorithm) -> RuleSet {
     let limit = Limit::new(UNITS, WINDOW).and_then(|limit| limit.with_max_debt(UNITS));
-    RuleSet::new(Rule::default_of(algorithm, limit.expect("a valid limit")), Vec::new())
+    RuleSet::new(Rule::new_default(algorithm, limit.expect("a valid limit")), Vec::new())
 }
 
 async fn previous_release_at_most_forgives_debt(on: Service) {
@@ -87,7 +87,7 @@ async fn previous_release_at_most_forgives_debt(on: Service) {
         on.act(&reported.to_string(), report, Coupling::AllOrNothing).await;
     }
     for seconds in [0, 7, 30, 59, 61, 90] {
-        let now = T0 + Span::from_secs(seconds);
+        let now = T0 + Micros::from_secs(seconds);
         on.set_clock(now);
         for reported in reports {
             let (_, left) = taken_before(server, algorithm, &reported.to_string(), now, 0);
@@ -121,7 +121,7 @@ async fn both_releases_together_grant_no_more_than_forgiven_debt(on: Service) {
     on.act("alice", Action::Report(Cost::new(13)), Coupling::AllOrNothing).await;
     let mut granted = 0;
     for seconds in [0, 7, 13, 30, 59, 61, 70, 90, 110] {
-        let now = T0 + Span::from_secs(seconds);
+        let now = T0 + Micros::from_secs(seconds);
         on.set_clock(now);
         let (allowed, _) = taken_before(server, algorithm, "alice", now, 1);
         granted += u64::from(allowed);

@@ -7,7 +7,7 @@ use super::{cases, per};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 use rlaas::algorithm::{Algorithm, Cost, Decision, Limit};
-use rlaas::clock::Span;
+use rlaas::clock::Micros;
 use rlaas::limiter::Limiter;
 use rlaas::operation::StoreId;
 use rlaas::rules::{OnStoreFailure, Rule, RuleSet, Share};
@@ -20,7 +20,7 @@ use rlaas_testkit::{eventually, rules};
 use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
 
-const MINUTE: Span = Span::from_secs(60);
+const MINUTE: Micros = Micros::from_secs(60);
 
 async fn look(on: &Service) -> Decision {
     on.check_cost("alice", 0).await
@@ -160,13 +160,13 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 fn limit_of(algorithm: Algorithm, (units, window_ms, burst): (u64, u64, u64)) -> Limit {
-    let limit = Limit::new(units, Span::from_millis(window_ms)).expect("a valid limit");
+    let limit = Limit::new(units, Micros::from_millis(window_ms)).expect("a valid limit");
     let burst = (units * burst / 100).max(1);
     if algorithm.has_burst() { limit.with_burst(burst).expect("a valid burst") } else { limit }
 }
 
 fn under(algorithm: Algorithm, limit: Limit) -> RuleSet {
-    RuleSet::new(Rule::default_of(algorithm, limit), Vec::new())
+    RuleSet::new(Rule::new_default(algorithm, limit), Vec::new())
 }
 
 async fn no_more_than_was_taken(
@@ -184,7 +184,7 @@ async fn no_more_than_was_taken(
     };
     let mut time = T0;
     let mut advance = |limit: Limit, thousandths: u64| {
-        time = time + Span::from_micros(limit.window().as_millis() * thousandths);
+        time = time + Micros::from_micros(limit.window().as_millis() * thousandths);
         on.set_clock(time);
     };
     let cost = |limit: Limit, percent: u64| (limit.burst() * percent / 100).max(1);
@@ -242,8 +242,8 @@ async fn receipt_of_the_local_fallback_is_refunded_there() {
     let store = RedisStore::new(&settings, metrics.clone()).expect("valid settings");
     let local = OnStoreFailure::Local(Share::new(500_000).expect("a share"));
     for algorithm in Algorithm::ALL {
-        let limit = Limit::new(10, Span::from_secs(86_400)).expect("a valid limit");
-        let rule = Rule { on_store_failure: local, ..Rule::default_of(*algorithm, limit) };
+        let limit = Limit::new(10, Micros::from_secs(86_400)).expect("a valid limit");
+        let rule = Rule { on_store_failure: local, ..Rule::new_default(*algorithm, limit) };
         let rules = RuleSet::new(rule, Vec::new());
         let limiter = Limiter::new(rules, Store::Redis(Arc::new(store.clone())), metrics.clone());
         let on = Service::with(limiter, metrics.clone());

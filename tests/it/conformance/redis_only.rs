@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{cases, counted, on_redis};
 use rlaas::algorithm::Algorithm;
-use rlaas::clock::Span;
+use rlaas::clock::Micros;
 use rlaas::rules::RuleSet;
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::rules;
@@ -14,7 +14,7 @@ const LOG_KEY: &str = "rlaas:rate_limit:alice";
 const WINDOW_KEY: &str = "rlaas:rate_limit:alice:28333335";
 
 fn five_a_minute(algorithm: Algorithm) -> RuleSet {
-    rules(algorithm, 5, Span::from_secs(60))
+    rules(algorithm, 5, Micros::from_secs(60))
 }
 
 fn redis(on: &Service) -> &RedisServer {
@@ -121,7 +121,7 @@ async fn unreadable_state_is_an_error(on: Service) {
 
 #[tokio::test]
 async fn window_that_ends_in_flight_uses_the_right_key() {
-    let on = on_redis(rules(Algorithm::FixedWindow, 5, Span::from_secs(1)));
+    let on = on_redis(rules(Algorithm::FixedWindow, 5, Micros::from_secs(1)));
     for step in 0..20_u32 {
         // Every call finds the clock an hour further on than the last answer told.
         on.at(f64::from(step) * 3_600.0);
@@ -134,7 +134,7 @@ async fn window_that_ends_in_flight_uses_the_right_key() {
 
 #[tokio::test]
 async fn log_entries_per_request_are_bounded() {
-    let on = on_redis(rules(Algorithm::SlidingWindowLog, 100_000, Span::from_secs(60)));
+    let on = on_redis(rules(Algorithm::SlidingWindowLog, 100_000, Micros::from_secs(60)));
     let too_much = on.check_cost("alice", 10_001).await;
     assert_eq!(too_much.outcome, rlaas::algorithm::Outcome::Impossible);
     assert!(on.check_cost("alice", 10_000).await.is_allowed());

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
-use rlaas::algorithm::{Algorithm, Cost, Decision, Limit, Taken};
-use rlaas::clock::Span;
+use rlaas::algorithm::{Algorithm, Cost, Decision, Limit, TakenUnits};
+use rlaas::clock::Micros;
 use rlaas::rules::{Rule, RuleSet};
 use rlaas::store::{Action, Coupling, MemorySettings};
 use rlaas_testkit::redis::RedisServer;
@@ -23,7 +23,7 @@ enum RandomAction {
 }
 
 impl RandomAction {
-    fn action(&self, taken: &[Taken]) -> Action {
+    fn action(&self, taken: &[TakenUnits]) -> Action {
         match self {
             Self::Act(action) => *action,
             Self::Refund(_) if taken.is_empty() => Action::Credit(Cost::ONE),
@@ -56,7 +56,7 @@ fn case() -> impl Strategy<Value = (Algorithm, Limit, Vec<HitStep>)> {
     let steps = prop::collection::vec(step(), 1..=25);
     (algorithm, 1..=12_u64, windows, debt, steps).prop_map(
         |(algorithm, units, window_ms, debt, steps)| {
-            let limit = Limit::new(units, Span::from_millis(window_ms)).and_then(|limit| {
+            let limit = Limit::new(units, Micros::from_millis(window_ms)).and_then(|limit| {
                 debt.map_or(Ok(limit), |percent| limit.with_max_debt(units * percent / 100))
             });
             (algorithm, limit.expect("a valid limit"), steps)
@@ -74,18 +74,18 @@ fn stores_agree_on_several_hits_of_one_key() {
     let try_case = |(algorithm, limit, steps): (Algorithm, Limit, Vec<HitStep>)| -> TestCaseResult {
         runtime.block_on(async {
             server.query::<()>(&["FLUSHALL"]);
-            let rules = || RuleSet::new(Rule::default_of(algorithm, limit), Vec::new());
+            let rules = || RuleSet::new(Rule::new_default(algorithm, limit), Vec::new());
             let settings = MemorySettings { max_keys: 1_000 };
             let memory = Service::on_bounded_memory(rules(), settings);
             let redis = Service::on_redis(rules(), Arc::clone(&server));
             let mut now = T0;
-            let mut taken: Vec<Taken> = Vec::new();
+            let mut taken: Vec<TakenUnits> = Vec::new();
             for (thousandths, coupling, random_actions) in steps {
                 let actions: Vec<Action> = random_actions
                     .iter()
                     .map(|random_action| random_action.action(&taken))
                     .collect();
-                now = now + Span::from_micros(limit.window().as_micros() / 1000 * thousandths);
+                now = now + Micros::from_micros(limit.window().as_micros() / 1000 * thousandths);
                 memory.set_clock(now);
                 redis.set_clock(now);
                 let on_memory = memory.reply_to("alice", &actions, coupling).await;
@@ -94,7 +94,7 @@ fn stores_agree_on_several_hits_of_one_key() {
                 taken.extend(on_memory.iter().filter_map(|reply| {
                     let cost = Cost::new(u32::try_from(reply.taken).ok()?);
                     let Decision { at, reset_after, .. } = reply.decision;
-                    (cost != Cost::NONE).then_some(Taken { cost, at, reset_after })
+                    (cost != Cost::NONE).then_some(TakenUnits { cost, at, reset_after })
                 }));
             }
             Ok(())

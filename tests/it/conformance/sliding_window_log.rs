@@ -2,7 +2,7 @@
 
 use super::{cases, conforms, per};
 use rlaas::algorithm::Algorithm;
-use rlaas::clock::Span;
+use rlaas::clock::Micros;
 use rlaas::rules::RuleSet;
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::rules;
@@ -13,15 +13,15 @@ super::on_both! { sliding_window_log }
 const KEY: &str = "rlaas:rate_limit:alice";
 
 fn b(algorithm: Algorithm) -> RuleSet {
-    rules(algorithm, 5, Span::from_secs(60))
+    rules(algorithm, 5, Micros::from_secs(60))
 }
 
 cases! {
     sliding_window_log, redis;
     thousand_requests_leave_five_entries: b;
     log_key_lives_two_windows: b;
-    set_never_holds_more_entries_than_the_limit: per(100, Span::from_secs(60));
-    large_cost_leaves_as_many_entries: per(5_000, Span::from_secs(60));
+    set_never_holds_more_entries_than_the_limit: per(100, Micros::from_secs(60));
+    large_cost_leaves_as_many_entries: per(5_000, Micros::from_secs(60));
     hostile_ids_are_encoded: b;
 }
 

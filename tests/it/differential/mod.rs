@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseResult, TestRunner};
 use rlaas::algorithm::{self, Algorithm, Decision, Limit, Outcome};
-use rlaas::clock::{Span, Timestamp};
+use rlaas::clock::{Micros, Timestamp};
 use rlaas::rules::{Mode, Rule, RuleSet};
 use rlaas::store::{Action, MemorySettings};
 use rlaas_testkit::redis::RedisServer;
@@ -40,11 +40,11 @@ impl DifferentialCase {
             return self.rule.rules();
         }
         let named = self.shapes().enumerate().map(|(index, (shape, mode))| {
-            let rule = Rule::default_of(shape.algorithm(), shape.limit());
+            let rule = Rule::new_default(shape.algorithm(), shape.limit());
             Rule { name: format!("rule-{index}").into(), mode, ..rule }
         });
         let wide = Limit::new(Limit::MAX_UNITS, Limit::MAX_WINDOW).expect("a valid limit");
-        RuleSet::new(Rule::default_of(Algorithm::Gcra, wide), named.collect())
+        RuleSet::new(Rule::new_default(Algorithm::Gcra, wide), named.collect())
     }
 
     fn shapes(&self) -> impl Iterator<Item = (Shape, Mode)> {
@@ -52,7 +52,7 @@ impl DifferentialCase {
     }
 
     /// The shortest window: what steps back further jumps for its rule.
-    fn shortest_window(&self) -> Span {
+    fn shortest_window(&self) -> Micros {
         let windows = self.shapes().map(|(shape, _)| shape.limit().window());
         windows.min().expect("a rule")
     }
@@ -113,7 +113,7 @@ impl Shape {
     fn limit(self) -> Limit {
         let algorithm = self.algorithm();
         let most = if algorithm == Algorithm::SlidingWindowLog { 300 } else { Limit::MAX_UNITS };
-        let limit = Limit::new(self.units.min(most), Span::from_millis(self.window_ms));
+        let limit = Limit::new(self.units.min(most), Micros::from_millis(self.window_ms));
         let limit = limit.expect("a valid limit");
         let burst = (limit.units() * self.burst_percent / 100).max(1);
         let limit =
@@ -137,7 +137,7 @@ impl Shape {
     }
 
     fn rules(self) -> RuleSet {
-        RuleSet::new(Rule::default_of(self.algorithm(), self.limit()), Vec::new())
+        RuleSet::new(Rule::new_default(self.algorithm(), self.limit()), Vec::new())
     }
 }
 
@@ -250,11 +250,11 @@ struct StorePair {
     /// What was not given back yet.
     taken: Vec<TakenRequest>,
     rule: Shape,
-    window: Span,
+    window: Micros,
     now: Timestamp,
     /// The latest time so far, in microseconds.
     latest: u64,
-    last_wait: Span,
+    last_wait: Micros,
 }
 
 impl StorePair {
@@ -275,7 +275,7 @@ impl StorePair {
             window: case.shortest_window(),
             now: T0,
             latest: T0.as_micros(),
-            last_wait: Span::ZERO,
+            last_wait: Micros::ZERO,
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use rlaas::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
-use rlaas::clock::{Span, Timestamp};
+use rlaas::clock::{Micros, Timestamp};
 use rlaas::store::Action;
 
 /// Farther than any wait: 300 years.
@@ -55,7 +55,7 @@ impl Model {
 
     /// Does one thing with the state of an id.
     pub(crate) fn act(&mut self, id: u8, time: Timestamp, action: Action) -> Decision {
-        let window = Span::from_micros(u64::try_from(self.window).expect("a window"));
+        let window = Micros::from_micros(u64::try_from(self.window).expect("a window"));
         let held = time.hold(self.seen, window);
         self.seen = held;
         let now = i128::from(held.as_micros());
@@ -64,7 +64,7 @@ impl Model {
             _ => self.check(id, now, action),
         };
         decision.at = held;
-        decision.wait_longer(held.since(time));
+        decision.extend_waits(held.since(time));
         decision
     }
 
@@ -300,6 +300,6 @@ fn natural(number: i128) -> u64 {
     u64::try_from(number).expect("a natural number")
 }
 
-fn span(micros: i128) -> Span {
-    Span::from_micros(natural(micros))
+fn span(micros: i128) -> Micros {
+    Micros::from_micros(natural(micros))
 }

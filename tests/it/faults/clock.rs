@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use rlaas::clock::Span;
+use rlaas::clock::Micros;
 use rlaas_testkit::process::{Client, Rlaas, check, rlaas};
 use rlaas_testkit::redis::clock_shim;
 use rlaas_testkit::service::T0;
@@ -52,7 +52,7 @@ async fn wait_for_window_end(client: &mut Client, minutes: u64) {
         user += 1;
         let answer = check(client, &format!("{minutes}-{user}")).await.expect("an answer");
         let left = answer.reset_after.expect("a time").seconds;
-        Span::from_secs(left.unsigned_abs()).as_secs_ceil().div_ceil(60) == minutes
+        Micros::from_secs(left.unsigned_abs()).as_secs_ceil().div_ceil(60) == minutes
     })
     .await;
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use rlaas::algorithm::{Algorithm, Limit};
-use rlaas::clock::{Clock, Deadline, Span};
+use rlaas::clock::{Clock, Deadline, Micros};
 use rlaas::limiter::{CheckError, DenyCache, DenyCacheSettings, Limiter, Source, Verdict};
 use rlaas::observer::{NoObserver, Observer, Operation, RequestEvent, RuleObserver, StoreEvent};
 use rlaas::rules::{Matcher, Mode, Part, Pattern, Request, Rule, RuleInfo, RuleSet};
@@ -123,10 +123,10 @@ fn attribute(name: &str) -> Part {
 
 /// A rule on every request: so many in a window that does not end.
 pub(super) fn rule(name: &str, by: Part, algorithm: Algorithm, units: u64) -> Rule {
-    let limit = Limit::new(units, Span::from_secs(366 * 86_400)).expect("a valid limit");
+    let limit = Limit::new(units, Micros::from_secs(366 * 86_400)).expect("a valid limit");
     // Each algorithm has states of its own.
     let name = format!("{name}-{}", algorithm.name()).into();
-    Rule { name, key_by: vec![by], ..Rule::default_of(algorithm, limit) }
+    Rule { name, key_by: vec![by], ..Rule::new_default(algorithm, limit) }
 }
 
 /// The same on requests for `/tenant` alone.
@@ -136,8 +136,8 @@ fn for_tenants(rule: Rule) -> Rule {
 }
 
 pub(super) fn rule_set(rules: Vec<Rule>) -> RuleSet {
-    let wide = Limit::new(1_000_000, Span::from_secs(60)).expect("a valid limit");
-    RuleSet::new(Rule::default_of(Algorithm::FixedWindow, wide), rules)
+    let wide = Limit::new(1_000_000, Micros::from_secs(60)).expect("a valid limit");
+    RuleSet::new(Rule::new_default(Algorithm::FixedWindow, wide), rules)
 }
 
 pub(super) fn no_observer() -> Arc<dyn Observer> {

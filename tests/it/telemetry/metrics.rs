@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use rlaas::algorithm::{Algorithm, Limit};
-use rlaas::clock::Span;
+use rlaas::clock::Micros;
 use rlaas::rules::{Rule, RuleSet};
 use rlaas::telemetry::exposition::Exposition;
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest};
@@ -161,10 +161,12 @@ async fn hostile_requests_add_no_series() {
 #[tokio::test]
 async fn removed_rule_loses_its_series() {
     let named = |names: &[&str]| {
-        let limit = Limit::new(1, Span::from_secs(60)).expect("a valid limit");
-        let rule =
-            |name: &&str| Rule { name: (*name).into(), ..Rule::default_of(Algorithm::Gcra, limit) };
-        RuleSet::new(Rule::default_of(Algorithm::Gcra, limit), names.iter().map(rule).collect())
+        let limit = Limit::new(1, Micros::from_secs(60)).expect("a valid limit");
+        let rule = |name: &&str| Rule {
+            name: (*name).into(),
+            ..Rule::new_default(Algorithm::Gcra, limit)
+        };
+        RuleSet::new(Rule::new_default(Algorithm::Gcra, limit), names.iter().map(rule).collect())
     };
     let service = Service::on_memory(named(&["goes", "stays"]));
     let count = |rule: &str| {
@@ -180,7 +182,7 @@ async fn removed_rule_loses_its_series() {
     service.check("alice").await;
     assert_eq!([count("goes"), count("stays"), count("comes")], [0, 2, 2]);
     // The same rule by another algorithm is another series.
-    service.limiter.replace_rules(rules(Algorithm::FixedWindow, 5, Span::from_secs(60)));
+    service.limiter.replace_rules(rules(Algorithm::FixedWindow, 5, Micros::from_secs(60)));
     assert_eq!([count("stays"), count("comes"), count("default")], [0, 0, 2]);
     let text = service.metrics.render(Exposition::Text);
     assert!(!text.contains("{rule=\"default\",algorithm=\"gcra\""), "{text}");
@@ -188,7 +190,7 @@ async fn removed_rule_loses_its_series() {
 
 #[tokio::test]
 async fn redis_clock_jumps_are_counted() {
-    let minute = Span::from_secs(60);
+    let minute = Micros::from_secs(60);
     let service = Service::on_redis(rules(Algorithm::Gcra, 5, minute), RedisServer::start().into());
     for time in [T0 + minute, T0] {
         service.check("alice").await;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rlaas::algorithm::{Algorithm, Limit};
-use rlaas::clock::Span;
+use rlaas::clock::Micros;
 use rlaas::rules::{OnStoreFailure, Rule, RuleSet};
 use rlaas::telemetry::exposition::Exposition;
 use rlaas::telemetry::labels::{REDIS_ERROR_KINDS, STORE_ERROR_KINDS};
@@ -173,14 +173,14 @@ async fn reload_adds_series_of_new_rules_and_drops_those_of_old_ones() {
 #[tokio::test]
 async fn initial_series_are_limited_to_the_first_rules_by_name() {
     const MOST: usize = 1_000;
-    let limit = Limit::new(1, Span::from_secs(60)).expect("a valid limit");
+    let limit = Limit::new(1, Micros::from_secs(60)).expect("a valid limit");
     let rule = |name: String| Rule {
         name: name.into(),
         on_store_failure: OnStoreFailure::Allow,
-        ..Rule::default_of(Algorithm::Gcra, limit)
+        ..Rule::new_default(Algorithm::Gcra, limit)
     };
     let named = (0..MOST + 500).rev().map(|number| rule(format!("r{number:04}"))).collect();
-    let default = Rule::default_of(Algorithm::Gcra, limit);
+    let default = Rule::new_default(Algorithm::Gcra, limit);
     let service = Service::on_memory(RuleSet::new(default, named));
     let count = |start: &str| {
         let text = service.metrics.render(Exposition::Text);

@@ -128,7 +128,7 @@ impl ClientBuilder {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let attributes = std::collections::HashMap::new();
-    /// # let request = rlaas_core::rules::Request::new(rlaas_core::rules::Draft {
+    /// # let request = rlaas_core::rules::Request::new(rlaas_core::rules::RequestFields {
     /// #     user_id: "alice", resource: "", attributes: &attributes, cost: None, dry_run: false })?;
     /// use rlaas_client::{AnsweredBy, CheckError, Client, OnNoAnswer};
     ///

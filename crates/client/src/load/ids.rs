@@ -62,7 +62,7 @@ impl Ids {
     }
 
     /// The id of the request with this number.
-    pub(super) fn of(&self, request: u64) -> &str {
+    pub(super) fn for_request(&self, request: u64) -> &str {
         let random = splitmix(self.seed, request);
         let index = if self.up_to.is_empty() {
             below(random, self.names.len())
@@ -123,7 +123,7 @@ mod tests {
 
     fn counts(ids: &Ids, requests: u64) -> HashMap<&str, u32> {
         let mut counts = HashMap::new();
-        (0..requests).for_each(|request| *counts.entry(ids.of(request)).or_default() += 1);
+        (0..requests).for_each(|request| *counts.entry(ids.for_request(request)).or_default() += 1);
         counts
     }
 
@@ -149,7 +149,7 @@ mod tests {
     fn the_seed_makes_the_sequence() {
         let sequence = |seed| {
             let ids = Ids::new(1_000, Distribution::Uniform, seed);
-            (0..50).map(|request| ids.of(request).to_owned()).collect::<Vec<_>>()
+            (0..50).map(|request| ids.for_request(request).to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(sequence(1), sequence(1));
         assert_ne!(sequence(1), sequence(2));

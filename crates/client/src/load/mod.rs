@@ -1,6 +1,6 @@
 //! A load generator, by feature `load`: the one behind `rlaas bench`.
 //!
-//! Each thread of a [`Load`] has a runtime, its share of the connections and a tally of its own; a
+//! Each thread of a [`Load`] has a runtime, its share of the connections and a stats of its own; a
 //! worker is a task with one call in flight. In a closed loop a new call starts as soon as an earlier
 //! one is answered. In an open loop ([`LoadPlan::rate`]) each call has a time at which it is meant to
 //! start, and its latency counts from then: a server that stalls makes callers wait, and their wait
@@ -14,16 +14,16 @@
 //! use std::time::Duration;
 //!
 //! use rlaas_client::Client;
-//! use rlaas_client::load::{Length, Load, LoadPlan, LoadSettings, Tally};
+//! use rlaas_client::load::{Length, Load, LoadPlan, LoadSettings, LoadStats};
 //!
 //! let plan = LoadPlan { rate: None, warm_up: Duration::ZERO, length: Length::Calls(100) };
 //! let settings = LoadSettings { plan, ids: 10, ..LoadSettings::default() };
-//! let mut load = Load::begin(&Client::builder(address), &settings).await?;
+//! let mut load = Load::start(&Client::builder(address), &settings).await?;
 //! load.finished().await?;
-//! let measured = load.measured(Tally::default())?;
+//! let measured = load.measured(LoadStats::default())?;
 //! // Two for each of the ten.
-//! assert_eq!((measured.tally.measured.allowed, measured.tally.measured.denied), (20, 80));
-//! assert!(measured.tally.answered.value_at_quantile(0.5) > 0);
+//! assert_eq!((measured.stats.measured.allowed, measured.stats.measured.denied), (20, 80));
+//! assert!(measured.stats.answered.value_at_quantile(0.5) > 0);
 //! # Ok(())
 //! # }
 //! ```
@@ -32,7 +32,7 @@ mod ids;
 mod open_loop;
 mod requests;
 mod schedule;
-mod tally;
+mod stats;
 mod threads;
 
 use std::io;
@@ -43,10 +43,10 @@ use std::time::Duration;
 use thiserror::Error;
 
 pub use self::ids::Distribution;
-use self::open_loop::wake_exactly;
+use self::open_loop::minimize_timer_slack;
 use self::schedule::Schedule;
 pub use self::schedule::{Length, LoadPlan};
-pub use self::tally::{Counts, Tally};
+pub use self::stats::{Counts, LoadStats};
 use self::threads::Threads;
 use crate::client::{ClientBuilder, ConnectError};
 
@@ -145,7 +145,7 @@ pub struct Load {
 #[derive(Debug)]
 pub struct Measured {
     /// Counts and times.
-    pub tally: Tally,
+    pub stats: LoadStats,
     /// From the first measured call to the end of the measured time, or the start of the last call
     /// if that is later; where a number of calls was asked for, to the last answer.
     pub elapsed: Duration,
@@ -154,12 +154,12 @@ pub struct Measured {
     /// Calls that were in flight when the wait for them was given up.
     pub unanswered: u64,
     /// Of an open loop.
-    pub target: Option<Target>,
+    pub rate: Option<RateReport>,
 }
 
 /// How an open loop has met its rate.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub struct RateReport {
     /// Calls per second that were asked for.
     pub rate: u32,
     /// Calls that were due and never made.
@@ -176,16 +176,16 @@ impl Load {
     /// # Errors
     ///
     /// [`LoadError`] if a setting is out of bounds, or a connection is not made.
-    pub async fn begin(client: &ClientBuilder, settings: &LoadSettings) -> Result<Self, LoadError> {
+    pub async fn start(client: &ClientBuilder, settings: &LoadSettings) -> Result<Self, LoadError> {
         settings.validate()?;
         let mut threads = Threads::spawn(client, settings)?;
         let starts = threads.connected().await?;
-        let schedule = Arc::new(Schedule::begin(settings.plan));
+        let schedule = Arc::new(Schedule::start(settings.plan));
         for start in starts {
             // A thread that has ended is seen when it is joined.
             let _ended = start.send(Arc::clone(&schedule));
         }
-        wake_exactly();
+        minimize_timer_slack();
         let pacing = Arc::clone(&schedule);
         thread::Builder::new().name("pace".to_owned()).spawn(move || pacing.pace())?;
         Ok(Self { threads, schedule })
@@ -221,44 +221,44 @@ impl Load {
     }
 
     /// Takes what was counted since the last time.
-    pub fn take_tally(&self) -> Tally {
-        self.threads.take_tally()
+    pub fn take_stats(&self) -> LoadStats {
+        self.threads.take_stats()
     }
 
-    /// Returns the result, of which `tally` was taken before.
+    /// Returns the result, of which `stats` was taken before.
     ///
     /// # Errors
     ///
     /// [`LoadError::NoAnswer`] or [`LoadError::NotMeasured`] if there is none.
-    pub fn measured(&self, mut tally: Tally) -> Result<Measured, LoadError> {
+    pub fn measured(&self, mut stats: LoadStats) -> Result<Measured, LoadError> {
         let schedule = &self.schedule;
-        tally.add(&self.take_tally());
-        if tally.measured.calls == 0 {
+        stats.add(&self.take_stats());
+        if stats.measured.calls == 0 {
             let is_sent = schedule.taken() > 0;
             return Err(if is_sent { LoadError::NoAnswer } else { LoadError::NotMeasured });
         }
         let until = match schedule.measured_until() {
-            Some(until) => until.max(tally.last.started),
-            None => tally.last.answered,
+            Some(until) => until.max(stats.last.started),
+            None => stats.last.answered,
         };
         Ok(Measured {
             elapsed: until.saturating_sub(schedule.plan().warm_up),
             is_interrupted: schedule.is_stopped(),
-            unanswered: schedule.taken().saturating_sub(tally.measured.calls),
-            target: Target::new(&tally, schedule),
-            tally,
+            unanswered: schedule.taken().saturating_sub(stats.measured.calls),
+            rate: RateReport::new(&stats, schedule),
+            stats,
         })
     }
 }
 
-impl Target {
-    fn new(tally: &Tally, schedule: &Schedule) -> Option<Self> {
+impl RateReport {
+    fn new(stats: &LoadStats, schedule: &Schedule) -> Option<Self> {
         /// What a thread that was not woken for a while makes up for.
         const SLACK: Duration = Duration::from_millis(10);
         let rate = schedule.plan().rate?.get();
         let unsent = schedule.due()?.saturating_sub(schedule.taken());
-        let behind = tally.last.started.saturating_sub(tally.last.intended);
-        let planned = tally.last.intended.saturating_sub(schedule.plan().warm_up);
+        let behind = stats.last.started.saturating_sub(stats.last.intended);
+        let planned = stats.last.intended.saturating_sub(schedule.plan().warm_up);
         let is_reached = unsent == 0 && behind <= planned / 100 + SLACK;
         Some(Self { rate, unsent, behind, is_reached })
     }

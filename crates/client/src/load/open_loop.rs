@@ -15,9 +15,9 @@ use tokio::sync::Semaphore;
 use super::schedule::{Length, LoadPlan};
 
 /// How long after the end of the measured time calls that are still in the queue are made.
-const OVERTIME: Duration = Duration::from_secs(1);
+const GRACE_PERIOD: Duration = Duration::from_secs(1);
 /// The longest sleep: so long may it take to notice that the load was stopped.
-const NAP: Duration = Duration::from_millis(50);
+const MAX_SLEEP: Duration = Duration::from_millis(50);
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
 /// The calls of the warm-up, or the measured ones.
@@ -46,7 +46,7 @@ impl OpenLoop {
         let (calls, closes) = match plan.length {
             Length::Calls(calls) => (calls, None),
             Length::Duration(duration) => {
-                (calls_within(duration, rate), Some(plan.warm_up + duration + OVERTIME))
+                (calls_within(duration, rate), Some(plan.warm_up + duration + GRACE_PERIOD))
             }
         };
         Self::new(rate, plan.warm_up, calls, closes)
@@ -83,7 +83,7 @@ impl OpenLoop {
             let now = elapsed();
             let wait = self.intended(due).saturating_sub(now);
             if !wait.is_zero() {
-                thread::park_timeout(wait.min(NAP));
+                thread::park_timeout(wait.min(MAX_SLEEP));
                 continue;
             }
             let more = self.due_at(now) - due;
@@ -128,7 +128,7 @@ fn calls_within(duration: Duration, rate: NonZeroU32) -> u64 {
 
 /// Asks the system to wake threads that this one starts from now on as exactly as it can: by default
 /// Linux takes 50 µs more to wake several at once.
-pub(super) fn wake_exactly() {
+pub(super) fn minimize_timer_slack() {
     let _best_effort = fs::write("/proc/self/timerslack_ns", "1");
 }
 
@@ -184,8 +184,8 @@ mod tests {
         let (rate, plan) = plan(1_000, Duration::ZERO, Length::Duration(MILLI * 10));
         let open = OpenLoop::measured(rate, &plan);
         open.pace(|| MILLI * 10);
-        assert!(open.next(|| OVERTIME + MILLI * 10).await.is_some());
-        assert_eq!(open.next(|| OVERTIME + MILLI * 11).await, None);
+        assert!(open.next(|| GRACE_PERIOD + MILLI * 10).await.is_some());
+        assert_eq!(open.next(|| GRACE_PERIOD + MILLI * 11).await, None);
         let open = OpenLoop::measured(rate, &plan);
         open.pace(|| MILLI * 10);
         open.stop();

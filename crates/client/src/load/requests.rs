@@ -9,10 +9,10 @@ use tonic::Code;
 
 use super::LoadSettings;
 use super::ids::Ids;
-use super::tally::Counts;
+use super::stats::Counts;
 use crate::channel::ApiChannel;
 
-pub(super) type Client = RateLimitServiceClient<ApiChannel>;
+pub(super) type ServiceClient = RateLimitServiceClient<ApiChannel>;
 
 /// What is asked for. A call costs a copy of its ids, which the client wants to own, and no other
 /// memory than tonic's.
@@ -35,14 +35,14 @@ impl Requests {
     }
 
     /// Makes the call with this number, and counts what is answered.
-    pub(super) async fn ask(&self, client: &mut Client, call: u64) -> Counts {
+    pub(super) async fn send(&self, client: &mut ServiceClient, call: u64) -> Counts {
         match self.batch {
             None => self.check(client, call).await,
             Some(size) => self.check_batch(client, call, size).await,
         }
     }
 
-    async fn check(&self, client: &mut Client, call: u64) -> Counts {
+    async fn check(&self, client: &mut ServiceClient, call: u64) -> Counts {
         match client.check(self.request(call)).await {
             Ok(response) => {
                 let mut counts = Counts::answered();
@@ -53,7 +53,7 @@ impl Requests {
         }
     }
 
-    async fn check_batch(&self, client: &mut Client, call: u64, size: u16) -> Counts {
+    async fn check_batch(&self, client: &mut ServiceClient, call: u64, size: u16) -> Counts {
         let first = call * u64::from(size);
         let requests = (first..first + u64::from(size)).map(|number| self.request(number));
         let batch = CheckBatchRequest { requests: requests.collect() };
@@ -79,7 +79,7 @@ impl Requests {
 
     fn request(&self, number: u64) -> CheckRequest {
         CheckRequest {
-            user_id: self.ids.of(number).to_owned(),
+            user_id: self.ids.for_request(number).to_owned(),
             resource: self.resource.clone(),
             attributes: HashMap::new(),
             cost: self.cost,

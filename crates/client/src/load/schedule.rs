@@ -42,7 +42,7 @@ impl Length {
 
 /// A call that is to be made now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
+pub(super) struct ScheduledCall {
     /// Counted from 0 in the warm-up and in the measured part.
     pub(super) number: u64,
     pub(super) is_measured: bool,
@@ -67,7 +67,7 @@ enum Pace {
 
 impl Schedule {
     /// Begins now.
-    pub(super) fn begin(plan: LoadPlan) -> Self {
+    pub(super) fn start(plan: LoadPlan) -> Self {
         let pace = match plan.rate {
             None => Pace::Closed { warm_up_calls: AtomicU64::new(0), calls: AtomicU64::new(0) },
             Some(rate) => Pace::Open {
@@ -88,7 +88,7 @@ impl Schedule {
     }
 
     /// The call that is to be made next, as soon as it is to start; `None` when there is no more.
-    pub(super) async fn next(&self) -> Option<Call> {
+    pub(super) async fn next(&self) -> Option<ScheduledCall> {
         match &self.pace {
             Pace::Closed { warm_up_calls, calls } => {
                 let intended = self.elapsed();
@@ -100,15 +100,15 @@ impl Schedule {
                 let counter = if is_measured { calls } else { warm_up_calls };
                 let number = counter.fetch_add(1, Ordering::Relaxed);
                 let is_over = is_measured && self.plan.length.is_over(number);
-                (!is_over).then_some(Call { number, is_measured, intended })
+                (!is_over).then_some(ScheduledCall { number, is_measured, intended })
             }
             Pace::Open { warm_up, measured } => {
                 let elapsed = || self.elapsed();
                 if let Some((number, intended)) = warm_up.next(elapsed).await {
-                    return Some(Call { number, is_measured: false, intended });
+                    return Some(ScheduledCall { number, is_measured: false, intended });
                 }
                 let (number, intended) = measured.next(elapsed).await?;
-                Some(Call { number, is_measured: true, intended })
+                Some(ScheduledCall { number, is_measured: true, intended })
             }
         }
     }

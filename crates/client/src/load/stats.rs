@@ -1,6 +1,6 @@
 //! What was answered, and how late.
 //!
-//! Each thread of the load has a tally of its own. The command takes it once a second, which is the
+//! Each thread of the load has a stats of its own. The command takes it once a second, which is the
 //! only time that its lock is ever waited for, and adds up what it took.
 
 use std::error::Error;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use tonic::{Code, Status};
 
-use super::schedule::Call;
+use super::schedule::ScheduledCall;
 
 /// Status codes of gRPC, by their numbers.
 const CODES: [&str; 17] = [
@@ -109,7 +109,7 @@ impl AddAssign<&Self> for Counts {
 
 /// Counts and times. Histograms are in nanoseconds and tell the measured calls alone.
 #[derive(Debug)]
-pub struct Tally {
+pub struct LoadStats {
     /// Calls of the warm-up.
     pub warm_up: Counts,
     /// Calls that are measured.
@@ -132,7 +132,7 @@ pub(super) struct Times {
     pub(super) answered: Duration,
 }
 
-impl Default for Tally {
+impl Default for LoadStats {
     /// Nothing counted.
     fn default() -> Self {
         Self {
@@ -146,9 +146,9 @@ impl Default for Tally {
     }
 }
 
-impl Tally {
+impl LoadStats {
     /// Counts a call.
-    pub(super) fn record(&mut self, call: &Call, times: Times, counts: &Counts) {
+    pub(super) fn record(&mut self, call: &ScheduledCall, times: Times, counts: &Counts) {
         if !call.is_measured {
             self.warm_up += counts;
             return;

@@ -8,9 +8,9 @@ use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::requests::{Client, Requests};
+use super::requests::{Requests, ServiceClient};
 use super::schedule::Schedule;
-use super::tally::{Tally, Times};
+use super::stats::{LoadStats, Times};
 use super::{LoadError, LoadSettings};
 use crate::client::{ClientBuilder, ConnectError};
 
@@ -18,7 +18,7 @@ use crate::client::{ClientBuilder, ConnectError};
 #[derive(Debug)]
 pub(super) struct Threads {
     handles: Vec<JoinHandle<()>>,
-    tallies: Vec<Arc<Mutex<Tally>>>,
+    all_stats: Vec<Arc<Mutex<LoadStats>>>,
     ready: mpsc::Receiver<Result<Start, ConnectError>>,
     running: mpsc::Receiver<()>,
 }
@@ -34,16 +34,16 @@ impl Threads {
         let requests = Arc::new(Requests::new(settings));
         let (to_start, ready) = mpsc::channel(usize::from(settings.threads));
         let (alive, running) = mpsc::channel(1);
-        let mut threads = Self { handles: Vec::new(), tallies: Vec::new(), ready, running };
+        let mut threads = Self { handles: Vec::new(), all_stats: Vec::new(), ready, running };
         for number in 0..settings.threads {
-            let tally = Arc::new(Mutex::new(Tally::default()));
-            threads.tallies.push(Arc::clone(&tally));
+            let stats = Arc::new(Mutex::new(LoadStats::default()));
+            threads.all_stats.push(Arc::clone(&stats));
             let thread = Thread {
                 client: client.clone(),
                 connections: (settings.connections - number).div_ceil(settings.threads),
                 streams: settings.streams,
                 requests: Arc::clone(&requests),
-                tally,
+                stats,
                 _alive: alive.clone(),
             };
             let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -75,13 +75,13 @@ impl Threads {
     }
 
     /// What was counted since the last time.
-    pub(super) fn take_tally(&self) -> Tally {
-        let mut sum = Tally::default();
-        for tally in &self.tallies {
-            let fresh = Tally::default();
-            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-            let taken = std::mem::replace(&mut *tally, fresh);
-            drop(tally);
+    pub(super) fn take_stats(&self) -> LoadStats {
+        let mut sum = LoadStats::default();
+        for stats in &self.all_stats {
+            let fresh = LoadStats::default();
+            let mut stats = stats.lock().unwrap_or_else(PoisonError::into_inner);
+            let taken = std::mem::replace(&mut *stats, fresh);
+            drop(stats);
             sum.add(&taken);
         }
         sum
@@ -93,7 +93,7 @@ struct Thread {
     connections: u16,
     streams: u16,
     requests: Arc<Requests>,
-    tally: Arc<Mutex<Tally>>,
+    stats: Arc<Mutex<LoadStats>>,
     /// Dropped with the thread: tells that it has finished.
     _alive: mpsc::Sender<()>,
 }
@@ -121,7 +121,7 @@ impl Thread {
                     client: client.clone(),
                     schedule: Arc::clone(&schedule),
                     requests: Arc::clone(&self.requests),
-                    tally: Arc::clone(&self.tally),
+                    stats: Arc::clone(&self.stats),
                 };
                 workers.spawn(worker.run());
             }
@@ -131,21 +131,21 @@ impl Thread {
 }
 
 struct Worker {
-    client: Client,
+    client: ServiceClient,
     schedule: Arc<Schedule>,
     requests: Arc<Requests>,
-    tally: Arc<Mutex<Tally>>,
+    stats: Arc<Mutex<LoadStats>>,
 }
 
 impl Worker {
     async fn run(mut self) {
         while let Some(call) = self.schedule.next().await {
             let started = self.schedule.elapsed();
-            let counts = self.requests.ask(&mut self.client, call.number).await;
+            let counts = self.requests.send(&mut self.client, call.number).await;
             let answered = self.schedule.elapsed();
             let times = Times { intended: call.intended, started, answered };
-            let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-            tally.record(&call, times, &counts);
+            let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+            stats.record(&call, times, &counts);
         }
     }
 }

@@ -17,9 +17,9 @@ impl proto::rate_limit_service_server::RateLimitService for Example {
     ) -> Result<Response<proto::CheckResponse>, Status> {
         use proto::check_response::{Reason, Source};
         use rlaas_core::algorithm::{Algorithm, Cost, Limit, Outcome};
-        use rlaas_core::clock::{Span, SystemClock};
+        use rlaas_core::clock::{Micros, SystemClock};
 
-        let limit = Limit::new(2, Span::from_secs(60)).map_err(|_| Status::internal("limit"))?;
+        let limit = Limit::new(2, Micros::from_secs(60)).map_err(|_| Status::internal("limit"))?;
         let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let state = states.entry(request.into_inner().user_id).or_default();
         let now = SystemClock::new().now();
@@ -35,7 +35,8 @@ impl proto::rate_limit_service_server::RateLimitService for Example {
             retry_after: retry_after.map(|seconds| prost_types::Duration { seconds, nanos: 0 }),
             rule: "default".to_owned(),
             source: Source::Store.into(),
-            reason: if retry_after.is_some() { Reason::OverLimit } else { Reason::WithinLimit }.into(),
+            reason: if retry_after.is_some() { Reason::OverLimit } else { Reason::WithinLimit }
+                .into(),
             ..proto::CheckResponse::default()
         }))
     }
@@ -47,8 +48,12 @@ impl proto::rate_limit_service_server::RateLimitService for Example {
         Err(Status::unimplemented("an example"))
     }
 
-    type CheckStreamStream =
-        std::pin::Pin<Box<dyn tonic::codegen::tokio_stream::Stream<Item = Result<proto::CheckResult, Status>> + Send>>;
+    type CheckStreamStream = std::pin::Pin<
+        Box<
+            dyn tonic::codegen::tokio_stream::Stream<Item = Result<proto::CheckResult, Status>>
+                + Send,
+        >,
+    >;
 
     async fn check_stream(
         &self,

@@ -1,7 +1,7 @@
 //! What an algorithm says about one hit.
 
 use super::{Algorithm, Cost};
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Micros, Timestamp};
 
 /// The outcome for one hit, with the numbers that callers are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,16 +15,16 @@ pub struct Decision {
     /// Units left after this request; below 0 is debt.
     pub remaining: i64,
     /// Until the whole quota is there again if nobody asks.
-    pub reset_after: Span,
+    pub reset_after: Micros,
     /// What the seed systems call `ttl`; each algorithm says which.
-    pub ttl: Span,
+    pub ttl: Micros,
     /// How long to hold this request back for an even outflow: leaky bucket, else zero.
-    pub delay: Span,
+    pub delay: Micros,
 }
 
 impl Decision {
     /// Adds to every wait the time for which the store's clock is held.
-    pub fn wait_longer(&mut self, held_for: Span) {
+    pub fn extend_waits(&mut self, held_for: Micros) {
         self.reset_after = self.reset_after + held_for;
         if let Outcome::Denied { retry_after } = &mut self.outcome {
             *retry_after = *retry_after + held_for;
@@ -34,8 +34,8 @@ impl Decision {
     /// Returns the same decision `elapsed` later, if nobody takes or gives units: every wait is
     /// shorter.
     #[must_use]
-    pub fn after(mut self, elapsed: Span, algorithm: Algorithm) -> Self {
-        let left = |span: Span| (span - elapsed).max(Span::from_micros(1));
+    pub fn after(mut self, elapsed: Micros, algorithm: Algorithm) -> Self {
+        let left = |span: Micros| (span - elapsed).max(Micros::from_micros(1));
         if let Outcome::Denied { retry_after } = &mut self.outcome {
             *retry_after = left(*retry_after);
         }
@@ -55,13 +55,13 @@ impl Decision {
 
 /// What a hit has taken, as far as the algorithm needs it to be given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct TakenUnits {
     /// Units that were counted.
     pub cost: Cost,
     /// When they were, by the clock of the store as it was held.
     pub at: Timestamp,
     /// How long after that the whole limit would have been there again.
-    pub reset_after: Span,
+    pub reset_after: Micros,
 }
 
 /// May the request pass, and if not, when?
@@ -73,7 +73,7 @@ pub enum Outcome {
     Denied {
         /// The same cost passes after this time, not a microsecond earlier, if nobody else takes
         /// the units. Never zero.
-        retry_after: Span,
+        retry_after: Micros,
     },
     /// Never: the cost is above what the rule can ever grant.
     Impossible,
@@ -82,7 +82,12 @@ pub enum Outcome {
 impl Outcome {
     /// Allows what fits into the `available` units, so nothing in debt; denies what could fit into
     /// `most`.
-    pub(super) fn of(cost: Cost, available: i64, most: u64, wait: impl FnOnce() -> Span) -> Self {
+    pub(super) fn new(
+        cost: Cost,
+        available: i64,
+        most: u64,
+        wait: impl FnOnce() -> Micros,
+    ) -> Self {
         if cost.units().cast_signed() <= available {
             Self::Allowed
         } else if cost.units() > most {

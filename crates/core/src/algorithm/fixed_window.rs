@@ -5,8 +5,8 @@
 //! they would look like debt. Two windows meet at a boundary: up to twice the limit
 //! can pass around it. That is the price of one small number per id.
 
-use super::{Cost, Decision, Limit, Outcome, Taken, window_index};
-use crate::clock::{Span, Timestamp};
+use super::{Cost, Decision, Limit, Outcome, TakenUnits, window_index};
+use crate::clock::{Micros, Timestamp};
 
 /// `rlaas:rate_limit:alice:28333335`: each window has a key of its own.
 pub(super) const KEYED_BY_WINDOW: bool = true;
@@ -51,10 +51,10 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let live = state.index == index;
     let count = state.count_in(index);
     let ttl = if live { state.expires_at.since(floor_millis(now)) } else { limit.window() };
-    let available = limit.left_of(limit.units(), count);
-    let until_end = Span::from_micros(window - now.as_micros() % window);
+    let available = limit.remaining_of(limit.units(), count);
+    let until_end = Micros::from_micros(window - now.as_micros() % window);
 
-    let outcome = Outcome::of(cost, available, limit.units(), || until_end);
+    let outcome = Outcome::new(cost, available, limit.units(), || until_end);
     let taken = outcome.taken(cost);
     let counted = if is_attempt(limit, count, cost) { 1 } else { taken };
     Decision {
@@ -63,8 +63,8 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
         current_count: count.saturating_add(counted),
         remaining: available - taken.cast_signed(),
         reset_after: until_end,
-        ttl: ttl.max(Span::from_micros(1)),
-        delay: Span::ZERO,
+        ttl: ttl.max(Micros::from_micros(1)),
+        delay: Micros::ZERO,
     }
 }
 
@@ -104,7 +104,7 @@ fn add(state: &mut State, limit: &Limit, now: Timestamp, counted: u64) {
 
 /// Takes the cost off the count of its window. Attempts that were counted above the limit are no
 /// units; debt is. The time to live stays; a window that counts nothing is gone.
-pub(super) fn refund(state: &mut State, limit: &Limit, _now: Timestamp, taken: &Taken) {
+pub(super) fn refund(state: &mut State, limit: &Limit, _now: Timestamp, taken: &TakenUnits) {
     if state.index != window_index(taken.at, limit.window()) {
         return;
     }
@@ -117,7 +117,7 @@ pub(super) fn refund(state: &mut State, limit: &Limit, _now: Timestamp, taken: &
 
 /// Takes the cost off the count of the window of `now`.
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
-    refund(state, limit, now, &Taken { cost, at: now, reset_after: Span::ZERO });
+    refund(state, limit, now, &TakenUnits { cost, at: now, reset_after: Micros::ZERO });
 }
 
 /// Returns `true` if this is counted although it is denied: one more attempt at a full window.

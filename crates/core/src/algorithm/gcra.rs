@@ -11,8 +11,10 @@
 //! **Source:** ITU-T I.371 (2004), section 5.4.1, the virtual scheduling algorithm.
 
 use super::limit::divide;
-use super::{Cost, Decision, Limit, MARGIN, NEVER, Outcome, Taken, is_from_the_future, kept};
-use crate::clock::{Span, Timestamp};
+use super::{
+    Cost, Decision, Limit, MARGIN, NEVER, Outcome, TakenUnits, is_from_the_future, stored,
+};
+use crate::clock::{Micros, Timestamp};
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
 pub(super) const HAS_BURST: bool = true;
@@ -26,7 +28,7 @@ pub struct State {
     tat: Timestamp,
     at: Timestamp,
     /// The rate: units per window.
-    window: Span,
+    window: Micros,
     units: u32,
     /// The tat's part below a microsecond, in microseconds divided by the units of the rate: fewer
     /// than those.
@@ -35,15 +37,15 @@ pub struct State {
 
 impl Default for State {
     fn default() -> Self {
-        Self { tat: Timestamp::EPOCH, at: NEVER, window: Span::ZERO, units: 0, part: 0 }
+        Self { tat: Timestamp::EPOCH, at: NEVER, window: Micros::ZERO, units: 0, part: 0 }
     }
 }
 
 impl State {
     /// The tat that is so far ahead of `at`, at the rate of `limit`.
     #[inline]
-    fn new((ahead, part): (Span, u64), at: Timestamp, limit: &Limit) -> Self {
-        let (units, part) = (kept(limit.units()), kept(part));
+    fn new((ahead, part): (Micros, u64), at: Timestamp, limit: &Limit) -> Self {
+        let (units, part) = (stored(limit.units()), stored(part));
         Self { tat: at + ahead, at, window: limit.window(), units, part }
     }
 
@@ -59,16 +61,16 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let (ahead, part, _) = ahead_of(state, limit, now);
     let (whole, rest) = limit.units_in(ahead, part);
     let in_use = whole + u64::from(rest > 0);
-    let available = limit.left_of(limit.burst(), in_use);
+    let available = limit.remaining_of(limit.burst(), in_use);
 
     let wait = || {
         let (room, room_part) = limit.time_of(limit.burst() - cost.units());
-        ahead - room + Span::from_micros(u64::from(part > room_part))
+        ahead - room + Micros::from_micros(u64::from(part > room_part))
     };
-    let outcome = Outcome::of(cost, available, limit.burst(), wait);
+    let outcome = Outcome::new(cost, available, limit.burst(), wait);
     let taken = outcome.taken(cost);
     let (ahead, part) = later(ahead, part, limit, taken);
-    let until_unused = ahead + Span::from_micros(u64::from(part > 0));
+    let until_unused = ahead + Micros::from_micros(u64::from(part > 0));
     Decision {
         at: now,
         outcome,
@@ -76,7 +78,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
         remaining: available - taken.cast_signed(),
         reset_after: until_unused,
         ttl: until_unused,
-        delay: Span::ZERO,
+        delay: Micros::ZERO,
     }
 }
 
@@ -100,12 +102,13 @@ pub(super) fn commit(
 /// Moves the tat beyond the burst tolerance too, as far as debt may go.
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let (ahead, part, at) = ahead_of(state, limit, now);
-    let units = cost.units().min(limit.most_in_use());
-    *state = State::new(later(ahead, part, limit, units).min(limit.time_of_most()), at, limit);
+    let units = cost.units().min(limit.max_in_use());
+    *state =
+        State::new(later(ahead, part, limit, units).min(limit.time_of_max_in_use()), at, limit);
 }
 
-/// Moves the tat back by what of the emission intervals is still ahead; see [`super::still_out`].
-pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &Taken) {
+/// Moves the tat back by what of the emission intervals is still ahead; see [`super::outstanding`].
+pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &TakenUnits) {
     let (ahead, part, at) = ahead_of(state, limit, now);
     let left = (taken.at + taken.reset_after).since(now);
     let (whole, rest) = limit.time_of(taken.cost.units()).min((left, 0));
@@ -119,54 +122,54 @@ pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &T
 /// Moves the tat back by the emission intervals of the cost, at most to now.
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let reset_after = decide(state, limit, now, Cost::NONE).reset_after;
-    refund(state, limit, now, &Taken { cost, at: now, reset_after });
+    refund(state, limit, now, &TakenUnits { cost, at: now, reset_after });
 }
 
 /// How far the tat is ahead of `now`, and the time that this is of.
 #[expect(clippy::inline_always, reason = "decided and committed at once, the state is read once")]
 #[inline(always)]
-fn ahead_of(state: &State, limit: &Limit, now: Timestamp) -> (Span, u64, Timestamp) {
+fn ahead_of(state: &State, limit: &Limit, now: Timestamp) -> (Micros, u64, Timestamp) {
     if is_from_the_future(state.at, now, limit) {
-        return (Span::ZERO, 0, now);
+        return (Micros::ZERO, 0, now);
     }
-    let (ahead, part) = at_this_rate(state, limit).min(limit.time_of_most());
+    let (ahead, part) = at_this_rate(state, limit).min(limit.time_of_max_in_use());
     let elapsed = now.since(state.at);
     if elapsed > ahead {
-        return (Span::ZERO, 0, now);
+        return (Micros::ZERO, 0, now);
     }
     (ahead - elapsed, part, state.at.max(now))
 }
 
 /// How far the tat was ahead, at the rate of `limit`: as many units are in use at any rate.
 #[inline]
-fn at_this_rate(state: &State, limit: &Limit) -> (Span, u64) {
+fn at_this_rate(state: &State, limit: &Limit) -> (Micros, u64) {
     let ahead = state.tat.since(state.at);
     let (units, part) = (u64::from(state.units), u64::from(state.part));
     if (units, state.window) == (limit.units(), limit.window()) {
         return (ahead, part);
     }
     let (whole, rest) = divide(ahead.as_micros(), units, part, state.window.as_micros());
-    limit.time_of((whole + u64::from(rest > 0)).min(limit.most_in_use()))
+    limit.time_of((whole + u64::from(rest > 0)).min(limit.max_in_use()))
 }
 
 /// A point in time `units` emission intervals later.
 #[inline]
-fn later(ahead: Span, part: u64, limit: &Limit, units: u64) -> (Span, u64) {
+fn later(ahead: Micros, part: u64, limit: &Limit, units: u64) -> (Micros, u64) {
     let (whole, rest) = limit.time_of(units);
     let (sum, carry) = if part + rest < limit.units() {
         (part + rest, 0)
     } else {
         (part + rest - limit.units(), 1)
     };
-    (ahead + whole + Span::from_micros(carry), sum)
+    (ahead + whole + Micros::from_micros(carry), sum)
 }
 
 /// A point in time earlier by a length and its part, which are not more.
-fn earlier(ahead: Span, part: u64, limit: &Limit, by: (Span, u64)) -> (Span, u64) {
+fn earlier(ahead: Micros, part: u64, limit: &Limit, by: (Micros, u64)) -> (Micros, u64) {
     let (whole, rest) = by;
     if part >= rest {
         (ahead - whole, part - rest)
     } else {
-        (ahead - whole - Span::from_micros(1), part + limit.units() - rest)
+        (ahead - whole - Micros::from_micros(1), part + limit.units() - rest)
     }
 }

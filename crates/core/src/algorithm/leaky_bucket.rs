@@ -4,7 +4,7 @@
 //! long to hold a request back so that the outflow stays even: a queue without the queue.
 
 use super::{
-    Cost, Decision, Limit, NEVER, Outcome, Taken, is_from_the_future, kept, still_out,
+    Cost, Decision, Limit, NEVER, Outcome, TakenUnits, is_from_the_future, outstanding, stored,
     time_to_live,
 };
 use crate::clock::Timestamp;
@@ -43,10 +43,10 @@ impl State {
 #[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let (level, part, _) = leaked(state, limit, now);
-    let room = limit.left_of(limit.burst(), level);
+    let room = limit.remaining_of(limit.burst(), level);
 
     let wait = || limit.time_for((cost.units().cast_signed() - room).cast_unsigned(), part);
-    let outcome = Outcome::of(cost, room, limit.burst(), wait);
+    let outcome = Outcome::new(cost, room, limit.burst(), wait);
     let taken = outcome.taken(cost);
     let until_empty = limit.time_for(level + taken, part);
     Decision {
@@ -74,28 +74,28 @@ pub(super) fn commit(
     }
     let (level, part, at) = leaked(state, limit, now);
     let expires_at = time_to_live(now, decision.reset_after);
-    *state = State { level: kept(level + cost.units()), part, at, expires_at };
+    *state = State { level: stored(level + cost.units()), part, at, expires_at };
 }
 
 /// Pours the units in above the burst too, as far as debt may go.
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let (level, part, at) = leaked(state, limit, now);
-    let (level, most) = (level + cost.units(), limit.most_in_use());
+    let (level, most) = (level + cost.units(), limit.max_in_use());
     let (level, part) = if level > most { (most, 0) } else { (level, part) };
     let expires_at = time_to_live(now, limit.time_for(level, part));
-    *state = State { level: kept(level), part, at, expires_at };
+    *state = State { level: stored(level), part, at, expires_at };
 }
 
 /// Takes the units out that have not leaked yet.
-pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &Taken) {
+pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &TakenUnits) {
     let (level, part, at) = leaked(state, limit, now);
-    let (units, rest) = still_out(limit, now, taken);
+    let (units, rest) = outstanding(limit, now, taken);
     let window = limit.window().as_micros();
     let level = level.saturating_sub(units + (part + rest) / window);
     let part = (part + rest) % window;
     *state = if level > 0 {
         let until_empty = limit.time_for(level, part);
-        State { level: kept(level), part, at, expires_at: time_to_live(now, until_empty) }
+        State { level: stored(level), part, at, expires_at: time_to_live(now, until_empty) }
     } else {
         State::default()
     };
@@ -104,7 +104,7 @@ pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &T
 /// Takes units out, at most all.
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let reset_after = decide(state, limit, now, Cost::NONE).reset_after;
-    refund(state, limit, now, &Taken { cost, at: now, reset_after });
+    refund(state, limit, now, &TakenUnits { cost, at: now, reset_after });
 }
 
 /// The level at `now`, the part of its topmost unit that has leaked, and the time that they are
@@ -118,6 +118,6 @@ fn leaked(state: &State, limit: &Limit, now: Timestamp) -> (u64, u64, Timestamp)
     let elapsed = now.since(state.at).min(limit.fill_time());
     let part = state.part.min(limit.window().as_micros() - 1);
     let (gone, part) = limit.units_in(elapsed, part);
-    let level = limit.most_in_use().min(state.level.into()).saturating_sub(gone);
+    let level = limit.max_in_use().min(state.level.into()).saturating_sub(gone);
     (level, if level == 0 { 0 } else { part }, state.at.max(now))
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use thiserror::Error;
 
-use crate::clock::Span;
+use crate::clock::Micros;
 
 /// Units that one request takes: 0 to 2^32 − 1. 0 looks without taking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,7 +30,7 @@ impl Cost {
 /// How many units per window, and how many at once. Always valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    window: Span,
+    window: Micros,
     units: NonZeroU32,
     burst: NonZeroU32,
     /// Units that may be owed; none: what is above the limit is no debt.
@@ -43,23 +43,23 @@ pub struct Limit {
 /// divided by the units per window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Times {
-    unit: Span,
+    unit: Micros,
     unit_part: u32,
     burst_part: u32,
-    burst: Span,
+    burst: Micros,
 }
 
 impl Limit {
     /// The most units per window.
     pub const MAX_UNITS: u64 = 1_000_000_000;
     /// The shortest window.
-    pub const MIN_WINDOW: Span = Span::from_millis(1);
+    pub const MIN_WINDOW: Micros = Micros::from_millis(1);
     /// The longest window: 366 days.
-    pub const MAX_WINDOW: Span = Span::from_secs(366 * 24 * 60 * 60);
+    pub const MAX_WINDOW: Micros = Micros::from_secs(366 * 24 * 60 * 60);
 
     /// The longest time that a burst may take to come back: 100 years, so that every point in
     /// time stays far below 2^53 µs.
-    pub const MAX_FILL: Span = Span::from_secs(100 * 366 * 24 * 60 * 60);
+    pub const MAX_FILL: Micros = Micros::from_secs(100 * 366 * 24 * 60 * 60);
 
     /// Allows `units` per `window`, and as many at once.
     ///
@@ -67,21 +67,21 @@ impl Limit {
     ///
     /// - [`LimitError::Units`] unless `units` is from 1 to 10⁹;
     /// - [`LimitError::Window`] unless `window` is whole milliseconds, from 1 ms to 366 days.
-    pub fn new(units: u64, window: Span) -> Result<Self, LimitError> {
+    pub fn new(units: u64, window: Micros) -> Result<Self, LimitError> {
         let units = Self::count(units).ok_or(LimitError::Units)?;
         let whole = window.as_micros().is_multiple_of(Self::MIN_WINDOW.as_micros());
         if !whole || window < Self::MIN_WINDOW || window > Self::MAX_WINDOW {
             return Err(LimitError::Window);
         }
-        Ok(Self::of(window, units, units))
+        Ok(Self::from_parts(window, units, units))
     }
 
     /// What follows from a window, units per window and a burst that are valid.
-    fn of(window: Span, units: NonZeroU32, burst: NonZeroU32) -> Self {
+    fn from_parts(window: Micros, units: NonZeroU32, burst: NonZeroU32) -> Self {
         let times = |count: u32| {
             let (whole, part) = divide(count.into(), window.as_micros(), 0, units.get().into());
             let part = u32::try_from(part).expect("a remainder is below the divisor");
-            (Span::from_micros(whole), part)
+            (Micros::from_micros(whole), part)
         };
         let ((unit, unit_part), (whole_burst, burst_part)) = (times(1), times(burst.get()));
         let times = Times { unit, unit_part, burst: whole_burst, burst_part };
@@ -103,7 +103,7 @@ impl Limit {
         let most = self.units_in(Self::MAX_FILL, 0).0.min(Self::MAX_UNITS);
         let burst = Self::count(burst).filter(|_| burst <= most);
         let burst = burst.ok_or(LimitError::Burst { most })?;
-        Ok(Self { max_debt: self.max_debt, ..Self::of(self.window, self.units, burst) })
+        Ok(Self { max_debt: self.max_debt, ..Self::from_parts(self.window, self.units, burst) })
     }
 
     /// Keeps up to `units` above the limit as debt: costs that are reported after the fact count
@@ -128,7 +128,7 @@ impl Limit {
         let units = Self::count(of(self.units())).unwrap_or(self.units);
         let debt = |debt: u32| u64::from(debt) * u64::from(millionths) / 1_000_000;
         let max_debt = self.max_debt.and_then(|owed| u32::try_from(debt(owed)).ok());
-        let share = Self { max_debt, ..Self::of(self.window, units, units) };
+        let share = Self { max_debt, ..Self::from_parts(self.window, units, units) };
         // A burst that would take too long to come back is as long as it may be.
         share.with_burst(of(self.burst())).unwrap_or_else(|error| match error {
             LimitError::Burst { most } => share.with_burst(most.max(1)).unwrap_or(share),
@@ -142,7 +142,7 @@ impl Limit {
     }
 
     /// The window: 1 ms to 366 days, in whole milliseconds.
-    pub const fn window(&self) -> Span {
+    pub const fn window(&self) -> Micros {
         self.window
     }
 
@@ -168,38 +168,38 @@ impl Limit {
     }
 
     /// The most units that can be in use of a burst: all of it, and the debt.
-    pub(super) const fn most_in_use(&self) -> u64 {
+    pub(super) const fn max_in_use(&self) -> u64 {
         self.burst() + self.debt()
     }
 
     /// What is left of `whole` with `used` units in use: below 0 by the debt, never more.
-    pub(super) const fn left_of(&self, whole: u64, used: u64) -> i64 {
+    pub(super) const fn remaining_of(&self, whole: u64, used: u64) -> i64 {
         let (left, least) = (whole.cast_signed() - used.cast_signed(), -self.debt().cast_signed());
         if left < least { least } else { left }
     }
 
     /// The time from the deepest debt to a whole burst.
-    pub fn fill_time(&self) -> Span {
-        self.time_for(self.most_in_use(), 0)
+    pub fn fill_time(&self) -> Micros {
+        self.time_for(self.max_in_use(), 0)
     }
 
     /// The time that all units take that can be in use, as [`Limit::time_of`] returns it.
     #[inline]
-    pub(super) fn time_of_most(&self) -> (Span, u64) {
-        self.time_of(self.most_in_use())
+    pub(super) fn time_of_max_in_use(&self) -> (Micros, u64) {
+        self.time_of(self.max_in_use())
     }
 
     /// The time that `units` take: whole microseconds, and the part below in microseconds divided
     /// by the units per window.
     #[inline]
-    pub(super) fn time_of(&self, units: u64) -> (Span, u64) {
+    pub(super) fn time_of(&self, units: u64) -> (Micros, u64) {
         if units == 1 {
             (self.times.unit, self.times.unit_part.into())
         } else if units == self.burst() {
             (self.times.burst, self.times.burst_part.into())
         } else {
             let (whole, part) = divide(units, self.window.as_micros(), 0, self.units());
-            (Span::from_micros(whole), part)
+            (Micros::from_micros(whole), part)
         }
     }
 
@@ -208,19 +208,19 @@ impl Limit {
     /// Parts are counted in units divided by the window's microseconds; `part` is what was left
     /// from before. Exact as long as the units fit into 64 bits.
     #[inline]
-    pub(super) fn units_in(&self, span: Span, part: u64) -> (u64, u64) {
+    pub(super) fn units_in(&self, span: Micros, part: u64) -> (u64, u64) {
         divide(span.as_micros(), self.units(), part, self.window.as_micros())
     }
 
     /// The shortest time in which `units` less `part` of one come.
-    pub(super) fn time_for(&self, units: u64, part: u64) -> Span {
+    pub(super) fn time_for(&self, units: u64, part: u64) -> Micros {
         let (whole, rest) = self.time_of(units);
         // whole + ⌈(rest - part) / units⌉
         if rest >= part {
             // What is left of a part is less than a microsecond.
-            whole + Span::from_micros(u64::from(rest > part))
+            whole + Micros::from_micros(u64::from(rest > part))
         } else {
-            whole - Span::from_micros((part - rest) / self.units())
+            whole - Micros::from_micros((part - rest) / self.units())
         }
     }
 }

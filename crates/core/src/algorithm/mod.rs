@@ -21,10 +21,10 @@
 mod decision;
 mod limit;
 
-pub use decision::{Decision, Outcome, Taken};
+pub use decision::{Decision, Outcome, TakenUnits};
 pub use limit::{Cost, Limit, LimitError};
 
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Micros, Timestamp};
 
 /// Declares every algorithm once: module, variant, canonical name, other accepted names. A missing
 /// Lua twin does not compile.
@@ -203,7 +203,7 @@ macro_rules! registry {
             /// Makes `state` at `now` what it would be if what was `taken` had stayed, as far as the
             /// state tells: it never gives more than that. A state of another algorithm stays as it
             /// is.
-            pub fn refund(self, state: &mut State, limit: &Limit, now: Timestamp, taken: &Taken) {
+            pub fn refund(self, state: &mut State, limit: &Limit, now: Timestamp, taken: &TakenUnits) {
                 match (self, state) {
                     $((Self::$variant, State::$variant(state)) => {
                         $module::refund(state, limit, now, taken);
@@ -263,7 +263,7 @@ const NEVER: Timestamp = Timestamp::from_micros(u64::MAX);
 
 /// Units within the bounds of a limit, as a state keeps them.
 #[inline]
-fn kept(units: u64) -> u32 {
+fn stored(units: u64) -> u32 {
     u32::try_from(units).expect("a limit has at most 10⁹ units")
 }
 
@@ -274,11 +274,11 @@ fn is_from_the_future(at: Timestamp, now: Timestamp, limit: &Limit) -> bool {
 }
 
 /// How much longer than it makes a difference a state lives.
-const MARGIN: Span = Span::from_millis(1_000);
+const MARGIN: Micros = Micros::from_millis(1_000);
 
 /// From when on a state that is `spent` after some time makes no difference, with a margin and in
 /// whole milliseconds like the expiry of a Redis key.
-fn time_to_live(now: Timestamp, spent_after: Span) -> Timestamp {
+fn time_to_live(now: Timestamp, spent_after: Micros) -> Timestamp {
     let millis = now.as_millis() + spent_after.as_micros().div_ceil(1_000);
     Timestamp::from_millis(millis) + MARGIN
 }
@@ -288,7 +288,7 @@ fn time_to_live(now: Timestamp, spent_after: Span) -> Timestamp {
 ///
 /// Had nobody else asked, the bucket would be whole again when `taken` said, and what comes after
 /// that finds no room: of the cost, no more is out than what comes until then.
-fn still_out(limit: &Limit, now: Timestamp, taken: &Taken) -> (u64, u64) {
+fn outstanding(limit: &Limit, now: Timestamp, taken: &TakenUnits) -> (u64, u64) {
     let left = (taken.at + taken.reset_after).since(now);
     if left >= limit.time_for(taken.cost.units(), 0) {
         (taken.cost.units(), 0)
@@ -298,7 +298,7 @@ fn still_out(limit: &Limit, now: Timestamp, taken: &Taken) -> (u64, u64) {
 }
 
 /// Index of the window that `now` is in: windows are aligned to the Unix epoch.
-pub fn window_index(now: Timestamp, window: Span) -> u64 {
+pub fn window_index(now: Timestamp, window: Micros) -> u64 {
     now.as_micros() / window.as_micros()
 }
 

@@ -6,8 +6,8 @@
 //! as spread evenly: cheap in memory, smooth at the boundaries, and exact only on average.
 
 use super::limit::divide;
-use super::{Cost, Decision, Limit, Outcome, Taken, is_from_the_future, time_to_live};
-use crate::clock::{Span, Timestamp};
+use super::{Cost, Decision, Limit, Outcome, TakenUnits, is_from_the_future, time_to_live};
+use crate::clock::{Micros, Timestamp};
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
 pub(super) const HAS_BURST: bool = false;
@@ -45,7 +45,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let Windows { start, current, previous } = rolled(&state.windows, limit, now);
     let elapsed = now.since(start);
     let estimate = weighted(previous, window - elapsed, limit) + current;
-    let available = limit.left_of(limit.units(), estimate);
+    let available = limit.remaining_of(limit.units(), estimate);
 
     let wait = || {
         let most = limit.units() - cost.units();
@@ -55,14 +55,14 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
             window - elapsed + falls_to(most, current, limit)
         }
     };
-    let outcome = Outcome::of(cost, available, limit.units(), wait);
+    let outcome = Outcome::new(cost, available, limit.units(), wait);
     let taken = outcome.taken(cost);
     let until_left = if current + taken > 0 {
         window + window - elapsed
     } else if previous > 0 {
         window - elapsed
     } else {
-        Span::ZERO
+        Micros::ZERO
     };
     Decision {
         at: now,
@@ -71,7 +71,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
         remaining: available - taken.cast_signed(),
         reset_after: until_left,
         ttl: until_left,
-        delay: Span::ZERO,
+        delay: Micros::ZERO,
     }
 }
 
@@ -109,14 +109,14 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
 }
 
 /// Takes the cost off the window that it was counted in, if that still weighs.
-pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &Taken) {
+pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &TakenUnits) {
     let mut windows = rolled(&state.windows, limit, now);
     if taken.at >= windows.start {
         windows.current = windows.current.saturating_sub(taken.cost.units());
     } else if windows.start.since(taken.at) <= limit.window() {
         windows.previous = windows.previous.saturating_sub(taken.cost.units());
     }
-    leave(state, limit, now, windows);
+    store_reduced(state, limit, now, windows);
 }
 
 /// Takes the cost off the current window, and what that does not have off the one before.
@@ -125,11 +125,11 @@ pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
     let rest = cost.units().saturating_sub(windows.current);
     windows.current = windows.current.saturating_sub(cost.units());
     windows.previous = windows.previous.saturating_sub(rest);
-    leave(state, limit, now, windows);
+    store_reduced(state, limit, now, windows);
 }
 
 /// Makes the state that of windows from which units were taken off.
-fn leave(state: &mut State, limit: &Limit, now: Timestamp, windows: Windows) {
+fn store_reduced(state: &mut State, limit: &Limit, now: Timestamp, windows: Windows) {
     let Windows { start, current, previous } = windows;
     if current + previous == 0 {
         *state = State::default();
@@ -161,13 +161,13 @@ fn rolled(windows: &Windows, limit: &Limit, now: Timestamp) -> Windows {
 }
 
 /// The part of `count` that weighs with `left` of its window: count × left / window, rounded down.
-fn weighted(count: u64, left: Span, limit: &Limit) -> u64 {
+fn weighted(count: u64, left: Micros, limit: &Limit) -> u64 {
     divide(left.as_micros(), count, 0, limit.window().as_micros()).0
 }
 
 /// How long after the start of the next window the weighted `count`, which is more than `most`,
 /// has fallen to `most`.
-fn falls_to(most: u64, count: u64, limit: &Limit) -> Span {
+fn falls_to(most: u64, count: u64, limit: &Limit) -> Micros {
     let (whole, _) = divide(limit.window().as_micros(), count - most - 1, 0, count);
-    Span::from_micros(whole + 1)
+    Micros::from_micros(whole + 1)
 }

@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Cost, Decision, Limit, Outcome, Taken};
-use crate::clock::{Span, Timestamp};
+use super::{Cost, Decision, Limit, Outcome, TakenUnits};
+use crate::clock::{Micros, Timestamp};
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
 pub(super) const HAS_BURST: bool = false;
@@ -14,7 +14,6 @@ pub(super) const HAS_BURST: bool = false;
 pub(super) const MAX_UNITS: u64 = 100_000;
 /// Entries that one request may write: that takes Redis about 15 ms.
 pub(super) const MAX_COST: u32 = 10_000;
-
 
 /// The log, oldest entries first. Units of the same millisecond share a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,7 +90,7 @@ impl State {
 #[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let window_ms = limit.window().as_millis();
-    let (first, end) = live(state, limit, now);
+    let (first, end) = live_range(state, limit, now);
     let gone = state.upto(first);
     let count = state.upto(end) - gone;
     // Nothing above the limit can be kept: there is no debt.
@@ -99,7 +98,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let leaves_after = |at_ms: u64| Timestamp::from_millis(at_ms + window_ms).since(now);
 
     let most = limit.units().min(MAX_COST.into());
-    let outcome = Outcome::of(cost, available.min(most).cast_signed(), most, || {
+    let outcome = Outcome::new(cost, available.min(most).cast_signed(), most, || {
         let surplus = count + cost.units() - limit.units();
         leaves_after(state.reaching(first, gone + surplus).at_ms)
     });
@@ -114,10 +113,10 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
         } else if count > 0 {
             leaves_after(state.runs[end - 1].at_ms)
         } else {
-            Span::ZERO
+            Micros::ZERO
         },
         ttl: limit.window(),
-        delay: Span::ZERO,
+        delay: Micros::ZERO,
     }
 }
 
@@ -130,7 +129,7 @@ pub(super) fn commit(
     cost: Cost,
     decision: &Decision,
 ) {
-    let (first, _) = live(state, limit, now);
+    let (first, _) = live_range(state, limit, now);
     state.drop_before(first);
     if decision.is_allowed() && cost != Cost::NONE {
         write(state, now.as_millis(), cost.units());
@@ -141,7 +140,7 @@ pub(super) fn commit(
 
 /// Writes an entry for each unit that there is room for.
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
-    let (first, end) = live(state, limit, now);
+    let (first, end) = live_range(state, limit, now);
     let available = limit.units().saturating_sub(state.upto(end) - state.upto(first));
     state.drop_before(first);
     let units = cost.units().min(available).min(MAX_COST.into());
@@ -154,7 +153,7 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
 
 /// Removes as many entries of the millisecond of `taken`: units of one millisecond are alike. The
 /// time to live stays; a log without entries is gone.
-pub(super) fn refund(state: &mut State, _limit: &Limit, _now: Timestamp, taken: &Taken) {
+pub(super) fn refund(state: &mut State, _limit: &Limit, _now: Timestamp, taken: &TakenUnits) {
     if let Some(run) = state.run_of(taken.at.as_millis()) {
         remove(state, run, taken.cost.units().min(MAX_COST.into()));
     }
@@ -164,7 +163,7 @@ pub(super) fn refund(state: &mut State, _limit: &Limit, _now: Timestamp, taken: 
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let mut left = cost.units();
     while left > 0 {
-        let (first, end) = live(state, limit, now);
+        let (first, end) = live_range(state, limit, now);
         if first >= end {
             break;
         }
@@ -189,7 +188,7 @@ fn remove(state: &mut State, run: usize, units: u64) -> u64 {
 }
 
 /// The runs that count at `now`, as a range of indices.
-fn live(state: &State, limit: &Limit, now: Timestamp) -> (usize, usize) {
+fn live_range(state: &State, limit: &Limit, now: Timestamp) -> (usize, usize) {
     let gone_ms = now.as_millis().checked_sub(limit.window().as_millis());
     // Before there is a whole window since the epoch nothing is gone but what was dropped.
     let dropped = state.runs.len().min(1);
@@ -218,7 +217,7 @@ mod tests {
 
     #[test]
     fn an_entry_of_the_epoch_counts_for_one_window() {
-        let limit = Limit::new(1, Span::from_millis(10)).expect("a valid limit");
+        let limit = Limit::new(1, Micros::from_millis(10)).expect("a valid limit");
         let mut state = State::default();
         let mut take = |millis| {
             let now = Timestamp::from_millis(millis);

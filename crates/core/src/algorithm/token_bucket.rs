@@ -4,9 +4,10 @@
 //! kept, so that no rate is ever rounded.
 
 use super::{
-    Cost, Decision, Limit, NEVER, Outcome, Taken, is_from_the_future, still_out, time_to_live,
+    Cost, Decision, Limit, NEVER, Outcome, TakenUnits, is_from_the_future, outstanding,
+    time_to_live,
 };
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Micros, Timestamp};
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
 pub(super) const HAS_BURST: bool = true;
@@ -43,7 +44,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let (tokens, part, _) = refilled(state, limit, now);
 
     let wait = || limit.time_for((cost.units().cast_signed() - tokens).cast_unsigned(), part);
-    let outcome = Outcome::of(cost, tokens, limit.burst(), wait);
+    let outcome = Outcome::new(cost, tokens, limit.burst(), wait);
     let taken = outcome.taken(cost);
     let left = tokens - taken.cast_signed();
     let in_use = in_use(limit, left);
@@ -55,7 +56,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
         remaining: left,
         reset_after: until_full,
         ttl: until_full,
-        delay: Span::ZERO,
+        delay: Micros::ZERO,
     }
 }
 
@@ -73,7 +74,7 @@ pub(super) fn commit(
     }
     let (tokens, part, at) = refilled(state, limit, now);
     let expires_at = time_to_live(now, decision.reset_after);
-    let tokens = kept(tokens - cost.units().cast_signed());
+    let tokens = stored(tokens - cost.units().cast_signed());
     *state = State { part, at, expires_at, tokens };
 }
 
@@ -83,19 +84,19 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
     let (tokens, least) = (tokens - cost.units().cast_signed(), -limit.debt().cast_signed());
     let (tokens, part) = if tokens < least { (least, 0) } else { (tokens, part) };
     let expires_at = time_to_live(now, limit.time_for(in_use(limit, tokens), part));
-    *state = State { part, at, expires_at, tokens: kept(tokens) };
+    *state = State { part, at, expires_at, tokens: stored(tokens) };
 }
 
 /// Puts the tokens back that are still out.
-pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &Taken) {
+pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &TakenUnits) {
     let (tokens, part, at) = refilled(state, limit, now);
-    let (units, rest) = still_out(limit, now, taken);
+    let (units, rest) = outstanding(limit, now, taken);
     let window = limit.window().as_micros();
     let tokens = tokens + (units + (part + rest) / window).cast_signed();
     let part = (part + rest) % window;
     *state = if tokens < limit.burst().cast_signed() {
         let expires_at = time_to_live(now, limit.time_for(in_use(limit, tokens), part));
-        State { part, at, expires_at, tokens: kept(tokens) }
+        State { part, at, expires_at, tokens: stored(tokens) }
     } else {
         State::default()
     };
@@ -104,7 +105,7 @@ pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &T
 /// Adds tokens, at most up to the burst.
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let reset_after = decide(state, limit, now, Cost::NONE).reset_after;
-    refund(state, limit, now, &Taken { cost, at: now, reset_after });
+    refund(state, limit, now, &TakenUnits { cost, at: now, reset_after });
 }
 
 /// The tokens at `now`, the part of the next one, and the time that they are of. More debt than
@@ -130,6 +131,6 @@ fn in_use(limit: &Limit, tokens: i64) -> u64 {
 }
 
 /// Tokens within the bounds of a limit, as a state keeps them.
-fn kept(tokens: i64) -> i32 {
+fn stored(tokens: i64) -> i32 {
     i32::try_from(tokens).expect("a limit has at most 10⁹ units, and as much debt")
 }

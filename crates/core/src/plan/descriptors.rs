@@ -4,25 +4,27 @@ use smallvec::SmallVec;
 
 use super::{Hit, Plan, RuleIndex};
 use crate::algorithm::Cost;
-use crate::clock::Span;
+use crate::clock::Micros;
 use crate::operation::Action;
-use crate::rules::descriptors::{DescriptorRequest, Descriptors, Found, Hits, InvalidDescriptor};
+use crate::rules::descriptors::{
+    DescriptorRequest, Descriptors, HitsAddend, InvalidDescriptor, MatchedDescriptor,
+};
 use crate::rules::{Coupling, Grant};
 
-/// What a request by descriptors asks of the store, and what its answers need beside that.
+/// What a request by descriptors asks of the store, and what its statuses need beside that.
 #[derive(Clone, Debug)]
 pub struct DescriptorPlan {
     /// The hits of the descriptors that meet a rule, in order.
     pub plan: Plan,
     /// One for each descriptor, in order; `None` for those that meet no rule.
-    pub answers: SmallVec<[Option<PlannedAnswer>; 2]>,
+    pub statuses: SmallVec<[Option<PlannedStatus>; 2]>,
 }
 
 /// What the answer to a descriptor needs beside its hit, which is the next of the plan.
 #[derive(Clone, Debug)]
-pub struct PlannedAnswer {
+pub struct PlannedStatus {
     /// The window of the limit, even where that is 0.
-    pub window: Span,
+    pub window: Micros,
     /// The rule with the values of the request, where its metrics tell them.
     pub detailed_label: Option<String>,
 }
@@ -38,21 +40,29 @@ impl Descriptors {
         request: &DescriptorRequest<'_>,
     ) -> Result<DescriptorPlan, InvalidDescriptor> {
         let mut hits: SmallVec<[Hit; 1]> = SmallVec::new();
-        let mut answers = SmallVec::new();
-        for found in self.meet(request)? {
-            answers.push(found.map(|found| {
+        let mut statuses = SmallVec::new();
+        for found in self.match_request(request)? {
+            statuses.push(found.map(|found| {
                 let action = action(&found, self.coupling(), &hits);
-                let Found { position, is_override, key, grant, window, detailed_label, .. } = found;
+                let MatchedDescriptor {
+                    position,
+                    is_override,
+                    key,
+                    grant,
+                    window,
+                    detailed_label,
+                    ..
+                } = found;
                 let rule = self.rule_at(position, is_override);
                 let (algorithm, mode) = (rule.algorithm, rule.mode);
                 let rule = RuleIndex::Descriptor { position, is_override };
                 hits.push(Hit { rule, key, algorithm, grant, stricter: None, mode, action });
-                PlannedAnswer { window, detailed_label }
+                PlannedStatus { window, detailed_label }
             }));
         }
-        share_the_strictest(&mut hits);
+        apply_strictest_limit(&mut hits);
         let plan = Plan { hits, coupling: self.coupling(), is_unmatched: false };
-        Ok(DescriptorPlan { plan, answers })
+        Ok(DescriptorPlan { plan, statuses })
     }
 }
 
@@ -62,10 +72,10 @@ impl Descriptors {
 /// where everything is counted and the limit keeps debt, as in envoyproxy/ratelimit (at the limit it
 /// passes still, and the hits that follow count above it), and after a take of the same key, which
 /// may use up what is left.
-fn action(found: &Found, coupling: Coupling, earlier: &[Hit]) -> Action {
+fn action(found: &MatchedDescriptor, coupling: Coupling, earlier: &[Hit]) -> Action {
     let cost = match found.hits {
-        Hits::Take(cost) => cost,
-        Hits::GiveBack(cost) => return Action::Credit(cost),
+        HitsAddend::Take(cost) => cost,
+        HitsAddend::Credit(cost) => return Action::Credit(cost),
     };
     let max_debt = match &found.grant {
         Grant::Limited(limit) => limit.max_debt(),
@@ -86,7 +96,7 @@ fn action(found: &Found, coupling: Coupling, earlier: &[Hit]) -> Action {
 }
 
 /// Has a key that comes with several limits decided by the strictest.
-fn share_the_strictest(hits: &mut [Hit]) {
+fn apply_strictest_limit(hits: &mut [Hit]) {
     for at in 1..hits.len() {
         for earlier in 0..at {
             if hits[earlier].key != hits[at].key {

@@ -5,7 +5,7 @@
 
 mod descriptors;
 
-pub use descriptors::{DescriptorPlan, PlannedAnswer};
+pub use descriptors::{DescriptorPlan, PlannedStatus};
 
 use smallvec::SmallVec;
 
@@ -60,7 +60,7 @@ pub enum RuleIndex {
 
 impl Plan {
     /// The plan for a request by user, resource and attributes.
-    pub fn of_request(rules: &RuleSet, request: &Request<'_>) -> Self {
+    pub fn for_request(rules: &RuleSet, request: &Request<'_>) -> Self {
         let cost = request.cost();
         let action = if request.dry_run() { Action::Peek(cost) } else { Action::Take(cost) };
         let mut hits = SmallVec::new();
@@ -83,16 +83,18 @@ impl Plan {
     /// Returns `true` if the request is refused whatever the store says.
     pub fn is_banned(&self) -> bool {
         self.hits.iter().any(|hit| hit.grant == Grant::Banned)
-            && Mode::refuse(self.hits.iter().map(|hit| (hit.vote(), hit.grant == Grant::Banned)))
+            && Mode::refuse(
+                self.hits.iter().map(|hit| (hit.effective_mode(), hit.grant == Grant::Banned)),
+            )
     }
 
     /// Returns `true` if the hits are those of descriptors, each of which is answered by itself.
-    pub fn answers_each(&self) -> bool {
+    pub fn is_for_descriptors(&self) -> bool {
         matches!(self.hits.first().map(|hit| hit.rule), Some(RuleIndex::Descriptor { .. }))
     }
 
     /// Returns `true` if no other hit of the plan has the key of this one.
-    pub fn is_alone(&self, hit: &Hit) -> bool {
+    pub fn has_key_once(&self, hit: &Hit) -> bool {
         self.hits.len() == 1 || self.hits.iter().filter(|other| other.key == hit.key).count() == 1
     }
 }
@@ -107,12 +109,12 @@ impl Hit {
     }
 
     /// What a denial of it does to the request.
-    pub fn vote(&self) -> Mode {
-        self.grant.mode(self.mode)
+    pub fn effective_mode(&self) -> Mode {
+        self.grant.effective_mode(self.mode)
     }
 
     /// Returns `true` if it asks whether a cost passes: a denial of that is worth remembering.
-    pub fn asks(&self) -> bool {
+    pub fn decides_cost(&self) -> bool {
         matches!(self.action, Action::Take(cost) | Action::Peek(cost) if cost != Cost::NONE)
     }
 }
@@ -125,7 +127,7 @@ impl RuleSet {
     /// If other rules have.
     pub fn rule(&self, index: RuleIndex) -> RuleInfo<'_> {
         match index {
-            RuleIndex::Flat(position) => self.at(position).info(),
+            RuleIndex::Flat(position) => self.rule_at(position).info(),
             RuleIndex::Descriptor { position, is_override } => {
                 self.descriptors().rule_at(position, is_override)
             }

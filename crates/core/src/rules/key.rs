@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use smallvec::SmallVec;
 
-use crate::clock::Span;
+use crate::clock::Micros;
 
 /// Rule + matched values, as text: the name of the rule, a colon, then the id. The default rule has
 /// no name here.
@@ -13,24 +13,24 @@ use crate::clock::Span;
 /// percent-encoded, so that no two ids share a key and every key can be typed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    text: Text,
+    text: KeyBuffer,
     /// Where the id starts, in bytes.
     id_at: usize,
 }
 
 /// Most keys are made and forgotten without an allocation.
-type Text = SmallVec<[u8; 56]>;
+type KeyBuffer = SmallVec<[u8; 56]>;
 
 impl Key {
     /// The key of the default rule.
-    pub(super) fn of_default_rule<'a>(values: impl Iterator<Item = Option<&'a str>>) -> Self {
-        Self::of_rule("", values)
+    pub(super) fn for_default_rule<'a>(values: impl Iterator<Item = Option<&'a str>>) -> Self {
+        Self::for_rule("", values)
     }
 
     /// The key of a rule. The id is the values with `:` between them. One that is absent is a `%`
     /// alone, which no value is encoded as.
-    pub(super) fn of_rule<'a>(name: &str, values: impl Iterator<Item = Option<&'a str>>) -> Self {
-        let mut text = Text::new();
+    pub(super) fn for_rule<'a>(name: &str, values: impl Iterator<Item = Option<&'a str>>) -> Self {
+        let mut text = KeyBuffer::new();
         if !name.is_empty() {
             push_encoded(&mut text, name);
         }
@@ -50,12 +50,12 @@ impl Key {
 
     /// The key of a descriptor: `envoy/` and the domain for a rule, which no name of one is, then its
     /// keys and values in turn; and the window of a limit that a request brought along.
-    pub(super) fn of_descriptor<'a>(
+    pub(super) fn for_descriptor<'a>(
         domain: &str,
         entries: impl Iterator<Item = (&'a str, IdValue<'a>)>,
-        window: Option<Span>,
+        window: Option<Micros>,
     ) -> Self {
-        let mut text = Text::new();
+        let mut text = KeyBuffer::new();
         text.extend_from_slice(b"envoy/");
         push_encoded(&mut text, domain);
         text.push(b':');
@@ -111,7 +111,7 @@ fn as_text(bytes: &[u8]) -> &str {
     str::from_utf8(bytes).expect("keys are put together from texts")
 }
 
-fn push_encoded(text: &mut Text, value: &str) {
+fn push_encoded(text: &mut KeyBuffer, value: &str) {
     // Nearly all values are plain.
     let is_plain = value.bytes().fold(true, |plain, byte| plain & PLAIN[usize::from(byte)]);
     if is_plain {
@@ -147,14 +147,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn default_key(user_id: &str) -> Key {
-        Key::of_default_rule([Some(user_id)].into_iter())
+        Key::for_default_rule([Some(user_id)].into_iter())
     }
 
     #[test]
     fn a_key_names_its_rule_and_whose_state_it_is() {
         let key = default_key("alice");
         assert_eq!((key.rule(), key.id()), ("", "alice"));
-        let key = Key::of_rule("p:y", [Some("a"), None, Some("")].into_iter());
+        let key = Key::for_rule("p:y", [Some("a"), None, Some("")].into_iter());
         assert_eq!((key.rule(), key.id()), ("p%3Ay", "a:%:"));
         assert_eq!(key.as_bytes(), b"p%3Ay:a:%:");
     }
@@ -172,7 +172,7 @@ mod tests {
             other in ("\\PC{0,8}", values()),
         ) {
             let key = |(name, values): &(String, Vec<Option<String>>)| {
-                Key::of_rule(name, values.iter().map(Option::as_deref))
+                Key::for_rule(name, values.iter().map(Option::as_deref))
             };
             // As many values as the rule has parts.
             let same_parts = one.0 != other.0 || one.1.len() == other.1.len();
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn absent_empty_and_joined_values_differ() {
-        let key = |values: &[Option<&str>]| Key::of_rule("r:1", values.iter().copied());
+        let key = |values: &[Option<&str>]| Key::for_rule("r:1", values.iter().copied());
         assert_eq!(key(&[Some("a"), Some("b")]).as_bytes(), b"r%3A1:a:b");
         let ids = [
             key(&[Some("a"), Some("b")]),

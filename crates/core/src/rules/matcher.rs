@@ -14,7 +14,7 @@ impl Matcher {
     /// How closely the request fits; `None` if it does not.
     pub(super) fn fit(&self, request: &Request<'_>) -> Option<Fit> {
         self.patterns.iter().try_fold(Fit::default(), |fit, (part, pattern)| {
-            Some(fit.and(pattern.fit(part.of(request))?))
+            Some(fit.and(pattern.fit(part.value_in(request))?))
         })
     }
 

@@ -16,8 +16,8 @@ mod wildcard;
 pub use attributes::Attributes;
 pub use key::Key;
 pub use matcher::Matcher;
-pub use pattern::{Pattern, Text};
-pub use request::{Draft, InvalidRequest, Request, RequestBuilder};
+pub use pattern::{Pattern, TextPattern};
+pub use request::{InvalidRequest, Request, RequestBuilder, RequestFields};
 pub use rule::{Coupling, Grant, Mode, OnStoreFailure, Override, Part, Rule, RuleInfo, Share};
 pub use wildcard::Wildcard;
 
@@ -145,8 +145,10 @@ impl RuleSet {
             self.others.iter().for_each(|index| meet(*index));
             return;
         }
-        let looked_up =
-            self.by_value.iter().filter_map(|(part, by_value)| by_value.get(part.of(request)?));
+        let looked_up = self
+            .by_value
+            .iter()
+            .filter_map(|(part, by_value)| by_value.get(part.value_in(request)?));
         let mut candidates: SmallVec<[usize; 8]> =
             looked_up.flatten().chain(&self.others).copied().collect();
         candidates.sort_unstable();
@@ -154,7 +156,7 @@ impl RuleSet {
     }
 
     /// The rule at a position of [`RuleSet::iter`].
-    pub(crate) fn at(&self, position: usize) -> &Rule {
+    pub(crate) fn rule_at(&self, position: usize) -> &Rule {
         match position.checked_sub(1) {
             None => &self.default,
             Some(index) => &self.named[index],
@@ -162,7 +164,7 @@ impl RuleSet {
     }
 
     /// The most rules that one request may meet, at a guess from above.
-    pub fn most_matches(&self) -> usize {
+    pub fn max_matches(&self) -> usize {
         let longest = |by_value: &HashMap<String, Vec<usize>>| {
             by_value.values().map(Vec::len).max().unwrap_or_default()
         };

@@ -8,12 +8,12 @@ pub enum Pattern {
     /// Any value, as long as there is one: `*`.
     Present,
     /// One of these.
-    OneOf(Vec<Text>),
+    OneOf(Vec<TextPattern>),
 }
 
 /// A text in which each `*` stands for any text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Text {
+pub enum TextPattern {
     /// This value.
     Exact(String),
     /// Any value that starts with this: one `*`, at the end.
@@ -44,9 +44,9 @@ impl Fit {
 }
 
 impl Pattern {
-    /// Reads `*`, or a text as [`Text::new`] does.
+    /// Reads `*`, or a text as [`TextPattern::new`] does.
     pub fn one(text: &str) -> Self {
-        if text == "*" { Self::Present } else { Self::OneOf(vec![Text::new(text)]) }
+        if text == "*" { Self::Present } else { Self::OneOf(vec![TextPattern::new(text)]) }
     }
 
     /// Reads texts, one of which must fit; their order says nothing.
@@ -55,7 +55,8 @@ impl Pattern {
             [one] => Self::one(one),
             several if several.iter().any(|text| text == "*") => Self::Present,
             several => {
-                let mut texts: Vec<Text> = several.iter().map(|text| Text::new(text)).collect();
+                let mut texts: Vec<TextPattern> =
+                    several.iter().map(|text| TextPattern::new(text)).collect();
                 texts.sort();
                 Self::OneOf(texts)
             }
@@ -75,12 +76,12 @@ impl Pattern {
     pub(super) fn exact(&self) -> Option<Vec<&str>> {
         match self {
             Self::Present => None,
-            Self::OneOf(texts) => texts.iter().map(Text::exact).collect(),
+            Self::OneOf(texts) => texts.iter().map(TextPattern::exact).collect(),
         }
     }
 }
 
-impl Text {
+impl TextPattern {
     /// Reads a text: `*` is any text, `\*` a star.
     pub fn new(text: &str) -> Self {
         let wildcard = Wildcard::new(text);
@@ -91,7 +92,7 @@ impl Text {
         }
     }
 
-    /// The text that [`Text::new`] reads as this.
+    /// The text that [`TextPattern::new`] reads as this.
     pub fn to_text(&self) -> String {
         match self {
             Self::Exact(exact) => escaped(exact, false),
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_closest_of_several_fits() {
-        let pattern = Pattern::OneOf(["a*", "ab*", "abc"].map(Text::new).to_vec());
+        let pattern = Pattern::OneOf(["a*", "ab*", "abc"].map(TextPattern::new).to_vec());
         let fit = |value| pattern.fit(Some(value));
         assert!(fit("abc") > fit("abx"));
         assert!(fit("abx") > fit("ax"));

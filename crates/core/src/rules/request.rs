@@ -19,7 +19,7 @@ pub struct Request<'a> {
 
 /// What a caller sent, not checked yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Draft<'a> {
+pub struct RequestFields<'a> {
     /// Who asks.
     pub user_id: &'a str,
     /// What is asked for.
@@ -49,8 +49,8 @@ impl<'a> Request<'a> {
     /// # Errors
     ///
     /// [`InvalidRequest`] for the first field that is out of bounds.
-    pub fn new(draft: Draft<'a>) -> Result<Self, InvalidRequest> {
-        let Draft { user_id, resource, attributes, cost, dry_run } = draft;
+    pub fn new(fields: RequestFields<'a>) -> Result<Self, InvalidRequest> {
+        let RequestFields { user_id, resource, attributes, cost, dry_run } = fields;
         let attributes = Attributes::Map(attributes);
         let request = Self { user_id, resource, attributes, cost: Cost::ONE, dry_run };
         request.check_bounds()?;

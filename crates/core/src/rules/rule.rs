@@ -174,7 +174,7 @@ impl OnStoreFailure {
 
 impl Part {
     /// Its value in a request; an attribute may be absent.
-    pub(super) fn of<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
+    pub(super) fn value_in<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
         match self {
             Self::UserId => Some(request.user_id()),
             Self::Resource => Some(request.resource()),
@@ -206,7 +206,7 @@ impl Rule {
     pub const DEFAULT: &str = "default";
 
     /// The default rule: so many per window for each user, fail-closed.
-    pub fn default_of(algorithm: Algorithm, limit: Limit) -> Self {
+    pub fn new_default(algorithm: Algorithm, limit: Limit) -> Self {
         Self {
             name: Self::DEFAULT.into(),
             matcher: Matcher::default(),
@@ -241,11 +241,11 @@ impl Rule {
 
     /// The key of its state for this request.
     pub(crate) fn key_for(&self, request: &Request<'_>) -> Key {
-        let values = self.key_by.iter().map(|part| part.of(request));
+        let values = self.key_by.iter().map(|part| part.value_in(request));
         if &*self.name == Self::DEFAULT {
-            Key::of_default_rule(values)
+            Key::for_default_rule(values)
         } else {
-            Key::of_rule(&self.name, values)
+            Key::for_rule(&self.name, values)
         }
     }
 }
@@ -253,7 +253,7 @@ impl Rule {
 impl Grant {
     /// The mode of a rule with this mode that grants this. What is unlimited is no quota either: it
     /// neither refuses a request nor lets it pass.
-    pub fn mode(self, of_rule: Mode) -> Mode {
+    pub fn effective_mode(self, of_rule: Mode) -> Mode {
         if self == Self::Unlimited { Mode::Shadow } else { of_rule }
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Slot, Slots, execute};
 use crate::algorithm::{Decision, State};
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Micros, Timestamp};
 use crate::operation::{Reply, StoreHit, StoreRequest};
 use crate::rules::Key;
 
@@ -34,7 +34,7 @@ impl Record {
 
     /// Returns `true` if the state is alive: as in the other stores, in its last millisecond too.
     fn is_alive(&self, time: Timestamp) -> bool {
-        self.state != State::None && time < self.state.expires_at() + Span::from_millis(1)
+        self.state != State::None && time < self.state.expires_at() + Micros::from_millis(1)
     }
 }
 
@@ -49,15 +49,15 @@ pub type Records<'a> = HashMap<&'a Key, Record>;
 ///
 /// ```
 /// use rlaas_core::algorithm::{Algorithm, Cost, Limit};
-/// use rlaas_core::clock::{Span, Timestamp};
+/// use rlaas_core::clock::{Micros, Timestamp};
 /// use rlaas_core::operation::{Shard, StoreRequest};
 /// use rlaas_core::plan::Plan;
 /// use rlaas_core::rules::{Request, Rule, RuleSet};
 /// use rlaas_core::step::{Records, execute_on_records};
 ///
-/// let limit = Limit::new(1, Span::from_secs(60))?;
-/// let rules = RuleSet::new(Rule::default_of(Algorithm::Gcra, limit), Vec::new());
-/// let plan = Plan::of_request(&rules, &Request::user("alice").build()?);
+/// let limit = Limit::new(1, Micros::from_secs(60))?;
+/// let rules = RuleSet::new(Rule::new_default(Algorithm::Gcra, limit), Vec::new());
+/// let plan = Plan::for_request(&rules, &Request::user("alice").build()?);
 /// let hits: Vec<_> = plan.hits.iter().filter_map(|hit| hit.for_store()).collect();
 /// let request = StoreRequest { hits: &hits, coupling: plan.coupling, shard: Shard(0) };
 ///
@@ -96,7 +96,7 @@ impl<'a> Slots for RecordSlots<'_, 'a> {
         RecordSlot { key, time: self.time, now, records: self.records }
     }
 
-    fn are_of_one_key(&self, one: usize, other: usize) -> bool {
+    fn have_same_key(&self, one: usize, other: usize) -> bool {
         self.hits[one].key == self.hits[other].key
     }
 }
@@ -114,7 +114,7 @@ impl Slot for RecordSlot<'_, '_> {
         self.now
     }
 
-    fn held_for(&self) -> Span {
+    fn held_for(&self) -> Micros {
         self.now.since(self.time)
     }
 
@@ -136,7 +136,7 @@ impl Slot for RecordSlot<'_, '_> {
         change(&mut record.state)
     }
 
-    fn note_reset(&mut self, until: Timestamp) {
+    fn record_reset(&mut self, until: Timestamp) {
         let reset = Reset { at: self.now, until };
         self.records.entry(self.key).or_default().reset = Some(reset);
     }

@@ -1,8 +1,8 @@
 //! Random steps of every action, answered in every field as the memory store answers them.
 
 use super::{Subject, T0, on_memory, owing};
-use crate::algorithm::{Algorithm, Cost, Taken};
-use crate::clock::Span;
+use crate::algorithm::{Algorithm, Cost, TakenUnits};
+use crate::clock::Micros;
 use crate::operation::{Action, HitReply};
 use crate::rules::{Coupling, RuleSet};
 
@@ -19,9 +19,9 @@ pub(super) async fn several_hits_of_one_key(on: Subject) {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
         (random >> 33) % below
     };
-    let (mut now, mut all_taken) = (T0, Vec::<Taken>::new());
+    let (mut now, mut all_taken) = (T0, Vec::<TakenUnits>::new());
     for step in 0..300 {
-        now = now + Span::from_micros([0, next(20_000_000), next(150_000_000)][step % 3]);
+        now = now + Micros::from_micros([0, next(20_000_000), next(150_000_000)][step % 3]);
         on.set_clock(now);
         memory.set_clock(now);
         let mut action = |_| {
@@ -45,7 +45,7 @@ pub(super) async fn several_hits_of_one_key(on: Subject) {
     }
 }
 
-fn taken(reply: &HitReply) -> Option<Taken> {
+fn taken(reply: &HitReply) -> Option<TakenUnits> {
     let cost = u32::try_from(reply.taken).ok().filter(|units| *units > 0).map(Cost::new)?;
-    Some(Taken { cost, at: reply.decision.at, reset_after: reply.decision.reset_after })
+    Some(TakenUnits { cost, at: reply.decision.at, reset_after: reply.decision.reset_after })
 }

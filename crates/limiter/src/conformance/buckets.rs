@@ -5,12 +5,12 @@ use super::rules_with_burst;
 use super::{Subject, span};
 use super::{left, retry_after};
 use crate::algorithm::{Algorithm, Outcome};
-use crate::clock::Span;
+use crate::clock::Micros;
 use crate::rules::RuleSet;
 
 /// Capacity `burst`, refilled by `units` per second.
 pub(super) fn refilled(units: u64, burst: u64) -> impl Fn(Algorithm) -> RuleSet {
-    move |bucket| rules_with_burst(bucket, units, Span::from_secs(1), burst)
+    move |bucket| rules_with_burst(bucket, units, Micros::from_secs(1), burst)
 }
 
 pub(super) async fn tb_01_and_02_a_burst_then_one_a_second(on: Subject) {
@@ -18,7 +18,7 @@ pub(super) async fn tb_01_and_02_a_burst_then_one_a_second(on: Subject) {
         let decision = on.check("alice").await;
         assert_eq!((decision.is_allowed(), left(&decision)), (true, remaining));
         assert_eq!(decision.current_count, 5 - remaining);
-        assert_eq!(decision.reset_after, Span::from_secs(5 - remaining));
+        assert_eq!(decision.reset_after, Micros::from_secs(5 - remaining));
     }
     assert_eq!(retry_after(&on.check("alice").await), Some(span(1.0)));
     // Each wait is for the unit after those that were taken.
@@ -105,7 +105,7 @@ pub(super) async fn gt_01_and_gl_01_the_pattern_of_gorl(on: Subject) {
                 _ => {}
             }
             if at > 0.9 && at < 1.0 {
-                assert_eq!(retry_after(&decision), Some(Span::from_micros(1)));
+                assert_eq!(retry_after(&decision), Some(Micros::from_micros(1)));
             }
         }
         first = false;
@@ -143,7 +143,7 @@ pub(super) async fn three_million_a_second_is_exact(on: Subject) {
         assert_eq!(on.check_cost("alice", 0).await.remaining, 3);
         assert!(on.check_cost("alice", 2).await.is_allowed());
         assert!(on.check("alice").await.is_allowed());
-        assert_eq!(retry_after(&on.check("alice").await), Some(Span::from_micros(1)));
+        assert_eq!(retry_after(&on.check("alice").await), Some(Micros::from_micros(1)));
     }
 }
 
@@ -153,9 +153,9 @@ pub(super) async fn an_odd_number_a_day_is_exact(on: Subject) {
     for taken in 1..=100_u128 {
         // The nth unit is there after ⌈n × day / 999983⌉ µs.
         let wait = (taken * day).div_ceil(999_983);
-        let there = super::T0 + Span::from_micros(u64::try_from(wait).expect("less than a day"));
+        let there = super::T0 + Micros::from_micros(u64::try_from(wait).expect("less than a day"));
         on.set_clock(crate::clock::Timestamp::from_micros(there.as_micros() - 1));
-        assert_eq!(retry_after(&on.check("alice").await), Some(Span::from_micros(1)));
+        assert_eq!(retry_after(&on.check("alice").await), Some(Micros::from_micros(1)));
         on.set_clock(there);
         assert!(on.check("alice").await.is_allowed(), "unit {taken}");
     }
@@ -163,11 +163,11 @@ pub(super) async fn an_odd_number_a_day_is_exact(on: Subject) {
 
 pub(super) async fn the_largest_and_slowest_are_exact(on: Subject) {
     let full = on.check_cost("alice", 1_000_000_000).await;
-    assert_eq!(full.reset_after, Span::from_secs(366 * 86_400));
+    assert_eq!(full.reset_after, Micros::from_secs(366 * 86_400));
     // 31622.4 µs for each.
-    assert_eq!(retry_after(&on.check("alice").await), Some(Span::from_micros(31_623)));
+    assert_eq!(retry_after(&on.check("alice").await), Some(Micros::from_micros(31_623)));
     let denied = on.check_cost("alice", 999_999_999).await;
-    assert_eq!(retry_after(&denied), Some(Span::from_micros(31_622_399_968_378)));
+    assert_eq!(retry_after(&denied), Some(Micros::from_micros(31_622_399_968_378)));
     on.at(31_622_399.968_377);
     assert!(!on.check_cost("alice", 999_999_999).await.is_allowed());
     on.at(31_622_399.968_378);
@@ -198,11 +198,11 @@ pub(super) async fn a_clock_that_jumps_back_a_day_blocks_nobody_for_longer_than_
 
 pub(super) async fn requests_are_spaced_evenly(on: Subject) {
     for delay in 0..5 {
-        assert_eq!(on.check("alice").await.delay, Span::from_secs(delay));
+        assert_eq!(on.check("alice").await.delay, Micros::from_secs(delay));
     }
     on.at(1.25);
     let next = on.check("alice").await;
     assert_eq!((next.is_allowed(), next.delay), (true, span(3.75)));
     on.at(100.0);
-    assert_eq!(on.check("alice").await.delay, Span::ZERO);
+    assert_eq!(on.check("alice").await.delay, Micros::ZERO);
 }

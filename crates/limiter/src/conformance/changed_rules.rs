@@ -5,10 +5,10 @@ use super::retry_after;
 use super::{Subject, span};
 use super::{rules, rules_with_burst};
 use crate::algorithm::Algorithm;
-use crate::clock::Span;
+use crate::clock::Micros;
 use crate::rules::RuleSet;
 
-const MINUTE: Span = Span::from_secs(60);
+const MINUTE: Micros = Micros::from_secs(60);
 
 fn of(algorithm: Algorithm, units: u64) -> RuleSet {
     rules(algorithm, units, MINUTE)
@@ -69,11 +69,11 @@ pub(super) async fn a_raised_limit_grants_what_it_adds(on: Subject) {
 pub(super) async fn a_shorter_window_forgets_sooner_and_a_longer_one_later(on: Subject) {
     let algorithm = on.algorithm();
     on.check_cost("alice", 10).await;
-    on.limiter.replace_rules(rules(algorithm, 10, Span::from_secs(6)));
+    on.limiter.replace_rules(rules(algorithm, 10, Micros::from_secs(6)));
     on.at(12.0);
     assert_eq!(on.check_cost("alice", 0).await.remaining, 10);
     on.check_cost("alice", 10).await;
-    on.limiter.replace_rules(rules(algorithm, 10, Span::from_secs(600)));
+    on.limiter.replace_rules(rules(algorithm, 10, Micros::from_secs(600)));
     on.at(13.0);
     let left = on.check_cost("alice", 0).await.remaining;
     // The windows of another length are others.
@@ -104,7 +104,7 @@ pub(super) async fn many_changes_do_not_add_up(on: Subject) {
 }
 
 pub(super) fn one_a_second(burst: u64) -> impl Fn(Algorithm) -> RuleSet {
-    move |algorithm| rules_with_burst(algorithm, 1, Span::from_secs(1), burst)
+    move |algorithm| rules_with_burst(algorithm, 1, Micros::from_secs(1), burst)
 }
 
 pub(super) async fn a_lowered_burst_announces_waits_that_hold(on: Subject) {

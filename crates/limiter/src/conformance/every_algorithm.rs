@@ -3,7 +3,7 @@
 use super::{Stored, Subject, T0};
 use super::{left, retry_after};
 use crate::algorithm::{Decision, Outcome};
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Micros, Timestamp};
 
 pub(super) async fn ga_02_ids_do_not_share(on: Subject) {
     for (id, allowed) in [("user-a", true), ("user-b", true), ("user-a", false)] {
@@ -19,7 +19,7 @@ pub(super) async fn ga_03_remaining_wait_and_reset(on: Subject) {
     let denied = on.check("alice").await;
     let wait = retry_after(&denied).expect("a wait");
     assert_eq!(denied.remaining, 0);
-    assert!(wait > Span::ZERO && denied.reset_after >= wait, "{denied:?}");
+    assert!(wait > Micros::ZERO && denied.reset_after >= wait, "{denied:?}");
 }
 
 pub(super) async fn the_whole_limit_fits_and_one_more_is_impossible(on: Subject) {
@@ -39,10 +39,10 @@ pub(super) async fn the_announced_wait_is_enough_and_not_too_much(on: Subject) {
     for _ in 0..200 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let cost = 1 + (random >> 33) % 5;
-        now = now + Span::from_micros((random >> 40) % 900_000);
+        now = now + Micros::from_micros((random >> 40) % 900_000);
         on.set_clock(now);
         let Some(wait) = retry_after(&on.check_cost("alice", cost).await) else { continue };
-        assert!(wait > Span::ZERO);
+        assert!(wait > Micros::ZERO);
         now = now + wait;
         on.set_clock(Timestamp::from_micros(now.as_micros() - 1));
         assert!(!on.dry_run("alice", cost).await.is_allowed(), "too much: {wait}");
@@ -73,12 +73,12 @@ pub(super) async fn looking_changes_nothing(on: Subject) {
 pub(super) async fn the_shortest_window_works(on: Subject) {
     for step in 0..20_u64 {
         // Two windows and a bit: nothing of the one before is left.
-        on.set_clock(T0 + Span::from_micros(step * 2_345));
+        on.set_clock(T0 + Micros::from_micros(step * 2_345));
         for _ in 0..3 {
             assert!(on.check("alice").await.is_allowed(), "step {step}");
         }
         let wait = retry_after(&on.check("alice").await).expect("a wait");
-        assert!(wait <= Span::from_micros(1_001), "{wait}");
+        assert!(wait <= Micros::from_micros(1_001), "{wait}");
     }
 }
 
@@ -109,7 +109,7 @@ pub(super) async fn nothing_is_left_behind(on: Subject) {
     let fresh = on.check("alice").await;
     on.check_cost("alice", 2).await;
     for Stored { key, time_to_live, .. } in on.stored().unwrap_or_default() {
-        let millis = time_to_live.map(Span::as_millis);
+        let millis = time_to_live.map(Micros::as_millis);
         assert!(millis.is_some_and(|left| (60_000..=121_000).contains(&left)), "{key}: {millis:?}");
     }
     // All times to live are over; the window is that of T0 again, four windows later.
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_cases_are_about_moved_time() {
-        assert_eq!(span(1.000_001), Span::from_micros(1_000_001));
+        assert_eq!(span(1.000_001), Micros::from_micros(1_000_001));
         assert_eq!(T0.as_millis() / 60_000, 28_333_335);
     }
 }

@@ -4,12 +4,12 @@ use super::rules;
 use super::{Subject, T0, span};
 use super::{counted, retry_after};
 use crate::algorithm::{Algorithm, Outcome};
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Micros, Timestamp};
 use crate::rules::RuleSet;
 
 /// 5 a minute.
 pub(super) fn a(algorithm: Algorithm) -> RuleSet {
-    rules(algorithm, 5, Span::from_secs(60))
+    rules(algorithm, 5, Micros::from_secs(60))
 }
 
 pub(super) async fn fw_01_and_02_a_full_window_denies_and_goes_on_counting(on: Subject) {
@@ -48,7 +48,7 @@ pub(super) async fn fw_07_ttl_and_reset_shrink(on: Subject) {
         on.at(at);
         let decision = on.check("alice").await;
         assert_eq!(decision.ttl.as_secs_ceil(), ttl, "at {at}");
-        assert_eq!(decision.reset_after, Span::from_secs(ttl), "at {at}");
+        assert_eq!(decision.reset_after, Micros::from_secs(ttl), "at {at}");
     }
 }
 
@@ -92,14 +92,14 @@ pub(super) async fn gf_01_the_numbers_of_gorl(on: Subject) {
 
 pub(super) async fn windows_of_a_millisecond(on: Subject) {
     for step in 0..50_u64 {
-        on.set_clock(T0 + Span::from_micros(step * 1_000 + step * 7));
+        on.set_clock(T0 + Micros::from_micros(step * 1_000 + step * 7));
         assert_eq!(counted(&on.check("alice").await), (true, 1));
         assert_eq!(counted(&on.check("alice").await), (true, 2));
         let denied = on.check("alice").await;
         assert_eq!(counted(&denied), (false, 3));
         assert_eq!(denied.ttl.as_secs_ceil(), 1);
         let into = (step * 7) % 1_000;
-        assert_eq!(denied.reset_after, Span::from_micros(1_000 - into));
+        assert_eq!(denied.reset_after, Micros::from_micros(1_000 - into));
     }
 }
 

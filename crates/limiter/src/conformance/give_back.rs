@@ -2,10 +2,10 @@
 
 use super::{Subject, counted, rules_with_burst};
 use crate::algorithm::{Algorithm, Decision, Limit};
-use crate::clock::Span;
+use crate::clock::Micros;
 use crate::rules::{Mode, Part, Rule, RuleSet};
 
-const MINUTE: Span = Span::from_secs(60);
+const MINUTE: Micros = Micros::from_secs(60);
 
 pub(super) async fn a_denial_and_a_look_give_nothing_back(on: Subject) {
     on.check_cost("alice", 3).await;
@@ -38,7 +38,7 @@ pub(super) fn one_of_each() -> RuleSet {
     let of = |name: &str, algorithm: Algorithm, units, mode| {
         let limit = Limit::new(units, MINUTE).expect("a valid limit");
         let key_by = vec![Part::UserId];
-        Rule { name: name.into(), key_by, mode, ..Rule::default_of(algorithm, limit) }
+        Rule { name: name.into(), key_by, mode, ..Rule::new_default(algorithm, limit) }
     };
     let enforced = Algorithm::ALL.iter().map(|of_each| {
         let name = of_each.name();
@@ -46,7 +46,7 @@ pub(super) fn one_of_each() -> RuleSet {
     });
     let shadow = of("shadow", Algorithm::TokenBucket, 1, Mode::Shadow);
     let limit = Limit::new(5, MINUTE).expect("a valid limit");
-    let default = Rule::default_of(Algorithm::Gcra, limit);
+    let default = Rule::new_default(Algorithm::Gcra, limit);
     RuleSet::new(default, enforced.chain([shadow]).collect())
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn every_hit_of_a_request_gives_back_what_it_took(on: Subject) 
 
 /// Capacity 5, a unit a second.
 pub(super) fn five_and_one_a_second(bucket: Algorithm) -> RuleSet {
-    rules_with_burst(bucket, 1, Span::from_secs(1), 5)
+    rules_with_burst(bucket, 1, Micros::from_secs(1), 5)
 }
 
 pub(super) async fn what_has_come_back_by_itself_is_not_given_again(on: Subject) {
@@ -75,7 +75,7 @@ pub(super) async fn what_has_come_back_by_itself_is_not_given_again(on: Subject)
     assert_eq!(on.check_cost("alice", 4).await.remaining, 0);
     // 1.5 of the 2 have come back since, and others have taken them.
     assert_eq!(on.give_back("alice", 2, &[taken]).await[0].remaining, 1);
-    assert_eq!(on.check_cost("alice", 1).await.reset_after, Span::from_secs(5));
+    assert_eq!(on.check_cost("alice", 1).await.reset_after, Micros::from_secs(5));
 }
 
 pub(super) async fn attempts_at_a_full_window_are_no_units(on: Subject) {
@@ -95,5 +95,5 @@ pub(super) async fn a_counter_starts_anew_after_silence_all_the_same(on: Subject
     on.give_back("alice", 3, &[taken]).await;
     // Two windows after the first request: what was taken in the second one was no request.
     on.at(120.5);
-    assert_eq!(on.check("alice").await.reset_after, Span::from_secs(120));
+    assert_eq!(on.check("alice").await.reset_after, Micros::from_secs(120));
 }

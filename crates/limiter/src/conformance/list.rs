@@ -22,17 +22,17 @@ macro_rules! conformance_cases {
     (every_algorithm, [$($call:tt)+], $with:tt) => {
         $($call)+! { $with every_algorithm;
             all {
-                ga_02_ids_do_not_share(per(1, Span::from_secs(1)))
-                ga_03_remaining_wait_and_reset(per(2, Span::from_secs(60)))
-                the_whole_limit_fits_and_one_more_is_impossible(per(7, Span::from_secs(60)))
-                the_announced_wait_is_enough_and_not_too_much(per(5, Span::from_secs(7)))
-                looking_changes_nothing(per(3, Span::from_secs(60)))
-                the_shortest_window_works(per(3, Span::from_millis(1)))
-                the_longest_window_works(per(3, Span::from_secs(366 * 86_400)))
-                the_year_2100_works(per(3, Span::from_secs(60)))
-                nothing_is_left_behind(per(3, Span::from_secs(60)))
-                a_denial_takes_nothing(per(5, Span::from_secs(60)))
-                a_clock_that_goes_back_a_day_blocks_nobody_for_longer_than_a_window(per(3, Span::from_secs(60)))
+                ga_02_ids_do_not_share(per(1, Micros::from_secs(1)))
+                ga_03_remaining_wait_and_reset(per(2, Micros::from_secs(60)))
+                the_whole_limit_fits_and_one_more_is_impossible(per(7, Micros::from_secs(60)))
+                the_announced_wait_is_enough_and_not_too_much(per(5, Micros::from_secs(7)))
+                looking_changes_nothing(per(3, Micros::from_secs(60)))
+                the_shortest_window_works(per(3, Micros::from_millis(1)))
+                the_longest_window_works(per(3, Micros::from_secs(366 * 86_400)))
+                the_year_2100_works(per(3, Micros::from_secs(60)))
+                nothing_is_left_behind(per(3, Micros::from_secs(60)))
+                a_denial_takes_nothing(per(5, Micros::from_secs(60)))
+                a_clock_that_goes_back_a_day_blocks_nobody_for_longer_than_a_window(per(3, Micros::from_secs(60)))
             }
         }
     };
@@ -44,8 +44,8 @@ macro_rules! conformance_cases {
     (take_each, [$($call:tt)+], $with:tt) => {
         $($call)+! { $with take_each;
             all {
-                what_is_denied_takes_what_is_left(per(5, Span::from_secs(60)))
-                what_fits_is_taken_as_ever(per(5, Span::from_secs(60)))
+                what_is_denied_takes_what_is_left(per(5, Micros::from_secs(60)))
+                what_fits_is_taken_as_ever(per(5, Micros::from_secs(60)))
             }
         }
     };
@@ -76,9 +76,9 @@ macro_rules! conformance_cases {
     (give_back, [$($call:tt)+], $with:tt) => {
         $($call)+! { $with give_back;
             all {
-                a_denial_and_a_look_give_nothing_back(per(5, Span::from_secs(60)))
-                nothing_is_given_back_once_windows_have_passed(per(5, Span::from_secs(60)))
-                what_is_gone_is_not_given_back(per(5, Span::from_secs(60)))
+                a_denial_and_a_look_give_nothing_back(per(5, Micros::from_secs(60)))
+                nothing_is_given_back_once_windows_have_passed(per(5, Micros::from_secs(60)))
+                what_is_gone_is_not_given_back(per(5, Micros::from_secs(60)))
             }
             mixed {
                 every_hit_of_a_request_gives_back_what_it_took(|_| give_back::one_of_each())
@@ -87,10 +87,10 @@ macro_rules! conformance_cases {
                 what_has_come_back_by_itself_is_not_given_again(give_back::five_and_one_a_second)
             }
             fixed_window {
-                attempts_at_a_full_window_are_no_units(per(5, Span::from_secs(60)))
+                attempts_at_a_full_window_are_no_units(per(5, Micros::from_secs(60)))
             }
             sliding_window_counter {
-                a_counter_starts_anew_after_silence_all_the_same(per(5, Span::from_secs(60)))
+                a_counter_starts_anew_after_silence_all_the_same(per(5, Micros::from_secs(60)))
             }
         }
     };
@@ -104,9 +104,9 @@ macro_rules! conformance_cases {
                 fw_07_ttl_and_reset_shrink(fixed_window::a)
                 fw_08_the_wait_is_exact(fixed_window::a)
                 fw_10_ids_do_not_share(fixed_window::a)
-                fw_15_windows_of_a_second(per(1, Span::from_secs(1)))
-                gf_01_the_numbers_of_gorl(per(3, Span::from_secs(60)))
-                windows_of_a_millisecond(per(2, Span::from_millis(1)))
+                fw_15_windows_of_a_second(per(1, Micros::from_secs(1)))
+                gf_01_the_numbers_of_gorl(per(3, Micros::from_secs(60)))
+                windows_of_a_millisecond(per(2, Micros::from_millis(1)))
                 what_does_not_fit_takes_nothing(fixed_window::a)
                 a_cost_above_the_limit_is_impossible(fixed_window::a)
                 looking_takes_nothing_at_the_edge_too(fixed_window::a)
@@ -124,10 +124,10 @@ macro_rules! conformance_cases {
                 sl_05_a_thousand_in_one_millisecond(sliding_window_log::b)
                 sl_07_the_log_lives_two_windows_from_the_last_request(sliding_window_log::b)
                 sl_10_gone_after_silence(sliding_window_log::b)
-                sl_13_never_more_entries_than_the_limit(per(100, Span::from_secs(60)))
+                sl_13_never_more_entries_than_the_limit(per(100, Micros::from_secs(60)))
                 the_wait_is_exact_to_the_millisecond_of_the_entry(sliding_window_log::b)
                 a_cost_waits_for_as_many_entries(sliding_window_log::b)
-                a_large_cost_writes_as_many_entries(per(5_000, Span::from_secs(60)))
+                a_large_cost_writes_as_many_entries(per(5_000, Micros::from_secs(60)))
                 a_cost_above_the_limit_is_impossible(sliding_window_log::b)
                 looking_takes_nothing_at_the_edge_too(sliding_window_log::b)
                 a_clock_that_steps_back_mints_nothing(sliding_window_log::b)
@@ -138,11 +138,11 @@ macro_rules! conformance_cases {
     (sliding_window_counter, [$($call:tt)+], $with:tt) => {
         $($call)+! { $with sliding_window_counter;
             sliding_window_counter {
-                gs_01_the_numbers_of_gorl(per(5, Span::from_secs(60)))
-                gs_03_a_tenth_of_a_second(per(2, Span::from_millis(100)))
-                two_windows_of_silence_start_anew(per(5, Span::from_secs(60)))
-                the_wait_over_two_windows_is_exact(per(10, Span::from_secs(60)))
-                a_full_window_before_weighs_nothing_after_it(per(5, Span::from_secs(60)))
+                gs_01_the_numbers_of_gorl(per(5, Micros::from_secs(60)))
+                gs_03_a_tenth_of_a_second(per(2, Micros::from_millis(100)))
+                two_windows_of_silence_start_anew(per(5, Micros::from_secs(60)))
+                the_wait_over_two_windows_is_exact(per(10, Micros::from_secs(60)))
+                a_full_window_before_weighs_nothing_after_it(per(5, Micros::from_secs(60)))
             }
         }
     };
@@ -156,17 +156,17 @@ macro_rules! conformance_cases {
                 tb_08_cost(buckets::refilled(1, 5))
                 tb_09_a_cost_above_the_burst_is_impossible(buckets::refilled(1, 5))
                 tb_10_no_refill_by_expiry(buckets::refilled(1, 1_000))
-                gt_01_and_gl_01_the_pattern_of_gorl(per(5, Span::from_secs(5)))
-                gt_03_partly_refilled(per(3, Span::from_secs(3)))
+                gt_01_and_gl_01_the_pattern_of_gorl(per(5, Micros::from_secs(5)))
+                gt_03_partly_refilled(per(3, Micros::from_secs(3)))
                 a_burst_apart_from_the_limit(buckets::refilled(2, 6))
                 three_million_a_second_is_exact(buckets::refilled(3_000_000, 3_000_000))
-                an_odd_number_a_day_is_exact(per(999_983, Span::from_secs(86_400)))
-                the_largest_and_slowest_are_exact(per(1_000_000_000, Span::from_secs(366 * 86_400)))
+                an_odd_number_a_day_is_exact(per(999_983, Micros::from_secs(86_400)))
+                the_largest_and_slowest_are_exact(per(1_000_000_000, Micros::from_secs(366 * 86_400)))
                 a_clock_that_steps_back_mints_and_burns_nothing(buckets::refilled(1, 5))
                 a_clock_that_jumps_back_a_day_blocks_nobody_for_longer_than_a_window(buckets::refilled(1, 5))
             }
             leaky_bucket {
-                requests_are_spaced_evenly(per(5, Span::from_secs(5)))
+                requests_are_spaced_evenly(per(5, Micros::from_secs(5)))
             }
         }
     };
@@ -181,11 +181,11 @@ macro_rules! conformance_cases {
     (changed_rules, [$($call:tt)+], $with:tt) => {
         $($call)+! { $with changed_rules;
             all {
-                a_lowered_limit_holds_at_once(per(10, Span::from_secs(60)))
-                a_raised_limit_grants_what_it_adds(per(10, Span::from_secs(60)))
-                a_shorter_window_forgets_sooner_and_a_longer_one_later(per(10, Span::from_secs(60)))
-                a_changed_algorithm_starts_afresh(per(10, Span::from_secs(60)))
-                many_changes_do_not_add_up(per(10, Span::from_secs(60)))
+                a_lowered_limit_holds_at_once(per(10, Micros::from_secs(60)))
+                a_raised_limit_grants_what_it_adds(per(10, Micros::from_secs(60)))
+                a_shorter_window_forgets_sooner_and_a_longer_one_later(per(10, Micros::from_secs(60)))
+                a_changed_algorithm_starts_afresh(per(10, Micros::from_secs(60)))
+                many_changes_do_not_add_up(per(10, Micros::from_secs(60)))
             }
             gcra {
                 a_lowered_burst_announces_waits_that_hold(changed_rules::one_a_second(10))

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 
 use super::{Stored, Subject};
 use crate::algorithm::{Algorithm, Limit, Outcome};
-use crate::clock::{Deadline, Span};
-use crate::rules::{Draft, Grant, Matcher, Mode, Override, Part, Pattern, Request, Rule, RuleSet};
+use crate::clock::{Deadline, Micros};
+use crate::rules::{
+    Grant, Matcher, Mode, Override, Part, Pattern, Request, RequestFields, Rule, RuleSet,
+};
 use crate::verdict::Verdict;
 use tokio::task::JoinSet;
 
-const MINUTE: Span = Span::from_secs(60);
+const MINUTE: Micros = Micros::from_secs(60);
 
 fn limited(units: u64) -> Grant {
     Grant::Limited(Limit::new(units, MINUTE).expect("a valid limit"))
@@ -22,7 +24,7 @@ fn tenant() -> Part {
 /// A rule on every request, by these parts.
 fn rule(name: &str, algorithm: Algorithm, units: u64, key_by: &[Part]) -> Rule {
     let limit = Limit::new(units, MINUTE).expect("a valid limit");
-    let default = Rule::default_of(algorithm, limit);
+    let default = Rule::new_default(algorithm, limit);
     Rule { name: name.into(), key_by: key_by.to_vec(), ..default }
 }
 
@@ -33,7 +35,7 @@ fn on(part: Part, text: &str) -> Matcher {
 /// The default rule, wide open, and these.
 fn set(rules: Vec<Rule>) -> RuleSet {
     let wide = Limit::new(1_000_000, MINUTE).expect("a valid limit");
-    RuleSet::new(Rule::default_of(Algorithm::FixedWindow, wide), rules)
+    RuleSet::new(Rule::new_default(Algorithm::FixedWindow, wide), rules)
 }
 
 /// Per user 10, per endpoint 20, per tenant 3.
@@ -65,7 +67,7 @@ pub(super) fn two_quotas() -> RuleSet {
 /// A rule, a shadow, and a default rule for all else.
 pub(super) fn free_and_trial() -> RuleSet {
     RuleSet::new(
-        Rule::default_of(Algorithm::FixedWindow, Limit::new(1, MINUTE).expect("a valid limit")),
+        Rule::new_default(Algorithm::FixedWindow, Limit::new(1, MINUTE).expect("a valid limit")),
         vec![
             Rule {
                 matcher: on(Part::Resource, "/free"),
@@ -84,7 +86,7 @@ pub(super) fn free_and_trial() -> RuleSet {
 pub(super) fn by_resource_and_user() -> RuleSet {
     let limit = Limit::new(1, MINUTE).expect("a valid limit");
     let key_by = vec![Part::Resource, Part::UserId];
-    RuleSet::new(Rule { key_by, ..Rule::default_of(Algorithm::FixedWindow, limit) }, Vec::new())
+    RuleSet::new(Rule { key_by, ..Rule::new_default(Algorithm::FixedWindow, limit) }, Vec::new())
 }
 
 /// 5 a minute, and on one resource also 5 a second.
@@ -93,7 +95,7 @@ pub(super) fn long_and_short() -> RuleSet {
         rule("long", Algorithm::SlidingWindowLog, 5, &[Part::UserId]),
         Rule {
             matcher: on(Part::Resource, "/short"),
-            grant: Grant::Limited(Limit::new(5, Span::from_secs(1)).expect("a valid limit")),
+            grant: Grant::Limited(Limit::new(5, Micros::from_secs(1)).expect("a valid limit")),
             ..rule("short", Algorithm::SlidingWindowLog, 5, &[Part::UserId])
         },
     ])
@@ -126,9 +128,14 @@ async fn ask_cost(
 ) -> Verdict {
     let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     let attributes: HashMap<String, String> = attributes.iter().map(own).collect();
-    let draft =
-        Draft { user_id, resource, attributes: &attributes, cost: Some(cost), dry_run: false };
-    let request = Request::new(draft).expect("a valid request");
+    let fields = RequestFields {
+        user_id,
+        resource,
+        attributes: &attributes,
+        cost: Some(cost),
+        dry_run: false,
+    };
+    let request = Request::new(fields).expect("a valid request");
     service.limiter.check(&request, Deadline::NEVER).await.expect("a verdict")
 }
 
@@ -330,7 +337,7 @@ pub(super) async fn hostile_values_never_reach_another_state(on: Subject) {
 mod tests {
     use super::*;
     use crate::conformance::on_memory;
-    use crate::rules::Text;
+    use crate::rules::TextPattern;
 
     /// On as many threads as a service may have: a redis-server has one.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -351,7 +358,7 @@ mod tests {
                     matcher: Matcher {
                         patterns: vec![(
                             Part::Resource,
-                            Pattern::OneOf(vec![Text::new("/ab"), Text::new("/ac")]),
+                            Pattern::OneOf(vec![TextPattern::new("/ab"), TextPattern::new("/ac")]),
                         )],
                     },
                     ..rule(name, Algorithm::SlidingWindowLog, 2, &[Part::Resource])

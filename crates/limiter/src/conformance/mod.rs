@@ -55,7 +55,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::algorithm::{Algorithm, Decision, Limit, Outcome};
-use crate::clock::{Clock, ManualClock, Span};
+use crate::clock::{Clock, ManualClock, Micros};
 use crate::limiter::Limiter;
 use crate::observer::NoObserver;
 use crate::rules::{Rule, RuleSet};
@@ -192,27 +192,27 @@ pub async fn run<S: Borrow<Subject>>(make: impl Fn(RuleSet) -> S) -> Report {
 }
 
 /// A default rule and no other.
-fn rules(algorithm: Algorithm, units: u64, window: Span) -> RuleSet {
+fn rules(algorithm: Algorithm, units: u64, window: Micros) -> RuleSet {
     rules_with_burst(algorithm, units, window, units)
 }
 
 /// A default rule with a burst of its own.
-fn rules_with_burst(algorithm: Algorithm, units: u64, window: Span, burst: u64) -> RuleSet {
+fn rules_with_burst(algorithm: Algorithm, units: u64, window: Micros, burst: u64) -> RuleSet {
     let limit = Limit::new(units, window).and_then(|limit| limit.with_burst(burst));
     let limit = limit.expect("a valid limit");
-    RuleSet::new(Rule::default_of(algorithm, limit), Vec::new())
+    RuleSet::new(Rule::new_default(algorithm, limit), Vec::new())
 }
 
 /// So many per window, for any algorithm.
-fn per(units: u64, window: Span) -> impl Fn(Algorithm) -> RuleSet {
+fn per(units: u64, window: Micros) -> impl Fn(Algorithm) -> RuleSet {
     move |algorithm| rules(algorithm, units, window)
 }
 
 /// 10 a minute, which may owe so many.
 fn owing(algorithm: Algorithm, units: u64) -> RuleSet {
-    let limit = Limit::new(10, Span::from_secs(60)).and_then(|limit| limit.with_max_debt(units));
+    let limit = Limit::new(10, Micros::from_secs(60)).and_then(|limit| limit.with_max_debt(units));
     let limit = limit.expect("a valid limit");
-    RuleSet::new(Rule::default_of(algorithm, limit), Vec::new())
+    RuleSet::new(Rule::new_default(algorithm, limit), Vec::new())
 }
 
 /// A limiter on the memory store, which is the specification.
@@ -224,7 +224,7 @@ fn on_memory(rules: RuleSet) -> Subject {
 }
 
 /// The wait of a denial.
-fn retry_after(decision: &Decision) -> Option<Span> {
+fn retry_after(decision: &Decision) -> Option<Micros> {
     match decision.outcome {
         Outcome::Denied { retry_after } => Some(retry_after),
         Outcome::Allowed | Outcome::Impossible => None,

@@ -3,12 +3,12 @@
 use super::rules_with_burst;
 use super::{Subject, T0};
 use crate::algorithm::Algorithm;
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Micros, Timestamp};
 use crate::rules::RuleSet;
 
 const UNITS: u64 = 7;
 const BURST: u64 = 11;
-const WINDOW: Span = Span::from_millis(700);
+const WINDOW: Micros = Micros::from_millis(700);
 
 /// Units that passed, and when: what the clock showed at most is all the time that there was.
 type Passed = Vec<(u64, u64)>;

@@ -3,7 +3,7 @@
 use super::{Subject, T0};
 use super::{owing, retry_after};
 use crate::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Micros, Timestamp};
 use crate::operation::Action;
 use crate::rules::Coupling;
 use crate::rules::{Rule, RuleSet};
@@ -181,8 +181,8 @@ pub(super) async fn takes_of_one_key_are_decided_in_order(on: Subject) {
 }
 
 pub(super) fn more_than_a_request_writes(algorithm: Algorithm) -> RuleSet {
-    let limit = Limit::new(30_000, Span::from_secs(60)).and_then(|limit| limit.with_max_debt(0));
-    RuleSet::new(Rule::default_of(algorithm, limit.expect("a valid limit")), Vec::new())
+    let limit = Limit::new(30_000, Micros::from_secs(60)).and_then(|limit| limit.with_max_debt(0));
+    RuleSet::new(Rule::new_default(algorithm, limit.expect("a valid limit")), Vec::new())
 }
 
 pub(super) async fn a_log_never_says_yes_to_a_report_that_it_counts_in_part(on: Subject) {

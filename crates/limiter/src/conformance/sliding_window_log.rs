@@ -4,12 +4,12 @@ use super::rules;
 use super::{Subject, span};
 use super::{counted, retry_after};
 use crate::algorithm::{Algorithm, Outcome};
-use crate::clock::Span;
+use crate::clock::Micros;
 use crate::rules::RuleSet;
 
 /// 5 a minute.
 pub(super) fn b(algorithm: Algorithm) -> RuleSet {
-    rules(algorithm, 5, Span::from_secs(60))
+    rules(algorithm, 5, Micros::from_secs(60))
 }
 
 pub(super) async fn sl_01_the_sixth_is_denied(on: Subject) {
@@ -17,7 +17,7 @@ pub(super) async fn sl_01_the_sixth_is_denied(on: Subject) {
         on.at(f64::from(count) / 1000.0);
         let decision = on.check("alice").await;
         assert_eq!(counted(&decision), (count < 5, u64::from(count)));
-        assert_eq!(decision.ttl, Span::from_secs(60));
+        assert_eq!(decision.ttl, Micros::from_secs(60));
     }
     let denied = on.check("alice").await;
     assert_eq!(counted(&denied), (false, 5));
@@ -119,7 +119,7 @@ pub(super) async fn a_cost_above_the_limit_is_impossible(on: Subject) {
 
 pub(super) async fn looking_takes_nothing_at_the_edge_too(on: Subject) {
     let looked = on.check_cost("alice", 0).await;
-    assert_eq!((counted(&looked), looked.reset_after), ((true, 0), Span::ZERO));
+    assert_eq!((counted(&looked), looked.reset_after), ((true, 0), Micros::ZERO));
     assert_eq!(counted(&on.dry_run("alice", 5).await), (true, 0));
     assert!(on.is_empty());
     on.check_cost("alice", 5).await;

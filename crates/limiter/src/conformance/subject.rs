@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::CheckError;
-use crate::algorithm::{Algorithm, Cost, Decision, Taken};
-use crate::clock::{Deadline, ManualClock, Span, Timestamp};
+use crate::algorithm::{Algorithm, Cost, Decision, TakenUnits};
+use crate::clock::{Deadline, ManualClock, Micros, Timestamp};
 use crate::limiter::Limiter;
 use crate::operation::{Action, HitReply, Receipt, Reply, StoreHit, StoreRequest};
 use crate::plan::Plan;
-use crate::rules::{Coupling, Draft, Request};
+use crate::rules::{Coupling, Request, RequestFields};
 use crate::store::StoreError;
 use crate::verdict::Verdict;
 
@@ -23,9 +23,9 @@ pub const T0: Timestamp = Timestamp::from_millis(1_700_000_100_000);
 /// # Panics
 ///
 /// If it is negative, or longer than an age.
-pub fn span(seconds: f64) -> Span {
+pub fn span(seconds: f64) -> Micros {
     let duration = Duration::from_secs_f64(seconds) + Duration::from_nanos(500);
-    Span::from_micros(u64::try_from(duration.as_micros()).expect("less than an age"))
+    Micros::from_micros(u64::try_from(duration.as_micros()).expect("less than an age"))
 }
 
 /// What the cases do with a store beside asking it.
@@ -47,7 +47,7 @@ pub struct Stored {
     /// All that is stored there.
     pub value: Vec<u8>,
     /// When it goes; `None` if it stays for ever.
-    pub time_to_live: Option<Span>,
+    pub time_to_live: Option<Micros>,
 }
 
 impl Backend for ManualClock {
@@ -167,7 +167,7 @@ impl Subject {
             let cost = if decided.is_allowed() { cost } else { 0 };
             let cost = Cost::new(u32::try_from(cost).expect("a cost"));
             let (at, reset_after) = (decided.at, decided.reset_after);
-            Action::Refund(Taken { cost, at, reset_after })
+            Action::Refund(TakenUnits { cost, at, reset_after })
         };
         let hits: Vec<StoreHit<'_>> =
             hits.zip(taken).map(|(hit, taken)| StoreHit { action: refund(taken), ..hit }).collect();
@@ -198,7 +198,7 @@ impl Subject {
     /// What the rules plan for a request of a user.
     pub fn plan(&self, user: &str, cost: u64) -> Plan {
         let attributes = HashMap::new();
-        Plan::of_request(&self.limiter.snapshot().rules, &request(user, cost, &attributes))
+        Plan::for_request(&self.limiter.snapshot().rules, &request(user, cost, &attributes))
     }
 
     /// Decides one request, with receipts for what it takes.
@@ -227,14 +227,15 @@ impl Subject {
         dry_run: bool,
     ) -> Result<Verdict, CheckError> {
         let attributes = HashMap::new();
-        let draft = Draft { user_id: user, resource: "", attributes: &attributes, cost, dry_run };
-        let request = Request::new(draft).expect("a valid request");
+        let fields =
+            RequestFields { user_id: user, resource: "", attributes: &attributes, cost, dry_run };
+        let request = Request::new(fields).expect("a valid request");
         self.limiter.check(&request, Deadline::NEVER).await
     }
 }
 
 fn request<'a>(user: &'a str, cost: u64, attributes: &'a HashMap<String, String>) -> Request<'a> {
     let cost = Some(cost);
-    let draft = Draft { user_id: user, resource: "", attributes, cost, dry_run: false };
-    Request::new(draft).expect("a valid request")
+    let fields = RequestFields { user_id: user, resource: "", attributes, cost, dry_run: false };
+    Request::new(fields).expect("a valid request")
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use crate::clock::{Span, SystemClock, Timestamp};
+use crate::clock::{Micros, SystemClock, Timestamp};
 use crate::store::StoreError;
 
 /// Policies have had nothing to say for this long when it is over: of several servers one may be
 /// away while others decide.
-const CALM: Span = Span::from_secs(1);
+const CALM: Micros = Micros::from_secs(1);
 
 /// Whether rules decide by policy because the store does not.
 #[derive(Debug)]

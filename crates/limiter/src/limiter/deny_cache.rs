@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
-use crate::clock::{Clock, Span, Timestamp};
+use crate::clock::{Clock, Micros, Timestamp};
 use crate::operation::{Action, StoreHit};
 use crate::rules::Key;
 
@@ -39,7 +39,7 @@ pub struct DenyCacheSettings {
 pub struct DenyCache {
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
-    max_age: Span,
+    max_age: Micros,
     keys_per_generation: usize,
     clock: Clock,
 }
@@ -146,7 +146,7 @@ impl Shard {
 
     /// Drops the older generation once the younger one has lived for `max_age` or is full: by
     /// then nothing of the older holds, or there is no room for it.
-    fn make_room(&mut self, now: Timestamp, max_age: Span, keys: usize) {
+    fn make_room(&mut self, now: Timestamp, max_age: Micros, keys: usize) {
         let is_aged = now.since(self.young.since) >= max_age;
         if is_aged || self.young.denials.len() >= keys {
             let young = Generation { since: now, denials: HashMap::new() };
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
     use crate::plan::Plan;
-    use crate::rules::{Draft, Mode, Request, Rule, RuleSet};
+    use crate::rules::{Mode, Request, RequestFields, Rule, RuleSet};
 
     const T0: Timestamp = Timestamp::from_millis(1_700_000_000_000);
     const REVISION: u64 = 1;
@@ -177,31 +177,31 @@ mod tests {
     }
 
     impl Case {
-        fn new(max_age: Span, max_keys: u32) -> Self {
+        fn new(max_age: Micros, max_keys: u32) -> Self {
             let clock = ManualClock::new(T0);
             let settings = DenyCacheSettings { max_age: max_age.into(), max_keys };
             let cache = DenyCache::new(settings, Clock::Manual(clock.clone()));
-            let (algorithm, limit) = (Algorithm::Gcra, Limit::new(5, Span::from_secs(60)));
+            let (algorithm, limit) = (Algorithm::Gcra, Limit::new(5, Micros::from_secs(60)));
             let limit = limit.expect("a valid limit");
-            let rules = RuleSet::new(Rule::default_of(algorithm, limit), Vec::new());
+            let rules = RuleSet::new(Rule::new_default(algorithm, limit), Vec::new());
             Self { cache, clock, rules, algorithm, limit }
         }
 
-        fn at(&self, since: Span) {
+        fn at(&self, since: Micros) {
             self.clock.set(T0 + since);
         }
 
         fn key(&self, user_id: &str) -> Key {
             let attributes = HashMap::new();
-            let draft = Draft {
+            let fields = RequestFields {
                 user_id,
                 resource: "",
                 attributes: &attributes,
                 cost: None,
                 dry_run: false,
             };
-            let request = Request::new(draft).expect("a valid request");
-            Plan::of_request(&self.rules, &request).hits[0].key.clone()
+            let request = Request::new(fields).expect("a valid request");
+            Plan::for_request(&self.rules, &request).hits[0].key.clone()
         }
 
         /// The store was asked now, and says so.
@@ -213,14 +213,14 @@ mod tests {
                 outcome,
                 current_count: 5,
                 remaining: 0,
-                reset_after: Span::from_secs(60),
-                ttl: Span::from_secs(60),
-                delay: Span::ZERO,
+                reset_after: Micros::from_secs(60),
+                ttl: Micros::from_secs(60),
+                delay: Micros::ZERO,
             };
             self.cache.note(&hit, REVISION, self.cache.now(), &decision);
         }
 
-        fn deny(&self, user: &str, retry_after: Span) {
+        fn deny(&self, user: &str, retry_after: Micros) {
             self.note(user, Cost::ONE, Outcome::Denied { retry_after });
         }
 
@@ -234,7 +234,7 @@ mod tests {
             StoreHit { key, algorithm, limit, action: Action::Take(cost), mode: Mode::Enforced }
         }
 
-        fn wait(&self, user: &str) -> Option<Span> {
+        fn wait(&self, user: &str) -> Option<Micros> {
             match self.denial(user)?.outcome {
                 Outcome::Denied { retry_after } => Some(retry_after),
                 Outcome::Allowed | Outcome::Impossible => None,
@@ -249,14 +249,14 @@ mod tests {
 
     #[test]
     fn a_denial_holds_to_the_microsecond_and_its_waits_shrink() {
-        let case = Case::new(Span::from_secs(3600), 1000);
-        let (wait, instant) = (Span::from_secs(12), Span::from_micros(1));
+        let case = Case::new(Micros::from_secs(3600), 1000);
+        let (wait, instant) = (Micros::from_secs(12), Micros::from_micros(1));
         case.deny("alice", wait);
-        for passed in [Span::ZERO, instant, Span::from_secs(5), wait - instant] {
+        for passed in [Micros::ZERO, instant, Micros::from_secs(5), wait - instant] {
             case.at(passed);
             assert_eq!(case.wait("alice"), Some(wait - passed));
             let decision = case.denial("alice").expect("a denial");
-            let left = Span::from_secs(60) - passed;
+            let left = Micros::from_secs(60) - passed;
             assert_eq!((decision.reset_after, decision.ttl), (left, left));
             assert_eq!(case.denial("bob"), None);
         }
@@ -266,19 +266,21 @@ mod tests {
 
     #[test]
     fn the_ttl_of_a_log_is_always_the_window() {
-        let case =
-            Case { algorithm: Algorithm::SlidingWindowLog, ..Case::new(Span::from_secs(60), 1000) };
-        case.deny("alice", Span::from_secs(12));
-        case.at(Span::from_secs(5));
-        assert_eq!(case.denial("alice").map(|decision| decision.ttl), Some(Span::from_secs(60)));
+        let case = Case {
+            algorithm: Algorithm::SlidingWindowLog,
+            ..Case::new(Micros::from_secs(60), 1000)
+        };
+        case.deny("alice", Micros::from_secs(12));
+        case.at(Micros::from_secs(5));
+        assert_eq!(case.denial("alice").map(|decision| decision.ttl), Some(Micros::from_secs(60)));
     }
 
     #[test]
     fn no_denial_is_held_longer_than_its_age() {
-        let age = Span::from_secs(1);
+        let age = Micros::from_secs(1);
         let case = Case::new(age, 1000);
-        case.deny("alice", Span::from_secs(3600));
-        case.at(age - Span::from_micros(1));
+        case.deny("alice", Micros::from_secs(3600));
+        case.at(age - Micros::from_micros(1));
         assert!(case.denial("alice").is_some());
         case.at(age);
         assert_eq!(case.denial("alice"), None);
@@ -286,10 +288,10 @@ mod tests {
 
     #[test]
     fn a_denial_outlives_the_notes_about_others_while_there_is_room() {
-        let case = Case::new(Span::from_secs(10), 1000);
+        let case = Case::new(Micros::from_secs(10), 1000);
         for second in 0..40 {
-            case.at(Span::from_secs(second));
-            case.deny(&second.to_string(), Span::from_secs(10));
+            case.at(Micros::from_secs(second));
+            case.deny(&second.to_string(), Micros::from_secs(10));
             let since = second.saturating_sub(9);
             for earlier in since..=second {
                 assert!(case.denial(&earlier.to_string()).is_some(), "{earlier} at {second}");
@@ -299,9 +301,9 @@ mod tests {
 
     #[test]
     fn another_cost_limit_or_revision_is_another_question() {
-        let case = Case::new(Span::from_secs(60), 1000);
+        let case = Case::new(Micros::from_secs(60), 1000);
         let cost = Cost::new;
-        case.note("alice", cost(3), Outcome::Denied { retry_after: Span::from_secs(12) });
+        case.note("alice", cost(3), Outcome::Denied { retry_after: Micros::from_secs(12) });
         let key = case.key("alice");
         let known =
             |units, revision| case.cache.denial(&case.hit(&key, cost(units)), revision).is_some();
@@ -310,30 +312,30 @@ mod tests {
             assert!(!known(units, revision), "cost {units}, revision {revision}");
         }
         // What an override grants to some requests of the same user.
-        let wider = Limit::new(1000, Span::from_secs(60)).expect("a valid limit");
+        let wider = Limit::new(1000, Micros::from_secs(60)).expect("a valid limit");
         let hit = StoreHit { limit: &wider, ..case.hit(&key, cost(3)) };
         assert_eq!(case.cache.denial(&hit, REVISION), None);
     }
 
     #[test]
     fn what_was_given_back_is_forgotten() {
-        let case = Case::new(Span::from_secs(60), 1000);
-        case.deny("alice", Span::from_secs(12));
+        let case = Case::new(Micros::from_secs(60), 1000);
+        case.deny("alice", Micros::from_secs(12));
         case.cache.forget(&case.key("alice"));
         assert_eq!(case.denial("alice"), None);
     }
 
     #[test]
     fn what_would_fill_the_memory_is_not_remembered() {
-        let case = Case::new(Span::from_secs(60), 1000);
+        let case = Case::new(Micros::from_secs(60), 1000);
         let long = "x".repeat(LONGEST_KEY);
-        case.deny(&long, Span::from_secs(12));
+        case.deny(&long, Micros::from_secs(12));
         assert_eq!((case.denial(&long), case.held()), (None, 0));
     }
 
     #[test]
     fn only_denials_are_remembered() {
-        let case = Case::new(Span::from_secs(60), 1000);
+        let case = Case::new(Micros::from_secs(60), 1000);
         case.note("alice", Cost::ONE, Outcome::Allowed);
         case.note("alice", Cost::ONE, Outcome::Impossible);
         assert_eq!((case.denial("alice"), case.held()), (None, 0));
@@ -342,9 +344,9 @@ mod tests {
     #[test]
     fn no_more_is_held_than_was_said() {
         let most = 320;
-        let case = Case::new(Span::from_secs(3600), most);
+        let case = Case::new(Micros::from_secs(3600), most);
         for user in 0..10_000 {
-            case.deny(&user.to_string(), Span::from_secs(60));
+            case.deny(&user.to_string(), Micros::from_secs(60));
             assert!(case.held() <= most as usize, "{} of {most}", case.held());
         }
         assert!(case.held() > most as usize / 2);

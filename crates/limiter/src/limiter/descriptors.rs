@@ -9,11 +9,11 @@ use smallvec::SmallVec;
 
 use super::{CheckError, Executed, Limiter, RuleDecision, Snapshot, Verdict, observers};
 use crate::algorithm::Algorithm;
-use crate::clock::{Deadline, Span, Timestamp};
-use crate::plan::{DescriptorPlan, Hit, Plan, PlannedAnswer, RuleIndex};
+use crate::clock::{Deadline, Micros, Timestamp};
+use crate::plan::{DescriptorPlan, Hit, Plan, PlannedStatus, RuleIndex};
 use crate::rules::descriptors::{DescriptorRequest, Metadata};
 use crate::rules::{Grant, Mode};
-use crate::verdict::Settled;
+use crate::verdict::HitResult;
 
 /// The outcome for a request by descriptors.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct DescriptorAnswer {
     /// Its decision.
     pub decided: RuleDecision,
     /// The window of its limit, even where that is 0.
-    pub window: Span,
+    pub window: Micros,
     /// The name of its limit.
     pub limit_name: Option<Arc<str>>,
     /// What it says of itself.
@@ -50,7 +50,7 @@ impl DescriptorVerdict {
         };
         let decisions: SmallVec<[RuleDecision; 1]> =
             self.answers.iter().flatten().map(named).collect();
-        (!decisions.is_empty()).then(|| Verdict::of_decisions(decisions))
+        (!decisions.is_empty()).then(|| Verdict::from_decisions(decisions))
     }
 }
 
@@ -67,9 +67,9 @@ impl Limiter {
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, CheckError> {
         let snapshot = self.shared.snapshot.load();
-        let DescriptorPlan { plan, answers } = snapshot.rules.descriptors().plan(request)?;
+        let DescriptorPlan { plan, statuses } = snapshot.rules.descriptors().plan(request)?;
         let Executed { plan, settled } = self.execute(&snapshot, plan, deadline).await?;
-        Ok(self.fold_descriptors(&snapshot, &plan, answers, &settled))
+        Ok(self.fold_descriptors(&snapshot, &plan, statuses, &settled))
     }
 
     /// Brings what became of the hits to the descriptors, and reports the decisions.
@@ -77,12 +77,12 @@ impl Limiter {
         &self,
         snapshot: &Snapshot,
         plan: &Plan,
-        answers: SmallVec<[Option<PlannedAnswer>; 2]>,
-        settled: &[Option<Settled>],
+        statuses: SmallVec<[Option<PlannedStatus>; 2]>,
+        settled: &[Option<HitResult>],
     ) -> DescriptorVerdict {
         let latest = settled.iter().flatten().map(|settled| settled.reply.decision.at).max();
         let mut hits = plan.hits.iter().zip(settled);
-        let answer = |planned: Option<PlannedAnswer>| {
+        let answer = |planned: Option<PlannedStatus>| {
             let (planned, (hit, settled)) = (planned?, hits.next()?);
             let mut settled = (*settled)?;
             if hit.grant == Grant::Banned {
@@ -91,15 +91,15 @@ impl Limiter {
             }
             Some(self.answer(snapshot, hit, planned, &settled))
         };
-        DescriptorVerdict { answers: answers.into_iter().map(answer).collect() }
+        DescriptorVerdict { answers: statuses.into_iter().map(answer).collect() }
     }
 
     fn answer(
         &self,
         snapshot: &Snapshot,
         hit: &Hit,
-        planned: PlannedAnswer,
-        settled: &Settled,
+        planned: PlannedStatus,
+        settled: &HitResult,
     ) -> DescriptorAnswer {
         let (rules, rule) = (snapshot.rules.descriptors(), snapshot.rules.rule(hit.rule));
         let mut decided = RuleDecision::new(rule, hit, settled);
@@ -125,12 +125,12 @@ impl Limiter {
 
     /// When a limit of 0 grants no less: nothing changes sooner than its window, and a fixed window
     /// resets as any other, when it ends. `latest` is the latest time that the store has told.
-    fn end_of_ban(&self, hit: &Hit, window: Span, latest: Option<Timestamp>) -> Span {
-        if hit.algorithm != Algorithm::FixedWindow || window == Span::ZERO {
+    fn end_of_ban(&self, hit: &Hit, window: Micros, latest: Option<Timestamp>) -> Micros {
+        if hit.algorithm != Algorithm::FixedWindow || window == Micros::ZERO {
             return window;
         }
         let now = latest.filter(|at| *at != Timestamp::EPOCH);
         let now = now.unwrap_or_else(|| self.store.now(&hit.key)).as_micros();
-        Span::from_micros(window.as_micros() - now % window.as_micros())
+        Micros::from_micros(window.as_micros() - now % window.as_micros())
     }
 }

@@ -11,17 +11,17 @@ use smallvec::SmallVec;
 use tracing::debug;
 
 use super::{CheckError, Limiter, Source};
-use crate::algorithm::{Cost, Limit, Outcome, Taken};
-use crate::clock::{Deadline, Span};
+use crate::algorithm::{Cost, Limit, Outcome, TakenUnits};
+use crate::clock::{Deadline, Micros};
 use crate::observer::{RequestEvent, StoreEvent};
 use crate::operation::{Action, HitReply, Shard, StoreHit, StoreId, StoreRequest};
 use crate::plan::{Hit, Plan};
 use crate::rules::{Coupling, Mode, OnStoreFailure, RuleSet};
 use crate::store::{Store, StoreError};
-use crate::verdict::{AllSettled, Settled};
+use crate::verdict::{HitResult, HitResults};
 
 /// Wait of a denial by policy: the store may be back by then.
-const RETRY_AFTER: Span = Span::from_secs(1);
+const RETRY_AFTER: Micros = Micros::from_secs(1);
 
 /// One plan on its way through the store.
 pub(super) struct Execution<'a> {
@@ -74,7 +74,7 @@ impl Execution<'_> {
     ///
     /// [`CheckError`]; nothing is taken then, as far as that can be undone. Reports that were counted
     /// stand, and so does what each hit has taken by itself.
-    pub(super) async fn run(&self) -> Result<AllSettled, CheckError> {
+    pub(super) async fn run(&self) -> Result<HitResults, CheckError> {
         let Some(cache) = &self.limiter.shared.deny_cache else { return self.decide().await };
         let asked_at = cache.now();
         let settled = self.decide().await?;
@@ -82,7 +82,7 @@ impl Execution<'_> {
             // A denial beside others of its key is one of their sum.
             if let (Some(settled), Some(asked)) = (settled, hit.for_store())
                 && settled.source == Source::Store
-                && self.plan.is_alone(hit)
+                && self.plan.has_key_once(hit)
             {
                 cache.note(&asked, self.revision, asked_at, &settled.reply.decision);
             }
@@ -90,10 +90,10 @@ impl Execution<'_> {
         Ok(settled)
     }
 
-    async fn decide(&self) -> Result<AllSettled, CheckError> {
+    async fn decide(&self) -> Result<HitResults, CheckError> {
         let all_or_nothing = self.plan.coupling == Coupling::AllOrNothing;
-        let mut settled: AllSettled =
-            self.plan.hits.iter().map(|hit| Settled::without_store(hit.grant)).collect();
+        let mut settled: HitResults =
+            self.plan.hits.iter().map(|hit| HitResult::without_store(hit.grant)).collect();
         let mut taken: SmallVec<[Part; 1]> = SmallVec::new();
         let mut is_refused = self.plan.is_banned() && all_or_nothing;
         for mut part in self.parts() {
@@ -139,7 +139,7 @@ impl Execution<'_> {
         for gives in if is_scattered { &[false, true][..] } else { &[false] } {
             for (position, (hit, shard)) in self.plan.hits.iter().zip(&self.shards.0).enumerate() {
                 let Some(shard) = *shard else { continue };
-                if is_scattered && hit.action.gives() != *gives {
+                if is_scattered && hit.action.returns_units() != *gives {
                     continue;
                 }
                 if let Some(part) = shards.iter().position(|other| *other == (shard, *gives)) {
@@ -170,7 +170,7 @@ impl Execution<'_> {
                 mode => mode,
             };
             let action = match hit.action {
-                action if part.is_refused => action.of_refused(),
+                action if part.is_refused => action.when_refused(),
                 Action::Credit(_) if part.store == StoreId::Fallback => Action::Peek(Cost::NONE),
                 action => action,
             };
@@ -179,9 +179,9 @@ impl Execution<'_> {
         part.positions.iter().enumerate().filter_map(hit).collect()
     }
 
-    fn is_refused(&self, settled: &[Option<Settled>]) -> bool {
+    fn is_refused(&self, settled: &[Option<HitResult>]) -> bool {
         Mode::refuse(self.plan.hits.iter().zip(settled).map(|(hit, settled)| {
-            (hit.vote(), settled.is_some_and(|one| !one.reply.decision.is_allowed()))
+            (hit.effective_mode(), settled.is_some_and(|one| !one.reply.decision.is_allowed()))
         }))
     }
 
@@ -190,7 +190,7 @@ impl Execution<'_> {
         &self,
         failed: Part,
         error: &StoreError,
-        settled: &mut [Option<Settled>],
+        settled: &mut [Option<HitResult>],
     ) -> Result<Part, CheckError> {
         let limiter = self.limiter;
         match error {
@@ -226,11 +226,11 @@ impl Execution<'_> {
                 // Banned all the same.
                 OnStoreFailure::Error => None,
                 OnStoreFailure::Allow => {
-                    Some(Settled::uncounted(Outcome::Allowed, Source::FailOpen))
+                    Some(HitResult::uncounted(Outcome::Allowed, Source::FailOpen))
                 }
                 OnStoreFailure::Deny => {
                     let outcome = Outcome::Denied { retry_after: RETRY_AFTER };
-                    Some(Settled::uncounted(outcome, Source::FailClosed))
+                    Some(HitResult::uncounted(outcome, Source::FailClosed))
                 }
                 OnStoreFailure::Local(share) => {
                     let Some(hit) = hit.for_store() else { continue };
@@ -259,14 +259,14 @@ impl Execution<'_> {
     }
 
     /// Returns `true` if the store was asked for any hit before.
-    fn has_asked(&self, settled: &[Option<Settled>]) -> bool {
+    fn has_asked(&self, settled: &[Option<HitResult>]) -> bool {
         let hits = self.plan.hits.iter().zip(settled);
         hits.into_iter().any(|(hit, settled)| settled.is_some() && hit.for_store().is_some())
     }
 
     /// Refunds what was taken, reports aside, and settles the hits on the numbers of their state as
     /// it stays.
-    async fn refund(&self, parts: SmallVec<[Part; 1]>, settled: &mut [Option<Settled>]) {
+    async fn refund(&self, parts: SmallVec<[Part; 1]>, settled: &mut [Option<HitResult>]) {
         if self.plan.coupling == Coupling::EachAlone {
             return;
         }
@@ -309,7 +309,7 @@ impl Execution<'_> {
 
     /// Has the deny cache forget keys to which units were given.
     fn forget_credited(&self) {
-        for hit in self.plan.hits.iter().filter(|hit| hit.action.gives()) {
+        for hit in self.plan.hits.iter().filter(|hit| hit.action.returns_units()) {
             self.limiter.forget_denials_of(&hit.key);
         }
     }
@@ -324,15 +324,15 @@ impl Execution<'_> {
 type Replies = SmallVec<[HitReply; 2]>;
 
 /// Notes what became of the hits of a part.
-fn settle(part: &Part, replies: Replies, source: Source, settled: &mut [Option<Settled>]) {
+fn settle(part: &Part, replies: Replies, source: Source, settled: &mut [Option<HitResult>]) {
     for (position, reply) in part.positions.iter().zip(replies) {
-        settled[*position] = Some(Settled { reply, source });
+        settled[*position] = Some(HitResult { reply, source });
     }
 }
 
 /// What a take has counted, if anything.
-pub(super) fn taken(reply: HitReply) -> Option<Taken> {
+pub(super) fn taken(reply: HitReply) -> Option<TakenUnits> {
     let cost = u32::try_from(reply.taken).ok().filter(|units| *units > 0).map(Cost::new)?;
     let (at, reset_after) = (reply.decision.at, reply.decision.reset_after);
-    Some(Taken { cost, at, reset_after })
+    Some(TakenUnits { cost, at, reset_after })
 }

@@ -36,7 +36,7 @@ use crate::rules::{
     Coupling, Grant, Key, Mode, OnStoreFailure, Request, Rule, RuleInfo, RuleSet, Unmatched,
 };
 use crate::store::{MemorySettings, MemoryStore, Store, StoreError};
-use crate::verdict::{AllSettled, Settled};
+use crate::verdict::{HitResult, HitResults};
 
 /// Decides requests by the rules in force, in one store. Clones share everything, connections too.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl Snapshot {
 
     /// Folds what became of the hits, and reports the decisions.
     #[inline]
-    fn fold(&self, plan: &Plan, settled: &[Option<Settled>]) -> Verdict {
+    fn fold(&self, plan: &Plan, settled: &[Option<HitResult>]) -> Verdict {
         let verdict = Verdict::fold(&self.rules, plan, settled);
         for decided in &verdict.decisions {
             self.observers.decided(decided);
@@ -336,7 +336,7 @@ impl Limiter {
     /// Plans a request, unless the policy for requests that no enforced rule matches refuses it.
     #[inline]
     fn plan(&self, snapshot: &Snapshot, request: &Request<'_>) -> Result<Plan, CheckError> {
-        let plan = Plan::of_request(&snapshot.rules, request);
+        let plan = Plan::for_request(&snapshot.rules, request);
         if plan.is_unmatched {
             if snapshot.rules.unmatched() == Unmatched::Deny {
                 self.shared.observer.request(RequestEvent::UnmatchedDenied);
@@ -358,7 +358,7 @@ impl Limiter {
             && let Some(asked) = hit.for_store()
             && let Some(reply) = self.store.execute_one_now(&asked, deadline)
         {
-            return Some(snapshot.fold(plan, &[Some(Settled { reply, source: Source::Store })]));
+            return Some(snapshot.fold(plan, &[Some(HitResult { reply, source: Source::Store })]));
         }
         Some(snapshot.fold(plan, &self.execute_now(snapshot, plan, deadline)?))
     }
@@ -369,15 +369,15 @@ impl Limiter {
         snapshot: &Snapshot,
         plan: &Plan,
         deadline: Deadline,
-    ) -> Option<AllSettled> {
+    ) -> Option<HitResults> {
         self.execute_in_memory(plan, deadline).or_else(|| self.remembered(plan, snapshot.revision))
     }
 
-    fn execute_in_memory(&self, plan: &Plan, deadline: Deadline) -> Option<AllSettled> {
+    fn execute_in_memory(&self, plan: &Plan, deadline: Deadline) -> Option<HitResults> {
         let is_refused = plan.coupling == Coupling::AllOrNothing && plan.is_banned();
         let hits = plan.hits.iter().filter_map(|hit| {
             let hit = hit.for_store()?;
-            let action = if is_refused { hit.action.of_refused() } else { hit.action };
+            let action = if is_refused { hit.action.when_refused() } else { hit.action };
             Some(StoreHit { action, ..hit })
         });
         let hits: SmallVec<[StoreHit<'_>; 2]> = hits.collect();
@@ -388,8 +388,8 @@ impl Limiter {
             replies = self.store.execute_now(request, deadline)?.hits;
         }
         let mut replies = replies.into_iter();
-        let settled = plan.hits.iter().map(|hit| match Settled::without_store(hit.grant) {
-            None => Some(Settled { reply: replies.next()?, source: Source::Store }),
+        let settled = plan.hits.iter().map(|hit| match HitResult::without_store(hit.grant) {
+            None => Some(HitResult { reply: replies.next()?, source: Source::Store }),
             known => known,
         });
         Some(settled.collect())
@@ -429,7 +429,7 @@ impl Limiter {
             let settled = limiter.execution(&snapshot, &plan, shards, deadline).run().await?;
             Ok(Executed { plan, settled })
         });
-        match tokio::time::timeout(deadline.left(), executing).await {
+        match tokio::time::timeout(deadline.remaining(), executing).await {
             Ok(Ok(executed)) => executed,
             Ok(Err(_ended)) => Err(CheckError::StoreUnavailable(StoreError::Lost)),
             Err(_elapsed) => Err(CheckError::StoreUnavailable(StoreError::Timeout(timeout))),
@@ -450,28 +450,29 @@ impl Limiter {
     /// What the deny cache knows: the denials that still hold, and bans beside them. For a request by
     /// descriptors, each of which is answered by itself, it has to know of all; else one refuses, and
     /// nothing is said of others.
-    fn remembered(&self, plan: &Plan, revision: u64) -> Option<AllSettled> {
+    fn remembered(&self, plan: &Plan, revision: u64) -> Option<HitResults> {
         let cache = self.shared.deny_cache.as_ref()?;
         let mut hits = 0;
         let mut denials = 0;
-        let settled: AllSettled = plan
+        let settled: HitResults = plan
             .hits
             .iter()
             .map(|hit| {
                 let Some(asked) = hit.for_store() else {
                     let is_refusal = hit.grant == Grant::Banned && hit.mode == Mode::Enforced;
-                    let is_known = plan.answers_each() || is_refusal;
-                    return Settled::without_store(hit.grant).filter(|_| is_known);
+                    let is_known = plan.is_for_descriptors() || is_refusal;
+                    return HitResult::without_store(hit.grant).filter(|_| is_known);
                 };
                 hits += 1;
-                let is_asked = hit.asks() && hit.mode == Mode::Enforced && plan.is_alone(hit);
+                let is_asked =
+                    hit.decides_cost() && hit.mode == Mode::Enforced && plan.has_key_once(hit);
                 let decision = cache.denial(&asked, revision).filter(|_| is_asked)?;
                 denials += 1;
                 let reply = HitReply { decision, taken: 0 };
-                Some(Settled { reply, source: Source::DenyCache })
+                Some(HitResult { reply, source: Source::DenyCache })
             })
             .collect();
-        let is_known = denials > 0 && (denials == hits || !plan.answers_each());
+        let is_known = denials > 0 && (denials == hits || !plan.is_for_descriptors());
         is_known.then(|| self.shared.observer.request(RequestEvent::DenyCacheHit))?;
         Some(settled)
     }
@@ -530,7 +531,7 @@ impl Pending {
 /// A plan and what became of its hits.
 struct Executed {
     plan: Plan,
-    settled: AllSettled,
+    settled: HitResults,
 }
 
 /// Every rule that may be counted under its name, the default one first.

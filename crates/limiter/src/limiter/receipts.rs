@@ -7,12 +7,12 @@ use crate::algorithm::Limit;
 use crate::operation::{Receipt, StoreId};
 use crate::plan::Plan;
 use crate::rules::{Grant, OnStoreFailure, Rule, RuleSet};
-use crate::verdict::{Settled, Source};
+use crate::verdict::{HitResult, Source};
 
 /// What was taken for the hits of a plan.
-pub(super) fn receipts(rules: &RuleSet, plan: Plan, settled: &[Option<Settled>]) -> Vec<Receipt> {
+pub(super) fn receipts(rules: &RuleSet, plan: Plan, settled: &[Option<HitResult>]) -> Vec<Receipt> {
     let receipts = plan.hits.into_iter().zip(settled).filter_map(|(hit, settled)| {
-        let Settled { reply, source } = (*settled)?;
+        let HitResult { reply, source } = (*settled)?;
         let limit = *hit.for_store()?.limit;
         let rule = rules.rule(hit.rule);
         let (store, limit) = match (source, rule.on_store_failure) {

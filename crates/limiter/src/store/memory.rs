@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use self::shard::{Moment, Shard};
 use crate::algorithm::{Decision, State};
-use crate::clock::{Clock, Span, Timestamp};
+use crate::clock::{Clock, Micros, Timestamp};
 use crate::observer::Observer;
 use crate::operation::{HitReply, Reply, StoreHit, StoreRequest};
 use crate::rules::Coupling;
@@ -165,7 +165,7 @@ impl Slots for Step<'_> {
     }
 
     #[inline]
-    fn are_of_one_key(&self, one: usize, other: usize) -> bool {
+    fn have_same_key(&self, one: usize, other: usize) -> bool {
         self.places[one].hash == self.places[other].hash
             && self.hits[one].key == self.hits[other].key
     }
@@ -193,7 +193,7 @@ impl Slot for Entry<'_> {
         self.moment.now
     }
 
-    fn held_for(&self) -> Span {
+    fn held_for(&self) -> Micros {
         self.moment.held_for()
     }
 
@@ -212,8 +212,8 @@ impl Slot for Entry<'_> {
         self.shard.update(position, self.moment, change)
     }
 
-    fn note_reset(&mut self, until: Timestamp) {
-        self.shard.note_reset(self.key, self.moment.now, until);
+    fn record_reset(&mut self, until: Timestamp) {
+        self.shard.record_reset(self.key, self.moment.now, until);
     }
 
     fn was_reset_since(&self, taken_at: Timestamp) -> bool {

@@ -55,7 +55,7 @@ impl Store {
         deadline: Deadline,
     ) -> Result<Reply, StoreError> {
         match self {
-            Self::Memory(_) | Self::Custom(_) if deadline.is_over() => Err(StoreError::Expired),
+            Self::Memory(_) | Self::Custom(_) if deadline.has_passed() => Err(StoreError::Expired),
             Self::Memory(store) => Ok(store.execute(request)),
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.execute(request, deadline).await,
@@ -66,7 +66,7 @@ impl Store {
     /// The same where nothing is to be waited for; `None` if something is, or the deadline is over.
     pub fn execute_now(&self, request: StoreRequest<'_>, deadline: Deadline) -> Option<Reply> {
         match self {
-            Self::Memory(store) if !deadline.is_over() => Some(store.execute(request)),
+            Self::Memory(store) if !deadline.has_passed() => Some(store.execute(request)),
             Self::Memory(_) => None,
             #[cfg(feature = "redis")]
             Self::Redis(_) => None,
@@ -78,7 +78,7 @@ impl Store {
     #[inline]
     pub fn execute_one_now(&self, hit: &StoreHit<'_>, deadline: Deadline) -> Option<HitReply> {
         match self {
-            Self::Memory(store) if !deadline.is_over() => Some(store.execute_one(hit)),
+            Self::Memory(store) if !deadline.has_passed() => Some(store.execute_one(hit)),
             Self::Memory(_) => None,
             #[cfg(feature = "redis")]
             Self::Redis(_) => None,

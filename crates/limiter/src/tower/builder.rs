@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rlaas_core::decide::{Decide, OnNoAnswer};
-use rlaas_core::refusals::Refusals;
+use rlaas_core::refusal_cache::RefusalCache;
 use rlaas_core::rules::spec::Problem;
 use thiserror::Error;
 
@@ -109,7 +109,7 @@ impl<D: Decide, P> LayerBuilder<D, P> {
         let Some(key) = key.filter(|_| problems.is_empty()) else {
             return Err(InvalidLayer(problems));
         };
-        let refusals = Refusals::new(max_age, clock);
+        let refusals = RefusalCache::new(max_age, clock);
         let settings = Settings { decider, key, headers, on_no_answer, timeout, refusals };
         Ok(RateLimitLayer::new(Arc::new(settings.into())))
     }

@@ -5,12 +5,12 @@
 //!
 //! **Source:** `google/rpc/status.proto` and `google/rpc/error_details.proto`; RFC 4648, 4.
 
-use crate::clock::Span;
+use crate::clock::Micros;
 
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
 /// Returns a status that says when to retry, in base64 without padding.
-pub(super) fn with_retry_info(code: u8, message: &str, retry_after: Span) -> String {
+pub(super) fn with_retry_info(code: u8, message: &str, retry_after: Micros) -> String {
     let micros = retry_after.as_micros();
     let mut duration = Vec::new();
     integer(&mut duration, 1, micros / 1_000_000);

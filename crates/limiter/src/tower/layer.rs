@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Request, Response};
 use rlaas_core::decide::{Decide, NoVerdict, OnNoAnswer};
-use rlaas_core::refusals::Refusals;
+use rlaas_core::refusal_cache::RefusalCache;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -44,7 +44,7 @@ pub(super) struct Settings<D: Decide> {
     pub(super) headers: LimitHeaders,
     pub(super) on_no_answer: OnNoAnswer,
     pub(super) timeout: Option<Duration>,
-    pub(super) refusals: Refusals<D::Verdict>,
+    pub(super) refusals: RefusalCache<D::Verdict>,
 }
 
 /// Lets requests pass or refuses them.
@@ -76,7 +76,7 @@ impl<D: Decide> Gate<D> {
             Ok(verdict) => Err(Refusal::of(&verdict, *headers)),
             Err(NoVerdict::NoRule) => Err(Refusal::no_rule()),
             // No policy lets those pass who do not wait for a verdict.
-            Err(NoVerdict::NoAnswer(_)) if caller.is_over() => Err(Refusal::expired()),
+            Err(NoVerdict::NoAnswer(_)) if caller.has_passed() => Err(Refusal::expired()),
             Err(NoVerdict::NoAnswer(error)) => {
                 if !self.is_unanswered.swap(true, Ordering::Relaxed) {
                     tracing::warn!(%error, policy = ?on_no_answer, "rate limit check failed");
@@ -100,7 +100,7 @@ impl<D: Decide> Gate<D> {
         let request = rules::Request::user(&key.user).resource(&key.resource).cost(key.cost);
         let request = request.attributes(&attributes[..]).build().map_err(Refusal::invalid)?;
         let known = refusals.key(&request);
-        if let Some(refusal) = known.as_ref().and_then(|known| refusals.recall(known)) {
+        if let Some(refusal) = known.as_ref().and_then(|known| refusals.get(known)) {
             return Ok(Ok(refusal));
         }
         let asked_at = refusals.now();
@@ -111,7 +111,7 @@ impl<D: Decide> Gate<D> {
                 tracing::info!("rate limit checks are answered again");
             }
             if let Some(known) = known {
-                refusals.remember(known, asked_at, verdict);
+                refusals.insert(known, asked_at, verdict);
             }
         }
         Ok(verdict)
@@ -127,9 +127,9 @@ async fn in_time<V>(
     let first = poll_fn(|context| Poll::Ready(deciding.as_mut().poll(context))).await;
     match first {
         Poll::Ready(verdict) => verdict,
-        Poll::Pending if deadline.left() == Duration::MAX => deciding.await,
+        Poll::Pending if deadline.remaining() == Duration::MAX => deciding.await,
         Poll::Pending => {
-            let verdict = tokio::time::timeout(deadline.left(), deciding).await;
+            let verdict = tokio::time::timeout(deadline.remaining(), deciding).await;
             verdict.unwrap_or_else(|elapsed| Err(NoVerdict::NoAnswer(Box::new(elapsed))))
         }
     }

@@ -6,7 +6,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER
 use http::{Response, StatusCode};
 
 use super::grpc_status;
-use crate::clock::{Deadline, Span};
+use crate::clock::{Deadline, Micros};
 use crate::grpc_timeout;
 use crate::headers::{Header, LimitHeaders, quoted, retry_after};
 use crate::problem::{self, detail, violated_policies};
@@ -14,7 +14,7 @@ use crate::rules::InvalidRequest;
 use crate::summary::Summary;
 
 /// Time after which a request on which there was no answer may be tried again.
-const RETRY_AFTER_NO_ANSWER: Span = Span::from_secs(1);
+const RETRY_AFTER_NO_ANSWER: Micros = Micros::from_secs(1);
 
 /// Speaks HTTP: refuses with a status and a problem document.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ pub struct Refusal {
     kind: Kind,
     detail: String,
     headers: Vec<Header>,
-    retry_after: Option<Span>,
+    retry_after: Option<Micros>,
     /// Policies that refuse the request: JSON strings.
     policies: Vec<String>,
 }

@@ -12,9 +12,11 @@ mod spec;
 mod tree;
 
 pub use metadata::{Metadata, MetadataValue};
-pub use request::{Asked, DescriptorRequest, Hits, InvalidDescriptor, LimitOverride};
+pub use request::{
+    DescriptorRequest, HitsAddend, InvalidDescriptor, LimitOverride, RequestDescriptor,
+};
 pub use spec::DescriptorSpec;
-pub use tree::{Descriptor, PlaceStep};
+pub use tree::{Descriptor, PathStep};
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -24,9 +26,9 @@ use smallvec::SmallVec;
 
 use self::tree::{Level, Path};
 use super::key::IdValue;
-use super::{Coupling, Grant, Key, Mode, OnStoreFailure, RuleInfo, Text};
+use super::{Coupling, Grant, Key, Mode, OnStoreFailure, RuleInfo, TextPattern};
 use crate::algorithm::{Algorithm, Limit, LimitError};
-use crate::clock::Span;
+use crate::clock::Micros;
 
 /// The descriptor rules in force, by domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,7 +61,7 @@ pub struct DescriptorRule {
     /// The rules that do not apply where this one does.
     pub replaces: Vec<Arc<str>>,
     /// The window of its limit, even where that is 0.
-    pub window: Span,
+    pub window: Micros,
     /// Do metrics tell the values that requests have?
     pub is_detailed: bool,
     /// Are hits reports of what has happened already, counted whatever is left?
@@ -78,28 +80,28 @@ pub struct PlacedRule<'a> {
     /// Domain of the tree.
     pub domain: &'a str,
     /// From the top of the tree down.
-    pub path: Vec<PlaceStep<'a>>,
+    pub path: Vec<PathStep<'a>>,
     /// The rule that stands there.
-    pub of: &'a DescriptorRule,
+    pub rule: &'a DescriptorRule,
 }
 
 /// What a descriptor meets.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct MatchedDescriptor {
     /// Where the rule stands in [`Descriptors::every`].
     pub(crate) position: usize,
     /// `true` if the request has a limit of its own.
     pub(crate) is_override: bool,
     pub(crate) grant: Grant,
     /// Per how long, even where that is nothing.
-    pub(crate) window: Span,
+    pub(crate) window: Micros,
     pub(crate) key: Key,
     pub(crate) detailed_label: Option<String>,
-    pub(crate) hits: Hits,
+    pub(crate) hits: HitsAddend,
 }
 
 /// What each descriptor of a request meets, in order.
-pub(crate) type AllFound = SmallVec<[Option<Found>; 2]>;
+pub(crate) type MatchedDescriptors = SmallVec<[Option<MatchedDescriptor>; 2]>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Domain {
@@ -120,7 +122,7 @@ impl Descriptors {
         let in_trees = rules.len();
         let mut domains = HashMap::new();
         for (domain, top) in tops {
-            rules.push(DescriptorRule::of_domain(&domain));
+            rules.push(DescriptorRule::for_domain(&domain));
             domains.insert(domain, Domain { top, others: rules.len() - 1 });
         }
         for rule in &mut rules {
@@ -146,7 +148,7 @@ impl Descriptors {
     }
 
     /// Visits the value of each descriptor, with the path to it as [`label`] writes it.
-    pub fn visit_values(&self, mut visit: impl FnMut(&dyn Fn() -> String, &Text)) {
+    pub fn visit_values(&self, mut visit: impl FnMut(&dyn Fn() -> String, &TextPattern)) {
         for (name, domain) in &self.domains {
             domain.top.visit_values(&mut Vec::new(), &mut |path, text| {
                 visit(&|| label(name, path.iter().copied()), text);
@@ -159,12 +161,12 @@ impl Descriptors {
         let mut placed = Vec::with_capacity(self.in_trees);
         for (domain, Domain { top, .. }) in &self.domains {
             top.visit(&mut Vec::new(), &mut |path, position| {
-                let of = &self.rules[position];
-                placed.push(PlacedRule { domain, path: path.to_vec(), of });
+                let rule = &self.rules[position];
+                placed.push(PlacedRule { domain, path: path.to_vec(), rule });
             });
         }
         placed.sort_by(|one, other| {
-            let by_name = one.of.name.cmp(&other.of.name);
+            let by_name = one.rule.name.cmp(&other.rule.name);
             by_name.then_with(|| (one.domain, &one.path).cmp(&(other.domain, &other.path)))
         });
         placed
@@ -198,29 +200,29 @@ impl Descriptors {
     /// # Errors
     ///
     /// [`InvalidDescriptor`] if what is asked for can't be had from the algorithm of a rule.
-    pub(crate) fn meet(
+    pub(crate) fn match_request(
         &self,
         request: &DescriptorRequest<'_>,
-    ) -> Result<AllFound, InvalidDescriptor> {
+    ) -> Result<MatchedDescriptors, InvalidDescriptor> {
         let asked = request.descriptors();
         let Some(domain) = self.domains.get(request.domain()) else {
             return Ok(asked.iter().map(|_| None).collect());
         };
-        let mut all = AllFound::with_capacity(asked.len());
+        let mut all = MatchedDescriptors::with_capacity(asked.len());
         for (index, asked) in asked.iter().enumerate() {
-            all.push(self.meet_one(request.domain(), domain, asked, index)?);
+            all.push(self.match_one(request.domain(), domain, asked, index)?);
         }
         self.drop_replaced(&mut all);
         Ok(all)
     }
 
-    fn meet_one(
+    fn match_one(
         &self,
         name: &str,
         domain: &Domain,
-        asked: &Asked<'_>,
+        asked: &RequestDescriptor<'_>,
         index: usize,
-    ) -> Result<Option<Found>, InvalidDescriptor> {
+    ) -> Result<Option<MatchedDescriptor>, InvalidDescriptor> {
         let path = domain.top.walk(&asked.entries);
         let position = path.last().and_then(|step| step.node.rule);
         let found = match (asked.limit, position) {
@@ -240,21 +242,27 @@ impl Descriptors {
             let accepted = if is_reported_whole { algorithm.accepts(limit) } else { Err(too_many) };
             accepted.map_err(|error| InvalidDescriptor::Limit { index, error })?;
         }
-        if matches!(asked.hits, Hits::GiveBack(_)) && algorithm == Algorithm::SlidingWindowLog {
+        if matches!(asked.hits, HitsAddend::Credit(_)) && algorithm == Algorithm::SlidingWindowLog {
             return Err(InvalidDescriptor::NegativeHits { index });
         }
         Ok(Some(found))
     }
 
-    fn by_rule(&self, position: usize, domain: &str, path: &Path<'_>, asked: &Asked<'_>) -> Found {
+    fn by_rule(
+        &self,
+        position: usize,
+        domain: &str,
+        path: &Path<'_>,
+        asked: &RequestDescriptor<'_>,
+    ) -> MatchedDescriptor {
         let DescriptorRule { grant, window, is_detailed, .. } = &self.rules[position];
         let values = path.iter().map(|step| (step.key, step.id_value()));
-        Found {
+        MatchedDescriptor {
             position,
             is_override: false,
             grant: *grant,
             window: *window,
-            key: Key::of_descriptor(domain, values, None),
+            key: Key::for_descriptor(domain, values, None),
             detailed_label: tree::detailed_label(domain, path, *is_detailed),
             hits: asked.hits,
         }
@@ -267,21 +275,21 @@ impl Descriptors {
         limit: LimitOverride,
         position: usize,
         domain: &str,
-        asked: &Asked<'_>,
-    ) -> Found {
+        asked: &RequestDescriptor<'_>,
+    ) -> MatchedDescriptor {
         let values = asked.entries.iter().map(|(key, value)| (*key, IdValue::Own(value)));
-        Found {
+        MatchedDescriptor {
             position,
             is_override: true,
             grant: self.rules[position].with_debt(limit.grant(), self.coupling),
             window: limit.window(),
-            key: Key::of_descriptor(domain, values, Some(limit.window())),
+            key: Key::for_descriptor(domain, values, Some(limit.window())),
             detailed_label: None,
             hits: asked.hits,
         }
     }
 
-    fn drop_replaced(&self, all: &mut AllFound) {
+    fn drop_replaced(&self, all: &mut MatchedDescriptors) {
         let of_trees = all.iter().flatten().filter(|found| !found.is_override);
         let replaced: SmallVec<[&Arc<str>; 4]> =
             of_trees.flat_map(|found| &self.rules[found.position].replaces).collect();
@@ -301,7 +309,7 @@ impl Descriptors {
 
 impl DescriptorRule {
     /// Stands in for a rule where a request brings its own limit.
-    fn of_domain(domain: &str) -> Self {
+    fn for_domain(domain: &str) -> Self {
         let limit = Limit::new(1, Limit::MAX_WINDOW).expect("a valid limit");
         Self {
             name: domain.into(),

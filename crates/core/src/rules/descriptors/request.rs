@@ -4,41 +4,41 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::algorithm::{Cost, Limit, LimitError};
-use crate::clock::Span;
+use crate::clock::Micros;
 use crate::rules::Grant;
 
 /// A valid request: a domain and at least one descriptor.
 #[derive(Clone, Debug)]
 pub struct DescriptorRequest<'a> {
     domain: &'a str,
-    descriptors: SmallVec<[Asked<'a>; 2]>,
+    descriptors: SmallVec<[RequestDescriptor<'a>; 2]>,
 }
 
 /// One descriptor of a request.
 #[derive(Clone, Debug)]
-pub struct Asked<'a> {
+pub struct RequestDescriptor<'a> {
     /// Keys and values, from the outside in.
     pub entries: SmallVec<[(&'a str, &'a str); 4]>,
     /// Applies instead of the limit of a rule.
     pub limit: Option<LimitOverride>,
     /// What is to be taken.
-    pub hits: Hits,
+    pub hits: HitsAddend,
 }
 
 /// What a descriptor takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hits {
+pub enum HitsAddend {
     /// It takes so much; nothing is a look.
     Take(Cost),
     /// It gives so much back.
-    GiveBack(Cost),
+    Credit(Cost),
 }
 
 /// A limit that a request brings along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitOverride {
     grant: Grant,
-    window: Span,
+    window: Micros,
 }
 
 impl LimitOverride {
@@ -47,7 +47,7 @@ impl LimitOverride {
     /// # Errors
     ///
     /// [`LimitError`] as for any limit.
-    pub fn new(units: u64, window: Span) -> Result<Self, LimitError> {
+    pub fn new(units: u64, window: Micros) -> Result<Self, LimitError> {
         let grant = match units {
             0 => Grant::Banned,
             units => Grant::Limited(Limit::new(units, window)?),
@@ -59,7 +59,7 @@ impl LimitOverride {
         self.grant
     }
 
-    pub(super) fn window(self) -> Span {
+    pub(super) fn window(self) -> Micros {
         self.window
     }
 }
@@ -79,7 +79,7 @@ impl<'a> DescriptorRequest<'a> {
     /// [`InvalidDescriptor`] for the first field that is out of bounds.
     pub fn new(
         domain: &'a str,
-        descriptors: SmallVec<[Asked<'a>; 2]>,
+        descriptors: SmallVec<[RequestDescriptor<'a>; 2]>,
     ) -> Result<Self, InvalidDescriptor> {
         if !(1..=Self::MAX_DOMAIN).contains(&domain.len()) {
             return Err(InvalidDescriptor::Domain);
@@ -87,7 +87,7 @@ impl<'a> DescriptorRequest<'a> {
         if !(1..=Self::MAX_DESCRIPTORS).contains(&descriptors.len()) {
             return Err(InvalidDescriptor::Descriptors);
         }
-        let bytes = |asked: &Asked<'_>| -> usize {
+        let bytes = |asked: &RequestDescriptor<'_>| -> usize {
             asked.entries.iter().map(|(key, value)| key.len() + value.len()).sum()
         };
         match descriptors.iter().position(|asked| bytes(asked) > Self::MAX_BYTES) {
@@ -102,7 +102,7 @@ impl<'a> DescriptorRequest<'a> {
     }
 
     /// At least one.
-    pub fn descriptors(&self) -> &[Asked<'a>] {
+    pub fn descriptors(&self) -> &[RequestDescriptor<'a>] {
         &self.descriptors
     }
 }

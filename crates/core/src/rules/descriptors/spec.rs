@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{DescriptorRule, Metadata};
 use crate::algorithm::{Algorithm, Limit};
-use crate::clock::Span;
+use crate::clock::Micros;
 use crate::rules::spec::{Field, Problem, Problems, Rate, RateSpec, StoreFailureSpec};
 use crate::rules::{Coupling, Grant, Mode};
 
@@ -51,7 +51,7 @@ impl DescriptorSpec {
     pub fn build(self, coupling: Coupling) -> Result<DescriptorRule, Vec<Problem>> {
         let mut problems = Problems::default();
         let failure = self.failure.build(&mut problems);
-        let rate = if self.unlimited { self.rate.of_unlimited() } else { self.rate };
+        let rate = if self.unlimited { self.rate.as_unlimited() } else { self.rate };
         let (rate, grant) = rate.build(Algorithm::FixedWindow, UNITS, &mut problems);
         let max_debt = self.max_debt(rate, coupling, &mut problems);
         let Some((((on_store_failure, breaker_opens), rate), grant)) = failure.zip(rate).zip(grant)
@@ -67,7 +67,7 @@ impl DescriptorSpec {
             on_store_failure,
             breaker_opens,
             replaces: self.replaces,
-            window: if self.unlimited { Span::ZERO } else { rate.window },
+            window: if self.unlimited { Micros::ZERO } else { rate.window },
             is_detailed: self.is_detailed,
             is_post_paid: self.post_paid,
             max_debt,

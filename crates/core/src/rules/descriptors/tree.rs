@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use super::{DescriptorRule, label};
-use crate::rules::Text;
+use crate::rules::TextPattern;
 use crate::rules::key::IdValue;
 
 /// A descriptor as configured, with those below it.
@@ -13,12 +13,12 @@ use crate::rules::key::IdValue;
 pub struct Descriptor {
     /// Its key.
     pub key: String,
-    /// The value that it wants, as [`Text`] reads it; any value if absent.
+    /// The value that it wants, as [`TextPattern`] reads it; any value if absent.
     pub value: Option<String>,
     /// Do all values that fit a pattern share one state?
     pub shares: bool,
     /// Do metrics tell the value that a request has?
-    pub tells_value: bool,
+    pub value_to_metric: bool,
     /// What applies to requests that end here.
     pub rule: Option<DescriptorRule>,
     /// What may follow.
@@ -27,7 +27,7 @@ pub struct Descriptor {
 
 /// One level on the way to a rule, as configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PlaceStep<'a> {
+pub struct PathStep<'a> {
     /// Key of the descriptor.
     pub key: &'a str,
     /// Its value, in which each `*` stands for any text; `None` is any value.
@@ -35,7 +35,7 @@ pub struct PlaceStep<'a> {
     /// True if all values that fit a pattern share one state.
     pub shares: bool,
     /// True if metrics have the value of a request.
-    pub tells_value: bool,
+    pub value_to_metric: bool,
 }
 
 /// The descriptors that may come next, by their keys.
@@ -46,7 +46,7 @@ pub(super) struct Level(HashMap<String, Choices>);
 struct Choices {
     exact: HashMap<String, Node>,
     /// In the order of the file: the first that fits counts.
-    patterns: Vec<(Text, Node)>,
+    patterns: Vec<(TextPattern, Node)>,
     alone: Option<Box<Node>>,
 }
 
@@ -57,20 +57,20 @@ pub(super) struct Node {
     pub(super) rule: Option<usize>,
     value: Option<String>,
     shares: bool,
-    tells_value: bool,
+    value_to_metric: bool,
     below: Level,
 }
 
 /// An entry of a request and what it met.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step<'a> {
+pub(super) struct MatchedEntry<'a> {
     pub(super) key: &'a str,
     value: &'a str,
     pub(super) node: &'a Node,
 }
 
 /// What the entries of a descriptor met, one after the other; empty if one of them met nothing.
-pub(super) type Path<'a> = SmallVec<[Step<'a>; 4]>;
+pub(super) type Path<'a> = SmallVec<[MatchedEntry<'a>; 4]>;
 
 /// A descriptor on the way to another one.
 pub(super) type KeyAndValue<'a> = (&'a str, Option<&'a str>);
@@ -79,17 +79,17 @@ impl Level {
     /// Indexes descriptors, and adds their rules to `rules`.
     pub(super) fn new(descriptors: Vec<Descriptor>, rules: &mut Vec<DescriptorRule>) -> Self {
         let mut level = Self::default();
-        for Descriptor { key, value, shares, tells_value, rule, below } in descriptors {
+        for Descriptor { key, value, shares, value_to_metric, rule, below } in descriptors {
             let rule = rule.map(|rule| {
                 rules.push(rule);
                 rules.len() - 1
             });
             let below = Self::new(below, rules);
-            let node = |value| Node { rule, value, shares, tells_value, below };
+            let node = |value| Node { rule, value, shares, value_to_metric, below };
             let choices = level.0.entry(key).or_default();
-            match value.as_deref().map(Text::new) {
+            match value.as_deref().map(TextPattern::new) {
                 None => choices.alone = Some(Box::new(node(None))),
-                Some(Text::Exact(exact)) => {
+                Some(TextPattern::Exact(exact)) => {
                     choices.exact.insert(exact.clone(), node(Some(exact)));
                 }
                 Some(pattern) => choices.patterns.push((pattern, node(value))),
@@ -103,7 +103,7 @@ impl Level {
         let mut path = Path::new();
         for (key, value) in entries {
             let Some(node) = level.choose(key, value) else { return Path::new() };
-            path.push(Step { key, value, node });
+            path.push(MatchedEntry { key, value, node });
             level = &node.below;
         }
         path
@@ -113,10 +113,11 @@ impl Level {
     pub(super) fn visit_values<'a>(
         &'a self,
         above: &mut Vec<KeyAndValue<'a>>,
-        visit: &mut dyn FnMut(&[KeyAndValue<'_>], &Text),
+        visit: &mut dyn FnMut(&[KeyAndValue<'_>], &TextPattern),
     ) {
         for (key, Choices { exact, patterns, alone }) in &self.0 {
-            let exact = exact.iter().map(|(value, node)| (Some(Text::Exact(value.clone())), node));
+            let exact =
+                exact.iter().map(|(value, node)| (Some(TextPattern::Exact(value.clone())), node));
             let patterns = patterns.iter().map(|(text, node)| (Some(text.clone()), node));
             let alone = alone.iter().map(|node| (None, &**node));
             for (text, node) in exact.chain(patterns).chain(alone) {
@@ -133,14 +134,14 @@ impl Level {
     /// Calls `visit` with each node that has a rule, and the steps to it.
     pub(super) fn visit<'a>(
         &'a self,
-        above: &mut Vec<PlaceStep<'a>>,
-        visit: &mut impl FnMut(&[PlaceStep<'a>], usize),
+        above: &mut Vec<PathStep<'a>>,
+        visit: &mut impl FnMut(&[PathStep<'a>], usize),
     ) {
         for (key, choices) in &self.0 {
             let patterns = choices.patterns.iter().map(|(_, node)| node);
             for node in choices.exact.values().chain(patterns).chain(choices.alone.as_deref()) {
-                let (shares, tells_value) = (node.shares, node.tells_value);
-                above.push(PlaceStep { key, value: node.value.as_deref(), shares, tells_value });
+                let (shares, value_to_metric) = (node.shares, node.value_to_metric);
+                above.push(PathStep { key, value: node.value.as_deref(), shares, value_to_metric });
                 if let Some(rule) = node.rule {
                     visit(above, rule);
                 }
@@ -160,7 +161,7 @@ impl Level {
     }
 }
 
-impl Step<'_> {
+impl MatchedEntry<'_> {
     /// What stands for its value in a key.
     pub(super) fn id_value(&self) -> IdValue<'_> {
         match &self.node.value {
@@ -172,9 +173,9 @@ impl Step<'_> {
 
 /// The label of a path with the values that its metrics tell; none if it is that of the rule.
 pub(super) fn detailed_label(domain: &str, path: &Path<'_>, all: bool) -> Option<String> {
-    let tells = |step: &&Step<'_>| {
+    let tells = |step: &&MatchedEntry<'_>| {
         let is_other = step.node.value.as_deref() != Some(step.value);
-        (all || step.node.tells_value) && !step.node.shares && is_other
+        (all || step.node.value_to_metric) && !step.node.shares && is_other
     };
     path.iter().find(tells)?;
     let shown = path.iter().map(|step| {

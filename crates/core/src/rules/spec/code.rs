@@ -15,7 +15,7 @@
 
 use super::{Field, RuleSpec, StoreFailurePolicy};
 use crate::algorithm::Algorithm;
-use crate::clock::Span;
+use crate::clock::Micros;
 use crate::rules::Rule;
 
 /// Specifications by algorithm.
@@ -66,7 +66,7 @@ impl RuleSpec {
 
     /// Sets the window: 1 ms to 366 days, in whole milliseconds.
     #[must_use]
-    pub fn per(self, window: impl Into<Span>) -> Self {
+    pub fn per(self, window: impl Into<Micros>) -> Self {
         Self { window: Field::Set(window.into()), ..self }
     }
 

@@ -18,7 +18,7 @@ pub struct Problem {
 
 /// The field is refused, and the problem added.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Refused;
+pub(crate) struct InvalidField;
 
 /// The problems found so far.
 #[derive(Debug, Default)]
@@ -36,13 +36,13 @@ impl Problems {
         field: &'a Field<T>,
         text: impl Display,
         is_valid: impl FnOnce(&T) -> bool,
-    ) -> Result<Option<&'a T>, Refused> {
+    ) -> Result<Option<&'a T>, InvalidField> {
         match field {
             Field::Unset => Ok(None),
             Field::Set(value) if is_valid(value) => Ok(Some(value)),
             Field::Set(_) | Field::Unreadable => {
                 self.add(key, text);
-                Err(Refused)
+                Err(InvalidField)
             }
         }
     }
@@ -53,7 +53,7 @@ impl Problems {
         key: &str,
         field: Field<T>,
         text: impl Display,
-    ) -> Result<Option<T>, Refused> {
+    ) -> Result<Option<T>, InvalidField> {
         self.check(key, &field, text, |_| true).map(Option::<&T>::copied)
     }
 
@@ -61,7 +61,7 @@ impl Problems {
     pub(crate) fn required<T>(
         &mut self,
         key: &str,
-        value: Result<Option<T>, Refused>,
+        value: Result<Option<T>, InvalidField>,
     ) -> Option<T> {
         let value = value.ok()?;
         if value.is_none() {

@@ -4,9 +4,9 @@
 use std::fmt;
 
 use super::Field;
-use super::problem::{Problems, Refused};
+use super::problem::{InvalidField, Problems};
 use crate::algorithm::{Algorithm, Limit, LimitError};
-use crate::clock::Span;
+use crate::clock::Micros;
 use crate::rules::{Grant, OnStoreFailure, Share};
 
 pub(crate) const BOOLEAN: &str = "valid is true or false";
@@ -21,7 +21,7 @@ pub struct RateSpec {
     /// Units per window; 0 denies everything.
     pub limit: Field<u64>,
     /// Length of the window.
-    pub window: Field<Span>,
+    pub window: Field<Micros>,
     /// Units at once, for algorithms that have a burst.
     pub burst: Field<u64>,
 }
@@ -57,12 +57,12 @@ pub enum StoreFailurePolicy {
 pub(crate) struct Rate {
     pub(crate) algorithm: Algorithm,
     pub(crate) units: u64,
-    pub(crate) window: Span,
+    pub(crate) window: Micros,
 }
 
 impl RateSpec {
     /// The same where everything is allowed: a limit may be written down, and means nothing.
-    pub(crate) fn of_unlimited(self) -> Self {
+    pub(crate) fn as_unlimited(self) -> Self {
         let limit = match self.limit {
             Field::Set(units) if units > u32::MAX.into() => self.limit,
             Field::Unset | Field::Set(_) => Field::Set(0),
@@ -83,9 +83,9 @@ impl RateSpec {
         let algorithm = problems.read("algorithm", self.algorithm, AlgorithmNames);
         let units = problems.check("limit", &self.limit, units_text, |units| *units <= max_units);
         let units = problems.required("limit", units.map(Option::<&u64>::copied));
-        let is_window = |window: &Span| Limit::new(1, *window).is_ok();
+        let is_window = |window: &Micros| Limit::new(1, *window).is_ok();
         let window = problems.check("window", &self.window, LimitError::Window, is_window);
-        let window = problems.required("window", window.map(Option::<&Span>::copied));
+        let window = problems.required("window", window.map(Option::<&Micros>::copied));
         let burst = burst(self.burst, problems);
         let (Ok(algorithm), Some(units), Some(window)) = (algorithm, units, window) else {
             return (None, None);
@@ -97,7 +97,10 @@ impl RateSpec {
 }
 
 /// Units at once, if they are given.
-pub(crate) fn burst(burst: Field<u64>, problems: &mut Problems) -> Result<Option<u64>, Refused> {
+pub(crate) fn burst(
+    burst: Field<u64>,
+    problems: &mut Problems,
+) -> Result<Option<u64>, InvalidField> {
     let is_burst = |units: &u64| (1..=Limit::MAX_UNITS).contains(units);
     let burst = problems.check("burst", &burst, LimitError::Units, is_burst)?;
     Ok(burst.copied())

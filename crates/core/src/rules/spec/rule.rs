@@ -9,13 +9,13 @@ use super::problem::Problems;
 use super::rate::{self, BOOLEAN, Rate};
 use super::{Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec};
 use crate::algorithm::{Algorithm, Limit};
-use crate::clock::Span;
+use crate::clock::Micros;
 use crate::rules::{Grant, Matcher, Mode, Override, Part, Pattern, Request, Rule, Share};
 
 /// Most overrides of a rule.
 const MAX_OVERRIDES: usize = 100_000;
 /// The `key` of a request to RLaaS, beside `api_key`, which is an attribute.
-const KEYS_OF_RLAAS: [&str; 3] = ["ip", "token", "custom"];
+const RLAAS_KEY_NAMES: [&str; 3] = ["ip", "token", "custom"];
 
 const NAME: &str = "valid is 1 to 64 letters, digits, '-', '_' or '.', and not \"default\"";
 const TEXTS: &str = "valid is a text or a list of texts; numbers and booleans in quotes";
@@ -62,7 +62,7 @@ pub struct RuleSpec {
     #[cfg_attr(feature = "serde", serde(alias = "window-seconds", alias = "window_seconds"))]
     #[cfg_attr(feature = "serde", serde(alias = "window-size", alias = "window_size"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
-    pub window: Field<Span>,
+    pub window: Field<Micros>,
     /// Units at once, for algorithms that have a burst; by default those per window.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub burst: Field<u64>,
@@ -137,7 +137,7 @@ impl RuleSpec {
     /// Units per window of a default rule that gives none.
     pub const DEFAULT_LIMIT: u64 = 5;
     /// The window of a default rule that gives none.
-    pub const DEFAULT_WINDOW: Span = Span::from_secs(60);
+    pub const DEFAULT_WINDOW: Micros = Micros::from_secs(60);
 
     /// Builds the rule.
     ///
@@ -306,7 +306,7 @@ fn pattern(key: &str, texts: &Field<Vec<String>>, problems: &mut Problems) -> Op
 /// the user id.
 fn key_of_endpoint(key_by: Vec<Part>) -> Vec<Part> {
     match key_by.as_slice() {
-        [Part::Attribute(name)] if KEYS_OF_RLAAS.contains(&name.as_str()) => {
+        [Part::Attribute(name)] if RLAAS_KEY_NAMES.contains(&name.as_str()) => {
             vec![Part::AttributeOrUserId(name.clone())]
         }
         _ => key_by,
@@ -378,7 +378,7 @@ mod tests {
                      match: {user_id: [x]}\n";
         assert_eq!(read(one), read(other));
         let rule = read(one).build().expect("a valid rule");
-        let limit = Limit::new(5, Span::from_secs(60)).expect("a valid limit");
+        let limit = Limit::new(5, Micros::from_secs(60)).expect("a valid limit");
         assert_eq!((rule.algorithm, rule.grant), (Algorithm::Gcra, Grant::Limited(limit)));
     }
 }

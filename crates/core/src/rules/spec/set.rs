@@ -59,7 +59,7 @@ impl RulesSpec {
         let unmatched = problems.read("unmatched", self.unmatched, policy);
         let unmatched = unmatched.ok().flatten().unwrap_or_default();
         let rules = default.map(|rule| RuleSet::new(rule, rules).with_unmatched(unmatched));
-        if rules.as_ref().is_some_and(|rules| rules.most_matches() > MAX_HITS) {
+        if rules.as_ref().is_some_and(|rules| rules.max_matches() > MAX_HITS) {
             problems
                 .add("rules", format!("valid is up to {MAX_HITS} rules that one request may meet"));
         }

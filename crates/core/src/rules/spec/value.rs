@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Field, StoreFailurePolicy};
 use crate::algorithm::{Algorithm, Limit};
-use crate::clock::Span;
+use crate::clock::Micros;
 use crate::rules::{Share, Unmatched};
 
 /// Digits after the point of a share.
@@ -128,7 +128,7 @@ impl FieldType for Algorithm {
 }
 
 /// A window: a duration such as `10s`, or whole seconds.
-impl FieldType for Span {
+impl FieldType for Micros {
     fn read(value: Value) -> Option<Self> {
         let text = value.into_scalar()?;
         let window = match text.parse() {
@@ -252,7 +252,7 @@ mod tests {
 
     fn rule() -> impl Strategy<Value = RuleSpec> {
         let windows = 1..=Limit::MAX_WINDOW.as_micros() / 1_000;
-        let windows = windows.prop_map(|millis| Span::from_micros(millis * 1_000));
+        let windows = windows.prop_map(|millis| Micros::from_micros(millis * 1_000));
         let shares = (1..=Share::WHOLE).prop_map(|of| Share::new(of).expect("a share"));
         let rate = (
             field(prop::sample::select(Algorithm::ALL.to_vec())),

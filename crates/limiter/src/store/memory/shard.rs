@@ -14,7 +14,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use super::hash_of;
 use super::slots::Slots;
 use crate::algorithm::{Decision, State};
-use crate::clock::{Seen, Span, Timestamp};
+use crate::clock::{HighWaterMarks, Micros, Timestamp};
 use crate::observer::{Observer, StoreEvent};
 
 /// Slots that are looked at for one to evict.
@@ -28,7 +28,7 @@ const SWEPT_PER_INSERT: usize = 2;
 #[repr(C)]
 pub(super) struct Shard {
     /// When this shard has decided.
-    seen: Seen,
+    seen: HighWaterMarks,
     /// From the hash of a key to its slot, of which there are fewer than 2^16.
     index: HashTable<u16>,
     /// Marked are the ids at their limit: nobody must get out of it because there was no room.
@@ -53,7 +53,7 @@ pub(super) struct Moment {
 
 impl Moment {
     /// For how long the clock is held.
-    pub(super) fn held_for(self) -> Span {
+    pub(super) fn held_for(self) -> Micros {
         self.now.since(self.time)
     }
 }
@@ -74,7 +74,7 @@ struct Slot {
 impl Slot {
     /// As Redis does it: alive in the very last millisecond.
     fn is_expired(&self, time: Timestamp) -> bool {
-        time >= self.state.expires_at() + Span::from_millis(1)
+        time >= self.state.expires_at() + Micros::from_millis(1)
     }
 }
 
@@ -90,7 +90,7 @@ impl Shard {
             hasher,
             cursor: 0,
             max_keys,
-            seen: Seen::default(),
+            seen: HighWaterMarks::default(),
             observer,
             resets: HashMap::new(),
         }
@@ -98,7 +98,7 @@ impl Shard {
 
     /// Remembers that a key was reset at `now`: refunds of what was taken before do nothing. There
     /// are no more notes than keys.
-    pub(super) fn note_reset(&mut self, key: &[u8], now: Timestamp, until: Timestamp) {
+    pub(super) fn record_reset(&mut self, key: &[u8], now: Timestamp, until: Timestamp) {
         self.resets.retain(|_, (_, until)| now < *until);
         if self.resets.len() < self.max_keys {
             self.resets.insert(CompactString::from_utf8_lossy(key), (now, until));
@@ -117,8 +117,8 @@ impl Shard {
 
     /// When to decide on a limit with this `window` if the clock shows `time`.
     #[inline]
-    pub(super) fn moment(&mut self, time: Timestamp, window: Span) -> Moment {
-        Moment { time, now: self.seen.note(window, time) }
+    pub(super) fn moment(&mut self, time: Timestamp, window: Micros) -> Moment {
+        Moment { time, now: self.seen.record(window, time) }
     }
 
     /// Where a key is remembered, until the next change of this shard.

@@ -123,7 +123,7 @@ impl Batcher {
     ) -> ScriptResult {
         let (reply, result) = oneshot::channel();
         let number = self.join(Waiter { target, request, reply });
-        let error = match timeout(until.left(), result).await {
+        let error = match timeout(until.remaining(), result).await {
             Ok(Ok(result)) => return result,
             _ if self.queue().taken <= number => StoreError::Unreachable,
             Ok(Err(_dropped)) => StoreError::Lost,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::clock::{Seen, Span, SystemClock, Timestamp};
+use crate::clock::{HighWaterMarks, Micros, SystemClock, Timestamp};
 use crate::observer::{Observer, StoreEvent};
 
 /// The times in replies, and an estimate of the time now. An estimate only names keys; the server's
@@ -14,7 +14,7 @@ pub(crate) struct ServerClock {
     local: SystemClock,
     /// Server time minus local time, in microseconds.
     ahead_micros: AtomicI64,
-    seen: Mutex<Seen>,
+    seen: Mutex<HighWaterMarks>,
     observer: Arc<dyn Observer>,
 }
 
@@ -47,16 +47,16 @@ impl ServerClock {
     }
 
     /// Notes that a decision on a limit with this `window` was made at `time`.
-    pub(crate) fn note_decision(&self, time: Timestamp, window: Span) {
-        self.seen().note(window, time);
+    pub(crate) fn note_decision(&self, time: Timestamp, window: Micros) {
+        self.seen().record(window, time);
     }
 
     /// The latest time of a decision on a limit with this `window`.
-    pub(crate) fn latest_decision(&self, window: Span) -> Timestamp {
-        self.seen().at(window)
+    pub(crate) fn latest_decision(&self, window: Micros) -> Timestamp {
+        self.seen().latest(window)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, HighWaterMarks> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -186,7 +186,7 @@ impl RedisStore {
         if request.hits.is_empty() {
             return Ok(Reply::default());
         }
-        let left = deadline.left();
+        let left = deadline.remaining();
         if left.is_zero() {
             return Err(StoreError::Expired);
         }

@@ -103,7 +103,7 @@ impl RetryingCall<'_> {
                 Failure::Other(error) if error.is_ambiguous() && spend(&mut left.losses) => {}
                 failure => return Err(failure.into_error()),
             }
-            if self.until.is_over() {
+            if self.until.has_passed() {
                 return Err(StoreError::Unreachable);
             }
         }
@@ -131,7 +131,7 @@ impl RetryingCall<'_> {
             }
             // That a caller leaves early says nothing about the server.
             Err(Failure::Other(StoreError::Unreachable))
-                if self.caller_deadline_is_shorter && self.until.is_over() => {}
+                if self.caller_deadline_is_shorter && self.until.has_passed() => {}
             // The batch counts a lost connection, once for all its callers.
             Err(Failure::Other(
                 StoreError::Timeout(_) | StoreError::Lost | StoreError::Garbled,
@@ -147,7 +147,7 @@ impl RetryingCall<'_> {
         reason = "a slot that moves gives no sign when it is there"
     )]
     async fn wait_for_the_move(&self) {
-        sleep(SLOT_MOVE_PAUSE.min(self.until.left())).await;
+        sleep(SLOT_MOVE_PAUSE.min(self.until.remaining())).await;
     }
 }
 

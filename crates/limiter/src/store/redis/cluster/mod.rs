@@ -146,7 +146,7 @@ impl Cluster {
                 maps.changed().await.ok()?;
             }
         };
-        let found = timeout(deadline.left(), found).await.ok().flatten();
+        let found = timeout(deadline.remaining(), found).await.ok().flatten();
         found.ok_or(StoreError::Unreachable)
     }
 

@@ -9,7 +9,7 @@ use super::failure::Failure;
 use super::request::ScriptRequest;
 use super::scripts::Script;
 use crate::algorithm::{Decision, Outcome};
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Micros, Timestamp};
 use crate::operation::{HitReply, Reply};
 use crate::store::StoreError;
 
@@ -128,8 +128,8 @@ impl<'a> Values<'a> {
         Ok(Decision { at, outcome, current_count, remaining, reset_after, ttl, delay })
     }
 
-    fn span(&mut self) -> Result<Span, StoreError> {
-        self.number().map(Span::from_micros)
+    fn span(&mut self) -> Result<Micros, StoreError> {
+        self.number().map(Micros::from_micros)
     }
 
     fn number(&mut self) -> Result<u64, StoreError> {

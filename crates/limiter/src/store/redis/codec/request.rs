@@ -7,15 +7,15 @@ use smallvec::SmallVec;
 
 use super::keys::KeyFormat;
 use crate::algorithm::{Algorithm, Cost, window_index};
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Micros, Timestamp};
 use crate::operation::{Action, StoreHit, StoreRequest};
 use crate::rules::{Coupling, Mode};
 use crate::store::redis::clock::ServerClock;
 
 /// A window shorter than this can end while the call is on its way, so its call names the keys of
 /// the windows that begin within [`TRAVEL`] too. For longer ones a repeat is cheaper.
-const SHORT_WINDOW: Span = Span::from_secs(1);
-const TRAVEL: Span = Span::from_millis(50);
+const SHORT_WINDOW: Micros = Micros::from_secs(1);
+const TRAVEL: Micros = Micros::from_millis(50);
 
 /// Ends the key of the debt beside a state. No value of an id is encoded as `%debt`.
 const DEBT_SUFFIX: &str = ":%debt";
@@ -73,7 +73,7 @@ pub(crate) struct ScriptRequest {
     argument: Vec<u8>,
     /// Of each hit its window, and the time before which it is not decided; see
     /// [`Timestamp::hold`].
-    held: SmallVec<[(Span, Timestamp); 2]>,
+    held: SmallVec<[(Micros, Timestamp); 2]>,
     /// The only algorithm of all hits, if there is but one.
     algorithm: Option<Algorithm>,
     /// What it takes, if it is one hit that takes or looks, of a limit that keeps no debt.
@@ -294,7 +294,7 @@ const fn has_debt_key(hit: &StoreHit<'_>) -> bool {
     matches!(hit.algorithm, Algorithm::TokenBucket) && hit.limit.max_debt().is_some()
 }
 
-fn windows_to_name(window: Span) -> u64 {
+fn windows_to_name(window: Micros) -> u64 {
     if window < SHORT_WINDOW { 2 + TRAVEL.as_micros() / window.as_micros() } else { 1 }
 }
 

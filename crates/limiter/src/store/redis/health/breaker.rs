@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::clock::{Span, Timestamp, jittered};
+use crate::clock::{Micros, Timestamp, jittered};
 use crate::observer::BreakerState;
 
 /// Failures in a row that open the breaker.
@@ -50,7 +50,7 @@ impl Breaker {
             return None;
         }
         // If this one is never heard of again, another may probe after as long.
-        open.until = now + Span::from(jittered(open.backoff));
+        open.until = now + Micros::from(jittered(open.backoff));
         open.probing = true;
         Some(permit)
     }
@@ -71,7 +71,7 @@ impl Breaker {
         if let Some(open) = &mut self.open {
             if open.probing {
                 open.backoff = (open.backoff * 2).min(MAX_BACKOFF);
-                open.until = now + Span::from(jittered(open.backoff));
+                open.until = now + Micros::from(jittered(open.backoff));
                 open.probing = false;
             }
             return false;
@@ -79,7 +79,7 @@ impl Breaker {
         if self.failures < MAX_FAILURES {
             return false;
         }
-        let until = now + Span::from(jittered(INITIAL_BACKOFF));
+        let until = now + Micros::from(jittered(INITIAL_BACKOFF));
         self.openings += 1;
         self.open = Some(Open { since: now, until, backoff: INITIAL_BACKOFF, probing: false });
         true
@@ -109,7 +109,7 @@ mod tests {
     const START: Timestamp = Timestamp::from_micros(1_000_000_000);
 
     fn at(millis: u64) -> Timestamp {
-        START + Span::from_millis(millis)
+        START + Micros::from_millis(millis)
     }
 
     /// A breaker that has just opened, at [`START`].

@@ -4,11 +4,11 @@
 use tracing::{error, warn};
 
 use super::breaker::MAX_FAILURES;
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Micros, Timestamp};
 use crate::store::StoreError;
 
 /// Time between two lines about failures of one kind.
-pub(crate) const LOG_INTERVAL: Span = Span::from_secs(10);
+pub(crate) const LOG_INTERVAL: Micros = Micros::from_secs(10);
 
 /// What a failure says about the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

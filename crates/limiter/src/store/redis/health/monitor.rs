@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::ServerHealth;
-use crate::clock::{Span, SystemClock, jittered};
+use crate::clock::{Micros, SystemClock, jittered};
 use crate::store::redis::connection::connector::{ConnectError, Connector, ManagedConnection};
 
 /// Time between two probes, and the timeout of one.
@@ -18,7 +18,7 @@ pub(crate) const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 const INITIAL_BACKOFF: Duration = Duration::from_millis(10);
 const MAX_BACKOFF: Duration = Duration::from_millis(150);
 /// A connection that did not last this long counts as a failed attempt.
-const STEADY: Span = Span::from_secs(1);
+const STEADY: Micros = Micros::from_secs(1);
 
 /// Watches one server for ever.
 #[derive(Debug)]
