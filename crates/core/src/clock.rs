@@ -4,243 +4,18 @@
 //! and in Lua. This is one of the few files that may read the machine's clocks; the rest of the
 //! house is handed a [`Timestamp`], and tests move a [`ManualClock`].
 
-use std::fmt;
+mod deadline;
+mod high_water_marks;
+mod timestamp;
+
+pub use deadline::Deadline;
+pub use high_water_marks::HighWaterMarks;
+pub use timestamp::{Micros, Timestamp};
+
 use std::hash::{BuildHasher, RandomState};
-use std::ops::{Add, Sub};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-const MICROS_PER_MILLI: u64 = 1_000;
-const MICROS_PER_SECOND: u64 = 1_000_000;
-
-/// A point in time: whole microseconds since the Unix epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
-pub struct Timestamp(u64);
-
-impl Timestamp {
-    /// The Unix epoch.
-    pub const EPOCH: Self = Self(0);
-
-    /// The point `micros` microseconds after the Unix epoch.
-    pub const fn from_micros(micros: u64) -> Self {
-        Self(micros)
-    }
-
-    /// The point `millis` milliseconds after the Unix epoch.
-    pub const fn from_millis(millis: u64) -> Self {
-        Self(millis.saturating_mul(MICROS_PER_MILLI))
-    }
-
-    /// Microseconds since the Unix epoch.
-    pub const fn as_micros(self) -> u64 {
-        self.0
-    }
-
-    /// Whole milliseconds since the Unix epoch, rounded down.
-    pub const fn as_millis(self) -> u64 {
-        self.0 / MICROS_PER_MILLI
-    }
-
-    /// The time from `earlier` to here; zero if `earlier` is later.
-    #[must_use]
-    pub const fn since(self, earlier: Self) -> Micros {
-        Micros(self.0.saturating_sub(earlier.0))
-    }
-
-    /// The point at which a store whose clock shows `self` decides, given the latest time that it
-    /// has `seen`. It is what the store has seen from then on.
-    ///
-    /// A clock that stepped back by up to `window` is held at what was seen, so that no quota is
-    /// minted. One that stepped back further is followed, so that nobody is blocked for longer
-    /// than a window: that costs at most one extra refill.
-    #[must_use]
-    pub fn hold(self, seen: Self, window: Micros) -> Self {
-        if seen.since(self) <= window { self.max(seen) } else { self }
-    }
-}
-
-impl Add<Micros> for Timestamp {
-    type Output = Self;
-
-    /// Saturates: the end of time is far away.
-    fn add(self, span: Micros) -> Self {
-        Self(self.0.saturating_add(span.0))
-    }
-}
-
-/// When an answer must be there, by the machine's monotonic clock.
-#[derive(Clone, Copy, Debug)]
-pub struct Deadline(Option<Instant>);
-
-impl Deadline {
-    /// Nobody waits.
-    pub const NEVER: Self = Self(None);
-
-    /// `timeout` from now; a point that no clock can show is never.
-    #[expect(clippy::disallowed_methods, reason = "how long somebody waits is no decision's time")]
-    pub fn within(timeout: Duration) -> Self {
-        Self(Instant::now().checked_add(timeout))
-    }
-
-    /// This one, or `timeout` from now if that is sooner.
-    #[must_use]
-    pub fn or_within(self, timeout: Duration) -> Self {
-        self.earlier(Self::within(timeout))
-    }
-
-    /// The sooner one.
-    #[must_use]
-    pub fn earlier(self, other: Self) -> Self {
-        match (self.0, other.0) {
-            (Some(one), Some(another)) => Self(Some(one.min(another))),
-            (one, another) => Self(one.or(another)),
-        }
-    }
-
-    /// Time that is left; zero when it is over.
-    #[expect(clippy::disallowed_methods, reason = "how long somebody waits is no decision's time")]
-    pub fn remaining(self) -> Duration {
-        self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
-    }
-
-    /// Is nobody waiting any more?
-    pub fn has_passed(self) -> bool {
-        self.remaining().is_zero()
-    }
-}
-
-impl Sub<Micros> for Timestamp {
-    type Output = Self;
-
-    /// Saturates at the epoch.
-    fn sub(self, span: Micros) -> Self {
-        Self(self.0.saturating_sub(span.0))
-    }
-}
-
-/// The latest times at which decisions were made, for each length of window: what is a jump to a
-/// short window is a step back to a long one.
-#[derive(Clone, Debug, Default)]
-pub struct HighWaterMarks {
-    /// Most limits share one length: it stands here and not behind a pointer. Of no length at first.
-    first: (Micros, Timestamp),
-    others: Vec<(Micros, Timestamp)>,
-}
-
-impl HighWaterMarks {
-    /// Windows of more lengths than this share the last place.
-    const MAX_LENGTHS: usize = 64;
-
-    /// The latest time of a decision on a limit with this window.
-    pub fn latest(&self, window: Micros) -> Timestamp {
-        let mut all = std::iter::once(&self.first).chain(&self.others);
-        all.find(|(of, _)| *of == window).map_or(Timestamp::EPOCH, |(_, seen)| *seen)
-    }
-
-    /// Notes that a decision on a limit with this window is made while the clock shows `time`, and
-    /// tells when that is: later where the clock is held.
-    #[inline]
-    pub fn record(&mut self, window: Micros, time: Timestamp) -> Timestamp {
-        let seen = if self.first.0 == window { &mut self.first.1 } else { self.entry(window) };
-        *seen = time.hold(*seen, window);
-        *seen
-    }
-
-    /// Where a length is noted that is not the first, or not yet.
-    fn entry(&mut self, window: Micros) -> &mut Timestamp {
-        if self.first.0 == Micros::ZERO {
-            self.first.0 = window;
-            return &mut self.first.1;
-        }
-        let known = self.others.iter().position(|(of, _)| *of == window);
-        let position = known.unwrap_or_else(|| {
-            self.others.truncate(Self::MAX_LENGTHS - 2);
-            self.others.push((window, Timestamp::EPOCH));
-            self.others.len() - 1
-        });
-        &mut self.others[position].1
-    }
-}
-
-/// A length of time: whole microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
-pub struct Micros(u64);
-
-impl Micros {
-    /// No time at all.
-    pub const ZERO: Self = Self(0);
-
-    /// `micros` microseconds.
-    pub const fn from_micros(micros: u64) -> Self {
-        Self(micros)
-    }
-
-    /// `millis` milliseconds.
-    pub const fn from_millis(millis: u64) -> Self {
-        Self(millis.saturating_mul(MICROS_PER_MILLI))
-    }
-
-    /// `seconds` seconds.
-    pub const fn from_secs(seconds: u64) -> Self {
-        Self(seconds.saturating_mul(MICROS_PER_SECOND))
-    }
-
-    /// The length in microseconds.
-    pub const fn as_micros(self) -> u64 {
-        self.0
-    }
-
-    /// The length in whole milliseconds, rounded down.
-    pub const fn as_millis(self) -> u64 {
-        self.0 / MICROS_PER_MILLI
-    }
-
-    /// The length in whole seconds, rounded up.
-    pub const fn as_secs_ceil(self) -> u64 {
-        self.0.div_ceil(MICROS_PER_SECOND)
-    }
-}
-
-impl Add for Micros {
-    type Output = Self;
-
-    /// Saturates.
-    fn add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
-}
-
-impl Sub for Micros {
-    type Output = Self;
-
-    /// Saturates at zero.
-    fn sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
-    }
-}
-
-impl From<Duration> for Micros {
-    /// Whole microseconds; saturates after half a million years.
-    fn from(duration: Duration) -> Self {
-        Self(micros(duration))
-    }
-}
-
-impl From<Micros> for Duration {
-    fn from(span: Micros) -> Self {
-        Duration::from_micros(span.0)
-    }
-}
-
-impl fmt::Display for Micros {
-    /// Shows the length in the unit that reads best: `60s`, `250ms`, `1.000001s`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", Duration::from(*self))
-    }
-}
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Where the time comes from.
 #[derive(Clone, Debug)]
@@ -300,14 +75,14 @@ impl SystemClock {
     }
 
     fn counting(counter: quanta::Clock) -> Self {
-        let anchor = Arc::new(AtomicU64::new(wall_time().0));
+        let anchor = Arc::new(AtomicU64::new(wall_time().as_micros()));
         Self { counted_from: counter.raw(), counter, anchor }
     }
 
     /// The time now.
     #[inline]
     pub fn now(&self) -> Timestamp {
-        Timestamp(self.anchor.load(Ordering::Relaxed)) + self.counted()
+        Timestamp::from_micros(self.anchor.load(Ordering::Relaxed)) + self.counted()
     }
 
     /// Sets the count to wall time: by microseconds if this is done every second or so, by more
@@ -319,14 +94,15 @@ impl SystemClock {
         let counted = self.counted();
         let after = wall_time();
         if after >= before && after.since(before) < Self::MAX_READING_TIME {
-            let anchor = after.0.saturating_sub(counted.0);
+            let anchor = after.as_micros().saturating_sub(counted.as_micros());
             self.anchor.store(anchor, Ordering::Relaxed);
         }
     }
 
     #[inline]
     fn counted(&self) -> Micros {
-        Micros(self.counter.delta_as_nanos(self.counted_from, self.counter.raw()) / 1_000)
+        let nanos = self.counter.delta_as_nanos(self.counted_from, self.counter.raw());
+        Micros::from_micros(nanos / 1_000)
     }
 }
 
@@ -343,17 +119,17 @@ pub struct ManualClock(Arc<AtomicU64>);
 impl ManualClock {
     /// A clock that shows `now`.
     pub fn new(now: Timestamp) -> Self {
-        Self(Arc::new(AtomicU64::new(now.0)))
+        Self(Arc::new(AtomicU64::new(now.as_micros())))
     }
 
     /// The time that the clock shows.
     pub fn now(&self) -> Timestamp {
-        Timestamp(self.0.load(Ordering::SeqCst))
+        Timestamp::from_micros(self.0.load(Ordering::SeqCst))
     }
 
     /// Moves the clock, forward or back.
     pub fn set(&self, now: Timestamp) {
-        self.0.store(now.0, Ordering::SeqCst);
+        self.0.store(now.as_micros(), Ordering::SeqCst);
     }
 }
 
@@ -367,36 +143,13 @@ pub fn jittered(interval: Duration) -> Duration {
 
 #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's wall time")]
 fn wall_time() -> Timestamp {
-    Timestamp(micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
-}
-
-/// Whole microseconds of `duration`; saturates after half a million years.
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::EPOCH + Micros::from(since_epoch)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_small_step_back_is_held_and_a_jump_is_followed() {
-        let window = Micros::from_secs(60);
-        let seen = Timestamp::from_millis(200_000);
-        let at = |seconds: u64| Timestamp::from_millis(seconds * 1000);
-        assert_eq!(at(201).hold(seen, window), at(201));
-        assert_eq!(at(199).hold(seen, window), seen);
-        assert_eq!(at(140).hold(seen, window), seen);
-        assert_eq!(at(139).hold(seen, window), at(139));
-    }
-
-    #[test]
-    fn seconds_are_rounded_up() {
-        assert_eq!(Micros::ZERO.as_secs_ceil(), 0);
-        assert_eq!(Micros::from_micros(1).as_secs_ceil(), 1);
-        assert_eq!(Micros::from_secs(60).as_secs_ceil(), 60);
-        assert_eq!(Micros::from_micros(60_000_001).as_secs_ceil(), 61);
-    }
 
     #[test]
     fn jitter_is_spread_over_half_to_all_of_a_pause() {
