@@ -29,8 +29,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct AcceptLoops {
     loops: JoinSet<()>,
-    drain: CancellationToken,
-    connections: TaskTracker,
+    acceptor: Acceptor,
 }
 
 /// What an accept loop admits connections by. Clones share everything.
@@ -51,13 +50,9 @@ pub(super) struct Acceptor {
 
 impl AcceptLoops {
     /// Starts a loop for each listener.
-    pub(super) fn start(listeners: Vec<Listener>, acceptor: &Acceptor) -> Self {
-        let mut loops = JoinSet::new();
-        for listener in listeners {
-            loops.spawn(acceptor.clone().run(listener));
-        }
-        let (drain, connections) = (acceptor.drain.clone(), acceptor.connections.clone());
-        Self { loops, drain, connections }
+    pub(super) fn start(listeners: Vec<Listener>, acceptor: Acceptor) -> Self {
+        let loops = listeners.into_iter().map(|listener| acceptor.clone().run(listener));
+        Self { loops: loops.collect(), acceptor }
     }
 
     /// Completes when a loop has ended, which none does by itself.
@@ -67,14 +62,14 @@ impl AcceptLoops {
 
     /// Accepts no more, and completes when all connections have ended.
     pub(super) async fn drain(mut self) {
-        self.drain.cancel();
+        self.acceptor.drain.cancel();
         while let Some(ended) = self.loops.join_next().await {
             if let Err(error) = ended {
                 error!(%error, "accept loop ended");
             }
         }
-        self.connections.close();
-        self.connections.wait().await;
+        self.acceptor.connections.close();
+        self.acceptor.connections.wait().await;
     }
 }
 
@@ -127,20 +122,21 @@ impl Acceptor {
             () = drain_timeout => return,
         };
         match first_byte {
-            Ok(Ok(1..)) => match self.limiter.acquire(address) {
-                Ok(permit) => match socket::detach(stream) {
-                    Ok(socket) => {
-                        let (protocol, open) = (self.protocol, self.connections.token());
-                        let accepted = AcceptedConnection { socket, protocol, permit, open };
-                        self.workers.push(accepted).await;
-                    }
-                    Err(error) => debug!(%error, "connection lost before its first request"),
-                },
-                Err(reason) => self.count_rejected(reason),
-            },
-            Ok(Ok(0)) => debug!("connection closed before its first byte"),
-            Ok(Err(error)) => debug!(%error, "connection lost before its first byte"),
-            Err(_elapsed) => self.count_rejected(RejectReason::Silent),
+            Ok(Ok(1..)) => {}
+            Ok(Ok(0)) => return debug!("connection closed before its first byte"),
+            Ok(Err(error)) => return debug!(%error, "connection lost before its first byte"),
+            Err(_elapsed) => return self.count_rejected(RejectReason::Silent),
+        }
+        let permit = match self.limiter.acquire(address) {
+            Ok(permit) => permit,
+            Err(reason) => return self.count_rejected(reason),
+        };
+        match socket::detach(stream) {
+            Ok(socket) => {
+                let (protocol, open) = (self.protocol, self.connections.token());
+                self.workers.push(AcceptedConnection { socket, protocol, permit, open }).await;
+            }
+            Err(error) => debug!(%error, "connection lost before its first request"),
         }
     }
 

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use axum::Router;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio_rustls::server::TlsStream;
@@ -15,11 +15,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::goaway::GoAwayIo;
-use super::lifecycle::{ConnectionLifecycle, Phases};
-use super::middleware::Middleware;
+use super::lifecycle::ConnectionLifecycle;
+use super::middleware::{ConnectionContext, Middleware};
 use super::protocol::Protocol;
-use super::read_budget::{ReadBudget, ReceiveCounters};
-use super::requests::{ConnectionContext, RequestService};
+use super::read_budget::ReadBudget;
 use super::settings::ConnectionSettings;
 use super::socket::{self, ClientStream, DetachedSocket};
 use super::tls::Tls;
@@ -38,7 +37,6 @@ const MAX_ERROR_RESETS: usize = 1024;
 /// What is answered on the connections of one protocol, and how they are treated.
 #[derive(Debug)]
 pub(super) struct ConnectionHandler {
-    pub(super) services: Router,
     pub(super) middleware: Arc<Middleware>,
     pub(super) settings: ConnectionSettings,
     /// Encrypts what comes by TCP. Who may open a socket file is a matter of its permissions, and
@@ -78,19 +76,18 @@ impl ConnectionHandler {
     }
 
     async fn serve_http(&self, io: Io, certificate: Option<ClientCertificate>) {
-        let counters = ReceiveCounters::default();
-        let phases = Arc::<Phases>::default();
         let is_encrypted = matches!(io, Either::Right(_));
-        let context = ConnectionContext {
-            services: self.middleware.stack(self.services.clone(), &phases),
+        let is_https = is_encrypted && self.middleware.protocol == Protocol::Http;
+        let context = Arc::new(ConnectionContext {
+            middleware: Arc::clone(&self.middleware),
             certificate,
-            over_tls: (is_encrypted && self.middleware.protocol == Protocol::Http)
-                .then_some(OverTls),
-            counters: counters.clone(),
-        };
-        let service = RequestService(Arc::new(context));
+            over_tls: is_https.then_some(OverTls),
+            counters: Arc::default(),
+            phases: Arc::default(),
+        });
+        let (counters, phases) = (Arc::clone(&context.counters), Arc::clone(&context.phases));
         let builder = self.builder(&io);
-        let (io, goaway) = GoAwayIo::new(ReadBudget::new(io, counters.clone()));
+        let (io, goaway) = GoAwayIo::new(ReadBudget::new(io, Arc::clone(&counters)));
         let lifecycle = ConnectionLifecycle {
             max_age: self.settings.max_age.map(jittered),
             grace: self.settings.max_age_grace,
@@ -100,7 +97,8 @@ impl ConnectionHandler {
             goaway,
             phases,
         };
-        // Boxed: it is large, and would be moved with whatever holds it.
+        let service = service_fn(move |request| context.respond(request));
+        // Boxed because it is large, and inline would be copied with each future that holds it.
         let connection = Box::pin(builder.serve_connection(TokioIo::new(io), service));
         if let Err(error) = lifecycle.run(connection).await {
             debug!(error = &*error as &dyn Error, "connection lost");
@@ -159,6 +157,7 @@ mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
 
+    use axum::Router;
     use axum::body::{Body, Bytes};
     use axum::http::header::CONTENT_TYPE;
     use axum::routing::post;
@@ -200,13 +199,13 @@ mod tests {
     async fn serve(protocol: Protocol, routes: Router, metrics: &Arc<Metrics>) -> SocketAddr {
         let middleware = Arc::new(Middleware {
             protocol,
+            services: routes,
             auth: None,
             traces: None,
             request_timeout: SETTINGS.request_time,
             metrics: Arc::clone(metrics),
         });
         let handler = Arc::new(ConnectionHandler {
-            services: routes,
             middleware,
             settings: SETTINGS,
             tls: None,

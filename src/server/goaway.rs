@@ -15,13 +15,15 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::read_budget::ReadBudget;
+
 /// 8 bytes, GOAWAY, no flags, stream 0; last stream 2^31 - 1, `NO_ERROR`.
 const GOAWAY: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
 /// A connection on which GOAWAY can be sent between any two frames.
 #[derive(Debug)]
 pub(super) struct GoAwayIo<IO> {
-    io: IO,
+    io: ReadBudget<IO>,
     state: Arc<GoAwayState>,
     unsent: &'static [u8],
     first_write_seen: bool,
@@ -47,8 +49,8 @@ impl GoAwayHandle {
     }
 }
 
-impl<IO: AsyncWrite + Unpin> GoAwayIo<IO> {
-    pub(super) fn new(io: IO) -> (Self, GoAwayHandle) {
+impl<IO: AsyncRead + AsyncWrite + Unpin> GoAwayIo<IO> {
+    pub(super) fn new(io: ReadBudget<IO>) -> (Self, GoAwayHandle) {
         let state = Arc::<GoAwayState>::default();
         let handle = GoAwayHandle(Arc::clone(&state));
         (Self { io, state, unsent: GOAWAY, first_write_seen: false }, handle)
@@ -56,7 +58,7 @@ impl<IO: AsyncWrite + Unpin> GoAwayIo<IO> {
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
-            let sent = ready!(Pin::new(&mut self.io).poll_write(cx, self.unsent))?;
+            let sent = ready!(Pin::new(self.io.get_mut()).poll_write(cx, self.unsent))?;
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -88,14 +90,14 @@ impl<IO: AsyncRead + Unpin> AsyncRead for GoAwayIo<IO> {
     }
 }
 
-impl<IO: AsyncWrite + Unpin> AsyncWrite for GoAwayIo<IO> {
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GoAwayIo<IO> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_before_write(cx, buf))?;
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        Pin::new(self.io.get_mut()).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -105,11 +107,11 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for GoAwayIo<IO> {
     ) -> Poll<io::Result<usize>> {
         let first = bufs.iter().find(|buf| !buf.is_empty()).map_or(&[][..], |buf| buf);
         ready!(self.poll_before_write(cx, first))?;
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+        Pin::new(self.io.get_mut()).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        self.io.get_ref().is_write_vectored()
     }
 
     /// h2 flushes when all its frames are written: what is sent here is between two of them.
@@ -118,10 +120,10 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for GoAwayIo<IO> {
         if is_http2.load(Ordering::Relaxed) && is_requested.load(Ordering::Relaxed) {
             ready!(self.poll_send(cx))?;
         }
-        Pin::new(&mut self.io).poll_flush(cx)
+        Pin::new(self.io.get_mut()).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        Pin::new(self.io.get_mut()).poll_shutdown(cx)
     }
 }

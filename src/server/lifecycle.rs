@@ -13,12 +13,11 @@
 use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::time::timeout;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::goaway::GoAwayHandle;
@@ -42,18 +41,6 @@ pub(super) struct Phases {
     pub(super) in_flight: TaskTracker,
 }
 
-/// Wakes a call when a phase is reached. Made with the first poll: most calls never wait.
-#[derive(Debug, Default)]
-pub(super) struct Wait(Option<Pin<Box<WaitForCancellationFutureOwned>>>);
-
-impl Wait {
-    /// Completes when the phase is reached, which is the same with each poll.
-    pub(super) fn poll(&mut self, phase: &CancellationToken, cx: &mut Context<'_>) -> Poll<()> {
-        let wait = self.0.get_or_insert_with(|| Box::pin(phase.clone().cancelled_owned()));
-        wait.as_mut().poll(cx)
-    }
-}
-
 /// How long a connection has in each part of its lifecycle.
 pub(super) struct ConnectionLifecycle {
     /// Unlimited without.
@@ -62,7 +49,7 @@ pub(super) struct ConnectionLifecycle {
     /// The longest wait for the preface.
     pub(super) preface_timeout: Duration,
     pub(super) drain: CancellationToken,
-    pub(super) counters: ReceiveCounters,
+    pub(super) counters: Arc<ReceiveCounters>,
     pub(super) goaway: GoAwayHandle,
     pub(super) phases: Arc<Phases>,
 }

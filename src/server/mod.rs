@@ -17,7 +17,6 @@ mod listener;
 mod middleware;
 mod protocol;
 mod read_budget;
-mod requests;
 mod rlimit;
 mod settings;
 mod socket;
@@ -37,6 +36,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::HealthService;
 use tracing::{error, info, warn};
 
 use self::accept::{AcceptLoops, Acceptor};
@@ -126,13 +127,8 @@ impl Server {
         let background = BackgroundThread::new()?;
         let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
         let workers = WorkerQueues::start(self.settings.workers, &self.limiter, |limiter| {
-            let grpc = api::services(limiter, &self.metrics, &self.api_settings);
-            let grpc = grpc.add_service(health_service.clone()).prepare().into_axum_router();
-            let (metrics, headers) = (Arc::clone(&self.metrics), self.settings.http_headers);
-            let checks = HttpState::new(limiter.clone(), metrics, headers, background.handle());
-            let checks = checks.with_envoy(self.api_settings.envoy);
-            let checks = checks.with_traces(self.api_settings.traces.as_ref());
-            let http = api::http::router(checks, health.ready());
+            let grpc = self.grpc_services(limiter, &health_service);
+            let http = self.http_services(limiter, &health, &background);
             Handlers {
                 grpc: self.handler(Protocol::Grpc, grpc, &grpc_drain),
                 http: self.handler(Protocol::Http, http, &http_drain),
@@ -153,40 +149,58 @@ impl Server {
             connections: TaskTracker::new(),
         };
         let grpc = acceptor(Protocol::Grpc, budget.grpc, grpc_drain);
-        let mut grpc = AcceptLoops::start(self.grpc, &grpc);
+        let mut grpc = AcceptLoops::start(self.grpc, grpc);
         let http = acceptor(Protocol::Http, budget.http, http_drain);
-        let http = AcceptLoops::start(self.http, &http);
+        let http = AcceptLoops::start(self.http, http);
 
-        // Dropped at the end of this function, and aborted by that.
-        let mut background = JoinSet::new();
+        // Dropping the set at the end of this function aborts the task.
+        let mut background_tasks = JoinSet::new();
         let limiter = self.limiter.clone();
-        background.spawn(async move { limiter.run().await });
+        background_tasks.spawn(async move { limiter.run().await });
         let mut store_watcher = health.watch_store(&self.limiter, self.settings.store_health).await;
 
         tokio::select! {
             () = stop => {}
-            // None of them ends by itself, and without one the server would be half dead.
-            Some(ended) = background.join_next() => error!(?ended, "a background task ended"),
-            Some(ended) = grpc.ended() => error!(?ended, "an accept loop ended"),
+            // None of these ends by itself, and the server does not work without one of them.
+            Some(ended) = background_tasks.join_next() => error!(?ended, "background task ended"),
+            Some(ended) = grpc.ended() => error!(?ended, "accept loop ended"),
         }
         info!("draining");
         store_watcher.shutdown().await;
         health.drain().await;
         drain_delay(&self.settings).await;
         health.end_watches().await;
-        let finished = async {
+        let drained = async {
             grpc.drain().await;
-            // Probes are answered as long as anything else is.
+            // Last, so that probes are answered as long as calls are.
             http.drain().await;
         };
-        match timeout(self.settings.drain_timeout, finished).await {
+        match timeout(self.settings.drain_timeout, drained).await {
             Ok(()) => info!("drained"),
             Err(_elapsed) => warn!(
                 timeout_seconds = self.settings.drain_timeout.as_secs_f64(),
-                "not drained in time (server.drain.timeout)"
+                "drain timed out (server.drain.timeout)"
             ),
         }
         Ok(())
+    }
+
+    fn grpc_services(&self, limiter: &Limiter, health: &HealthServer<HealthService>) -> Router {
+        let services = api::services(limiter, &self.metrics, &self.api_settings);
+        services.add_service(health.clone()).prepare().into_axum_router()
+    }
+
+    fn http_services(
+        &self,
+        limiter: &Limiter,
+        health: &HealthReports,
+        background: &BackgroundThread,
+    ) -> Router {
+        let (metrics, headers) = (Arc::clone(&self.metrics), self.settings.http_headers);
+        let state = HttpState::new(limiter.clone(), metrics, headers, background.handle())
+            .with_envoy(self.api_settings.envoy)
+            .with_traces(self.api_settings.traces.as_ref());
+        api::http::router(state, health.ready())
     }
 
     /// Returns what serves the connections of a protocol on one worker.
@@ -199,6 +213,7 @@ impl Server {
         let ApiSettings { auth, traces, .. } = &self.api_settings;
         let middleware = Arc::new(Middleware {
             protocol,
+            services,
             auth: match protocol {
                 Protocol::Grpc => auth.clone(),
                 Protocol::Http => self.http_auth(),
@@ -208,7 +223,7 @@ impl Server {
             metrics: Arc::clone(&self.metrics),
         });
         let (settings, tls) = (self.settings.connection, self.settings.tls.clone());
-        Arc::new(ConnectionHandler { services, middleware, settings, tls, drain: drain.clone() })
+        Arc::new(ConnectionHandler { middleware, settings, tls, drain: drain.clone() })
     }
 
     /// Returns who may have decisions over HTTP. Its listener accepts clients without a certificate,

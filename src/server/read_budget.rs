@@ -6,13 +6,13 @@
 //! requests are about a tenth of a millisecond of work. Beside a rapid reset other clients have a p99
 //! of 0.7 ms with it and of 49 to 230 ms without (docs/decisions/0001-read-budget.md).
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf, Take};
 use tokio::task::yield_now;
 
 /// Bytes that are read in one turn: at first, at least and at most.
@@ -26,28 +26,25 @@ const REQUESTS: usize = 16;
 /// **Source:** RFC 9113, section 3.4.
 const PREFACE_BYTES: usize = 24;
 
-/// What has arrived on a connection. Clones share the counts.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ReceiveCounters(Arc<Counts>);
-
+/// Counts of what a connection has received.
 #[derive(Debug, Default)]
-struct Counts {
+pub(super) struct ReceiveCounters {
     bytes: AtomicUsize,
     requests: AtomicUsize,
 }
 
 impl ReceiveCounters {
     pub(super) fn count_request(&self) {
-        self.0.requests.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns `true` if as many bytes have arrived as the preface of HTTP/2 has.
+    /// Returns `true` if at least as many bytes were received as the preface of HTTP/2 has.
     pub(super) fn preface_received(&self) -> bool {
-        self.0.bytes.load(Ordering::Relaxed) >= PREFACE_BYTES
+        self.bytes.load(Ordering::Relaxed) >= PREFACE_BYTES
     }
 
     fn requests(&self) -> usize {
-        self.0.requests.load(Ordering::Relaxed)
+        self.requests.load(Ordering::Relaxed)
     }
 }
 
@@ -57,7 +54,7 @@ pub(super) struct ReadBudget<IO> {
     /// Ends with the turn.
     io: Take<IO>,
     bytes_per_turn: usize,
-    counters: ReceiveCounters,
+    counters: Arc<ReceiveCounters>,
     /// Requests that had arrived when this turn began.
     requests_before: usize,
     /// Between two turns.
@@ -91,9 +88,18 @@ impl Wake for Yield {
 
 impl<IO: AsyncRead> ReadBudget<IO> {
     /// Counts in `counters` the bytes that are read; requests are for the caller to count.
-    pub(super) fn new(io: IO, counters: ReceiveCounters) -> Self {
+    pub(super) fn new(io: IO, counters: Arc<ReceiveCounters>) -> Self {
         let (io, bytes_per_turn) = (io.take(INITIAL_BYTES as u64), INITIAL_BYTES);
         Self { io, bytes_per_turn, counters, requests_before: 0, pending_yield: None }
+    }
+
+    /// Returns the connection, to write to it.
+    pub(super) fn get_mut(&mut self) -> &mut IO {
+        self.io.get_mut()
+    }
+
+    pub(super) fn get_ref(&self) -> &IO {
+        self.io.get_ref()
     }
 
     fn begin_turn(&mut self) {
@@ -137,42 +143,12 @@ impl<IO: AsyncRead + Unpin> AsyncRead for ReadBudget<IO> {
         ready!(self.poll_turn(cx));
         let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
-        self.counters.0.bytes.fetch_add(buf.filled().len() - before, Ordering::Relaxed);
+        self.counters.bytes.fetch_add(buf.filled().len() - before, Ordering::Relaxed);
         if read.is_pending() {
             // There is no more: the next turn is a whole one.
             self.begin_turn();
         }
         read
-    }
-}
-
-impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ReadBudget<IO> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(self.io.get_mut()).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(self.io.get_mut()).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.get_ref().is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(self.io.get_mut()).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(self.io.get_mut()).poll_shutdown(cx)
     }
 }
 
@@ -188,7 +164,7 @@ mod tests {
     async fn who_has_much_to_say_lets_others_in_between() {
         const TURNS: usize = 10;
         static OTHERS: AtomicUsize = AtomicUsize::new(0);
-        let mut endless = ReadBudget::new(tokio::io::repeat(1), ReceiveCounters::default());
+        let mut endless = ReadBudget::new(tokio::io::repeat(1), Arc::default());
         tokio::spawn(async {
             loop {
                 OTHERS.fetch_add(1, Ordering::Relaxed);
@@ -205,7 +181,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_is_over_however_often_more_is_asked_for() {
-        let mut endless = ReadBudget::new(tokio::io::repeat(1), ReceiveCounters::default());
+        let mut endless = ReadBudget::new(tokio::io::repeat(1), Arc::default());
         let mut bytes = vec![0; INITIAL_BYTES];
         endless.read_exact(&mut bytes).await.expect("more bytes");
         for _ in 0..3 {
@@ -216,7 +192,7 @@ mod tests {
 
     #[tokio::test]
     async fn turns_of_many_requests_are_short() {
-        let (counters, mut bytes) = (ReceiveCounters::default(), vec![0; MAX_BYTES]);
+        let (counters, mut bytes) = (Arc::<ReceiveCounters>::default(), vec![0; MAX_BYTES]);
         let mut endless = ReadBudget::new(tokio::io::repeat(1), counters.clone());
         for (requests, turn) in [(2 * REQUESTS, MIN_BYTES), (1, MAX_BYTES)] {
             for _ in 0..10 {
@@ -230,7 +206,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_preface_is_there_with_its_last_byte() {
-        let counters = ReceiveCounters::default();
+        let counters = Arc::<ReceiveCounters>::default();
         let mut endless = ReadBudget::new(tokio::io::repeat(1), counters.clone());
         for _ in 0..PREFACE_BYTES {
             assert!(!counters.preface_received());
@@ -242,7 +218,7 @@ mod tests {
     #[tokio::test]
     async fn who_says_little_at_a_time_does_not_wait() {
         let (mut client, server) = tokio::io::duplex(64);
-        let mut server = ReadBudget::new(server, ReceiveCounters::default());
+        let mut server = ReadBudget::new(server, Arc::default());
         let mut bytes = [0; 64];
         for _ in 0..3 * MAX_BYTES / 64 {
             client.write_all(&bytes).await.expect("room");

@@ -1,64 +1,155 @@
-//! What every call passes on its way to the services, the same for gRPC and HTTP.
+//! Middleware: the steps between hyper and the services, the same for gRPC and HTTP.
 //!
-//! | layer | does |
-//! | --- | --- |
-//! | [`catch_panic`] | ends a call that panics, or still waits when its connection closes |
-//! | [`request_timeout`] | gives up requests whose body does not arrive in time, or not before their connection closes |
-//! | [`traces`] | begins the span of a call, and ends it with its response |
-//! | [`auth`] | lets calls pass whose caller has the role that they need |
+//! For each request, in this order:
 //!
-//! The size of a body is limited where it is read: by tonic, and by `api/http/body.rs`, which still
-//! receives what is too large, so that the client sees why it is refused.
+//! 1. count it, for the [read budget](super::read_budget) and for the end of its connection;
+//! 2. start its trace, if it is sampled;
+//! 3. limit the time that its body may take ([`request_body`]);
+//! 4. check that its caller has the role that it needs;
+//! 5. call the services, and catch their panics ([`response_body`] does so for what they stream).
+//!
+//! These are functions rather than tower layers: each step has one use, and futures of their own
+//! would only repeat `poll_ready` and `poll`. Nothing here is boxed for a request that is served,
+//! other than by axum's router.
+//!
+//! The size of a body is limited where it is read: by tonic, and by `api/http/body.rs`, which reads a
+//! body that is too large to its end, so that the client receives the error.
 
-mod auth;
-mod catch_panic;
-mod request_timeout;
-mod traces;
+mod request_body;
+mod response_body;
 
-pub(super) use catch_panic::ResponseBody;
-
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use tower::ServiceBuilder;
+use axum::body::Body;
+use axum::http::{Request, Response};
+use futures_util::FutureExt;
+use futures_util::future::Either;
+use hyper::body::Incoming;
+use tower::Service;
+use tracing::error;
 
-use self::auth::{AuthLayer, Authorized};
-use self::catch_panic::{CatchPanic, CatchPanicLayer};
-use self::request_timeout::{RequestTimeout, RequestTimeoutLayer};
-use self::traces::{Traced, TracesLayer};
+use self::request_body::RequestBody;
+use self::response_body::ResponseBody;
 use super::lifecycle::Phases;
 use super::protocol::Protocol;
-use crate::api::auth::Auth;
+use super::read_budget::ReceiveCounters;
+use crate::api::auth::{Auth, AuthError, ClientCertificate};
+use crate::api::http::OverTls;
+use crate::api::{RequestTrace, Sampled};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
 
-/// Services behind all layers.
-pub(super) type Stack = CatchPanic<RequestTimeout<Traced<Authorized<Router>>>>;
-
-/// What the layers need for the calls of one protocol. Each worker has one of its own: they count its
-/// owners with each call, which threads should not do together.
+/// Services of one protocol on one worker, and the settings of the steps before them.
 #[derive(Debug)]
 pub(super) struct Middleware {
     pub(super) protocol: Protocol,
-    /// Everybody is admitted without.
+    pub(super) services: Router,
+    /// `None` admits every caller.
     pub(super) auth: Option<Arc<Auth>>,
-    /// No call has a span without.
+    /// `None` traces no request.
     pub(super) traces: Option<Traces>,
-    /// The longest that the body of a request may take.
+    /// Maximum time for the body of a request to arrive.
     pub(super) request_timeout: Duration,
     pub(super) metrics: Arc<Metrics>,
 }
 
+/// State that the requests of one connection share.
+#[derive(Debug)]
+pub(super) struct ConnectionContext {
+    pub(super) middleware: Arc<Middleware>,
+    /// Certificate of the client; `None` if the server requests none.
+    pub(super) certificate: Option<ClientCertificate>,
+    /// Set for HTTP over TLS.
+    pub(super) over_tls: Option<OverTls>,
+    pub(super) counters: Arc<ReceiveCounters>,
+    pub(super) phases: Arc<Phases>,
+}
+
+impl ConnectionContext {
+    /// Responds to a request.
+    pub(super) fn respond(
+        self: &Arc<Self>,
+        mut request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response<ResponseBody>, Infallible>> + use<> {
+        self.counters.count_request();
+        let in_flight = self.phases.in_flight.token();
+        self.add_extensions(&mut request);
+        let trace = self.middleware.start_trace(&mut request);
+        let has_response = Arc::<AtomicBool>::default();
+        let request =
+            request.map(|body| RequestBody::new(body, Arc::clone(self), Arc::clone(&has_response)));
+        let response = match self.middleware.authorize(&request) {
+            Ok(()) => Either::Left(self.middleware.services.clone().call(request)),
+            Err(error) => {
+                let (protocol, request) = (self.middleware.protocol, request.map(Body::new));
+                let refusal = async move { Ok(protocol.refuse(error, request).await) };
+                Either::Right(Box::pin(refusal))
+            }
+        };
+        let context = Arc::clone(self);
+        AssertUnwindSafe(response).catch_unwind().map(move |response| {
+            has_response.store(true, Ordering::Relaxed);
+            let middleware = &context.middleware;
+            let Ok(mut response) = response.unwrap_or_else(|_panic| Ok(middleware.panicked()));
+            let trace = trace.and_then(|trace| middleware.record_response(trace, &mut response));
+            Ok(response.map(|body| ResponseBody::new(body, context, in_flight, trace)))
+        })
+    }
+
+    fn add_extensions(&self, request: &mut Request<Incoming>) {
+        if let Some(certificate) = &self.certificate {
+            request.extensions_mut().insert(certificate.clone());
+        }
+        if let Some(over_tls) = self.over_tls {
+            request.extensions_mut().insert(over_tls);
+        }
+    }
+}
+
 impl Middleware {
-    /// Puts the layers before the services of a connection.
-    pub(super) fn stack(self: &Arc<Self>, services: Router, phases: &Arc<Phases>) -> Stack {
-        let [of_request, of_response] = [phases, phases].map(Arc::clone);
-        ServiceBuilder::new()
-            .layer(CatchPanicLayer { middleware: Arc::clone(self), phases: of_response })
-            .layer(RequestTimeoutLayer { timeout: self.request_timeout, phases: of_request })
-            .layer(TracesLayer(Arc::clone(self)))
-            .layer(AuthLayer(Arc::clone(self)))
-            .service(services)
+    fn start_trace<B>(&self, request: &mut Request<B>) -> Option<Box<RequestTrace>> {
+        let trace = self.protocol.trace(self.traces.as_ref()?, request)?;
+        request.extensions_mut().insert(Sampled);
+        Some(Box::new(trace))
+    }
+
+    fn authorize<B>(&self, request: &Request<B>) -> Result<(), AuthError> {
+        let role = self.protocol.role_of(request.method(), request.uri().path());
+        match (&self.auth, role) {
+            (Some(auth), Some(role)) => auth.admit(request, role),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records a response in its trace, and returns the trace if the status is still to come, in the
+    /// trailers of a gRPC response.
+    fn record_response(
+        &self,
+        mut trace: Box<RequestTrace>,
+        response: &mut Response<Body>,
+    ) -> Option<Box<RequestTrace>> {
+        trace.record_decision(response.extensions_mut().remove());
+        match self.protocol {
+            Protocol::Http => trace.record_http_status(response.status()),
+            Protocol::Grpc if trace.record_grpc_status(response.headers()) => {}
+            Protocol::Grpc => return Some(trace),
+        }
+        None
+    }
+
+    /// Counts a panic of a service, and returns the response to its caller.
+    fn panicked(&self) -> Response<Body> {
+        self.count_panic();
+        self.protocol.internal_error()
+    }
+
+    fn count_panic(&self) {
+        error!("a request handler panicked");
+        self.metrics.panics.inc();
     }
 }

@@ -68,60 +68,61 @@ pub(super) struct Authorities {
 
 impl TlsFiles {
     pub(super) fn read(&self) -> Result<Contents, TlsError> {
-        let chain = certificates(&self.cert).map_err(|kind| self.cert_error(kind))?;
-        let key = private_key(&self.key).map_err(|kind| self.key_error(kind))?;
-        let authorities = self.client_ca.as_deref().map(authorities).transpose();
-        let authorities = authorities.map_err(|kind| self.client_ca_error(kind))?;
-        Ok(Contents { chain, key, authorities })
+        let client_ca = self.client_ca.as_deref();
+        let authorities = client_ca.map(|path| load("client-ca", path, authorities));
+        Ok(Contents {
+            chain: load("cert", &self.cert, certificates)?,
+            key: load("key", &self.key, private_key)?,
+            authorities: authorities.transpose()?,
+        })
     }
 
-    /// Returns the error for what rustls says of a certificate and its key.
-    pub(super) fn refused(&self, error: rustls::Error) -> TlsError {
-        match error {
+    /// Returns the error for a certificate and a key that rustls does not accept.
+    pub(super) fn rustls_error(&self, error: rustls::Error) -> TlsError {
+        let (setting, path, kind) = match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                self.key_error(TlsErrorKind::OtherKey)
+                ("key", &self.key, TlsErrorKind::OtherKey)
             }
-            rustls::Error::InvalidCertificate(_) => self.cert_error(TlsErrorKind::Malformed(1)),
-            rustls::Error::General(_) => self.key_error(TlsErrorKind::UnsupportedKey),
-            error => self.cert_error(TlsErrorKind::Unusable(error)),
-        }
-    }
-
-    fn cert_error(&self, kind: TlsErrorKind) -> TlsError {
-        TlsError { setting: "cert", path: self.cert.clone(), kind }
-    }
-
-    fn key_error(&self, kind: TlsErrorKind) -> TlsError {
-        TlsError { setting: "key", path: self.key.clone(), kind }
-    }
-
-    fn client_ca_error(&self, kind: TlsErrorKind) -> TlsError {
-        let path = self.client_ca.clone().unwrap_or_default();
-        TlsError { setting: "client-ca", path, kind }
+            rustls::Error::InvalidCertificate(_) => {
+                ("cert", &self.cert, TlsErrorKind::Malformed(1))
+            }
+            rustls::Error::General(_) => ("key", &self.key, TlsErrorKind::UnsupportedKey),
+            error => ("cert", &self.cert, TlsErrorKind::Unusable(error)),
+        };
+        TlsError { setting, path: path.clone(), kind }
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErrorKind> {
-    let pem = fs::read(path).map_err(TlsErrorKind::Unreadable)?;
+/// Reads and parses the file of a setting.
+fn load<T>(
+    setting: &'static str,
+    path: &Path,
+    parse: impl FnOnce(&[u8]) -> Result<T, TlsErrorKind>,
+) -> Result<T, TlsError> {
+    let pem = fs::read(path).map_err(TlsErrorKind::Unreadable);
+    let parsed = pem.and_then(|pem| parse(&pem));
+    parsed.map_err(|kind| TlsError { setting, path: path.to_owned(), kind })
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsErrorKind> {
     let mut certificates = Vec::new();
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
+    for certificate in CertificateDer::pem_slice_iter(pem) {
         let number = certificates.len() + 1;
         certificates.push(certificate.map_err(|_| TlsErrorKind::Malformed(number))?);
     }
     if certificates.is_empty() { Err(TlsErrorKind::NoCertificate) } else { Ok(certificates) }
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsErrorKind> {
+fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsErrorKind> {
     const ENCRYPTED: &[u8] = b"ENCRYPTED";
-    let pem = fs::read(path).map_err(TlsErrorKind::Unreadable)?;
-    PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|_| {
         let is_encrypted = pem.windows(ENCRYPTED.len()).any(|window| window == ENCRYPTED);
         if is_encrypted { TlsErrorKind::EncryptedKey } else { TlsErrorKind::NoKey }
     })
 }
 
-fn authorities(path: &Path) -> Result<Authorities, TlsErrorKind> {
-    let certificates = certificates(path)?;
+fn authorities(pem: &[u8]) -> Result<Authorities, TlsErrorKind> {
+    let certificates = certificates(pem)?;
     let mut roots = RootCertStore::empty();
     for (index, certificate) in certificates.iter().enumerate() {
         roots.add(certificate.clone()).map_err(|_| TlsErrorKind::Malformed(index + 1))?;

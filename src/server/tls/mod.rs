@@ -173,7 +173,7 @@ fn server_config(
         }
     };
     let config = builder.with_single_cert(contents.chain.clone(), contents.key.clone_key());
-    let mut config = config.map_err(|error| files.refused(error))?;
+    let mut config = config.map_err(|error| files.rustls_error(error))?;
     if contents.authorities.is_some() {
         // A resumed session would not show its certificate again.
         config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -1,0 +1,86 @@
+//! The body of a response: it ends with a status if its service panics, or if it still waits when its
+//! connection closes. Other requests on the connection are not affected.
+//!
+//! tower-http's layer for panics does not see those of bodies, which is where the decisions of a
+//! stream are made.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::body::{Body, HttpBody};
+use hyper::body::{Bytes, Frame, SizeHint};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use super::ConnectionContext;
+use crate::api::{Interruption, RequestTrace};
+
+type FrameResult = Result<Frame<Bytes>, axum::Error>;
+
+/// The body of a response. Its status after an interruption is in trailers, which clients of HTTP/1
+/// do not read: to them the body is cut off.
+pub(in crate::server) struct ResponseBody {
+    /// `None` after an interruption.
+    inner: Option<Body>,
+    context: Arc<ConnectionContext>,
+    /// Created when the body first waits.
+    closed: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    /// Set if the trailers end it.
+    trace: Option<Box<RequestTrace>>,
+    _in_flight: TaskTrackerToken,
+}
+
+impl ResponseBody {
+    pub(super) fn new(
+        inner: Body,
+        context: Arc<ConnectionContext>,
+        in_flight: TaskTrackerToken,
+        trace: Option<Box<RequestTrace>>,
+    ) -> Self {
+        Self { inner: Some(inner), context, closed: None, trace, _in_flight: in_flight }
+    }
+
+    fn poll_or_interrupt(&mut self, cx: &mut Context<'_>) -> Poll<Option<FrameResult>> {
+        let Some(body) = &mut self.inner else { return Poll::Ready(None) };
+        let interruption = match catch_unwind(AssertUnwindSafe(|| Pin::new(body).poll_frame(cx))) {
+            Ok(Poll::Ready(frame)) => return Poll::Ready(frame),
+            Ok(Poll::Pending) => {
+                let closed = &self.context.phases.closed;
+                let closed = || Box::pin(closed.clone().cancelled_owned());
+                ready!(self.closed.get_or_insert_with(closed).as_mut().poll(cx));
+                Interruption::ConnectionClosing
+            }
+            Err(_panic) => {
+                self.context.middleware.count_panic();
+                Interruption::Panic
+            }
+        };
+        self.inner = None;
+        Poll::Ready(Some(Ok(Frame::trailers(interruption.trailers()))))
+    }
+}
+
+impl HttpBody for ResponseBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<FrameResult>> {
+        let frame = ready!(self.poll_or_interrupt(cx));
+        if let (Some(trace), Some(Ok(frame))) = (&mut self.trace, &frame)
+            && let Some(trailers) = frame.trailers_ref()
+        {
+            trace.record_grpc_status(trailers);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
+    }
+}
