@@ -1,4 +1,4 @@
-//! Accept loops: they take connections and hand them to the workers in turn.
+//! Accept loops: they accept connections and hand them to the workers, one after the other.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -20,9 +20,10 @@ use super::socket::{self, ClientStream};
 use super::workers::{AcceptedConnection, WorkerQueues};
 use crate::telemetry::metrics::{Metrics, ReasonLabels};
 
-/// How long a new connection may stay silent once the server drains.
+/// Maximum wait for the first byte of a new connection while the server drains.
 const DRAIN_FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Pause after a failure to accept: file descriptors are short, and spinning does not help.
+/// Wait after `accept` has failed: the process is out of file descriptors, and an immediate retry
+/// would fail too.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// The accept loops of one protocol.
@@ -32,19 +33,19 @@ pub(super) struct AcceptLoops {
     acceptor: Acceptor,
 }
 
-/// What an accept loop admits connections by. Clones share everything.
+/// Settings and shared state of the accept loops of one protocol. Clones share the state.
 #[derive(Clone, Debug)]
 pub(super) struct Acceptor {
     pub(super) protocol: Protocol,
     pub(super) workers: WorkerQueues,
     pub(super) limiter: ConnectionLimiter,
-    /// The longest wait for the first byte of a connection.
+    /// Maximum wait for the first byte of a connection.
     pub(super) first_byte_timeout: Duration,
-    /// Most connections that wait for their first byte; beyond that the oldest go.
+    /// Maximum number of connections that wait for their first byte. Above it the oldest is closed.
     pub(super) max_pending: usize,
     pub(super) metrics: Arc<Metrics>,
     pub(super) drain: CancellationToken,
-    /// Every connection that was handed to a worker and has not ended.
+    /// Holds a token for each connection that was handed to a worker and has not ended.
     pub(super) connections: TaskTracker,
 }
 
@@ -55,17 +56,17 @@ impl AcceptLoops {
         Self { loops: loops.collect(), acceptor }
     }
 
-    /// Completes when a loop has ended, which none does by itself.
+    /// Completes when a loop has ended, which happens only if it panics or the server drains.
     pub(super) async fn ended(&mut self) -> Option<Result<(), JoinError>> {
         self.loops.join_next().await
     }
 
-    /// Accepts no more, and completes when all connections have ended.
+    /// Stops accepting, and completes when all connections have ended.
     pub(super) async fn drain(mut self) {
         self.acceptor.drain.cancel();
         while let Some(ended) = self.loops.join_next().await {
             if let Err(error) = ended {
-                error!(%error, "accept loop ended");
+                error!(%error, "accept loop failed");
             }
         }
         self.acceptor.connections.close();
@@ -74,7 +75,8 @@ impl AcceptLoops {
 }
 
 impl Acceptor {
-    /// Accepts until the server drains, then admits the connections whose first byte comes soon.
+    /// Accepts connections until the server drains. Connections without a first byte then get
+    /// [`DRAIN_FIRST_BYTE_TIMEOUT`] to send one.
     async fn run(self, listener: Listener) {
         let mut pending = PendingConnections::default();
         let mut drain = pin!(self.drain.clone().cancelled_owned());
@@ -92,7 +94,7 @@ impl Acceptor {
                     }
                     Err(error) => {
                         if !is_failing {
-                            warn!(%error, "can't accept connections");
+                            warn!(%error, "accept failed");
                             is_failing = true;
                         }
                         back_off().await;
@@ -101,7 +103,7 @@ impl Acceptor {
                 Some(_) = pending.tasks.join_next() => {}
             }
         }
-        // Clients in the accept queue have not been told that this server drains: serve them.
+        // Clients in the accept queue do not know that this server drains: serve them.
         while let Some(Ok((stream, address))) = listener.accept().now_or_never() {
             pending.push(stream, address, &self);
         }
@@ -109,8 +111,8 @@ impl Acceptor {
         while pending.tasks.join_next().await.is_some() {}
     }
 
-    /// Hands a connection to a worker once its first byte is there: a silent one takes no permit, and
-    /// no worker that drains waits for it.
+    /// Hands a connection to a worker when its first byte has arrived. A connection that sends
+    /// nothing takes no permit, and the drain of a worker does not wait for it.
     async fn admit(self, stream: ClientStream, address: Option<IpAddr>) {
         let drain_timeout = async {
             self.drain.cancelled().await;
@@ -142,21 +144,21 @@ impl Acceptor {
 
     fn count_rejected(&self, reason: RejectReason) {
         let reason = reason.label();
-        debug!(reason, "connection refused");
+        debug!(reason, "connection rejected");
         self.metrics.refused_connections.get_or_create(&ReasonLabels { reason }).inc();
     }
 }
 
-/// Connections whose first byte has not come yet.
+/// Connections whose first byte has not arrived.
 #[derive(Default)]
 struct PendingConnections {
     tasks: JoinSet<()>,
-    /// In the order of their arrival; some have ended.
+    /// The tasks in order of arrival; some of them have ended.
     order: VecDeque<AbortHandle>,
 }
 
 impl PendingConnections {
-    /// Adds a connection; where there are too many the oldest goes.
+    /// Adds a connection. If there are too many, the oldest is closed.
     fn push(&mut self, stream: ClientStream, address: Option<IpAddr>, acceptor: &Acceptor) {
         while self.order.front().is_some_and(AbortHandle::is_finished) {
             self.order.pop_front();
@@ -171,7 +173,7 @@ impl PendingConnections {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "there is no event that says descriptors are back")]
+#[expect(clippy::disallowed_methods, reason = "no event reports that descriptors are free again")]
 async fn back_off() {
     tokio::time::sleep(ACCEPT_BACKOFF).await;
 }

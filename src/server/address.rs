@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Longest path of a socket, in bytes.
+/// Maximum length of the path of a socket, in bytes.
 ///
 /// **Source:** `sun_path` in unix(7): 108 with the NUL at its end.
 const MAX_SOCKET_PATH: usize = 107;
@@ -16,14 +16,14 @@ const MAX_SOCKET_PATH: usize = 107;
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
-    /// `host:port`, as the system resolves it; port 0 takes a free one.
+    /// `host:port`. The system resolves the host, and chooses a free port for port 0.
     Tcp(String),
     /// The absolute path of a Unix domain socket.
     Unix(PathBuf),
 }
 
 impl ListenAddress {
-    /// Returns `true` if this machine alone reaches the address.
+    /// Returns `true` if only this machine can reach the address.
     pub fn is_local(&self) -> bool {
         let Self::Tcp(address) = self else { return true };
         let host = address.rsplit_once(':').map_or("", |(host, _)| host);
@@ -37,7 +37,7 @@ impl FromStr for ListenAddress {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.strip_prefix("unix:") {
-            // gRPC writes such addresses with the two slashes of a URL, too.
+            // gRPC clients also accept `unix:///path`.
             Some(path) => socket(path.strip_prefix("//").unwrap_or(path)),
             None => host_and_port(text),
         }
@@ -70,9 +70,9 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// A text that is not an address to listen on.
+/// The error for a text that is not an address to listen on.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("valid is host:port, such as 127.0.0.1:50051 or [::1]:0, or unix:/path of up to 107 bytes")]
+#[error("must be host:port, such as 127.0.0.1:50051 or [::1]:0, or unix:/path of up to 107 bytes")]
 pub struct AddressError;
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_local_if_no_other_machine_reaches_it() {
+    fn an_address_is_local_if_no_other_machine_can_reach_it() {
         for (text, is_local) in [
             ("127.0.0.1:1", true),
             ("127.9.9.9:1", true),

@@ -1,10 +1,10 @@
-//! One thread in the background, for what takes long: no decision and no probe waits for it.
+//! One background thread for long tasks, so that no decision and no probe waits for them.
 
 use std::io;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// A runtime that has nothing but a thread for blocking work, started with its first piece.
+/// A runtime that runs blocking tasks on one thread, which starts with the first task.
 #[derive(Debug)]
 pub(super) struct BackgroundThread(Option<Runtime>);
 
@@ -14,16 +14,16 @@ impl BackgroundThread {
         Ok(Self(Some(builder.thread_name("background").max_blocking_threads(1).build()?)))
     }
 
-    /// Returns what spawns work there.
+    /// Returns the handle by which tasks are spawned on the thread.
     pub(super) fn handle(&self) -> Handle {
-        self.0.as_ref().expect("it is taken at the end alone").handle().clone()
+        self.0.as_ref().expect("only drop takes it").handle().clone()
     }
 }
 
 impl Drop for BackgroundThread {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
-            // Waiting for the work is not allowed in another runtime.
+            // A plain drop waits for the tasks, and tokio panics if it happens on another runtime.
             runtime.shutdown_background();
         }
     }

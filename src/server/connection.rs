@@ -1,7 +1,7 @@
 //! Connections of clients, from their first byte to their end.
 //!
-//! hyper serves each connection by itself, not tonic's server: so each can be told when its time
-//! is up, and both protocols get the same treatment.
+//! hyper serves the connections of both protocols. tonic's own server is not used, because it sends
+//! no GOAWAY at the maximum age of a connection (`docs/decisions/0003-goaway-and-drain.md`).
 
 use std::error::Error;
 use std::sync::Arc;
@@ -27,30 +27,31 @@ use crate::api::http::OverTls;
 use crate::clock::jittered;
 use crate::telemetry::metrics::{ApiLabels, Metrics};
 
-/// Bytes of headers that one request may have.
+/// Maximum size of the headers of a request, in bytes.
 const MAX_HEADER_BYTES: u16 = 16 * 1024;
-/// Calls that a client may cancel before they are read: h2's default cuts off a legitimate burst.
+/// Maximum number of streams that a client has reset before they were accepted. h2's default, 20,
+/// closes the connections of clients that cancel a burst of calls.
 const MAX_PENDING_RESETS: usize = 1000;
-/// Streams that a client may get wrong before its connection is closed.
+/// Maximum number of streams that are reset because of errors of the client, before its connection
+/// is closed.
 const MAX_ERROR_RESETS: usize = 1024;
 
-/// What is answered on the connections of one protocol, and how they are treated.
+/// Serves the connections of one protocol on one worker.
 #[derive(Debug)]
 pub(super) struct ConnectionHandler {
     pub(super) middleware: Arc<Middleware>,
     pub(super) settings: ConnectionSettings,
-    /// Encrypts what comes by TCP. Who may open a socket file is a matter of its permissions, and
-    /// nobody listens in between.
+    /// TLS for TCP connections. Unix domain sockets are not encrypted: file permissions decide who
+    /// may connect, and no other process can read the data.
     pub(super) tls: Option<Tls>,
     pub(super) drain: CancellationToken,
 }
 
-/// What requests and responses are read from and written to. In a box where it is encrypted: that is
-/// large.
+/// The byte stream of a connection. TLS streams are boxed because they are large.
 type Io = Either<ClientStream, Box<TlsStream<ClientStream>>>;
 
 impl ConnectionHandler {
-    /// Serves a connection to its end; once the server drains, only the calls in flight.
+    /// Serves a connection until it ends.
     pub(super) async fn serve(self: Arc<Self>, socket: DetachedSocket) {
         let _open = OpenConnection::count(&self.middleware.metrics, self.middleware.protocol);
         let stream = match socket::attach(socket) {
@@ -70,7 +71,7 @@ impl ConnectionHandler {
             }
             Err(error) => {
                 self.middleware.metrics.tls_handshake_errors.inc();
-                debug!(%error, "no handshake");
+                debug!(%error, "TLS handshake failed");
             }
         }
     }
@@ -111,7 +112,7 @@ impl ConnectionHandler {
             .http1()
             .timer(TokioTimer::new())
             .header_read_timeout(self.settings.request_time)
-            // The builder has no bound for headers alone; they are read into this buffer.
+            // The builder has no limit for headers alone; this buffer holds them.
             .max_buf_size(MAX_HEADER_BYTES.into());
         builder
             .http2()
@@ -130,7 +131,7 @@ impl ConnectionHandler {
     }
 }
 
-/// Counts a connection for as long as it is open.
+/// Counts a connection as open until it is dropped.
 struct OpenConnection {
     metrics: Arc<Metrics>,
     labels: ApiLabels,
@@ -183,19 +184,19 @@ mod tests {
     };
     const CHECK: &str = "/ratelimit.v1.RateLimitService/Check";
 
-    /// No request makes the service panic, so here are handlers that do.
+    /// A handler that panics, since no request makes the services panic.
     async fn panics() -> &'static str {
         panic!("a bug")
     }
 
-    async fn panics_in_its_body() -> impl axum::response::IntoResponse {
+    async fn panics_in_the_body() -> impl axum::response::IntoResponse {
         let body = stream::poll_fn(|_| -> std::task::Poll<Option<Result<Bytes, Infallible>>> {
             panic!("a bug")
         });
         ([(CONTENT_TYPE, "application/grpc")], Body::from_stream(body))
     }
 
-    /// Serves one connection.
+    /// Accepts and serves one connection.
     async fn serve(protocol: Protocol, routes: Router, metrics: &Arc<Metrics>) -> SocketAddr {
         let middleware = Arc::new(Middleware {
             protocol,
@@ -221,10 +222,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_an_internal_error_and_the_connection_lives() {
+    async fn panic_is_an_internal_error_and_the_connection_stays_open() {
         for routes in [
             Router::new().route(CHECK, post(panics)),
-            Router::new().route(CHECK, post(panics_in_its_body)),
+            Router::new().route(CHECK, post(panics_in_the_body)),
         ] {
             let metrics = Arc::new(Metrics::new());
             let address = serve(Protocol::Grpc, routes, &metrics).await;
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn over_http_a_panic_is_a_problem_document() {
+    async fn panic_over_http_is_a_problem_document() {
         let metrics = Arc::new(Metrics::new());
         let routes = Router::new().route("/check", post(panics));
         let address = serve(Protocol::Http, routes, &metrics).await;

@@ -1,6 +1,6 @@
-//! The connection limit: how many there may be, in total and from one address.
+//! The connection limit: a maximum in total, and one for each client address.
 //!
-//! A connection counts from its first byte on; silent ones are bounded where they are accepted.
+//! A connection counts from its first byte on. `accept.rs` limits those that have sent nothing.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing::{info, warn};
 
-/// Limits the connections of one protocol. Clones share the count.
+/// Limits the connections of one protocol. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionLimiter(Arc<Limits>);
 
@@ -23,23 +23,24 @@ struct Limits {
 struct ConnectionCounts {
     total: u32,
     by_address: HashMap<IpAddr, u32>,
-    /// Since the last time that a tenth was free.
-    was_full: bool,
+    /// Set when the limit is reached and logged, and cleared when a tenth of it is free.
+    limit_logged: bool,
 }
 
-/// Why a connection is rejected.
+/// The reason why a connection is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RejectReason {
-    /// There are as many as there may be.
+    /// The total limit is reached.
     Full,
-    /// Its address has as many as it may.
+    /// The limit of its address is reached.
     AddressFull,
-    /// It has sent nothing for too long, or while too many others did not either.
+    /// No byte arrived within the timeout, or too many connections were waiting for their first
+    /// byte.
     Silent,
 }
 
 impl RejectReason {
-    /// The label of the metric.
+    /// Returns the label value of `rlaas_refused_connections_total`.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -54,7 +55,8 @@ impl ConnectionLimiter {
         Self(Arc::new(Limits { max, max_per_address, counts: Mutex::default() }))
     }
 
-    /// Admits a connection from this address, or rejects it; Unix domain sockets have no address.
+    /// Returns a permit for a connection, or the reason for its rejection. Connections over Unix
+    /// domain sockets have no address.
     pub(super) fn acquire(
         &self,
         address: Option<IpAddr>,
@@ -62,10 +64,10 @@ impl ConnectionLimiter {
         let address = address.map(client_network);
         let mut counts = self.counts();
         if counts.total >= self.0.max {
-            if !counts.was_full {
-                counts.was_full = true;
+            if !counts.limit_logged {
+                counts.limit_logged = true;
                 let connections = self.0.max;
-                warn!(connections, "refusing connections (server.limits.connections)");
+                warn!(connections, "connection limit reached (server.limits.connections)");
             }
             return Err(RejectReason::Full);
         }
@@ -86,7 +88,7 @@ impl ConnectionLimiter {
     }
 }
 
-/// Counts a connection until it is dropped.
+/// Counts a connection against the limit until it is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     limiter: ConnectionLimiter,
@@ -105,14 +107,15 @@ impl Drop for ConnectionPermit {
                 counts.by_address.remove(&address);
             }
         }
-        if counts.was_full && counts.total <= self.limiter.0.max / 10 * 9 {
-            counts.was_full = false;
-            info!("accepting connections again");
+        if counts.limit_logged && counts.total <= self.limiter.0.max / 10 * 9 {
+            counts.limit_logged = false;
+            info!("connections are below the limit again");
         }
     }
 }
 
-/// Returns what stands for one client: of an IPv6 address the network, since one host has all of it.
+/// Returns the address by which a client is counted: an IPv4 address, or the /64 network of an IPv6
+/// address, all of which one host can use.
 fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -129,13 +132,13 @@ mod tests {
     use crate::telemetry::labels::CONNECTION_REFUSALS;
 
     #[test]
-    fn metrics_know_every_reason() {
+    fn reject_reasons_equal_the_metric_labels() {
         let reasons = [RejectReason::Full, RejectReason::AddressFull, RejectReason::Silent];
         assert_eq!(reasons.map(RejectReason::label), CONNECTION_REFUSALS);
     }
 
     #[test]
-    fn a_permit_is_free_again_when_it_is_dropped() {
+    fn dropping_a_permit_frees_it() {
         let limiter = ConnectionLimiter::new(3, 2);
         let [one, same, other] =
             ["2001:db8::1", "2001:db8::2", "::ffff:192.0.2.1"].map(|text| text.parse().ok());
@@ -144,7 +147,7 @@ mod tests {
         assert_eq!(
             limiter.acquire(one).err(),
             Some(RejectReason::AddressFull),
-            "one network, one host"
+            "both addresses are in one /64 network"
         );
         let _third = limiter.acquire(other).expect("a permit");
         assert_eq!(limiter.acquire(None).err(), Some(RejectReason::Full));
@@ -154,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_are_gone_are_forgotten() {
+    fn addresses_without_connections_are_removed() {
         let limiter = ConnectionLimiter::new(1, 1);
         for last in 0..=255 {
             drop(limiter.acquire(Some([192, 0, 2, last].into())).expect("a permit"));

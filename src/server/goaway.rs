@@ -1,9 +1,10 @@
-//! A first GOAWAY a while before the one that hyper sends.
+//! An early GOAWAY, one second before hyper starts its own graceful shutdown.
 //!
-//! GOAWAY with the highest stream tells a client to make no more calls here; those that are on
-//! their way still count. h2 sends it too, together with a ping, and takes the answer to the ping
-//! for the end of what was on its way. But its own client answers the ping before it sends calls
-//! that it has begun, and those fail. Sent here and a moment earlier, all of them arrive in time.
+//! A GOAWAY with the highest stream id tells the client to open no more streams; those that it has
+//! already sent are still accepted. h2's graceful shutdown sends this frame together with a ping,
+//! and ignores streams that arrive after the reply to the ping. h2's client replies to the ping
+//! before it sends calls that it has already started, so these calls fail. With a GOAWAY one second
+//! earlier they arrive in time (docs/decisions/0003-goaway-and-drain.md).
 //!
 //! **Source:** RFC 9113, section 6.8.
 
@@ -17,10 +18,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::read_budget::ReadBudget;
 
-/// 8 bytes, GOAWAY, no flags, stream 0; last stream 2^31 - 1, `NO_ERROR`.
+/// The frame: length 8, type GOAWAY, no flags, stream 0; last stream 2^31 - 1, `NO_ERROR`.
 const GOAWAY: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
-/// A connection on which GOAWAY can be sent between any two frames.
+/// A byte stream that is read within its read budget, and on which a GOAWAY can be sent between two
+/// frames of hyper.
 #[derive(Debug)]
 pub(super) struct GoAwayIo<IO> {
     io: ReadBudget<IO>,
@@ -32,17 +34,17 @@ pub(super) struct GoAwayIo<IO> {
 #[derive(Debug, Default)]
 struct GoAwayState {
     is_requested: AtomicBool,
-    /// The settings are sent, or are being sent.
+    /// Set with the first write of an HTTP/2 connection, which starts with SETTINGS.
     is_http2: AtomicBool,
 }
 
-/// Sends GOAWAY once.
+/// Requests that GOAWAY is sent.
 #[derive(Debug)]
 pub(super) struct GoAwayHandle(Arc<GoAwayState>);
 
 impl GoAwayHandle {
-    /// Sends it when the connection is polled next, and returns `true`; or `false` if the connection
-    /// does not speak HTTP/2.
+    /// Requests that GOAWAY is sent when the connection is polled next. Returns `false` if the
+    /// connection does not use HTTP/2, and nothing will be sent.
     pub(super) fn send(&self) -> bool {
         self.0.is_requested.store(true, Ordering::Relaxed);
         self.0.is_http2.load(Ordering::Relaxed)
@@ -67,7 +69,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> GoAwayIo<IO> {
         Poll::Ready(Ok(()))
     }
 
-    /// Completes when no part of the frame is written without the rest.
+    /// Completes the GOAWAY frame if a part of it is written; nothing may be written in between.
     fn poll_before_write(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<()>> {
         if !self.first_write_seen {
             self.first_write_seen = true;
@@ -114,7 +116,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GoAwayIo<IO> {
         self.io.get_ref().is_write_vectored()
     }
 
-    /// h2 flushes when all its frames are written: what is sent here is between two of them.
+    /// Sends GOAWAY before the flush. h2 flushes when it has written whole frames, so GOAWAY is
+    /// between two of them.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let GoAwayState { is_requested, is_http2 } = &*self.state;
         if is_http2.load(Ordering::Relaxed) && is_requested.load(Ordering::Relaxed) {

@@ -2,10 +2,10 @@
 //!
 //! | service | SERVING |
 //! | --- | --- |
-//! | `""` | from the moment the server accepts until it drains |
-//! | `ratelimit.v1.RateLimitService` | once the store has answered, and before while no rule has `on-store-failure: error` (shadows aside); not while draining; with `health.require-store`, not while the store is away |
-//! | `ratelimit` | the same, under the name that envoyproxy/ratelimit has for it |
-//! | `store` | while the store answers |
+//! | `""` | from the start until the server drains |
+//! | `ratelimit.v1.RateLimitService` | after the first reply of the store; before it, only if no enforced rule has `on-store-failure: error`. With `health.require-store`, only while the store is available. Never while the server drains |
+//! | `ratelimit` | the same, under the name that envoyproxy/ratelimit uses |
+//! | `store` | while the store is available |
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use crate::store::Health;
 
 const LIVENESS: &str = "";
 const STORE: &str = "store";
-/// Readiness under the name that envoyproxy/ratelimit has for it.
+/// The name of envoyproxy/ratelimit for readiness.
 const ENVOY_READINESS: &str = "ratelimit";
 const ALL: [&str; 4] = [SERVICE, ENVOY_READINESS, STORE, LIVENESS];
 
-/// What the health service reports.
+/// The statuses that the health service reports.
 #[derive(Clone, Debug)]
 pub(super) struct HealthReports {
     reporter: HealthReporter,
@@ -34,7 +34,7 @@ pub(super) struct HealthReports {
 }
 
 impl HealthReports {
-    /// Returns reports that are all `NOT_SERVING`, and the service that answers with them.
+    /// Returns the reports, all `NOT_SERVING`, and the gRPC service that serves them.
     pub(super) async fn new() -> (Self, HealthServer<HealthService>) {
         let reporter = HealthReporter::new();
         let service = HealthServer::new(HealthService::from_health_reporter(reporter.clone()));
@@ -43,12 +43,13 @@ impl HealthReports {
         (reports, service)
     }
 
-    /// Returns whether the server is ready, now and later.
+    /// Returns a receiver of the readiness and its changes.
     pub(super) fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
 
-    /// Reports that the server lives, and follows the store for as long as the task lives.
+    /// Reports liveness, and updates the other statuses from the store until the returned task is
+    /// dropped.
     pub(super) async fn watch_store(&self, limiter: &Limiter, policy: StoreHealth) -> JoinSet<()> {
         self.report(LIVENESS, ServingStatus::Serving).await;
         let (reports, limiter) = (self.clone(), limiter.clone());
@@ -57,7 +58,7 @@ impl HealthReports {
         watcher
     }
 
-    /// Reports that the server drains. Nothing else may report from here on.
+    /// Reports `NOT_SERVING` for every service. No status may be reported after this.
     pub(super) async fn drain(&self) {
         self.ready.send_replace(false);
         for service in ALL {
@@ -65,7 +66,7 @@ impl HealthReports {
         }
     }
 
-    /// Ends open Watch calls: a server that drains would wait for them.
+    /// Ends open Watch calls, which would hold up the drain.
     pub(super) async fn end_watches(&self) {
         let mut reporter = self.reporter.clone();
         for service in ALL {
@@ -87,7 +88,7 @@ impl HealthReports {
             self.report(SERVICE, serving(ready)).await;
             self.report(ENVOY_READINESS, serving(ready)).await;
             tokio::select! {
-                // Memory is up, and its health never changes.
+                // The health of the memory store never changes.
                 Ok(()) = health.changed() => {}
                 Ok(()) = rules.changed() => {}
                 else => return,

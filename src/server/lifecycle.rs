@@ -1,14 +1,14 @@
 //! The lifecycle of a connection.
 //!
-//! | from | until | the client |
+//! | phase | ends | the client |
 //! | --- | --- | --- |
-//! | the start | its age is up, or the server drains | makes calls |
-//! | then (GOAWAY) | the grace is over; a second where the server drains | finishes its calls here and makes new ones elsewhere |
-//! | [`Phases::read_closed`] | no call can still wait for the store | gets answers to all that was read of its streams, then UNAVAILABLE |
-//! | [`Phases::closed`] | the client has been told | gets UNAVAILABLE where it still waits, such as for news of health |
+//! | open | at its maximum age, or when the server drains | makes calls |
+//! | GOAWAY sent | one second and the grace period later; one second later if the server drains | finishes its calls, and makes new ones on another connection |
+//! | [`Phases::read_closed`] | five seconds after every call has its response, at most after 70 s | receives responses to all messages that were read, then UNAVAILABLE |
+//! | [`Phases::closed`] | after at most 5 s | receives UNAVAILABLE for calls that still wait, such as Watch of health |
 //!
-//! A connection that has nothing more to answer ends at once in each of them. The reasons are in
-//! `docs/decisions/0003-goaway-and-drain.md`.
+//! In each phase after the first, a connection without calls in flight ends at once. The reasons
+//! are in `docs/decisions/0003-goaway-and-drain.md`.
 
 use std::future::pending;
 use std::pin::Pin;
@@ -23,30 +23,31 @@ use tokio_util::task::TaskTracker;
 use super::goaway::GoAwayHandle;
 use super::read_budget::ReceiveCounters;
 
-/// No call that was read takes longer: a store may take a minute (`store.redis.timeout`).
+/// Maximum duration of a call whose request was read. `store.redis.timeout` is at most one minute.
 const MAX_CALL_DURATION: Duration = Duration::from_secs(65);
-/// From the first GOAWAY to the last: calls that were on their way arrive.
+/// Time from the early GOAWAY to hyper's graceful shutdown, in which calls that the client has
+/// already sent arrive.
 const GOAWAY_DELAY: Duration = Duration::from_secs(1);
-/// How long a client may take to read the last answers.
+/// Maximum time for a client to read the last responses.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How far a connection has come in its end, as its calls see it.
+/// The phases at the end of a connection, as its calls see them.
 #[derive(Debug, Default)]
 pub(super) struct Phases {
-    /// No more is read of requests.
+    /// Cancelled when requests are no longer read.
     pub(super) read_closed: CancellationToken,
-    /// No response is waited for.
+    /// Cancelled when responses that still wait must end.
     pub(super) closed: CancellationToken,
-    /// Has a token for each call that was not answered to its end.
+    /// Holds a token for each call whose response has not ended.
     pub(super) in_flight: TaskTracker,
 }
 
-/// How long a connection has in each part of its lifecycle.
+/// Leads a connection through its phases.
 pub(super) struct ConnectionLifecycle {
-    /// Unlimited without.
+    /// `None` is no maximum.
     pub(super) max_age: Option<Duration>,
     pub(super) grace: Duration,
-    /// The longest wait for the preface.
+    /// Maximum wait for the preface of HTTP/2.
     pub(super) preface_timeout: Duration,
     pub(super) drain: CancellationToken,
     pub(super) counters: Arc<ReceiveCounters>,
@@ -55,7 +56,7 @@ pub(super) struct ConnectionLifecycle {
 }
 
 impl ConnectionLifecycle {
-    /// Serves a connection from its start to its end.
+    /// Serves a connection until it ends.
     pub(super) async fn run<C: GracefulConnection>(
         self,
         mut connection: Pin<Box<C>>,
@@ -94,15 +95,15 @@ impl ConnectionLifecycle {
         timeout(CLOSE_TIMEOUT, connection.as_mut()).await.unwrap_or(Ok(()))
     }
 
-    /// Completes when every call was answered and the client had the time to read the answers.
+    /// Completes when every call has its response and the client had time to read it.
     async fn calls_finished(&self) {
         self.phases.in_flight.close();
         let _elapsed = timeout(MAX_CALL_DURATION, self.phases.in_flight.wait()).await;
         let _elapsed = timeout(CLOSE_TIMEOUT, pending::<()>()).await;
     }
 
-    /// Serves until the connection ends, and returns how; or until the time is over or the server
-    /// drains.
+    /// Serves for at most `time`, or until the server drains. Returns the result of the connection
+    /// if it ended before.
     async fn serve_for<C: GracefulConnection>(
         &self,
         time: Option<Duration>,

@@ -1,7 +1,8 @@
 //! Listeners for TCP and for Unix domain sockets.
 //!
-//! A socket is a file: its owner and group may connect (mode 0660). A file that a crash has left is
-//! replaced, one that is in use is not, and at the end it is removed.
+//! A Unix domain socket is a file with mode 0660: its owner and group may connect. At the start, a
+//! file that a crashed process left behind is replaced; one that is in use is not. At the end the
+//! file is removed.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -16,10 +17,10 @@ use tracing::warn;
 use super::address::ListenAddress;
 use super::socket::ClientStream;
 
-/// Owner and group may connect.
+/// Mode of socket files: owner and group may connect.
 const SOCKET_MODE: u32 = 0o660;
-/// Connections that may wait to be accepted, as far as the system allows (`net.core.somaxconn`). A
-/// client beyond it tries again a second later.
+/// Maximum number of connections that wait to be accepted. The system may lower it
+/// (`net.core.somaxconn`). The kernel of a client above it retries after one second.
 const BACKLOG: i32 = 4096;
 
 /// A bound address.
@@ -34,7 +35,7 @@ impl Listener {
         match address {
             ListenAddress::Tcp(address) => {
                 let listener = TcpListener::bind(&**address).await?;
-                // Again, since tokio's backlog is a quarter of this.
+                // A second call raises the backlog: tokio sets 1,024.
                 rustix::net::listen(&listener, BACKLOG)?;
                 Ok(Self::Tcp(listener))
             }
@@ -48,7 +49,7 @@ impl Listener {
         }
     }
 
-    /// Where clients find it, with the port that the system chose.
+    /// Returns the bound address, with the port that the system chose.
     pub(super) fn address(&self) -> io::Result<ListenAddress> {
         Ok(match self {
             Self::Tcp(listener) => ListenAddress::Tcp(listener.local_addr()?.to_string()),
@@ -56,7 +57,8 @@ impl Listener {
         })
     }
 
-    /// Accepts the next connection, and returns it with its address if it has one.
+    /// Accepts the next connection, and returns it with the address of the client. Clients of Unix
+    /// domain sockets have none.
     pub(super) async fn accept(&self) -> io::Result<(ClientStream, Option<IpAddr>)> {
         match self {
             Self::Tcp(listener) => {
@@ -71,7 +73,7 @@ impl Listener {
     }
 }
 
-/// Removes a socket file that no process listens on any more.
+/// Removes a socket file on which no process listens.
 async fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if !is_socket {
@@ -79,15 +81,15 @@ async fn remove_stale(path: &Path) -> io::Result<()> {
     }
     match UnixStream::connect(path).await {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            warn!(path = %path.display(), "replacing a socket file that nobody listens on");
+            warn!(path = %path.display(), "replacing stale socket file");
             fs::remove_file(path)
         }
-        // A process does, or may: binding says that the address is in use.
+        // A process listens, or may do so: bind fails with "address in use".
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
-/// The file of a socket, which is removed when this is dropped.
+/// A socket file, removed on drop.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -102,7 +104,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another file in its place stays.
+        // A file that replaced it has another inode and stays.
         if fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode) {
             let _gone = fs::remove_file(&self.path);
         }

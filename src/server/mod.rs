@@ -1,9 +1,9 @@
 //! The server: bind → serve → drain.
 //!
-//! Accept loops hand connections in turn to worker threads, each with a runtime of its own, which
-//! serve both protocols. What takes long, such as writing metrics down, is done on one thread in the
-//! background, so that it holds up no call and no probe. The server knows services, health and
-//! signals, not what rules mean.
+//! Accept loops hand connections to worker threads, which serve both protocols, each on a runtime
+//! of its own. Long tasks, such as rendering metrics, run on one background thread, so that no call
+//! and no probe waits for them. The server knows services, health and shutdown; it does not know
+//! rules.
 
 mod accept;
 mod address;
@@ -56,7 +56,7 @@ use crate::api::{self, ApiSettings};
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
 
-/// A server that is bound to its addresses and does not serve yet.
+/// A server that is bound to its addresses. [`Server::serve`] starts it.
 #[derive(Debug)]
 pub struct Server {
     settings: ServerSettings,
@@ -67,7 +67,7 @@ pub struct Server {
     http: Vec<Listener>,
 }
 
-/// An address that can't be bound.
+/// The error for an address that can't be bound.
 #[derive(Debug, Error)]
 #[error("can't listen on {address} ({setting})")]
 pub struct BindError {
@@ -78,17 +78,17 @@ pub struct BindError {
 }
 
 impl Server {
-    /// Binds the addresses. Nothing is answered before [`Server::serve`].
+    /// Binds the addresses. Connections wait to be accepted until [`Server::serve`].
     ///
     /// # Errors
     ///
-    /// [`BindError`] names the address that can't be bound and its setting.
+    /// [`BindError`] names the address that can't be bound, and its setting.
     pub async fn bind(
         settings: ServerSettings,
         limiter: Limiter,
         metrics: Arc<Metrics>,
     ) -> Result<Self, BindError> {
-        // From here on the settings hold the addresses where clients find the server.
+        // `bind_all` replaces the addresses by the bound ones, which differ for port 0.
         let mut settings = settings;
         let grpc = bind_all("server.listen", &mut settings.listen).await?;
         let http = bind_all("server.http", &mut settings.http).await?;
@@ -96,8 +96,8 @@ impl Server {
         Ok(Self { settings, limiter, metrics, api_settings, grpc, http })
     }
 
-    /// Answers by these settings, but for the headers, which are those of the server's. Health,
-    /// reflection, metrics and probes stay open to everybody.
+    /// Sets the API settings, except for the headers, which are those of the server's settings.
+    /// Health, reflection, metrics and probes need no authorisation whatever `auth` says.
     #[must_use]
     pub fn with_api(self, api_settings: ApiSettings) -> Self {
         Self {
@@ -106,22 +106,23 @@ impl Server {
         }
     }
 
-    /// Returns the addresses of gRPC.
+    /// Returns the bound addresses of gRPC.
     pub fn grpc_addresses(&self) -> &[ListenAddress] {
         &self.settings.listen
     }
 
-    /// Returns the addresses of HTTP.
+    /// Returns the bound addresses of HTTP.
     pub fn http_addresses(&self) -> &[ListenAddress] {
         &self.settings.http
     }
 
-    /// Serves until `stop` completes, then drains: health says so first, nothing new is accepted,
-    /// what is in flight finishes within `server.drain.timeout`.
+    /// Serves until `stop` completes, then drains: health reports `NOT_SERVING`, no connection is
+    /// accepted after `server.drain.delay`, and calls in flight finish within
+    /// `server.drain.timeout`.
     ///
     /// # Errors
     ///
-    /// If a worker thread can't be started.
+    /// An error of the system if a worker thread can't be started.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let (health, health_service) = HealthReports::new().await;
         let background = BackgroundThread::new()?;
@@ -203,7 +204,7 @@ impl Server {
         api::http::router(state, health.ready())
     }
 
-    /// Returns what serves the connections of a protocol on one worker.
+    /// Returns the handler for the connections of one protocol on one worker.
     fn handler(
         &self,
         protocol: Protocol,
@@ -226,8 +227,8 @@ impl Server {
         Arc::new(ConnectionHandler { middleware, settings, tls, drain: drain.clone() })
     }
 
-    /// Returns who may have decisions over HTTP. Its listener accepts clients without a certificate,
-    /// for the sake of probes, so requests are authorised here.
+    /// Returns the authorisation for requests over HTTP. The HTTP listener accepts clients without
+    /// a certificate (for probes), so if clients must present one, it is checked for each request.
     fn http_auth(&self) -> Option<Arc<Auth>> {
         let is_required = self.settings.tls.as_ref().is_some_and(Tls::requires_client_certificates);
         let certificate_required =
@@ -236,13 +237,16 @@ impl Server {
     }
 }
 
-/// Gives load balancers the time to notice that the server is not ready.
-#[expect(clippy::disallowed_methods, reason = "server.drain.delay is a pause by definition")]
+/// Waits for load balancers to notice that the server is not ready.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "server.drain.delay is a wait for clients that report nothing"
+)]
 async fn drain_delay(settings: &ServerSettings) {
     tokio::time::sleep(settings.drain_delay).await;
 }
 
-/// Binds the addresses; each becomes the one where clients find it.
+/// Binds the addresses, and replaces each by the bound one.
 async fn bind_all(
     setting: &'static str,
     addresses: &mut [ListenAddress],

@@ -1,4 +1,4 @@
-//! The two protocols, and what differs between them.
+//! The two protocols, and the differences between them.
 
 use axum::body::Body;
 use axum::http::{Method, Request, Response};
@@ -9,17 +9,17 @@ use crate::api::http::OverTls;
 use crate::api::{self, Interruption, RequestTrace};
 use crate::telemetry::traces::Traces;
 
-/// What clients speak to a listener.
+/// The protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
-    /// Over HTTP/2.
+    /// gRPC over HTTP/2.
     Grpc,
-    /// HTTP/1.1; over TLS HTTP/2 as well, as the client likes.
+    /// HTTP/1.1; over TLS also HTTP/2, as the client chooses by ALPN.
     Http,
 }
 
 impl Protocol {
-    /// Returns the label of metrics.
+    /// Returns the value of the label `api` of metrics.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Grpc => "grpc",
@@ -27,7 +27,7 @@ impl Protocol {
         }
     }
 
-    /// Returns the role that a call needs, or `None` if it is open to everybody.
+    /// Returns the role that a request needs, or `None` if everybody may make it.
     pub(super) fn role_of(self, method: &Method, path: &str) -> Option<Role> {
         match self {
             Self::Grpc => api::role_of(path),
@@ -35,7 +35,8 @@ impl Protocol {
         }
     }
 
-    /// Begins the span of a call, if it has one: of HTTP only decisions have.
+    /// Starts the trace of a request if it is sampled. Over HTTP only requests for decisions are
+    /// traced.
     pub(super) fn trace<B>(self, traces: &Traces, request: &Request<B>) -> Option<RequestTrace> {
         match self {
             Self::Grpc => RequestTrace::start_grpc(traces, request),
@@ -49,7 +50,7 @@ impl Protocol {
         }
     }
 
-    /// Returns the answer to a call whose caller may not make it.
+    /// Returns the response to a request that its caller may not make.
     pub(super) async fn refuse(self, error: AuthError, request: Request<Body>) -> Response<Body> {
         match self {
             Self::Grpc => Status::from(error).into_http(),
@@ -57,7 +58,7 @@ impl Protocol {
         }
     }
 
-    /// Returns the answer to a call that panicked.
+    /// Returns the response to a request whose handler panicked.
     pub(super) fn internal_error(self) -> Response<Body> {
         match self {
             Self::Grpc => Status::from(Interruption::Panic).into_http(),

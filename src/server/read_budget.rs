@@ -1,10 +1,12 @@
-//! The read budget: a client that floods its connection holds up nobody else on the same thread.
+//! The read budget: a client that floods its connection does not delay other connections of the
+//! worker.
 //!
-//! hyper handles all that has arrived on a connection before it lets go of the thread. So a connection
-//! reads some bytes in a turn, and then waits until all others that are ready have had theirs and
-//! new arrivals were noticed. The more requests a turn has had, the fewer bytes the next one has: 16
-//! requests are about a tenth of a millisecond of work. Beside a rapid reset other clients have a p99
-//! of 0.7 ms with it and of 49 to 230 ms without (docs/decisions/0001-read-budget.md).
+//! hyper handles everything that has arrived on a connection before it yields. The read budget
+//! limits the bytes that a connection may read in one turn. When they are used up, reads are
+//! pending until the runtime has run all other ready tasks and has polled the sockets. The size of
+//! a turn adapts, so that one turn has about 16 requests, which take a tenth of a millisecond.
+//! While one client attacks with rapid resets, the p99 of other clients is 0.7 ms with the budget,
+//! and 49 to 230 ms without it (docs/decisions/0001-read-budget.md).
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -15,13 +17,14 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf, Take};
 use tokio::task::yield_now;
 
-/// Bytes that are read in one turn: at first, at least and at most.
+/// Bytes in one turn: in the first turn, the minimum and the maximum.
 const INITIAL_BYTES: usize = 8 * 1024;
 const MIN_BYTES: usize = 512;
 const MAX_BYTES: usize = 32 * 1024;
-/// Requests that one turn should not have many more of.
+/// Number of requests in one turn from which on the next turn is shorter.
 const REQUESTS: usize = 16;
-/// The preface of an HTTP/2 connection. A request of HTTP/1 that is shorter is answered at once.
+/// Length of the preface of an HTTP/2 connection. An HTTP/1 request that is shorter gets its
+/// response without waiting for more bytes.
 ///
 /// **Source:** RFC 9113, section 3.4.
 const PREFACE_BYTES: usize = 24;
@@ -48,21 +51,21 @@ impl ReceiveCounters {
     }
 }
 
-/// A connection that is read in turns.
+/// A byte stream that is read in turns.
 #[derive(Debug)]
 pub(super) struct ReadBudget<IO> {
-    /// Ends with the turn.
+    /// The limit is the rest of this turn.
     io: Take<IO>,
     bytes_per_turn: usize,
     counters: Arc<ReceiveCounters>,
-    /// Requests that had arrived when this turn began.
+    /// Number of requests received before this turn.
     requests_before: usize,
-    /// Between two turns.
+    /// Set between two turns.
     pending_yield: Option<Arc<Yield>>,
 }
 
-/// Ends when everybody else has had a turn. Other wake-ups of the connection, such as those for
-/// responses to be written, do not end it.
+/// Completes when the runtime has run all other ready tasks. Other wake-ups of the connection, such
+/// as for responses to write, do not complete it.
 #[derive(Debug)]
 struct Yield {
     is_done: AtomicBool,
@@ -73,7 +76,8 @@ impl Yield {
     fn begin(reader: &Waker) -> Arc<Self> {
         let pending = Arc::new(Self { is_done: AtomicBool::new(false), reader: reader.clone() });
         let waker = Waker::from(Arc::clone(&pending));
-        // The first poll hands the waker to the runtime, which keeps it though this is dropped.
+        // The first poll of `yield_now` gives the waker to the runtime, which keeps it after the
+        // future is dropped.
         let _pending = pin!(yield_now()).poll(&mut Context::from_waker(&waker));
         pending
     }
@@ -87,13 +91,13 @@ impl Wake for Yield {
 }
 
 impl<IO: AsyncRead> ReadBudget<IO> {
-    /// Counts in `counters` the bytes that are read; requests are for the caller to count.
+    /// Wraps a byte stream. Received bytes are counted in `counters` here, requests by the caller.
     pub(super) fn new(io: IO, counters: Arc<ReceiveCounters>) -> Self {
         let (io, bytes_per_turn) = (io.take(INITIAL_BYTES as u64), INITIAL_BYTES);
         Self { io, bytes_per_turn, counters, requests_before: 0, pending_yield: None }
     }
 
-    /// Returns the connection, to write to it.
+    /// Returns the byte stream, for writes.
     pub(super) fn get_mut(&mut self) -> &mut IO {
         self.io.get_mut()
     }
@@ -107,7 +111,7 @@ impl<IO: AsyncRead> ReadBudget<IO> {
         self.io.set_limit(self.bytes_per_turn as u64);
     }
 
-    /// Adapts the budget to the requests of a turn that was too short for all that had arrived.
+    /// Adapts the budget to the number of requests in the last turn, which used up its budget.
     fn adapt(&mut self) {
         match self.counters.requests() - self.requests_before {
             ..REQUESTS if self.bytes_per_turn < MAX_BYTES => self.bytes_per_turn *= 2,
@@ -116,7 +120,7 @@ impl<IO: AsyncRead> ReadBudget<IO> {
         }
     }
 
-    /// Completes when it is this connection's turn.
+    /// Completes when this connection may read.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.io.limit() > 0 {
             return Poll::Ready(());
@@ -145,7 +149,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for ReadBudget<IO> {
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
         self.counters.bytes.fetch_add(buf.filled().len() - before, Ordering::Relaxed);
         if read.is_pending() {
-            // There is no more: the next turn is a whole one.
+            // Everything that has arrived was read, so the next read starts a full turn.
             self.begin_turn();
         }
         read
@@ -161,7 +165,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_has_much_to_say_lets_others_in_between() {
+    async fn endless_reads_yield_to_other_tasks() {
         const TURNS: usize = 10;
         static OTHERS: AtomicUsize = AtomicUsize::new(0);
         let mut endless = ReadBudget::new(tokio::io::repeat(1), Arc::default());
@@ -174,13 +178,13 @@ mod tests {
         let mut bytes = vec![0; MAX_BYTES];
         for turn in 0..TURNS {
             let others = OTHERS.load(Ordering::Relaxed);
-            assert!(others + 1 >= turn, "{others} turns of others, {turn} of this one");
+            assert!(others + 1 >= turn, "the other task ran {others} times in {turn} turns");
             endless.read_exact(&mut bytes).await.expect("more bytes");
         }
     }
 
     #[tokio::test]
-    async fn a_turn_is_over_however_often_more_is_asked_for() {
+    async fn repeated_polls_do_not_extend_a_turn() {
         let mut endless = ReadBudget::new(tokio::io::repeat(1), Arc::default());
         let mut bytes = vec![0; INITIAL_BYTES];
         endless.read_exact(&mut bytes).await.expect("more bytes");
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn turns_of_many_requests_are_short() {
+    async fn budget_shrinks_with_many_requests_and_grows_with_few() {
         let (counters, mut bytes) = (Arc::<ReceiveCounters>::default(), vec![0; MAX_BYTES]);
         let mut endless = ReadBudget::new(tokio::io::repeat(1), counters.clone());
         for (requests, turn) in [(2 * REQUESTS, MIN_BYTES), (1, MAX_BYTES)] {
@@ -205,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_preface_is_there_with_its_last_byte() {
+    async fn preface_is_received_with_its_last_byte() {
         let counters = Arc::<ReceiveCounters>::default();
         let mut endless = ReadBudget::new(tokio::io::repeat(1), counters.clone());
         for _ in 0..PREFACE_BYTES {
@@ -216,18 +220,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_says_little_at_a_time_does_not_wait() {
+    async fn small_reads_do_not_wait_for_a_turn() {
         let (mut client, server) = tokio::io::duplex(64);
         let mut server = ReadBudget::new(server, Arc::default());
         let mut bytes = [0; 64];
         for _ in 0..3 * MAX_BYTES / 64 {
-            client.write_all(&bytes).await.expect("room");
+            client.write_all(&bytes).await.expect("space in the buffer");
             assert!(try_to_read(&mut server, &mut bytes).await.is_ready());
             assert!(try_to_read(&mut server, &mut bytes).await.is_pending());
         }
     }
 
-    /// What one try to read comes to.
+    /// Polls a read once.
     async fn try_to_read(
         io: &mut (impl AsyncRead + Unpin),
         bytes: &mut [u8],

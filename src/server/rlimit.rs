@@ -1,29 +1,31 @@
-//! The limit of open files, and how many connections it allows.
+//! The limit of open files, and the number of connections that it allows.
 //!
-//! A server that gives its last file descriptor to a client can't reach Redis any more.
+//! Without reserved file descriptors, a server whose clients hold all of them could not connect to
+//! Redis.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-/// What everything else needs: listeners, the main thread, files of the configuration.
+/// Descriptors reserved for listeners, the main thread and configuration files.
 const RESERVED: u32 = 64;
-/// What each worker needs: four for its runtime, the rest for its connections to Redis servers.
+/// Descriptors reserved for each worker: 4 for its runtime, 20 for its connections to Redis
+/// servers.
 const RESERVED_PER_WORKER: u32 = 24;
-/// Most connections to one listener that wait for their first byte.
+/// Maximum number of connections that wait for their first byte, for each listener.
 const MAX_AWAITING_FIRST_BYTE: u32 = 1024;
 
-/// How many connections the file descriptors allow.
+/// Numbers of connections that the limit of open files allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnectionBudget {
     pub(super) grpc: u32,
     pub(super) http: u32,
-    /// Those to each listener that wait for their first byte.
+    /// Connections that wait for their first byte, for each listener.
     pub(super) pending: u32,
 }
 
 impl ConnectionBudget {
-    /// Raises the limit as far as the process may, and returns as many connections as are wanted, or
-    /// as it allows.
+    /// Raises the limit of open files to its maximum, and returns the wanted numbers of
+    /// connections, or as many as the limit allows.
     pub(super) fn reserve(wanted: u32, listeners: usize, workers: usize) -> Self {
         let [listeners, workers] =
             [listeners, workers].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
@@ -32,8 +34,8 @@ impl ConnectionBudget {
             warn!(
                 wanted,
                 allowed = budget.grpc,
-                "fewer connections than wanted: raise the limit of open files (ulimit -n) \
-                 or lower server.limits.connections"
+                "limit of open files allows fewer connections than server.limits.connections: \
+                 raise the limit (ulimit -n) or lower the setting"
             );
         }
         budget
@@ -52,7 +54,7 @@ fn reserved(workers: u32) -> u32 {
     RESERVED_PER_WORKER.saturating_mul(workers).saturating_add(RESERVED)
 }
 
-/// The limit of open files, which is as high as it may be from here on.
+/// Raises the limit of open files to the maximum of the process, and returns it.
 fn raise_limit() -> u32 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -66,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_do_not_get_the_last_descriptors() {
+    fn budget_leaves_the_reserved_descriptors() {
         for limit in [16, 64, 128, 1024, 20_000, u32::MAX] {
             for (listeners, workers) in [(2, 2), (32, 2), (2, 64)] {
                 let budget = ConnectionBudget::within(limit, 10_000, listeners, workers);

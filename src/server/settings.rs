@@ -1,4 +1,4 @@
-//! Where and how to serve.
+//! Settings of the server.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -7,57 +7,58 @@ use super::address::ListenAddress;
 use super::tls::Tls;
 use crate::api::LimitHeaders;
 
-/// Where and how to serve.
+/// Settings of the server.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
-    /// Where gRPC is answered, at least one.
+    /// Addresses of gRPC, at least one.
     pub listen: Vec<ListenAddress>,
-    /// Where HTTP is answered, decisions included, at least one.
+    /// Addresses of HTTP, at least one.
     pub http: Vec<ListenAddress>,
-    /// Certificates, for encryption of what comes by TCP.
+    /// TLS for TCP connections; `None` serves without encryption.
     pub tls: Option<Tls>,
-    /// Worker threads.
+    /// Number of worker threads.
     pub workers: NonZeroUsize,
-    /// How connections are treated.
+    /// Limits and timeouts of connections.
     pub connection: ConnectionSettings,
-    /// Pause between the signal to stop and the end of accepting.
+    /// Time between the report of `NOT_SERVING` and the end of accepting.
     pub drain_delay: Duration,
-    /// The longest wait for requests in flight.
+    /// Maximum wait for connections to end after that.
     pub drain_timeout: Duration,
-    /// What an outage of the store means for readiness.
+    /// Whether readiness depends on the store.
     pub store_health: StoreHealth,
-    /// Which headers tell of the limits over HTTP.
+    /// Rate-limit headers of HTTP responses.
     pub http_headers: LimitHeaders,
-    /// Which of them are metadata of the responses of `Check` over gRPC.
+    /// Rate-limit headers in the metadata of gRPC responses to `Check`.
     pub grpc_headers: LimitHeaders,
 }
 
-/// How connections are treated.
+/// Limits and timeouts of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionSettings {
-    /// Age at half to all of which a client is told to open another connection; unlimited without.
+    /// Maximum age. A connection receives GOAWAY at a random point between 50 % and 100 % of it.
+    /// `None` is no maximum.
     pub max_age: Option<Duration>,
-    /// How long its streams may go on then.
+    /// Time for open streams to finish after GOAWAY.
     pub max_age_grace: Duration,
-    /// Silence after which the client is sent a ping.
+    /// Time without traffic after which the server sends a ping (HTTP/2).
     pub keepalive_interval: Duration,
-    /// The longest wait for the answer to a ping.
+    /// Maximum wait for the reply to a ping.
     pub keepalive_timeout: Duration,
-    /// Most connections at once.
+    /// Maximum number of connections of each protocol.
     pub connections: u32,
-    /// Most of them from one address.
+    /// Maximum number of connections from one address, of each protocol.
     pub connections_per_address: u32,
-    /// Most calls in flight on one of them.
+    /// Maximum number of calls in flight on one connection.
     pub streams: u32,
-    /// The longest that a request may take to arrive.
+    /// Maximum time for a request to arrive.
     pub request_time: Duration,
 }
 
-/// What an outage of the store, after its first answer, means for readiness.
+/// Whether the server is ready while the store is unavailable, after the first reply of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreHealth {
-    /// Nothing: it is reported, no more.
+    /// The server stays ready; the outage shows only in the status of the service `store`.
     Reported,
-    /// The server is unready.
+    /// The server is not ready.
     Required,
 }

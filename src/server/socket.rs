@@ -1,4 +1,4 @@
-//! Sockets of clients: TCP or Unix domain, accepted on one runtime and served on another.
+//! Sockets of clients, TCP or Unix domain, which are accepted on one runtime and served on another.
 
 use std::{io, net, os};
 
@@ -7,13 +7,14 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_util::either::Either;
 
-/// A socket on the runtime that reads and writes it.
+/// A socket that is registered with a runtime.
 pub(super) type ClientStream = Either<TcpStream, UnixStream>;
 
-/// A socket on its way from one runtime to another.
+/// A socket between two runtimes, registered with neither.
 pub(super) type DetachedSocket = Either<net::TcpStream, os::unix::net::UnixStream>;
 
-/// Waits for the first byte, which stays to be read; 0 is the end.
+/// Waits for the first byte, without consuming it. Returns 0 if the client has closed the
+/// connection.
 pub(super) async fn peek(stream: &ClientStream) -> io::Result<usize> {
     let mut first_byte = [0];
     match stream {
@@ -25,7 +26,7 @@ pub(super) async fn peek(stream: &ClientStream) -> io::Result<usize> {
     }
 }
 
-/// Takes a socket off this runtime.
+/// Deregisters a socket from this runtime.
 pub(super) fn detach(stream: ClientStream) -> io::Result<DetachedSocket> {
     Ok(match stream {
         Either::Left(stream) => {
@@ -36,7 +37,7 @@ pub(super) fn detach(stream: ClientStream) -> io::Result<DetachedSocket> {
     })
 }
 
-/// Puts a socket on this runtime.
+/// Registers a socket with this runtime.
 pub(super) fn attach(socket: DetachedSocket) -> io::Result<ClientStream> {
     Ok(match socket {
         Either::Left(socket) => Either::Left(TcpStream::from_std(socket)?),

@@ -1,8 +1,8 @@
-//! Worker threads: each serves its share of the connections, of both protocols, on a runtime of its
+//! Worker threads: each serves a share of the connections of both protocols, on a runtime of its
 //! own.
 //!
-//! A request stays on one thread from its first byte to its last. That costs nothing in locks and
-//! wake-ups between threads, which is most of what a decision in memory costs otherwise.
+//! A request stays on one thread from its first byte to its last. Locks and wake-ups between
+//! threads would cost more than a decision in memory (docs/decisions/0004-one-pool-of-workers.md).
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -20,28 +20,29 @@ use super::protocol::Protocol;
 use super::socket::DetachedSocket;
 use crate::limiter::Limiter;
 
-/// Connections that wait for a worker to take them.
+/// Maximum number of connections in the queue of a worker.
 const QUEUE_CAPACITY: usize = 128;
 
-/// A connection on its way to a worker.
+/// A connection that an accept loop hands to a worker.
 #[derive(Debug)]
 pub(super) struct AcceptedConnection {
     pub(super) socket: DetachedSocket,
     pub(super) protocol: Protocol,
     /// Held until the connection has ended.
     pub(super) permit: ConnectionPermit,
-    /// Held as long: a drain waits for it.
+    /// Held until the connection has ended. The drain waits for all of them.
     pub(super) open: TaskTrackerToken,
 }
 
-/// What a worker answers, by protocol.
+/// The connection handlers of one worker, by protocol.
 #[derive(Clone, Debug)]
 pub(super) struct Handlers {
     pub(super) grpc: Arc<ConnectionHandler>,
     pub(super) http: Arc<ConnectionHandler>,
 }
 
-/// The queues of the workers. Clones share the turn; with the last one all threads end.
+/// The queues of the workers, used in rotation. Clones share the rotation. The threads end when the
+/// last clone is dropped.
 #[derive(Clone, Debug)]
 pub(super) struct WorkerQueues {
     queues: Arc<[mpsc::Sender<AcceptedConnection>]>,
@@ -49,7 +50,7 @@ pub(super) struct WorkerQueues {
 }
 
 impl WorkerQueues {
-    /// Starts `count` threads; each decides by a handle of `limiter` of its own.
+    /// Starts `count` threads, each with its own handle of `limiter`.
     pub(super) fn start(
         count: NonZeroUsize,
         limiter: &Limiter,
@@ -62,7 +63,7 @@ impl WorkerQueues {
             let (limiter, keep_connections) = limiter.for_worker();
             let handlers = handlers(&limiter);
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            // Ends with the runtime.
+            // The task ends with the runtime.
             runtime.spawn(keep_connections);
             let thread = thread::Builder::new().name(format!("worker-{number}"));
             thread.spawn(move || runtime.block_on(serve(accepted, handlers)))?;
@@ -70,10 +71,10 @@ impl WorkerQueues {
         Ok(Self { queues: queues.into(), next: Arc::default() })
     }
 
-    /// Gives a connection to the next worker.
+    /// Sends a connection to the next worker.
     pub(super) async fn push(&self, accepted: AcceptedConnection) {
         let index = self.next.fetch_add(1, Ordering::Relaxed) % self.queues.len();
-        // A worker that has ended takes nothing: the connection is closed.
+        // If the worker has ended, the connection is dropped, which closes it.
         let _ended = self.queues[index].send(accepted).await;
     }
 }
@@ -85,10 +86,10 @@ async fn serve(mut accepted: mpsc::Receiver<AcceptedConnection>, handlers: Handl
             Protocol::Http => Arc::clone(&handlers.http),
         };
         tokio::spawn(async move {
-            let _until_its_end = (permit, open);
+            let _held = (permit, open);
             handler.serve(socket).await;
         });
-        // One connection at a time; others that are ready come in between.
+        // A burst of new connections must not delay those that are open.
         yield_now().await;
     }
 }

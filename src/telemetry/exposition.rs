@@ -1,23 +1,23 @@
-//! The formats in which metrics are read: `OpenMetrics`, and the older text of Prometheus.
+//! The formats of metrics: `OpenMetrics`, and the older text format of Prometheus.
 //!
 //! **Source:** `OpenMetrics` 1.0.0; Prometheus' exposition formats, text-based format 0.0.4.
 
-/// How metrics are written.
+/// A format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposition {
     /// `OpenMetrics` 1.0.0.
     OpenMetrics,
-    /// The text format of Prometheus, which every reader knows.
+    /// The text format of Prometheus, which every scraper can read.
     Text,
 }
 
 impl Exposition {
-    /// The format that a reader wants, by its header `Accept`.
+    /// Returns the format for a scraper by its `Accept` header.
     pub fn from_accept(accept: &str) -> Self {
         if accept.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Text }
     }
 
-    /// What the header `Content-Type` says of it.
+    /// Returns the `Content-Type` of the format.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -26,8 +26,8 @@ impl Exposition {
     }
 }
 
-/// The same metrics in the text format: there a counter is called as its samples are, there is no
-/// type for information, and no end.
+/// Converts `OpenMetrics` to the text format. There the name of a counter has the suffix of its
+/// samples, info is a gauge, and there is no unit and no `# EOF`.
 pub(super) fn as_text(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len() + 1024);
     let mut push = |parts: &[&str]| {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_reads_open_metrics_says_so() {
+    fn open_metrics_is_used_if_it_is_accepted() {
         let prometheus = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5,*/*;q=0.1";
         assert_eq!(Exposition::from_accept(prometheus), Exposition::OpenMetrics);
         for accept in ["", "*/*", "text/plain", "text/html,*/*;q=0.8"] {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn in_text_a_counter_is_called_as_its_samples_are() {
+    fn text_format_adds_suffixes_to_metric_names() {
         let open_metrics = "# HELP a A.\n# TYPE a counter\na_total{b=\"# EOF\"} 1\n# HELP c C.\n\
                             # TYPE c info\nc_info{d=\"e\"} 1\n# HELP f_s F.\n# TYPE f_s gauge\n\
                             # UNIT f_s s\nf_s 2\n# EOF\n";

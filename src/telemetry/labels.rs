@@ -1,18 +1,18 @@
-//! What metrics are told apart by.
+//! Labels of metrics.
 //!
-//! Labels are rule names and enums only: no label ever holds a user, a key or an address, so that
-//! the configuration bounds the number of series, whatever clients send.
+//! Their values are rule names and fixed words, never a user, a key or an address, so that the
+//! configuration bounds the number of series whatever clients send.
 
 use prometheus_client::encoding::EncodeLabelSet;
 
-/// What a decision comes to.
+/// Outcomes of decisions.
 pub const OUTCOMES: [&str; 3] = ["allowed", "denied", "shadow_denied"];
-/// Where decisions come from.
+/// Sources of decisions.
 pub const SOURCES: [&str; 5] =
     ["store", "deny_cache", "fail_open", "fail_closed", "local_fallback"];
-/// What a rule may say about a store that does not decide.
+/// Policies of rules for a failure of the store (`on-store-failure`).
 pub const POLICIES: [&str; 4] = ["error", "allow", "deny", "local"];
-/// How the store fails, beside what Redis refuses.
+/// Kinds of store failures, other than errors from Redis.
 pub const STORE_ERROR_KINDS: [&str; 8] = [
     "unreachable",
     "breaker_open",
@@ -23,7 +23,7 @@ pub const STORE_ERROR_KINDS: [&str; 8] = [
     "garbled",
     "window_missed",
 ];
-/// How Redis refuses.
+/// Kinds of errors from Redis.
 pub const REDIS_ERROR_KINDS: [&str; 12] = [
     "loading",
     "busy",
@@ -39,7 +39,7 @@ pub const REDIS_ERROR_KINDS: [&str; 12] = [
     "refused",
 ];
 
-/// Fields and parts of requests that can be rejected as invalid.
+/// Fields of requests that can be rejected as invalid.
 pub const REQUEST_FIELDS: [&str; 13] = [
     "user_id",
     "resource",
@@ -55,13 +55,13 @@ pub const REQUEST_FIELDS: [&str; 13] = [
     "page_size",
     "page_token",
 ];
-/// Why a call is refused.
+/// Reasons why a call is not authorised.
 pub const AUTH_REFUSALS: [&str; 2] = ["unauthenticated", "forbidden"];
-/// Why a connection is not served.
+/// Reasons why a connection is rejected.
 pub const CONNECTION_REFUSALS: [&str; 3] = ["full", "address_full", "silent"];
-/// APIs that have listeners of their own.
+/// Protocols with listeners of their own.
 pub const LISTENERS: [&str; 2] = ["grpc", "http"];
-/// APIs whose decisions are timed.
+/// APIs in the metric of durations.
 pub const APIS: [&str; 3] = ["grpc", "http", "envoy"];
 
 /// Labels of a decision.
@@ -71,13 +71,13 @@ pub struct DecisionLabels {
     pub rule: String,
     /// Canonical name of its algorithm.
     pub algorithm: &'static str,
-    /// `allowed` or `denied`.
+    /// One of [`OUTCOMES`].
     pub outcome: &'static str,
-    /// Where the answer came from.
+    /// One of [`SOURCES`].
     pub source: &'static str,
 }
 
-/// Label of requests that no rule decides.
+/// Label of requests that no rule matches.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct OutcomeLabels {
     /// `allowed` or `denied`.
@@ -87,21 +87,21 @@ pub struct OutcomeLabels {
 /// Label of an API.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ApiLabels {
-    /// Which API.
+    /// One of [`APIS`] or [`LISTENERS`].
     pub api: &'static str,
 }
 
 /// Label of a store operation.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct OperationLabels {
-    /// Which operation.
+    /// `check` or `give_back`.
     pub operation: &'static str,
 }
 
 /// Label of a kind of failure.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct KindLabels {
-    /// Which kind.
+    /// One of [`STORE_ERROR_KINDS`] or [`REDIS_ERROR_KINDS`].
     pub kind: &'static str,
 }
 
@@ -117,22 +117,22 @@ pub struct RuleLabels {
 pub struct DegradedLabels {
     /// Name of the rule.
     pub rule: String,
-    /// What its policy is.
+    /// One of [`POLICIES`].
     pub policy: &'static str,
-    /// What kind of failure it met.
+    /// One of [`STORE_ERROR_KINDS`] or [`REDIS_ERROR_KINDS`].
     pub kind: &'static str,
 }
 
 /// Label of a certificate.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct CertificateLabels {
-    /// Whose certificate: `server` or `client-ca`.
+    /// `server` or `client-ca`.
     pub certificate: &'static str,
 }
 
 /// Label of a reason.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ReasonLabels {
-    /// Which reason.
+    /// The reason.
     pub reason: &'static str,
 }

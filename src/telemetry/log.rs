@@ -1,7 +1,7 @@
-//! Logs: one event is one line on standard error, for people or as JSON.
+//! Logs: each event is one line on standard error, as text or as JSON.
 //!
-//! No value of an event breaks its line or begins another one: whoever reads the log line by line
-//! can trust it, whatever the bytes that somebody sent.
+//! Control characters in the values of an event are escaped, so that no client can forge a log
+//! line.
 
 use std::borrow::Cow;
 use std::env;
@@ -21,47 +21,48 @@ use tracing_subscriber::{EnvFilter, Registry, fmt as subscriber_fmt, reload};
 
 use super::text_fields::TextFields;
 
-/// What is logged, and how.
+/// Settings of logs.
 #[derive(Clone, Debug)]
 pub struct LogSettings {
-    /// What is logged.
+    /// The levels that are logged.
     pub filter: LogFilter,
-    /// How it is written.
+    /// The format of an event.
     pub format: LogFormat,
 }
 
-/// What is logged: a level, or levels by target, such as `info,rlaas::store=debug`.
+/// A filter of log events: a level, or levels by target, such as `info,rlaas::store=debug`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFilter(String);
 
-/// How an event is written.
+/// The format of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people, in colours on a terminal unless `NO_COLOR` is set.
+    /// Text, in colours on a terminal unless `NO_COLOR` is set.
     Text,
-    /// An object for each event: `timestamp`, `level`, `message`, the event's fields, `target`.
+    /// A JSON object with `timestamp`, `level`, `message`, the event's fields and `target`.
     Json,
 }
 
-/// Not a filter.
+/// The error for a text that is not a filter.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error(
-    "valid is off, error, warn, info, debug or trace, or a list with levels of targets, \
+    "must be off, error, warn, info, debug or trace, or a list with levels of targets, \
      such as info,rlaas::store=debug"
 )]
 pub struct FilterError;
 
-/// The running logs.
+/// A handle to the logs, for changes of their filter.
 #[derive(Debug)]
 pub struct Logs(reload::Handle<EnvFilter, Registry>);
 
-/// Logs that the limit of a request was cut to `most`: the first of this process.
-pub fn warn_limit_capped(most: u64) {
+/// Logs that the limit of a request was lowered to `max`, once in the life of the process.
+pub fn warn_limit_capped(max: u64) {
     static LOGGED: Once = Once::new();
-    LOGGED.call_once(|| warn!(most, "a limit that a request brings along was cut; logged once"));
+    LOGGED.call_once(|| warn!(max, "limit override of a request exceeds the maximum; logged once"));
 }
 
-/// Starts to log. Changes nothing if somebody, a test perhaps, has set up logs of their own.
+/// Starts logging. Has no effect if the process, such as a test, has installed a subscriber
+/// already.
 pub fn start(settings: &LogSettings) -> Logs {
     let (filter, handle) = reload::Layer::new(settings.filter.compile());
     let layer = subscriber_fmt::layer().with_writer(|| StderrWriter);
@@ -91,19 +92,20 @@ fn has_colours() -> bool {
 }
 
 impl Logs {
-    /// Logs by another filter from now on.
+    /// Replaces the filter.
     pub fn set_filter(&self, filter: &LogFilter) {
-        // Nobody to tell if the logs are not ours.
-        let _not_ours = self.0.reload(filter.compile());
+        // Fails only if another subscriber is installed.
+        let _reloaded = self.0.reload(filter.compile());
     }
 }
 
 impl LogFilter {
-    /// The filter. Targets of modules that are in a crate of their own by now are found there.
+    /// Compiles the filter. Targets of modules that have moved to the crate `rlaas-limiter` are
+    /// renamed.
     fn compile(&self) -> EnvFilter {
         let text = self.0.replace("rlaas::store", "rlaas_limiter::store");
         let text = text.replace("rlaas::limiter", "rlaas_limiter::limiter");
-        EnvFilter::builder().parse(text).expect("it was parsed before")
+        EnvFilter::builder().parse(text).expect("from_str has parsed it")
     }
 }
 
@@ -111,7 +113,8 @@ impl FromStr for LogFilter {
     type Err = FilterError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // A word alone would be the name of a target: a level with a slip of the pen silences all.
+        // `EnvFilter` takes a single word that is no level for a target, so that a misspelt level
+        // would turn off every event.
         let is_directive = |part: &str| {
             let is_level = !part.is_empty() && part.parse::<LevelFilter>().is_ok();
             is_level || (part.contains('=') && !part.contains(char::is_whitespace))
@@ -131,7 +134,7 @@ impl fmt::Display for LogFilter {
     }
 }
 
-/// What the runtime says of a panic is several lines, and none of them JSON.
+/// Logs panics as events. The default hook writes several lines, none of them JSON.
 fn log_panics() {
     panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string);
@@ -140,7 +143,7 @@ fn log_panics() {
     }));
 }
 
-/// Standard error, taking one event at a time.
+/// Writes each event to standard error as one line.
 #[derive(Debug)]
 struct StderrWriter;
 
@@ -155,20 +158,20 @@ impl Write for StderrWriter {
     }
 }
 
-/// An event with the control characters of its values written out. Those that steer terminals
-/// are so already: what is left of them are the colours.
+/// Returns an event with escaped control characters. The subscriber has already escaped ESC in
+/// values; those that are left are colours.
 fn escape_line(event: &[u8]) -> Cow<'_, [u8]> {
-    let breaks = |byte: &u8| byte.is_ascii_control() && *byte != b'\x1b';
+    let is_escaped = |byte: &u8| byte.is_ascii_control() && *byte != b'\x1b';
     let (text, end) = match event {
         [text @ .., b'\n'] => (text, 1),
         text => (text, 0),
     };
-    if !text.iter().any(breaks) {
+    if !text.iter().any(is_escaped) {
         return Cow::Borrowed(event);
     }
     let mut line = Vec::with_capacity(event.len() + 16);
     for byte in text {
-        if breaks(byte) {
+        if is_escaped(byte) {
             line.extend(byte.escape_ascii());
         } else {
             line.push(*byte);
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_finds_modules_that_have_moved_into_crates() {
+    fn a_filter_renames_targets_of_moved_modules() {
         let filter = LogFilter("info,rlaas::store=debug,rlaas::limiter=trace".to_owned());
         let compiled = filter.compile().to_string();
         for directive in ["info", "rlaas_limiter::store=debug", "rlaas_limiter::limiter=trace"] {
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_stays_on_its_line() {
+    fn control_characters_of_an_event_are_escaped() {
         for (event, line) in [
             ("plain \u{1b}[2mgrün\u{1b}[0m\n", "plain \u{1b}[2mgrün\u{1b}[0m\n"),
             ("one\r\nINFO forged\0\n", "one\\r\\nINFO forged\\x00\n"),

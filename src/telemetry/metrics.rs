@@ -1,6 +1,4 @@
-//! Every metric, declared once.
-//!
-//! Their labels are in `labels.rs`: rule names and enums only.
+//! All metrics of the service. Their labels are in `labels.rs`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,157 +22,161 @@ use super::sharded::{ShardedCounter, ShardedHistogram};
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// Requests that no enforced rule matched, by what the policy for them says.
+    /// Requests that no enforced rule matched, by outcome.
     pub unmatched: Family<OutcomeLabels, Counter>,
     /// Seconds from request to verdict, by API.
     pub check_duration: Family<ApiLabels, ShardedHistogram>,
-    /// Seconds that the store took, by operation.
+    /// Seconds of calls to the store, by operation.
     pub(super) store_duration: Family<OperationLabels, ShardedHistogram>,
-    /// The same by the position of the operation, looked up once.
+    /// Histograms of `store_duration` by operation, looked up once.
     pub(super) store_histograms: [OnceLock<ShardedHistogram>; 2],
     /// Failures of the store, by kind.
     pub store_errors: Family<KindLabels, Counter>,
-    /// What is counted for each rule.
+    /// Metrics of each rule.
     pub(super) by_rule: Arc<RuleMetrics>,
-    /// Requests that were shed: too many waited for the store.
+    /// Requests that were shed because too many waited for the store.
     pub shed: Counter,
-    /// Requests whose deadline was over before anything was sent to the store.
+    /// Requests whose deadline passed before the call to the store.
     pub expired: Counter,
-    /// Units that a denied request could not give back.
+    /// Denied requests whose units could not be refunded.
     pub refund_errors: Counter,
-    /// Breakers: 0 all closed, 1 one is half-open, 2 one is open.
+    /// Circuit breakers: 0 if all are closed, 1 if one is half-open, 2 if one is open.
     pub breaker_state: Gauge,
-    /// Times that the clock of a Redis server has jumped against ours.
+    /// Jumps of the clock of a Redis server by more than a second.
     pub redis_clock_jumps: Counter,
-    /// Denials that were answered without the store.
+    /// Denials from the deny cache.
     pub deny_cache_hits: ShardedCounter,
-    /// Requests that were rejected as invalid, by the field that was.
+    /// Requests that were rejected as invalid, by field.
     pub rejected: Family<ReasonLabels, Counter>,
-    /// Calls that were refused, by reason: their caller is unknown, or has not the role.
+    /// Calls that were not authorised, by reason.
     pub refused: Family<ReasonLabels, Counter>,
-    /// Handshakes that failed: no TLS, no certificate, a foreign one, or too slow.
+    /// TLS handshakes that failed or timed out.
     pub tls_handshake_errors: Counter,
-    /// 1 if the certificates that were read last are in force, 0 if they were refused.
+    /// 1 if the last reload of certificates succeeded, 0 if it failed.
     pub tls_last_reload_successful: Gauge,
-    /// Unix time at which a certificate in force ends.
+    /// Unix time at which the first of the loaded certificates expires.
     pub tls_certificate_expiry: Family<CertificateLabels, Gauge>,
-    /// Store calls whose fate is unknown: sent, and never answered.
+    /// Store calls that were sent and received no reply.
     pub ambiguous: Counter,
-    /// Connections that are served at this moment, by API.
+    /// Open connections, by protocol.
     pub open_connections: Family<ApiLabels, Gauge>,
-    /// Connections that were not served, by reason.
+    /// Connections that were rejected, by reason.
     pub refused_connections: Family<ReasonLabels, Counter>,
-    /// Calls that ended in a panic.
+    /// Panics of request handlers.
     pub panics: Counter,
-    /// Connections that were served so far, by API.
+    /// Connections since the start, by protocol.
     pub connections: Family<ApiLabels, Counter>,
     /// Keys in the memory store.
     pub memory_keys: Gauge,
-    /// Live keys that the memory store dropped because it was full.
+    /// Live keys that the memory store evicted because it was full.
     pub memory_evictions: Counter,
-    /// Revision of the configuration in force.
+    /// Revision of the active configuration.
     pub config_revision: Gauge,
-    /// 1 if the last configuration that was read is in force, 0 if it was refused.
+    /// 1 if the last reload of the configuration succeeded, 0 if it failed.
     pub config_last_reload_successful: Gauge,
 }
 
 impl Metrics {
-    /// Registers every metric, all at 0, with every series whose labels the code knows.
+    /// Registers every metric, and creates every series whose labels are known, all at 0.
     pub fn new() -> Self {
         let mut registry = Registry::default();
         let r = &mut registry;
-        // The client adds `_total` to counters.
-        let decisions = add(r, "rlaas_decisions", "Decisions");
+        // prometheus-client adds `_total` to the names of counters.
+        let decisions = add(r, "rlaas_decisions", "Decisions of rules");
         let metrics = Self {
-            unmatched: add(r, "rlaas_unmatched", "Requests refused or passed for want of a rule"),
+            unmatched: add(r, "rlaas_unmatched", "Requests that no enforced rule matched"),
             check_duration: add(
                 r,
                 "rlaas_check_duration_seconds",
                 "Seconds from request to verdict",
             ),
-            store_duration: add(r, "rlaas_store_duration_seconds", "Seconds that the store took"),
+            store_duration: add(r, "rlaas_store_duration_seconds", "Seconds of calls to the store"),
             store_histograms: Default::default(),
-            store_errors: add(r, "rlaas_store_errors", "Failures of the store"),
+            store_errors: add(r, "rlaas_store_errors", "Failed calls to the store"),
             by_rule: by_rule(r, decisions),
-            shed: add(r, "rlaas_shed", "Requests shed: too many waited for the store"),
+            shed: add(r, "rlaas_shed", "Requests shed because too many waited for the store"),
             expired: add(
                 r,
                 "rlaas_expired",
-                "Requests whose deadline was over before the store was asked",
+                "Requests whose deadline passed before the call to the store",
             ),
             refund_errors: add(
                 r,
                 "rlaas_give_back_errors",
-                "Requests that were denied and could not give back what they had taken",
+                "Denied requests whose units could not be refunded",
             ),
             breaker_state: add(
                 r,
                 "rlaas_breaker_state",
-                "Breakers before Redis: 0 all closed, 1 one is half-open, 2 one is open",
+                "Circuit breakers of Redis: 0 all closed, 1 one is half-open, 2 one is open",
             ),
             redis_clock_jumps: add(
                 r,
                 "rlaas_redis_clock_jumps",
-                "Times that the clock of a Redis server jumped by more than a second",
+                "Jumps of the clock of a Redis server by more than a second",
             ),
-            deny_cache_hits: add(r, "rlaas_deny_cache_hits", "Denials answered without the store"),
+            deny_cache_hits: add(r, "rlaas_deny_cache_hits", "Denials from the deny cache"),
             rejected: add(r, "rlaas_rejected", "Requests rejected as invalid"),
-            refused: add(r, "rlaas_refused", "Calls refused: unknown caller, or without the role"),
+            refused: add(r, "rlaas_refused", "Calls that were not authorised"),
             tls_handshake_errors: add(
                 r,
                 "rlaas_tls_handshake_errors",
-                "TLS handshakes that failed",
+                "TLS handshakes that failed or timed out",
             ),
             tls_last_reload_successful: add(
                 r,
                 "rlaas_tls_last_reload_successful",
-                "1 if the certificates that were read last are in force",
+                "1 if the last reload of certificates succeeded, 0 if it failed",
             ),
             tls_certificate_expiry: add(
                 r,
                 "rlaas_tls_certificate_expiry_timestamp_seconds",
-                "Unix time at which a certificate in force ends",
+                "Unix time at which the first of the loaded certificates expires",
             ),
-            ambiguous: add(r, "rlaas_ambiguous", "Store calls that were sent and never answered"),
-            open_connections: add(r, "rlaas_open_connections", "Connections at this moment"),
-            connections: add(r, "rlaas_connections", "Connections so far"),
+            ambiguous: add(
+                r,
+                "rlaas_ambiguous",
+                "Calls to the store that were sent and received no reply",
+            ),
+            open_connections: add(r, "rlaas_open_connections", "Open connections"),
+            connections: add(r, "rlaas_connections", "Connections since the start"),
             refused_connections: add(
                 r,
                 "rlaas_refused_connections",
-                "Connections that were not served",
+                "Connections that were rejected",
             ),
-            panics: add(r, "rlaas_panics", "Calls that ended in a panic"),
+            panics: add(r, "rlaas_panics", "Panics of request handlers"),
             memory_keys: add(r, "rlaas_memory_keys", "Keys in the memory store"),
             memory_evictions: add(
                 r,
                 "rlaas_memory_evictions",
-                "Live keys dropped because the memory store was full",
+                "Live keys evicted because the memory store was full",
             ),
             config_revision: add(
                 r,
                 "rlaas_config_revision",
-                "Revision of the configuration in force",
+                "Revision of the active configuration",
             ),
             config_last_reload_successful: add(
                 r,
                 "rlaas_config_last_reload_successful",
-                "1 if the last configuration that was read is in force",
+                "1 if the last reload of the configuration succeeded, 0 if it failed",
             ),
             registry: Registry::default(),
         };
         r.register(
             "rlaas_build",
-            "What is running",
+            "Version of the service",
             Info::new([("version", env!("CARGO_PKG_VERSION"))]),
         );
         registry.register_collector(Box::new(ProcessCollector));
         metrics.declare();
-        // Nothing has been refused yet, and nothing ever is where there are none.
+        // No reload has failed yet. Without TLS it stays 1.
         metrics.tls_last_reload_successful.set(1);
         Self { registry, ..metrics }
     }
 
-    /// All metrics.
+    /// Renders all metrics.
     ///
     /// # Panics
     ///
@@ -189,23 +191,19 @@ impl Metrics {
     }
 }
 
-/// The metrics of each rule; those of decisions are registered already.
+/// Registers the metrics of rules, except `decisions`, which is already registered.
 fn by_rule(
     r: &mut Registry,
     decisions: Family<DecisionLabels, ShardedCounter>,
 ) -> Arc<RuleMetrics> {
     Arc::new(RuleMetrics {
         decisions,
-        fail_open: add(
-            r,
-            "rate_limiter_fail_open",
-            "Requests that passed because the store did not answer",
-        ),
-        degraded: add(r, "rlaas_degraded", "Decisions by policy because the store did not answer"),
+        fail_open: add(r, "rate_limiter_fail_open", "Requests allowed because of a store failure"),
+        degraded: add(r, "rlaas_degraded", "Decisions by policy because of a store failure"),
     })
 }
 
-/// A metric at zero, registered.
+/// Registers a metric, at 0.
 fn add<M>(registry: &mut Registry, name: &str, help: &str) -> M
 where
     M: Metric + Clone + Default,

@@ -1,4 +1,4 @@
-//! What operators see: metrics, logs and traces.
+//! Telemetry for operators: metrics, logs and traces.
 
 pub mod exposition;
 pub mod labels;
@@ -14,11 +14,11 @@ pub mod traces;
 use self::log::LogSettings;
 use self::traces::OtlpSettings;
 
-/// What is told, and how.
+/// Settings of logs and traces.
 #[derive(Clone, Debug)]
 pub struct TelemetrySettings {
-    /// What is logged, and how.
+    /// Settings of logs.
     pub log: LogSettings,
-    /// Where spans go; nowhere if there is nothing.
+    /// Settings of traces; `None` turns them off.
     pub otlp: Option<OtlpSettings>,
 }

@@ -1,6 +1,6 @@
-//! Counts in metrics what the engine reports.
+//! The observer that counts events of the limiter in metrics.
 //!
-//! Each rule has its counters at hand: to look one up by its labels would cost more than to decide.
+//! Each rule keeps its counters: to look one up by its labels would take longer than a decision.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +20,8 @@ use crate::observer::{
 };
 use crate::rules::{Mode, OnStoreFailure, RuleInfo};
 
-/// Most rules whose series exist from the start; those of others appear with their first event.
+/// Maximum number of rules whose series exist from the start. Series of other rules appear with
+/// their first event.
 const MAX_DECLARED: usize = 1_000;
 
 impl Observer for Metrics {
@@ -32,8 +33,7 @@ impl Observer for Metrics {
         Arc::new(RuleCounters { name, algorithm, mode, policies, store_counters, metrics })
     }
 
-    /// Forgets what was counted: a process that lives through many configurations has the series of
-    /// the last.
+    /// Removes the series of a rule that a reload has removed.
     fn forget_rule(&self, name: &str, algorithm: Algorithm) {
         self.by_rule.forget(name, algorithm);
     }
@@ -79,7 +79,7 @@ impl Observer for Metrics {
 }
 
 impl Metrics {
-    /// The histogram of an operation of the store, created when it is first asked for.
+    /// Returns the histogram of a store operation, and creates it on first use.
     pub(super) fn store_histogram(&self, operation: Operation) -> &ShardedHistogram {
         let (position, operation) = match operation {
             Operation::Check => (0, "check"),
@@ -91,14 +91,14 @@ impl Metrics {
     }
 }
 
-/// What is counted for each rule.
+/// Metrics of each rule.
 #[derive(Debug)]
 pub(super) struct RuleMetrics {
     /// Decisions by rule, algorithm, outcome and source.
     pub(super) decisions: Family<DecisionLabels, ShardedCounter>,
-    /// Requests that passed because the store did not answer, by rule.
+    /// Requests that were allowed because of a store failure, by rule.
     pub(super) fail_open: Family<RuleLabels, Counter>,
-    /// Decisions by policy because the store did not answer, by rule, policy and kind of failure.
+    /// Decisions by policy because of a store failure, by rule, policy and kind of failure.
     pub(super) degraded: Family<DegradedLabels, Counter>,
 }
 
@@ -133,7 +133,7 @@ fn pairs(
     ones.iter().flat_map(|one| others.iter().map(move |other| (*one, *other)))
 }
 
-/// What a decision of a rule comes to.
+/// The outcome of a decision, as metrics count it.
 #[derive(Clone, Copy)]
 enum CountedOutcome {
     Allowed,
@@ -158,13 +158,13 @@ struct RuleCounters {
     algorithm: Algorithm,
     mode: Mode,
     policies: [OnStoreFailure; 2],
-    /// Decisions of the store by [`CountedOutcome`], looked up with the first.
+    /// Counters of decisions of the store by [`CountedOutcome`], looked up once.
     store_counters: [OnceLock<ShardedCounter>; 3],
     metrics: Arc<RuleMetrics>,
 }
 
 impl RuleObserver for RuleCounters {
-    /// Creates the series that the mode and the policies of the rule can lead to, at 0.
+    /// Creates the series that the mode and the policies of the rule make possible, at 0.
     fn declared(&self, declared: Declared) {
         if declared.position >= MAX_DECLARED {
             return;
@@ -234,7 +234,7 @@ mod tests {
     use crate::store::StoreError;
 
     #[test]
-    fn metrics_know_every_source_and_policy() {
+    fn labels_list_every_source_and_policy() {
         let sources = [
             Source::Store,
             Source::DenyCache,
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_know_every_kind_of_failure() {
+    fn labels_list_every_kind_of_failure() {
         let failures = [
             StoreError::Unreachable,
             StoreError::BreakerOpen,

@@ -1,6 +1,6 @@
-//! What the process takes of its machine, under the names that Prometheus' own clients use.
+//! Metrics of the process, under the names that Prometheus' own clients use.
 //!
-//! Linux tells it below `/proc`; elsewhere there is nothing to tell.
+//! They come from `/proc`. On systems other than Linux there are none.
 //!
 //! **Source:** proc(5); Prometheus, "Writing client libraries", Process metrics.
 
@@ -12,11 +12,11 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// What times below `/proc` are counted in: the kernel shows every program a hundredth of a second.
+/// Unit of times in `/proc`, as the kernel reports it to programs.
 const TICKS_PER_SECOND: f64 = 100.0;
 const BYTES_PER_KIB: f64 = 1024.0;
 
-/// Reads the numbers whenever metrics are read.
+/// Reads `/proc` whenever metrics are rendered.
 #[derive(Debug)]
 pub(super) struct ProcessCollector;
 
@@ -24,7 +24,7 @@ impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let stat = Stat::read();
         if let Some(seconds) = stat.cpu_seconds() {
-            let (name, help) = ("process_cpu_seconds", "CPU time in seconds");
+            let (name, help) = ("process_cpu_seconds", "Total user and system CPU time in seconds");
             let encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(seconds).encode(encoder)?;
         }
@@ -32,12 +32,20 @@ impl Collector for ProcessCollector {
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
         let bytes = |field| number_after(&status, field).map(|kib| kib * BYTES_PER_KIB);
         for (name, help, value) in [
-            ("process_start_time_seconds", "Start in seconds since 1970", stat.start_seconds()),
-            ("process_threads", "Threads", stat.field(20)),
+            (
+                "process_start_time_seconds",
+                "Start time in seconds since the Unix epoch",
+                stat.start_seconds(),
+            ),
+            ("process_threads", "Number of threads", stat.field(20)),
             ("process_resident_memory_bytes", "Resident memory in bytes", bytes("VmRSS:")),
             ("process_virtual_memory_bytes", "Virtual memory in bytes", bytes("VmSize:")),
-            ("process_open_fds", "Open file descriptors", open_files()),
-            ("process_max_fds", "Most file descriptors", number_after(&limits, "Max open files")),
+            ("process_open_fds", "Number of open file descriptors", open_files()),
+            (
+                "process_max_fds",
+                "Maximum number of open file descriptors",
+                number_after(&limits, "Max open files"),
+            ),
         ] {
             if let Some(value) = value {
                 let encoder = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -48,8 +56,8 @@ impl Collector for ProcessCollector {
     }
 }
 
-/// `/proc/self/stat` from its third field on. The second is a name in brackets that may hold
-/// anything.
+/// `/proc/self/stat` from its third field on. The second is a name in brackets with arbitrary
+/// characters.
 struct Stat(String);
 
 impl Stat {
@@ -58,12 +66,12 @@ impl Stat {
         Self(stat.rsplit_once(')').map_or(String::new(), |(_, rest)| rest.to_owned()))
     }
 
-    /// A field by its number in the manual.
+    /// Returns a field by its number in proc(5).
     fn field(&self, number: usize) -> Option<f64> {
         self.0.split_whitespace().nth(number - 3)?.parse().ok()
     }
 
-    /// In user mode and in the kernel.
+    /// Returns the time in user mode and in the kernel.
     fn cpu_seconds(&self) -> Option<f64> {
         Some((self.field(14)? + self.field(15)?) / TICKS_PER_SECOND)
     }
@@ -75,12 +83,12 @@ impl Stat {
 }
 
 fn open_files() -> Option<f64> {
-    // One of them is that of the look itself.
+    // One of them is the directory itself.
     let open = fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1);
     u32::try_from(open).ok().map(f64::from)
 }
 
-/// The number that follows `name` at the beginning of a line.
+/// Returns the number after `name` at the start of a line.
 fn number_after(text: &str, name: &str) -> Option<f64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()

@@ -1,8 +1,8 @@
 //! Series that exist before their first event.
 //!
-//! A series that appears with its first event begins at 1: `rate()` and `increase()` of Prometheus
-//! see no rise in it, and an alert misses what happens once. So a series whose labels are known is
-//! created at 0.
+//! A series that appears with its first event starts at 1. `rate()` and `increase()` of Prometheus
+//! see no increase then, and an alert misses an event that happens once. So series whose labels are
+//! known are created at 0.
 
 use super::labels::{
     APIS, AUTH_REFUSALS, CONNECTION_REFUSALS, LISTENERS, REDIS_ERROR_KINDS, REQUEST_FIELDS,
@@ -12,7 +12,7 @@ use super::metrics::{ApiLabels, KindLabels, Metrics, OutcomeLabels, ReasonLabels
 use crate::observer::Operation;
 
 impl Metrics {
-    /// Creates the series whose labels the code knows.
+    /// Creates the series whose labels do not depend on the configuration.
     pub(super) fn declare(&self) {
         for kind in STORE_ERROR_KINDS.iter().chain(&REDIS_ERROR_KINDS) {
             drop(self.store_errors.get_or_create(&KindLabels { kind }));
@@ -38,7 +38,7 @@ impl Metrics {
         }
     }
 
-    /// Creates the series of the calls to a Redis store.
+    /// Creates the series of calls to Redis, which exist only with a Redis store.
     pub fn declare_store_calls(&self) {
         for operation in [Operation::Check, Operation::GiveBack] {
             self.store_histogram(operation);

@@ -1,7 +1,8 @@
-//! Counters and histograms that threads write without waiting for each other.
+//! Counters and histograms in shards, one for each thread.
 //!
-//! Every decision counts in several of them. One number that all threads add to would travel from
-//! core to core with each; so each thread adds to a part of its own, and whoever reads adds up.
+//! Every decision updates several of them. The cache line of a shared number would move between
+//! cores with each update. So each thread updates a shard of its own, and a reader adds up the
+//! shards.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,10 +14,10 @@ use prometheus_client::metrics::counter::{Atomic, Counter};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use quanta::Instant;
 
-/// Threads beyond as many share a part.
+/// Number of shards. With more threads, several share a shard.
 const SHARDS: usize = 8;
 
-/// Upper bounds in nanoseconds: from 10 µs, where a decision in memory is, to 1 s.
+/// Upper bounds of the buckets in nanoseconds: from 10 µs, enough for a decision in memory, to 1 s.
 const BOUNDS: [u64; 16] = [
     10_000,
     25_000,
@@ -38,14 +39,14 @@ const BOUNDS: [u64; 16] = [
 
 const NANOS_PER_SECOND: f64 = 1e9;
 
-/// A counter in parts.
+/// A counter in shards.
 pub type ShardedCounter = Counter<u64, CounterShards>;
 
-/// The parts of a counter.
+/// The shards of a counter.
 #[derive(Debug, Default)]
 pub struct CounterShards([CounterShard; SHARDS]);
 
-/// A number on a cache line of its own.
+/// A number on its own cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct CounterShard(AtomicU64);
@@ -64,7 +65,7 @@ impl Atomic<u64> for CounterShards {
     }
 }
 
-/// The part of this thread.
+/// Returns the shard of this thread.
 fn shard_index() -> usize {
     thread_local! {
         static SHARD: Cell<usize> = {
@@ -75,29 +76,29 @@ fn shard_index() -> usize {
     SHARD.get()
 }
 
-/// A histogram of how long something takes, in seconds.
+/// A histogram of durations in seconds, in shards.
 #[derive(Clone, Debug, Default)]
 pub struct ShardedHistogram(Arc<[HistogramShard; SHARDS]>);
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct HistogramShard {
-    /// The last one is of what took longer than every bound.
+    /// The last bucket counts durations above every bound.
     buckets: [AtomicU64; BOUNDS.len() + 1],
     sum_nanos: AtomicU64,
 }
 
-/// What is being timed.
-#[must_use = "nothing is noted before it stops"]
+/// Measures a duration for a histogram.
+#[must_use = "a timer records nothing before it stops"]
 pub struct HistogramTimer<'a> {
     started: Instant,
-    timing: &'a ShardedHistogram,
+    histogram: &'a ShardedHistogram,
 }
 
 impl ShardedHistogram {
-    /// Starts to time something.
+    /// Starts a timer.
     pub fn start(&self) -> HistogramTimer<'_> {
-        HistogramTimer { started: Instant::now(), timing: self }
+        HistogramTimer { started: Instant::now(), histogram: self }
     }
 
     pub(super) fn observe(&self, nanos: u64) {
@@ -109,16 +110,16 @@ impl ShardedHistogram {
 }
 
 impl HistogramTimer<'_> {
-    /// Notes the time since the start, and starts again: one look at the clock for each of several
-    /// things in a row. What is dropped before is not noted.
+    /// Records the duration since the start, and restarts the timer: consecutive measurements read
+    /// the clock once each. A timer that is dropped records nothing more.
     pub fn lap(&mut self) {
         let now = Instant::now();
         let nanos = now.duration_since(self.started).as_nanos();
-        self.timing.observe(u64::try_from(nanos).unwrap_or(u64::MAX));
+        self.histogram.observe(u64::try_from(nanos).unwrap_or(u64::MAX));
         self.started = now;
     }
 
-    /// Notes the time since the start.
+    /// Records the duration since the start.
     pub fn stop(mut self) {
         self.lap();
     }
@@ -161,7 +162,7 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     #[test]
-    fn what_several_threads_count_adds_up() {
+    fn counter_adds_up_all_threads() {
         let counter = ShardedCounter::default();
         std::thread::scope(|scope| {
             for _ in 0..2 * SHARDS {
@@ -173,12 +174,12 @@ mod tests {
 
     #[test]
     fn buckets_are_cumulative_seconds() {
-        let timing = ShardedHistogram::default();
+        let histogram = ShardedHistogram::default();
         for nanos in [0, 10_000, 10_001, 1_000_000_001] {
-            timing.observe(nanos);
+            histogram.observe(nanos);
         }
         let mut registry = Registry::default();
-        registry.register("t", "T", timing);
+        registry.register("t", "T", histogram);
         let mut text = String::new();
         encode(&mut text, &registry).expect("writing to a string does not fail");
         for line in [
@@ -189,7 +190,7 @@ mod tests {
             "t_bucket{le=\"1.0\"} 3",
             "t_bucket{le=\"+Inf\"} 4",
         ] {
-            assert!(text.lines().any(|of| of == line), "{line}:\n{text}");
+            assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
         }
     }
 }

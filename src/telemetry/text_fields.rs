@@ -1,7 +1,7 @@
-//! The fields of an event as text: `name=value`, so that programs can read them too.
+//! The fields of a log event as text: `name=value`, so that programs can parse them too.
 //!
-//! A value with spaces or quotes is quoted, so that nobody takes a part of it for another field; and
-//! control characters are written out, those that steer terminals included.
+//! A value with spaces or quotes is quoted, so that no part of it looks like another field. Control
+//! characters are escaped, including those that control terminals.
 
 use std::borrow::Cow;
 use std::fmt::{self, Debug};
@@ -11,7 +11,7 @@ use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
 
-/// Writes the message as it is, then the other fields as `name=value`.
+/// Formats the message without a name, and the other fields as `name=value`.
 #[derive(Debug)]
 pub(super) struct TextFields;
 
@@ -45,7 +45,7 @@ impl Visitor<'_> {
 }
 
 impl Visit for Visitor<'_> {
-    /// Texts are always in quotes.
+    /// Strings are always quoted.
     fn record_str(&mut self, field: &Field, value: &str) {
         let quoted = format!("{value:?}");
         let value = if field.name() == "message" { value } else { &quoted };
@@ -65,7 +65,7 @@ impl Visit for Visitor<'_> {
     }
 }
 
-/// A text without control characters.
+/// Escapes control characters.
 fn escape_control_chars(text: &str) -> Cow<'_, str> {
     if !text.chars().any(char::is_control) {
         return Cow::Borrowed(text);

@@ -1,8 +1,8 @@
-//! Traces: a span for each call, sent by OTLP over gRPC. Off unless an endpoint is set.
+//! Traces: one span for each call, exported by OTLP over gRPC. Off unless an endpoint is set.
 //!
-//! Who calls with a W3C trace context has its trace carried on, and has decided whether it is
-//! sampled. Spans wait in a bounded queue for a thread of their own, which sends them; what does
-//! not fit is dropped. No call ever waits for a collector.
+//! A call with a W3C trace context continues the trace of its caller, and the caller decides
+//! whether it is sampled. A thread of its own exports the spans from a bounded queue; spans that do
+//! not fit are dropped. No call waits for the collector.
 //!
 //! **Source:** W3C Trace Context; `OpenTelemetry`, semantic conventions for gRPC.
 
@@ -25,17 +25,17 @@ use opentelemetry_sdk::trace::{
 use thiserror::Error;
 use tracing::{info, warn};
 
-/// The longest that a batch may take to be sent.
+/// Maximum duration of the export of a batch.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest that the end of the process waits for what was not sent yet.
+/// Maximum time to export the remaining spans at the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where spans go, and how many.
+/// Settings of traces.
 #[derive(Clone, Debug)]
 pub struct OtlpSettings {
-    /// Where an OTLP collector takes them.
+    /// The endpoint of an OTLP collector.
     pub endpoint: Endpoint,
-    /// How many of the calls whose callers have not decided are sampled.
+    /// Ratio of calls that are sampled if the caller has not decided.
     pub sample_ratio: SampleRatio,
 }
 
@@ -43,64 +43,64 @@ pub struct OtlpSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(String);
 
-/// Not an endpoint.
+/// The error for a text that is not an endpoint.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("valid is http://host:port of a collector that takes OTLP over gRPC, without TLS")]
+#[error("must be http://host:port of a collector for OTLP over gRPC, without TLS")]
 pub struct EndpointError;
 
-/// A part of all calls: from 0, none, to 1, all.
+/// A ratio of calls, from 0 for none to 1 for all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleRatio(f64);
 
-/// Not a part.
+/// The error for a number that is not a ratio.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("valid is a number from 0 to 1, such as 0.01")]
+#[error("must be a number from 0 to 1, such as 0.01")]
 pub struct RatioError;
 
-/// Spans can't be sent.
+/// The error if the exporter can't be built.
 #[derive(Debug, Error)]
 #[error("telemetry.otlp.endpoint")]
 pub struct TracesError(#[from] ExporterBuildError);
 
-/// Makes spans. Clones share everything.
+/// Creates spans. Clones share the exporter.
 #[derive(Clone, Debug)]
 pub struct Traces {
     provider: SdkTracerProvider,
     tracer: SdkTracer,
 }
 
-/// The trace that a call is part of, by its headers.
+/// The headers of W3C trace context.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TraceHeaders<'a> {
-    /// `traceparent`.
+    /// The header `traceparent`.
     pub parent: Option<&'a str>,
-    /// `tracestate`.
+    /// The header `tracestate`.
     pub state: Option<&'a str>,
 }
 
-/// A request over HTTP, as its span has it.
+/// The attributes of the span of a request over HTTP.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpRequest<'a> {
     /// A known method, or `_OTHER`.
     pub method: &'static str,
     /// `http` or `https`.
     pub scheme: &'static str,
-    /// Path of the route.
+    /// The path of the route.
     pub route: &'a str,
-    /// Path of the request, without its query.
+    /// The path of the request, without its query.
     pub path: &'a str,
 }
 
-/// The span of one call; it ends when it is dropped.
+/// The span of one call. It ends when it is dropped.
 #[derive(Debug)]
 pub struct CallSpan(Span);
 
 impl Traces {
-    /// Sends from now on. The runtime that this is called in carries the connection.
+    /// Starts the exporter. Its connection runs on the calling runtime.
     ///
     /// # Errors
     ///
-    /// [`TracesError`] if the endpoint is none after all.
+    /// [`TracesError`] if the exporter can't be built.
     pub fn start(settings: &OtlpSettings) -> Result<Self, TracesError> {
         let Endpoint(endpoint) = settings.endpoint.clone();
         let exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic();
@@ -117,14 +117,14 @@ impl Traces {
         Ok(Self { tracer: provider.tracer("rlaas"), provider })
     }
 
-    /// Begins the span of a call to a gRPC method, such as `package.Service/Method`.
+    /// Starts the span of a call to a gRPC method, such as `package.Service/Method`.
     pub fn start_grpc_span(&self, method: &'static str, headers: TraceHeaders<'_>) -> CallSpan {
         let attributes =
             [KeyValue::new("rpc.system.name", "grpc"), KeyValue::new("rpc.method", method)];
         self.start_span(method.into(), attributes, headers)
     }
 
-    /// Begins the span of a request over HTTP.
+    /// Starts the span of a request over HTTP.
     pub fn start_http_span(&self, request: HttpRequest<'_>, headers: TraceHeaders<'_>) -> CallSpan {
         let HttpRequest { method, scheme, route, path } = request;
         let attributes = [
@@ -136,10 +136,10 @@ impl Traces {
         self.start_span(format!("{method} {route}").into(), attributes, headers)
     }
 
-    /// Sends what was not sent yet, for a second at most. Blocks; the runtime that carries the
-    /// connection has to go on meanwhile.
+    /// Exports the remaining spans. Blocks for at most one second, while the runtime of
+    /// [`Traces::start`] must continue to run.
     pub fn shutdown(&self) {
-        // What could not be sent was told already.
+        // `LoggingExporter` has logged the error.
         let _logged = self.provider.shutdown_with_timeout(SHUTDOWN_TIMEOUT);
     }
 }
@@ -158,17 +158,17 @@ impl Traces {
 }
 
 impl CallSpan {
-    /// Is it kept? Else nothing that is set matters.
+    /// Returns `true` if the span is recorded. Otherwise attributes have no effect.
     pub fn is_sampled(&self) -> bool {
         self.0.is_recording()
     }
 
-    /// Notes a fact about the call, never an id, a key or a value of its request.
+    /// Sets an attribute. It must not be an id, a key or a value of the request.
     pub fn set(&mut self, name: &'static str, value: impl Into<Value>) {
         self.0.set_attribute(KeyValue::new(name, value));
     }
 
-    /// Notes that the server has failed the call, by the name of its status.
+    /// Marks the span as failed by an error of the server, with the name of its status.
     pub fn fail(&mut self, status: impl Into<Value>) {
         self.set("error.type", status);
         self.0.set_status(Status::error(""));
@@ -189,7 +189,7 @@ impl Extractor for TraceHeaders<'_> {
     }
 }
 
-/// Says once that nobody takes the spans, and once that somebody does again.
+/// Logs the first failure of an export, and the first success after it.
 #[derive(Debug)]
 struct LoggingExporter {
     exporter: opentelemetry_otlp::SpanExporter,
@@ -202,8 +202,8 @@ impl SpanExporter for LoggingExporter {
         let result = self.exporter.export(batch).await;
         let endpoint = &self.endpoint;
         match (&result, self.is_failing.swap(result.is_err(), Ordering::Relaxed)) {
-            (Err(error), false) => warn!(endpoint, %error, "nobody takes the traces"),
-            (Ok(()), true) => info!(endpoint, "the traces are taken again"),
+            (Err(error), false) => warn!(endpoint, %error, "OTLP export failed"),
+            (Ok(()), true) => info!(endpoint, "OTLP export succeeded again"),
             _ => {}
         }
         result
@@ -240,11 +240,11 @@ impl fmt::Display for Endpoint {
 }
 
 impl SampleRatio {
-    /// This part of all calls.
+    /// Creates a ratio.
     ///
     /// # Errors
     ///
-    /// [`RatioError`] if it is not from 0 to 1.
+    /// [`RatioError`] if it is not between 0 and 1.
     pub fn new(ratio: f64) -> Result<Self, RatioError> {
         if (0.0..=1.0).contains(&ratio) { Ok(Self(ratio)) } else { Err(RatioError) }
     }

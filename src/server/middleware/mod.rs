@@ -12,8 +12,8 @@
 //! would only repeat `poll_ready` and `poll`. Nothing here is boxed for a request that is served,
 //! other than by axum's router.
 //!
-//! The size of a body is limited where it is read: by tonic, and by `api/http/body.rs`, which reads a
-//! body that is too large to its end, so that the client receives the error.
+//! The size of a body is limited where it is read: by tonic, and by `api/http/body.rs`, which reads
+//! a body that is too large to its end, so that the client receives the error.
 
 mod request_body;
 mod response_body;
@@ -126,8 +126,8 @@ impl Middleware {
         }
     }
 
-    /// Records a response in its trace, and returns the trace if the status is still to come, in the
-    /// trailers of a gRPC response.
+    /// Records a response in its trace, and returns the trace if the status is still to come, in
+    /// the trailers of a gRPC response.
     fn record_response(
         &self,
         mut trace: Box<RequestTrace>,

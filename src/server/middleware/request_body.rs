@@ -1,9 +1,9 @@
 //! The body of a request: it has to arrive within `server.limits.request-time`, and before its
 //! connection closes.
 //!
-//! The timeout covers the whole body. tower-http's layer restarts it with each frame, so that a client
-//! could send one byte per second for ever. A stream has no timeout: its response starts before its
-//! body ends, which tells it from other requests.
+//! The timeout covers the whole body. tower-http's layer restarts it with each frame, so that a
+//! client could send one byte per second for ever. A stream has no timeout: its response starts
+//! before its body ends, which tells it from other requests.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;

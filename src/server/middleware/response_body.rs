@@ -1,5 +1,5 @@
-//! The body of a response: it ends with a status if its service panics, or if it still waits when its
-//! connection closes. Other requests on the connection are not affected.
+//! The body of a response: it ends with a status if its service panics, or if it still waits when
+//! its connection closes. Other requests on the connection are not affected.
 //!
 //! tower-http's layer for panics does not see those of bodies, which is where the decisions of a
 //! stream are made.

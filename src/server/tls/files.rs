@@ -1,4 +1,4 @@
-//! The files of `server.tls`, read from PEM, and the errors that name the file and its setting.
+//! The PEM files of `server.tls`. Errors name the file and its setting.
 
 use std::fs;
 use std::io;
@@ -10,57 +10,57 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{InconsistentKeys, RootCertStore};
 use thiserror::Error;
 
-/// Where the certificates are.
+/// Paths of the PEM files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate of the server, and the chain from it to an authority.
+    /// The certificate chain of the server, its own certificate first.
     pub cert: PathBuf,
     /// The private key of the certificate.
     pub key: PathBuf,
-    /// The authorities of clients, which must present certificates if it is set.
+    /// The certificate authorities of clients. If it is set, clients must present a certificate.
     pub client_ca: Option<PathBuf>,
 }
 
-/// A file that can't be used. Shows no part of it.
+/// The error for a file that can't be used. It shows no part of the contents.
 #[derive(Debug, Error)]
 #[error("{}: {kind}", path.display())]
 pub struct TlsError {
-    /// Which of the settings names it.
+    /// The setting that names the file: `cert`, `key` or `client-ca`.
     pub setting: &'static str,
     path: PathBuf,
     #[source]
     kind: TlsErrorKind,
 }
 
-/// What can be wrong with a file.
+/// The defect of a file.
 #[derive(Debug, Error)]
 enum TlsErrorKind {
     #[error("can't be read: {0}")]
     Unreadable(#[source] io::Error),
-    #[error("valid is PEM with a certificate: there is none in it")]
+    #[error("must be PEM with a certificate: found none")]
     NoCertificate,
-    #[error("valid is PEM with a private key: there is none in it")]
+    #[error("must be PEM with a private key: found none")]
     NoKey,
-    #[error("the private key is encrypted: valid is one without a passphrase")]
+    #[error("the private key must not be encrypted with a passphrase")]
     EncryptedKey,
     #[error("the private key does not belong to the certificate of server.tls.cert")]
     OtherKey,
-    #[error("the private key is of a kind that is not supported")]
+    #[error("the type of the private key is not supported")]
     UnsupportedKey,
-    #[error("certificate number {0} in it can't be read")]
+    #[error("certificate number {0} can't be parsed")]
     Malformed(usize),
     #[error("can't be used: {0}")]
     Unusable(#[source] rustls::Error),
 }
 
-/// What the files hold.
+/// The parsed files.
 pub(super) struct Contents {
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
     pub(super) authorities: Option<Authorities>,
 }
 
-/// The authorities that are trusted with certificates of clients.
+/// The certificate authorities that are trusted to sign certificates of clients.
 pub(super) struct Authorities {
     pub(super) certificates: Vec<CertificateDer<'static>>,
     pub(super) roots: Arc<RootCertStore>,

@@ -1,8 +1,9 @@
 //! TLS: certificates and handshakes.
 //!
-//! A handshake runs on the worker that serves the connection, as a part of serving it: a slow one holds
-//! up nobody, and they are spread over the cores. Certificates can be replaced at any time; a
-//! handshake uses those in force when it begins, and open connections go on.
+//! The worker that serves a connection also performs its handshake, so that a slow handshake delays
+//! no other connection and the work is spread over the cores. Certificates can be reloaded at any
+//! time: a handshake uses those that are loaded when it starts, and open connections are not
+//! affected.
 
 mod files;
 mod validity;
@@ -29,10 +30,10 @@ use super::protocol::Protocol;
 use super::socket::ClientStream;
 use crate::api::auth::ClientCertificate;
 
-/// The longest that a handshake may take.
+/// Maximum duration of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Certificates in force. Clones share them.
+/// The TLS configuration with the certificates that are loaded. Clones share them.
 #[derive(Clone)]
 pub struct Tls {
     files: TlsFiles,
@@ -43,32 +44,32 @@ struct LoadedTls {
     grpc: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
     validities: Vec<(&'static str, Validity)>,
-    /// Of the server.
+    /// The certificate of the server.
     certificate: CertificateDer<'static>,
 }
 
 impl Tls {
-    /// Reads the files.
+    /// Loads the files.
     ///
     /// # Errors
     ///
-    /// [`TlsError`] says what is wrong with which of them.
+    /// [`TlsError`] names the file and its defect.
     pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
         let loaded = Arc::new(ArcSwap::from_pointee(LoadedTls::read(&files)?));
         Ok(Self { files, loaded })
     }
 
-    /// Reads the files again.
+    /// Loads the files again.
     ///
     /// # Errors
     ///
-    /// As [`Tls::load`]; what was in force stays so.
+    /// As [`Tls::load`]. The certificates that were loaded before stay in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         self.loaded.store(Arc::new(LoadedTls::read(&self.files)?));
         Ok(())
     }
 
-    /// The files.
+    /// Returns the paths of the files.
     pub fn paths(&self) -> Vec<PathBuf> {
         let TlsFiles { cert, key, client_ca } = self.files.clone();
         [cert, key].into_iter().chain(client_ca).collect()
@@ -79,8 +80,8 @@ impl Tls {
         self.files.client_ca.is_some()
     }
 
-    /// Returns a name by which clients can verify the server's certificate: `host` if it is for that,
-    /// else `localhost`, else its first DNS name that is no pattern.
+    /// Returns a name for which the server's certificate is valid: `host` or `localhost`, or else
+    /// its first DNS name that is not a wildcard.
     pub fn server_name(&self, host: &str) -> Option<String> {
         let loaded = self.loaded.load();
         let certificate = webpki::EndEntityCert::try_from(&loaded.certificate).ok()?;
@@ -94,18 +95,19 @@ impl Tls {
         known.or_else(first).map(str::to_owned)
     }
 
-    /// Returns from when until when the certificates in force are valid: `server`, and `client-ca` if
-    /// there is one. Of several certificates it is the time in which all are.
+    /// Returns the validity of the loaded certificates: `server`, and `client-ca` if it is set. For
+    /// a file with several certificates it is the period in which all of them are valid.
     pub fn validities(&self) -> Vec<(&'static str, Validity)> {
         self.loaded.load().validities.clone()
     }
 
-    /// Performs the handshake, or fails after [`HANDSHAKE_TIMEOUT`]. Returns also what the client has
-    /// shown, where certificates are wanted.
+    /// Performs the TLS handshake, or fails after [`HANDSHAKE_TIMEOUT`]. Returns the certificate of
+    /// the client too, if clients must present one.
     ///
     /// # Errors
     ///
-    /// If the client does not follow, or shows no valid certificate where one is needed.
+    /// If the handshake fails or times out, also because the client's certificate is missing or
+    /// invalid.
     pub(super) async fn accept(
         &self,
         stream: ClientStream,
@@ -153,8 +155,8 @@ impl LoadedTls {
     }
 }
 
-/// Returns the configuration of rustls for one protocol. HTTP accepts clients without a certificate, since
-/// probes have none; their requests for decisions are refused by the layer for auth.
+/// Returns the configuration of rustls for one protocol. HTTP accepts clients without a
+/// certificate, since probes have none; the middleware rejects their requests for decisions.
 fn server_config(
     files: &TlsFiles,
     contents: &Contents,
@@ -168,14 +170,15 @@ fn server_config(
                 Protocol::Grpc => verifier,
                 Protocol::Http => verifier.allow_unauthenticated(),
             };
-            let verifier = verifier.build().expect("there is an authority, and no list to revoke");
+            let verifier =
+                verifier.build().expect("there is an authority, and there are no revocation lists");
             ServerConfig::builder().with_client_cert_verifier(verifier)
         }
     };
     let config = builder.with_single_cert(contents.chain.clone(), contents.key.clone_key());
     let mut config = config.map_err(|error| files.rustls_error(error))?;
     if contents.authorities.is_some() {
-        // A resumed session would not show its certificate again.
+        // In a resumed session the client would not present its certificate again.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
@@ -186,19 +189,19 @@ fn server_config(
     Ok(config)
 }
 
-/// Returns the DNS names and URIs of the subject alternative names. The common name is left out: it
-/// is for people, and authorities check it less.
+/// Returns the DNS names and URIs of the subject alternative names. The common name is not used:
+/// authorities do not verify it as strictly.
 fn subject_alternative_names(certificate: &CertificateDer<'_>) -> Arc<[String]> {
     match webpki::EndEntityCert::try_from(certificate) {
         Ok(certificate) => {
             let names = certificate.valid_dns_names().chain(certificate.valid_uri_names());
             names.map(str::to_owned).collect()
         }
-        Err(_not_read) => Arc::default(),
+        Err(_malformed) => Arc::default(),
     }
 }
 
-/// Returns the time in which all certificates are valid.
+/// Returns the period in which all certificates are valid.
 fn common_validity(certificates: &[CertificateDer<'_>]) -> Option<Validity> {
     let all = certificates.iter().filter_map(|certificate| Validity::from_der(certificate));
     all.reduce(|one, other| Validity {

@@ -1,21 +1,21 @@
-//! From when until when a certificate is valid.
+//! The validity period of a certificate.
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::time::ASN1Time;
 
 use crate::clock::Timestamp;
 
-/// From when until when a certificate is valid.
+/// The validity period of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// Not before this point.
+    /// Start of the period.
     pub not_before: Timestamp,
-    /// Not after this point.
+    /// End of the period.
     pub not_after: Timestamp,
 }
 
 impl Validity {
-    /// Returns the validity of a certificate in DER, or `None` if it is none.
+    /// Returns the validity of a certificate in DER, or `None` if it is malformed.
     pub(super) fn from_der(certificate: &[u8]) -> Option<Self> {
         let (_rest, certificate) = X509Certificate::from_der(certificate).ok()?;
         let validity = certificate.validity();
@@ -26,7 +26,7 @@ impl Validity {
     }
 }
 
-/// A time before the Unix epoch is the epoch.
+/// Converts a time. One before the Unix epoch becomes the epoch.
 fn timestamp(time: ASN1Time) -> Timestamp {
     let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
     Timestamp::from_millis(seconds.saturating_mul(1000))
@@ -43,13 +43,13 @@ mod tests {
     const SEQUENCE: u8 = 0x30;
     const SET: u8 = 0x31;
     const VERSION: u8 = 0xa0;
-    /// An algorithm that is none, and the OID of a common name.
+    /// A made-up algorithm, and the OID of a common name.
     const ALGORITHM: &[u8] = &[SEQUENCE, 4, 6, 2, 0x2a, 3];
     const COMMON_NAME: &[u8] = &[6, 3, 0x55, 4, 3];
 
     fn element(tag: u8, contents: &[u8]) -> Vec<u8> {
         let length = u16::try_from(contents.len()).expect("a short element");
-        // Always the long form; the short one is that of the times.
+        // Lengths here are always in the long form, those of the times in the short form.
         [&[tag, 0x82], &length.to_be_bytes()[..], contents].concat()
     }
 
@@ -73,21 +73,21 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_of_time_are_read() {
+    fn utc_time_and_generalized_time_are_parsed() {
         let times = [text(UTC_TIME, "700101000000Z"), text(GENERALIZED_TIME, "20500301123456Z")];
         for version in [&[VERSION, 3, INTEGER, 1, 2][..], &[]] {
             let validity =
                 Validity::from_der(&certificate(version, &times)).expect("a certificate");
             // date -u -d '2050-03-01 12:34:56' +%s
-            let told = (seconds(validity.not_before), seconds(validity.not_after));
-            assert_eq!(told, (0, 2_529_750_896));
+            let period = (seconds(validity.not_before), seconds(validity.not_after));
+            assert_eq!(period, (0, 2_529_750_896));
         }
         for (date, expected) in [
             ("000229235959Z", 951_868_799),
             ("491231235959Z", 2_524_607_999),
             ("500101000000Z", 0),
             ("261121164000Z", 1_795_279_200),
-            // Without seconds: no authority writes it so, and it is clear what is meant.
+            // Without seconds, which no authority writes.
             ("2611211640Z", 1_795_279_200),
         ] {
             let times = [text(UTC_TIME, date), text(UTC_TIME, date)];
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_has_no_validity() {
+    fn malformed_certificate_has_no_validity() {
         let times = [text(UTC_TIME, "261121164000Z"), text(UTC_TIME, "261121164000Z")];
         let whole = certificate(&[], &times);
         for length in 0..whole.len() {

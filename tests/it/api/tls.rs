@@ -334,7 +334,7 @@ async fn invalid_certificate_files_leave_the_old_one_in_force() {
     successful(1.0).await;
     dir.write("tls.crt", "no certificate");
     successful(0.0).await;
-    let problem = format!("{}: valid is PEM with a certificate", cert.display());
+    let problem = format!("{}: must be PEM with a certificate", cert.display());
     let logged = async || server.log().contains(&problem);
     eventually("the problem is told", TIMEOUT, logged).await;
     assert_eq!(

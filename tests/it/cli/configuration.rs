@@ -145,7 +145,7 @@ fn problems_are_reported_at_once_with_their_keys() {
             ),
             "rate-limiter.window-size: valid is a window from 1ms to 366d in whole milliseconds \
              (line 3: found 0)",
-            "server.listen: valid is host:port, such as 127.0.0.1:50051 or [::1]:0, \
+            "server.listen: must be host:port, such as 127.0.0.1:50051 or [::1]:0, \
              or unix:/path of up to 107 bytes (line 1: found nowhere)",
             "server.worker: unknown key, did you mean server.workers? (line 1)",
             "store.backend: valid is memory or redis (line 2: found disk)",
@@ -179,10 +179,10 @@ fn invalid_values_are_rejected_by_their_key_as_written() {
         ("rate-limiter: {limit: 5, max-requests: 6}", "rate-limiter.max-requests: the same as"),
         ("rate-limiter: 5", "rate-limiter: valid is a section"),
         ("server: []", "server: valid is a section"),
-        ("server: {listen: 5}", "server.listen: valid is host:port"),
-        ("server: {listen: []}", "server.listen: valid is host:port"),
-        ("server: {listen: ['h:1', 'unix:relative']}", "server.listen: valid is host:port"),
-        ("server: {http: 'unix:'}", "server.http: valid is host:port"),
+        ("server: {listen: 5}", "server.listen: must be host:port"),
+        ("server: {listen: []}", "server.listen: must be host:port"),
+        ("server: {listen: ['h:1', 'unix:relative']}", "server.listen: must be host:port"),
+        ("server: {http: 'unix:'}", "server.http: must be host:port"),
         ("server: {max-connection-age: 0}", "server.max-connection-age: valid is never or"),
         ("server: {max-connection-age: 31d}", "server.max-connection-age: valid is never or"),
         ("server: {max_connection_age_grace: -1}", "server.max_connection_age_grace: valid is"),
@@ -277,22 +277,22 @@ fn invalid_tls_files_are_reported_by_key_and_path() {
             format!("cert: {missing}, key: {key}"),
             format!("cert: {missing}: can't be read: No such"),
         ),
-        (format!("cert: {empty}, key: {key}"), format!("cert: {empty}: valid is PEM with a cert")),
+        (format!("cert: {empty}, key: {key}"), format!("cert: {empty}: must be PEM with a cert")),
         (
             format!("cert: {key}, key: {key}"),
-            format!("cert: {key}: valid is PEM with a certificate"),
+            format!("cert: {key}: must be PEM with a certificate"),
         ),
         (format!("cert: {cut_off}, key: {key}"), format!("cert: {cut_off}: certificate number 1")),
         (format!("cert: {garbage}, key: {key}"), format!("cert: {garbage}: certificate number 1")),
         (format!("cert: {not_der}, key: {key}"), format!("cert: {not_der}: certificate number 1")),
-        (format!("cert: {cert}, key: {cert}"), format!("key: {cert}: valid is PEM with a private")),
+        (format!("cert: {cert}, key: {cert}"), format!("key: {cert}: must be PEM with a private")),
         (
             format!("cert: {cert}, key: {missing}"),
             format!("key: {missing}: can't be read: No such"),
         ),
         (
             format!("cert: {cert}, key: {encrypted}"),
-            format!("key: {encrypted}: the private key is en"),
+            format!("key: {encrypted}: the private key must not be"),
         ),
         (
             format!("cert: {cert}, key: {other_key}"),
@@ -300,11 +300,11 @@ fn invalid_tls_files_are_reported_by_key_and_path() {
         ),
         (
             format!("cert: {cert}, key: {key}, client-ca: {empty}"),
-            format!("client-ca: {empty}: valid is PEM with a certificate"),
+            format!("client-ca: {empty}: must be PEM with a certificate"),
         ),
         (
             format!("cert: {cert}, key: {key}, client-ca: {not_der}"),
-            format!("client-ca: {not_der}: certificate number 1 in it can't be read"),
+            format!("client-ca: {not_der}: certificate number 1 can't be parsed"),
         ),
         (format!("cert: 7, key: {key}"), "cert: valid is the path of a PEM file".to_owned()),
         (

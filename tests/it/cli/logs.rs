@@ -87,7 +87,7 @@ async fn log_level_changes_on_reload() {
     assert!(!silent().await);
     reload("telemetry: {log: 'warn,rlaas=debug'}\n", "configuration reloaded").await;
     eventually("what debug shows", TIMEOUT, silent).await;
-    reload("telemetry: {log: loud}\n", "telemetry.log: valid is off, error, warn").await;
+    reload("telemetry: {log: loud}\n", "telemetry.log: must be off, error, warn").await;
     reload("telemetry: {log: warn, format: json}\n", r#"key="telemetry.format""#).await;
     dir.write("rlaas.yaml", "telemetry: {log: warn}\nrate-limiter: {max-requests: 7}\n");
     server.signal("HUP");
@@ -245,7 +245,7 @@ fn log_filter_comes_from_file_environment_or_command_line() {
 #[test]
 fn invalid_log_filter_or_format_is_rejected() {
     for (setting, valid) in [
-        ("telemetry.log=inof", "telemetry.log: valid is off, error, warn, info, debug or trace"),
+        ("telemetry.log=inof", "telemetry.log: must be off, error, warn, info, debug or trace"),
         ("telemetry.format=xml", "telemetry.format: valid is text or json"),
     ] {
         let (code, _, error) = run(&["serve", "--set", setting]);

@@ -324,7 +324,7 @@ async fn reduced_request_limit_is_logged_once() {
         let answer = check(&mut client, "shop: a=1 =4294967295/day").await;
         assert!(answer.starts_with("OK [OK 1000000000/DAY"), "{answer}");
     }
-    let warning = "a limit that a request brings along was cut";
+    let warning = "limit override of a request exceeds the maximum";
     eventually("the warning", TIMEOUT, async || server.log().contains(warning)).await;
     assert_eq!(server.log().matches(warning).count(), 1);
 }
