@@ -152,7 +152,7 @@ impl Server {
         let grpc = acceptor(Protocol::Grpc, budget.grpc, grpc_drain);
         let mut grpc = AcceptLoops::start(self.grpc, grpc);
         let http = acceptor(Protocol::Http, budget.http, http_drain);
-        let http = AcceptLoops::start(self.http, http);
+        let mut http = AcceptLoops::start(self.http, http);
 
         // Dropping the set at the end of this function aborts the task.
         let mut background_tasks = JoinSet::new();
@@ -164,7 +164,8 @@ impl Server {
             () = stop => {}
             // None of these ends by itself, and the server does not work without one of them.
             Some(ended) = background_tasks.join_next() => error!(?ended, "background task ended"),
-            Some(ended) = grpc.ended() => error!(?ended, "accept loop ended"),
+            Some(ended) = grpc.ended() => error!(?ended, "accept loop of gRPC ended"),
+            Some(ended) = http.ended() => error!(?ended, "accept loop of HTTP ended"),
         }
         info!("draining");
         store_watcher.shutdown().await;
