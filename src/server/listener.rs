@@ -20,7 +20,7 @@ use super::socket::ClientStream;
 /// Mode of socket files: owner and group may connect.
 const SOCKET_MODE: u32 = 0o660;
 /// Maximum number of connections that wait to be accepted. The system may lower it
-/// (`net.core.somaxconn`). The kernel of a client above it retries after one second.
+/// (`net.core.somaxconn`). A client beyond it retries after one second.
 const BACKLOG: i32 = 4096;
 
 /// A bound address.
