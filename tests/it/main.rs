@@ -1,6 +1,6 @@
-//! Everything that is tested through a public door: the library, a socket, the program.
+//! Integration tests through public interfaces: the library, sockets and the program.
 //!
-//! One binary, a module for each subject: `cargo test --test it conformance::`.
+//! They are one binary with a module for each subject: `cargo test --test it conformance::`.
 
 mod api;
 mod cli;

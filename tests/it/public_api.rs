@@ -1,6 +1,6 @@
-//! The public names of the library's crates, held against reviewed files in `docs/api`.
+//! The public names of the library crates, compared with the reviewed lists in `docs/api`.
 //!
-//! `UPDATE_API=1 cargo test --test it public_api::` writes the files anew.
+//! `UPDATE_API=1 cargo test --test it public_api::` rewrites the lists.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 const CRATES: [&str; 3] = ["rlaas-core", "rlaas-limiter", "rlaas-client"];
 
-/// Ids of what an item of its own page has, in rustdoc's pages.
+/// The kinds of members in the ids of rustdoc's pages.
 const MEMBERS: [&str; 6] =
     ["variant", "structfield", "method", "tymethod", "associatedconstant", "associatedtype"];
 
@@ -29,10 +29,10 @@ fn public_names_match_the_reviewed_lists() {
             changed.push(format!("{}:\n{}", reviewed.display(), difference(&reviewed, &names)));
         }
     }
-    assert!(changed.is_empty(), "UPDATE_API=1 writes them anew:\n{}", changed.join("\n"));
+    assert!(changed.is_empty(), "UPDATE_API=1 rewrites the lists:\n{}", changed.join("\n"));
 }
 
-/// Has the pages of the crates written, and returns where.
+/// Runs rustdoc and returns the folder of its pages.
 fn document() -> PathBuf {
     let executable = std::env::current_exe().expect("a test executable");
     let target = executable.ancestors().nth(3).expect("target/PROFILE/deps/NAME").to_owned();
@@ -44,7 +44,7 @@ fn document() -> PathBuf {
     target.join("doc")
 }
 
-/// Every public item with its members, sorted.
+/// Returns every public item with its members, sorted.
 fn names_of(docs: &Path) -> String {
     let all = fs::read_to_string(docs.join("all.html")).expect("a list of all items");
     let list = all.split("All Items").last().unwrap_or_default();
@@ -64,7 +64,7 @@ fn names_of(docs: &Path) -> String {
         let (kind, name) = item.split_once('.').unwrap_or(("", item));
         let separator = if module.is_empty() { "" } else { "::" };
         writeln!(names, "{kind} {module}{separator}{name}").expect("a string grows");
-        // What traits of other crates bring along says nothing of this one.
+        // Members of implemented traits are not part of this API.
         let own = page.split("id=\"trait-implementations\"").next().unwrap_or_default();
         for member in members(own) {
             writeln!(names, "    {member}").expect("a string grows");

@@ -1,12 +1,13 @@
-//! Rules for sources that no compiler checks: scripts touch declared keys alone, and calls that Linux
-//! alone has are behind `cfg`.
+//! Rules for sources that no compiler checks: scripts use only declared keys, and calls that exist
+//! only
+//! on Linux are behind `cfg`.
 
 use std::fs;
 use std::path::PathBuf;
 
 #[test]
 fn lua_scripts_use_only_declared_keys_and_redis_time() {
-    // Each key that a command is given comes from KEYS by way of these names.
+    // Every key of a command is an element of KEYS in one of these variables.
     const KEY_NAMES: &[&str] = &["key", "state.key", "state.debt_key"];
     let mut calls = 0;
     for file in files_below("lua", "lua") {
@@ -27,12 +28,12 @@ fn lua_scripts_use_only_declared_keys_and_redis_time() {
             }
         }
     }
-    assert!(calls > 5, "the reader of scripts sees only {calls} calls");
+    assert!(calls > 5, "only {calls} calls were found");
 }
 
 #[test]
 fn linux_only_calls_are_behind_cfg() {
-    // Other systems compile, macOS for one: rustix leaves these out there.
+    // Other systems, such as macOS, do not have these calls.
     const OF_LINUX: &[&str] = &["set_tcp_user_timeout", "disable_transparent_huge_pages"];
     let mut calls = 0;
     for file in ["src", "crates"].into_iter().flat_map(|dir| files_below(dir, "rs")) {
@@ -50,7 +51,7 @@ fn linux_only_calls_are_behind_cfg() {
     assert_eq!(calls, OF_LINUX.len());
 }
 
-/// Lines of code with their numbers: no comments, and nothing from the unit tests on.
+/// Returns the lines of code with their numbers, without comments and unit tests.
 fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
     let code = lines.take_while(|(_, line)| !line.starts_with("#[cfg(test)]"));

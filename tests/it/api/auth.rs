@@ -1,4 +1,4 @@
-//! Bearer tokens: who is refused, what stays open, and that no secret is shown.
+//! Bearer tokens: which calls they permit, what needs none, and that no secret is shown.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const CHECK: &str = "s3cret-of-the-checker";
 const ADMIN: &str = "s3cret-of-the-admin";
 
-/// `auth` with a token for each role.
+/// Returns an `auth` section with a token for each role.
 fn tokens(check: &str, admin: &str) -> String {
     format!(
         "auth:\n  tokens:\n    - {{name: shop, sha256: {}, roles: [check]}}\n    \
@@ -38,7 +38,7 @@ fn sha256(token: &str) -> String {
     bytes.as_ref().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// A server for [`CHECK`] and [`ADMIN`], and its configuration.
+/// Starts a server that accepts [`CHECK`] and [`ADMIN`]; also returns its configuration file.
 fn start_with_auth(settings: &[&str]) -> (Rlaas, TempDir, PathBuf) {
     let dir = TempDir::new();
     let file = dir.write("rlaas.yaml", &tokens(CHECK, ADMIN));
@@ -47,7 +47,7 @@ fn start_with_auth(settings: &[&str]) -> (Rlaas, TempDir, PathBuf) {
 
 type AuthClient<F> = RateLimitServiceClient<InterceptedService<Channel, F>>;
 
-/// A client that sends this header, if it is not empty.
+/// Returns a client that sends this `authorization` header unless it is empty.
 async fn client(
     server: &Rlaas,
     header: String,
@@ -61,7 +61,7 @@ async fn client(
     RateLimitServiceClient::with_interceptor(server.channel().await, with_header)
 }
 
-/// The codes of `Check`, `CheckBatch`, `CheckStream` and `GetConfig`.
+/// Returns the codes of `Check`, `CheckBatch`, `CheckStream` and `GetConfig`.
 async fn codes(server: &Rlaas, header: String) -> [Code; 4] {
     let code = |status: Status| {
         assert!(!status.message().contains("s3cret"), "{status:?}");
@@ -99,7 +99,7 @@ async fn token_roles_select_the_permitted_calls() {
     };
     assert_eq!(refused("forbidden").await, Some(4.0));
     assert_eq!(refused("unauthenticated").await, Some(24.0));
-    // Whoever was refused has taken nothing.
+    // Rejected calls took nothing: only alice has a key.
     assert_eq!(server.metric("rlaas_memory_keys").await, Some(1.0));
 }
 
@@ -128,12 +128,12 @@ async fn token_changes_need_no_restart() {
     assert_eq!(code(CHECK).await, Code::Ok);
     dir.write("rlaas.yaml", &tokens("s3cret-of-tomorrow", ADMIN));
     let accepted = async || code("s3cret-of-tomorrow").await == Code::Ok;
-    eventually("the new token is known", TIMEOUT, accepted).await;
+    eventually("the new token is accepted", TIMEOUT, accepted).await;
     assert_eq!(code(CHECK).await, Code::Unauthenticated);
 
     dir.write("rlaas.yaml", "");
     let closed = async || code("s3cret-of-tomorrow").await == Code::Unauthenticated;
-    eventually("nobody is let in", TIMEOUT, closed).await;
+    eventually("every token is rejected", TIMEOUT, closed).await;
     assert!(server.log().contains("nobody is listed"), "{}", server.log());
 }
 
@@ -167,6 +167,6 @@ async fn enabling_auth_requires_a_restart_and_is_logged() {
     let server = Rlaas::start_from(&dir.write("rlaas.yaml", ""), &[]);
     dir.write("rlaas.yaml", &tokens(CHECK, ADMIN));
     let logged = async || server.log().contains("key=\"auth\"");
-    eventually("the log says so", TIMEOUT, logged).await;
+    eventually("the required restart is logged", TIMEOUT, logged).await;
     assert_eq!(codes(&server, String::new()).await, [Code::Ok; 4]);
 }

@@ -1,4 +1,4 @@
-//! Batches and streams: as many answers as requests, in order, each with its own error.
+//! Batches and streams: one result per request, in order, each with its own error.
 
 use rlaas_proto::ratelimit::v1::check_result::Result as ItemResult;
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest, CheckResult};
@@ -8,7 +8,7 @@ use tonic::Code;
 use rlaas_testkit::process::{Rlaas, request};
 use rlaas_testkit::redis::RedisServer;
 
-/// Units that are left, or the code of an error.
+/// Returns the remaining units, -1 for a denial, or the code of an error.
 fn outcome(result: &CheckResult) -> Result<i64, i32> {
     match result.result.as_ref().expect("a result") {
         ItemResult::Response(response) if response.allowed => Ok(response.remaining),
@@ -24,7 +24,7 @@ async fn batch_of_a_thousand_is_answered_in_order() {
         let requests: Vec<CheckRequest> = (0..1_000)
             .map(|item| match item % 10 {
                 0 => request(""),
-                // Each user once with a cost of its own.
+                // Each user is checked once.
                 cost => CheckRequest { cost: Some(cost), ..request(&item.to_string()) },
             })
             .collect();
@@ -77,7 +77,7 @@ async fn stream_of_a_hundred_thousand_is_answered_in_order() {
             };
             assert_eq!(outcome(&result), expected, "item {item}");
         }
-        assert!(results.next().await.is_none(), "as many answers as requests");
+        assert!(results.next().await.is_none(), "one result per request");
     }
 }
 
@@ -88,7 +88,7 @@ async fn stream_applies_backpressure_to_a_client_that_does_not_read() {
     let mut client = server.client().await;
     let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
     let response = client.check_stream(requests).await.expect("a stream");
-    // Nothing is read: what can be sent is bounded by the flow control of the connection.
+    // No response is read, so the flow control of the connection bounds what can be sent.
     let mut sent = 0;
     let pause = std::time::Duration::from_millis(500);
     while sent < 1_000_000 {
@@ -98,7 +98,7 @@ async fn stream_applies_backpressure_to_a_client_that_does_not_read() {
             Ok(Err(_)) | Err(_) => break,
         }
     }
-    assert!(sent < 1_000_000, "all was taken");
+    assert!(sent < 1_000_000, "every request was accepted");
     drop(response);
     let mut client = server.client().await;
     assert!(client.check(request("bob")).await.expect("an answer").into_inner().allowed);

@@ -1,4 +1,4 @@
-//! `GetConfig`: everything that decides about a request, in one response or in pages.
+//! `GetConfig`: every rule in force, in one response or in pages.
 
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{

@@ -1,4 +1,4 @@
-//! Bad input: an error that names the field, nothing counted, and the server lives on.
+//! Invalid input: the error names the field, nothing is counted, and the server goes on.
 
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ async fn out_of_bounds_fields_are_named_and_nothing_is_counted() {
     assert!(redis.keys().is_empty());
     assert_eq!(server.metric("rlaas_rejected_total{reason=\"attributes\"}").await, Some(4.0));
 
-    // ru_02: probes are never limited.
+    // Probes are never limited.
     for _ in 0..100 {
         assert_eq!(server.get("/livez").await.0, 200);
         assert_eq!(server.get("/metrics").await.0, 200);
@@ -65,7 +65,7 @@ async fn malformed_oversized_and_misdirected_calls_do_no_harm() {
     let check_path = "/ratelimit.v1.RateLimitService/Check";
     let mut client = server.client().await;
 
-    // A field that says it is longer than the message; an id that is not UTF-8.
+    // A field longer than its message, an id that is not UTF-8, and garbage.
     for malformed in [b"\x0a\xff".to_vec(), b"\x0a\x02\xc3\x28".to_vec(), vec![0xff; 100]] {
         let status = send(&server, check_path, malformed).await.expect_err("malformed");
         assert!(matches!(status.code(), Code::Internal | Code::InvalidArgument), "{status:?}");
@@ -91,7 +91,7 @@ async fn ids_may_contain_any_character() {
     }
 }
 
-/// Sends bytes as they are.
+/// Sends raw bytes as the message.
 async fn send(server: &Rlaas, path: &'static str, message: Vec<u8>) -> Result<(), Status> {
     let mut grpc = tonic::client::Grpc::new(server.channel().await);
     grpc.ready().await.expect("a connection");
@@ -99,7 +99,7 @@ async fn send(server: &Rlaas, path: &'static str, message: Vec<u8>) -> Result<()
     grpc.unary(tonic::Request::new(message), path, Raw).await.map(|_response| ())
 }
 
-/// A codec that leaves bytes alone.
+/// A codec that passes bytes through.
 struct Raw;
 
 impl Codec for Raw {

@@ -1,11 +1,11 @@
-//! Limits as metadata of the responses of `Check`, as the setting says.
+//! Rate limit metadata of `Check` responses, as `grpc.headers` selects it.
 
 use rlaas_proto::ratelimit::v1::CheckBatchRequest;
 
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, request, run};
 
-/// The names of the metadata that tell of limits, sorted, with `name=value`.
+/// Returns the rate limit metadata as sorted `name=value`.
 fn limits(metadata: &tonic::metadata::MetadataMap) -> Vec<String> {
     let headers = metadata.clone().into_headers();
     let of_limits = headers.iter().filter(|(name, _)| {

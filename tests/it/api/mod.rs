@@ -1,4 +1,4 @@
-//! What clients see, over a socket.
+//! The gRPC API over sockets.
 
 mod auth;
 mod batch_and_stream;

@@ -1,4 +1,4 @@
-//! Specifications of rules agree with their sources: files, and the message `Rule`.
+//! Rule specs agree with the two other forms of a rule: files, and the message `Rule`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,19 +17,19 @@ use serde_json::{Map, Value};
 
 use rlaas_testkit::process::Rlaas;
 
-/// Fields of a specification with another name in the message, or none.
+/// Fields of a spec whose name in the message differs, with their names there.
 const OTHER_NAMES: [(&str, &[&str]); 6] = [
     ("limit", &["max_requests"]),
     ("local-share", &["local_share_ppm"]),
     ("match", &["matchers"]),
     // Short for `match.resource`.
     ("endpoint", &[]),
-    // Messages have versions of their own.
+    // The message has no version of its own.
     ("version", &[]),
-    // The kind of a mode, for callers that know no modes, and the mode.
+    // `shadow` is for callers that do not know `mode`.
     ("shadow", &["shadow", "mode"]),
 ];
-/// Fields of the message that rules of Envoy's files alone have.
+/// Fields of the message that only rules of Envoy's files have.
 const OF_DESCRIPTORS: [&str; 2] = ["descriptor_rule", "max_debt"];
 
 fn files() -> Vec<PathBuf> {
@@ -38,7 +38,7 @@ fn files() -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|of| of == "yaml")).collect()
 }
 
-/// The part of a file that is about rules.
+/// Reads the sections of a file that define rules.
 fn spec(file: &Path) -> RulesSpec {
     let text = std::fs::read_to_string(file).expect("a file");
     let mut whole = serde_saphyr::from_str::<Option<Map<String, Value>>>(&text)
@@ -124,7 +124,7 @@ fn in_message(field: &str) -> Vec<String> {
     }
 }
 
-/// The specification that a message says.
+/// Returns the spec of a rule in a message.
 fn from_message(rule: &proto::Rule) -> RuleSpec {
     let algorithm = Algorithm::from_name(&rule.algorithm().as_str_name().to_lowercase());
     let window = rule.window.as_ref().expect("a window");

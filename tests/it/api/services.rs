@@ -86,7 +86,7 @@ async fn health_and_probes_report_the_status() {
     check(&mut client, "alice").await.expect("an answer");
     let mut health = HealthClient::new(server.channel().await);
     for service in ["", SERVICE, "store"] {
-        // The first report comes with the first answer of Redis, which Check has waited for.
+        // The status changes with the first reply of Redis, which Check has waited for.
         let mut reports = watch(&mut health, service).await;
         let mut status = NOT_SERVING;
         while status != SERVING {

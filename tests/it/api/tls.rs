@@ -1,4 +1,4 @@
-//! TLS: who is served and who is not, and certificates that change under load.
+//! TLS: which clients are accepted, and certificates that change under load.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -24,7 +24,7 @@ use rlaas_testkit::{TempDir, eventually};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The settings of a server with this certificate.
+/// Returns the settings of a server with this certificate.
 fn server_certificate_settings(
     certificates: &Certificates,
     certificate: Certificate,
@@ -46,7 +46,7 @@ fn start(settings: &[String]) -> Rlaas {
     Rlaas::start(&settings)
 }
 
-/// A connection over TLS of somebody who trusts our authority and shows this certificate.
+/// Connects over TLS with the test authority and, if given, a client certificate.
 async fn channel(
     address: &str,
     certificates: &Certificates,
@@ -64,7 +64,7 @@ async fn channel(
     endpoint.timeout(TIMEOUT).tls_config(tls)?.connect().await
 }
 
-/// What becomes of a check by somebody who shows this certificate.
+/// Returns the result of a check with this client certificate.
 async fn outcome(
     server: &Rlaas,
     certificates: &Certificates,
@@ -75,7 +75,7 @@ async fn outcome(
     check(&mut client, "alice").await.map(|answer| answer.allowed).map_err(|status| status.code())
 }
 
-/// A connection of somebody who shows this certificate, with this offer of protocols.
+/// Performs a TLS handshake with this client certificate and these ALPN protocols.
 async fn handshake(
     address: &str,
     certificates: &Certificates,
@@ -100,7 +100,7 @@ async fn handshake(
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
-/// The certificate that a new connection is shown.
+/// Returns the certificate that the server presents to a new connection.
 async fn presented_by(server: &Rlaas, certificates: &Certificates) -> CertificateDer<'static> {
     let stream = handshake(server.grpc(), certificates, None, &["h2"]).await.expect("a handshake");
     let chain = stream.get_ref().1.peer_certificates().expect("a certificate");
@@ -111,12 +111,12 @@ fn read(certificates: &Certificates, certificate: Certificate) -> CertificateDer
     CertificateDer::from_pem_file(certificates.certificate(certificate)).expect("a certificate")
 }
 
-/// Status and body of a GET over TLS, by HTTP/1.1.
+/// Sends a GET by HTTP/1.1 over TLS and returns status and body.
 async fn get(server: &Rlaas, certificates: &Certificates, path: &str) -> (u16, String) {
     get_as(server, certificates, None, path).await
 }
 
-/// The same, by somebody who shows this certificate.
+/// Like [`get`], with this client certificate.
 async fn get_as(
     server: &Rlaas,
     certificates: &Certificates,
@@ -154,14 +154,14 @@ async fn tls_covers_grpc_and_http_but_not_unix_sockets() {
     assert!(check(&mut Client::new(channel), "alice").await.expect("an answer").allowed);
     let plain = Endpoint::from_shared(format!("http://{tcp}")).expect("an address").connect().await;
     if let Ok(plain) = plain {
-        check(&mut Client::new(plain), "alice").await.expect_err("not without TLS");
+        check(&mut Client::new(plain), "alice").await.expect_err("plaintext is rejected");
     }
     let by_file = rlaas_testkit::process::connect(&socket).await;
     assert!(check(&mut Client::new(by_file), "alice").await.expect("an answer").allowed);
 
     assert_eq!(get(&server, &certificates, "/livez").await, (200, "ok\n".to_owned()));
     let expiry = "rlaas_tls_certificate_expiry_timestamp_seconds{certificate=\"server\"}";
-    // 20491231000000Z in crates/testkit/src/tls.rs.
+    // The end of validity in crates/testkit/src/tls.rs: 20491231000000Z.
     assert_eq!(metric(&server, &certificates, expiry).await, Some(2_524_521_600.0));
     let failed = metric(&server, &certificates, "rlaas_tls_handshake_errors_total").await;
     assert!(failed.is_some_and(|failed| failed >= 1.0), "{failed:?}");
@@ -187,7 +187,7 @@ async fn alpn_selects_the_http_version() {
     ] {
         assert_eq!(agreed(address, offer).await.as_deref(), expected, "{address} {offer:?}");
     }
-    // HTTP/2 on the port of HTTP is answered as well.
+    // The HTTP listener serves HTTP/2 as well.
     let mut channel = channel(server.http(), &certificates, None).await.expect("a connection");
     let request = tonic::codegen::http::Request::get(format!("https://{}/livez", server.http()));
     let request = request.body(tonic::body::Body::empty()).expect("a request");
@@ -207,7 +207,7 @@ async fn clients_without_a_trusted_certificate_are_rejected() {
     for shown in [None, Some(Certificate::ForeignClient), Some(Certificate::Server)] {
         outcome(shown).await.expect_err("no connection");
     }
-    // Probes have no certificates, and they get no decisions.
+    // Without a certificate the HTTP listener serves probes, but no decisions.
     for path in ["/livez", "/readyz", "/metrics", "/openapi.json"] {
         assert_eq!(get(&server, &certificates, path).await.0, 200, "{path}");
     }
@@ -216,11 +216,12 @@ async fn clients_without_a_trusted_certificate_are_rejected() {
     let certified = get_as(&server, &certificates, Some(Certificate::Client), path).await;
     assert_eq!(certified.0, 200, "{certified:?}");
     let foreign = Some(Certificate::ForeignClient);
-    let mut stream =
-        handshake(server.http(), &certificates, foreign, &["http/1.1"]).await.expect("a half");
-    assert!(stream.read(&mut [0]).await.is_err(), "a foreign certificate is worse than none");
+    let mut stream = handshake(server.http(), &certificates, foreign, &["http/1.1"])
+        .await
+        .expect("a handshake on the client's side");
+    assert!(stream.read(&mut [0]).await.is_err(), "a foreign certificate fails the handshake");
     let failed = metric(&server, &certificates, "rlaas_tls_handshake_errors_total").await;
-    // Some clients try more than once.
+    // Some clients retry the handshake.
     assert!(failed.is_some_and(|failed| failed >= 3.0), "{failed:?}");
 }
 
@@ -236,7 +237,7 @@ async fn certificate_names_map_to_roles() {
         ("shop.example", "[check]", [Ok, PermissionDenied]),
         ("spiffe://example/shop", "[check, admin]", [Ok, Ok]),
         ("spiffe://example/shop", "[admin]", [PermissionDenied, Ok]),
-        // The common name is none of its names.
+        // The common name does not count as a name.
         ("client", "[check]", [Unauthenticated, Unauthenticated]),
         ("spiffe://example", "[check]", [Unauthenticated, Unauthenticated]),
     ] {
@@ -254,12 +255,11 @@ async fn certificate_names_map_to_roles() {
     }
 }
 
-/// Replaces the certificate of a server while it is under load, twice.
 #[tokio::test]
 async fn certificate_reload_under_load_fails_no_call() {
     let certificates = Certificates::make();
     let dir = TempDir::new();
-    // As in Kubernetes: tls.crt → data/tls.crt, data → server.
+    // As Kubernetes mounts a Secret: `data` is a symlink to the current folder.
     for certificate in [Certificate::Server, Certificate::Renewed] {
         let folder = dir.path(&format!("{certificate:?}"));
         fs::create_dir(&folder).expect("a directory");
@@ -304,7 +304,7 @@ async fn certificate_reload_under_load_fails_no_call() {
         swap(certificate);
         let expected = read(&certificates, certificate);
         let seen = async || presented_by(&server, &certificates).await == expected;
-        eventually("new connections see the new one", TIMEOUT, seen).await;
+        eventually("new connections get the new certificate", TIMEOUT, seen).await;
     }
     stop.store(true, Ordering::Relaxed);
     for calls in load.join_all().await {
@@ -336,15 +336,15 @@ async fn invalid_certificate_files_leave_the_old_one_in_force() {
     successful(0.0).await;
     let problem = format!("{}: must be PEM with a certificate", cert.display());
     let logged = async || server.log().contains(&problem);
-    eventually("the problem is told", TIMEOUT, logged).await;
+    eventually("the problem is logged", TIMEOUT, logged).await;
     assert_eq!(
         presented_by(&server, &certificates).await,
         read(&certificates, Certificate::Server)
     );
     place("tls.crt", certificates.certificate(Certificate::Renewed));
     let logged = async || server.log().contains("does not belong to the certificate");
-    eventually("the key is still the old one", TIMEOUT, logged).await;
-    assert_eq!(server.log().matches(&problem).count(), 1, "told once: {}", server.log());
+    eventually("the mismatch with the old key is logged", TIMEOUT, logged).await;
+    assert_eq!(server.log().matches(&problem).count(), 1, "logged once: {}", server.log());
     place("tls.key", certificates.key(Certificate::Renewed));
     successful(1.0).await;
     assert_eq!(
@@ -355,7 +355,7 @@ async fn invalid_certificate_files_leave_the_old_one_in_force() {
     place("tls.crt", certificates.certificate(Certificate::Expired));
     place("tls.key", certificates.key(Certificate::Expired));
     let logged = async || server.log().contains("expired certificate=\"server\"");
-    eventually("one that is over is told of, and taken", TIMEOUT, logged).await;
+    eventually("an expired certificate is loaded with a warning", TIMEOUT, logged).await;
 }
 
 #[tokio::test]

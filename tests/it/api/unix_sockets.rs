@@ -1,4 +1,4 @@
-//! Unix domain sockets, instead of TCP and beside it.
+//! Unix domain sockets, instead of TCP and in addition to it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use rlaas_testkit::process::{Client, Rlaas, check, connect, finish, rlaas, run};
 use rlaas_testkit::redis::free_port;
 use rlaas_testkit::{TempDir, eventually};
 
-/// `unix:` and the path of a socket in a directory.
+/// Returns the address of a socket in a directory.
 fn socket(dir: &TempDir, name: &str) -> String {
     format!("unix:{}", dir.path(name).display())
 }

@@ -1,4 +1,4 @@
-//! `unmatched`: what requests meet that no enforced rule matches.
+//! `unmatched`: the policy for requests that no enforced rule matches.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn assert_no_rule(status: &Status) {
     assert_eq!((&*info.reason, &*info.domain), ("NO_RULE", "rlaas"));
 }
 
-/// The status of an item.
+/// Returns the status of a failed item.
 fn failed(result: &CheckResult) -> Status {
     use prost::Message;
     let Some(ItemResult::Error(error)) = &result.result else { panic!("{result:?}") };
@@ -53,7 +53,7 @@ fn failed(result: &CheckResult) -> Status {
     Status::with_details(code, error.message.clone(), error.encode_to_vec().into())
 }
 
-/// The same three requests one by one, in a batch, and by a stream.
+/// Sends the same three requests as a batch and as a stream.
 async fn check_in_batch_and_stream(client: &mut Client) -> Vec<Vec<CheckResult>> {
     let requests = || ["/pay", "/other", "/trial"].map(request_for);
     let batch = CheckBatchRequest { requests: requests().to_vec() };
@@ -80,7 +80,7 @@ async fn unmatched_allow_passes_and_takes_nothing() {
         }
         assert_eq!(check(&mut client, "/pay").await.expect("an answer").rule, "pay");
         assert!(!check(&mut client, "/pay").await.expect("an answer").allowed);
-        // A shadow is decided and reported, and no rule for all that.
+        // A shadow rule is decided and reported, but does not count as a matching rule.
         for would_pass in [true, false] {
             let response = check(&mut client, "/trial").await.expect("an answer");
             assert_passes_without_a_rule(&response);

@@ -1,4 +1,4 @@
-//! bench: its counts are those of the server, and its promises hold. How fast is no subject.
+//! `bench`: counts, options, output and signals. Speed is not tested.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
@@ -10,7 +10,7 @@ use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, finish, rlaas, run, signal};
 use rlaas_testkit::redis::free_port;
 
-/// Runs with options and `--json` on this server.
+/// Runs `bench --json` on this server.
 fn bench(server: &Rlaas, options: &[&str]) -> Value {
     let command = [&["bench", "--json", "--addr", server.grpc()], options].concat();
     let (code, out, error) = run(&command);
@@ -18,7 +18,7 @@ fn bench(server: &Rlaas, options: &[&str]) -> Value {
     serde_json::from_str(&out).expect("JSON")
 }
 
-/// Without a warm-up.
+/// Like [`bench`], without a warm-up.
 fn calls(server: &Rlaas, options: &[&str]) -> Value {
     bench(server, &[&["--warm-up", "0s"], options].concat())
 }
@@ -32,7 +32,7 @@ fn errors(of: &Value) -> u64 {
     by_code.values().map(|requests| requests.as_u64().expect("a number")).sum()
 }
 
-/// Decisions that the server has made.
+/// Returns the number of decisions that the server has counted.
 async fn decisions(server: &Rlaas) -> u64 {
     let (_, metrics) = server.get("/metrics").await;
     let lines = metrics.lines().filter(|line| line.starts_with("rlaas_decisions_total{"));
@@ -74,7 +74,7 @@ async fn bench_batch_counts_as_many_decisions() {
     let options = ["--calls", "20", "--batch", "30", "--ids", "7", "--cost", "2"];
     let result = calls(&server, &options);
     assert_eq!((number(&result, "calls"), number(&result, "decisions")), (20, 600));
-    // Each of the seven has 5 units: two requests of cost 2.
+    // Each of the seven ids has 5 units, enough for two requests of cost 2.
     assert_eq!((number(&result, "allowed"), number(&result, "denied")), (14, 586));
     assert_eq!((&result["method"], number(&result, "batch")), (&"CheckBatch".into(), 30));
     assert_eq!(decisions(&server).await, 600);
@@ -128,7 +128,7 @@ fn bench_open_loop_keeps_its_schedule() {
     let result = calls(&server, &["--calls", "51", "--rate", "200"]);
     assert!(result["elapsedSeconds"].as_f64().expect("seconds") >= 0.25, "{result}");
     assert_eq!(number(&result["target"], "unsent"), 0);
-    // With one call in flight nobody answers ten million in a second.
+    // One call in flight cannot reach ten million calls in a second.
     let options = ["--rate", "10000000", "--connections", "1", "--streams", "1"];
     let options = [&options[..], &["--duration", "100ms"]].concat();
     let result = calls(&server, &options);
@@ -283,7 +283,7 @@ fn bench_ends_at_once_on_a_second_signal() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program");
     let (line, rest) = first_progress(&mut process);
     assert!(line.starts_with("0 calls/s"), "{line}");
-    // Two of a kind may be delivered as one.
+    // Two equal pending signals may be delivered as one.
     signal(process.id(), "INT");
     signal(process.id(), "TERM");
     let last = rest.last().expect("a line").expect("a readable line");
@@ -292,7 +292,7 @@ fn bench_ends_at_once_on_a_second_signal() {
     assert_eq!((code, out.as_str()), (2, ""));
 }
 
-/// The first line on standard error, and those to come.
+/// Returns the first line of standard error, and the lines that follow.
 fn first_progress(process: &mut Child) -> (String, Lines<BufReader<ChildStderr>>) {
     let stderr = process.stderr.take().expect("a pipe");
     let mut lines = BufReader::new(stderr).lines();

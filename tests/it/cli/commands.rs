@@ -1,4 +1,4 @@
-//! check, health, serve, help.
+//! The commands `check`, `health`, `serve` and `config`, and their help.
 
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, finish, rlaas, run};
@@ -34,7 +34,7 @@ fn check_takes_options_and_prints_json() {
     assert_eq!(answer.get("retryAfter"), None);
 
     let (code, out, _) = run(&[&command[..], &["--dry-run", "--cost", "4"]].concat());
-    assert_eq!((code, out.as_str()), (2, ""), "an option is given once");
+    assert_eq!((code, out.as_str()), (2, ""), "an option may be given once");
     let (code, out, _) =
         run(&["check", "alice", "--cost", "4", "--dry-run", "--json", "--addr", server.grpc()]);
     let answer: serde_json::Value = serde_json::from_str(&out).expect("JSON");
@@ -42,7 +42,7 @@ fn check_takes_options_and_prints_json() {
     assert_eq!(answer["remaining"], "3");
 }
 
-/// Names of all members, and the values of those that do not depend on time.
+/// Replaces the values of members that depend on time.
 fn timeless(mut answer: serde_json::Value) -> serde_json::Value {
     let members = answer.as_object_mut().expect("an object");
     for (name, value) in members {

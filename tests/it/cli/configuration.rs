@@ -1,4 +1,4 @@
-//! Files, environment and command line: what they say, and everything that is wrong at once.
+//! Configuration from files, the environment and the command line, and its problems.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{finish, rlaas, run};
 use rlaas_testkit::tls::{Certificate, Certificates};
 
-/// The word-for-word configuration of the seed systems.
+/// The configuration of RLaaS Users Service and RLaaS on GoRL, verbatim.
 const COMPAT: &str = "rate-limiter:\n  use-algo: sliding-window-algo\n  window-size: 60\n  \
                     max-requests: 5\n  fail-open: false\n";
 

@@ -1,4 +1,4 @@
-//! Logs: for people, for machines, and the same to both whatever is sent.
+//! Logs as text and JSON, their filters, and what they must not contain.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use rlaas_testkit::{TempDir, eventually};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Every line as the object that it must be.
+/// Parses every line as a JSON object.
 fn objects(log: &str) -> Vec<Value> {
     let object = |line: &str| -> Value {
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
@@ -34,7 +34,7 @@ async fn json_log_has_one_object_per_line() {
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     let mut server = Rlaas::start(&["telemetry.format=json", "store.backend=redis", &url]);
     let logged = async || server.log().contains("redis does not answer");
-    eventually("an outage is told", TIMEOUT, logged).await;
+    eventually("the outage is logged", TIMEOUT, logged).await;
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(0));
     let all = objects(&server.log());
@@ -46,7 +46,7 @@ async fn json_log_has_one_object_per_line() {
     assert_eq!(serving["level"], "INFO");
     assert_eq!(serving["target"], "rlaas::cli::serve");
     assert_eq!(serving["grpc"], server.grpc());
-    assert_eq!(serving["rules"], 1, "numbers are numbers");
+    assert_eq!(serving["rules"], 1, "numbers are JSON numbers");
     assert_eq!(of("redis does not answer")["level"], "WARN");
     of("drained");
 }
@@ -58,10 +58,10 @@ async fn request_contents_do_not_reach_the_log() {
         let format = format!("telemetry.format={format}");
         let server = Rlaas::start(&[&format, "telemetry.log=trace"]);
         let mut client = server.client().await;
-        check(&mut client, forged).await.expect("an id is data");
-        check(&mut client, &"forged".repeat(1_000)).await.expect_err("a long id is refused");
+        check(&mut client, forged).await.expect("any id is valid");
+        check(&mut client, &"forged".repeat(1_000)).await.expect_err("a long id is rejected");
         server.get("/livez?forged").await;
-        // What a level below debug shows is of libraries, and of them as well nothing is ours.
+        // Below debug only libraries log, and they must not log request contents either.
         let log = server.log();
         assert!(log.lines().count() > 10 && !log.contains("forged"), "{log}");
     }
@@ -86,17 +86,21 @@ async fn log_level_changes_on_reload() {
     };
     assert!(!silent().await);
     reload("telemetry: {log: 'warn,rlaas=debug'}\n", "configuration reloaded").await;
-    eventually("what debug shows", TIMEOUT, silent).await;
+    eventually("debug events are logged", TIMEOUT, silent).await;
     reload("telemetry: {log: loud}\n", "telemetry.log: must be off, error, warn").await;
     reload("telemetry: {log: warn, format: json}\n", r#"key="telemetry.format""#).await;
     dir.write("rlaas.yaml", "telemetry: {log: warn}\nrate-limiter: {max-requests: 7}\n");
     server.signal("HUP");
     let taken = async || server.metric("rlaas_config_revision").await == Some(2.0);
-    eventually("taken", TIMEOUT, taken).await;
+    eventually("the configuration is reloaded", TIMEOUT, taken).await;
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(0));
     let log = server.log();
-    assert_eq!(log.matches("configuration reloaded").count(), 1, "warn is silent: {log}");
+    assert_eq!(
+        log.matches("configuration reloaded").count(),
+        1,
+        "nothing is logged at warn: {log}"
+    );
     assert!(!log.contains("drained"), "{log}");
 }
 
@@ -126,7 +130,7 @@ descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 3}}]
         }
         let batch = CheckBatchRequest { requests: vec![process::request("s3cret-id")] };
         client.check_batch(batch).await.expect("a response");
-        check(&mut client, "").await.expect_err("an id of no bytes");
+        check(&mut client, "").await.expect_err("an empty id is rejected");
         assert_eq!(server.post("/v1/check", r#"{"userId":"s3cret-id"}"#).await.0, 200);
         assert_eq!(server.post("/v1/check", r#"{"s3cret":1}"#).await.0, 400);
         let mut envoy = RateLimitServiceClient::new(server.channel().await);
@@ -144,7 +148,7 @@ descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 3}}]
     };
     let all_logged =
         async || logged("decision").len() >= 7 && logged("request rejected").len() >= 3;
-    eventually("everything is told", TIMEOUT, all_logged).await;
+    eventually("everything is logged", TIMEOUT, all_logged).await;
     let decisions: Vec<String> = logged("decision")
         .iter()
         .map(|one| {
@@ -186,8 +190,8 @@ async fn text_log_quotes_values_with_spaces() {
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     let server = Rlaas::start(&["store.backend=redis", &url]);
     let logged = async || server.log().contains("redis does not answer");
-    eventually("an outage is told", TIMEOUT, logged).await;
-    // Behind the message each word is a field, or within quotes.
+    eventually("the outage is logged", TIMEOUT, logged).await;
+    // After the message each word is a field or part of a quoted value.
     let log = server.log();
     let line = log.lines().find(|line| line.contains("redis does not answer")).expect("a line");
     let (_, fields) = line.split_once("redis does not answer ").expect("fields");

@@ -1,4 +1,4 @@
-//! The commands and the configuration, as their users meet them.
+//! The commands and the configuration of the program.
 
 mod bench;
 mod commands;
@@ -9,7 +9,7 @@ mod tls_and_tokens;
 mod transport_errors;
 
 #[path = "../../../examples/picture.rs"]
-#[expect(dead_code, reason = "its main is for cargo run")]
+#[expect(dead_code, reason = "main is only used by cargo run")]
 mod picture;
 
 #[tokio::test]

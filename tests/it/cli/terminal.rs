@@ -1,4 +1,4 @@
-//! What `serve` shows to a person at a terminal, and to nobody else.
+//! Output of `serve` at a terminal: colors, and a command to try.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -8,7 +8,7 @@ use rlaas_testkit::tls::{Certificate, Certificates};
 
 const LISTEN: [&str; 2] = ["server.listen=127.0.0.1:0", "server.http=127.0.0.1:0"];
 
-/// A server whose standard output and error are a terminal.
+/// A server whose standard output and standard error are a terminal.
 struct AtTerminal {
     terminal: Child,
     server: u32,
@@ -32,12 +32,12 @@ impl AtTerminal {
         Self { terminal, server: first.trim().parse().expect("a number"), lines }
     }
 
-    /// Everything up to the proposal, which is the last before it waits for requests.
+    /// Returns the output up to and including the suggested command.
     fn shown(&mut self) -> String {
         let mut shown = String::new();
         while !shown.lines().any(|line| line.starts_with("try: ")) {
             let read = self.lines.read_line(&mut shown).expect("text");
-            assert!(read > 0, "it has ended: {shown}");
+            assert!(read > 0, "the server has ended: {shown}");
         }
         shown.replace('\r', "")
     }
@@ -50,10 +50,10 @@ impl Drop for AtTerminal {
     }
 }
 
-/// The options of the command that is proposed.
+/// Returns the arguments of the suggested command.
 fn proposed(shown: &str) -> Vec<String> {
     let line = shown.lines().find_map(|line| line.strip_prefix("try: rlaas "));
-    let line = line.unwrap_or_else(|| panic!("no proposal: {shown}"));
+    let line = line.unwrap_or_else(|| panic!("no suggested command: {shown}"));
     line.split(' ').map(str::to_owned).collect()
 }
 
@@ -83,7 +83,7 @@ fn check_command_is_suggested_only_at_a_terminal() {
     let mut line = String::new();
     while !line.contains("serving") {
         line.clear();
-        assert!(log.read_line(&mut line).expect("text") > 0, "it has ended");
+        assert!(log.read_line(&mut line).expect("text") > 0, "the server has ended");
     }
     signal(server.id(), "TERM");
     let (code, out, _) = finish(server.wait_with_output().expect("its end"));
@@ -105,7 +105,7 @@ fn suggested_command_works_with_tls() {
     for settings in [&of_server[..], &[&of_server[..], &[client_ca]].concat()] {
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
         let mut server = AtTerminal::start(&settings, &[]);
-        // What is in capitals is for the user to replace.
+        // Words in capitals are placeholders.
         let command = server.shown().replace("--ca FILE", &format!("--ca {ca}"));
         let command = command.replace("--cert FILE", &format!("--cert {cert}"));
         let command = command.replace("--key FILE", &format!("--key {key}"));

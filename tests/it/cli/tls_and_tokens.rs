@@ -1,4 +1,4 @@
-//! The commands against a server with TLS and tokens.
+//! The commands with a server that requires TLS and tokens.
 
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, finish, rlaas, run};
@@ -35,7 +35,7 @@ fn token_comes_from_option_or_environment() {
     assert_eq!(finish(by_environment.expect("the program")).0, 0);
     let option_wins = rlaas(&check).args(["--token", "other"]).env("RLAAS_TOKEN", TOKEN).output();
     assert_eq!(finish(option_wins.expect("the program")).0, 2);
-    assert_eq!(run(&["health", "--addr", server.grpc()]).0, 0, "health is open");
+    assert_eq!(run(&["health", "--addr", server.grpc()]).0, 0, "health needs no token");
 
     let load = ["--connections", "1", "--streams", "1", "--calls", "10", "--warm-up", "0s"];
     let bench = [&["bench", "--addr", server.grpc()][..], &load].concat();
@@ -50,7 +50,7 @@ fn token_comes_from_option_or_environment() {
         assert_eq!(code, 2);
         assert!(error.contains("--token: valid is") && !error.contains("s3cret"), "{error}");
     }
-    // It is for the commands alone: a server that finds it in its environment takes no notice.
+    // Only client commands read the variable; the configuration ignores it.
     let config = rlaas(&["config"]).env("RLAAS_TOKEN", TOKEN).output();
     let (code, out, error) = finish(config.expect("the program"));
     assert_eq!((code, out.contains(TOKEN), error.as_str()), (0, false, ""));
@@ -104,7 +104,7 @@ fn commands_speak_tls_and_present_certificates() {
     assert_eq!(code, 0, "{out} {error}");
     let (code, _, error) =
         check(&[&["--addr", server.grpc(), "--ca", &ca], &identity[..]].concat());
-    assert_eq!(code, 0, "with an authority it is https: {error}");
+    assert_eq!(code, 0, "--ca implies https: {error}");
     let health = ["health", "--addr", &https, "--ca", &ca];
     assert_eq!(run(&[&health, &identity[..]].concat()).0, 0);
     let load = ["--connections", "1", "--streams", "1", "--calls", "10", "--warm-up", "0s"];

@@ -1,4 +1,4 @@
-//! Why `check` and `health` got no response: one line, and what to do.
+//! Errors of `check` and `health` without a response: one line that names the cause and the remedy.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use rlaas_testkit::process::{Rlaas, run};
 use rlaas_testkit::redis::free_port;
 use rlaas_testkit::tls::{Certificate, Certificates};
 
-/// A server that does the same on each connection. It lives as long as the test.
+/// Starts a server that handles every connection with `handle`, and returns its address.
 fn serve_each(handle: fn(TcpStream)) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("its address").to_string();
@@ -36,7 +36,7 @@ fn reply_as_redis(mut connection: TcpStream) {
     drain(connection);
 }
 
-/// Runs `check`, and `health` with the same options; both must say this and nothing else.
+/// Asserts that `check` and `health` fail with exactly this message.
 fn assert_explained(options: &[&str], expected: &str) {
     for command in [&["check", "alice"][..], &["health"]] {
         let (code, out, error) = run(&[command, options].concat());

@@ -1,4 +1,4 @@
-//! No call outlasts the client's timeout or the caller's deadline.
+//! Deadlines: no call outlasts the timeout of the client or the deadline of the caller.
 
 use std::future::Future;
 use std::io::Read;
@@ -74,15 +74,15 @@ async fn deadline_is_sent_to_the_server() {
     let client = client.expect("a server");
     assert!(check(&client, fields("alice")).await.expect("an answer").is_allowed());
     signal(redis.pid(), "STOP");
-    // Untold it would wait for its store for ten seconds. It answers a little before the client's
-    // timer goes off, but on a busy machine.
-    let is_told = async || {
+    // Without the deadline the server would wait ten seconds for its store. With it, the response
+    // comes shortly before the client's timer, except on a busy machine.
+    let answers_in_time = async || {
         let request = Request::new(fields("alice")).expect("a valid request");
         let deadline = Deadline::within(Duration::from_millis(200));
         let error =
             in_time(client.check_with_deadline(&request, deadline)).await.expect_err("no answer");
         error.status().message() == "store unavailable"
     };
-    eventually("the server answers in time", TIMEOUT, is_told).await;
+    eventually("the server answers in time", TIMEOUT, answers_in_time).await;
     signal(redis.pid(), "CONT");
 }

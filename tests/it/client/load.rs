@@ -1,4 +1,4 @@
-//! The load generator as a library; `cli::bench` holds what it measures.
+//! The load generator as a library. `cli::bench` tests its measurements.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `rlaas-client` against servers that run, hang or are not there.
+//! `rlaas-client` with servers that run, hang or are not reachable.
 
 mod deadlines;
 mod load;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use rlaas::rules::{Request, RequestFields};
 use rlaas_client::{CheckError, Client, Verdict};
 
-/// Longer than any wait of these tests that does not fail.
+/// Longer than any wait of a test that passes.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 static NO_ATTRIBUTES: LazyLock<HashMap<String, String>> = LazyLock::new(HashMap::new);

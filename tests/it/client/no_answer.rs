@@ -1,4 +1,4 @@
-//! What becomes of requests that nobody answers, and of those that are rejected.
+//! Requests without an answer, and the policy that then decides.
 
 use rlaas::algorithm::Outcome;
 use rlaas::clock::Micros;
@@ -24,7 +24,7 @@ async fn no_answer_policy_decides() {
         ),
     ] {
         let client = client(policy).expect("a client");
-        // Not remembered either.
+        // A decision by policy is not remembered: the second one is the same.
         for _ in 0..2 {
             let verdict = check(&client, fields("alice")).await.expect("a policy");
             assert_eq!(verdict.decision().outcome, outcome);
@@ -88,7 +88,7 @@ fn client_lives_as_long_as_its_runtime() {
     let check = || elsewhere.block_on(check(&client, fields("alice")));
     assert!(check().expect("an answer").is_allowed());
     drop(home);
-    let error = check().expect_err("nobody drives the connection");
+    let error = check().expect_err("no runtime drives the connection");
     assert!(matches!(error, CheckError::NoAnswer(_)), "{error}");
 }
 

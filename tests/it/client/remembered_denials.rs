@@ -1,4 +1,4 @@
-//! Refusals that still hold are answered without a call, and nothing else is.
+//! Denials that the client remembers: only they are answered without a call.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{check, fields};
 use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::service::T0;
 
-/// A client whose time is moved, and a limit of 5 for a year.
+/// A client with a manual clock, and a server with a limit of 5 for a year.
 struct ClockedClient {
     server: Rlaas,
     client: Client,
@@ -35,7 +35,7 @@ impl ClockedClient {
         check(&self.client, fields).await.expect("an answer")
     }
 
-    /// Takes all that a user has.
+    /// Takes all units of a user.
     async fn exhaust(&self, user: &str) {
         let verdict = self.check(RequestFields { cost: Some(5), ..fields(user) }).await;
         assert!(verdict.is_allowed());
@@ -63,7 +63,7 @@ async fn denial_is_answered_locally_until_its_retry_after() {
     let before = fixture.decisions().await;
     for elapsed in [Micros::ZERO, Micros::from_secs(1), wait - Micros::from_micros(1)] {
         fixture.clock.set(T0 + elapsed);
-        // A clone shares what is remembered.
+        // Clones share remembered denials.
         let again = check(&fixture.client.clone(), fields("mallory")).await.expect("an answer");
         assert_eq!((again.is_allowed(), again.answered_by()), (false, AnsweredBy::Cache));
         assert_eq!(retry_after(&again), wait - elapsed);
@@ -112,7 +112,7 @@ async fn only_identical_requests_are_answered_locally() {
         assert_eq!(fixture.check(other).await.answered_by(), AnsweredBy::Server, "{other:?}");
         assert_eq!(fixture.check(other).await.answered_by(), AnsweredBy::Cache, "{other:?}");
     }
-    // Nothing to wait for: these look at the state, or can never pass.
+    // These have no wait to remember: they only peek, or can never pass.
     for other in [
         RequestFields { cost: Some(0), ..fields("mallory") },
         RequestFields { dry_run: true, ..fields("mallory") },

@@ -1,4 +1,4 @@
-//! TLS and tokens.
+//! Clients with TLS and tokens.
 
 use rlaas_client::{CheckError, Client, ClientBuilder, ConnectError, OnNoAnswer};
 use tonic::Code;
@@ -28,7 +28,7 @@ async fn token_is_sent_with_each_call() {
     let server = Rlaas::start_from(&file(&dir), &[]);
     let client = || Client::builder(server.grpc()).on_no_answer(OnNoAnswer::Allow);
     assert!(is_allowed(client().token(TOKEN)).await);
-    // Who may not ask is told so, whatever the policy: it is not for servers that are away.
+    // A rejection is no missing answer: the policy for those does not apply.
     for client in [client(), client().token("other")] {
         let error = check(&client.connect().await.expect("a server"), fields("alice")).await;
         let Err(CheckError::Rejected(status)) = error else { panic!("{error:?}") };

@@ -1,3 +1,3 @@
-//! Random steps, answered as the memory store answers them.
+//! Random steps, compared with the memory store.
 
 super::on_both! { against_memory }

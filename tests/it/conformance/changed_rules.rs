@@ -1,3 +1,3 @@
-//! A rule that is changed meets the state that is there.
+//! Changed rules and the states that exist.
 
 super::on_both! { changed_rules }

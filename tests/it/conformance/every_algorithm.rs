@@ -1,4 +1,4 @@
-//! What every algorithm promises on Redis beside what it promises on every store.
+//! Cases of every algorithm, and those that need Redis.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Redis refuses one write of a step. If it is the first, nothing has changed; if it is a later one,
-//! those before it stand, and nobody is told that nothing was taken.
+//! Redis refuses one write of a step. If it is the first, nothing changes. If it is a later one,
+//! the
+//! earlier writes stay, and the error reports a partial result.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -17,7 +18,7 @@ use rlaas_testkit::service::Service;
 
 const MINUTE: Micros = Micros::from_secs(60);
 
-/// What scripts write with.
+/// The commands by which scripts write.
 const WRITES: [&str; 7] =
     ["SET", "DEL", "INCRBY", "ZADD", "ZREMRANGEBYSCORE", "ZREMRANGEBYRANK", "PEXPIREAT"];
 
@@ -26,22 +27,22 @@ enum HitKind {
     Take(u32),
     Report(u32),
     Credit(u32),
-    /// Of what the first hit of the scenario has taken.
+    /// Refunds the first hit of the scenario.
     Refund,
     Reset,
 }
 
-/// Hits, each with its user.
+/// Hits, each with the user it is for.
 type ScenarioHits = &'static [(&'static str, HitKind)];
 
 #[derive(Debug)]
 struct Scenario {
     name: &'static str,
-    /// Whether the limit keeps debt: 10 units.
+    /// Whether the limit allows a debt of 10 units.
     keeps_debt: bool,
-    /// What has been done before, hit by hit.
+    /// Executed before the step, one after the other.
     before: ScenarioHits,
-    /// What is asked in one step.
+    /// The step under test.
     hits: ScenarioHits,
 }
 
@@ -77,7 +78,7 @@ const SCENARIOS: [Scenario; 12] = {
 /// A command of a script, with its arguments.
 type Command = Vec<String>;
 
-/// One redis-server, on which scenarios are played.
+/// Runs scenarios on one redis-server.
 struct ScenarioRunner {
     server: Arc<RedisServer>,
     algorithm: Algorithm,
@@ -93,10 +94,10 @@ impl ScenarioRunner {
         RuleSet::new(Rule::new_default(self.algorithm, limit), Vec::new())
     }
 
-    /// An empty server, and a service that has done what comes before.
+    /// Empties the server and executes `before`; returns a service and what it has taken.
     async fn prepare(&self, scenario: &Scenario) -> (Service, Vec<TakenUnits>) {
         self.server.query::<()>(&["FLUSHALL"]);
-        // Anew each time: Redis that refuses opens the breaker.
+        // A new service each time, because refusals open the breaker.
         let on = Service::on_redis(self.rules(scenario), Arc::clone(&self.server));
         let mut taken = Vec::new();
         for hit in scenario.before {
@@ -109,7 +110,7 @@ impl ScenarioRunner {
         (on, taken)
     }
 
-    /// What the step answers and writes where nothing is refused.
+    /// Executes the step without a refusal, and returns its reply and its writes.
     async fn run_unrefused(&self, scenario: &Scenario) -> (Reply, Vec<Command>) {
         let (on, taken) = self.prepare(scenario).await;
         let mut monitor = Monitor::start(&self.server);
@@ -118,7 +119,9 @@ impl ScenarioRunner {
         (reply, monitor.writes_until("the end"))
     }
 
-    /// All that is in Redis, and until when. Of logs the scores: members are unique for each call.
+    /// Returns every key with its value and its time to live. Of logs it returns the scores,
+    /// because
+    /// members are unique to each call.
     fn contents(&self) -> Vec<(String, String, i64)> {
         let content = |key: String| {
             let value = match &*self.server.query::<String>(&["TYPE", &key]) {
@@ -136,14 +139,14 @@ impl ScenarioRunner {
         self.server.keys().into_iter().map(content).collect()
     }
 
-    /// Has Redis refuse the last of these commands and none of those before it, or allow all.
+    /// Makes Redis refuse the last of these commands and none of those before it.
     fn refuse(&self, writes: &[Command]) {
         let (refused, earlier) = writes.split_last().expect("a write");
         let mut acl = vec!["ACL".into(), "SETUSER".into(), "default".into()];
         acl.push(format!("-{}", refused[0].to_lowercase()));
         for command in earlier.iter().filter(|command| command[0] == refused[0]) {
             assert_ne!(command[1], refused[1], "Redis can't tell these apart");
-            // Allowed where its first argument is this one.
+            // Allowed with this first argument.
             acl.push(format!("+{}|{}", refused[0].to_lowercase(), command[1]));
         }
         self.server.query::<()>(&acl.iter().map(String::as_str).collect::<Vec<_>>());
@@ -153,7 +156,9 @@ impl ScenarioRunner {
         self.server.query::<()>(&["ACL", "SETUSER", "default", "+@all", "allkeys"]);
     }
 
-    /// Plays the scenario while the last of these writes is refused.
+    /// Executes the step while the last of these writes is refused; returns its result and the
+    /// contents
+    /// of Redis.
     async fn run_refused(
         &self,
         scenario: &Scenario,
@@ -166,7 +171,7 @@ impl ScenarioRunner {
         (result, self.contents())
     }
 
-    /// What is in Redis after some of the writes.
+    /// Returns the contents of Redis after `before` and these writes.
     async fn after(&self, scenario: &Scenario, writes: &[Command]) -> Vec<(String, String, i64)> {
         let _prepared = self.prepare(scenario).await;
         for command in writes {
@@ -195,7 +200,7 @@ async fn execute(
     on.try_execute(&hits.collect::<Vec<_>>(), Coupling::AllOrNothing).await
 }
 
-/// The commands that a server runs.
+/// A connection that reads every command which a server runs, by MONITOR.
 struct Monitor(BufReader<TcpStream>);
 
 impl Monitor {
@@ -213,7 +218,7 @@ impl Monitor {
         line.trim_end().to_owned()
     }
 
-    /// The writes of scripts up to the echo of a text.
+    /// Returns the writes of scripts until `ECHO end`.
     fn writes_until(&mut self, end: &str) -> Vec<Command> {
         let mut writes = Vec::new();
         loop {
@@ -249,7 +254,7 @@ async fn failed_write_leaves_the_earlier_ones(on: Service) {
             let stands = runner.after(scenario, &writes[..before]).await;
             let (result, contents) = runner.run_refused(scenario, &writes[..=before]).await;
             if failing[0] == "INCRBY" {
-                // A short cut, beside which there is a way that needs no INCRBY.
+                // INCRBY is a fast path: without it the script writes in another way.
                 assert_eq!(result.expect("a reply"), reply, "{context}");
                 continue;
             }

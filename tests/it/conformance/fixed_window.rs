@@ -1,4 +1,4 @@
-//! The fixed window, and what Redis holds after its cases.
+//! The fixed window, and its keys in Redis.
 
 use super::{cases, conforms, per};
 use rlaas::clock::Micros;

@@ -1,4 +1,4 @@
-//! What was taken is given back: as if it had never been taken, and never more.
+//! Refunds: the state becomes as if the units had never been taken, and never better.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ cases! {
 async fn refund_restores_the_state(on: Service) {
     let redis = on.redis().expect("a service on Redis");
     let taken = on.check_cost("alice", 2).await;
-    // Redis has forgotten the script; the call comes with its text again.
+    // Without the script in its cache Redis receives the text again.
     redis.query::<()>(&["SCRIPT", "FLUSH"]);
     on.give_back("alice", 2, &[taken]).await;
     assert!(redis.keys().is_empty());
@@ -73,7 +73,7 @@ async fn refund_restores_the_state(on: Service) {
     let key = redis.keys().pop().expect("a key");
     let is_log = on.algorithm() == Algorithm::SlidingWindowLog;
     let state = || -> (Vec<u8>, u64, u64) {
-        // Which of the entries of one millisecond stay makes no difference.
+        // It does not matter which entries of one millisecond are removed.
         let value = if is_log { Vec::new() } else { redis.query(&["GET", &key]) };
         let entries = if is_log { redis.query(&["ZCARD", &key]) } else { 0 };
         (value, entries, redis.query(&["PTTL", &key]))
@@ -99,17 +99,18 @@ async fn refund_keeps_a_foreign_value(on: Service) {
     assert_eq!(redis.query::<u64>(&["LLEN", &key]), 2);
 }
 
-/// A rule, and what is asked under it: time moves on by so many thousandths of the window, and so
-/// many percent of the burst are asked for.
+/// A rule and the requests under it: each advances the clock by thousandths of the window, and
+/// costs
+/// a percentage of the burst.
 #[derive(Clone, Debug)]
 struct Case {
     units: u64,
     window_ms: u64,
     burst_percent: u64,
     before: Vec<(u64, u64)>,
-    /// What is given back.
+    /// The request that is refunded.
     taken: (u64, u64),
-    /// What others take until then.
+    /// Requests between it and its refund.
     meanwhile: Vec<(u64, u64)>,
     until_given_back: u64,
     after: Vec<(u64, u64)>,
@@ -151,7 +152,8 @@ fn case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// A service, its time, and two ids of which one never takes what the other gives back.
+/// A service, its time, and two ids with equal requests, of which one never sends the request that
+/// the other has refunded.
 struct Twins {
     on: Service,
     limit: Limit,
@@ -181,7 +183,7 @@ impl Twins {
         (self.limit.burst() * percent / 100).max(1)
     }
 
-    /// Asks for the same of both.
+    /// Checks the same cost for both ids.
     async fn ask_both(&mut self, (thousandths, percent): (u64, u64)) -> [Decision; 2] {
         self.advance(thousandths);
         let cost = self.cost(percent);
@@ -192,7 +194,8 @@ impl Twins {
         self.on.check_cost(id, 0).await
     }
 
-    /// Takes, if it is allowed: a denied attempt leaves a trace.
+    /// Takes the cost if that is allowed: a denied attempt would change the state of a fixed
+    /// window.
     async fn take(&mut self, (thousandths, percent): (u64, u64)) -> Option<(u64, Decision)> {
         self.advance(thousandths);
         let cost = self.cost(percent);
@@ -206,7 +209,7 @@ impl Twins {
     }
 }
 
-/// Left alone until then, what took and gave back is as its twin that never took.
+/// Without requests in between, an id with a refund equals its twin that never took.
 async fn equal(case: &Case, mut twins: Twins) -> TestCaseResult {
     for step in &case.before {
         twins.ask_both(*step).await;
@@ -225,11 +228,11 @@ async fn equal(case: &Case, mut twins: Twins) -> TestCaseResult {
     Ok(())
 }
 
-/// Whatever others take until then, what took and gave back has no more than its twin, which never
-/// took, has a microsecond later.
+/// With requests in between, an id with a refund has no more units than its twin, which never took,
+/// has a microsecond later.
 async fn no_more(case: &Case, algorithm: Algorithm, mut twins: Twins) -> TestCaseResult {
-    // The windows of a counter start with its first request: those of both with this one, and they
-    // stay so for as long as no two of them are silent.
+    // The windows of a counter start with its first request. This one starts those of both ids, and
+    // they stay aligned unless two windows pass without a request.
     let slower = if algorithm == Algorithm::SlidingWindowCounter { 16 } else { 1 };
     let both = twins.ask_both((0, 1)).await;
     prop_assert!(both[0].is_allowed() && both[1].is_allowed());
@@ -256,10 +259,9 @@ cases! {
     refunded_state_equals_one_never_taken_from: per(5, MINUTE);
 }
 
-/// Each case brings its own limit; the service says which algorithm and server.
 async fn refunded_state_equals_one_never_taken_from(on: Service) {
     let (algorithm, server) = (on.algorithm(), on.redis().cloned());
-    // Cases wait for their services by themselves: not on a thread that runs others.
+    // Each case blocks its thread with a runtime of its own.
     let tried = spawn_blocking(move || try_cases(algorithm, server.as_ref())).await;
     tried.expect("no panic").unwrap_or_else(|failure| panic!("{failure}"));
 }

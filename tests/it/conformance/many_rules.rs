@@ -1,4 +1,4 @@
-//! Many rules on one request, and the key of a default rule by two parts in Redis.
+//! Many rules on one request, and the Redis key of a default rule with two parts.
 
 use super::{conforms, on_redis};
 use rlaas_limiter::conformance;

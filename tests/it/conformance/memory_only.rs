@@ -1,4 +1,4 @@
-//! Cases that only the memory store has: its bound, what it forgets, and when.
+//! Cases that only the memory store has: its bound, evictions, and expiry.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rlaas::store::MemorySettings;
 use rlaas_testkit::service::Service;
 use rlaas_testkit::{eventually, rules};
 
-/// One a minute, and room for ten ids.
+/// Returns a service with a store of ten ids, and a limit of `units` a minute.
 fn room_for_ten(algorithm: Algorithm, units: u64) -> Service {
     memory_of_ten(rules(algorithm, units, Micros::from_secs(60)))
 }
@@ -88,7 +88,7 @@ async fn unused_ids_are_swept_in_the_background() {
         on.check(&id.to_string()).await;
     }
     on.at(60.0);
-    // Alive at the last millisecond of its time, as in Redis.
+    // States live through the last millisecond of their time, as in Redis.
     assert_eq!(keys(&on), 10);
     on.at(60.001);
     eventually("swept", Duration::from_secs(5), async || keys(&on) == 0).await;

@@ -1,10 +1,12 @@
-//! One suite of cases, instantiated for each algorithm and store: what is promised holds on all.
+//! One suite of cases, instantiated for each algorithm and store.
 //!
-//! The cases that any store must pass are public, in `rlaas_limiter::conformance`; here they run on
-//! memory and Redis, beside those that look at one of the two.
+//! The cases that every store must pass are public, in `rlaas_limiter::conformance`. Here they run
+//! on
+//! memory and on Redis, together with cases for only one of the two.
 //!
-//! Every case goes through `Limiter::check`. Time is moved: in memory by a manual clock, in Redis
-//! by the clock of a real redis-server. Times are seconds after T0 = Unix 1700000100.
+//! Every case goes through `Limiter::check`. Tests set the time: in memory by a manual clock, in
+//! Redis
+//! by the clock of a real redis-server. Times are seconds after T0, Unix 1700000100.
 
 mod against_memory;
 mod buckets;
@@ -34,7 +36,7 @@ use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::rules;
 use rlaas_testkit::service::Service;
 
-/// Makes a test of each case for each algorithm and store, `case::algorithm::store`:
+/// Defines a test of each case for each algorithm and store, named `case::algorithm::store`:
 ///
 /// ```ignore
 /// cases! { all; case: rules_of_an_algorithm; }
@@ -42,7 +44,7 @@ use rlaas_testkit::service::Service;
 /// cases! { mixed; case: rules_that_name_their_algorithms; }
 /// ```
 ///
-/// A store that is neither `memory` nor `redis` is a function that makes a service of rules.
+/// Any store other than `memory` and `redis` is a function from rules to a service.
 macro_rules! cases {
     (all $($rest:tt)*) => {
         $crate::conformance::cases! {
@@ -89,7 +91,8 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-/// Makes the tests of a module of the public suite on both stores, `case::algorithm::store`.
+/// Defines the tests of a module of the public suite on both stores, named
+/// `case::algorithm::store`.
 macro_rules! on_both {
     ($module:ident) => {
         rlaas_limiter::conformance_tests! {
@@ -101,12 +104,11 @@ macro_rules! on_both {
 }
 use on_both;
 
-/// Tries a case of the public suite.
+/// Runs a case of the public suite.
 async fn conforms(module: &str, case: &str, on: &Service) {
     rlaas_limiter::conformance::case(module, case).run(on).await;
 }
 
-/// The algorithm that tests call by this name.
 fn algorithm(name: &str) -> Algorithm {
     Algorithm::from_name(name).expect("an algorithm of the registry")
 }
@@ -121,7 +123,7 @@ fn every_registered_algorithm_is_tested() {
     assert_eq!(names(|algorithm| algorithm.has_burst()), cases!(buckets @names));
 }
 
-/// So many per window, for any algorithm.
+/// Returns rules of any algorithm with this limit.
 fn per(units: u64, window: Micros) -> impl Fn(Algorithm) -> RuleSet {
     move |algorithm| rules(algorithm, units, window)
 }
@@ -130,7 +132,7 @@ fn on_redis(rules: RuleSet) -> Service {
     Service::on_redis(rules, Arc::new(RedisServer::start()))
 }
 
-/// (allowed, `current_count`).
+/// Returns whether a decision allows, and its `current_count`.
 fn counted(decision: &Decision) -> (bool, u64) {
     (decision.is_allowed(), decision.current_count)
 }

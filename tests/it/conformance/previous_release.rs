@@ -1,5 +1,6 @@
-//! What this release stores, read by the scripts of the release before: they may forgive debt, and
-//! never take a state for a full one. Both run on one Redis while instances are replaced.
+//! States of this release, read by the scripts of the previous one. Both releases use one Redis
+//! while
+//! instances are replaced. The previous release may forgive debt, but grants no more than that.
 
 use rlaas::algorithm::{Algorithm, Cost, Limit};
 use rlaas::clock::{Micros, Timestamp};
@@ -28,8 +29,8 @@ fn twin(algorithm: Algorithm) -> &'static str {
     }
 }
 
-/// Whether the release before allows this cost for a user at this time, and the units that it says
-/// are left then.
+/// Runs a check by the scripts of the previous release, and returns whether it is allowed and the
+/// remaining units.
 fn taken_before(
     server: &RedisServer,
     algorithm: Algorithm,
@@ -97,7 +98,7 @@ async fn previous_release_at_most_forgives_debt(on: Service) {
     }
 }
 
-/// Units that come within so many seconds after all was used up, if nothing is owed.
+/// Returns the units that are refilled within these seconds after all were taken, without debt.
 fn forgiven(algorithm: Algorithm, seconds: u64) -> u64 {
     match algorithm {
         Algorithm::FixedWindow | Algorithm::SlidingWindowLog => {
@@ -107,7 +108,7 @@ fn forgiven(algorithm: Algorithm, seconds: u64) -> u64 {
                 UNITS
             }
         }
-        // Its first window starts at T0; from its end on it weighs less and less.
+        // The first window starts at T0. After its end it counts for less and less.
         Algorithm::SlidingWindowCounter => {
             (UNITS * seconds.saturating_sub(60)).div_ceil(60).min(UNITS)
         }
@@ -115,7 +116,6 @@ fn forgiven(algorithm: Algorithm, seconds: u64) -> u64 {
     }
 }
 
-/// Both releases take in turn; together they grant no more than one that forgave the debt would.
 async fn both_releases_together_grant_no_more_than_forgiven_debt(on: Service) {
     let (algorithm, server) = (on.algorithm(), on.redis().expect("a redis-server"));
     on.act("alice", Action::Report(Cost::new(13)), Coupling::AllOrNothing).await;
@@ -126,7 +126,7 @@ async fn both_releases_together_grant_no_more_than_forgiven_debt(on: Service) {
         let (allowed, _) = taken_before(server, algorithm, "alice", now, 1);
         granted += u64::from(allowed);
         granted += u64::from(on.check("alice").await.is_allowed());
-        // The steps above are in one window and the next.
+        // All of these times are in two consecutive windows.
         assert!(granted <= forgiven(algorithm, seconds), "{seconds} s: {granted}");
         assert!(on.check_cost("alice", 0).await.remaining <= UNITS.cast_signed());
     }

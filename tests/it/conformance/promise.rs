@@ -1,3 +1,3 @@
-//! What is promised over any span.
+//! Guarantees over any period of time.
 
 super::on_both! { promise }

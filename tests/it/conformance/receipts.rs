@@ -1,4 +1,4 @@
-//! Receipts: what was taken is given back once, by the limiter, and a reset forgets everything.
+//! Receipts and resets: a receipt is refunded once, by the limiter, and a reset clears the state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,7 @@ async fn refund_returns_nothing_taken_before_a_reset(on: Service) {
     let before = look(&on).await;
     on.refund(same_moment).await;
     assert_eq!(look(&on).await, before);
-    // What was taken since is given back.
+    // Units taken after the reset are refunded.
     let (_, later) = on.take("alice", 1).await;
     on.refund(later).await;
     assert_eq!(look(&on).await, before);
@@ -73,7 +73,7 @@ async fn refund_returns_nothing_taken_before_a_reset(on: Service) {
 async fn receipt_of_another_algorithm_returns_nothing(on: Service) {
     let algorithm = on.algorithm();
     for (number, other) in Algorithm::ALL.iter().filter(|other| **other != algorithm).enumerate() {
-        // In a window of its own: a fixed window keeps its counter under a key of its own.
+        // Each algorithm gets windows of its own, because fixed windows have one key each.
         on.at(f64::from(u32::try_from(number).expect("few algorithms")) * 180.0);
         on.limiter.replace_rules(rules(algorithm, 5, MINUTE));
         let (decision, receipts) = on.take("alice", 2).await;
@@ -122,13 +122,13 @@ cases! {
 async fn refund_excludes_units_refilled_since(on: Service) {
     let (_, receipts) = on.take("alice", 4).await;
     on.at(20.0);
-    // Two of them have come back since, and others have taken all that is there.
+    // Two of the four units were refilled since, and other requests have taken all units.
     assert_eq!(on.check_cost("alice", 4).await.remaining, 0);
     on.refund(receipts).await;
     assert_eq!(look(&on).await.remaining, 2);
 }
 
-/// A limit, what is taken under it for a receipt, and the limit by which the rule was replaced.
+/// A limit, what is taken under it for a receipt, and the limit that replaces it.
 #[derive(Clone, Debug)]
 struct Change {
     then: (u64, u64, u64),
@@ -230,7 +230,7 @@ async fn receipt_stays_valid_after_a_change_of_its_limit(on: Service) {
 
 #[tokio::test]
 async fn receipt_of_the_local_fallback_is_refunded_there() {
-    // A port on which nobody else starts a server.
+    // A proxy that refuses connections keeps its port from other servers.
     let nowhere = Proxy::to(1);
     nowhere.set(Behaviour::Refuse);
     let url = nowhere.url().parse().map(Box::new).expect("a valid url");
@@ -256,7 +256,7 @@ async fn receipt_of_the_local_fallback_is_refunded_there() {
     }
 }
 
-/// 10 a minute, which may owe as many.
+/// Returns rules of 10 units a minute with a maximum debt of 10.
 fn ten_and_ten_owed(algorithm: Algorithm) -> RuleSet {
     let limit = Limit::new(10, MINUTE).and_then(|limit| limit.with_max_debt(10));
     under(algorithm, limit.expect("a valid limit"))
@@ -268,7 +268,7 @@ cases! {
     reset_forgives_debt: ten_and_ten_owed;
 }
 
-/// Asks for the same of one id that was reset and of another that never asked.
+/// Asserts that an id which was reset and an id that is new get equal decisions.
 async fn equal_from_now_on(on: &Service) {
     for (at, cost) in [(31.0, 4), (31.0, 7), (45.5, 5), (90.0, 3), (91.0, 9), (170.0, 10)] {
         on.at(at);
@@ -286,9 +286,9 @@ async fn reset_state_equals_a_fresh_one(on: Service) {
     assert_eq!(after, on.check_cost("twin", 0).await);
     assert_eq!(look(&on).await, after);
     equal_from_now_on(&on).await;
-    // A reset of what is not there does nothing.
+    // Resetting a state that does not exist does nothing.
     assert_eq!(reset(&on, "bob").await, on.check_cost("other", 0).await);
-    // And what is remembered of it expires.
+    // The records of a reset expire.
     if let Some(redis) = on.redis() {
         let lives = |key: &String| redis.query::<i64>(&["PTTL", key]);
         for key in redis.keys() {
@@ -296,7 +296,7 @@ async fn reset_state_equals_a_fresh_one(on: Service) {
         }
         on.at(170.0 + 122.0);
         let gone = async || redis.keys().is_empty();
-        eventually("all has expired", Duration::from_secs(5), gone).await;
+        eventually("all keys have expired", Duration::from_secs(5), gone).await;
     }
 }
 

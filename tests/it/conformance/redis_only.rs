@@ -1,4 +1,4 @@
-//! Cases that only Redis has: keys, foreign values, several instances, another clock.
+//! Cases that only Redis has: keys, foreign values, several instances, the clock of the server.
 
 use std::sync::Arc;
 
@@ -123,7 +123,7 @@ async fn unreadable_state_is_an_error(on: Service) {
 async fn window_that_ends_in_flight_uses_the_right_key() {
     let on = on_redis(rules(Algorithm::FixedWindow, 5, Micros::from_secs(1)));
     for step in 0..20_u32 {
-        // Every call finds the clock an hour further on than the last answer told.
+        // At every call the clock is an hour ahead of the last reply.
         on.at(f64::from(step) * 3_600.0);
         assert_eq!(counted(&on.check("alice").await), (true, 1));
         let keys = redis(&on).keys();

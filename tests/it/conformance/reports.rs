@@ -1,3 +1,3 @@
-//! Costs that are counted after the fact.
+//! Reports: costs that are counted after the fact.
 
 super::on_both! { reports }

@@ -1,4 +1,4 @@
-//! Several hits of one key in one step: random actions on both stores, equal in every field.
+//! Several hits of one key in one step: random actions give equal decisions on both stores.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::{Service, T0};
 use tokio::runtime::Builder;
 
-/// How far the time moves, in thousandths of the window, and what is asked then in one step.
+/// The advance of the clock in thousandths of the window, and the actions of the step.
 type HitStep = (u64, Coupling, Vec<RandomAction>);
 
 #[derive(Clone, Debug)]
 enum RandomAction {
     Act(Action),
-    /// Refund what one of the earlier hits has taken, maybe for another time.
+    /// Refunds one of the earlier hits, possibly more than once.
     Refund(prop::sample::Index),
 }
 

@@ -1,4 +1,4 @@
-//! The sliding window log, and what Redis holds after its cases.
+//! The sliding window log, and its keys in Redis.
 
 use super::{cases, conforms, per};
 use rlaas::algorithm::Algorithm;

@@ -1,3 +1,3 @@
-//! Each hit takes alone.
+//! Hits of one step that are decided independently of each other.
 
 super::on_both! { take_each }

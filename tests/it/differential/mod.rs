@@ -1,9 +1,10 @@
-//! Random rules, ids, costs and steps of time over memory, Redis and the reference model: equal in
-//! every field of every decision. A failure shrinks to the smallest case and is saved beside this
-//! file, in one for each test.
+//! Random rules, ids, costs and time steps on memory, Redis and the reference model: all decisions
+//! are
+//! equal in every field. A failure is reduced to the smallest case and saved beside this file, in a
+//! file for each test.
 //!
-//! `DIFFERENTIAL_CASES` sets how many cases are tried; the default makes more than 100,000
-//! decisions on each store.
+//! `DIFFERENTIAL_CASES` sets the number of cases. The default makes more than 100,000 decisions on
+//! each store.
 
 mod model;
 
@@ -25,11 +26,11 @@ use tokio::task::JoinSet;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// One rule, or several on each request, and what is asked of them.
+/// The rules, and the steps that are taken under them.
 #[derive(Clone, Debug)]
 struct DifferentialCase {
     rule: Shape,
-    /// With the mode of each; empty: the one rule is the default rule.
+    /// More rules with their modes. If empty, `rule` is the default rule.
     more: Vec<(Shape, Mode)>,
     steps: Vec<Step>,
 }
@@ -51,50 +52,50 @@ impl DifferentialCase {
         std::iter::once((self.rule, Mode::Enforced)).chain(self.more.iter().copied())
     }
 
-    /// The shortest window: what steps back further jumps for its rule.
+    /// Returns the shortest window: a longer step back counts as a jump of the clock for its rule.
     fn shortest_window(&self) -> Micros {
         let windows = self.shapes().map(|(shape, _)| shape.limit().window());
         windows.min().expect("a rule")
     }
 }
 
-/// A rule, roughly: bounded to what its algorithm accepts.
+/// A rule before its values are clamped to the bounds of its algorithm.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     algorithm: usize,
     units: u64,
     window_ms: u64,
-    /// Burst as a percentage of the units.
+    /// The burst as a percentage of the units.
     burst_percent: u64,
-    /// Debt that it keeps as a percentage of the units.
+    /// The maximum debt as a percentage of the units.
     debt_percent: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
 struct Step {
     advance: Advance,
-    /// Which of the requests that took is given back before anything is asked, if any.
+    /// Which of the earlier requests is refunded before the requests of this step, if any.
     refunds: Option<Index>,
-    /// The rule from here on, if it changes.
+    /// The rule from this step on, if it changes.
     rule: Option<Shape>,
-    /// What is asked at this moment, of different ids.
+    /// The requests of this step, each for another id.
     requests: Vec<(Cost, Verb)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Advance {
     Micros(u64),
-    /// In thousandths of the window.
+    /// Forward by thousandths of the window.
     Window(u64),
     /// To the end of the last announced wait, or a microsecond before.
     LastWait {
         too_early: bool,
     },
-    /// Back by thousandths of the window, up to all of it.
+    /// Back by thousandths of the window, up to one window.
     Back(u64),
 }
 
-/// What is done with a cost. Reports are of rules that keep debt, else they are takes.
+/// The action of a request. Without debt a report is a take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
     Take,
@@ -105,7 +106,7 @@ enum Verb {
 #[derive(Clone, Copy, Debug)]
 enum Cost {
     Units(u32),
-    /// In percent of the burst; 101 is one more than all of it.
+    /// A percentage of the burst; 101 is one unit more than the burst.
     Share(u64),
 }
 
@@ -125,8 +126,9 @@ impl Shape {
         .expect("at most one limit")
     }
 
-    /// Fixed windows have keys of their own in Redis, one for each window: after a change to
-    /// other keys and back, Redis finds again what memory has replaced.
+    /// Returns `true` if two rules use the same keys in Redis. Fixed windows have one key per
+    /// window:
+    /// after a change to other keys and back, Redis would find states that memory has replaced.
     fn shares_keys_with(self, other: &Self) -> bool {
         let keys = |shape: &Self| shape.algorithm().keyed_by_window().then_some(shape.window_ms);
         keys(&self) == keys(other)
@@ -171,8 +173,8 @@ fn step(rules: Rules) -> impl Strategy<Value = Step> {
         4 => (0..=1_200_u64).prop_map(Advance::Window),
         1 => (1_200..=4_000_u64).prop_map(Advance::Window),
         4 => any::<bool>().prop_map(|too_early| Advance::LastWait { too_early }),
-        // What has expired and comes back with the clock may be swept already or not, which makes a
-        // difference where the new rule would still look at it.
+        // A step back may revive a state that has expired, unless it was swept already. A changed
+        // rule could tell the difference.
         1 => (0..=1_000_u64).prop_map(move |thousandths| match rules {
             Rules::Stay => Advance::Back(thousandths),
             Rules::Change => Advance::Window(thousandths),
@@ -199,7 +201,7 @@ fn step(rules: Rules) -> impl Strategy<Value = Step> {
     })
 }
 
-/// How often rules change on live state.
+/// Whether rules change while states exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rules {
     Stay,
@@ -211,7 +213,7 @@ fn case(rules: Rules) -> impl Strategy<Value = DifferentialCase> {
         .prop_map(|(rule, steps)| DifferentialCase { rule, more: Vec::new(), steps })
 }
 
-/// Two to four rules on each request.
+/// Generates cases with two to four rules on each request.
 fn case_of_many() -> impl Strategy<Value = DifferentialCase> {
     let modes = prop_oneof![3 => Just(Mode::Enforced), 1 => Just(Mode::Shadow)];
     let more = prop::collection::vec((shape(), modes), 1..=3);
@@ -219,7 +221,7 @@ fn case_of_many() -> impl Strategy<Value = DifferentialCase> {
         .prop_map(|(rule, more, steps)| DifferentialCase { rule, more, steps })
 }
 
-/// What was taken is given back now and then.
+/// Adds occasional refunds to the steps of a case.
 fn with_refunds(
     case: impl Strategy<Value = DifferentialCase>,
 ) -> impl Strategy<Value = DifferentialCase> {
@@ -232,22 +234,22 @@ fn with_refunds(
     })
 }
 
-/// A request that took.
+/// A request that was allowed and took its cost.
 struct TakenRequest {
     id: usize,
     cost: algorithm::Cost,
     decisions: Vec<Decision>,
 }
 
-/// The stores and the model, side by side.
+/// Both stores and the model.
 struct StorePair {
     memory: Arc<Service>,
     redis: Arc<Service>,
-    /// Only while the rule is the one that it was made for, and if nothing is ever given back.
+    /// Present until the rule changes, and only in cases without refunds.
     model: Option<Model>,
-    /// Of each rule.
+    /// The mode of each rule.
     modes: Vec<Mode>,
-    /// What was not given back yet.
+    /// Requests that were not refunded yet.
     taken: Vec<TakenRequest>,
     rule: Shape,
     window: Micros,
@@ -261,7 +263,7 @@ impl StorePair {
     fn new(case: &DifferentialCase, server: &Arc<RedisServer>) -> Self {
         server.query::<()>(&["FLUSHALL"]);
         let rule = case.rule;
-        // One shard has seen what one Redis has seen.
+        // With one shard, memory sees the same sequence of calls as Redis.
         let one_shard = MemorySettings { max_keys: 1_000 };
         let keeps_all = case.steps.iter().all(|step| step.refunds.is_none());
         let has_model = case.more.is_empty() && keeps_all;
@@ -292,7 +294,7 @@ impl StorePair {
             let taken = self.taken.swap_remove(which.index(self.taken.len()));
             self.refund(&taken).await?;
         }
-        // All at once on Redis, where they are pipelined: their ids differ.
+        // Redis gets all requests at once, so that they are pipelined. Their ids differ.
         let mut requests = JoinSet::new();
         let actions: Vec<Action> =
             step.requests.iter().map(|request| self.action(request)).collect();
@@ -327,7 +329,7 @@ impl StorePair {
         Ok(step.requests.len())
     }
 
-    /// Gives back on both stores; the windows of the rules may have passed since.
+    /// Refunds a request on both stores. The windows of its rules may have passed.
     async fn refund(&self, taken: &TakenRequest) -> TestCaseResult {
         let TakenRequest { id, cost, decisions } = taken;
         let name = id.to_string();
@@ -340,7 +342,7 @@ impl StorePair {
         }
         let (on_memory, on_redis) =
             (decide(&self.memory, *id, LOOK).await, decide(&self.redis, *id, LOOK).await);
-        prop_assert_eq!(on_memory, on_redis, "id {} after it gave back {:?}", id, cost);
+        prop_assert_eq!(on_memory, on_redis, "id {} after a refund of {:?}", id, cost);
         Ok(())
     }
 
@@ -357,8 +359,9 @@ impl StorePair {
             Advance::LastWait { too_early } => {
                 (now + self.last_wait.as_micros()).saturating_sub(u64::from(too_early)).max(now)
             }
-            // A clock that jumps back further is followed, and what each store then remembers of
-            // the time before differs: memory has one window of an id, Redis each until it expires.
+            // The stores follow a clock that jumps back further, but then remember different
+            // states:
+            // memory has one window of an id, Redis has each window until it expires.
             Advance::Back(thousandths) => (now - part(thousandths)).max(self.latest - window),
         };
         self.now = Timestamp::from_micros(moved);
@@ -393,7 +396,7 @@ impl StorePair {
 
 const LOOK: Action = Action::Peek(algorithm::Cost::NONE);
 
-/// What each rule says, by name.
+/// Returns the decision of each rule, ordered by name.
 async fn decide(service: &Service, id: usize, action: Action) -> Vec<Decision> {
     let (id, cost) = (id.to_string(), Some(action.cost().units()));
     let verdict = match action {
@@ -404,7 +407,7 @@ async fn decide(service: &Service, id: usize, action: Action) -> Vec<Decision> {
     verdict.expect("a verdict").decisions.iter().map(|decided| decided.decision).collect()
 }
 
-/// Runs the cases; how many decisions were made on each store.
+/// Runs the cases, and returns the number of decisions on each store.
 fn run(name: &str, case: impl Strategy<Value = DifferentialCase>, default_cases: u32) -> usize {
     let cases = std::env::var("DIFFERENTIAL_CASES").ok().and_then(|text| text.parse().ok());
     let saved: &'static str =

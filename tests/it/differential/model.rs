@@ -1,5 +1,6 @@
-//! The reference: each algorithm from its definition, in 128-bit rational arithmetic, with no
-//! cleverness. Waits are found by search: the first moment at which the definition says yes.
+//! The reference model: each algorithm by its definition, in 128-bit rational arithmetic and
+//! without
+//! optimizations. Waits are found by a search for the first time at which the cost fits.
 
 use std::collections::HashMap;
 
@@ -7,27 +8,27 @@ use rlaas::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
 use rlaas::clock::{Micros, Timestamp};
 use rlaas::store::Action;
 
-/// Farther than any wait: 300 years.
+/// Longer than any wait: 300 years.
 const FOREVER_US: i128 = 300 * 366 * 86_400 * 1_000_000;
-/// The most units of a limit, and so of a counter.
-const MOST_UNITS: i128 = 1_000_000_000;
-/// Most entries that one request may write to a log.
-const MOST_WRITTEN: i128 = 10_000;
+/// Maximum units of a limit, and so of a counter.
+const MAX_UNITS: i128 = 1_000_000_000;
+/// Maximum number of entries that one request may write to a log.
+const MAX_WRITTEN: i128 = 10_000;
 
-/// Decides as the stores must.
+/// Makes the decisions that the stores must make.
 #[derive(Debug)]
 pub(crate) struct Model {
     algorithm: Algorithm,
     units: i128,
     window: i128,
     burst: i128,
-    /// Units that may be owed; none: what is above the limit is no debt.
+    /// Maximum debt in units; `None` if reports above the limit make no debt.
     max_debt: Option<i128>,
     states: HashMap<u8, State>,
     seen: Timestamp,
 }
 
-/// What a key remembers; times in µs, each field of one algorithm or two.
+/// The state of a key. Each field belongs to one algorithm, or to the buckets. Times are in µs.
 #[derive(Clone, Debug, Default)]
 struct State {
     /// Fixed window: index, count, expiry in ms.
@@ -36,7 +37,7 @@ struct State {
     log: Vec<i128>,
     /// Counter: start, current, previous.
     counter: Option<(i128, i128, i128)>,
-    /// Buckets: what is in use × window, and when.
+    /// Buckets: units in use × window, and the time.
     in_use: Option<(i128, i128)>,
 }
 
@@ -53,7 +54,7 @@ impl Model {
         }
     }
 
-    /// Does one thing with the state of an id.
+    /// Applies an action to the state of an id.
     pub(crate) fn act(&mut self, id: u8, time: Timestamp, action: Action) -> Decision {
         let window = Micros::from_micros(u64::try_from(self.window).expect("a window"));
         let held = time.hold(self.seen, window);
@@ -68,7 +69,7 @@ impl Model {
         decision
     }
 
-    /// Counts whatever is left, up to the most that may be owed.
+    /// Counts a cost even above the limit, up to the maximum debt.
     fn report(&mut self, id: u8, now: i128, cost: Cost) -> Decision {
         let before = self.states.get(&id).cloned().unwrap_or_default();
         let (left, cost) = (self.left(&before, now), i128::from(cost.units()));
@@ -83,12 +84,12 @@ impl Model {
                 }
             }
             Algorithm::SlidingWindowLog => {
-                let units = cost.min((self.units - used).max(0)).min(MOST_WRITTEN);
+                let units = cost.min((self.units - used).max(0)).min(MAX_WRITTEN);
                 after.log.extend((0..units).map(|_| now / 1000));
             }
             Algorithm::SlidingWindowCounter => {
                 let (start, current, previous) = self.rolled(&after, now);
-                let counted = cost.min(room).min((MOST_UNITS - current).max(0));
+                let counted = cost.min(room).min((MAX_UNITS - current).max(0));
                 if counted > 0 {
                     after.counter = Some((start, current + counted, previous));
                 }
@@ -100,7 +101,7 @@ impl Model {
             }
         }
         let is_log = self.algorithm == Algorithm::SlidingWindowLog;
-        let outcome = if cost <= left && !(is_log && cost > MOST_WRITTEN) {
+        let outcome = if cost <= left && !(is_log && cost > MAX_WRITTEN) {
             Outcome::Allowed
         } else if self.fits(&after, now, 1) {
             Outcome::Impossible
@@ -135,10 +136,10 @@ impl Model {
         self.describe(&state, &after, now, outcome)
     }
 
-    /// The most that could ever fit.
+    /// Returns the largest cost that can ever fit.
     fn most(&self) -> i128 {
         match self.algorithm {
-            Algorithm::SlidingWindowLog => self.units.min(MOST_WRITTEN),
+            Algorithm::SlidingWindowLog => self.units.min(MAX_WRITTEN),
             Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => self.units,
             _ => self.burst,
         }
@@ -148,7 +149,7 @@ impl Model {
         cost <= self.most() && cost <= self.left(state, now)
     }
 
-    /// What is left; below 0 is debt.
+    /// Returns the remaining units; a negative number is debt.
     fn left(&self, state: &State, now: i128) -> i128 {
         let whole = if self.algorithm.has_burst() { self.burst } else { self.units };
         let most = match self.algorithm {
@@ -158,7 +159,7 @@ impl Model {
         (whole - self.used(state, now)).max(-most)
     }
 
-    /// The window of `now` with this count.
+    /// Returns the window of `now` with this count.
     fn counted(&self, state: &State, now: i128, count: i128) -> (i128, i128, i128) {
         let index = now / self.window;
         match state.fixed {
@@ -167,7 +168,8 @@ impl Model {
         }
     }
 
-    /// Units that count at `now`, parts rounded up (the counter's estimate: down).
+    /// Returns the units in use at `now`. Fractions are rounded up, those of the sliding counter
+    /// down.
     fn used(&self, state: &State, now: i128) -> i128 {
         match self.algorithm {
             Algorithm::FixedWindow => match state.fixed {
@@ -231,7 +233,7 @@ impl Model {
         }
     }
 
-    /// The numbers of the state after the request.
+    /// Returns the decision with the numbers of the state after the request.
     fn describe(&self, before: &State, after: &State, now: i128, outcome: Outcome) -> Decision {
         let used = self.used(after, now);
         let window = self.window;
@@ -264,7 +266,7 @@ impl Model {
         };
         let delay = match self.algorithm {
             Algorithm::LeakyBucket => {
-                // Where nothing was taken, the numbers are those of the state as it stays.
+                // The queue before this request is its delay.
                 first(|wait| self.in_use_numerator(before, now + wait) == 0)
             }
             _ => 0,
@@ -281,10 +283,10 @@ impl Model {
     }
 }
 
-/// The first wait from which on `holds`, which it does for ever after.
+/// Returns the shortest wait for which `holds` returns `true`; it must hold for every longer wait.
 fn first(holds: impl Fn(i128) -> bool) -> i128 {
     let (mut no, mut yes) = (-1, FOREVER_US);
-    assert!(holds(yes), "a wait that never ends");
+    assert!(holds(yes), "the wait never ends");
     while yes - no > 1 {
         let middle = i128::midpoint(no, yes);
         if holds(middle) {

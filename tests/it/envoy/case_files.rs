@@ -1,5 +1,6 @@
-//! The table: each file in `cases/` holds rules and cases, which are asked over a socket, on both
-//! stores, at a time that stands until a case moves it.
+//! Case files: each file in `cases/` has rules and cases. Cases run over a socket on both stores,
+//! with
+//! a clock that only the case moves.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Channel, Server};
 
-/// A file of the table.
+/// A file in `cases/`.
 struct CaseFile {
     file: PathBuf,
     settings: String,
@@ -25,7 +26,7 @@ struct CaseFile {
 
 struct EnvoyCase {
     name: String,
-    /// `at SECONDS`, or a request, ` => `, and the answer.
+    /// Each step is `at SECONDS`, or a request, ` => ` and its response.
     steps: Vec<String>,
 }
 
@@ -61,7 +62,7 @@ async fn cases_pass_on_redis() {
     assert!(cases >= 60, "only {cases} cases");
 }
 
-/// Asks one case, and returns the first answer that is not as expected.
+/// Runs a case, and returns the first response that is not as expected.
 async fn run_case(
     case_file: &CaseFile,
     case: &EnvoyCase,
@@ -86,7 +87,7 @@ async fn run_case(
     None
 }
 
-/// Serves what decides, as the program does, on a socket of its own.
+/// Serves the API for this service on a socket, as the program does.
 async fn serve(config: &Config, on: &Service) -> RateLimitServiceClient<Channel> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -107,7 +108,8 @@ fn case_files() -> Vec<CaseFile> {
 }
 
 impl CaseFile {
-    /// `=== settings`, `=== rules` and `=== case NAME` begin parts; `#` begins a comment.
+    /// Parses a file. `=== settings`, `=== rules` and `=== case NAME` begin its parts; `#` begins a
+    /// comment.
     fn read(file: PathBuf) -> Self {
         let text = std::fs::read_to_string(&file).expect("a file");
         let (mut settings, mut rules) = (String::new(), String::new());
@@ -127,7 +129,7 @@ impl CaseFile {
     fn config(&self) -> Config {
         let dir = TempDir::new();
         let rules = dir.write("rules.yaml", &self.rules);
-        // How quick an answer is, is no subject here.
+        // A long deadline, because the cases are not about response times.
         let mut settings = format!("envoy:\n  files: [{}]\n  deadline: 10s\n", rules.display());
         for line in self.settings.lines() {
             settings.extend(["  ", line, "\n"]);

@@ -1,4 +1,4 @@
-//! What clients of a real Envoy see that asks a real `rlaas`, by `config/envoy`.
+//! Requests through a real Envoy in front of a real `rlaas`, as `config/envoy` sets them up.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,14 +9,18 @@ use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Envoy waits long: how quick an answer is, is a subject of its own.
+/// A long timeout in Envoy, for tests that are not about response times.
 const LONG_TIMEOUT: (&str, &str) = ("timeout: 0.020s", "timeout: 20s");
 const DENIES: (&str, &str) = ("failure_mode_deny: false", "failure_mode_deny: true");
 
-/// `rlaas` by `config/envoy/rlaas.yaml`, which names its rules beside it.
+/// Starts `rlaas` with `config/envoy/rlaas.yaml`, which names the file of rules beside it.
 fn rlaas(settings: &[&str]) -> Rlaas {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
-    assert_eq!(std::env::current_dir().expect("a folder"), dir, "cargo starts tests there");
+    assert_eq!(
+        std::env::current_dir().expect("a folder"),
+        dir,
+        "cargo runs tests in the folder of the package"
+    );
     Rlaas::start_from(Path::new("config/envoy/rlaas.yaml"), settings)
 }
 
@@ -30,7 +34,7 @@ fn rlaas_on(redis: &RedisServer, settings: &[&str]) -> Rlaas {
 async fn envoy_allows_five_requests_and_denies_the_sixth() {
     let rlaas = rlaas(&[]);
     let Some(envoy) = Envoy::in_front_of(&rlaas, &[LONG_TIMEOUT]).await else { return };
-    // Whatever the time is: within two windows one is filled.
+    // Eleven requests fill a window even if the next one begins in between.
     let mut refused = None;
     for _ in 0..11 {
         let response = envoy.get("/", &[("x-user", "alice")]).await;
@@ -51,7 +55,7 @@ async fn envoy_allows_five_requests_and_denies_the_sixth() {
     assert_eq!(refused.header("x-ratelimit-remaining"), Some("0"));
     assert_eq!(refused.header("x-envoy-ratelimited"), Some("true"));
     assert_eq!(refused.header("retry-after"), refused.header("x-ratelimit-reset"));
-    // A ban, what no rule is about, and a request of which Envoy makes no descriptor.
+    // A banned user, and a request without a descriptor.
     assert_eq!(envoy.get("/", &[("x-user", "mallory")]).await.status, 429);
     let open = envoy.get("/", &[]).await;
     assert_eq!((open.status, open.header("x-ratelimit-limit")), (200, None));
@@ -71,9 +75,9 @@ async fn hits_addend_takes_and_refunds_units() {
     assert_eq!((refused.status, refused.header("x-ratelimit-remaining")), (429, Some("40")));
     assert_eq!(batch("40").await.status, 200);
     assert_eq!(batch("1").await.status, 429);
-    // Envoy says so when the answer is complete, and waits for nothing.
+    // Envoy sends the refund when the response is complete, and does not wait for it.
     envoy.get("/batch", &[("x-gives-back", "acme"), ("x-units", "30")]).await;
-    eventually("30 are given back", TIMEOUT, async || {
+    eventually("30 units are refunded", TIMEOUT, async || {
         batch("0").await.header("x-ratelimit-remaining") == Some("30")
     })
     .await;
@@ -81,7 +85,8 @@ async fn hits_addend_takes_and_refunds_units() {
     assert_eq!(batch("1").await.status, 429);
 }
 
-/// A budget of 21 an hour, of which each answer takes 10: the fourth request finds it overdrawn.
+/// Asserts that a budget of 21 an hour, of which each response takes 10, is overdrawn after three
+/// requests.
 async fn three_of_forty_pass(rlaas: &Rlaas) {
     let Some(envoy) = Envoy::in_front_of(rlaas, &[LONG_TIMEOUT]).await else { return };
     #[expect(clippy::disallowed_methods, reason = "budgets begin and end by wall time")]
@@ -93,13 +98,13 @@ async fn three_of_forty_pass(rlaas: &Rlaas) {
             let before = decided().await;
             let status = envoy.get("/chat", &[("x-user", user)]).await.status;
             statuses.push(status);
-            // Envoy charges when the answer is complete, and waits for nothing.
-            eventually("the answer is charged", TIMEOUT, async || {
+            // Envoy reports the hits when the response is complete, and does not wait for it.
+            eventually("the response is charged", TIMEOUT, async || {
                 status != 200 || decided().await >= before + 2
             })
             .await;
         }
-        // A budget of a new hour is whole: try again with another one.
+        // If a new hour began, the budget was refilled: try again with another user.
         if began == hour() {
             assert_eq!(statuses[..3], [200; 3], "{statuses:?}");
             assert_eq!(statuses[3..], [429; 37], "{statuses:?}");
@@ -107,7 +112,7 @@ async fn three_of_forty_pass(rlaas: &Rlaas) {
             return;
         }
     }
-    panic!("two hours ended within two tries");
+    panic!("a new hour began in both tries");
 }
 
 #[tokio::test]
@@ -116,7 +121,7 @@ async fn post_paid_budget_is_exhausted() {
     three_of_forty_pass(&rlaas_on(&RedisServer::start(), &[])).await;
 }
 
-/// `count-refused: true` counts everything in fixed windows, with no word about it in the rules.
+/// With `count-refused: true` fixed windows count every request, without `post_paid` in the rules.
 #[tokio::test]
 async fn count_refused_budget_is_exhausted() {
     let dir = TempDir::new();
@@ -180,24 +185,24 @@ async fn rule_policy_then_envoy_decides_when_redis_is_killed() {
         let failed = envoy.get("/", &[("x-user", "alice")]).await;
         assert_eq!((failed.status, failed.header("x-ratelimit-limit")), (expected, None));
         assert_eq!(envoy.counter("cluster.backend.ratelimit.error").await, 1);
-        // The rule says: allow.
+        // The rule has `on_store_failure: allow`.
         assert_eq!(envoy.get("/always", &[("x-user", "alice")]).await.status, 200);
         assert_eq!(envoy.counter("cluster.backend.ratelimit.ok").await, 2);
     }
 }
 
-/// With every default: Envoy waits 20 ms, `rlaas` for 15, and Redis could take 50.
+/// Uses the default timeouts: 20 ms in Envoy, 15 ms in `rlaas`, 50 ms for Redis.
 #[tokio::test]
 async fn hung_redis_is_reported_before_envoy_times_out() {
     let redis = RedisServer::start();
     let rlaas = rlaas_on(&redis, &[]);
     let Some(envoy) = Envoy::in_front_of(&rlaas, &[DENIES]).await else { return };
     let status = async || envoy.get("/", &[("x-user", "alice")]).await.status;
-    eventually("an answer of Redis", TIMEOUT, async || status().await != 500).await;
+    eventually("a reply of Redis", TIMEOUT, async || status().await != 500).await;
     signal(redis.pid(), "STOP");
     let timeouts = || rlaas.metric_sum("rlaas_store_errors_total", &["kind=\"timeout\""]);
     let late = || envoy.counter("cluster.rlaas.upstream_rq_timeout");
-    eventually("a failure that is told before Envoy gives up", TIMEOUT, async || {
+    eventually("the failure is reported before Envoy times out", TIMEOUT, async || {
         let before = (timeouts().await, late().await);
         status().await == 500 && timeouts().await > before.0 && late().await == before.1
     })

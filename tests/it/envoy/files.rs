@@ -1,4 +1,4 @@
-//! Files of envoyproxy/ratelimit: read as they are, refused by name, followed when they change.
+//! Rule files of envoyproxy/ratelimit: reading, problems, and reloads.
 
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -11,14 +11,15 @@ use rlaas_testkit::{TempDir, eventually};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A configuration that names these files.
+/// Writes a configuration that names these files.
 fn naming(dir: &TempDir, files: &[&Path]) -> std::path::PathBuf {
     let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
     dir.write("rlaas.yaml", &format!("envoy: {{ files: [{}] }}\n", files.join(", ")))
 }
 
-/// What `rlaas check-config` says of a file of rules, without the path of the file, which every
-/// line has.
+/// Runs `rlaas check-config` on a file of rules. Returns the exit code and the problems, without
+/// the
+/// path of the file, which starts each of them.
 fn problems(rules: &str) -> (i32, String) {
     let dir = TempDir::new();
     let file = dir.write("rules.yaml", rules);
@@ -31,7 +32,7 @@ fn problems(rules: &str) -> (i32, String) {
     (code, error.replace(&path, ""))
 }
 
-/// A domain with one descriptor of these lines.
+/// Returns a domain with one descriptor of these lines.
 fn descriptor(lines: &str) -> String {
     let lines: Vec<String> = lines.lines().map(|line| format!("    {line}\n")).collect();
     format!("domain: shop\ndescriptors:\n  -\n{}", lines.concat())
@@ -51,8 +52,8 @@ fn every_field_of_the_format_is_read() {
     assert_eq!(problems("domain: empty\n").0, 0);
 }
 
-/// Checks that the rules are refused in one line, which has this text.
-fn refused(rules: &str, expected: &str) {
+/// Asserts that the rules are rejected by one line that contains this text.
+fn assert_rejected(rules: &str, expected: &str) {
     let (code, error) = problems(rules);
     assert_eq!(code, 64, "{rules}");
     assert!(error.contains(expected), "{rules}\n{error}\n{expected}");
@@ -97,7 +98,7 @@ fn invalid_descriptors_are_rejected_by_key() {
             "descriptors[0].share_threshold: only for a value with *",
         ),
     ] {
-        refused(&rules, expected);
+        assert_rejected(&rules, expected);
     }
 }
 
@@ -128,7 +129,7 @@ fn invalid_debt_settings_are_rejected_by_key() {
             "descriptors[0].rate_limit.post_paid: valid is true or false",
         ),
     ] {
-        refused(&rules, expected);
+        assert_rejected(&rules, expected);
     }
 }
 
@@ -207,7 +208,7 @@ fn invalid_limits_are_rejected_by_key() {
             "descriptors[0].descriptors[1].key: missing",
         ),
     ] {
-        refused(&rules, expected);
+        assert_rejected(&rules, expected);
     }
     let (_, error) = problems(&descriptor("key: k\nrate_limit: {}"));
     let missing = ["unit", "requests_per_unit"]
@@ -279,7 +280,7 @@ fn relative_paths_resolve_against_the_naming_file() {
             assert_eq!((code, error.as_str()), (0, ""), "{named} from {}", from.display());
         }
     }
-    // On the command line it goes by where that is typed.
+    // On the command line a path is relative to the working directory.
     let set = ["config", "--set", "envoy.files=[shop.yaml]"];
     let output = rlaas(&set).current_dir(dir.path("rules")).output();
     let (code, out, error) = finish(output.expect("the program"));
@@ -324,7 +325,7 @@ async fn folders_are_read_and_domains_may_span_files() {
     }
     for (file, key) in [("rules/c.yaml", "c"), ("rules/deep/deeper/h", "h")] {
         dir.write(file, &rules_of(key));
-        eventually("a new file of a folder", TIMEOUT, async || {
+        eventually("the new file of the folder is read", TIMEOUT, async || {
             check(&mut client, &format!("shop: {key}=1 *0")).await.contains("1/HOUR")
         })
         .await;
@@ -399,22 +400,25 @@ async fn changed_file_is_reloaded_and_an_invalid_one_is_not() {
     let look = "shop: a=1 *0";
     check(&mut client, "shop: a=1").await;
     dir.write("rules.yaml", &rules("9"));
-    eventually("the new limit", TIMEOUT, async || {
+    eventually("the new limit applies", TIMEOUT, async || {
         check(&mut client, look).await.contains("9/UNKNOWN left 8")
     })
     .await;
     dir.write("rules.yaml", &rules("many"));
-    eventually("the refusal", TIMEOUT, async || {
+    eventually("the rejection is logged", TIMEOUT, async || {
         server.log().contains("descriptors[0].rate_limit.requests_per_unit")
     })
     .await;
     assert!(check(&mut client, look).await.contains("9/UNKNOWN left 8"));
-    // A file that is named only now is watched although it was refused.
+    // A file that is named later is watched even if it was rejected.
     let other = dir.write("other.yaml", &rules("none"));
     naming(&dir, &[&other]);
-    eventually("the other file", TIMEOUT, async || server.log().contains("other.yaml")).await;
+    eventually("the problem of the other file is logged", TIMEOUT, async || {
+        server.log().contains("other.yaml")
+    })
+    .await;
     dir.write("other.yaml", &rules("5"));
-    eventually("its limit", TIMEOUT, async || {
+    eventually("the limit of the other file applies", TIMEOUT, async || {
         check(&mut client, look).await.contains("5/UNKNOWN left 4")
     })
     .await;

@@ -1,5 +1,6 @@
-//! `envoy.service.ratelimit.v3`: a table of cases over a socket on both stores, the files of
-//! envoyproxy/ratelimit, and a real Envoy in front.
+//! `envoy.service.ratelimit.v3`: cases on both stores, the rule files of envoyproxy/ratelimit, and
+//! a
+//! real Envoy.
 
 mod case_files;
 mod client;

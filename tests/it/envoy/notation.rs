@@ -1,8 +1,8 @@
-//! How the table writes requests and responses: short, and every field of them.
+//! The notation of the case files for requests and responses: short, but complete.
 //!
 //! ```text
 //! shop: user=alice                       one descriptor with one entry
-//! shop *2: user=alice; a=1,b=2 *3        two; the request's hits_addend, and one's own
+//! shop *2: user=alice; a=1,b=2 *3        two; hits_addend of the request, and of a descriptor
 //! shop: user=alice -1                    is_negative_hits
 //! shop: user=alice =5/minute             a limit override
 //! OK [OK 5/MINUTE left 4 reset 60]       overall code, then each status
@@ -25,7 +25,7 @@ use rlaas_proto::envoy::r#type::v3::RateLimitUnit;
 use serde_json::Value;
 use tonic::Status;
 
-/// Reads a request.
+/// Parses a request.
 pub(crate) fn request(text: &str) -> RateLimitRequest {
     let (head, descriptors) = text.split_once(':').expect("a domain and a colon");
     let (domain, hits) = head.split_once(" *").unwrap_or((head, "0"));
@@ -70,7 +70,7 @@ fn limit(text: &str) -> RateLimitOverride {
     }
 }
 
-/// Writes an answer.
+/// Formats a response or an error.
 pub(crate) fn answer(answer: &Result<RateLimitResponse, Status>) -> String {
     match answer {
         Ok(response) => written(response),

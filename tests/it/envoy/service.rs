@@ -1,4 +1,4 @@
-//! What holds of the service beyond the table: failures of the store, many callers, metrics, roles.
+//! The service beyond the case files: store failures, concurrent callers, metrics and roles.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 const TIMEOUT: Duration = Duration::from_secs(20);
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
-/// A server with these rules, one descriptor a line: its key and what its `rate_limit` says.
+/// Starts a server with a descriptor for each key and the fields of its `rate_limit`.
 fn serve(dir: &TempDir, rules: &[(&str, &str)], settings: &[&str]) -> Rlaas {
     let descriptor = |(key, limit): &(&str, &str)| {
         format!("  - {{ key: {key}, rate_limit: {{ window: 300d, {limit} }} }}\n")
@@ -101,13 +101,13 @@ async fn store_failure_follows_the_policy_of_the_rule() {
         ("shop: allow=a; error=a", "UNAVAILABLE store unavailable".to_owned()),
         ("shop: error=a -1", "UNAVAILABLE store unavailable".to_owned()),
         ("shop: nobody=a", "OK [OK]".to_owned()),
-        // The limit that a request brings along is for the rule to judge too.
+        // The policy of the rule applies to a limit in the request as well.
         ("shop: allow=a =1/minute", "OK [OK 1/MINUTE left 0]".to_owned()),
         ("shop: nobody=a =1/minute", "UNAVAILABLE store unavailable".to_owned()),
     ] {
         assert_eq!(check(&mut client, request).await, expected, "{request}");
     }
-    // Half of the limit, alone.
+    // The local share is half of the limit.
     for expected in ["OK [OK 4/UNKNOWN left 1", "OK [OK 4/UNKNOWN left 0", "OVER_LIMIT [OVER_LIMIT"]
     {
         let answer = check(&mut client, "shop: local=a").await;
@@ -124,12 +124,12 @@ async fn hung_store_is_reported_within_the_envoy_deadline() {
     let settings = [url[0].as_str(), &url[1], "envoy.deadline=100ms", "store.redis.timeout=60s"];
     let server = serve(&dir, &[("a", "requests_per_unit: 4")], &settings);
     let mut client = client(&server).await;
-    eventually("an answer of Redis", TIMEOUT, async || {
+    eventually("a reply of Redis", TIMEOUT, async || {
         check(&mut client, "shop: a=1 *0").await.starts_with("OK")
     })
     .await;
     signal(redis.pid(), "STOP");
-    // The client of this test would wait for 10 s.
+    // The client of this test waits 10 s.
     assert_eq!(check(&mut client, "shop: a=1").await, "UNAVAILABLE store unavailable");
     signal(redis.pid(), "CONT");
 }
@@ -159,7 +159,7 @@ async fn two_instances_allow_exactly_the_limit() {
     let looked = check(&mut client, "shop: user=0 *0; user=1 *0; all=1 *0").await;
     let left = |at: usize| -> u32 {
         let status = looked.split('|').nth(at).and_then(|status| status.split("left ").nth(1));
-        status.and_then(|left| left.split(' ').next()?.parse().ok()).expect("what is left")
+        status.and_then(|left| left.split(' ').next()?.parse().ok()).expect("the remaining units")
     };
     assert_eq!((left(0) + left(1), left(2)), (30, 0), "{looked}");
 }
@@ -180,7 +180,7 @@ async fn deny_cache_answers_only_with_every_status_known() {
         assert!(both.starts_with("OVER_LIMIT [OK 5/UNKNOWN left 5 reset "), "{both}");
     }
     assert!(server.metric("rlaas_deny_cache_hits_total").await >= Some(1.0));
-    // What is given back is forgotten.
+    // A refund removes the remembered denial.
     assert!(check(&mut client, "shop: a=1 -1").await.starts_with("OK [OK 1/UNKNOWN left 1"));
     assert!(check(&mut client, "shop: a=1").await.starts_with("OK"));
 }
@@ -194,11 +194,11 @@ async fn deny_cache_ignores_several_hits_of_one_key() {
     let server = serve(&dir, &[("a", "requests_per_unit: 5")], &settings);
     let mut client = client(&server).await;
     assert!(check(&mut client, "shop: a=1 *2").await.starts_with("OK [OK 5/UNKNOWN left 3"));
-    // Four are too many for the three that are left; two are not.
+    // Three units are left: too few for both hits, enough for one.
     let both = check(&mut client, "shop: a=1 *2; a=1 *2").await;
     assert!(both.starts_with("OVER_LIMIT [OK 5/UNKNOWN left 3"), "{both}");
     assert!(check(&mut client, "shop: a=1 *2").await.starts_with("OK [OK 5/UNKNOWN left 1"));
-    // A denial of one hit alone is remembered.
+    // The denial of a single hit is remembered.
     assert!(check(&mut client, "shop: a=1 *2").await.starts_with("OVER_LIMIT"));
     assert!(check(&mut client, "shop: a=1 *2").await.starts_with("OVER_LIMIT"));
     assert!(server.metric("rlaas_deny_cache_hits_total").await >= Some(1.0));
@@ -217,7 +217,7 @@ async fn report_counts_despite_a_denial_on_another_shard() {
     let mut client = client(&server).await;
     check(&mut client, "shop: tenant=1").await;
     for user in 0..20 {
-        // Whichever place is asked first, the tenant refuses and the report stands.
+        // The tenant denies and the report counts, regardless of which shard is called first.
         let refused = check(&mut client, &format!("shop: paid={user} *7; tenant=1")).await;
         assert!(refused.starts_with("OVER_LIMIT [OVER_LIMIT 5/UNKNOWN left 0"), "{refused}");
         let looked = check(&mut client, &format!("shop: paid={user} *0")).await;

@@ -1,4 +1,4 @@
-//! A client that runs, and what each of them has to answer.
+//! A running example client, and the behavior that every example client must have.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -8,19 +8,19 @@ use std::time::Duration;
 use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::{TempDir, eventually};
 
-/// The longest that a client may take to start and answer.
+/// The longest time that a client may take to start and answer.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 const RULES: &str = "rules: [{name: users, limit: 5, window: 60s, overrides: \
                      [{match: {user_id: mallory}, limit: 0}]}]";
 
-/// Puts a client through all that its callers have to expect.
+/// Asserts that a client reports decisions, failures and timeouts as it should.
 pub(super) async fn assert_conforms(command: impl Fn() -> Command) {
     let dir = TempDir::new();
     let rules = dir.write("rules.yaml", RULES);
     let server = Rlaas::start_from(&rules, &[]);
     let address = server.grpc().to_owned();
-    // The deadline is no subject here: a busy machine takes its time.
+    // A long deadline, for busy machines.
     let mut client = ExampleClient::start(command().arg(&address).env("DEADLINE_MS", "60000"));
     for left in (0..5).rev() {
         assert_eq!(client.check("alice"), format!("allowed, {left} left"));
@@ -32,13 +32,13 @@ pub(super) async fn assert_conforms(command: impl Fn() -> Command) {
     assert_eq!(client.check("mallory"), "403 Forbidden, BANNED");
 
     drop(server);
-    // A call that meets the end of its connection may have a status of its own in a language.
+    // In some languages a call whose connection closes fails with another status.
     let away = async || {
         let answer = plain(&client.check("alice"));
         assert!(answer.starts_with("no answer (") && answer.ends_with("): it passes"), "{answer}");
         answer == "no answer (unavailable): it passes"
     };
-    eventually("the server is away", TIMEOUT, away).await;
+    eventually("the client notices that the server is gone", TIMEOUT, away).await;
     let server = Rlaas::start_from(&rules, &[&format!("server.listen={address}")]);
     let back = async || client.check("bob") == "allowed, 4 left";
     eventually("the channel connects again", TIMEOUT, back).await;
@@ -58,7 +58,7 @@ pub(super) async fn assert_conforms(command: impl Fn() -> Command) {
     assert!(failure.contains("user_id: valid is 1 to 1024 bytes"), "{failure}");
 }
 
-/// The name of a status as every language writes it.
+/// Normalizes the name of a status, which languages spell differently.
 fn plain(text: &str) -> String {
     text.to_lowercase().replace('_', "")
 }
@@ -84,7 +84,7 @@ impl ExampleClient {
         Self { process, users, answers }
     }
 
-    /// Names a user and returns the answer.
+    /// Sends the name of a user to the client and returns its answer.
     fn check(&mut self, user: &str) -> String {
         self.name(user);
         match self.answers.recv_timeout(TIMEOUT) {
@@ -93,7 +93,7 @@ impl ExampleClient {
         }
     }
 
-    /// Names a user and returns what the client fails with.
+    /// Sends the name of a user to the client and returns the error with which the client exits.
     fn fails_on(mut self, user: &str) -> String {
         self.name(user);
         self.users = None;
@@ -106,11 +106,11 @@ impl ExampleClient {
     }
 
     fn name(&mut self, user: &str) {
-        let users = self.users.as_mut().expect("it was not ended");
+        let users = self.users.as_mut().expect("the client was not ended");
         writeln!(users, "{user}").expect("a client that reads");
     }
 
-    /// Ends it, and returns what it said besides answers.
+    /// Kills the client and returns its standard error.
     fn end(&mut self) -> String {
         let _already_gone = self.process.kill();
         let mut output = String::new();

@@ -1,4 +1,4 @@
-//! Code that is generated from the proto and kept: is it of today's proto?
+//! Generated code in the repository matches the proto.
 
 use prost::Message;
 use prost_types::FileDescriptorProto;
@@ -14,10 +14,10 @@ use rlaas_testkit::process::Rlaas;
 async fn generated_go_code_matches_the_proto() {
     let kept = FileDescriptorProto::decode(&*descriptor_in_go()).expect("a descriptor");
     let served = served_descriptor().await;
-    assert_eq!(kept, served, "generate it again: examples/go/README.md");
+    assert_eq!(kept, served, "generate the code again, see examples/go/README.md");
 }
 
-/// What the running server says of itself, without comments.
+/// Returns the descriptor that the server reflects, without comments.
 async fn served_descriptor() -> FileDescriptorProto {
     let server = Rlaas::start(&[]);
     let mut client = ServerReflectionClient::new(server.channel().await);
@@ -37,7 +37,7 @@ async fn served_descriptor() -> FileDescriptorProto {
     file
 }
 
-/// The descriptor that the Go code holds as a text over several lines.
+/// Returns the descriptor that the Go code has as a string literal of several lines.
 fn descriptor_in_go() -> Vec<u8> {
     let code = include_str!("../../../examples/go/ratelimitv1/ratelimit.pb.go");
     let (_, text) = code.split_once("rawDesc = \"\" +\n").expect("a descriptor");
@@ -50,7 +50,7 @@ fn descriptor_in_go() -> Vec<u8> {
     bytes
 }
 
-/// The bytes of a text as Go writes it.
+/// Returns the bytes of a string literal in Go.
 fn unescaped(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();

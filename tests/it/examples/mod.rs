@@ -1,4 +1,5 @@
-//! The clients in `examples`, each built and run as its README says, where its tools are there.
+//! The clients in `examples`, each built and run as its README describes, if its tools are
+//! installed.
 
 mod client;
 mod generated;
@@ -42,7 +43,7 @@ async fn node_client_conforms() {
 async fn java_client_conforms() {
     let bench = Workbench::new("java");
     let repository = format!("-Dmaven.repo.local={}", bench.cache().display());
-    // Maven fetches what it needs while it builds.
+    // Maven fetches dependencies during the build.
     if bench.is_ready(&[&["mvn", "-q", "-B", &repository, "compile"]], &[]) {
         let classes = "target/classes:target/dependency/*";
         assert_conforms(|| bench.command("java", &["-cp", classes, "Client"])).await;

@@ -1,4 +1,4 @@
-//! Where a client is built: a copy of its folder below `target`, kept from run to run.
+//! Folders in which example clients are built: copies below `target`, which later runs reuse.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,20 +6,20 @@ use std::process::Command;
 
 use rlaas_testkit::tools::{fetch, finish, skipped, workshop};
 
-/// What building leaves behind in a folder: nothing to copy.
+/// Build outputs, which are not copied.
 const LEFT_BEHIND: [&str; 4] = [".venv", "bin", "node_modules", "target"];
 
-/// The copy of a client's folder, beside one of the protos.
+/// A copy of the folder of a client, and of the folder of protos.
 #[derive(Debug)]
 pub(super) struct Workbench {
     language: &'static str,
     root: PathBuf,
-    /// Everything that was copied: what is built of it is good for as long as it is the same.
+    /// The text of all copied files: as long as it is the same, the build is up to date.
     sources: String,
 }
 
 impl Workbench {
-    /// Copies what has changed.
+    /// Copies the sources of a client.
     pub(super) fn new(language: &'static str) -> Self {
         let root = workshop("examples").join(language);
         let project = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -30,7 +30,7 @@ impl Workbench {
         Self { language, root, sources }
     }
 
-    /// A command in the client's folder, with its caches below `target`.
+    /// Returns a command that runs in the folder of the client, with caches below `target`.
     pub(super) fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(self.folder());
@@ -41,12 +41,13 @@ impl Workbench {
         command
     }
 
-    /// Fetches and builds, unless that was done with the same sources. Without the tools or the
-    /// package index it says what is skipped.
+    /// Fetches and builds the client unless the build is up to date. Returns `false` and reports
+    /// the
+    /// skipped test if the tools or the package index are missing.
     ///
     /// # Panics
     ///
-    /// If it can't be built.
+    /// If the build fails.
     pub(super) fn is_ready(&self, to_fetch: &[&[&str]], to_build: &[&[&str]]) -> bool {
         let stamp = self.root.join("built");
         if fs::read_to_string(&stamp).is_ok_and(|built| built == self.sources) {
@@ -67,12 +68,12 @@ impl Workbench {
         true
     }
 
-    /// What is fetched and can be fetched again.
+    /// Returns the folder of downloads, which may be deleted.
     pub(super) fn cache(&self) -> PathBuf {
         self.root.join("cache")
     }
 
-    /// Where Python's packages go.
+    /// Returns the folder of Python packages.
     pub(super) fn packages(&self) -> PathBuf {
         self.root.join("packages")
     }
@@ -82,7 +83,7 @@ impl Workbench {
     }
 }
 
-/// Copies the files of a folder, and tells them in `sources`.
+/// Copies the files of a folder, and appends their texts to `sources`.
 fn copy(from: &Path, to: &Path, sources: &mut String) {
     fs::create_dir_all(to).expect("a folder below target");
     let entries = fs::read_dir(from).expect("a folder of the project");

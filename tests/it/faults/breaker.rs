@@ -1,4 +1,4 @@
-//! The breaker: who fails is left alone, and asked now and then whether it is over.
+//! The circuit breaker: it opens after failures, probes Redis, and closes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check};
 use rlaas_testkit::redis::RedisServer;
 
-/// Makes every decision fail at once, or no longer.
+/// Makes Redis refuse every decision, or ends that.
 fn refuse(redis: &RedisServer, refuses: bool) {
     let least = if refuses { "1" } else { "0" };
     redis.query::<()>(&["CONFIG", "SET", "min-replicas-to-write", least]);
@@ -35,7 +35,7 @@ async fn open_breaker_sends_only_few_probes() {
     assert_eq!(store_errors(&server, "noreplicas").await, 5);
     assert_eq!(breaker(&server).await, 2);
 
-    let asked = script_calls(&redis);
+    let calls_before = script_calls(&redis);
     let mut rounds = 0;
     let many = async || {
         for _ in 0..20 {
@@ -45,20 +45,20 @@ async fn open_breaker_sends_only_few_probes() {
         rounds == 50
     };
     let took = eventually("a thousand calls fail", SOON * 4, many).await;
-    let tries = script_calls(&redis) - asked;
-    // The first pause is 50 to 100 ms, the second twice as long, all others 4 times.
+    let probes = script_calls(&redis) - calls_before;
+    // The first pause is 50 to 100 ms, the second twice that, and all others four times.
     let most = 3 + took.as_millis() / 200;
-    assert!(u128::from(tries) <= most, "{tries} tries in {took:?}");
-    assert!(tries >= 1 || took < Duration::from_millis(100), "it tries: {took:?}");
-    assert_eq!(store_errors(&server, "noreplicas").await, 5 + tries);
-    assert_eq!(store_errors(&server, "breaker_open").await, 1000 - tries);
+    assert!(u128::from(probes) <= most, "{probes} probes in {took:?}");
+    assert!(probes >= 1 || took < Duration::from_millis(100), "no probe in {took:?}");
+    assert_eq!(store_errors(&server, "noreplicas").await, 5 + probes);
+    assert_eq!(store_errors(&server, "breaker_open").await, 1000 - probes);
 
     refuse(&redis, false);
     let closes = async || check(&mut client, "alice").await.is_ok();
-    eventually("it closes", RECOVERY, closes).await;
+    eventually("the breaker closes", RECOVERY, closes).await;
     assert_eq!(breaker(&server).await, 0);
     let logged = async || server.log().contains("breaker closed");
-    eventually("told", SOON, logged).await;
+    eventually("the breaker is logged as closed", SOON, logged).await;
     let log = server.log();
     for change in ["breaker opened", "breaker closed"] {
         assert_eq!(log.matches(change).count(), 1, "{change}:\n{log}");
@@ -75,13 +75,13 @@ async fn half_open_breaker_sends_one_probe_and_fails_other_calls() {
     load.wait_for_passed(20, SOON).await;
     refuse(&redis, true);
     load.wait_for_failed(50).await;
-    // From now on whoever tries is kept waiting.
+    // From here on a probe gets no reply.
     redis.query::<()>(&["CLIENT", "PAUSE", "100000", "WRITE"]);
-    let tries = async || breaker(&server).await == 1;
-    eventually("half-open", SOON, tries).await;
-    // Those who do not try fail as before: one waits, and one more after each pause.
+    let is_half_open = async || breaker(&server).await == 1;
+    eventually("the breaker is half-open", SOON, is_half_open).await;
+    // All calls but the probes fail at once: one waits, and one more after each pause.
     let waiting = load.unavailable();
-    eventually("the others fail", SOON, async || load.unavailable() >= waiting + 20).await;
+    eventually("other calls fail", SOON, async || load.unavailable() >= waiting + 20).await;
     refuse(&redis, false);
     redis.query::<()>(&["CLIENT", "UNPAUSE"]);
     load.wait_for_passed(50, RECOVERY).await;
@@ -115,21 +115,21 @@ async fn connections_lost_together_count_as_one_failure() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[COUNTED, &["server.workers=8"]].concat());
     let clients = || redis.query::<String>(&["CLIENT", "LIST", "TYPE", "normal"]);
-    // Beside those of the workers there are the monitor's, and that of this question.
+    // One more connection is that of the monitor, and one is that of this query.
     let connected = async || clients().lines().count() == WORKERS + 2;
-    eventually("a connection for each worker", SOON, connected).await;
+    eventually("each worker has a connection", SOON, connected).await;
     redis.query::<()>(&["CLIENT", "PAUSE", "100000", "WRITE"]);
     let mut calls = JoinSet::new();
     for _ in 0..WORKERS {
-        // Connections go to the workers in turn.
+        // Workers get connections in turn.
         let mut client = server.client().await;
         calls.spawn(async move { check(&mut client, "alice").await });
     }
-    let asked = async || clients().matches(" cmd=eval").count() == WORKERS;
-    eventually("a call of each worker", SOON, asked).await;
+    let in_flight = async || clients().matches(" cmd=eval").count() == WORKERS;
+    eventually("a call of each worker is in flight", SOON, in_flight).await;
     redis.query::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
     for answer in calls.join_all().await {
-        answer.expect_err("it is lost");
+        answer.expect_err("a lost call");
     }
     redis.query::<()>(&["CLIENT", "UNPAUSE"]);
     assert_eq!(store_errors(&server, "lost").await, WORKERS as u64);

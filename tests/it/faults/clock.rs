@@ -1,4 +1,4 @@
-//! The memory store's clock is the machine's wall time, also after somebody has set it.
+//! The clock of the memory store follows the wall time of the machine.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ use rlaas_testkit::{TempDir, eventually};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A server on memory whose wall time stands at seconds after T0; it grants one an hour.
+/// A server with the memory store, a limit of 1 an hour, and a wall time that the test sets.
 struct MovedClock {
     server: Rlaas,
     clock: File,
@@ -45,7 +45,7 @@ async fn is_allowed(client: &mut Client, user: &str) -> bool {
     check(client, user).await.expect("an answer").allowed
 }
 
-/// Waits until a user who is new to it meets a window that ends in so many minutes.
+/// Waits until a new user gets a window that ends in this number of minutes.
 async fn wait_for_window_end(client: &mut Client, minutes: u64) {
     let mut user = 0;
     eventually("the clock is followed", TIMEOUT, async || {
@@ -65,15 +65,15 @@ async fn memory_store_follows_changes_of_wall_time() {
     wait_for_window_end(&mut client, 45).await;
     assert!(is_allowed(&mut client, "alice").await);
     assert!(!is_allowed(&mut client, "alice").await);
-    // An hour and five minutes later: another window.
+    // 65 minutes after T0: the next window.
     set(&moved.clock, 65 * 60);
     wait_for_window_end(&mut client, 40).await;
     assert!(is_allowed(&mut client, "alice").await);
     assert!(!is_allowed(&mut client, "alice").await);
-    // Half a window back, into the window before: held, so nothing is granted twice.
+    // Half a window back, in the previous window: the clock is held, and no unit is granted twice.
     set(&moved.clock, 35 * 60);
     assert!(!is_allowed(&mut client, "alice").await);
-    // Three hours back: followed, at most one extra refill.
+    // Three hours back: the clock follows, with at most one extra refill.
     set(&moved.clock, -170 * 60);
     wait_for_window_end(&mut client, 35).await;
     assert!(is_allowed(&mut client, "alice").await);

@@ -1,4 +1,4 @@
-//! A cluster loses a master, moves its slots, stalls.
+//! Redis Cluster: a master dies or stalls, and slots move.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use rlaas_testkit::cluster::RedisCluster;
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check, signal};
 
-/// By default a cluster refuses every call while one slot has no master.
+/// Keeps slots with a master available: by default a cluster refuses every call while a slot has
+/// none.
 pub(super) const PARTIAL: &[&str] = &["--cluster-require-full-coverage", "no"];
 
 fn on_cluster(cluster: &RedisCluster, settings: &[&str]) -> Rlaas {
@@ -22,7 +23,7 @@ fn on_cluster(cluster: &RedisCluster, settings: &[&str]) -> Rlaas {
     Rlaas::start(&[&of_cluster, COUNTED, settings].concat())
 }
 
-/// How often each id was asked for, passed and failed.
+/// The number of calls for an id that were sent, passed and failed.
 #[derive(Default)]
 struct IdCounts {
     sent: AtomicU64,
@@ -30,7 +31,7 @@ struct IdCounts {
     failed: AtomicU64,
 }
 
-/// A client for each id, which asks until it is told to stop.
+/// A client for each id, which sends checks until it is stopped.
 struct IdLoad {
     clients: JoinSet<()>,
     stop: Arc<AtomicBool>,
@@ -93,7 +94,7 @@ impl IdLoad {
     }
 }
 
-/// The count of each id of `prefix`, in the one window there is.
+/// Returns the count of each id in Redis.
 fn counts(cluster: &RedisCluster) -> HashMap<String, u64> {
     let keys = cluster.keys().into_iter();
     let count = |key: String| {
@@ -143,7 +144,7 @@ async fn dead_master_fails_only_its_slots_until_failover() {
         ids(32).map(|id| (id.clone(), cluster.master_of_id(&id) == victim)).collect();
     assert!(is_of_victim.values().any(|of_victim| !of_victim), "{is_of_victim:?}");
     cluster.kill(victim);
-    // The whole cluster again, after its own failover.
+    // After the failover every slot has a master again.
     load.each_passes(20).await;
     load.finish().await;
     for (id, counts_of_id) in &load.counts_by_id {
@@ -165,7 +166,7 @@ async fn stalled_master_counts_no_call_twice() {
     let all_fail = async || {
         of_victim.iter().all(|id| load.counts_by_id[id].failed.load(Ordering::SeqCst) >= 5)
     };
-    eventually("its ids fail", Duration::from_secs(10), all_fail).await;
+    eventually("calls for ids of the stalled master fail", Duration::from_secs(10), all_fail).await;
     signal(cluster.node(victim).pid(), "CONT");
     load.each_passes(20).await;
     load.finish().await;
@@ -185,7 +186,7 @@ async fn slot_migration_under_load_loses_no_count() {
     let server = on_cluster(&cluster, &["store.redis.timeout=10s"]);
     let mut load = IdLoad::start(&server, ids(16)).await;
     load.each_passes(10).await;
-    // All to one master: were several to take slots at once, the cluster itself might disagree.
+    // All slots move to one master: with several importers the cluster itself might disagree.
     for id in ids(16) {
         let slot = cluster.slot_of(&format!("{{{id}}}"));
         let from = cluster.master_of(slot);
@@ -210,7 +211,7 @@ async fn half_migrated_slot_serves_old_and_new_ids() {
         let response = check(&mut client, id).await;
         response.unwrap_or_else(|status| panic!("{id}: {status:?}\n{}", server.log())).allowed
     };
-    // Two ids of one slot: braces in an id are encoded, so they are found by trying.
+    // Two ids of one slot are found by trying, because braces in ids are encoded.
     let slot = cluster.slot_of("{user-0}");
     let mut of_slot = (0..).map(|number| format!("user-{number}"));
     let mut next = || of_slot.find(|id| cluster.slot_of(&format!("{{{id}}}")) == slot);

@@ -1,4 +1,4 @@
-//! The life of connections: how they end, and what of their calls.
+//! Client connections: age, keepalive, and the calls on connections that end.
 
 use std::time::Duration;
 
@@ -20,24 +20,25 @@ async fn connection_renewal_under_load_fails_no_call() {
     let server = Rlaas::start(&["server.max-connection-age=1s", WIDE, WINDOW]);
     let load = Load::start(&server, 8).await;
     let opened = async || server.metric_sum("rlaas_connections_total", &["api=\"grpc\""]).await;
-    eventually("renewed several times", SOON, async || opened().await >= 5 * 8).await;
+    eventually("connections were renewed several times", SOON, async || opened().await >= 5 * 8)
+        .await;
     assert_eq!(load.unavailable(), 0);
     let tally = load.finish().await;
     assert!(tally.calls() > 100, "{}", tally.calls());
     let open = async || server.metric_sum("rlaas_open_connections", &["api=\"grpc\""]).await;
-    eventually("all are gone", SOON, async || open().await == 0).await;
+    eventually("all connections are closed", SOON, async || open().await == 0).await;
 }
 
 #[tokio::test]
 async fn aged_connection_receives_goaway_and_closes_when_idle() {
     let server = Rlaas::start(&["server.max-connection-age=1s"]);
     let mut connection = RawHttp2::connect(server.grpc(), &[]).await;
-    // The first says that the end is near, and no call is lost yet.
+    // The first GOAWAY announces the end and still accepts every stream.
     let first = connection.next_of(GOAWAY).await.expect("GOAWAY");
     assert_eq!(first.payload[..8], [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
     let mut last = first;
     while last.payload[..4] == [0x7f, 0xff, 0xff, 0xff] {
-        last = connection.next_of(GOAWAY).await.expect("the last call that counts");
+        last = connection.next_of(GOAWAY).await.expect("a GOAWAY with the last stream");
     }
     assert_eq!(last.payload[..8], [0; 8]);
     connection.closed().await;
@@ -53,16 +54,16 @@ async fn stream_on_an_aged_connection_ends_after_the_grace_period() {
     let mut answers = stream.expect("a stream").into_inner();
     let mut answered = 0;
     let end = loop {
-        // The server takes no more at some time: then what is sent has nowhere to go.
+        // Sending fails once the server has ended the stream.
         let _ended = sender.send(request("alice")).await;
-        match answers.next().await.expect("an end that is told") {
+        match answers.next().await.expect("a status at the end") {
             Ok(_) => answered += 1,
             Err(status) => break status,
         }
     };
     assert_eq!((end.code(), end.message()), (Code::Unavailable, "connection closing"));
-    assert!(answered > 10, "it went on for a while: {answered}");
-    // The same client goes on.
+    assert!(answered > 10, "the stream ended early, after {answered} answers");
+    // The client reconnects.
     check(&mut client, "bob").await.expect("an answer");
 }
 
@@ -72,8 +73,8 @@ async fn client_that_ignores_pings_is_disconnected() {
     let mut dead = RawHttp2::connect(server.grpc(), &[]).await;
     let mut alive = RawHttp2::connect(server.grpc(), &[]).await;
     for _ in 0..3 {
-        let ping = alive.next_of(PING).await.expect("still there");
-        alive.send(&Frame::new(PING, ACK, 0, ping.payload)).await.expect("still there");
+        let ping = alive.next_of(PING).await.expect("an open connection");
+        alive.send(&Frame::new(PING, ACK, 0, ping.payload)).await.expect("an open connection");
     }
     dead.closed().await;
 }

@@ -1,4 +1,4 @@
-//! Callers in a hurry, callers who leave, and more of them than fit.
+//! Deadlines, cancelled calls, and more calls than may be in flight.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use rlaas_testkit::process::{Rlaas, check, request, signal};
 use rlaas_testkit::proxy::{Behaviour, Proxy};
 use rlaas_testkit::redis::RedisServer;
 
-/// A stream of questions under one deadline, which this side does not watch.
+/// A stream of checks under one deadline, which this client does not enforce itself.
 struct DeadlineStream {
     requests: mpsc::Sender<CheckRequest>,
     answers: Streaming<CheckResult>,
@@ -41,7 +41,7 @@ impl DeadlineStream {
         Self { requests, answers }
     }
 
-    /// What comes of one question: the count, or code and message of an error.
+    /// Sends a check and returns its count, or the code and message of its error.
     async fn check(&mut self, request_message: CheckRequest) -> Result<i64, (Code, String)> {
         self.requests.send(request_message).await.expect("an open stream");
         let result = self.answers.next().await.expect("a result").expect("an open stream").result;
@@ -52,7 +52,7 @@ impl DeadlineStream {
     }
 }
 
-/// Was this made up on our side, because the server was late?
+/// Returns `true` if the client made up this status because the server was late.
 fn is_ours(status: &Status) -> bool {
     status.code() == Code::Cancelled && status.metadata().is_empty()
 }
@@ -63,16 +63,16 @@ fn within<T>(timeout: Duration, message: T) -> Request<T> {
     request
 }
 
-/// A server that reaches its Redis through a proxy.
+/// Starts a server that reaches its Redis through a proxy.
 async fn start_behind_proxy() -> (RedisServer, Proxy, Rlaas) {
     let redis = RedisServer::start();
     let proxy = Proxy::to(redis.port());
     let url = format!("store.redis.url={}", proxy.url());
-    // One worker and the monitor: two connections.
+    // Two connections: one of the worker, one of the monitor.
     let always = ["store.backend=redis", &url, "store.redis.timeout=10s", "server.workers=1"];
     let server = Rlaas::start(&[&always, COUNTED].concat());
     wait_for_store(&server).await;
-    eventually("both connections", SOON, async || proxy.open() == 2).await;
+    eventually("both connections are open", SOON, async || proxy.open() == 2).await;
     (redis, proxy, server)
 }
 
@@ -107,16 +107,16 @@ async fn short_deadlines_do_not_affect_other_callers() {
     let mut counts: Vec<i64> =
         calls.join_all().await.into_iter().map(|answer| answer.current_count).collect();
     counts.sort_unstable();
-    assert_eq!(counts, [4, 5, 6, 7, 8], "none is another's, none is lost");
+    assert_eq!(counts, [4, 5, 6, 7, 8], "no reply is lost or swapped");
     for count in 9..=20 {
         assert_eq!(check(&mut client, "pat").await.expect("an answer").current_count, count);
     }
     let harry = check(&mut client, "harry").await.expect("an answer").current_count;
-    assert!(harry <= 11, "{harry} counted, 11 calls");
-    assert_eq!(proxy.accepted(), connections, "the connections are kept");
+    assert!(harry <= 11, "{harry} counted of 11 calls");
+    assert_eq!(proxy.accepted(), connections, "the connections stay open");
     assert_eq!(breaker(&server).await, 0);
     assert!(!server.log().contains("breaker opened"), "{}", server.log());
-    assert!(ambiguous(&server).await >= 1, "sent, and nobody knows");
+    assert!(ambiguous(&server).await >= 1, "the fate of sent calls is unknown");
     assert_sound(&server);
 }
 
@@ -163,12 +163,12 @@ async fn response_is_sent_before_the_deadline_of_the_caller() {
         if !is_ours(&status) {
             assert_eq!(status.code(), Code::Unavailable, "{status:?}");
             assert_eq!(status.message(), "store unavailable");
-            // Sooner it is where no connection is left: they do not answer for too long.
+            // Without a usable connection the response comes sooner.
             in_time += u32::from(took >= Duration::from_millis(40));
         }
         in_time >= 10
     };
-    // Not each of them: this side may be late itself.
+    // Not every response: this client may be late itself.
     eventually("answers in time", SOON * 2, answered).await;
     assert_sound(&server);
 }
@@ -188,7 +188,7 @@ async fn expired_deadline_counts_nothing_and_is_reported() {
                 assert_eq!(count, passed);
                 false
             }
-            // In its last moments one may be on its way to Redis.
+            // The last check may be on its way to Redis at the deadline.
             Err((Code::Unavailable, message)) => {
                 assert_eq!(message, "store unavailable");
                 cut_short += 1;
@@ -199,17 +199,17 @@ async fn expired_deadline_counts_nothing_and_is_reported() {
                 true
             }
         };
-        eventually("the deadline", SOON, over).await;
+        eventually("the deadline has passed", SOON, over).await;
         assert!(passed > 0);
         for _ in 0..10 {
             let over = stream.check(request("alice")).await.expect_err("over");
             assert_eq!(over.0, Code::DeadlineExceeded);
         }
         assert_eq!(server.metric_sum("rlaas_expired_total", &[]).await, 11);
-        assert!(cut_short <= most_cut_short, "{cut_short} were on their way to it");
-        assert_eq!(ambiguous(&server).await, cut_short, "sent, and nobody knows");
+        assert!(cut_short <= most_cut_short, "{cut_short} were on their way to Redis");
+        assert_eq!(ambiguous(&server).await, cut_short, "the fate of sent calls is unknown");
 
-        // Of a single call this side seldom hears: it gives up at the next tick of its clock.
+        // For a single call the client mostly gives up before the response arrives.
         let counted_as_expired = async || {
             let mut request_message = Request::new(request("alice"));
             let timeout = "1n".parse().expect("a header");
@@ -218,9 +218,9 @@ async fn expired_deadline_counts_nothing_and_is_reported() {
             assert!(is_ours(&status) || status.code() == Code::DeadlineExceeded, "{status:?}");
             server.metric_sum("rlaas_expired_total", &[]).await >= 21
         };
-        eventually("the server counts them", SOON, counted_as_expired).await;
+        eventually("the server counts expired calls", SOON, counted_as_expired).await;
         let counted = check(&mut client, "alice").await.expect("an answer").current_count;
-        // What was cut short may have been counted, and nothing else.
+        // Only the check at the deadline may have been counted.
         let may_be = passed + 1..=passed + 1 + i64::try_from(cut_short).expect("one at most");
         assert!(may_be.contains(&counted), "{counted} is not in {may_be:?}");
         assert_sound(&server);
@@ -236,10 +236,10 @@ async fn deadline_bounds_the_wait_for_a_hung_or_unreachable_redis() {
     let mut stream = DeadlineStream::start(&mut client, "200m").await;
     signal(redis.pid(), "STOP");
     let answer = tokio::time::timeout(SOON, stream.check(request("alice"))).await;
-    assert!(answer.expect("the caller's deadline counts").is_err());
+    assert!(answer.expect("an answer within the caller's deadline").is_err());
     signal(redis.pid(), "CONT");
 
-    // Nothing listens, and nothing says so: the first attempt to connect hangs.
+    // Connections to this listener are never answered: the first attempt hangs.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = silent.local_addr().expect("an address").port();
     let url = format!("store.redis.url=redis://127.0.0.1:{port}");
@@ -247,7 +247,8 @@ async fn deadline_bounds_the_wait_for_a_hung_or_unreachable_redis() {
     let mut client = server.client().await;
     let mut stream = DeadlineStream::start(&mut client, "100m").await;
     let answer = tokio::time::timeout(SOON, stream.check(request("alice"))).await;
-    let (code, message) = answer.expect("the caller's deadline counts").expect_err("no redis");
+    let (code, message) =
+        answer.expect("an answer within the caller's deadline").expect_err("no redis");
     assert_eq!((code, &*message), (Code::Unavailable, "store unavailable"));
 }
 
@@ -267,7 +268,7 @@ async fn short_stall_is_waited_for_and_a_long_one_times_out() {
     tokio::join!(assert_unavailable(&mut alice, "alice"), assert_unavailable(&mut bob, "bob"));
     redis.query::<()>(&["CLIENT", "UNPAUSE"]);
     assert_eq!((store_errors(&server, "timeout").await, ambiguous(&server).await), (2, 2));
-    // Whether what nobody waited for was executed is unknown, but never more than once.
+    // The timed-out calls may have been executed, but at most once.
     for (user, before) in [("alice", 5), ("bob", 0)] {
         let first = check(&mut client, user).await.expect("an answer").current_count;
         assert!((before + 1..=before + 2).contains(&first), "{user}: {first}");
@@ -320,11 +321,11 @@ async fn cancelled_calls_leak_nothing() {
     let client = server.client().await;
     let connections = || {
         let clients: String = redis.query(&["CLIENT", "LIST", "TYPE", "normal"]);
-        // All but the one that asks.
+        // One of them is the connection of this query.
         clients.lines().count() - 1
     };
-    eventually("both connections", SOON, async || connections() == 2).await;
-    // 5,000 calls that are left at any moment: before they are sent, on the way, answered.
+    eventually("both connections are open", SOON, async || connections() == 2).await;
+    // Cancels 5,000 calls at any time: before they are sent, in flight, and after the response.
     for wave in 0..100 {
         let mut calls = JoinSet::new();
         for caller in 0..50 {
@@ -336,11 +337,11 @@ async fn cancelled_calls_leak_nothing() {
         }
         calls.join_all().await;
     }
-    // And some that are left while they wait for Redis: one more than there is room for.
+    // Cancels calls that wait for Redis, with one more than may be in flight.
     for user in ["bob", "carol"] {
         let mut probe = server.client().await;
         let answers = async || check(&mut probe, "dave").await.is_ok();
-        eventually("answers", RECOVERY, answers).await;
+        eventually("the store answers", RECOVERY, answers).await;
         signal(redis.pid(), "STOP");
         let mut calls = JoinSet::new();
         for _ in 0..51 {
@@ -354,7 +355,7 @@ async fn cancelled_calls_leak_nothing() {
         }
         signal(redis.pid(), "CONT");
         for answer in calls.join_all().await {
-            answer.expect("as many as ever fit at once");
+            answer.expect("an answer: the calls fit");
         }
     }
     assert!(connections() <= 2, "{} connections", connections());

@@ -1,4 +1,4 @@
-//! Denials that still hold are answered without Redis, and nothing else is.
+//! The deny cache: only denials that still hold are answered without Redis.
 
 use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
 
@@ -7,7 +7,7 @@ use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 
-/// Five in a window that does not end, and denials that are remembered as long.
+/// A limit of five in a window that outlasts the test, and long-lived denials.
 const LONG: &[&str] = &[
     "rate-limiter.use-algo=fixed-window",
     "rate-limiter.window-size=366d",
@@ -23,7 +23,7 @@ fn source(answer: &CheckResponse) -> &'static str {
     answer.source().as_str_name()
 }
 
-/// Microseconds.
+/// Returns `retry_after` in microseconds.
 fn retry_after(answer: &CheckResponse) -> i64 {
     let wait = answer.retry_after.expect("a wait");
     wait.seconds * 1_000_000 + i64::from(wait.nanos / 1_000)
@@ -55,7 +55,7 @@ async fn repeated_denials_do_not_reach_redis() {
     assert_eq!(server.metric_sum("rlaas_deny_cache_hits_total", &[]).await, 300);
     let labels = ["outcome=\"denied\"", "source=\"deny_cache\""];
     assert_eq!(server.metric_sum("rlaas_decisions_total", &labels).await, 300);
-    // Others are none the wiser.
+    // Other users are not affected.
     assert_eq!(source(&check(&mut client, "alice").await.expect("an answer")), "STORE");
     assert_sound(&server);
 }
@@ -81,7 +81,7 @@ async fn requests_of_another_cost_reach_redis() {
     assert_eq!(impossible.retry_after, None);
     let smaller = check_cost(&mut client, "alice", 2).await;
     assert_eq!((smaller.allowed, source(&smaller)), (true, "STORE"));
-    // A dry run meets what the request itself would.
+    // A dry run gets the decision of the request itself.
     let dry_run = CheckRequest { cost: Some(4), dry_run: true, ..request("alice") };
     let dry_run = client.check(dry_run).await.expect("an answer").into_inner();
     assert_eq!((dry_run.allowed, source(&dry_run)), (false, "DENY_CACHE"));
@@ -150,9 +150,8 @@ async fn cached_denial_ends_with_its_retry_after() {
                 from_cache += u32::from(source(&answer) == "DENY_CACHE");
                 from_cache >= 3
             };
-            eventually("denied from memory", SOON, denied).await;
+            eventually("the cache denies", SOON, denied).await;
             let passes = async || check(&mut client, "alice").await.expect("an answer").allowed;
-            // The window is a second.
             eventually("passes again", SOON, passes).await;
         }
     }
@@ -182,7 +181,7 @@ async fn changed_rules_invalidate_cached_denials() {
         dir.write("rlaas.yaml", &rules(limit));
         server.signal("HUP");
         let taken = async || server.metric_sum("rlaas_config_revision", &[]).await == revision;
-        eventually("taken", SOON, taken).await;
+        eventually("the rules are reloaded", SOON, taken).await;
         let answer = check_cost(&mut client, "alice", 1).await;
         assert_eq!((answer.allowed, source(&answer)), (limit == 7, "STORE"), "{answer:?}");
     }

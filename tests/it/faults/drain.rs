@@ -1,4 +1,4 @@
-//! The end of the process.
+//! Shutdown: the drain, its bounds, and the end of the process.
 
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ async fn drain_ends_despite_open_watches_and_silent_connections() {
 
         server.signal(name);
         let report = watch.next().await.expect("a report").expect("a report");
-        assert_eq!(report.status, 2, "NOT_SERVING comes first");
-        eventually("the end", TIMEOUT, async || server.has_ended()).await;
+        assert_eq!(report.status, 2, "NOT_SERVING is reported before the end");
+        eventually("the process ends", TIMEOUT, async || server.has_ended()).await;
         assert_eq!(server.wait().code(), Some(0), "{}", server.log());
     }
 }
@@ -50,11 +50,11 @@ async fn drain_finishes_requests_in_flight() {
         let mut client = client.clone();
         calls.spawn(async move { check(&mut client, &user.to_string()).await });
     }
-    // This call comes after them on the same connection: when it is answered, they are in flight.
+    // This call follows them on the same connection: once it is answered, they are in flight.
     tokio::task::yield_now().await;
     client.clone().get_config(GetConfigRequest::default()).await.expect("an answer");
     server.signal("TERM");
-    eventually("draining", TIMEOUT, async || server.log().contains("draining")).await;
+    eventually("the drain begins", TIMEOUT, async || server.log().contains("draining")).await;
     assert!(!server.has_ended());
     signal(redis.pid(), "CONT");
     for result in calls.join_all().await {
@@ -70,7 +70,7 @@ async fn drain_ends_idle_streams_and_answers_half_closed_ones() {
     let mut server = Rlaas::on_redis(&redis, &[]);
     let mut client = server.client().await;
     let (sender, requests) = mpsc::channel(1);
-    sender.send(request("alice")).await.expect("room");
+    sender.send(request("alice")).await.expect("an open channel");
     let stream = client.check_stream(ReceiverStream::new(requests)).await;
     let mut idle = stream.expect("a stream").into_inner();
     idle.next().await.expect("an answer").expect("an answer");
@@ -78,18 +78,18 @@ async fn drain_ends_idle_streams_and_answers_half_closed_ones() {
     let requests = (0..10).map(|user| request(&user.to_string()));
     let stream = client.check_stream(tokio_stream::iter(requests)).await;
     let mut half_closed = stream.expect("a stream").into_inner();
-    // This call comes after them on the same connection.
+    // This call follows them on the same connection.
     client.get_config(GetConfigRequest::default()).await.expect("an answer");
 
     server.signal("TERM");
-    let end = idle.next().await.expect("an end that is told").expect_err("no answer");
+    let end = idle.next().await.expect("an end of the stream").expect_err("no answer");
     assert_eq!((end.code(), end.message()), (Code::Unavailable, "connection closing"));
     signal(redis.pid(), "CONT");
     for _ in 0..10 {
         half_closed.next().await.expect("an answer").expect("an answer");
     }
     assert!(half_closed.next().await.is_none());
-    eventually("the end", TIMEOUT, async || server.has_ended()).await;
+    eventually("the process ends", TIMEOUT, async || server.has_ended()).await;
     assert_eq!(server.wait().code(), Some(0), "{}", server.log());
     drop(sender);
 }
@@ -106,14 +106,14 @@ async fn drain_finishes_http_requests_after_grpc_has_ended() {
     http.write_all(request_bytes).await.expect("a server");
     let request_arrived = async || {
         let open = server.metric("rlaas_open_connections{api=\"http\"}").await;
-        // One of them asks for this number.
+        // The other connection is that of this query.
         open == Some(2.0)
     };
-    eventually("the call", TIMEOUT, request_arrived).await;
+    eventually("the request has arrived", TIMEOUT, request_arrived).await;
     server.signal("TERM");
-    // Nothing was in flight there.
+    // No gRPC call is in flight, so that listener ends at once.
     let grpc_ended = async || TcpStream::connect(server.grpc()).await.is_err();
-    eventually("the end of gRPC", TIMEOUT, grpc_ended).await;
+    eventually("the gRPC listener ends", TIMEOUT, grpc_ended).await;
     signal(redis.pid(), "CONT");
     let mut answer = String::new();
     http.read_to_string(&mut answer).await.expect("an answer");
@@ -126,11 +126,11 @@ async fn drain_finishes_http_requests_after_grpc_has_ended() {
 async fn drain_is_bounded_by_its_timeout() {
     let mut server = Rlaas::start(&["server.drain.timeout=100ms"]);
     let mut half = TcpStream::connect(server.grpc()).await.expect("a connection");
-    half.write_all(b"PRI * HTT").await.expect("half a preface");
+    half.write_all(b"PRI * HTT").await.expect("an incomplete preface");
     let mut client = server.client().await;
     check(&mut client, "alice").await.expect("an answer");
     server.signal("TERM");
-    eventually("the end", TIMEOUT, async || server.has_ended()).await;
+    eventually("the process ends", TIMEOUT, async || server.has_ended()).await;
     assert_eq!(server.wait().code(), Some(0));
     assert!(server.log().contains("server.drain.timeout"), "{}", server.log());
 }
@@ -139,10 +139,10 @@ async fn drain_is_bounded_by_its_timeout() {
 async fn second_signal_ends_the_drain_at_once() {
     let mut server = Rlaas::start(&["server.drain.delay=1h"]);
     server.signal("TERM");
-    eventually("draining", TIMEOUT, async || server.log().contains("draining")).await;
+    eventually("the drain begins", TIMEOUT, async || server.log().contains("draining")).await;
     assert!(!server.has_ended());
     server.signal("TERM");
-    eventually("the end", TIMEOUT, async || server.has_ended()).await;
+    eventually("the process ends", TIMEOUT, async || server.has_ended()).await;
     assert_eq!(server.wait().code(), Some(130));
 }
 

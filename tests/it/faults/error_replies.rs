@@ -1,5 +1,5 @@
-//! Redis answers and decides nothing: it is full, can't save, lacks replicas, is busy, loads. And
-//! what is no refusal: values under our keys that are not ours.
+//! Error replies of Redis: it is out of memory, cannot save, lacks replicas, is busy, or loads its
+//! data. Also foreign values under keys of the service, which are no errors.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check};
 use rlaas_testkit::redis::{RedisServer, command};
 
-/// Callers under a fault that makes Redis refuse.
+/// A server under load, and a fault that makes Redis reply with errors of a kind.
 struct ErrorReplyFault<'a> {
     redis: &'a RedisServer,
     server: Rlaas,
@@ -22,7 +22,7 @@ struct ErrorReplyFault<'a> {
 }
 
 impl<'a> ErrorReplyFault<'a> {
-    /// Brings callers to a server that decides.
+    /// Starts a server and its load, before the fault.
     async fn start(redis: &'a RedisServer, kind: &'a str) -> Self {
         let server = Rlaas::on_redis(redis, COUNTED);
         wait_for_store(&server).await;
@@ -31,7 +31,7 @@ impl<'a> ErrorReplyFault<'a> {
         Self { redis, server, load, kind }
     }
 
-    /// Under the fault: calls fail, by this kind, and the breaker opens.
+    /// Asserts during the fault that calls fail with its kind and that the breaker opens.
     async fn assert_failing(&self) {
         let met = async || store_errors(&self.server, self.kind).await > 0;
         eventually(self.kind, SOON, met).await;
@@ -40,8 +40,9 @@ impl<'a> ErrorReplyFault<'a> {
         eventually("the breaker opens", SOON, logged).await;
     }
 
-    /// After the fault: calls pass soon, and each was counted once if it passed and never if it
-    /// was refused.
+    /// Asserts after the fault that calls soon pass, that each passed call was counted once, and
+    /// that
+    /// no failed call was counted.
     async fn assert_recovered(self) {
         self.load.wait_for_passed(1, RECOVERY).await;
         self.load.wait_for_passed(50, SOON).await;
@@ -53,7 +54,7 @@ impl<'a> ErrorReplyFault<'a> {
         assert_sound(&self.server);
     }
 
-    /// Is this an error to act on, and is what Redis says in the log?
+    /// Asserts that an error with this text of Redis was logged.
     fn assert_logged(&self, text: &str) {
         let log = self.server.log();
         let logged = log.lines().any(|line| line.contains("ERROR") && line.contains(text));
@@ -88,12 +89,12 @@ async fn loading_redis_fails_calls_and_recovers() {
     set(&redis, "loading-process-events-interval-bytes", "1024");
     set(&redis, "key-load-delay", "500");
     let mut admin = redis.connect();
-    // It answers when all is loaded.
+    // The command ends when all data is loaded.
     let load = std::thread::spawn(move || {
         command(&["DEBUG", "RELOAD"]).query::<()>(&mut admin).expect("an answer");
     });
     fault.assert_failing().await;
-    eventually("loaded", SOON * 2, async || load.is_finished()).await;
+    eventually("the data is loaded", SOON * 2, async || load.is_finished()).await;
     fault.assert_recovered().await;
 }
 
@@ -113,7 +114,7 @@ async fn redis_unable_to_save_fails_calls_and_recovers() {
     let redis = RedisServer::start();
     let fault = ErrorReplyFault::start(&redis, "misconf").await;
     let (_, dir): (String, String) = redis.query(&["CONFIG", "GET", "dir"]);
-    // A directory stands where the file would.
+    // A directory takes the path of the dump file.
     let taken = Path::new(&dir).join("dump.rdb");
     fs::create_dir(&taken).expect("a directory");
     set(&redis, "save", "3600 1000000000");
@@ -212,7 +213,7 @@ async fn fixed_window_accepts_only_counts_that_redis_could_have_stored() {
         ("4", 5),
         ("5", 6),
         ("9007199254740000", 9_007_199_254_740_001),
-        // None of these is one.
+        // Redis could not have stored any of these.
         ("9007199254740001", 1),
         ("9223372036854775807", 1),
         ("-1", 1),

@@ -1,4 +1,4 @@
-//! Callers of a server that meets faults, and what they and its operator see.
+//! Load on a server under a fault, and what clients and operators observe.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,16 +16,16 @@ use rlaas_testkit::redis::RedisServer;
 pub(super) const WIDE: &str = "rate-limiter.max-requests=1000000000";
 pub(super) const WINDOW: &str = "rate-limiter.use-algo=fixed-window";
 
-/// Nobody is denied, and what was counted is one number for each id.
+/// Settings by which no call is denied, and Redis has one count for each id.
 pub(super) const COUNTED: &[&str] = &[WIDE, WINDOW, "rate-limiter.window-size=366d"];
 
-/// For what happens at once, on a machine that has other work.
+/// Timeout for what should happen at once, on a busy machine.
 pub(super) const SOON: Duration = Duration::from_secs(5);
 
-/// For what is promised within a second of a fault's end, on a machine that has other work.
+/// Timeout for what is promised within a second of the end of a fault, on a busy machine.
 pub(super) const RECOVERY: Duration = Duration::from_secs(2);
 
-/// Clients that ask until they are told to stop.
+/// Clients that send checks until they are stopped.
 pub(super) struct Load {
     clients: JoinSet<()>,
     stop: Arc<AtomicBool>,
@@ -39,23 +39,24 @@ pub(super) struct CallCounts {
     other: std::sync::Mutex<Vec<Status>>,
 }
 
-/// Whom a client asks for.
+/// The id for which a client sends checks.
 #[derive(Clone, Copy)]
 enum Subject {
-    /// One id for all of them.
+    /// An id that all clients share.
     Alice,
-    /// An id of its own, whose count starts where no other comes to.
+    /// An id of its own, whose counts differ from those of every other id.
     Own(u64),
 }
 
 impl Load {
-    /// Clients that all ask for one id.
+    /// Starts clients that share one id.
     pub(super) async fn start(server: &Rlaas, clients: usize) -> Self {
         Self::start_with(server, (0..clients).map(|_| Subject::Alice)).await
     }
 
-    /// Clients of which each asks for an id of its own: the answer to another is seen, and so is a
-    /// call that is counted twice. The server counts by [`COUNTED`].
+    /// Starts clients with an id of their own, which detect responses to other clients and calls
+    /// that
+    /// are counted twice. The server needs the settings of [`COUNTED`].
     pub(super) async fn start_apart(server: &Rlaas, clients: u64) -> Self {
         Self::start_with(server, (1..=clients).map(Subject::Own)).await
     }
@@ -69,7 +70,7 @@ impl Load {
             load.clients.spawn(async move {
                 match subject {
                     Subject::Alice => {
-                        check_until_stopped(client, "alice", &stop, &counts, |_| {}).await
+                        check_until_stopped(client, "alice", &stop, &counts, |_| {}).await;
                     }
                     Subject::Own(number) => check_own_id(client, number, &stop, &counts).await,
                 }
@@ -86,7 +87,7 @@ impl Load {
         self.counts.unavailable.load(Ordering::Relaxed)
     }
 
-    /// Waits until `count` more calls have passed; how long that took.
+    /// Waits until `count` more calls have passed, and returns how long that took.
     pub(super) async fn wait_for_passed(&self, count: u64, timeout: Duration) -> Duration {
         let wanted = self.passed() + count;
         eventually("calls pass", timeout, async || self.passed() >= wanted).await
@@ -97,7 +98,7 @@ impl Load {
         eventually("calls fail", SOON, async || self.unavailable() >= wanted).await
     }
 
-    /// Ends the load; no call may have met anything else than an answer or UNAVAILABLE.
+    /// Ends the load. Asserts that no call failed with another code than UNAVAILABLE.
     pub(super) async fn finish(mut self) -> Arc<CallCounts> {
         self.stop.store(true, Ordering::Relaxed);
         while let Some(ended) = self.clients.join_next().await {
@@ -147,13 +148,13 @@ async fn check_own_id(mut client: Client, number: u64, stop: &AtomicBool, counts
         let Some(answer) = answer else { return };
         let count = u64::try_from(answer.current_count).expect("a count");
         assert!((least + 1..=most).contains(&count), "{user}: {least} < {count} <= {most}");
-        // What failed until now was counted by now, or never will be.
+        // Failed calls have been counted by now, or never will be.
         (least, most) = (count, count);
     })
     .await;
 }
 
-/// Waits until the store answers, which it may not at the very start.
+/// Waits until the store answers.
 pub(super) async fn wait_for_store(server: &Rlaas) {
     let mut client = server.client().await;
     let look = || CheckRequest { cost: Some(0), ..request("nobody") };
@@ -161,8 +162,8 @@ pub(super) async fn wait_for_store(server: &Rlaas) {
     eventually("the store answers", SOON, answers).await;
 }
 
-/// Waits until the server has both connections, that of its one worker and that of the monitor. One
-/// that is being made, or probed, is asked for the time last.
+/// Waits until the server has both connections to Redis: that of its only worker and that of the
+/// monitor. The last command of a connection that is up is TIME or EVAL.
 pub(super) async fn wait_for_both_connections(redis: &RedisServer) {
     let is_up = |line: &&str| line.contains(" cmd=time ") || line.contains(" cmd=eval");
     let wait_for_store =
@@ -170,13 +171,13 @@ pub(super) async fn wait_for_both_connections(redis: &RedisServer) {
     eventually("two connections", SOON, async || wait_for_store() == 2).await;
 }
 
-/// Asks once; the store must not decide, and the policy be `error`.
+/// Asserts that a check fails because the store is unavailable and the policy is `error`.
 pub(super) async fn assert_unavailable(client: &mut Client, user: &str) {
     let status = client.check(request(user)).await.expect_err("no decision");
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "store unavailable"));
 }
 
-/// How many calls met this kind of failure.
+/// Returns the number of store errors of a kind.
 pub(super) async fn store_errors(server: &Rlaas, kind: &str) -> u64 {
     let label = format!("kind=\"{kind}\"");
     server.metric_sum("rlaas_store_errors_total", &[&label]).await
@@ -186,18 +187,18 @@ pub(super) async fn ambiguous(server: &Rlaas) -> u64 {
     server.metric_sum("rlaas_ambiguous_total", &[]).await
 }
 
-/// 0 closed, 1 half-open, 2 open.
+/// Returns the state of the breaker: 0 closed, 1 half-open, 2 open.
 pub(super) async fn breaker(server: &Rlaas) -> u64 {
     server.metric_sum("rlaas_breaker_state", &[]).await
 }
 
-/// What the fixed windows of all ids have counted.
+/// Returns the sum of the counts of all ids in Redis.
 pub(super) fn counted(redis: &RedisServer) -> u64 {
     let keys: Vec<String> = redis.query(&["KEYS", "rlaas:*"]);
     keys.iter().map(|key| redis.query::<u64>(&["GET", key])).sum()
 }
 
-/// How often Redis was asked to run a script, whatever came of it.
+/// Returns the number of script calls that Redis has received.
 pub(super) fn script_calls(redis: &RedisServer) -> u64 {
     let info: String = redis.query(&["INFO", "commandstats"]);
     let calls = |name: &str| -> u64 {
@@ -208,9 +209,9 @@ pub(super) fn script_calls(redis: &RedisServer) -> u64 {
     calls("cmdstat_evalsha:calls=") + calls("cmdstat_eval:calls=")
 }
 
-/// Has nothing gone wrong that must never go wrong?
+/// Asserts that nothing panicked and that the log has few lines.
 pub(super) fn assert_sound(server: &Rlaas) {
     let log = server.log();
     assert!(!log.contains("panicked"), "{log}");
-    assert!(log.lines().count() < 60, "one line for each change, not for each call:\n{log}");
+    assert!(log.lines().count() < 60, "one line per change of state, not per call:\n{log}");
 }

@@ -1,4 +1,4 @@
-//! What breaks, and what must happen then: real servers, real signals.
+//! Faults: how the service behaves when its surroundings break. Servers and signals are real.
 
 mod attacks;
 mod breaker;

@@ -1,5 +1,5 @@
-//! One request whose rules have different ids, in a cluster: taken place by place, given back when
-//! a later place denies or fails.
+//! Requests whose rules have ids on different masters of a cluster: shards are called one after the
+//! other, and the earlier ones are refunded if a later one denies or fails.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use rlaas_testkit::cluster::RedisCluster;
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, signal};
 
-/// A rule by user and one by tenant, of each algorithm.
+/// Returns pairs of rules by user and by tenant that cover every algorithm.
 fn rules(user_limit: u32, tenant_limit: u32, tenant_policy: &str) -> String {
     const ALGORITHMS: [(&str, &str); 3] = [
         ("token-bucket", "gcra"),
@@ -55,7 +55,7 @@ async fn check(server: &Rlaas, request: CheckRequest) -> Result<CheckResponse, S
     server.client().await.check(request).await.map(tonic::Response::into_inner)
 }
 
-/// Two ids on different masters, and the second one's master.
+/// Returns two ids on different masters, and the master of the second.
 fn ids_on_different_masters(cluster: &RedisCluster) -> (String, String, usize) {
     let master = |id: &str| cluster.master_of_id(id);
     let user = "user-0".to_owned();
@@ -81,7 +81,7 @@ async fn denial_by_a_later_shard_refunds_the_earlier_ones() {
             let by_user = response.decisions.iter().find(|decision| decision.limit == 100);
             assert_eq!(by_user.expect("a decision by user").remaining, left, "{endpoint}");
         }
-        // The tenant has had its three: the user keeps what it has.
+        // The tenant is denied, and the user keeps its units.
         for _ in 0..5 {
             let response = check().await;
             assert!(!response.allowed, "{endpoint}");
@@ -163,7 +163,7 @@ async fn cancelled_request_is_refunded_across_shards() {
             let by_tenant = look.decisions.iter().find(|one| one.rule.starts_with("tenant"));
             by_tenant.map(|decision| decision.limit - decision.remaining).expect("a decision")
         };
-        // The tenant's rule takes, the user's one will deny: the caller does not wait for that.
+        // The tenant's rule takes. The user's rule will deny, but the caller leaves before that.
         signal(of_user, "STOP");
         let (mut client, request) = (server.client().await, request(endpoint, &user, &tenant));
         let call = tokio::spawn(async move { client.check(request).await.map(drop) });
@@ -171,7 +171,7 @@ async fn cancelled_request_is_refunded_across_shards() {
         call.abort();
         assert!(call.await.is_err_and(|ended| ended.is_cancelled()));
         signal(of_user, "CONT");
-        eventually("it is given back", SOON, async || in_use().await == 1).await;
+        eventually("the unit is refunded", SOON, async || in_use().await == 1).await;
     }
 }
 
@@ -188,6 +188,6 @@ async fn store_failure_policy_applies_only_to_rules_of_the_failed_shard() {
             let answer = check(&server, request(endpoint, &user, &tenant)).await;
             passed += u32::from(answer.expect("an answer").allowed);
         }
-        assert_eq!(passed, 3, "{endpoint}: the user's limit holds all the same");
+        assert_eq!(passed, 3, "{endpoint}: the limit of the user");
     }
 }

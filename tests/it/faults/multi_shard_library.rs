@@ -1,5 +1,4 @@
-//! One request over several masters of a cluster, through the library: what each of them takes,
-//! refuses and gets back.
+//! Requests over several masters of a cluster, through the library: takes, denials and refunds.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +20,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use super::load::SOON;
 
-/// A limiter on three masters, and an id on each of them.
+/// A limiter on a cluster of three masters, and an id on each of them.
 struct Fixture {
     cluster: RedisCluster,
     limiter: Limiter,
@@ -49,7 +48,7 @@ impl Fixture {
         fixture
     }
 
-    /// What the rules say to a request for these units of a resource.
+    /// Checks a request of this cost for a resource.
     async fn check(&self, resource: &str, cost: u32) -> Result<Verdict, CheckError> {
         check(&self.limiter, [&self.user, &self.tenant, &self.team], resource, cost).await
     }
@@ -58,7 +57,7 @@ impl Fixture {
         Ok(remaining(&self.check(resource, 0).await?))
     }
 
-    /// The same in a task.
+    /// Like [`Self::check`] with a cost of 1, in a task.
     fn spawn(&self, resource: &'static str) -> JoinHandle<Result<Verdict, CheckError>> {
         let Self { limiter, user, tenant, team, .. } = self;
         let (limiter, ids) = (limiter.clone(), [user, tenant, team].map(Clone::clone));
@@ -67,7 +66,7 @@ impl Fixture {
         )
     }
 
-    /// Keeps every script of the tenant's master waiting, or no longer.
+    /// Makes the tenant's master delay every script, or ends that.
     fn pause(&self, waits: bool) {
         let master = self.cluster.node(1);
         if waits {
@@ -121,15 +120,15 @@ fn attribute(name: &str) -> Part {
     Part::Attribute(name.to_owned())
 }
 
-/// A rule on every request: so many in a window that does not end.
+/// Returns a rule for every request, with a window that outlasts the test.
 pub(super) fn rule(name: &str, by: Part, algorithm: Algorithm, units: u64) -> Rule {
     let limit = Limit::new(units, Micros::from_secs(366 * 86_400)).expect("a valid limit");
-    // Each algorithm has states of its own.
+    // The name keeps the states of algorithms apart.
     let name = format!("{name}-{}", algorithm.name()).into();
     Rule { name, key_by: vec![by], ..Rule::new_default(algorithm, limit) }
 }
 
-/// The same on requests for `/tenant` alone.
+/// Restricts a rule to requests for `/tenant`.
 fn for_tenants(rule: Rule) -> Rule {
     let patterns = vec![(Part::Resource, Pattern::one("/tenant"))];
     Rule { matcher: Matcher { patterns }, ..rule }
@@ -168,7 +167,7 @@ async fn one_quota_with_units_left_allows_a_request_across_shards() {
             let verdict = fixture.check("/", 1).await.expect("a verdict");
             assert!(!verdict.is_allowed(), "{name}: {verdict:?}");
             let left = fixture.peek("/").await.expect("a verdict");
-            assert_eq!(left, [97, 0, 0, 97], "{name}: nothing is taken");
+            assert_eq!(left, [97, 0, 0, 97], "{name}: the denial took units");
         }
     }
 }
@@ -191,7 +190,7 @@ async fn denying_shard_is_not_refunded() {
             assert!(fixture.check("/", 1).await.expect("a verdict").is_allowed(), "{name}");
         }
         for cost in [1, 2, 3] {
-            // Each cost anew: what is remembered of a denial is of that cost.
+            // Another cost each time, because the deny cache remembers denials by cost.
             let refused = fixture.check("/", cost).await.expect("a verdict");
             assert!(!refused.is_allowed(), "{name}");
             assert_eq!(remaining(&refused), [97, 0, 97, 97], "{name}");
@@ -201,13 +200,12 @@ async fn denying_shard_is_not_refunded() {
     }
 }
 
-/// Has another request wait for the store as soon as some calls have ended, so that it has the
-/// only permit.
+/// Takes the only in-flight permit by another check, once a number of calls has ended.
 #[derive(Default)]
 struct PermitTaker {
-    /// The limiter, and who asks.
+    /// The limiter and the ids of the other check.
     other: OnceLock<(Limiter, [String; 3])>,
-    /// Calls until then.
+    /// Number of calls until the permit is taken.
     calls_left: AtomicUsize,
     waiting: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
     failed_refunds: AtomicUsize,
@@ -227,7 +225,7 @@ impl PermitTaker {
             drop(decided);
         });
         let polled = waiting_check.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        assert!(polled.is_pending(), "it waits for Redis");
+        assert!(polled.is_pending(), "the check waits for Redis");
         *self.waiting.lock().expect("no panic") = Some(waiting_check);
     }
 }
@@ -264,12 +262,12 @@ async fn refund_needs_no_in_flight_permit() {
     ]);
     let taker = Arc::new(PermitTaker::default());
     let fixture = Fixture::start(rules, 1, taker.clone()).await;
-    // All of its rules are on the team's master.
+    // The states of the other check are all on the team's master.
     let team = &fixture.team;
     let other = (fixture.limiter.clone(), [team, team, team].map(Clone::clone));
     taker.other.set(other).expect("a new one");
     assert!(fixture.check("/tenant", 1).await.expect("a verdict").is_allowed());
-    // The user's master takes, the tenant's one refuses, and then somebody else has the permit.
+    // The user's master takes, the tenant's denies, and then the other check has the permit.
     taker.calls_left.store(2, Ordering::Relaxed);
     let refused = fixture.check("/tenant", 1).await.expect("a verdict");
     assert!(!refused.is_allowed());
@@ -281,7 +279,7 @@ async fn refund_needs_no_in_flight_permit() {
     assert_eq!(fixture.peek("/").await.expect("a verdict"), [99]);
 }
 
-/// One unit of a user's, and one of a tenant's that somebody else has taken.
+/// Returns a fixture with one unit for the user, and none left for the tenant.
 async fn exhausted_tenant(algorithm: Algorithm) -> Fixture {
     let rules = rule_set(vec![
         rule("a-user", user(), algorithm, 1),
@@ -342,11 +340,11 @@ async fn check_dropped_between_two_shards_is_refunded() {
     let leaves = fixture.spawn("/tenant");
     let taken = async || fixture.peek("/").await.expect("a verdict") == [0];
     eventually("the user's master takes", SOON, taken).await;
-    // The future of the check is dropped.
+    // Drops the future of the check.
     leaves.abort();
     assert!(leaves.await.is_err_and(|ended| ended.is_cancelled()));
     assert_eq!(fixture.peek("/").await.expect("a verdict"), [0]);
     fixture.pause(false);
     let refunded = async || fixture.peek("/").await.expect("a verdict") == [1];
-    eventually("it is given back", SOON, refunded).await;
+    eventually("the unit is refunded", SOON, refunded).await;
 }

@@ -1,4 +1,4 @@
-//! What rules say while the store does not: `error`, `allow`, `deny`, `local`, alone and together.
+//! Store failure policies: `error`, `allow`, `deny` and `local`, alone and combined.
 
 use rlaas::algorithm::Algorithm;
 use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
@@ -9,8 +9,8 @@ use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::redis::{RedisServer, free_port};
 use rlaas_testkit::{TempDir, eventually};
 
-/// A rule for every policy; its name is in each resource that it matches. All windows are longer
-/// than any test.
+/// A rule for every policy; its name is part of each resource that it matches. The windows outlast
+/// the tests.
 const RULES: &str = "
 # Applies beside a shadow.
 rate-limiter: {fail-open: true}
@@ -39,7 +39,7 @@ async fn check_resource(client: &mut Client, resource: &str, user: &str) -> Chec
     answer.unwrap_or_else(|status| panic!("{resource}: {status:?}")).into_inner()
 }
 
-/// How many of these calls are allowed.
+/// Returns how many of these calls are allowed.
 async fn allowed(client: &mut Client, resource: &str, user: &str, calls: usize) -> usize {
     let mut allowed = 0;
     for _ in 0..calls {
@@ -48,7 +48,7 @@ async fn allowed(client: &mut Client, resource: &str, user: &str, calls: usize) 
     allowed
 }
 
-/// (allowed, source, reason)
+/// Returns `allowed`, the source and the reason.
 fn summary(answer: &CheckResponse) -> (bool, &'static str, &'static str) {
     (answer.allowed, answer.source().as_str_name(), answer.reason().as_str_name())
 }
@@ -86,7 +86,7 @@ async fn store_failure_policies_set_outcome_source_and_metrics() {
             assert_eq!(summary(&shadow), (true, "FAIL_OPEN", "STORE_UNAVAILABLE"));
         }
     }
-    // Nothing is known of the other rule, and nothing has to be.
+    // The ban decides, although the other rule needs the store.
     let banned = check_resource(&mut client, "/ban+error", "alice").await;
     assert_eq!(summary(&banned), (false, "STORE", "BANNED"));
     assert_eq!(banned.retry_after, None);
@@ -124,7 +124,7 @@ async fn local_policy_grants_its_share_with_every_algorithm() {
     let mut client = server.client().await;
     for algorithm in Algorithm::ALL {
         let resource = format!("/{}", algorithm.name());
-        // Neither takes anything.
+        // Neither of these takes units.
         for request in [
             CheckRequest { cost: Some(0), ..request_for(&resource, "alice") },
             CheckRequest { cost: Some(3), dry_run: true, ..request_for(&resource, "alice") },
@@ -159,7 +159,11 @@ async fn denying_policy_takes_nothing_from_local_rules() {
         assert_eq!(error.code(), Code::Unavailable);
     }
     assert_eq!(allowed(&mut client, "/local", "alice", 3).await, 3);
-    assert_eq!(allowed(&mut client, "/allow+local", "alice", 5).await, 2, "of 5 in all");
+    assert_eq!(
+        allowed(&mut client, "/allow+local", "alice", 5).await,
+        2,
+        "2 of the 5 units are left"
+    );
     let denied = check_resource(&mut client, "/allow+local", "alice").await;
     assert_eq!(summary(&denied), (false, "LOCAL_FALLBACK", "OVER_LIMIT"));
     let rules: Vec<_> =
@@ -183,7 +187,7 @@ async fn breaker_opens_rule_setting_fails_calls_until_the_breaker_opens() {
             false
         }
     };
-    eventually("the breaker opens it", SOON, opens).await;
+    eventually("the breaker opens the rule", SOON, opens).await;
     assert_eq!(failed, 4, "the fifth failure opens the breaker");
     assert!(breaker(&server).await > 0);
     let error = client.check(request_for("/error", "alice")).await.expect_err("no decision");
@@ -208,7 +212,7 @@ async fn outage_is_logged_once_and_local_counts_end_with_it() {
         let answer = client.check(look).await.expect("an answer").into_inner();
         answer.source().as_str_name() == "LOCAL_FALLBACK"
     };
-    eventually("the store is away", SOON, away).await;
+    eventually("the local policy decides", SOON, away).await;
     assert_eq!(allowed(&mut client, "/local", "alice", 30).await, 5);
     assert_eq!(server.log().matches(entered).count(), 1, "{}", server.log());
     assert!(!server.log().contains(left));
@@ -219,13 +223,17 @@ async fn outage_is_logged_once_and_local_counts_end_with_it() {
         let answer = client.check(look).await.expect("an answer").into_inner();
         summary(&answer) == (true, "STORE", "WITHIN_LIMIT")
     };
-    eventually("the store is back", RECOVERY, back).await;
-    assert_eq!(allowed(&mut client, "/local", "alice", 20).await, 7, "10 less the 3 from before");
+    eventually("the store decides again", RECOVERY, back).await;
+    assert_eq!(
+        allowed(&mut client, "/local", "alice", 20).await,
+        7,
+        "10 units less the 3 before the outage"
+    );
     let logged = async || {
         check(&mut client, "bob").await.expect("an answer");
         server.log().contains(left)
     };
-    eventually("told", SOON, logged).await;
+    eventually("the end of the outage is logged", SOON, logged).await;
     let log = server.log();
     assert_eq!((log.matches(entered).count(), log.matches(left).count()), (1, 1), "{log}");
     assert_sound(&server);

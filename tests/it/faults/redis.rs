@@ -1,4 +1,4 @@
-//! Redis dies, hangs, forgets its scripts, comes late.
+//! Redis dies, hangs, starts late, or loses its scripts; readiness during outages.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,20 +24,20 @@ async fn killed_redis_recovers_under_load() {
         redis.kill();
         load.wait_for_failed(100).await;
         let logged = async || server.log().matches("redis does not answer").count() == outages;
-        eventually("the outage is told", Duration::from_secs(5), logged).await;
+        eventually("the outage is logged", Duration::from_secs(5), logged).await;
         redis.restart();
-        // Within a second of its return.
+        // Calls pass within a second of its return.
         load.wait_for_passed(1, Duration::from_secs(1)).await;
         load.wait_for_passed(200, Duration::from_secs(5)).await;
     }
     load.finish().await;
     let log = server.log();
     assert_eq!(log.matches("outage_seconds").count(), 3, "{log}");
-    assert!(log.contains("Connection refused"), "the reason is told:\n{log}");
+    assert!(log.contains("Connection refused"), "the reason is logged:\n{log}");
     for change in ["breaker opened", "breaker closed"] {
         assert_eq!(log.matches(change).count(), 3, "{change}:\n{log}");
     }
-    assert!(log.lines().count() < 30, "one line for each change, not for each call:\n{log}");
+    assert!(log.lines().count() < 30, "one line per change of state, not per call:\n{log}");
 }
 
 #[tokio::test]
@@ -71,14 +71,18 @@ async fn late_redis_is_connected_in_the_background() {
     assert!(is_serving(&server, "").await);
 
     let redis = RedisServer::start_on(port);
-    eventually("ready", Duration::from_secs(1), async || is_serving(&server, SERVICE).await).await;
+    eventually("the server is ready", Duration::from_secs(1), async || {
+        is_serving(&server, SERVICE).await
+    })
+    .await;
     assert!(check(&mut client, "alice").await.expect("an answer").allowed);
     assert!(is_serving(&server, "store").await);
 
-    // A later outage is told by `store`, and does not make the server unready.
+    // A later outage is reported by the health service `store`, and does not make the server
+    // unready.
     drop(redis);
     let gone = async || !is_serving(&server, "store").await;
-    eventually("store is away", Duration::from_secs(2), gone).await;
+    eventually("the health service store reports the outage", Duration::from_secs(2), gone).await;
     assert!(is_serving(&server, SERVICE).await);
 }
 
@@ -87,10 +91,10 @@ async fn require_store_makes_the_server_unready_in_an_outage() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &["health.require-store=true"]);
     let ready = async || is_serving(&server, SERVICE).await;
-    eventually("ready", Duration::from_secs(2), ready).await;
+    eventually("the server is ready", Duration::from_secs(2), ready).await;
     drop(redis);
     let unready = async || !is_serving(&server, SERVICE).await;
-    eventually("unready", Duration::from_secs(2), unready).await;
+    eventually("the server is unready", Duration::from_secs(2), unready).await;
 }
 
 #[tokio::test]
@@ -110,16 +114,16 @@ async fn readiness_before_the_first_redis_reply_follows_the_rules() {
         eventually(what, Duration::from_secs(5), turned).await;
         assert_eq!(server.get("/readyz").await.0, if ready { 200 } else { 503 }, "{what}");
     };
-    turns("ready, for every rule has a policy", true).await;
+    turns("ready: every rule has a policy", true).await;
     dir.write("rlaas.yaml", &rules("error"));
     server.signal("HUP");
-    turns("unready, for one has none", false).await;
+    turns("unready: one rule has the policy error", false).await;
     let redis = RedisServer::start_on(port);
-    turns("ready with the first answer", true).await;
+    turns("ready: Redis has replied", true).await;
     drop(redis);
     let gone = async || !is_serving(&server, "store").await;
-    eventually("store is away", Duration::from_secs(2), gone).await;
-    turns("ready through an outage", true).await;
+    eventually("the health service store reports the outage", Duration::from_secs(2), gone).await;
+    turns("still ready in an outage", true).await;
 }
 
 #[tokio::test]
@@ -133,7 +137,7 @@ async fn fail_open_rule_allows_and_reports_its_source() {
     let fail_open = "rate_limiter_fail_open_total{rule=\"default\"}";
     assert_eq!(server.metric(fail_open).await, Some(1.0));
     let ready = async || is_serving(&server, SERVICE).await;
-    eventually("ready", Duration::from_secs(2), ready).await;
+    eventually("the server is ready", Duration::from_secs(2), ready).await;
 }
 
 #[tokio::test]
@@ -156,7 +160,7 @@ async fn two_processes_share_counts_under_concurrent_calls() {
     for algorithm in ["fixed-window", "sliding-window-log"] {
         let redis = RedisServer::start();
         let algorithm = format!("rate-limiter.use-algo={algorithm}");
-        // A window that does not end during the test.
+        // The window outlasts the test.
         let settings = [&*algorithm, "rate-limiter.window-size=366d"];
         let servers = [Rlaas::on_redis(&redis, &settings), Rlaas::on_redis(&redis, &settings)];
         let mut calls = JoinSet::new();
@@ -186,11 +190,15 @@ async fn silent_connection_is_abandoned() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &["store.redis.timeout=50ms"]);
     let mut client = server.client().await;
-    eventually("up", Duration::from_secs(2), async || check(&mut client, "a").await.is_ok()).await;
+    eventually("the store answers", Duration::from_secs(2), async || {
+        check(&mut client, "a").await.is_ok()
+    })
+    .await;
     signal(redis.pid(), "STOP");
     let down = async || !is_serving(&server, "store").await;
-    eventually("store is away", Duration::from_secs(5), down).await;
-    // Known to be away: no call waits for its deadline, which is far longer than this test.
+    eventually("the health service store reports the outage", Duration::from_secs(5), down).await;
+    // Redis is known to be unreachable: no call waits for its deadline, which is longer than the
+    // test.
     let unreachable = "rlaas_store_errors_total{kind=\"unreachable\"}";
     let fails_at_once = async || {
         assert!(check(&mut client, "a").await.is_err());

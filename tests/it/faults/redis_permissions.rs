@@ -1,4 +1,4 @@
-//! Who may in: connections that are refused, passwords that change, permissions that lack.
+//! Access to Redis: the limit of connections, passwords, databases and ACL permissions.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ use rlaas_testkit::proxy::Proxy;
 use rlaas_testkit::redis::{RedisServer, command};
 use rlaas_testkit::{TempDir, eventually};
 
-/// All that the service needs, beside `~rlaas:*`.
+/// The commands that the service needs, in addition to the key pattern `~rlaas:*`.
 const COMMANDS: [&str; 15] = [
     "eval",
     "evalsha",
@@ -38,7 +38,7 @@ const COMMANDS: [&str; 15] = [
 
 const PASSWORD: &str = "s3cret";
 
-/// Makes a user who may do what is needed and nothing else.
+/// Adds a user with the minimal permissions.
 fn add_user(redis: &RedisServer) {
     let commands = COMMANDS.map(|command| format!("+{command}"));
     let password = format!(">{PASSWORD}");
@@ -79,10 +79,10 @@ async fn reconnects_at_maxclients_are_made_one_at_a_time() {
     load.wait_for_failed(50).await;
     let before = proxy.accepted();
     let attempts = async || {
-        assert!(proxy.open() <= 1, "{} attempts at once", proxy.open());
+        assert!(proxy.open() <= 1, "{} attempts at the same time", proxy.open());
         proxy.accepted() >= before + 10
     };
-    // The pauses grow to 150 ms, and the shortest of ten are half as long as that together.
+    // The backoff grows to 150 ms with jitter: ten attempts take at least half of the full pauses.
     let took = eventually("attempts are made", SOON * 2, attempts).await;
     assert!(took.as_millis() >= 400, "ten attempts within {took:?}");
     assert!(server.log().contains("redis does not answer"), "{}", server.log());
@@ -117,7 +117,7 @@ async fn password_change_takes_effect_on_reload() {
         let log = server.log();
         log.lines().any(|line| line.contains("ERROR") && line.contains("authentication failed"))
     };
-    eventually("an error that says so", SOON, refused).await;
+    eventually("the error is logged", SOON, refused).await;
     assert_unavailable(&mut client, "alice").await;
     let opened = async || check(&mut client, "alice").await.is_err() && breaker(&server).await > 0;
     eventually("the breaker opens", SOON, opened).await;
@@ -125,7 +125,7 @@ async fn password_change_takes_effect_on_reload() {
     write("s3cret-new");
     server.signal("HUP");
     let heals = async || check(&mut client, "alice").await.is_ok();
-    eventually("healed without a restart", RECOVERY, heals).await;
+    eventually("calls pass without a restart", RECOVERY, heals).await;
     let log = server.log();
     assert!(!log.contains("s3cret"), "{log}");
     assert!(!log.contains("takes effect after a restart"), "{log}");
@@ -146,11 +146,12 @@ async fn database_change_requires_a_restart() {
     write(1);
     server.signal("HUP");
     let logged = async || server.log().contains("takes effect after a restart");
-    eventually("that needs a restart", SOON, logged).await;
-    // New connections find what the old ones have counted.
+    eventually("the required restart is logged", SOON, logged).await;
+    // New connections use the same database as the old ones.
     redis.query::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     let mut client = server.client().await;
-    eventually("up", RECOVERY, async || check(&mut client, "alice").await.is_ok()).await;
+    eventually("the store answers", RECOVERY, async || check(&mut client, "alice").await.is_ok())
+        .await;
     let keyspace = redis.query::<String>(&["INFO", "keyspace"]);
     assert!(keyspace.contains("db0:") && !keyspace.contains("db1:"), "{keyspace}");
 }
@@ -183,7 +184,7 @@ async fn minimal_acl_suffices_for_every_algorithm() {
         ];
         assert_eq!(allowed, [true, false, true], "{}", algorithm.name());
     }
-    // What is there but not ours, and what has no time to live.
+    // Scripts also need permissions to replace foreign values and to set a missing time to live.
     for key in redis.keys() {
         redis.query::<()>(&["DEL", &key]);
         redis.query::<()>(&["HSET", &key, "a", "b"]);
@@ -198,7 +199,7 @@ async fn minimal_acl_suffices_for_every_algorithm() {
         assert!(!is_allowed(algorithm, 1).await, "{}", algorithm.name());
     }
     let denied: Vec<Value> = redis.query(&["ACL", "LOG"]);
-    // The driver tells its name where it may; newer servers note that it may not.
+    // The client library sends its name; newer servers log that this is denied.
     let denied = denied.iter().map(|entry| format!("{entry:?}"));
     let denied: Vec<String> = denied.filter(|entry| !entry.contains("client|setinfo")).collect();
     assert!(denied.is_empty(), "{denied:?}");
@@ -221,7 +222,7 @@ fn minimal_acl_lists_exactly_the_commands_of_the_scripts() {
 
 #[tokio::test]
 async fn missing_permission_is_logged_once_and_calls_recover_when_granted() {
-    // As Redis puts it, and as Valkey does.
+    // The texts of Redis and of Valkey.
     for (taken, given, logged) in [
         ("-evalsha", "+evalsha", ["the 'evalsha' command"; 2]),
         (
@@ -245,7 +246,7 @@ async fn missing_permission_is_logged_once_and_calls_recover_when_granted() {
         let mut client = server.client().await;
         redis.query::<()>(&["ACL", "SETUSER", "app", taken]);
         assert_unavailable(&mut client, "alice").await;
-        assert_eq!(breaker(&server).await, 2, "{taken}: it opens at once");
+        assert_eq!(breaker(&server).await, 2, "{taken}: the breaker opens at once");
         for _ in 0..20 {
             assert_unavailable(&mut client, "alice").await;
         }
@@ -257,7 +258,7 @@ async fn missing_permission_is_logged_once_and_calls_recover_when_granted() {
         assert!(!log.contains(PASSWORD), "{log}");
         redis.query::<()>(&["ACL", "SETUSER", "app", given]);
         let heals = async || check(&mut client, "alice").await.is_ok();
-        eventually("healed without a restart", RECOVERY, heals).await;
+        eventually("calls pass without a restart", RECOVERY, heals).await;
         assert_sound(&server);
     }
 }
@@ -272,12 +273,12 @@ async fn missing_permission_at_connect_is_logged_with_the_command() {
         let log = server.log();
         log.lines().any(|line| line.contains("ERROR") && line.contains("'time'"))
     };
-    eventually("told", SOON, logged).await;
+    eventually("the missing permission is logged", SOON, logged).await;
     assert_unavailable(&mut server.client().await, "alice").await;
 
-    // Without INFO nothing is known of the server, and it decides all the same.
+    // INFO is optional.
     redis.query::<()>(&["ACL", "SETUSER", "app", "+time", "-info"]);
     let mut client = server.client().await;
     let heals = async || check(&mut client, "alice").await.is_ok();
-    eventually("healed", RECOVERY, heals).await;
+    eventually("calls pass again", RECOVERY, heals).await;
 }

@@ -1,4 +1,5 @@
-//! The connection to Redis breaks, falls silent, or carries what is no answer.
+//! Faults of the connection to Redis: lost, garbled, extra, endless and delayed replies, and
+//! silence.
 
 use std::sync::atomic::Ordering;
 
@@ -13,19 +14,19 @@ use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::proxy::{Behaviour, Proxy};
 use rlaas_testkit::redis::RedisServer;
 
-/// A server that reaches its Redis through a proxy.
+/// Starts a server that reaches its Redis through a proxy.
 async fn start(settings: &[&str]) -> (RedisServer, Proxy, Rlaas) {
     let redis = RedisServer::start();
     let proxy = Proxy::to(redis.port());
     let url = format!("store.redis.url={}", proxy.url());
-    // One worker and the monitor: two connections.
+    // Two connections: one of the worker, one of the monitor.
     let always = ["store.backend=redis", &url, "store.redis.timeout=10s", "server.workers=1"];
     let server = Rlaas::start(&[&always, COUNTED, settings].concat());
     wait_for_store(&server).await;
     (redis, proxy, server)
 }
 
-/// Waits until a fault that happens once has happened.
+/// Waits until the proxy has applied a fault that occurs once.
 async fn wait_for_fault(proxy: &Proxy) {
     eventually("the fault", SOON, async || proxy.behaviour() == Behaviour::Pass).await;
 }
@@ -46,7 +47,7 @@ async fn lost_reply_is_counted_once_and_not_retried() {
         let answer = check(&mut client, "alice").await.expect("an answer");
         assert_eq!(answer.current_count.cast_unsigned(), 2 * lost + 1);
     }
-    // What takes nothing is asked again, if there is another connection by then.
+    // A request that takes nothing is retried if there is another connection.
     for look in [
         CheckRequest { cost: Some(0), ..request("alice") },
         CheckRequest { dry_run: true, ..request("alice") },
@@ -66,7 +67,7 @@ async fn lost_reply_is_counted_once_and_not_retried() {
 
 #[tokio::test]
 async fn garbled_reply_costs_only_its_connection() {
-    // Some announce more than ever comes.
+    // The timeout is for replies that announce more bytes than they have.
     let (redis, proxy, server) = start(&["store.redis.timeout=200ms"]).await;
     let load = Load::start_apart(&server, 8).await;
     load.wait_for_passed(50, SOON).await;
@@ -81,7 +82,7 @@ async fn garbled_reply_costs_only_its_connection() {
         b"*9223372036854775807\r\n",
         b"%4611686018427387904\r\n",
         &nested,
-        // The wrong shape.
+        // Replies of the wrong shape.
         b"+OK\r\n",
         b"$-1\r\n",
         b"*0\r\n",
@@ -94,7 +95,7 @@ async fn garbled_reply_costs_only_its_connection() {
         proxy.set(Behaviour::Garbage(bytes.to_vec()));
         wait_for_fault(&proxy).await;
         let assert_unavailable = async || load.unavailable() > failed;
-        eventually("it is no answer", SOON, assert_unavailable).await;
+        eventually("the call fails", SOON, assert_unavailable).await;
         load.wait_for_passed(1, RECOVERY).await;
         load.wait_for_passed(20, SOON).await;
     }
@@ -115,9 +116,9 @@ async fn extra_reply_reaches_no_caller() {
         b"+OK\r\n",
         b":1\r\n",
         b"$-1\r\n",
-        // What TIME answers.
+        // A reply to TIME.
         b"*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n",
-        // What a script answers, but for the nonce.
+        // A reply of a script with another nonce.
         b"*9\r\n$3\r\n1.1\r\n:1700000000000000\r\n:0\r\n:5\r\n:5\r\n:0\r\n:1\r\n:1\r\n:0\r\n",
     ];
     for bytes in extra.into_iter().cycle().take(20) {
@@ -161,9 +162,9 @@ async fn half_open_connection_fails_calls_within_the_timeout() {
         assert!(proxy.open() <= 4, "{} connections", proxy.open());
     }
     let message = "redis does not answer";
-    eventually("told", SOON, async || server.log().contains(message)).await;
+    eventually("the failure is logged", SOON, async || server.log().contains(message)).await;
     proxy.set(Behaviour::Pass);
-    // It is promised within 3 seconds.
+    // The promise is 3 seconds.
     load.wait_for_passed(1, RECOVERY * 2).await;
     load.wait_for_passed(50, SOON).await;
     wait_for_both_connections(&redis).await;

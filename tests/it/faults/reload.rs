@@ -1,4 +1,4 @@
-//! Reload under load: no failed call, no mixed revision, no lost count.
+//! Reloads of the configuration, under load and with problems.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -17,7 +17,7 @@ use rlaas_testkit::{TempDir, eventually};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Two rules that belong to one revision, and one that counts through all of them.
+/// Returns two rules of a revision, and one that is the same in all revisions.
 fn rules(revision: u64) -> String {
     format!(
         "rules:\n  - {{name: a-{revision}, limit: 1000000000, window: 366d, algorithm: gcra}}\n  \
@@ -57,7 +57,7 @@ async fn reload_often(server: &Rlaas, dir: &TempDir, times: u64) {
         #[expect(clippy::cast_precision_loss, reason = "a small number")]
         let wanted = (number + 1) as f64;
         let taken = async || server.metric(metric).await.is_some_and(|seen| seen >= wanted);
-        eventually("taken", TIMEOUT, taken).await;
+        eventually("the configuration is reloaded", TIMEOUT, taken).await;
     }
     stop.store(true, Ordering::Relaxed);
     let calls: u64 = clients.join_all().await.into_iter().sum();
@@ -100,11 +100,11 @@ async fn invalid_configuration_leaves_the_old_one_in_force() {
     let successful = async |wanted: f64| {
         let seen =
             async || server.metric("rlaas_config_last_reload_successful").await == Some(wanted);
-        eventually("the metric", TIMEOUT, seen).await;
+        eventually("the metric of the last reload", TIMEOUT, seen).await;
     };
     successful(1.0).await;
     dir.write("rlaas.yaml", "rules: [{name: a, limit: -1, window: 1s}]");
-    // Nobody says so: the change is seen.
+    // The file is watched: this reload needs no signal.
     successful(0.0).await;
     assert_eq!(revision(&server).await, 1);
     assert!(server.log().contains("rules[0].limit: valid is"), "{}", server.log());
@@ -119,7 +119,7 @@ async fn invalid_configuration_leaves_the_old_one_in_force() {
     successful(1.0).await;
     assert_eq!(revision(&server).await, 2);
     assert!(server.log().contains("key=\"store.memory.max-keys\""), "{}", server.log());
-    assert!(!server.log().contains("key=\"server.listen\""), "the command line wins anyway");
+    assert!(!server.log().contains("key=\"server.listen\""), "the command line has precedence");
 }
 
 #[tokio::test]
@@ -136,14 +136,15 @@ async fn swapped_symlink_triggers_a_reload() {
     assert_eq!(revision(&server).await, 1);
     std::os::unix::fs::symlink("data-1", dir.path("new")).expect("a symlink");
     std::fs::rename(dir.path("new"), dir.path("data")).expect("a swap");
-    eventually("reloaded", TIMEOUT, async || revision(&server).await == 2).await;
+    eventually("the configuration is reloaded", TIMEOUT, async || revision(&server).await == 2)
+        .await;
 }
 
 #[tokio::test]
 async fn sighup_before_the_server_listens_does_not_end_it() {
     let dir = TempDir::new();
     let file = dir.path("rlaas.yaml");
-    // A pipe holds the process up while it reads its configuration.
+    // A pipe blocks the process while it reads its configuration.
     assert!(Command::new("mkfifo").arg(&file).status().expect("mkfifo").success());
     let mut command = rlaas(&["serve", "--config"]);
     command.arg(&file).args(["--set", "server.listen=127.0.0.1:0"]);
@@ -152,7 +153,7 @@ async fn sighup_before_the_server_listens_does_not_end_it() {
     let mut process = KilledOnDrop(command.spawn().expect("the program"));
     let mut pipe = None;
     let is_read = async || {
-        // It opens once the process has opened the other end.
+        // The pipe opens once the process has opened the other end.
         pipe = pipe::OpenOptions::new().open_sender(&file).ok();
         pipe.is_some()
     };

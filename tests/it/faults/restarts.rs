@@ -1,4 +1,4 @@
-//! Redis comes back as another: empty, as a replica, with a policy that drops keys.
+//! Redis returns changed: empty, as a replica, or with an eviction policy.
 
 use rlaas_proto::ratelimit::v1::CheckRequest;
 
@@ -24,7 +24,7 @@ async fn empty_redis_after_a_restart_is_logged_once() {
         load.wait_for_passed(1, RECOVERY).await;
         load.wait_for_passed(50, SOON).await;
         let logged = async || server.log().matches(CAME_BACK_EMPTY).count() == restarts;
-        eventually("told", SOON, logged).await;
+        eventually("the empty restart is logged", SOON, logged).await;
     }
     load.finish().await;
     assert_eq!(server.log().matches(CAME_BACK_EMPTY).count(), 2, "{}", server.log());
@@ -62,7 +62,7 @@ async fn demoted_master_decides_nothing() {
         let passed = load.passed();
         load.wait_for_failed(100).await;
         assert_eq!(load.passed(), passed, "a replica has decided");
-        // It keeps its data unless the other has sent its own: these answers go on from there.
+        // Its data may be that of the other server, but counts go on from there.
         redis.query::<()>(&["REPLICAOF", "NO", "ONE"]);
         load.wait_for_passed(1, RECOVERY).await;
     }
@@ -80,8 +80,8 @@ async fn demoted_master_is_detected_without_a_call() {
     wait_for_store(&server).await;
     redis.query::<()>(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
     let logged = async || server.log().contains("it is a replica");
-    eventually("that is told", SOON, logged).await;
-    // Not even what takes nothing is answered from the copy of another.
+    eventually("the replica is detected", SOON, logged).await;
+    // A replica must not answer, not even a request that takes nothing.
     let look = CheckRequest { cost: Some(0), ..request("alice") };
     let status = server.client().await.check(look).await.expect_err("no master");
     assert_eq!(status.message(), "store unavailable");
@@ -100,7 +100,7 @@ async fn eviction_policy_is_warned_of_at_connect() {
         let server = Rlaas::on_redis(&redis, COUNTED);
         wait_for_store(&server).await;
         assert!(check(&mut server.client().await, "alice").await.expect("an answer").allowed);
-        // The monitor says so when it has looked, which calls do not wait for.
+        // The warning comes from the monitor, and calls do not wait for it.
         let is_logged = async || server.log().contains("redis answers");
         eventually("the monitor has connected", SOON, is_logged).await;
         let log = server.log();

@@ -1,4 +1,4 @@
-//! From one process to the next, as a rollout does it: nothing is lost and nothing fails.
+//! A rollout from one process to the next: no request is lost or fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,8 +21,8 @@ use rlaas_testkit::redis::RedisServer;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Asks the first server as long as it is ready, then the second; nothing else may happen than an
-/// answer.
+/// Sends checks to the first server while it is ready, then to the second. Every check must
+/// succeed.
 async fn check_until_stopped(
     mut clients: [Client; 2],
     drains: Arc<AtomicBool>,
@@ -31,13 +31,13 @@ async fn check_until_stopped(
     let mut answers = 0;
     while !stop.load(Ordering::Relaxed) {
         let at = usize::from(drains.load(Ordering::Relaxed));
-        check(&mut clients[at], "everybody").await.expect("an answer of one or the other");
+        check(&mut clients[at], "everybody").await.expect("an answer of one of the servers");
         answers += 1;
     }
     answers
 }
 
-/// Raises a flag once the server says that it is not ready.
+/// Sets a flag once the server reports that it is not ready.
 async fn watch_readiness(server: &Rlaas, drains: Arc<AtomicBool>) {
     let mut health = HealthClient::new(server.channel().await);
     let ready = HealthCheckRequest { service: rlaas::api::SERVICE.to_owned() };
@@ -49,11 +49,11 @@ async fn watch_readiness(server: &Rlaas, drains: Arc<AtomicBool>) {
     });
 }
 
-/// A client that lets nothing of an answer but its headers be sent until it says so.
+/// A connection with a flow control window of 0: the server can send only headers of responses.
 struct StalledConnection(RawHttp2);
 
 impl StalledConnection {
-    /// Asks so many times for the crowd.
+    /// Connects and sends this number of checks for the user `crowd`.
     async fn start(server: &Rlaas, calls: u32) -> Self {
         const PATH: &str = "/ratelimit.v1.RateLimitService/Check";
         let mut connection = RawHttp2::connect(server.grpc(), &[(INITIAL_WINDOW_SIZE, 0)]).await;
@@ -69,15 +69,15 @@ impl StalledConnection {
 
     async fn wait_for_goaway(&mut self) {
         loop {
-            let frame = self.0.next().await.expect("a farewell");
-            assert_ne!(frame.kind, DATA, "there is no room for it");
+            let frame = self.0.next().await.expect("a GOAWAY frame");
+            assert_ne!(frame.kind, DATA, "the window is 0");
             if frame.kind == GOAWAY {
                 return;
             }
         }
     }
 
-    /// Has everything sent, and hears it to the end; what was counted in each answer.
+    /// Opens the window, reads all responses and returns their counts.
     async fn read_responses(mut self) -> Vec<i64> {
         let [high, low] = INITIAL_WINDOW_SIZE.to_be_bytes();
         let open = Frame::new(SETTINGS, 0, 0, [high, low, 0, 0, 0xff, 0xff]);
@@ -92,7 +92,7 @@ impl StalledConnection {
     }
 }
 
-/// How many of the crowd were counted.
+/// Returns the count of the user `crowd`.
 fn counted(redis: &RedisServer) -> i64 {
     let key = redis.keys().into_iter().find(|key| key.contains("crowd"));
     key.map_or(0, |key| redis.query(&["GET", &key]))
@@ -119,9 +119,10 @@ async fn rollout_answers_ten_thousand_requests_in_flight() {
     for _ in 0..CONNECTIONS {
         crowd.push(StalledConnection::start(&old, CALLS).await);
     }
-    eventually("a decision for each", TIMEOUT, async || counted(&redis) == TOGETHER).await;
+    eventually("every check is decided", TIMEOUT, async || counted(&redis) == TOGETHER).await;
     old.signal("TERM");
-    eventually("the roll", TIMEOUT, async || drains.load(Ordering::Relaxed)).await;
+    eventually("the first server is not ready", TIMEOUT, async || drains.load(Ordering::Relaxed))
+        .await;
     for connection in &mut crowd {
         connection.wait_for_goaway().await;
     }
@@ -129,17 +130,18 @@ async fn rollout_answers_ten_thousand_requests_in_flight() {
     for connection in crowd {
         counts.extend(connection.read_responses().await);
     }
-    // Each was answered, and each was counted once.
+    // Each check was answered, and each was counted once.
     counts.sort_unstable();
     assert!(counts.iter().copied().eq(1..=TOGETHER), "{} answers", counts.len());
     assert_eq!(counted(&redis), TOGETHER);
 
-    eventually("the end", TIMEOUT, async || old.has_ended()).await;
+    eventually("the first process ends", TIMEOUT, async || old.has_ended()).await;
     assert_eq!(old.wait().code(), Some(0), "{}", old.log());
     assert!(old.log().contains(" drained"), "{}", old.log());
     let decisions = async || new.metric_sum("rlaas_decisions_total", &[]).await;
     let before = decisions().await;
-    eventually("the new one goes on", TIMEOUT, async || decisions().await > before).await;
+    eventually("the second server makes decisions", TIMEOUT, async || decisions().await > before)
+        .await;
     stop.store(true, Ordering::Relaxed);
     assert!(callers.join_all().await.into_iter().all(|answers| answers > 0));
 }

@@ -1,4 +1,4 @@
-//! The master dies, steps down, is cut off; the sentinels are gone.
+//! Redis Sentinel: the master dies, steps down or stalls, and sentinels die.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,7 +24,7 @@ async fn killed_master_is_replaced_after_failover() {
     load.wait_for_passed(200, TIMEOUT).await;
     let old = sentinels.kill_master();
     sentinels.moved_from(old).await;
-    // Within half a second of Sentinel's own failover.
+    // Calls pass within half a second of the failover.
     load.wait_for_passed(1, Duration::from_millis(500)).await;
     load.wait_for_passed(200, TIMEOUT).await;
     load.finish().await;
@@ -57,9 +57,9 @@ async fn returning_master_receives_no_calls() {
         let key = keys.first().expect("the key of the one id");
         sentinels.server(new).query::<u64>(&["GET", key])
     };
-    // Between the two a call may be decided and not yet answered.
+    // Between these two reads a call may be decided but not yet answered.
     let (passed_before, count_before) = (load.passed(), count());
-    // It believes that it is the master until a sentinel tells it otherwise.
+    // The old master acts as a master until a sentinel demotes it.
     signal(sentinels.server(old).pid(), "CONT");
     load.wait_for_passed(500, TIMEOUT).await;
     let counts = load.finish().await;
@@ -77,7 +77,7 @@ async fn known_master_is_kept_without_sentinels() {
     let master = sentinels.master();
     sentinels.kill_sentinels();
     load.wait_for_passed(500, TIMEOUT).await;
-    // A connection that breaks is made again.
+    // Lost connections are reopened.
     sentinels.server(master).query::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     load.wait_for_passed(500, TIMEOUT).await;
     load.finish().await;
@@ -89,5 +89,5 @@ async fn unknown_master_name_is_logged() {
     let server = behind(&sentinels, &["store.redis.master-name=another"]);
     check(&mut server.client().await, "alice").await.expect_err("no master");
     let logged = async || server.log().contains("no sentinel names a master");
-    eventually("that is told", TIMEOUT, logged).await;
+    eventually("the unknown name is logged", TIMEOUT, logged).await;
 }

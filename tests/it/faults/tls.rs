@@ -1,4 +1,4 @@
-//! Redis behind TLS: trusted, expired, foreign, of another host, wanting certificates, not there.
+//! TLS to Redis: trusted and untrusted certificates, client certificates, and plaintext ports.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ async fn self_signed_redis_certificate_is_accepted_as_its_own_authority() {
     let redis = certificates.serve(Certificate::OwnAuthority, ClientCertificates::Ignored);
     let server = over_tls(&redis, &[&own(Certificate::OwnAuthority)]);
     assert!(check(&mut server.client().await, "alice").await.expect("an answer").allowed);
-    // Another one is as foreign as ever.
+    // Any other authority is still rejected.
     assert_rejected(&over_tls(&redis, &[&ca_setting(&certificates)]), "CaUsedAsEndEntity").await;
     for (certificate, reason) in [
         (Certificate::ExpiredOwnAuthority, "expired"),
@@ -88,7 +88,7 @@ async fn untrusted_redis_certificates_are_rejected() {
         assert_rejected(&server, reason).await;
         assert!(redis.keys().is_empty(), "{certificate:?}");
     }
-    // Without our authority the system's do not know the server.
+    // Without `tls.ca` the authorities of the system apply.
     let redis = certificates.serve(Certificate::Server, ClientCertificates::Ignored);
     assert_rejected(&over_tls(&redis, &[]), "UnknownIssuer").await;
 }
@@ -107,12 +107,12 @@ async fn tls_and_plaintext_ports_do_not_mix() {
     assert_rejected(&server, "").await;
 }
 
-/// Nothing is decided, the log says why, and nobody panics.
+/// Asserts that checks fail, that the log has this reason, and that nothing panicked.
 async fn assert_rejected(server: &Rlaas, reason: &str) {
     let status = check(&mut server.client().await, "alice").await.expect_err("no store");
     assert_eq!(status.message(), "store unavailable");
     let logged = async || server.log().contains("redis does not answer");
-    eventually("the reason is told", TIMEOUT, logged).await;
+    eventually("the failure is logged", TIMEOUT, logged).await;
     let log = server.log();
     assert!(log.contains(reason), "{reason}:\n{log}");
     assert!(!log.contains("panicked"), "{log}");

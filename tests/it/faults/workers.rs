@@ -1,4 +1,4 @@
-//! Handles of one limiter on Redis: clones share a connection, a worker has one of its own.
+//! Redis connections of a limiter: clones share one, and each worker has its own.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A limiter of 4 units that is not run yet.
+/// Returns a limiter of 4 units whose background task is not running yet.
 fn limiter(redis: &RedisServer) -> Limiter {
     let url = redis.url().parse().map(Box::new).expect("a valid url");
     let settings = RedisSettings {
@@ -29,7 +29,7 @@ async fn allows(limiter: &Limiter) -> bool {
 }
 
 fn connections(redis: &RedisServer) -> usize {
-    // All but the one that asks.
+    // One of them is the connection of this query.
     redis.query::<String>(&["CLIENT", "LIST", "TYPE", "normal"]).lines().count() - 1
 }
 
@@ -38,30 +38,34 @@ async fn workers_have_their_own_redis_connections() {
     let redis = RedisServer::start();
     let limiter = limiter(&redis);
     let mut background = JoinSet::new();
-    let (of_worker, keep) = limiter.for_worker();
-    background.spawn(keep);
+    let (worker, background_task) = limiter.for_worker();
+    background.spawn(background_task);
     for _ in 0..2 {
-        let (_, keep) = limiter.for_worker();
-        background.spawn(keep);
+        let (_, background_task) = limiter.for_worker();
+        background.spawn(background_task);
     }
     let run = limiter.clone();
     background.spawn(async move { run.run().await });
-    eventually("theirs and the monitor's", SOON, async || connections(&redis) == 4).await;
-    assert!(allows(&of_worker).await && allows(&of_worker.clone()).await);
-    assert_eq!(connections(&redis), 4, "clones share it");
-    assert!(allows(&limiter).await, "the others have one too");
+    eventually("the connections of the limiter and its monitor", SOON, async || {
+        connections(&redis) == 4
+    })
+    .await;
+    assert!(allows(&worker).await && allows(&worker.clone()).await);
+    assert_eq!(connections(&redis), 4, "clones share the connection");
+    assert!(allows(&limiter).await, "the limiter itself connects on its first check");
     assert_eq!(connections(&redis), 5);
-    // Without the future a worker connects when it asks.
-    let (of_another, _) = limiter.for_worker();
-    assert!(allows(&of_another).await);
+    // Without its background future a worker connects on the first check.
+    let (another_worker, _) = limiter.for_worker();
+    assert!(allows(&another_worker).await);
     assert_eq!(connections(&redis), 6);
-    assert!(!allows(&limiter).await, "states are shared");
+    assert!(!allows(&limiter).await, "handles share states");
     redis.query::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
     let decides = async || {
         let request = Request::user("alice").build().expect("a valid request");
-        of_worker.check(&request, Deadline::NEVER).await.is_ok()
+
+        worker.check(&request, Deadline::NEVER).await.is_ok()
     };
-    eventually("a lost one is replaced", SOON, decides).await;
+    eventually("a lost connection is replaced", SOON, decides).await;
 }
 
 #[tokio::test]
@@ -73,9 +77,13 @@ async fn clones_of_a_limiter_share_one_connection() {
     for expected in [true, true, true, true, false] {
         assert_eq!(allows(&limiter.clone()).await, expected);
     }
-    eventually("theirs and the monitor's", SOON, async || connections(&redis) == 2).await;
+    eventually("the connections of the limiter and its monitor", SOON, async || {
+        connections(&redis) == 2
+    })
+    .await;
     background.abort();
-    eventually("the monitor's is gone", SOON, async || connections(&redis) == 1).await;
+    eventually("the connection of the monitor is closed", SOON, async || connections(&redis) == 1)
+        .await;
     drop(limiter);
-    eventually("none", SOON, async || connections(&redis) == 0).await;
+    eventually("all connections are closed", SOON, async || connections(&redis) == 0).await;
 }

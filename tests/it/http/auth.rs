@@ -1,4 +1,4 @@
-//! Where callers are listed, decisions are for them alone, and everything else stays open.
+//! With `auth` set, only authorized callers get decisions; probes and documents stay open.
 
 use ring::digest::{SHA256, digest};
 
@@ -15,12 +15,12 @@ const DECISIONS: [(&str, &str, Option<&str>); 4] = [
     ("POST", "/json", Some(r#"{"domain":"d","descriptors":[{}]}"#)),
 ];
 
-/// A server for [`CHECK`], which has the role, and [`ADMIN`], which has another.
+/// Starts a server that accepts [`CHECK`] with the role check and [`ADMIN`] with the role admin.
 pub(super) fn start_with_auth() -> Rlaas {
     start_with_auth_and(&[])
 }
 
-/// The same with more settings.
+/// Like [`start_with_auth`], with more settings.
 pub(super) fn start_with_auth_and(settings: &[&str]) -> Rlaas {
     let token = |name: &str, token: &str, role: &str| {
         let bytes = digest(&SHA256, token.as_bytes());
@@ -33,8 +33,8 @@ pub(super) fn start_with_auth_and(settings: &[&str]) -> Rlaas {
     Rlaas::start_from(&dir.write("auth.yaml", &format!("auth:\n  tokens:\n{tokens}")), settings)
 }
 
-/// Asks with a token.
-pub(super) async fn send_with_token(
+/// Sends a request with a bearer token.
+pub(super) async fn send_as(
     server: &Rlaas,
     (method, target, body): (&str, &str, Option<&str>),
     token: &str,
@@ -47,20 +47,20 @@ pub(super) async fn send_with_token(
 async fn decisions_require_the_check_role() {
     let server = start_with_auth();
     for decision in DECISIONS {
-        let unknown = send_with_token(&server, decision, "wrong").await;
+        let unknown = send_as(&server, decision, "wrong").await;
         assert_eq!(unknown.status, 401, "{decision:?}");
         assert_eq!(unknown.header("www-authenticate"), Some("Bearer"));
         assert_eq!(unknown.detail(), "valid is a known bearer token or client certificate");
-        let other = send_with_token(&server, decision, ADMIN).await;
+        let other = send_as(&server, decision, ADMIN).await;
         assert_eq!((other.status, other.detail().as_str()), (403, "the role check is needed"));
-        assert_eq!(send_with_token(&server, decision, CHECK).await.status, 200, "{decision:?}");
+        assert_eq!(send_as(&server, decision, CHECK).await.status, 200, "{decision:?}");
     }
     assert_eq!(get(&server, "/check?userId=alice").await.status, 401);
     let refused = server.metric("rlaas_refused_total{reason=\"unauthenticated\"}").await;
     assert_eq!(refused, Some(5.0));
     let rules = ("GET", "/rlconfig", None);
     for (token, status) in [("wrong", 401), (CHECK, 403), (ADMIN, 200)] {
-        assert_eq!(send_with_token(&server, rules, token).await.status, status);
+        assert_eq!(send_as(&server, rules, token).await.status, status);
     }
     for open in ["/metrics", "/livez", "/readyz", "/healthcheck", "/openapi.json"] {
         assert_eq!(get(&server, open).await.status, 200, "{open}");

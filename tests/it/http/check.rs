@@ -1,4 +1,4 @@
-//! `POST /v1/check`: the JSON mapping of the messages, held against a library that knows it.
+//! `POST /v1/check`: the JSON mapping of the messages, compared with a library that implements it.
 
 use std::sync::LazyLock;
 
@@ -32,7 +32,7 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::decode(rlaas_proto::FILE_DESCRIPTOR_SET).expect("descriptors")
 });
 
-/// Reads a message as the library does.
+/// Parses a message with the library.
 fn read(message: &str, json: &str) -> Result<DynamicMessage, serde_json::Error> {
     let descriptor = POOL.get_message_by_name(message).expect("a message of the proto");
     let mut text = serde_json::Deserializer::from_str(json);
@@ -42,7 +42,7 @@ fn read(message: &str, json: &str) -> Result<DynamicMessage, serde_json::Error> 
     Ok(message)
 }
 
-/// Is the body what the library writes for the same message?
+/// Asserts that the body is what the library writes for the same message.
 fn assert_follows_the_mapping(answer: &HttpResponse) {
     let mut body = answer.json();
     let members = body.as_object_mut().expect("an object");
@@ -132,12 +132,16 @@ async fn denial_is_a_problem_document_that_names_the_rules() {
     let kind = "https://iana.org/assignments/http-problem-types#quota-exceeded";
     assert_eq!(problem["type"], kind);
     assert_eq!(problem["title"], "Quota Exceeded");
-    assert_eq!(problem["violated-policies"], serde_json::json!(["bucket"]), "no shadow");
+    assert_eq!(
+        problem["violated-policies"],
+        serde_json::json!(["bucket"]),
+        "shadow rules are not listed"
+    );
     assert_eq!(problem["allowed"], false);
     assert_eq!(problem["rule"], "bucket");
 }
 
-/// But for what is given twice: the library takes the last, rlaas refuses it.
+/// Repeated members are not compared: the library takes the last, rlaas rejects them.
 #[tokio::test]
 async fn requests_are_parsed_as_by_the_reference_library() {
     let server = Rlaas::start(&["rate-limiter.max-requests=100000"]);
@@ -236,7 +240,10 @@ async fn store_failure_policy_sets_status_and_body() {
         }
         let known = source.is_some_and(|source| source != "FAIL_OPEN");
         assert_eq!(answer.header("ratelimit").is_some(), known, "{policy}");
-        assert!(!answer.body.contains(&port.to_string()), "no address: {answer:?}");
+        assert!(
+            !answer.body.contains(&port.to_string()),
+            "the address of the store is not shown: {answer:?}"
+        );
     }
 }
 
@@ -248,7 +255,7 @@ async fn shed_request_gets_503_overloaded() {
     signal(redis.pid(), "STOP");
     let one = Box::pin(post(&server, "/v1/check", r#"{"userId":"bob"}"#));
     let other = Box::pin(post(&server, "/v1/check", r#"{"userId":"carol"}"#));
-    // One of them waits for Redis, the other is answered at once.
+    // One request waits for Redis, the other is shed at once.
     let (shed, waiting) = select(one, other).await.factor_first();
     signal(redis.pid(), "CONT");
     assert_eq!(shed.status, 503);

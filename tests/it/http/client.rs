@@ -1,4 +1,4 @@
-//! A client that sends what it is told to, and shows everything that comes back.
+//! A minimal HTTP/1.1 client that sends any bytes and returns the whole response.
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -6,7 +6,6 @@ use tokio::net::TcpStream;
 
 use rlaas_testkit::process::Rlaas;
 
-/// A response.
 #[derive(Clone, Debug)]
 pub(super) struct HttpResponse {
     pub(super) status: u16,
@@ -15,15 +14,15 @@ pub(super) struct HttpResponse {
 }
 
 impl HttpResponse {
-    /// The value of a header that is there at most once.
+    /// Returns the value of a header, which must not be repeated.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(of, _)| of.eq_ignore_ascii_case(name));
         let value = values.next().map(|(_, value)| value.as_str());
-        assert!(values.next().is_none(), "{name} is there twice");
+        assert!(values.next().is_none(), "{name} is repeated");
         value
     }
 
-    /// The names of the headers that tell of limits, in order.
+    /// Returns the names of the rate limit headers, in order.
     pub(super) fn limit_headers(&self) -> Vec<&str> {
         let names = self.headers.iter().map(|(name, _)| name.as_str());
         names.filter(|name| name.starts_with("ratelimit") || *name == "retry-after").collect()
@@ -33,7 +32,7 @@ impl HttpResponse {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// What a problem document says.
+    /// Returns the detail of a problem document.
     pub(super) fn detail(&self) -> String {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let problem = self.json();
@@ -76,16 +75,16 @@ pub(super) async fn send_with(
     send_raw(server, &[head.as_bytes(), body.unwrap_or_default().as_bytes()].concat()).await
 }
 
-/// Sends bytes as they are, and reads until the server closes the connection.
+/// Sends bytes, and reads until the server closes the connection.
 pub(super) async fn send_raw(server: &Rlaas, bytes: &[u8]) -> HttpResponse {
     exchange(server.http(), bytes).await
 }
 
-/// Sends bytes to any server, and reads until it closes the connection.
+/// Like [`send_raw`], to any server.
 pub(super) async fn exchange(address: &str, bytes: &[u8]) -> HttpResponse {
     let connection = TcpStream::connect(address).await.expect("a running server");
     let (mut reader, mut writer) = connection.into_split();
-    writer.write_all(bytes).await.expect("a server that takes it all");
+    writer.write_all(bytes).await.expect("a server that reads the request");
     let mut response = Vec::new();
     reader.read_to_end(&mut response).await.expect("a response");
     let response = String::from_utf8(response).expect("UTF-8");

@@ -1,4 +1,4 @@
-//! `GET /check` and `POST /check`: what the seed systems answered.
+//! `GET /check` and `POST /check`: the APIs of RLaaS Users Service and RLaaS on GoRL.
 
 use super::client::{get, post, send};
 use rlaas_testkit::TempDir;
@@ -86,7 +86,7 @@ async fn key_by_ip_token_or_custom_counts_each_key_separately() {
                 assert_eq!(post(&server, "/check", &body).await.status, status, "{key_by} {body}");
             }
         }
-        // An attribute of that name comes before the user id.
+        // An attribute of that name takes precedence over the user id.
         let name = key_by.trim_matches(['[', ']']);
         let body = format!(
             r#"{{"userId":"alice","resource":"/login","attributes":{{"{name}":"10.0.0.1"}}}}"#

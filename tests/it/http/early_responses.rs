@@ -1,11 +1,12 @@
-//! Answers that need no body: over HTTP/2 too the client gets to see them.
+//! Responses that are sent before the request body was read: clients must receive them over HTTP/2
+//! too.
 
 use std::process::Command;
 
 use super::auth::{ADMIN, CHECK, start_with_auth_and};
 use rlaas_testkit::tls::{Certificate, Certificates};
 
-/// Requests of each kind: without the fix one in eight lost its answer.
+/// Number of requests of each kind. Before the fix one in eight lost its response.
 const ROUNDS: usize = 30;
 
 #[test]

@@ -1,5 +1,5 @@
-//! The layer in a crate of its own outside of the workspace, as an embedder has it: one program
-//! decides by a limiter in it, the other by a running service.
+//! The tower layer in a crate outside of the workspace, as embedders use it: one program has a
+//! limiter, the other a client of a running server.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 "#;
 
-/// Where the programs are, built from what the workspace has downloaded.
+/// The folder of the programs, which are built from the dependencies of the workspace.
 static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
     let (root, dir) = (env!("CARGO_MANIFEST_DIR"), Path::new(env!("CARGO_TARGET_TMPDIR")));
     let package = dir.join("embedder");
@@ -79,7 +79,7 @@ static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
     package.join("target/debug")
 });
 
-/// One of the programs, running.
+/// A running program; killed when it is dropped.
 struct Embedder {
     process: Child,
     address: String,
@@ -101,7 +101,8 @@ impl Embedder {
         exchange(&self.address, format!("{request}{key}\r\n\r\n").as_bytes()).await
     }
 
-    /// Three requests of a user pass, and no more; those of others do.
+    /// Asserts that three requests of a user pass and the fourth does not, and that other users
+    /// pass.
     async fn assert_limits_to_three(&self, policy: &str, name: &str) {
         for remaining in (0..3).rev() {
             let answer = self.get("alice").await;

@@ -1,4 +1,4 @@
-//! What envoyproxy/ratelimit answers over HTTP, and the name that its health has.
+//! The HTTP endpoints of envoyproxy/ratelimit, and the name of its health service.
 
 use serde_json::json;
 use tonic_health::pb::HealthCheckRequest;
@@ -60,7 +60,7 @@ async fn json_endpoint_decides_descriptors() {
             json!([first, { "code": "OK", "limitRemaining": u32::MAX }, { "code": "OK" }]);
         assert_eq!(body, json!({ "overallCode": "OK", "statuses": statuses }));
 
-        // In snake_case, with texts for numbers and what gRPC takes.
+        // Names in snake_case and numbers as strings are accepted too.
         let request = r#"{"domain": "shop", "hits_addend": "2", "descriptors": [
             {"entries": [{"key": "user", "value": "alice"}]}]}"#;
         let answer = post(&server, "/json", request).await;
@@ -78,7 +78,7 @@ async fn json_endpoint_decides_descriptors() {
             let answer = post(&server, "/json", &request).await.json();
             assert_eq!(answer["statuses"][0]["currentLimit"], limit);
         }
-        // What is 0 is left out.
+        // Fields with the value 0 are omitted.
         let banned = r#"{"domain": "shop", "descriptors": [
             {"entries": [{"key": "path", "value": "/abc"}, {"key": "who", "value": "a"}]}]}"#;
         let answer = post(&server, "/json", banned).await;

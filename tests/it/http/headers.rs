@@ -1,4 +1,4 @@
-//! Headers that tell of the limits, as the setting says.
+//! Rate limit headers, as `http.headers` selects them.
 
 use super::client::{get, post};
 use rlaas_testkit::TempDir;

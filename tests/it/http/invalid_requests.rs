@@ -1,5 +1,4 @@
-//! Bad requests: a status and a message that names the field, nothing counted, and the server lives
-//! on.
+//! Invalid requests: the message names the field, nothing is counted, and the server goes on.
 
 use super::client::{HttpResponse, get, post, send, send_raw};
 use rlaas_testkit::process::Rlaas;
@@ -108,7 +107,7 @@ async fn oversized_body_is_rejected_with_or_without_a_content_length() {
             assert!(answer.body.contains("body: valid is up to 262144 bytes"), "{answer:?}");
         }
     }
-    // Nobody waits for what is larger still.
+    // A body above the limit is rejected without reading it.
     let head = "POST /check HTTP/1.1\r\nHost: test\r\nContent-Length: 99999999999\r\n\r\n";
     assert_eq!(send_raw(&server, head.as_bytes()).await.status, 413);
     assert_alive(&server).await;

@@ -1,4 +1,4 @@
-//! What HTTP clients see, over a socket.
+//! The HTTP API over sockets.
 
 mod auth;
 mod check;

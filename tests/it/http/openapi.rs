@@ -1,5 +1,4 @@
-//! `/openapi.json` says what is: the paths, methods, fields and statuses that the server has, and no
-//! others.
+//! `/openapi.json` lists exactly the paths, methods, fields and statuses of the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +6,7 @@ use std::fs;
 use prost_reflect::{DescriptorPool, Kind};
 use serde_json::Value;
 
-use super::auth::{ADMIN, CHECK, send_with_token, start_with_auth};
+use super::auth::{ADMIN, CHECK, send_as, start_with_auth};
 use super::client::{HttpResponse, get, post, send, send_raw};
 use super::schema::{problems, resolve};
 use rlaas_testkit::TempDir;
@@ -20,7 +19,7 @@ fn document() -> Value {
     serde_json::from_str(include_str!("../../../src/api/http/openapi.json")).expect("JSON")
 }
 
-/// Path → method in upper case → operation.
+/// Returns the operations by path and method in upper case.
 fn operations(document: &Value) -> BTreeMap<&str, BTreeMap<String, &Value>> {
     let paths = document["paths"].as_object().expect("paths").iter();
     let of = |item: &'_ Value| -> Vec<String> {
@@ -90,7 +89,7 @@ fn openapi_fields_and_enums_match_the_proto() {
         let described: BTreeSet<String> =
             schema["properties"].as_object().expect("properties").keys().cloned().collect();
         assert_eq!(described, fields, "{name}");
-        // What has no presence is always there in answers.
+        // Responses always have the fields without presence.
         if name != "CheckRequest" {
             let always = message.fields().filter(|field| !field.supports_presence());
             let always: BTreeSet<String> =
@@ -129,7 +128,7 @@ fn openapi_examples_fit_their_schemas() {
             }
         }
     }
-    assert!(seen >= 8, "the reader of examples sees only {seen}");
+    assert!(seen >= 8, "only {seen} examples were found");
 }
 
 #[tokio::test]
@@ -173,43 +172,27 @@ async fn responses_of_every_status_match_the_openapi_document() {
         ("POST", "/v1/check", post(&server, "/v1/check", &large).await),
         ("POST", "/v1/check", post(&away, "/v1/check", check).await),
         ("POST", "/v1/check", late_check),
-        ("GET", "/check", send_with_token(&with_auth, by_user, "wrong").await),
-        ("GET", "/check", send_with_token(&with_auth, by_user, ADMIN).await),
-        (
-            "POST",
-            "/check",
-            send_with_token(&with_auth, ("POST", "/check", Some(endpoint)), "wrong").await,
-        ),
-        (
-            "POST",
-            "/check",
-            send_with_token(&with_auth, ("POST", "/check", Some(endpoint)), ADMIN).await,
-        ),
+        ("GET", "/check", send_as(&with_auth, by_user, "wrong").await),
+        ("GET", "/check", send_as(&with_auth, by_user, ADMIN).await),
+        ("POST", "/check", send_as(&with_auth, ("POST", "/check", Some(endpoint)), "wrong").await),
+        ("POST", "/check", send_as(&with_auth, ("POST", "/check", Some(endpoint)), ADMIN).await),
         (
             "POST",
             "/v1/check",
-            send_with_token(&with_auth, ("POST", "/v1/check", Some(check)), "wrong").await,
+            send_as(&with_auth, ("POST", "/v1/check", Some(check)), "wrong").await,
         ),
-        (
-            "POST",
-            "/v1/check",
-            send_with_token(&with_auth, ("POST", "/v1/check", Some(check)), ADMIN).await,
-        ),
+        ("POST", "/v1/check", send_as(&with_auth, ("POST", "/v1/check", Some(check)), ADMIN).await),
         ("POST", "/json", post(&server, "/json", json).await),
         ("POST", "/json", post(&server, "/json", json).await),
         ("POST", "/json", post(&server, "/json", "{}").await),
         ("POST", "/json", post(&server, "/json", &large).await),
         ("POST", "/json", post(&away, "/json", json).await),
         ("POST", "/json", late_json),
-        (
-            "POST",
-            "/json",
-            send_with_token(&with_auth, ("POST", "/json", Some(json)), "wrong").await,
-        ),
-        ("POST", "/json", send_with_token(&with_auth, ("POST", "/json", Some(json)), ADMIN).await),
+        ("POST", "/json", send_as(&with_auth, ("POST", "/json", Some(json)), "wrong").await),
+        ("POST", "/json", send_as(&with_auth, ("POST", "/json", Some(json)), ADMIN).await),
         ("GET", "/rlconfig", get(&server, "/rlconfig").await),
-        ("GET", "/rlconfig", send_with_token(&with_auth, rules, "wrong").await),
-        ("GET", "/rlconfig", send_with_token(&with_auth, rules, CHECK).await),
+        ("GET", "/rlconfig", send_as(&with_auth, rules, "wrong").await),
+        ("GET", "/rlconfig", send_as(&with_auth, rules, CHECK).await),
         ("GET", "/healthcheck", get(&server, "/healthcheck").await),
         ("GET", "/healthcheck", get(&away, "/healthcheck").await),
         ("GET", "/check", get(&denies, "/check?userId=alice").await),
@@ -252,12 +235,12 @@ async fn response_without_a_rule_matches_the_openapi_document() {
     assert!(wrong.is_empty(), "{wrong:?}\n{answer:?}");
 }
 
-/// Has the answer the body and the headers that are described?
+/// Asserts that a response has the documented body and headers.
 fn assert_matches_description(document: &Value, response: &Value, answer: &HttpResponse) {
     let content_type = answer.header("content-type").expect("a content type");
     let content_type = content_type.split(';').next().expect("a type");
     let content = &response["content"][content_type];
-    assert!(content.is_object(), "{content_type} is not described: {answer:?}");
+    assert!(content.is_object(), "{content_type} is not documented: {answer:?}");
     let body = if content_type.ends_with("json") {
         answer.json()
     } else {
@@ -268,9 +251,9 @@ fn assert_matches_description(document: &Value, response: &Value, answer: &HttpR
     let described = response["headers"].as_object().into_iter().flatten();
     let described: BTreeSet<String> = described.map(|(name, _)| name.to_lowercase()).collect();
     for name in answer.limit_headers() {
-        assert!(described.contains(name), "{name} is not described: {answer:?}");
+        assert!(described.contains(name), "{name} is not documented: {answer:?}");
     }
     for name in described {
-        assert!(answer.header(&name).is_some(), "{name} is not there: {answer:?}");
+        assert!(answer.header(&name).is_some(), "{name} is missing: {answer:?}");
     }
 }

@@ -1,23 +1,23 @@
-//! As much of JSON Schema as `openapi.json` uses.
+//! A validator for the subset of JSON Schema that `openapi.json` uses.
 
 use serde_json::Value;
 
-/// Keywords that hold no value to a shape. What a pattern holds values to, schemathesis looks at.
-const SAID_ALOUD: [&str; 4] = ["description", "pattern", "format", "example"];
+/// Keywords that are not validated here. schemathesis validates patterns.
+const IGNORED: [&str; 4] = ["description", "pattern", "format", "example"];
 
-/// Follows a `$ref` into the document.
+/// Resolves a `$ref` into the document.
 pub(super) fn resolve<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
     let Some(reference) = value.get("$ref") else { return value };
     let pointer = reference.as_str().and_then(|reference| reference.strip_prefix('#'));
     let found = document.pointer(pointer.expect("a reference into the document"));
-    found.unwrap_or_else(|| panic!("{reference} leads nowhere"))
+    found.unwrap_or_else(|| panic!("{reference} does not exist"))
 }
 
-/// What is wrong with a value, by the path to it.
+/// Returns the problems of a value, each with the path to it.
 ///
 /// # Panics
 ///
-/// If the schema uses a keyword that is not known here.
+/// If the schema uses an unknown keyword.
 pub(super) fn problems(document: &Value, schema: &Value, value: &Value, path: &str) -> Vec<String> {
     let schema = resolve(document, schema).as_object().expect("a schema");
     let mut wrong = Vec::new();
@@ -50,7 +50,7 @@ pub(super) fn problems(document: &Value, schema: &Value, value: &Value, path: &s
                 }
             }
             keyword => assert!(
-                SAID_ALOUD.contains(&keyword) || INSIDE.contains(&keyword),
+                IGNORED.contains(&keyword) || INSIDE.contains(&keyword),
                 "{keyword} is not known"
             ),
         }
@@ -61,7 +61,7 @@ pub(super) fn problems(document: &Value, schema: &Value, value: &Value, path: &s
     wrong
 }
 
-/// Keywords with schemas of their own.
+/// Keywords whose values are schemas.
 const INSIDE: [&str; 6] =
     ["properties", "additionalProperties", "propertyNames", "items", "allOf", "oneOf"];
 

@@ -1,5 +1,4 @@
-//! schemathesis makes requests up from the document, valid and invalid ones: no error of the server,
-//! no answer that is not described.
+//! Requests that schemathesis generates from the OpenAPI document, valid and invalid ones.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,8 +9,8 @@ use rlaas_testkit::tools::{fetch, finish, skipped, workshop};
 
 const PACKAGE: &str = "schemathesis==4.32.5";
 
-/// What is looked for. Not whether everything that fits the schemas is accepted: lengths are in
-/// bytes, which JSON Schema can't say.
+/// The checks of schemathesis. Acceptance of everything that fits the schemas is not one of them:
+/// lengths are limited in bytes, which JSON Schema cannot express.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
                       response_headers_conformance,response_schema_conformance,\
                       negative_data_rejection,unsupported_method,allow_header_conformance";
@@ -31,12 +30,12 @@ fn generated_requests_get_only_documented_responses() {
             .args(["--seed", "1", "--continue-on-failure", "--no-color"])
             .arg(format!("http://{}/openapi.json", server.http()))
             .current_dir(workshop("schemathesis"));
-        let output = finish(&mut run).expect("requests that meet no surprise");
-        assert!(output.contains("Test cases:"), "nothing was tried: {output}");
+        let output = finish(&mut run).expect("only documented responses");
+        assert!(output.contains("Test cases:"), "no request was sent: {output}");
     }
 }
 
-/// The program, installed below `target` once.
+/// Returns the program, which is installed below `target` once.
 fn install() -> Result<PathBuf, String> {
     let dir = workshop("schemathesis");
     let program = dir.join("bin/schemathesis");

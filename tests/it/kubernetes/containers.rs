@@ -1,4 +1,4 @@
-//! The containers: started as their manifests say, they answer their own probes.
+//! Containers, started with the arguments of their manifests.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use rlaas_testkit::redis::RedisServer;
 const SERVING: i32 = 1;
 const PROBES: [&str; 3] = ["startupProbe", "readinessProbe", "livenessProbe"];
 
-/// A container of rlaas, whole as it stands in its manifest.
+/// A container of rlaas in a manifest.
 #[derive(Debug)]
 struct Container {
-    /// Where its configuration is.
+    /// The folder of its configuration.
     folder: PathBuf,
     pod: Value,
     spec: Value,
@@ -45,7 +45,7 @@ impl Container {
         found
     }
 
-    /// Its arguments, with the files of the project in place of those that are mounted.
+    /// Returns its arguments, with mounted files replaced by files of the project.
     fn arguments(&self) -> Vec<String> {
         let arguments = self.spec["args"].as_array().expect("arguments");
         let arguments = arguments.iter().map(|argument| text(argument).expect("a text"));
@@ -59,7 +59,7 @@ impl Container {
         arguments.map(on_disk).collect()
     }
 
-    /// The configuration in force.
+    /// Returns its effective configuration.
     fn effective(&self) -> Value {
         let files = self.arguments().split_off(1);
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
@@ -69,14 +69,14 @@ impl Container {
         serde_saphyr::from_str(&out).expect("YAML")
     }
 
-    /// The number of a port, given by itself or by name.
+    /// Returns the number of a port that is given by number or name.
     fn port(&self, port: &Value) -> u64 {
         let ports = self.spec["ports"].as_array().expect("ports");
         let named = ports.iter().find(|one| one["name"] == *port);
         named.map_or(port, |one| &one["containerPort"]).as_u64().expect("a port")
     }
 
-    /// Starts it beside a redis-server, by the variable that the manifest sets.
+    /// Starts it with the URL of a redis-server in the variable that the manifest sets.
     fn start(&self, redis: &RedisServer) -> Rlaas {
         let arguments = self.arguments();
         let mut command = rlaas(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
@@ -88,7 +88,7 @@ impl Container {
     }
 }
 
-/// How the kubelet asks a container, from outside of the pod.
+/// A probe that the kubelet sends from outside of the pod.
 #[derive(Debug)]
 enum Probe {
     Grpc { port: u64, service: String },
@@ -111,7 +111,7 @@ impl Probe {
         probes.filter(|one| !one.is_null()).map(probe).collect()
     }
 
-    /// The setting that has to be this address, and the address.
+    /// Returns the setting for the probed address, and the address.
     fn address(&self) -> (&'static str, String) {
         match self {
             Self::Grpc { port, .. } => ("listen", format!("0.0.0.0:{port}")),
@@ -135,7 +135,7 @@ impl Probe {
 async fn containers_answer_their_own_probes() {
     let redis = RedisServer::start();
     let containers = Container::all();
-    assert_eq!(containers.len(), 2, "the shared one and the sidecar");
+    assert_eq!(containers.len(), 2, "the shared deployment and the sidecar");
     for container in containers {
         let server = container.start(&redis);
         let server_settings = &container.effective()["server"];
@@ -150,7 +150,7 @@ async fn containers_answer_their_own_probes() {
         let answer = check(&mut server.client().await, "alice").await.expect("an answer");
         assert!(answer.allowed);
     }
-    assert_eq!(redis.keys(), ["rlaas:rate_limit:alice"], "the URL is that of the manifest");
+    assert_eq!(redis.keys(), ["rlaas:rate_limit:alice"], "the URL is taken from the variable");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn termination_grace_period_exceeds_the_drain() {
             let value = text(&drain[key]).expect("a duration");
             value.trim_end_matches('s').parse::<u64>().expect("whole seconds")
         };
-        // 30 s is what Kubernetes gives where a pod does not say.
+        // 30 s is the default of Kubernetes.
         let grace = container.pod["terminationGracePeriodSeconds"].as_u64().unwrap_or(30);
         assert!(seconds("delay") + seconds("timeout") < grace, "{drain} in {grace} s");
     }

@@ -1,4 +1,5 @@
-//! The image: what its build is given is enough. Whether it is built is for a machine with bases.
+//! The image: its build context is complete. Building it needs base images, which these tests have
+//! not.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +9,10 @@ use super::project;
 use rlaas_testkit::TempDir;
 use rlaas_testkit::tools::finish;
 
-/// What the image builds with.
+/// The build command of the Dockerfile.
 const BUILD: &str = "cargo build --release --locked";
 
-/// Gets as far as a build does before it compiles: the manifest is read, its targets are there.
+/// A command that stops before compilation: Cargo has read the manifest and found its targets.
 const BEGIN: &str =
     "cargo build --offline --locked --bin none 2>&1 | tee cargo.log | grep 'no bin target named'";
 
@@ -54,7 +55,7 @@ fn image_user_is_numeric_and_not_root() {
     assert_eq!(user, "65532:65532");
 }
 
-/// The instructions of the stage with this name, or of all: word and rest, each on one line.
+/// Returns the instructions of a stage, or of all stages, as keyword and arguments.
 fn steps(stage: &str) -> Vec<(String, String)> {
     let file = fs::read_to_string(project("Dockerfile")).expect("a file of the project");
     let lines: Vec<&str> = file.lines().filter(|line| !line.starts_with('#')).collect();

@@ -1,4 +1,4 @@
-//! The files themselves: each is what it should be, and each is used.
+//! The files of `config/kubernetes`: each is valid, and each is used.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,10 +11,10 @@ use rlaas_testkit::TempDir;
 use rlaas_testkit::process::run;
 use rlaas_testkit::tls::{Certificate, Certificates};
 
-/// Fields of a kustomization that name files and folders.
+/// The fields of a kustomization that name files and folders.
 const NAMING: [&str; 4] = ["resources", "components", "patches", "configMapGenerator"];
 
-/// A folder with its kustomization.
+/// A kustomization and its folder.
 #[derive(Debug)]
 pub(super) struct Kustomization {
     pub(super) folder: PathBuf,
@@ -22,7 +22,7 @@ pub(super) struct Kustomization {
 }
 
 impl Kustomization {
-    /// Every one in `config/kubernetes`.
+    /// Returns every kustomization in `config/kubernetes`.
     pub(super) fn all() -> Vec<Self> {
         let mut folders = vec![project("config/kubernetes")];
         let mut found = Vec::new();
@@ -38,13 +38,13 @@ impl Kustomization {
         found
     }
 
-    /// The one in this folder of `config/kubernetes`.
+    /// Reads the kustomization in this folder of `config/kubernetes`.
     fn read(folder: &str) -> Self {
         let folder = project("config/kubernetes").join(folder);
         Self { value: document(&folder.join("kustomization.yaml")), folder }
     }
 
-    /// The manifests that it takes in, by itself and from other folders.
+    /// Returns the manifests that it includes, directly and through other folders.
     fn resources(&self) -> Vec<Value> {
         let fields = ["resources", "components"].map(|field| names(&self.value[field]));
         let paths = fields.into_iter().flatten().map(|name| self.folder.join(name));
@@ -55,24 +55,24 @@ impl Kustomization {
         resources.collect()
     }
 
-    /// Can it be built by itself? Components go into others.
+    /// Returns `true` if it can be built by itself: components cannot.
     pub(super) fn is_whole(&self) -> bool {
         self.value["kind"] == "Kustomization"
     }
 
-    /// Files and folders that it names.
+    /// Returns the files and folders that it names.
     fn named(&self) -> Vec<PathBuf> {
         let fields = NAMING.into_iter().map(|field| &self.value[field]);
         fields.flat_map(names).map(|name| self.folder.join(name)).collect()
     }
 
-    /// Files of configuration that become `ConfigMap`s.
+    /// Returns the configuration files that become `ConfigMap`s.
     pub(super) fn configurations(&self) -> Vec<PathBuf> {
         let names = names(&self.value["configMapGenerator"]);
         names.into_iter().map(|name| self.folder.join(name)).collect()
     }
 
-    /// The manifests beside it, and the patches that look like one.
+    /// Returns the manifests in its folder, including patches in the form of a manifest.
     pub(super) fn manifests(&self) -> Vec<(PathBuf, Value)> {
         let kustomization = self.folder.join("kustomization.yaml");
         let configurations = self.configurations();
@@ -123,7 +123,7 @@ fn only_optional_kustomizations_need_custom_resources() {
     ] {
         let resources = Kustomization::read(folder).resources();
         assert!(resources.len() >= 6, "{folder}: {resources:?}");
-        // Groups of Kubernetes have no domain, or its own.
+        // API groups of Kubernetes have no domain, or `.k8s.io`.
         let is_foreign = |manifest: &&Value| {
             let version = text(&manifest["apiVersion"]).expect("a version");
             let group = version.split_once('/').map_or("", |(group, _)| group);
@@ -156,7 +156,11 @@ fn network_example_patches_existing_fields_of_the_policy() {
         }
     }
     let port = |at: &str| policy.pointer(at).and_then(Value::as_u64);
-    assert_eq!(port("/spec/egress/1/ports/0/port"), Some(6379), "what is replaced is Redis");
+    assert_eq!(
+        port("/spec/egress/1/ports/0/port"),
+        Some(6379),
+        "the replaced port is that of Redis"
+    );
 }
 
 #[test]
@@ -171,7 +175,7 @@ fn configurations_are_valid_alone() {
     }
 }
 
-/// A folder as Kubernetes mounts a Secret with a certificate.
+/// Writes a folder like a mounted Secret with a certificate.
 pub(super) fn secret() -> TempDir {
     let certificates = Certificates::make();
     let dir = TempDir::new();
@@ -185,7 +189,7 @@ pub(super) fn secret() -> TempDir {
     dir
 }
 
-/// A configuration that finds the Secret where it is instead of where it would be mounted.
+/// Writes a configuration whose paths of the mounted Secret are replaced by those of `secret`.
 pub(super) fn with_secret(file: &Path, secret: &TempDir) -> PathBuf {
     let text = fs::read_to_string(file).expect("a file of the project");
     let here = secret.path("").display().to_string();
@@ -193,7 +197,7 @@ pub(super) fn with_secret(file: &Path, secret: &TempDir) -> PathBuf {
     secret.write(&name, &text.replace("/etc/rlaas/tls/", &here))
 }
 
-/// What a field of a kustomization names: texts, and the `path` or `files` of its items.
+/// Returns the names in a field of a kustomization: strings, and the `path` or `files` of items.
 fn names(field: &Value) -> Vec<String> {
     let items = field.as_array().into_iter().flatten();
     let of_item = |item: &Value| match item {
@@ -203,12 +207,12 @@ fn names(field: &Value) -> Vec<String> {
     items.flat_map(of_item).collect()
 }
 
-/// A text, if it is one.
+/// Returns the text of a string.
 pub(super) fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-/// A file with one document.
+/// Reads a YAML file with one document.
 pub(super) fn document(path: &Path) -> Value {
     let text = fs::read_to_string(path).expect("a file of the project");
     let parsed = serde_saphyr::from_str(&text);

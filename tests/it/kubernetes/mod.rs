@@ -1,5 +1,6 @@
-//! What `config/kubernetes` and the image say of the program, held against the program; and the
-//! manifests against the schemas of Kubernetes, where the tools for that are there.
+//! `config/kubernetes` and the image, compared with the program and, if the tools are installed,
+//! with
+//! the schemas of Kubernetes.
 
 mod containers;
 mod image;
@@ -9,7 +10,7 @@ mod tls;
 
 use std::path::{Path, PathBuf};
 
-/// A file of the project.
+/// Returns the path of a file of the project.
 fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }

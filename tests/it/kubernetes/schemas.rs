@@ -1,4 +1,4 @@
-//! What kustomize makes of the folders, held against the schemas of Kubernetes.
+//! The output of kustomize, validated with the schemas of Kubernetes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::process::Command;
 use super::manifests::Kustomization;
 use rlaas_testkit::tools::{fetch, finish, skipped, workshop};
 
-/// The oldest that has native sidecars by default, and the newest that there are schemas for.
+/// The oldest version with native sidecars by default, and the newest with schemas.
 const VERSIONS: [&str; 2] = ["1.29.0", "1.37.0"];
 
-/// Kinds of others, for which Kubernetes has no schema.
+/// Custom resources, for which Kubernetes has no schemas.
 const FOREIGN: [&str; 2] = ["ServiceMonitor", "Certificate"];
 
 const KUSTOMIZE: &str = "sigs.k8s.io/kustomize/kustomize/v5@v5.7.1";
@@ -47,7 +47,7 @@ fn assert_fits_the_schemas(kustomize: &Path, validate: &Path) {
             let wrong = wrong.replace("topologyKey:", "topologyKeys:");
             fs::write(&file, wrong).expect("a file below target");
             let refused = finish(&mut validation(validate, &file, version));
-            assert!(refused.is_err(), "a misspelled field passed: {refused:?}");
+            assert!(refused.is_err(), "a misspelled field was accepted: {refused:?}");
         }
     }
 }
@@ -59,7 +59,7 @@ fn validation(packages: &Path, file: &Path, version: &str) -> Command {
     command
 }
 
-/// The program, built once.
+/// Returns kustomize, which is built once.
 fn kustomize() -> Result<PathBuf, String> {
     let folder = workshop("kubernetes");
     let program = folder.join("kustomize");
@@ -73,7 +73,7 @@ fn kustomize() -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Where the packages of kubernetes-validate are, installed once.
+/// Returns the folder of kubernetes-validate, which is installed once.
 fn validate() -> Result<PathBuf, String> {
     let packages = workshop("kubernetes").join("packages");
     if !packages.join("kubernetes_validate").exists() {

@@ -1,4 +1,4 @@
-//! The encrypted variant: served by its configuration, probed as its patch says.
+//! The variant with TLS: its configuration, its probes and its mounts.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -20,7 +20,7 @@ fn tls_variant_answers_its_own_probes() {
     let container = &patch["spec"]["template"]["spec"]["containers"][0];
     let probes = ["startupProbe", "readinessProbe", "livenessProbe"].map(|kind| &container[kind]);
     for probe in probes {
-        // The kubelet would speak gRPC in the clear.
+        // The kubelet cannot probe gRPC over TLS.
         assert!(probe["grpc"].is_null() && probe.get("grpc").is_some(), "{probe}");
         let asked = &probe["httpGet"];
         assert_eq!((&asked["scheme"], &asked["port"]), (&"HTTPS".into(), &"http".into()));
@@ -49,7 +49,7 @@ fn tls_variant_mounts_the_files_it_reads() {
     assert_eq!(certificate["spec"]["secretName"], pod["volumes"][1]["secret"]["secretName"]);
 }
 
-/// What is answered by HTTPS, whoever answers: so the kubelet asks.
+/// Sends a GET over HTTPS without verifying the certificate, as the kubelet does.
 fn get(address: &str, path: &str) -> String {
     let mut client = Command::new("openssl")
         .args(["s_client", "-quiet", "-connect", address])

@@ -1,4 +1,4 @@
-//! The dashboard and the alerts, as files: what they are made of.
+//! The files of the dashboard and of the alerts.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,14 +9,13 @@ use serde_json::Value;
 use rlaas_testkit::process::{Rlaas, check};
 use rlaas_testkit::prometheus::{ours, promtool};
 
-/// The dashboard.
 pub(super) fn dashboard() -> Value {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/grafana/rlaas.json");
     let text = std::fs::read_to_string(file).expect("a dashboard");
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Every query of the dashboard, with the title of its panel.
+/// Returns every query of the dashboard with the title of its panel.
 pub(super) fn queries(dashboard: &Value) -> Vec<(String, String)> {
     let panels = list(&dashboard["panels"]).iter().map(|panel| (&panel["title"], panel));
     let targets = panels.flat_map(|(title, panel)| {
@@ -39,23 +38,23 @@ fn text(value: &Value) -> String {
 fn panels_have_a_position_a_description_and_the_selected_datasource() {
     let dashboard = dashboard();
     assert_eq!(dashboard["uid"], "rlaas");
-    assert_eq!(dashboard["id"], Value::Null, "grafana gives it one");
+    assert_eq!(dashboard["id"], Value::Null, "Grafana assigns the id");
     let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
     for panel in list(&dashboard["panels"]) {
         let title = &panel["title"];
-        assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{title}: its id is taken");
+        assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{title}: the id is not unique");
         let place = |name: &str| panel["gridPos"][name].as_u64().expect("a place");
         let (left, top) = (place("x"), place("y"));
-        assert!(left + place("w") <= 24, "{title}: it is beyond the right edge");
+        assert!(left + place("w") <= 24, "{title}: the panel exceeds the right edge");
         for x in left..left + place("w") {
             for y in top..top + place("h") {
-                assert!(cells.insert((x, y)), "{title}: it covers another");
+                assert!(cells.insert((x, y)), "{title}: the panel overlaps another");
             }
         }
         if panel["type"] == "row" {
             continue;
         }
-        assert!(!text(&panel["description"]).is_empty(), "{title}: what does it show?");
+        assert!(!text(&panel["description"]).is_empty(), "{title}: the description is missing");
         for part in [panel].into_iter().chain(list(&panel["targets"])) {
             assert_eq!(part["datasource"]["uid"], "${datasource}", "{title}");
         }
@@ -69,7 +68,7 @@ fn queries_filter_by_the_dashboard_variables() {
     let variables: Vec<String> = variables.map(|variable| text(&variable["name"])).collect();
     assert_eq!(variables, ["datasource", "job", "instance", "rule"]);
     let queries = queries(&dashboard);
-    assert!(queries.len() > 30, "the reader of queries sees only {}", queries.len());
+    assert!(queries.len() > 30, "only {} queries were found", queries.len());
     for (title, query) in queries {
         let selectors = query.matches("{job=~\"$job\", instance=~\"$instance\"").count();
         assert_eq!(selectors, query.matches('{').count(), "{title}: {query}");
@@ -93,14 +92,14 @@ fn alerts_have_tests_a_severity_and_a_description() {
         .map(|name| std::fs::read_to_string(ours(name)).expect("a file"));
     let names: Vec<&str> =
         alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
-    assert!(names.len() > 10, "the reader of alerts sees only {names:?}");
+    assert!(names.len() > 10, "only {names:?} were found");
     for part in ["severity: ", "summary: ", "description: "] {
         assert_eq!(alerts.matches(part).count(), names.len(), "{part}");
     }
     for name in names {
         let raised = format!("alertname: {name}\n        exp_alerts:");
-        assert!(tests.contains(&raised), "nothing raises {name}");
-        assert!(tests.contains(&format!("alertname: {name} }}")), "nothing leaves {name} alone");
+        assert!(tests.contains(&raised), "no test raises {name}");
+        assert!(tests.contains(&format!("alertname: {name} }}")), "no test leaves {name} inactive");
     }
 }
 

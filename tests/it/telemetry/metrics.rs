@@ -1,4 +1,4 @@
-//! Every metric under its documented name, and no more series than the configuration asks for.
+//! Metrics have their documented names, and their series are bounded by the configuration.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,13 +13,13 @@ use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::{Service, T0};
 use rlaas_testkit::{TempDir, rules};
 
-/// Series without their values, but for those of the process.
+/// Returns the series without their values.
 fn series(text: &str) -> BTreeSet<String> {
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     samples.map(|line| line.rsplit_once(' ').expect("a value").0.to_owned()).collect()
 }
 
-/// Names with the names of their labels.
+/// Returns the names of metrics with the names of their labels.
 fn shapes(text: &str) -> BTreeSet<String> {
     let shape = |series: String| {
         let (name, labels) = series.split_once('{').unwrap_or((&series, ""));
@@ -39,7 +39,7 @@ async fn metrics_have_their_documented_names_and_labels() {
     for _ in 0..7 {
         check(&mut client, "alice").await.expect("an answer");
     }
-    check(&mut client, "").await.expect_err("an empty id is refused");
+    check(&mut client, "").await.expect_err("an empty id is rejected");
     redis.kill();
     check(&mut client, "bob").await.expect("an answer by policy");
     let (_, text) = server.get("/metrics").await;
@@ -78,19 +78,19 @@ async fn metrics_have_their_documented_names_and_labels() {
         "process_open_fds{}",
         "process_max_fds{}",
     ] {
-        assert!(found.contains(shape), "{shape} is none of {found:#?}");
+        assert!(found.contains(shape), "{shape} is missing in {found:#?}");
     }
     assert_listed(&text);
     let first_bound = "rlaas_check_duration_seconds_bucket{le=\"0.00001\",api=\"grpc\"}";
     assert!(text.contains(first_bound), "{text}");
 }
 
-/// Names with their types, as the README lists them and as they are exposed.
+/// Asserts that the documented names and types are the exposed ones.
 fn assert_listed(text: &str) {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let mut exposed: BTreeSet<(&str, &str)> =
         types.filter(|(name, _)| !name.starts_with("process_")).collect();
-    // Without TLS nothing ends.
+    // Only servers with certificates have this metric.
     exposed.insert(("rlaas_tls_certificate_expiry_timestamp_seconds", "gauge"));
     let row = |line: &'static str| {
         let mut cells = line.strip_prefix("| `")?.split(" | ");
@@ -145,7 +145,7 @@ async fn hostile_requests_add_no_series() {
         let results = client.check_batch(CheckBatchRequest { requests }).await;
         assert_eq!(results.expect("answers").into_inner().results.len(), numbers.len());
     };
-    // One allowed, one denied and one refused.
+    // One request is allowed and one denied.
     send_batch(0..1).await;
     send_batch(0..1).await;
     let (_, before) = server.get("/metrics").await;
@@ -181,7 +181,7 @@ async fn removed_rule_loses_its_series() {
     assert_eq!([count("goes"), count("stays"), count("comes")], [0, 2, 2]);
     service.check("alice").await;
     assert_eq!([count("goes"), count("stays"), count("comes")], [0, 2, 2]);
-    // The same rule by another algorithm is another series.
+    // With another algorithm a rule has other series.
     service.limiter.replace_rules(rules(Algorithm::FixedWindow, 5, Micros::from_secs(60)));
     assert_eq!([count("stays"), count("comes"), count("default")], [0, 0, 2]);
     let text = service.metrics.render(Exposition::Text);

@@ -1,4 +1,4 @@
-//! What operators see: metrics, dashboards and alerts over them, traces.
+//! Metrics, dashboards, alerts and traces.
 
 mod dashboard;
 mod metrics;

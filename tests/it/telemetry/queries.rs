@@ -1,4 +1,4 @@
-//! Every query of the dashboard and the alerts has an answer in a real Prometheus.
+//! Every query of the dashboard and the alerts returns data in a real Prometheus.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use rlaas_testkit::{TempDir, eventually};
 
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The metric that only a server with certificates has.
+/// The metric that only servers with certificates have.
 const OF_TLS: &str = "rlaas_tls_certificate_expiry_timestamp_seconds";
 
-/// A rule for each policy, a shadow, and a caller that is known.
+/// A rule for each policy, a shadow rule, and an authorized caller.
 const RULES: &str = "
 auth:
   tokens:
@@ -35,7 +35,7 @@ rules:
   - {name: trial, endpoint: /trial, limit: 1, window: 1h, shadow: true}
 ";
 
-/// A client that asks by every rule, now and then for nobody and as nobody.
+/// A client that sends requests for every rule, invalid ones and unauthorized ones.
 struct MixedLoad(Arc<AtomicBool>, JoinSet<()>);
 
 impl MixedLoad {
@@ -56,7 +56,6 @@ impl MixedLoad {
                     let mut call = Request::new(CheckRequest { resource, ..request(user) });
                     let token = MetadataValue::from_static("Bearer token");
                     call.metadata_mut().insert("authorization", token);
-                    // Whatever the answer is: it is counted.
                     let _answer = client.check(call).await;
                 }
                 let _refused = client.check(request("mallory")).await;
@@ -71,13 +70,13 @@ impl MixedLoad {
     }
 }
 
-/// A query as Grafana would send it for everything that there is.
+/// Fills the variables of a query as Grafana does for the selection of everything.
 fn filled_in(query: &str) -> String {
     let query = query.replace("$__rate_interval", "30s");
     ["$job", "$instance", "$rule"].iter().fold(query, |query, name| query.replace(name, ".+"))
 }
 
-/// Metrics with the labels that they are chosen by.
+/// Returns the metric selectors of a query.
 fn selectors(query: &str) -> BTreeSet<String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut selectors = BTreeSet::new();
@@ -152,7 +151,7 @@ async fn queries_return_data_under_load_and_after_an_outage() {
     assert!(rules.len() > 10, "{rules:?}");
     for rule in rules {
         assert_eq!(rule["lastError"].as_str().unwrap_or_default(), "", "{rule}");
-        // Most alerts have nothing to say, but of what they look at there is something.
+        // Most alerts are inactive, but the metrics that they select must exist.
         let looked_at = selectors(rule["query"].as_str().expect("a query"));
         for selector in looked_at.into_iter().filter(|selector| selector != OF_TLS) {
             has_answer(&rule["name"].to_string(), &selector).await;

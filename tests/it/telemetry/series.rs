@@ -1,4 +1,6 @@
-//! Series exist with 0 before their first event: `rate()` sees no rise in one that begins at 1.
+//! Series exist with the value 0 before their first event: `rate()` misses an increase from nothing
+//! to
+//! 1.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::Service;
 use rlaas_testkit::{TempDir, eventually};
 
-/// Rules by their names and policies.
+/// The rules: names and policies.
 const POLICIES: [(&str, &str); 6] = [
     ("none", "on-store-failure: error"),
     ("open", "on-store-failure: allow"),
@@ -24,7 +26,7 @@ const POLICIES: [(&str, &str); 6] = [
     ("tripped", "breaker-opens-rule: true"),
 ];
 
-/// A shadow for descriptors.
+/// A shadow rule for descriptors.
 const SHOP: &str = "domain: shop
 descriptors:
   - { key: user, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
@@ -62,7 +64,7 @@ fn write(dir: &TempDir, rules: &[(&str, &str)], descriptors: &str) {
     dir.write("rlaas.yaml", &text);
 }
 
-/// The series of a metric that have this label: their other labels and their values.
+/// Returns the series of a metric with this label, as their other labels and their values.
 fn series(text: &str, metric: &str, label: &str) -> BTreeSet<(String, String)> {
     let one = |line: &str| {
         let (labels, value) = line.strip_prefix(metric)?.strip_prefix('{')?.rsplit_once("} ")?;
@@ -73,7 +75,7 @@ fn series(text: &str, metric: &str, label: &str) -> BTreeSet<(String, String)> {
     text.lines().filter_map(one).collect()
 }
 
-/// Series with these labels and the value 0.
+/// Returns series with these labels and the value 0.
 fn zero(labels: impl IntoIterator<Item = String>) -> BTreeSet<(String, String)> {
     labels.into_iter().map(|labels| (labels, "0".to_owned())).collect()
 }
@@ -92,7 +94,7 @@ async fn decision_series_exist_by_outcome_and_source() {
         ("tripped", log, &always, &[("allowed", "fail_open")]),
         ("closed", log, &always, &[("denied", "fail_closed")]),
         ("alone", log, &always, &[("allowed", "local_fallback"), ("denied", "local_fallback")]),
-        // A shadow stops nobody, so it lets requests pass while the store is away.
+        // A shadow rule never denies: without a store it fails open.
         ("trial", log, &of_shadow, &[]),
         ("shop.user", "fixed-window", &of_shadow, &[]),
     ] {
@@ -167,30 +169,30 @@ async fn reload_adds_series_of_new_rules_and_drops_those_of_old_ones() {
             && series(&text, "rlaas_decisions_total", "rule=\"shop.path\"").len() == 3
             && dropped.into_iter().all(|name| !text.contains(&format!("{{rule=\"{name}\"")))
     };
-    eventually("the series of other rules", Duration::from_secs(20), are_replaced).await;
+    eventually("the series are replaced", Duration::from_secs(20), are_replaced).await;
 }
 
 #[tokio::test]
 async fn initial_series_are_limited_to_the_first_rules_by_name() {
-    const MOST: usize = 1_000;
+    const MAX: usize = 1_000;
     let limit = Limit::new(1, Micros::from_secs(60)).expect("a valid limit");
     let rule = |name: String| Rule {
         name: name.into(),
         on_store_failure: OnStoreFailure::Allow,
         ..Rule::new_default(Algorithm::Gcra, limit)
     };
-    let named = (0..MOST + 500).rev().map(|number| rule(format!("r{number:04}"))).collect();
+    let named = (0..MAX + 500).rev().map(|number| rule(format!("r{number:04}"))).collect();
     let default = Rule::new_default(Algorithm::Gcra, limit);
     let service = Service::on_memory(RuleSet::new(default, named));
     let count = |start: &str| {
         let text = service.metrics.render(Exposition::Text);
         text.lines().filter(|line| line.starts_with(start)).count()
     };
-    // The default rule is the first, and has no policy.
-    assert_eq!(count("rate_limiter_fail_open_total{"), MOST - 1);
-    assert_eq!(count("rlaas_decisions_total{"), 2 + 3 * (MOST - 1));
+    // The default rule comes first, and has no policy.
+    assert_eq!(count("rate_limiter_fail_open_total{"), MAX - 1);
+    assert_eq!(count("rlaas_decisions_total{"), 2 + 3 * (MAX - 1));
     let late = "rlaas_decisions_total{rule=\"r0999\"";
     assert_eq!([count(&late.replace("0999", "0998")), count(late)], [3, 0]);
     service.check("alice").await;
-    assert_eq!(count(late), 1, "with its first event");
+    assert_eq!(count(late), 1, "the series appears with its first event");
 }

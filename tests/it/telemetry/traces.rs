@@ -1,4 +1,4 @@
-//! Traces, as a collector gets them.
+//! Traces, as an OTLP collector receives them.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -34,7 +34,7 @@ const CHECK: &str = "ratelimit.v1.RateLimitService/Check";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
 
-/// A collector: what it got, and whether it refuses to take more.
+/// A collector that stores the exported batches, or refuses them.
 #[derive(Clone, Default)]
 struct Collector {
     got: Arc<Mutex<Vec<ExportTraceServiceRequest>>>,
@@ -58,7 +58,7 @@ impl TraceService for Collector {
 }
 
 impl Collector {
-    /// Starts to take traces; the setting that sends them here.
+    /// Starts the collector and returns the setting with its address.
     async fn start(&self) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound port");
@@ -80,7 +80,7 @@ impl Collector {
     }
 }
 
-/// Attributes as texts.
+/// Returns the attributes of a span as strings.
 fn attributes(span: &Span) -> HashMap<&str, String> {
     let text = |value: Option<&Value>| match value {
         Some(Value::StringValue(text)) => text.clone(),
@@ -93,13 +93,13 @@ fn attributes(span: &Span) -> HashMap<&str, String> {
         .collect()
 }
 
-/// An id, as its headers have it.
+/// Formats an id as headers do.
 fn hex(bytes: &[u8]) -> String {
     let number = bytes.iter().fold(0, |number, byte| number << 8 | u128::from(*byte));
     format!("{number:0width$x}", width = 2 * bytes.len())
 }
 
-/// A message of a caller in a trace that it samples, or not.
+/// Returns a request in a trace of the caller, with these trace flags.
 fn traced<T>(message: T, flags: &str) -> Request<T> {
     let mut request = Request::new(message);
     let parent = format!("00-{TRACE}-{CALLER}-{flags}");
@@ -110,17 +110,17 @@ fn traced<T>(message: T, flags: &str) -> Request<T> {
     request
 }
 
-/// A request of which nothing may be told.
+/// Returns a request whose contents must not appear in traces.
 fn secret() -> CheckRequest {
     let attributes = HashMap::from([("s3cret-name".to_owned(), "s3cret-value".to_owned())]);
     CheckRequest { resource: "/s3cret".to_owned(), attributes, ..request("s3cret-user") }
 }
 
-/// Ends the server politely: what it has is sent.
+/// Ends the server by SIGTERM, so that it exports its spans, and returns its log.
 async fn end(mut server: Rlaas) -> String {
     server.signal("TERM");
     let ended = async || server.has_ended();
-    eventually("the end", TIMEOUT, ended).await;
+    eventually("the server has ended", TIMEOUT, ended).await;
     assert_eq!(server.wait().code(), Some(0), "{}", server.log());
     server.log()
 }
@@ -133,7 +133,7 @@ async fn spans_continue_the_trace_of_the_caller_and_carry_the_decision() {
     for _ in 0..2 {
         client.check(traced(secret(), "01")).await.expect("an answer");
     }
-    client.check(traced(request(""), "01")).await.expect_err("an empty id is refused");
+    client.check(traced(request(""), "01")).await.expect_err("an empty id is rejected");
     end(server).await;
 
     let spans = collector.spans();
@@ -141,12 +141,12 @@ async fn spans_continue_the_trace_of_the_caller_and_carry_the_decision() {
     let outcomes: Vec<Option<String>> = spans.iter().map(outcome).collect();
     assert_eq!(outcomes, [Some("allowed".to_owned()), Some("denied".to_owned()), None]);
     for span in &spans {
-        assert_eq!((span.name.as_str(), span.kind), (CHECK, 2), "a server's span");
+        assert_eq!((span.name.as_str(), span.kind), (CHECK, 2), "the kind is SERVER");
         assert_eq!(hex(&span.trace_id), TRACE);
         assert_eq!(hex(&span.parent_span_id), CALLER);
         assert_eq!(span.trace_state, "vendor=opaque");
         assert!(span.end_time_unix_nano >= span.start_time_unix_nano);
-        assert_eq!(span.status.as_ref().map_or(0, |status| status.code), 0, "no failure of ours");
+        assert_eq!(span.status.as_ref().map_or(0, |status| status.code), 0, "the status is unset");
     }
     let known = [
         ("rpc.system.name", "grpc"),
@@ -158,7 +158,7 @@ async fn spans_continue_the_trace_of_the_caller_and_carry_the_decision() {
         ("rlaas.source", "store"),
     ];
     let known: HashMap<&str, String> = known.map(|(name, value)| (name, value.to_owned())).into();
-    assert_eq!(attributes(&spans[1]), known, "and no others");
+    assert_eq!(attributes(&spans[1]), known, "there are no other attributes");
     assert_eq!(attributes(&spans[2])["rpc.response.status_code"], "INVALID_ARGUMENT");
     let bytes = String::from_utf8_lossy(&collector.bytes()).into_owned();
     assert!(bytes.contains("rlaas.rule") && !bytes.contains("s3cret"), "{bytes}");
@@ -190,7 +190,7 @@ async fn each_call_has_one_span() {
     assert_eq!(attributes(&spans[3])["rpc.response.status_code"], "INVALID_ARGUMENT");
     for span in &spans[..3] {
         assert_eq!(attributes(span)["rpc.response.status_code"], "OK", "{span:?}");
-        assert!(span.parent_span_id.is_empty(), "it begins a trace");
+        assert!(span.parent_span_id.is_empty(), "the span starts a trace");
     }
     let batch = attributes(&spans[0]);
     let counts = ["rlaas.requests", "rlaas.denied", "rlaas.failed"].map(|name| &*batch[name]);
@@ -220,7 +220,7 @@ async fn http_spans_have_the_route_and_no_query() {
     };
     let all: Vec<[String; 3]> = spans.iter().map(facts).collect();
     let expected = [["200", "allowed", "default"], ["429", "denied", "default"], ["400", "", ""]];
-    assert_eq!(all, expected, "and none of metrics or of what is not there");
+    assert_eq!(all, expected, "other paths have no spans");
     for span in &spans {
         assert_eq!((span.name.as_str(), hex(&span.trace_id).as_str()), ("GET /check", TRACE));
         assert_eq!(attributes(span)["http.request.method"], "GET");
@@ -279,7 +279,7 @@ async fn store_failure_marks_the_span_as_an_error() {
     let collector = Collector::default();
     let nobody = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     let server = Rlaas::start(&[&collector.start().await, "store.backend=redis", &nobody]);
-    check(&mut server.client().await, "alice").await.expect_err("no store, no answer");
+    check(&mut server.client().await, "alice").await.expect_err("the store is unreachable");
     end(server).await;
     let spans = collector.spans();
     let [span] = &spans[..] else { panic!("{spans:?}") };
@@ -308,20 +308,20 @@ async fn refusing_collector_is_logged_once_and_delays_no_call() {
         check(&mut client, "alice").await.expect("an answer");
         server.log().contains("OTLP export succeeded again")
     };
-    eventually("its return is told", TIMEOUT, logged).await;
+    eventually("the recovery is logged", TIMEOUT, logged).await;
     let log = end(server).await;
     assert_eq!(log.matches("OTLP export failed").count(), 1, "{log}");
 }
 
 #[tokio::test]
 async fn unreachable_collector_does_not_delay_shutdown() {
-    // It accepts, by its backlog, and never says a word.
+    // The backlog accepts connections, and nothing answers them.
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let silent = listener.local_addr().expect("a bound port").port();
     for port in [silent, free_port()] {
         let server = Rlaas::start(&[&format!("telemetry.otlp.endpoint=http://127.0.0.1:{port}")]);
         let mut client = server.client().await;
-        // More than wait for a collector.
+        // More spans than the queue for a collector holds.
         for _ in 0..2_500 {
             check(&mut client, "alice").await.expect("an answer");
         }
