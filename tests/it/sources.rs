@@ -34,13 +34,13 @@ fn lua_scripts_use_only_declared_keys_and_redis_time() {
 #[test]
 fn linux_only_calls_are_behind_cfg() {
     // Other systems, such as macOS, do not have these calls.
-    const OF_LINUX: &[&str] = &["set_tcp_user_timeout", "disable_transparent_huge_pages"];
+    const LINUX_ONLY: &[&str] = &["set_tcp_user_timeout", "disable_transparent_huge_pages"];
     let mut calls = 0;
     for file in ["src", "crates"].into_iter().flat_map(|dir| files_below(dir, "rs")) {
         let text = fs::read_to_string(&file).expect("a source file");
         let mut line_before = "";
         for (number, line) in code_lines(&text) {
-            if OF_LINUX.iter().any(|name| line.contains(name)) {
+            if LINUX_ONLY.iter().any(|name| line.contains(name)) {
                 calls += 1;
                 let cfg = line_before.trim();
                 assert_eq!(cfg, "#[cfg(target_os = \"linux\")]", "{}:{number}", file.display());
@@ -48,7 +48,7 @@ fn linux_only_calls_are_behind_cfg() {
             line_before = line;
         }
     }
-    assert_eq!(calls, OF_LINUX.len());
+    assert_eq!(calls, LINUX_ONLY.len());
 }
 
 /// Returns the lines of code with their numbers, without comments and unit tests.

@@ -30,12 +30,12 @@ const OTHER_NAMES: [(&str, &[&str]); 6] = [
     ("shadow", &["shadow", "mode"]),
 ];
 /// Fields of the message that only rules of Envoy's files have.
-const OF_DESCRIPTORS: [&str; 2] = ["descriptor_rule", "max_debt"];
+const DESCRIPTOR_FIELDS: [&str; 2] = ["descriptor_rule", "max_debt"];
 
 fn files() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
     let files = folder.read_dir().expect("config").map(|entry| entry.expect("an entry").path());
-    files.filter(|path| path.extension().is_some_and(|of| of == "yaml")).collect()
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")).collect()
 }
 
 /// Reads the sections of a file that define rules.
@@ -106,15 +106,15 @@ fn spec_and_message_have_the_same_fields() {
     let Value::Object(fields) = serde_json::to_value(whole).expect("JSON") else {
         panic!("no object");
     };
-    let of_spec: BTreeSet<String> = fields.keys().flat_map(|field| in_message(field)).collect();
+    let spec_fields: BTreeSet<String> = fields.keys().flat_map(|field| in_message(field)).collect();
     let pool = DescriptorPool::decode(rlaas_proto::FILE_DESCRIPTOR_SET).expect("descriptors");
     let message = pool.get_message_by_name("ratelimit.v1.Rule").expect("the message");
-    let of_message: BTreeSet<String> = message
+    let message_fields: BTreeSet<String> = message
         .fields()
         .map(|field| field.name().to_owned())
-        .filter(|name| !OF_DESCRIPTORS.contains(&&**name))
+        .filter(|name| !DESCRIPTOR_FIELDS.contains(&&**name))
         .collect();
-    assert_eq!(of_spec, of_message);
+    assert_eq!(spec_fields, message_fields);
 }
 
 fn in_message(field: &str) -> Vec<String> {

@@ -197,10 +197,10 @@ fn bench_histogram_and_plot_are_well_formed() {
 
 #[test]
 fn bench_exits_2_without_answers() {
-    let nobody = format!("127.0.0.1:{}", free_port());
-    let (code, out, error) = run(&["bench", "--addr", &nobody, "--threads", "2"]);
+    let unreachable = format!("127.0.0.1:{}", free_port());
+    let (code, out, error) = run(&["bench", "--addr", &unreachable, "--threads", "2"]);
     assert_eq!((code, out.as_str()), (2, ""));
-    assert!(error.starts_with(&format!("rlaas: no server at {nobody}")), "{error}");
+    assert!(error.starts_with(&format!("rlaas: no server at {unreachable}")), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
 
     let server = Rlaas::start(&[]);

@@ -77,8 +77,8 @@ async fn check_json_matches_the_http_response() {
         let body = format!(r#"{{"userId":"bob","cost":{cost}}}"#);
         let (_, body) = server.post("/v1/check", &body).await;
         let mut by_http: serde_json::Value = serde_json::from_str(&body).expect("JSON");
-        for of_problem in ["type", "title", "status", "detail", "violated-policies"] {
-            by_http.as_object_mut().expect("an object").remove(of_problem);
+        for problem_member in ["type", "title", "status", "detail", "violated-policies"] {
+            by_http.as_object_mut().expect("an object").remove(problem_member);
         }
         assert_eq!(by_command["decisions"][0]["allowed"], by_command["allowed"]);
         assert_eq!(by_command.get("delay").is_some(), code == 0, "{by_command}");
@@ -172,8 +172,8 @@ fn check_reports_that_no_rule_matches() {
 
 #[test]
 fn check_exits_2_without_an_answer() {
-    let nobody = format!("127.0.0.1:{}", free_port());
-    let (code, out, error) = run(&["check", "alice", "--addr", &nobody]);
+    let unreachable = format!("127.0.0.1:{}", free_port());
+    let (code, out, error) = run(&["check", "alice", "--addr", &unreachable]);
     assert_eq!((code, out.as_str()), (2, ""));
     assert!(error.contains("rlaas serve"), "{error}");
     let server = Rlaas::start(&[]);

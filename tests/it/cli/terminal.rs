@@ -97,12 +97,12 @@ fn suggested_command_works_with_tls() {
     let ca = path(certificates.authority());
     let cert = path(certificates.certificate(Certificate::Client));
     let key = path(certificates.key(Certificate::Client));
-    let of_server = [
+    let server_certificate = [
         format!("server.tls.cert={}", path(certificates.certificate(Certificate::Server))),
         format!("server.tls.key={}", path(certificates.key(Certificate::Server))),
     ];
     let client_ca = format!("server.tls.client-ca={ca}");
-    for settings in [&of_server[..], &[&of_server[..], &[client_ca]].concat()] {
+    for settings in [&server_certificate[..], &[&server_certificate[..], &[client_ca]].concat()] {
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
         let mut server = AtTerminal::start(&settings, &[]);
         // Words in capitals are placeholders.

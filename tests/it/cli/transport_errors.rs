@@ -47,10 +47,10 @@ fn assert_explained(options: &[&str], expected: &str) {
 
 #[test]
 fn unreachable_server_is_explained() {
-    let nobody = format!("127.0.0.1:{}", free_port());
+    let unreachable = format!("127.0.0.1:{}", free_port());
     assert_explained(
-        &["--addr", &nobody],
-        &format!("no server at {nobody}: connection refused (is `rlaas serve` running?)"),
+        &["--addr", &unreachable],
+        &format!("no server at {unreachable}: connection refused (is `rlaas serve` running?)"),
     );
     assert_explained(
         &["--addr", "unix:/nowhere"],

@@ -14,7 +14,7 @@ const PLAN: LoadPlan =
 
 #[tokio::test]
 async fn load_rejects_invalid_settings_and_unreachable_servers() {
-    let nobody = Client::builder(format!("127.0.0.1:{}", free_port()));
+    let unreachable = Client::builder(format!("127.0.0.1:{}", free_port()));
     let settings = LoadSettings::default();
     for wrong in [
         LoadSettings { connections: 0, ..settings.clone() },
@@ -23,10 +23,10 @@ async fn load_rejects_invalid_settings_and_unreachable_servers() {
         LoadSettings { threads: 5, ..settings.clone() },
         LoadSettings { ids: 0, ..settings.clone() },
     ] {
-        let error = Load::start(&nobody, &wrong).await.expect_err("settings");
+        let error = Load::start(&unreachable, &wrong).await.expect_err("settings");
         assert!(matches!(error, LoadError::Settings(_)), "{wrong:?}: {error}");
     }
-    let error = Load::start(&nobody, &settings).await.expect_err("nobody");
+    let error = Load::start(&unreachable, &settings).await.expect_err("nobody");
     assert!(matches!(error, LoadError::Connect(ConnectError::Unreachable(_))), "{error}");
 }
 

@@ -13,8 +13,8 @@ use rlaas_testkit::redis::{RedisServer, free_port};
 
 #[tokio::test]
 async fn no_answer_policy_decides() {
-    let nobody = format!("127.0.0.1:{}", free_port());
-    let client = |policy| Client::builder(&nobody).on_no_answer(policy).connect_lazy();
+    let unreachable = format!("127.0.0.1:{}", free_port());
+    let client = |policy| Client::builder(&unreachable).on_no_answer(policy).connect_lazy();
     for (policy, outcome, source) in [
         (OnNoAnswer::Allow, Outcome::Allowed, Source::FailOpen),
         (
@@ -33,10 +33,10 @@ async fn no_answer_policy_decides() {
             assert_eq!(verdict.response().source(), source);
         }
     }
-    let client = Client::builder(&nobody).connect_lazy().expect("a client");
+    let client = Client::builder(&unreachable).connect_lazy().expect("a client");
     let error = check(&client, fields("alice")).await;
     assert!(matches!(error, Err(CheckError::NoAnswer(_))), "{error:?}");
-    let error = Client::builder(&nobody).connect().await.expect_err("nobody");
+    let error = Client::builder(&unreachable).connect().await.expect_err("nobody");
     assert!(matches!(error, ConnectError::Unreachable(_)), "{error}");
 }
 

@@ -103,7 +103,7 @@ async fn refund_keeps_a_foreign_value(on: Service) {
 /// costs
 /// a percentage of the burst.
 #[derive(Clone, Debug)]
-struct Case {
+struct RefundCase {
     units: u64,
     window_ms: u64,
     burst_percent: u64,
@@ -112,11 +112,11 @@ struct Case {
     taken: (u64, u64),
     /// Requests between it and its refund.
     meanwhile: Vec<(u64, u64)>,
-    until_given_back: u64,
+    until_refund: u64,
     after: Vec<(u64, u64)>,
 }
 
-impl Case {
+impl RefundCase {
     fn limit(&self, algorithm: Algorithm) -> Limit {
         let most = if algorithm == Algorithm::SlidingWindowLog { 300 } else { Limit::MAX_UNITS };
         let limit = Limit::new(self.units.min(most), Micros::from_millis(self.window_ms));
@@ -126,7 +126,7 @@ impl Case {
     }
 }
 
-fn case() -> impl Strategy<Value = Case> {
+fn case() -> impl Strategy<Value = RefundCase> {
     let units = prop_oneof![
         4 => 1..=10_u64,
         2 => prop::sample::select(vec![100, 999_983, 3_000_000, 1_000_000_000]),
@@ -137,15 +137,15 @@ fn case() -> impl Strategy<Value = Case> {
     let steps = |most| prop::collection::vec((advance(), 1..=60_u64), 0..=most);
     let taken = (advance(), 1..=100_u64);
     (units, window_ms, burst_percent, steps(3), taken, steps(3), advance(), steps(5)).prop_map(
-        |(units, window_ms, burst_percent, before, taken, meanwhile, until_given_back, after)| {
-            Case {
+        |(units, window_ms, burst_percent, before, taken, meanwhile, until_refund, after)| {
+            RefundCase {
                 units,
                 window_ms,
                 burst_percent,
                 before,
                 taken,
                 meanwhile,
-                until_given_back,
+                until_refund,
                 after,
             }
         },
@@ -161,7 +161,7 @@ struct Twins {
 }
 
 impl Twins {
-    fn new(case: &Case, algorithm: Algorithm, server: Option<&Arc<RedisServer>>) -> Self {
+    fn new(case: &RefundCase, algorithm: Algorithm, server: Option<&Arc<RedisServer>>) -> Self {
         let limit = case.limit(algorithm);
         let rules = rules_with_burst(algorithm, limit.units(), limit.window(), limit.burst());
         let on = match server {
@@ -184,13 +184,13 @@ impl Twins {
     }
 
     /// Checks the same cost for both ids.
-    async fn ask_both(&mut self, (thousandths, percent): (u64, u64)) -> [Decision; 2] {
+    async fn check_both(&mut self, (thousandths, percent): (u64, u64)) -> [Decision; 2] {
         self.advance(thousandths);
         let cost = self.cost(percent);
         [self.on.check_cost("alice", cost).await, self.on.check_cost("twin", cost).await]
     }
 
-    async fn look_at(&self, id: &str) -> Decision {
+    async fn peek_at(&self, id: &str) -> Decision {
         self.on.check_cost(id, 0).await
     }
 
@@ -210,19 +210,19 @@ impl Twins {
 }
 
 /// Without requests in between, an id with a refund equals its twin that never took.
-async fn equal(case: &Case, mut twins: Twins) -> TestCaseResult {
+async fn refund_equals_twin(case: &RefundCase, mut twins: Twins) -> TestCaseResult {
     for step in &case.before {
-        twins.ask_both(*step).await;
+        twins.check_both(*step).await;
     }
     let Some((cost, taken)) = twins.take(case.taken).await else { return Ok(()) };
-    twins.advance(case.until_given_back);
-    let given_back = twins.on.give_back("alice", cost, &[taken]).await;
+    twins.advance(case.until_refund);
+    let refunded = twins.on.give_back("alice", cost, &[taken]).await;
     prop_assert!(twins.every_key_has_a_time_to_live());
-    let twin = twins.look_at("twin").await;
-    prop_assert_eq!(twins.look_at("alice").await, twin);
-    prop_assert_eq!(given_back, [twin]);
+    let twin = twins.peek_at("twin").await;
+    prop_assert_eq!(twins.peek_at("alice").await, twin);
+    prop_assert_eq!(refunded, [twin]);
     for step in &case.after {
-        let [alice, twin] = twins.ask_both(*step).await;
+        let [alice, twin] = twins.check_both(*step).await;
         prop_assert_eq!(alice, twin, "{:?}", step);
     }
     Ok(())
@@ -230,11 +230,15 @@ async fn equal(case: &Case, mut twins: Twins) -> TestCaseResult {
 
 /// With requests in between, an id with a refund has no more units than its twin, which never took,
 /// has a microsecond later.
-async fn no_more(case: &Case, algorithm: Algorithm, mut twins: Twins) -> TestCaseResult {
+async fn refund_never_exceeds_twin(
+    case: &RefundCase,
+    algorithm: Algorithm,
+    mut twins: Twins,
+) -> TestCaseResult {
     // The windows of a counter start with its first request. This one starts those of both ids, and
     // they stay aligned unless two windows pass without a request.
     let slower = if algorithm == Algorithm::SlidingWindowCounter { 16 } else { 1 };
-    let both = twins.ask_both((0, 1)).await;
+    let both = twins.check_both((0, 1)).await;
     prop_assert!(both[0].is_allowed() && both[1].is_allowed());
     let Some((cost, taken)) = twins.take((case.taken.0 / slower, case.taken.1)).await else {
         return Ok(());
@@ -244,12 +248,12 @@ async fn no_more(case: &Case, algorithm: Algorithm, mut twins: Twins) -> TestCas
             prop_assert!(twins.on.check_cost("twin", cost).await.is_allowed());
         }
     }
-    twins.advance(case.until_given_back / slower);
+    twins.advance(case.until_refund / slower);
     twins.on.give_back("alice", cost, &[taken]).await;
     prop_assert!(twins.every_key_has_a_time_to_live());
-    let alice = twins.look_at("alice").await;
+    let alice = twins.peek_at("alice").await;
     twins.on.set_clock(twins.now + Micros::from_micros(1));
-    let twin = twins.look_at("twin").await;
+    let twin = twins.peek_at("twin").await;
     prop_assert!(alice.remaining <= twin.remaining, "{:?} and its twin {:?}", alice, twin);
     Ok(())
 }
@@ -270,10 +274,10 @@ fn try_cases(algorithm: Algorithm, server: Option<&Arc<RedisServer>>) -> Result<
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let cases = if server.is_some() { 100 } else { 1_000 };
     let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let try_case = |case: Case| -> TestCaseResult {
+    let try_case = |case: RefundCase| -> TestCaseResult {
         runtime.block_on(async {
-            equal(&case, Twins::new(&case, algorithm, server)).await?;
-            no_more(&case, algorithm, Twins::new(&case, algorithm, server)).await
+            refund_equals_twin(&case, Twins::new(&case, algorithm, server)).await?;
+            refund_never_exceeds_twin(&case, algorithm, Twins::new(&case, algorithm, server)).await
         })
     };
     TestRunner::new(config).run(&case(), try_case).map_err(|failure| failure.to_string())

@@ -11,7 +11,7 @@ use rlaas_testkit::service::Service;
 use rlaas_testkit::{eventually, rules};
 
 /// Returns a service with a store of ten ids, and a limit of `units` a minute.
-fn room_for_ten(algorithm: Algorithm, units: u64) -> Service {
+fn service_of_ten(algorithm: Algorithm, units: u64) -> Service {
     memory_of_ten(rules(algorithm, units, Micros::from_secs(60)))
 }
 
@@ -56,7 +56,7 @@ async fn large_store_keeps_its_bound() {
 
 #[tokio::test]
 async fn ids_at_their_limit_are_evicted_last() {
-    let on = room_for_ten(Algorithm::SlidingWindowLog, 2);
+    let on = service_of_ten(Algorithm::SlidingWindowLog, 2);
     for id in ["greedy-1", "greedy-2", "greedy-3"] {
         on.check_cost(id, 2).await;
     }
@@ -70,7 +70,7 @@ async fn ids_at_their_limit_are_evicted_last() {
 
 #[tokio::test]
 async fn expired_ids_are_removed_first_and_are_no_evictions() {
-    let on = room_for_ten(Algorithm::SlidingWindowLog, 5);
+    let on = service_of_ten(Algorithm::SlidingWindowLog, 5);
     for id in 0..10 {
         on.check(&id.to_string()).await;
     }
@@ -83,7 +83,7 @@ async fn expired_ids_are_removed_first_and_are_no_evictions() {
 
 #[tokio::test]
 async fn unused_ids_are_swept_in_the_background() {
-    let on = room_for_ten(Algorithm::FixedWindow, 5);
+    let on = service_of_ten(Algorithm::FixedWindow, 5);
     for id in 0..10 {
         on.check(&id.to_string()).await;
     }

@@ -22,7 +22,7 @@ use tokio::task::spawn_blocking;
 
 const MINUTE: Micros = Micros::from_secs(60);
 
-async fn look(on: &Service) -> Decision {
+async fn peek(on: &Service) -> Decision {
     on.check_cost("alice", 0).await
 }
 
@@ -42,13 +42,13 @@ cases! {
 async fn refund_returns_exactly_the_taken_units(on: Service) {
     on.check("alice").await;
     on.at(3.0);
-    let before = look(&on).await;
+    let before = peek(&on).await;
     let (decision, receipts) = on.take("alice", 2).await;
     assert!(decision.is_allowed());
     assert_eq!(receipts.iter().map(|one| one.taken.cost.units()).collect::<Vec<_>>(), [2]);
-    assert_eq!(look(&on).await.remaining, before.remaining - 2);
+    assert_eq!(peek(&on).await.remaining, before.remaining - 2);
     on.refund(receipts).await;
-    assert_eq!(look(&on).await, before);
+    assert_eq!(peek(&on).await, before);
 }
 
 async fn refund_returns_nothing_taken_before_a_reset(on: Service) {
@@ -57,17 +57,17 @@ async fn refund_returns_nothing_taken_before_a_reset(on: Service) {
     on.at(1.0);
     reset(&on, "alice").await;
     on.check_cost("alice", 4).await;
-    let before = look(&on).await;
+    let before = peek(&on).await;
     on.refund(earlier).await;
-    assert_eq!(look(&on).await, before);
+    assert_eq!(peek(&on).await, before);
     on.at(2.0);
-    let before = look(&on).await;
+    let before = peek(&on).await;
     on.refund(same_moment).await;
-    assert_eq!(look(&on).await, before);
+    assert_eq!(peek(&on).await, before);
     // Units taken after the reset are refunded.
     let (_, later) = on.take("alice", 1).await;
     on.refund(later).await;
-    assert_eq!(look(&on).await, before);
+    assert_eq!(peek(&on).await, before);
 }
 
 async fn receipt_of_another_algorithm_returns_nothing(on: Service) {
@@ -80,10 +80,10 @@ async fn receipt_of_another_algorithm_returns_nothing(on: Service) {
         assert!(decision.is_allowed(), "{}", other.name());
         on.limiter.replace_rules(rules(*other, 5, MINUTE));
         on.check_cost("alice", 4).await;
-        let before = look(&on).await;
+        let before = peek(&on).await;
         assert_eq!(before.remaining, 1, "{}", other.name());
         on.refund(receipts).await;
-        assert_eq!(look(&on).await, before, "{}", other.name());
+        assert_eq!(peek(&on).await, before, "{}", other.name());
     }
 }
 
@@ -107,9 +107,9 @@ async fn refund_is_exact_despite_later_takes(on: Service) {
     on.at(20.0);
     on.check_cost("alice", 3).await;
     on.at(40.0);
-    assert_eq!(look(&on).await.remaining, 0);
+    assert_eq!(peek(&on).await.remaining, 0);
     on.refund(receipts).await;
-    assert_eq!(look(&on).await.remaining, 2);
+    assert_eq!(peek(&on).await.remaining, 2);
     assert!(on.check_cost("alice", 2).await.is_allowed());
     assert!(!on.check("alice").await.is_allowed());
 }
@@ -125,7 +125,7 @@ async fn refund_excludes_units_refilled_since(on: Service) {
     // Two of the four units were refilled since, and other requests have taken all units.
     assert_eq!(on.check_cost("alice", 4).await.remaining, 0);
     on.refund(receipts).await;
-    assert_eq!(look(&on).await.remaining, 2);
+    assert_eq!(peek(&on).await.remaining, 2);
 }
 
 /// A limit, what is taken under it for a receipt, and the limit that replaces it.
@@ -165,7 +165,7 @@ fn limit_of(algorithm: Algorithm, (units, window_ms, burst): (u64, u64, u64)) ->
     if algorithm.has_burst() { limit.with_burst(burst).expect("a valid burst") } else { limit }
 }
 
-fn under(algorithm: Algorithm, limit: Limit) -> RuleSet {
+fn rules_with(algorithm: Algorithm, limit: Limit) -> RuleSet {
     RuleSet::new(Rule::new_default(algorithm, limit), Vec::new())
 }
 
@@ -176,10 +176,10 @@ async fn no_more_than_was_taken(
 ) -> TestCaseResult {
     let (then, now) = (limit_of(algorithm, change.then), limit_of(algorithm, change.now));
     let on = match server {
-        None => Service::on_memory(under(algorithm, then)),
+        None => Service::on_memory(rules_with(algorithm, then)),
         Some(server) => {
             server.query::<()>(&["FLUSHALL"]);
-            Service::on_redis(under(algorithm, then), Arc::clone(server))
+            Service::on_redis(rules_with(algorithm, then), Arc::clone(server))
         }
     };
     let mut time = T0;
@@ -195,15 +195,15 @@ async fn no_more_than_was_taken(
     advance(then, change.taken.0);
     let (_, receipts) = on.take("alice", cost(then, change.taken.1)).await;
     let taken: u64 = receipts.iter().map(|receipt| receipt.taken.cost.units()).sum();
-    on.limiter.replace_rules(under(algorithm, now));
+    on.limiter.replace_rules(rules_with(algorithm, now));
     for (thousandths, percent) in &change.meanwhile {
         advance(now, *thousandths);
         on.check_cost("alice", cost(now, *percent)).await;
     }
     advance(now, change.until_refunded);
-    let before = look(&on).await;
+    let before = peek(&on).await;
     on.refund(receipts).await;
-    let after = look(&on).await;
+    let after = peek(&on).await;
     prop_assert!(
         after.remaining <= before.remaining + taken.cast_signed(),
         "{} were taken: {:?}, then {:?}",
@@ -259,7 +259,7 @@ async fn receipt_of_the_local_fallback_is_refunded_there() {
 /// Returns rules of 10 units a minute with a maximum debt of 10.
 fn ten_and_ten_owed(algorithm: Algorithm) -> RuleSet {
     let limit = Limit::new(10, MINUTE).and_then(|limit| limit.with_max_debt(10));
-    under(algorithm, limit.expect("a valid limit"))
+    rules_with(algorithm, limit.expect("a valid limit"))
 }
 
 cases! {
@@ -269,7 +269,7 @@ cases! {
 }
 
 /// Asserts that an id which was reset and an id that is new get equal decisions.
-async fn equal_from_now_on(on: &Service) {
+async fn assert_equal_decisions(on: &Service) {
     for (at, cost) in [(31.0, 4), (31.0, 7), (45.5, 5), (90.0, 3), (91.0, 9), (170.0, 10)] {
         on.at(at);
         let [alice, twin] = [on.check_cost("alice", cost).await, on.check_cost("twin", cost).await];
@@ -284,8 +284,8 @@ async fn reset_state_equals_a_fresh_one(on: Service) {
     on.check_cost("alice", 8).await;
     let after = reset(&on, "alice").await;
     assert_eq!(after, on.check_cost("twin", 0).await);
-    assert_eq!(look(&on).await, after);
-    equal_from_now_on(&on).await;
+    assert_eq!(peek(&on).await, after);
+    assert_equal_decisions(&on).await;
     // Resetting a state that does not exist does nothing.
     assert_eq!(reset(&on, "bob").await, on.check_cost("other", 0).await);
     // The records of a reset expire.
@@ -307,5 +307,5 @@ async fn reset_forgives_debt(on: Service) {
     let after = reset(&on, "alice").await;
     assert_eq!(after.remaining, 10);
     assert_eq!(after, on.check_cost("twin", 0).await);
-    equal_from_now_on(&on).await;
+    assert_equal_decisions(&on).await;
 }

@@ -74,11 +74,11 @@ impl Model {
         let before = self.states.get(&id).cloned().unwrap_or_default();
         let (left, cost) = (self.left(&before, now), i128::from(cost.units()));
         let used = self.used(&before, now);
-        let room = (self.units + self.max_debt.unwrap_or_default() - used).max(0);
+        let available = (self.units + self.max_debt.unwrap_or_default() - used).max(0);
         let mut after = before;
         match self.algorithm {
             Algorithm::FixedWindow => {
-                let counted = cost.min(room);
+                let counted = cost.min(available);
                 if counted > 0 {
                     after.fixed = Some(self.counted(&after, now, used + counted));
                 }
@@ -89,7 +89,7 @@ impl Model {
             }
             Algorithm::SlidingWindowCounter => {
                 let (start, current, previous) = self.rolled(&after, now);
-                let counted = cost.min(room).min((MAX_UNITS - current).max(0));
+                let counted = cost.min(available).min((MAX_UNITS - current).max(0));
                 if counted > 0 {
                     after.counter = Some((start, current + counted, previous));
                 }

@@ -208,11 +208,12 @@ async fn deny_cache_ignores_several_hits_of_one_key() {
 #[tokio::test]
 async fn report_counts_despite_a_denial_on_another_shard() {
     let (dir, cluster) = (TempDir::new(), RedisCluster::start(3, 0).await);
-    let of_cluster = cluster.settings();
-    let of_cluster: Vec<&str> = of_cluster.iter().map(String::as_str).collect();
+    let cluster_settings = cluster.settings();
+    let cluster_settings: Vec<&str> = cluster_settings.iter().map(String::as_str).collect();
     let paid_later = "requests_per_unit: 5, algorithm: token-bucket, post_paid: true";
     let rules = [("paid", paid_later), ("tenant", "requests_per_unit: 1")];
-    let settings = [&of_cluster[..], &["envoy.deadline=10s", "store.redis.timeout=10s"]].concat();
+    let settings =
+        [&cluster_settings[..], &["envoy.deadline=10s", "store.redis.timeout=10s"]].concat();
     let server = serve(&dir, &rules, &settings);
     let mut client = client(&server).await;
     check(&mut client, "shop: tenant=1").await;
@@ -230,10 +231,11 @@ async fn report_counts_despite_a_denial_on_another_shard() {
 #[tokio::test]
 async fn denial_refunds_units_taken_on_other_shards() {
     let (dir, cluster) = (TempDir::new(), RedisCluster::start(3, 0).await);
-    let of_cluster = cluster.settings();
-    let of_cluster: Vec<&str> = of_cluster.iter().map(String::as_str).collect();
+    let cluster_settings = cluster.settings();
+    let cluster_settings: Vec<&str> = cluster_settings.iter().map(String::as_str).collect();
     let rules = [("user", "requests_per_unit: 50"), ("tenant", "requests_per_unit: 1")];
-    let settings = [&of_cluster[..], &["envoy.deadline=10s", "store.redis.timeout=10s"]].concat();
+    let settings =
+        [&cluster_settings[..], &["envoy.deadline=10s", "store.redis.timeout=10s"]].concat();
     let server = serve(&dir, &rules, &settings);
     let mut client = client(&server).await;
     check(&mut client, "shop: tenant=1").await;

@@ -44,14 +44,18 @@ pub(super) async fn assert_conforms(command: impl Fn() -> Command) {
     eventually("the channel connects again", TIMEOUT, back).await;
 
     server.signal("STOP");
-    let mut hasty = ExampleClient::start(command().arg(&address).env("DEADLINE_MS", "200"));
-    assert_eq!(plain(&hasty.check("alice")), "no answer (deadlineexceeded): it passes");
+    let mut with_short_deadline =
+        ExampleClient::start(command().arg(&address).env("DEADLINE_MS", "200"));
+    assert_eq!(
+        plain(&with_short_deadline.check("alice")),
+        "no answer (deadlineexceeded): it passes"
+    );
     server.signal("CONT");
 
     let socket = format!("unix:{}", dir.path("rlaas.sock").display());
     let _beside = Rlaas::start(&[&format!("server.listen={socket}")]);
-    let mut neighbour = ExampleClient::start(command().arg(&socket).env("DEADLINE_MS", "60000"));
-    assert_eq!(neighbour.check("alice"), "allowed, 4 left");
+    let mut over_socket = ExampleClient::start(command().arg(&socket).env("DEADLINE_MS", "60000"));
+    assert_eq!(over_socket.check("alice"), "allowed, 4 left");
 
     let failure = client.fails_on("");
     assert!(plain(&failure).contains("invalidargument"), "{failure}");

@@ -7,7 +7,7 @@ use std::process::Command;
 use rlaas_testkit::tools::{fetch, finish, skipped, workshop};
 
 /// Build outputs, which are not copied.
-const LEFT_BEHIND: [&str; 4] = [".venv", "bin", "node_modules", "target"];
+const BUILD_OUTPUTS: [&str; 4] = [".venv", "bin", "node_modules", "target"];
 
 /// A copy of the folder of a client, and of the folder of protos.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ fn copy(from: &Path, to: &Path, sources: &mut String) {
     paths.sort();
     for path in paths {
         let copied = to.join(path.file_name().expect("a name"));
-        if LEFT_BEHIND.iter().any(|name| path.ends_with(name)) {
+        if BUILD_OUTPUTS.iter().any(|name| path.ends_with(name)) {
             continue;
         }
         if path.is_dir() {

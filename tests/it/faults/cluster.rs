@@ -18,9 +18,9 @@ use rlaas_testkit::process::{Rlaas, check, signal};
 pub(super) const PARTIAL: &[&str] = &["--cluster-require-full-coverage", "no"];
 
 fn on_cluster(cluster: &RedisCluster, settings: &[&str]) -> Rlaas {
-    let of_cluster = cluster.settings();
-    let of_cluster: Vec<&str> = of_cluster.iter().map(String::as_str).collect();
-    Rlaas::start(&[&of_cluster, COUNTED, settings].concat())
+    let cluster_settings = cluster.settings();
+    let cluster_settings: Vec<&str> = cluster_settings.iter().map(String::as_str).collect();
+    Rlaas::start(&[&cluster_settings, COUNTED, settings].concat())
 }
 
 /// The number of calls for an id that were sent, passed and failed.
@@ -140,16 +140,16 @@ async fn dead_master_fails_only_its_slots_until_failover() {
     assert_eq!(load.sum(|counts_of_id| &counts_of_id.failed), 0);
 
     let victim = cluster.master_of_id("user-0");
-    let is_of_victim: HashMap<String, bool> =
+    let is_on_victim: HashMap<String, bool> =
         ids(32).map(|id| (id.clone(), cluster.master_of_id(&id) == victim)).collect();
-    assert!(is_of_victim.values().any(|of_victim| !of_victim), "{is_of_victim:?}");
+    assert!(is_on_victim.values().any(|victim_ids| !victim_ids), "{is_on_victim:?}");
     cluster.kill(victim);
     // After the failover every slot has a master again.
     load.each_passes(20).await;
     load.finish().await;
     for (id, counts_of_id) in &load.counts_by_id {
         let failed = counts_of_id.failed.load(Ordering::SeqCst);
-        assert_eq!(failed > 0, is_of_victim[id], "{id}: {failed} failed\n{}", server.log());
+        assert_eq!(failed > 0, is_on_victim[id], "{id}: {failed} failed\n{}", server.log());
     }
 }
 
@@ -160,11 +160,11 @@ async fn stalled_master_counts_no_call_twice() {
     let mut load = IdLoad::start(&server, ids(32)).await;
     load.each_passes(20).await;
     let victim = cluster.master_of_id("user-0");
-    let is_of_victim = |id: &str| cluster.master_of_id(id) == victim;
-    let of_victim: Vec<String> = ids(32).filter(|id| is_of_victim(id)).collect();
+    let is_on_victim = |id: &str| cluster.master_of_id(id) == victim;
+    let victim_ids: Vec<String> = ids(32).filter(|id| is_on_victim(id)).collect();
     signal(cluster.node(victim).pid(), "STOP");
     let all_fail = async || {
-        of_victim.iter().all(|id| load.counts_by_id[id].failed.load(Ordering::SeqCst) >= 5)
+        victim_ids.iter().all(|id| load.counts_by_id[id].failed.load(Ordering::SeqCst) >= 5)
     };
     eventually("calls for ids of the stalled master fail", Duration::from_secs(10), all_fail).await;
     signal(cluster.node(victim).pid(), "CONT");
@@ -176,7 +176,7 @@ async fn stalled_master_counts_no_call_twice() {
         let (sent, passed, failed) =
             (of(&counts_of_id.sent), of(&counts_of_id.passed), of(&counts_of_id.failed));
         assert!((passed..=sent).contains(&counts[id]), "{id}: {} of {sent}", counts[id]);
-        assert_eq!(failed > 0, of_victim.contains(id), "{id}: {failed} failed\n{}", server.log());
+        assert_eq!(failed > 0, victim_ids.contains(id), "{id}: {failed} failed\n{}", server.log());
     }
 }
 

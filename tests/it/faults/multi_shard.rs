@@ -36,9 +36,9 @@ fn rules(user_limit: u32, tenant_limit: u32, tenant_policy: &str) -> String {
 const ENDPOINTS: [&str; 3] = ["/token-bucket", "/fixed-window", "/sliding-window-counter"];
 
 fn serve(cluster: &RedisCluster, dir: &TempDir, rules: &str, settings: &[&str]) -> Rlaas {
-    let of_cluster = cluster.settings();
-    let of_cluster: Vec<&str> = of_cluster.iter().map(String::as_str).collect();
-    let settings = [&of_cluster, &["deny-cache.enabled=false"][..], settings].concat();
+    let cluster_settings = cluster.settings();
+    let cluster_settings: Vec<&str> = cluster_settings.iter().map(String::as_str).collect();
+    let settings = [&cluster_settings, &["deny-cache.enabled=false"][..], settings].concat();
     Rlaas::start_from(&dir.write("rules.yaml", rules), &settings)
 }
 
@@ -62,8 +62,8 @@ fn ids_on_different_masters(cluster: &RedisCluster) -> (String, String, usize) {
     let tenant = (0..).map(|number| format!("tenant-{number}"));
     let mut elsewhere = tenant.filter(|tenant| master(tenant) != master(&user));
     let tenant = elsewhere.next().expect("an id on another master");
-    let of_tenant = master(&tenant);
-    (user, tenant, of_tenant)
+    let tenant_master = master(&tenant);
+    (user, tenant, tenant_master)
 }
 
 #[tokio::test]
@@ -123,12 +123,12 @@ async fn failure_of_a_later_shard_refunds_the_earlier_ones() {
     let mut cluster = RedisCluster::start_with(3, 0, PARTIAL).await;
     let dir = TempDir::new();
     let server = serve(&cluster, &dir, &rules(100, 100, "error"), &[]);
-    let (user, tenant, of_tenant) = ids_on_different_masters(&cluster);
+    let (user, tenant, tenant_master) = ids_on_different_masters(&cluster);
     for endpoint in ENDPOINTS {
         let asked = async || check(&server, request(endpoint, &user, &tenant)).await.is_ok();
         eventually("the cluster decides", Duration::from_secs(10), asked).await;
     }
-    cluster.kill(of_tenant);
+    cluster.kill(tenant_master);
     for endpoint in ENDPOINTS {
         let in_use = async || {
             let look = CheckRequest { cost: Some(0), ..request(endpoint, &user, &user) };
@@ -152,7 +152,7 @@ async fn cancelled_request_is_refunded_across_shards() {
     let dir = TempDir::new();
     let server = serve(&cluster, &dir, &rules(1, 1_000, "error"), &["store.redis.timeout=10s"]);
     let (user, tenant, _) = ids_on_different_masters(&cluster);
-    let of_user = cluster.node(cluster.master_of_id(&user)).pid();
+    let user_master = cluster.node(cluster.master_of_id(&user)).pid();
     for endpoint in ENDPOINTS {
         assert!(
             check(&server, request(endpoint, &user, &tenant)).await.expect("an answer").allowed
@@ -164,13 +164,13 @@ async fn cancelled_request_is_refunded_across_shards() {
             by_tenant.map(|decision| decision.limit - decision.remaining).expect("a decision")
         };
         // The tenant's rule takes. The user's rule will deny, but the caller leaves before that.
-        signal(of_user, "STOP");
+        signal(user_master, "STOP");
         let (mut client, request) = (server.client().await, request(endpoint, &user, &tenant));
         let call = tokio::spawn(async move { client.check(request).await.map(drop) });
         eventually("the tenant's rule takes", SOON, async || in_use().await == 2).await;
         call.abort();
         assert!(call.await.is_err_and(|ended| ended.is_cancelled()));
-        signal(of_user, "CONT");
+        signal(user_master, "CONT");
         eventually("the unit is refunded", SOON, async || in_use().await == 1).await;
     }
 }
@@ -180,8 +180,8 @@ async fn store_failure_policy_applies_only_to_rules_of_the_failed_shard() {
     let mut cluster = RedisCluster::start_with(3, 0, PARTIAL).await;
     let dir = TempDir::new();
     let server = serve(&cluster, &dir, &rules(3, 100, "allow"), &[]);
-    let (user, tenant, of_tenant) = ids_on_different_masters(&cluster);
-    cluster.kill(of_tenant);
+    let (user, tenant, tenant_master) = ids_on_different_masters(&cluster);
+    cluster.kill(tenant_master);
     for endpoint in ENDPOINTS {
         let mut passed = 0;
         for _ in 0..6 {

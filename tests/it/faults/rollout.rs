@@ -104,8 +104,8 @@ async fn rollout_answers_ten_thousand_requests_in_flight() {
     const CALLS: u32 = 500;
     const TOGETHER: i64 = (CONNECTIONS * CALLS) as i64;
     let redis = RedisServer::start();
-    let roomy = ["store.redis.max-in-flight=20000", "server.drain.delay=500ms"];
-    let settings = [COUNTED, &roomy].concat();
+    let limits = ["store.redis.max-in-flight=20000", "server.drain.delay=500ms"];
+    let settings = [COUNTED, &limits].concat();
     let mut old = Rlaas::on_redis(&redis, &settings);
     let new = Rlaas::on_redis(&redis, &settings);
     let (drains, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));

@@ -21,8 +21,8 @@ pub(super) fn resolve<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
 pub(super) fn problems(document: &Value, schema: &Value, value: &Value, path: &str) -> Vec<String> {
     let schema = resolve(document, schema).as_object().expect("a schema");
     let mut wrong = Vec::new();
-    let mut hold = |holds: bool, what: &Value| {
-        if !holds {
+    let mut require = |is_valid: bool, what: &Value| {
+        if !is_valid {
             wrong.push(format!("{path}: {value} is not {what}"));
         }
     };
@@ -33,20 +33,20 @@ pub(super) fn problems(document: &Value, schema: &Value, value: &Value, path: &s
             "type" => {
                 let types = rule.as_array().map_or(std::slice::from_ref(rule), Vec::as_slice);
                 let is_of = |of: &Value| is_of_type(value, of.as_str().expect("a type"));
-                hold(types.iter().any(is_of), rule);
+                require(types.iter().any(is_of), rule);
             }
-            "const" => hold(value == rule, rule),
-            "enum" => hold(rule.as_array().expect("values").contains(value), rule),
-            "minimum" => hold(value.as_f64().is_none_or(|value| value >= number()), rule),
-            "maximum" => hold(value.as_f64().is_none_or(|value| value <= number()), rule),
-            "minLength" => hold(value.as_str().is_none_or(|text| text.len() >= size()), rule),
-            "maxLength" => hold(value.as_str().is_none_or(|text| text.len() <= size()), rule),
-            "minItems" => hold(value.as_array().is_none_or(|list| list.len() >= size()), rule),
-            "maxItems" => hold(value.as_array().is_none_or(|list| list.len() <= size()), rule),
-            "maxProperties" => hold(value.as_object().is_none_or(|of| of.len() <= size()), rule),
+            "const" => require(value == rule, rule),
+            "enum" => require(rule.as_array().expect("values").contains(value), rule),
+            "minimum" => require(value.as_f64().is_none_or(|value| value >= number()), rule),
+            "maximum" => require(value.as_f64().is_none_or(|value| value <= number()), rule),
+            "minLength" => require(value.as_str().is_none_or(|text| text.len() >= size()), rule),
+            "maxLength" => require(value.as_str().is_none_or(|text| text.len() <= size()), rule),
+            "minItems" => require(value.as_array().is_none_or(|list| list.len() >= size()), rule),
+            "maxItems" => require(value.as_array().is_none_or(|list| list.len() <= size()), rule),
+            "maxProperties" => require(value.as_object().is_none_or(|of| of.len() <= size()), rule),
             "required" => {
                 for name in rule.as_array().expect("names") {
-                    hold(value.get(name.as_str().expect("a name")).is_some(), name);
+                    require(value.get(name.as_str().expect("a name")).is_some(), name);
                 }
             }
             keyword => assert!(

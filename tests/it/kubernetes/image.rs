@@ -13,7 +13,7 @@ use rlaas_testkit::tools::finish;
 const BUILD: &str = "cargo build --release --locked";
 
 /// A command that stops before compilation: Cargo has read the manifest and found its targets.
-const BEGIN: &str =
+const CHECK_MANIFEST: &str =
     "cargo build --offline --locked --bin none 2>&1 | tee cargo.log | grep 'no bin target named'";
 
 #[test]
@@ -35,12 +35,12 @@ fn image_build_context_has_what_cargo_needs() {
             }
             "RUN" => {
                 builds += rest.matches(BUILD).count();
-                let script = rest.replace(BUILD, BEGIN);
+                let script = rest.replace(BUILD, CHECK_MANIFEST);
                 let mut shell = Command::new("sh");
                 shell.args(["-ec", &script]).current_dir(&root);
-                let begun = finish(&mut shell);
+                let checked = finish(&mut shell);
                 let log = || fs::read_to_string(root.join("cargo.log")).unwrap_or_default();
-                begun.unwrap_or_else(|why| panic!("{why}\n{}", log()));
+                checked.unwrap_or_else(|why| panic!("{why}\n{}", log()));
             }
             _ => {}
         }

@@ -12,7 +12,7 @@ use rlaas_testkit::process::run;
 use rlaas_testkit::tls::{Certificate, Certificates};
 
 /// The fields of a kustomization that name files and folders.
-const NAMING: [&str; 4] = ["resources", "components", "patches", "configMapGenerator"];
+const NAMING_FIELDS: [&str; 4] = ["resources", "components", "patches", "configMapGenerator"];
 
 /// A kustomization and its folder.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Kustomization {
 
     /// Returns the files and folders that it names.
     fn named(&self) -> Vec<PathBuf> {
-        let fields = NAMING.into_iter().map(|field| &self.value[field]);
+        let fields = NAMING_FIELDS.into_iter().map(|field| &self.value[field]);
         fields.flat_map(names).map(|name| self.folder.join(name)).collect()
     }
 

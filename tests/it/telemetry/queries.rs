@@ -19,7 +19,7 @@ use rlaas_testkit::{TempDir, eventually};
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The metric that only servers with certificates have.
-const OF_TLS: &str = "rlaas_tls_certificate_expiry_timestamp_seconds";
+const CERTIFICATE_METRIC: &str = "rlaas_tls_certificate_expiry_timestamp_seconds";
 
 /// A rule for each policy, a shadow rule, and an authorized caller.
 const RULES: &str = "
@@ -140,7 +140,7 @@ async fn queries_return_data_under_load_and_after_an_outage() {
         eventually(&format!("an answer to {what}: {query}"), TIMEOUT, answers).await;
     };
     for (title, query) in queries(&dashboard()) {
-        if query.contains(OF_TLS) {
+        if query.contains(CERTIFICATE_METRIC) {
             prometheus.query(&filled_in(&query)).await.expect("a query");
         } else {
             has_answer(&title, &filled_in(&query)).await;
@@ -153,7 +153,7 @@ async fn queries_return_data_under_load_and_after_an_outage() {
         assert_eq!(rule["lastError"].as_str().unwrap_or_default(), "", "{rule}");
         // Most alerts are inactive, but the metrics that they select must exist.
         let looked_at = selectors(rule["query"].as_str().expect("a query"));
-        for selector in looked_at.into_iter().filter(|selector| selector != OF_TLS) {
+        for selector in looked_at.into_iter().filter(|selector| selector != CERTIFICATE_METRIC) {
             has_answer(&rule["name"].to_string(), &selector).await;
         }
     }

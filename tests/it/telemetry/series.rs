@@ -85,7 +85,8 @@ async fn decision_series_exist_by_outcome_and_source() {
     let served = Served::start(&POLICIES);
     let text = served.metrics().await;
     let always = [("allowed", "store"), ("denied", "store"), ("denied", "deny_cache")];
-    let of_shadow = [("allowed", "store"), ("shadow_denied", "store"), ("allowed", "fail_open")];
+    let shadow_decisions =
+        [("allowed", "store"), ("shadow_denied", "store"), ("allowed", "fail_open")];
     let log = "sliding-window-log";
     for (rule, algorithm, sources, by_policy) in [
         ("default", log, &always, &[][..]),
@@ -95,8 +96,8 @@ async fn decision_series_exist_by_outcome_and_source() {
         ("closed", log, &always, &[("denied", "fail_closed")]),
         ("alone", log, &always, &[("allowed", "local_fallback"), ("denied", "local_fallback")]),
         // A shadow rule never denies: without a store it fails open.
-        ("trial", log, &of_shadow, &[]),
-        ("shop.user", "fixed-window", &of_shadow, &[]),
+        ("trial", log, &shadow_decisions, &[]),
+        ("shop.user", "fixed-window", &shadow_decisions, &[]),
     ] {
         let labels = |(outcome, source): &(&str, &str)| {
             format!("algorithm=\"{algorithm}\",outcome=\"{outcome}\",source=\"{source}\"")
@@ -137,11 +138,12 @@ async fn degradation_series_exist_by_policy_and_kind() {
 #[tokio::test]
 async fn series_exist_for_every_known_reason_and_kind() {
     let text = Rlaas::start(&[]).get("/metrics").await.1;
-    let of_requests = ["user_id", "resource", "attributes", "cost", "dry_run", "requests", "body"];
-    let of_descriptors = ["domain", "descriptors", "hits_addend", "limit"];
+    let request_fields =
+        ["user_id", "resource", "attributes", "cost", "dry_run", "requests", "body"];
+    let descriptor_fields = ["domain", "descriptors", "hits_addend", "limit"];
     for (metric, label, values) in [
-        ("rlaas_rejected_total", "reason", &of_requests[..]),
-        ("rlaas_rejected_total", "reason", &of_descriptors),
+        ("rlaas_rejected_total", "reason", &request_fields[..]),
+        ("rlaas_rejected_total", "reason", &descriptor_fields),
         ("rlaas_refused_total", "reason", &["unauthenticated", "forbidden"]),
         ("rlaas_refused_connections_total", "reason", &["full", "address_full", "silent"]),
         ("rlaas_connections_total", "api", &["grpc"]),

@@ -277,8 +277,8 @@ async fn sampling_follows_the_caller_or_else_the_ratio() {
 #[tokio::test]
 async fn store_failure_marks_the_span_as_an_error() {
     let collector = Collector::default();
-    let nobody = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
-    let server = Rlaas::start(&[&collector.start().await, "store.backend=redis", &nobody]);
+    let unreachable = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
+    let server = Rlaas::start(&[&collector.start().await, "store.backend=redis", &unreachable]);
     check(&mut server.client().await, "alice").await.expect_err("the store is unreachable");
     end(server).await;
     let spans = collector.spans();
