@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use rlaas_testkit::process;
+use rlaas_testkit::redis::RedisServer;
 
 /// A server under test and what was measured of it.
 pub(crate) struct Contender {
@@ -18,6 +19,10 @@ pub(crate) struct Contender {
     pub(crate) rates: Vec<f64>,
     /// Microseconds of processor time for one answer.
     pub(crate) costs: Vec<f64>,
+    /// The processes of its Redis servers, where their processor time is measured too.
+    redis: Vec<u32>,
+    /// Microseconds of processor time of all Redis servers for one answer.
+    pub(crate) redis_costs: Vec<f64>,
 }
 
 /// What is asked.
@@ -59,19 +64,43 @@ impl Contender {
         let address = serving.as_ref().and_then(|line| line.split(field).nth(1)?.split(' ').next());
         let address = address.expect("an address").to_owned();
         std::thread::spawn(move || lines.for_each(drop));
-        Self { name, process, address, load, start, rates: Vec::new(), costs: Vec::new() }
+        Self {
+            name,
+            process,
+            address,
+            load,
+            start,
+            rates: Vec::new(),
+            costs: Vec::new(),
+            redis: Vec::new(),
+            redis_costs: Vec::new(),
+        }
     }
 
-    /// What the process has used so far, all threads.
-    pub(crate) fn processor_seconds(&self) -> f64 {
-        const TICKS_PER_SECOND: f64 = 100.0;
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()));
-        let stat = stat.expect("a running process");
-        let fields = stat.rsplit(") ").next().expect("fields after the name").split(' ');
-        let ticks: Vec<f64> =
-            fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
-        ticks.iter().sum::<f64>() / TICKS_PER_SECOND
+    /// Measures the processor time of these Redis servers too.
+    pub(crate) fn with_redis(mut self, servers: &[&RedisServer]) -> Self {
+        self.redis = servers.iter().map(|server| server.pid()).collect();
+        self
     }
+
+    /// Processor time of the server so far, in seconds, all threads.
+    pub(crate) fn processor_seconds(&self) -> f64 {
+        processor_seconds(self.process.id())
+    }
+
+    /// Processor time of its Redis servers so far, in seconds.
+    pub(crate) fn redis_seconds(&self) -> f64 {
+        self.redis.iter().copied().map(processor_seconds).sum()
+    }
+}
+
+fn processor_seconds(process: u32) -> f64 {
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    let stat = stat.expect("a running process");
+    let fields = stat.rsplit(") ").next().expect("fields after the name").split(' ');
+    let ticks: Vec<f64> = fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
+    ticks.iter().sum::<f64>() / TICKS_PER_SECOND
 }
 
 impl Drop for Contender {

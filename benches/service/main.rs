@@ -4,6 +4,7 @@
 //! cargo bench --bench service                 # needs h2load: apt-get install nghttp2-client
 //! cargo bench --bench service -- --seconds 5 --rounds 5
 //! cargo bench --bench service -- --only Redis,Envoy   # beside the first two, rates alone
+//! cargo bench --bench service -- --only CheckBatch --algorithm gcra
 //! ```
 //!
 //! The echo is a tonic server with the same messages, the same HTTP/2 settings and the same layout of
@@ -24,15 +25,15 @@ use std::process::{Command, Stdio};
 
 use contender::{Contender, Load};
 use load::Requests;
+use rlaas_testkit::cluster::RedisCluster;
 use rlaas_testkit::redis::RedisServer;
 
 /// As the service has it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// One for everybody who is counted on: nobody is denied.
-const WIDE: [&str; 2] =
-    ["rate-limiter.max-requests=1000000000", "rate-limiter.use-algo=fixed-window"];
+/// A limit so high that no request is denied.
+const HIGH_LIMIT: &str = "rate-limiter.max-requests=1000000000";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -48,21 +49,48 @@ fn main() {
     let number = |name: &str, default: usize| {
         after(name).and_then(|value| value.parse().ok()).unwrap_or(default)
     };
-    compare(number("--seconds", 3), number("--rounds", 5), after("--only"));
+    let algorithm = after("--algorithm").unwrap_or("fixed-window");
+    compare(number("--seconds", 3), number("--rounds", 5), after("--only"), algorithm);
 }
 
-fn compare(seconds: usize, rounds: usize, only: Option<&str>) {
+fn compare(seconds: usize, rounds: usize, only: Option<&str>, algorithm: &str) {
+    let algorithm = format!("rate-limiter.use-algo={algorithm}");
+    let in_memory = [HIGH_LIMIT, algorithm.as_str()];
     let redis = RedisServer::start_unmoved();
     let url = format!("store.redis.url={}", redis.url());
-    let on_redis = [&WIDE[..], &["store.backend=redis", &url, "store.redis.timeout=1s"]].concat();
+    let on_redis = [
+        &in_memory[..],
+        &[
+            "store.backend=redis",
+            &url,
+            "store.redis.timeout=1s",
+            "store.redis.max-in-flight=100000",
+        ],
+    ]
+    .concat();
+    // The ids of a batch are in as many slots, each of which is a script call of its own.
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let cluster = runtime.block_on(RedisCluster::start(3, 0));
+    let settings = cluster.settings();
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let on_cluster = [
+        &in_memory[..],
+        &settings,
+        &["store.redis.timeout=1s", "store.redis.max-in-flight=100000"],
+    ]
+    .concat();
+    let masters = [cluster.node(0), cluster.node(1), cluster.node(2)];
     let requests = Requests::new();
     let files = format!("envoy.files={}", requests.rules());
     let all = [
         Contender::own("bare tonic echo", &["--echo"]),
-        Contender::rlaas("Check, memory", Load::Check, &WIDE),
+        Contender::rlaas("Check, memory", Load::Check, &in_memory),
         Contender::rlaas("Check, Redis", Load::Check, &on_redis),
-        Contender::rlaas("CheckBatch of 100, memory", Load::Batch, &WIDE),
-        Contender::rlaas("POST /v1/check, memory", Load::Json, &WIDE),
+        Contender::rlaas("CheckBatch of 100, memory", Load::Batch, &in_memory),
+        Contender::rlaas("CheckBatch of 100, Redis", Load::Batch, &on_redis).with_redis(&[&redis]),
+        Contender::rlaas("CheckBatch of 100, three masters", Load::Batch, &on_cluster)
+            .with_redis(&masters),
+        Contender::rlaas("POST /v1/check, memory", Load::Json, &in_memory),
         Contender::rlaas("Envoy's ShouldRateLimit, memory", Load::Envoy, &[&files]),
     ];
     let is_wanted = |contender: &Contender| {
@@ -73,21 +101,24 @@ fn compare(seconds: usize, rounds: usize, only: Option<&str>) {
         of.filter(|(at, one)| *at < 2 || is_wanted(one)).map(|(_, one)| one).collect();
     for round in 0..=rounds {
         for contender in &mut contenders {
-            let before = contender.processor_seconds();
+            let before = (contender.processor_seconds(), contender.redis_seconds());
             let (answers, rate) = requests.flood(contender, seconds);
-            let spent = contender.processor_seconds() - before;
+            let spent = contender.processor_seconds() - before.0;
+            let spent_by_redis = contender.redis_seconds() - before.1;
             // The first round warms up.
             if round > 0 {
                 contender.rates.push(rate);
                 contender.costs.push(spent * 1e6 / answers);
+                contender.redis_costs.push(spent_by_redis * 1e6 / answers);
             }
         }
         eprintln!("round {round} of {rounds}");
     }
     tell_rates(&mut contenders);
+    compare_redis(&mut contenders);
     if only.is_none() {
         compare_latency(&requests, [&contenders[0], &contenders[1]], seconds, rounds);
-        compare_start(rounds);
+        compare_start(&in_memory, rounds);
     }
 }
 
@@ -127,6 +158,18 @@ fn tell_rates(contenders: &mut [Contender]) {
     }
 }
 
+/// Processor time of all Redis servers for a decision.
+fn compare_redis(contenders: &mut [Contender]) {
+    println!("\n| what | processor µs of Redis for a decision |");
+    println!("| --- | --- |");
+    for Contender { name, redis_costs, .. } in contenders {
+        let cost = median(redis_costs) / 100.0;
+        if cost > 0.0 {
+            println!("| {name} | {cost:.2} |");
+        }
+    }
+}
+
 /// Latencies at half of what the echo can answer.
 fn compare_latency(requests: &Requests, of: [&Contender; 2], seconds: usize, rounds: usize) {
     let rate = of[0].rates[rounds / 2] / 2.0;
@@ -148,8 +191,8 @@ fn compare_latency(requests: &Requests, of: [&Contender; 2], seconds: usize, rou
 }
 
 /// From the start of the process to the line that tells its addresses.
-fn compare_start(rounds: usize) {
-    let start = |_| Contender::rlaas("start", Load::Check, &WIDE).start * 1e3;
+fn compare_start(settings: &[&str], rounds: usize) {
+    let start = |_| Contender::rlaas("start", Load::Check, settings).start * 1e3;
     let mut starts: Vec<f64> = (0..rounds).map(start).collect();
     println!("\nstart to serving, memory: {:.1} ms", median(&mut starts));
 }
