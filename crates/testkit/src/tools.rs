@@ -1,5 +1,6 @@
 //! Tools that a machine has or has not, such as those of other languages.
 
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -13,7 +14,8 @@ const LINES: usize = 5;
 const PATIENCE: &str = "300";
 
 /// Says that something was not tried, on the terminal: the harness shows no word of a test that
-/// passes.
+/// passes. The same line is added to the file that `SKIPPED_LIST` names, for `tests/run.sh` to repeat
+/// at its end.
 ///
 /// # Panics
 ///
@@ -21,7 +23,13 @@ const PATIENCE: &str = "300";
 pub fn skipped(what: &str, why: &str) {
     assert!(std::env::var_os("NO_SKIP").is_none(), "NO_SKIP, and {what} can't be tried: {why}");
     let why: Vec<&str> = why.lines().take(LINES).collect();
-    let _nobody_reads_it = writeln!(std::io::stderr(), "SKIPPED {what}: {}", why.join("\n  "));
+    let line = format!("SKIPPED {what}: {}\n", why.join("\n  "));
+    let _nobody_reads_it = std::io::stderr().write_all(line.as_bytes());
+    if let Some(list) = std::env::var_os("SKIPPED_LIST") {
+        let list = OpenOptions::new().append(true).create(true).open(list);
+        let written = list.and_then(|mut list| list.write_all(line.as_bytes()));
+        written.expect("a list that can be written");
+    }
 }
 
 /// A folder for what tools fetch and build: kept from run to run, below `target`.
