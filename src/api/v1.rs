@@ -22,7 +22,7 @@ use super::response::{response, result};
 use super::status::{self, invalid};
 use super::traces::{BatchStats, TracedDecision, is_sampled};
 use crate::clock::Deadline;
-use crate::limiter::{Begun, CheckError, Limiter, Verdict};
+use crate::limiter::{CheckError, Limiter, StartedCheck, Verdict};
 use crate::rules::{self, InvalidRequest};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::{HistogramTimer, ShardedHistogram};
@@ -56,7 +56,7 @@ impl Service {
     }
 
     /// Decides one request, or begins to.
-    fn start(&self, request: &CheckRequest, deadline: Deadline) -> Result<Begun, Status> {
+    fn start(&self, request: &CheckRequest, deadline: Deadline) -> Result<StartedCheck, Status> {
         let request = parse(request).map_err(|error| {
             self.count_rejected(error.field(), error);
             invalid(error)
@@ -71,8 +71,8 @@ impl Service {
         timer: &mut HistogramTimer<'_>,
     ) -> Result<Verdict, Status> {
         let decided = match self.start(request, deadline)? {
-            Begun::Decided(decided) => decided,
-            Begun::Waits(pending) => pending.finish().await,
+            StartedCheck::Decided(decided) => decided,
+            StartedCheck::Pending(pending) => pending.finish().await,
         };
         timer.lap();
         log(&decided);
@@ -123,12 +123,12 @@ impl RateLimitService for Service {
         let mut timer = self.timing.start();
         for request in &requests {
             let decided = match self.start(request, deadline) {
-                Ok(Begun::Decided(decided)) => {
+                Ok(StartedCheck::Decided(decided)) => {
                     timer.lap();
                     log(&decided);
                     decided.map_err(|error| status::grpc(&error))
                 }
-                Ok(Begun::Waits(pending)) => {
+                Ok(StartedCheck::Pending(pending)) => {
                     waiting.push((results.len(), pending));
                     results.push(CheckResult::default());
                     continue;
@@ -216,7 +216,7 @@ pub(super) fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, Invali
 
 /// Adds the headers, and `retry-after` where waiting helps.
 fn add_headers(metadata: &mut MetadataMap, headers: LimitHeaders, verdict: &Verdict) {
-    for (name, value) in headers.of(verdict).into_iter().chain(retry_after(verdict)) {
+    for (name, value) in headers.for_verdict(verdict).into_iter().chain(retry_after(verdict)) {
         let value = value.parse().expect("names are encoded, numbers are ASCII");
         metadata.insert(name, value);
     }

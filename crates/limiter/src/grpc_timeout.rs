@@ -13,13 +13,13 @@ const MARGIN: Duration = Duration::from_millis(4);
 /// Returns when an answer must leave to reach a caller who sent this header. A value that is not
 /// valid sets no deadline, as for tonic.
 pub fn deadline(header: &str) -> Deadline {
-    patience(header).map_or(Deadline::NEVER, |patience| {
-        Deadline::within(patience.saturating_sub(MARGIN.min(patience / 2)))
+    parse(header).map_or(Deadline::NEVER, |timeout| {
+        Deadline::within(timeout.saturating_sub(MARGIN.min(timeout / 2)))
     })
 }
 
 /// 1 to 8 digits and a unit.
-fn patience(header: &str) -> Option<Duration> {
+fn parse(header: &str) -> Option<Duration> {
     let (digits, unit) = header.split_at_checked(header.len().checked_sub(1)?)?;
     if !(1..=8).contains(&digits.len()) || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -42,14 +42,14 @@ mod tests {
 
     #[test]
     fn a_time_out_is_digits_and_a_unit() {
-        assert_eq!(patience("1H"), Some(Duration::from_hours(1)));
-        assert_eq!(patience("2M"), Some(Duration::from_mins(2)));
-        assert_eq!(patience("99999999S"), Some(Duration::from_secs(99_999_999)));
-        assert_eq!(patience("20m"), Some(Duration::from_millis(20)));
-        assert_eq!(patience("5u"), Some(Duration::from_micros(5)));
-        assert_eq!(patience("0n"), Some(Duration::ZERO));
+        assert_eq!(parse("1H"), Some(Duration::from_hours(1)));
+        assert_eq!(parse("2M"), Some(Duration::from_mins(2)));
+        assert_eq!(parse("99999999S"), Some(Duration::from_secs(99_999_999)));
+        assert_eq!(parse("20m"), Some(Duration::from_millis(20)));
+        assert_eq!(parse("5u"), Some(Duration::from_micros(5)));
+        assert_eq!(parse("0n"), Some(Duration::ZERO));
         for invalid in ["", "m", "20", "20 m", "-1m", "1.5S", "123456789m", "20ms", "1é"] {
-            assert_eq!(patience(invalid), None, "{invalid}");
+            assert_eq!(parse(invalid), None, "{invalid}");
         }
     }
 }

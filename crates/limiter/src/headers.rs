@@ -39,7 +39,7 @@ pub type Header = (&'static str, String);
 
 impl LimitHeaders {
     /// Returns the headers that tell of the limits.
-    pub fn of(self, verdict: &impl Summary) -> Vec<Header> {
+    pub fn for_verdict(self, verdict: &impl Summary) -> Vec<Header> {
         match self {
             Self::None => Vec::new(),
             Self::Draft => draft(verdict),
@@ -165,8 +165,8 @@ mod tests {
         limiter.check(&request, Deadline::NEVER).await.expect("a verdict")
     }
 
-    fn told(verdict: &Verdict) -> Vec<(&'static str, String)> {
-        let limits = LimitHeaders::Both.of(verdict).into_iter();
+    fn response_headers(verdict: &Verdict) -> Vec<(&'static str, String)> {
+        let limits = LimitHeaders::Both.for_verdict(verdict).into_iter();
         limits.chain(retry_after(verdict)).collect()
     }
 
@@ -184,7 +184,7 @@ mod tests {
         ]);
         let policy = ("ratelimit-policy", "\"hour\";q=100;w=3600, \"quick\";q=3");
         assert_eq!(
-            told(&check(&limiter, 2).await),
+            response_headers(&check(&limiter, 2).await),
             headers(&[
                 policy,
                 ("ratelimit", "\"hour\";r=98;t=3600, \"quick\";r=1;t=3"),
@@ -194,7 +194,7 @@ mod tests {
             ])
         );
         assert_eq!(
-            told(&check(&limiter, 2).await),
+            response_headers(&check(&limiter, 2).await),
             headers(&[
                 policy,
                 ("ratelimit", "\"quick\";r=1;t=3"),
@@ -205,7 +205,7 @@ mod tests {
             ])
         );
         // Waiting does not help.
-        let impossible = told(&check(&limiter, 4).await);
+        let impossible = response_headers(&check(&limiter, 4).await);
         assert_eq!(impossible[1].1, "\"quick\";r=1;t=3");
         assert!(!impossible.iter().any(|(name, _)| *name == "retry-after"), "{impossible:?}");
     }
@@ -221,7 +221,7 @@ mod tests {
         for algorithm in [Algorithm::TokenBucket, Algorithm::Gcra, Algorithm::LeakyBucket] {
             let larger = check(&limiter(vec![bucket(algorithm, 150)]), 1).await;
             assert_eq!(
-                told(&larger),
+                response_headers(&larger),
                 headers(&[
                     ("ratelimit-policy", "\"b\";q=100;w=60;rlaas-burst=150"),
                     ("ratelimit", "\"b\";r=149;t=1"),
@@ -230,14 +230,15 @@ mod tests {
                     ("ratelimit-reset", "1"),
                 ])
             );
-            let smaller = told(&check(&limiter(vec![bucket(algorithm, 10)]), 1).await);
+            let smaller = response_headers(&check(&limiter(vec![bucket(algorithm, 10)]), 1).await);
             assert_eq!(smaller[0].1, "\"b\";q=100;w=60;rlaas-burst=10");
             assert_eq!(smaller[2].1, "100");
-            let equal = told(&check(&limiter(vec![bucket(algorithm, 100)]), 1).await);
+            let equal = response_headers(&check(&limiter(vec![bucket(algorithm, 100)]), 1).await);
             assert_eq!(equal[0].1, "\"b\";q=100;w=60");
         }
         // A burst that is left over from another algorithm means nothing.
-        let log = told(&check(&limiter(vec![bucket(Algorithm::FixedWindow, 150)]), 1).await);
+        let log =
+            response_headers(&check(&limiter(vec![bucket(Algorithm::FixedWindow, 150)]), 1).await);
         assert_eq!(log[0].1, "\"b\";q=100;w=60");
     }
 
@@ -245,7 +246,7 @@ mod tests {
     async fn a_ban_has_no_time_and_without_bound_nothing_is_told() {
         let banned = Rule { grant: Grant::Banned, ..rule("ban", 1, Micros::from_secs(1)) };
         assert_eq!(
-            told(&check(&limiter(vec![banned]), 1).await),
+            response_headers(&check(&limiter(vec![banned]), 1).await),
             headers(&[
                 ("ratelimit-policy", "\"ban\";q=0"),
                 ("ratelimit", "\"ban\";r=0"),
@@ -254,14 +255,16 @@ mod tests {
             ])
         );
         let unlimited = Rule { grant: Grant::Unlimited, ..rule("ops", 1, Micros::from_secs(1)) };
-        assert_eq!(told(&check(&limiter(vec![unlimited]), 1).await), []);
+        assert_eq!(response_headers(&check(&limiter(vec![unlimited]), 1).await), []);
     }
 
     #[tokio::test]
     async fn any_name_of_a_rule_makes_a_valid_string() {
         let odd = limiter(vec![rule("a \"b\\c\" 100%\r\né", 5, Micros::from_secs(1))]);
-        let [policy, ..] = &*LimitHeaders::Draft.of(&check(&odd, 1).await) else { panic!() };
+        let [policy, ..] = &*LimitHeaders::Draft.for_verdict(&check(&odd, 1).await) else {
+            panic!()
+        };
         assert_eq!(policy.1, r#""a \"b\\c\" 100%25%0D%0A%C3%A9";q=5;w=1"#);
-        assert_eq!(LimitHeaders::None.of(&check(&odd, 1).await), []);
+        assert_eq!(LimitHeaders::None.for_verdict(&check(&odd, 1).await), []);
     }
 }

@@ -239,7 +239,7 @@ fn response_headers(verdict: &DescriptorVerdict, headers: LimitHeaders) -> Vec<H
         value,
         raw_value: Vec::new(),
     };
-    headers.of(&folded).into_iter().chain(retry_after(&folded)).map(header).collect()
+    headers.for_verdict(&folded).into_iter().chain(retry_after(&folded)).map(header).collect()
 }
 
 /// Where no rule applies, and for what is unlimited, there is no limit to tell.

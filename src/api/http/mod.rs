@@ -167,7 +167,9 @@ impl HttpState {
     fn with_headers(&self, verdict: &Verdict, mut response: Response) -> Response {
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        for (name, value) in self.headers.of(verdict).into_iter().chain(retry_after(verdict)) {
+        for (name, value) in
+            self.headers.for_verdict(verdict).into_iter().chain(retry_after(verdict))
+        {
             let value = HeaderValue::try_from(value).expect("names are encoded, numbers are ASCII");
             headers.insert(HeaderName::from_static(name), value);
         }

@@ -151,6 +151,6 @@ impl LimiterBuilder {
             }
             StoreChoice::Custom(store) => Store::Custom(store),
         };
-        Ok(Limiter::of(rules, store, deny_cache, observer))
+        Ok(Limiter::with_parts(rules, store, deny_cache, observer))
     }
 }

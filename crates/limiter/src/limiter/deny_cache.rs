@@ -20,10 +20,10 @@ use crate::operation::{Action, StoreHit};
 use crate::rules::Key;
 
 /// Bytes of a key that is remembered: memory is bounded whatever ids are sent.
-const LONGEST_KEY: usize = 256;
+const MAX_KEY_LEN: usize = 256;
 
 /// Parts with a lock of their own.
-const SHARDS: usize = 16;
+const STRIPES: usize = 16;
 
 /// Whether and how long denials are remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct DenyCacheSettings {
 /// Denials by key.
 #[derive(Debug)]
 pub struct DenyCache {
-    shards: Box<[Mutex<Shard>]>,
+    stripes: Box<[Mutex<Stripe>]>,
     hasher: RandomState,
     max_age: Micros,
     keys_per_generation: usize,
@@ -45,7 +45,7 @@ pub struct DenyCache {
 }
 
 #[derive(Debug, Default)]
-struct Shard {
+struct Stripe {
     young: Generation,
     old: Generation,
 }
@@ -65,7 +65,7 @@ struct Denial {
     limit: Limit,
     cost: Cost,
     /// When the store was asked: it has decided no earlier.
-    asked_at: Timestamp,
+    requested_at: Timestamp,
     holds_until: Timestamp,
     decision: Decision,
 }
@@ -75,10 +75,10 @@ impl DenyCache {
     pub fn new(settings: DenyCacheSettings, clock: Clock) -> Self {
         let keys = settings.max_keys as usize;
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
             max_age: settings.max_age.into(),
-            keys_per_generation: (keys / SHARDS / 2).max(1),
+            keys_per_generation: (keys / STRIPES / 2).max(1),
             clock,
         }
     }
@@ -88,12 +88,12 @@ impl DenyCache {
         self.clock.now()
     }
 
-    /// Remembers a denial by the store, which was asked at `asked_at`.
-    pub(super) fn note(
+    /// Remembers a denial by the store, which was asked at `requested_at`.
+    pub(super) fn record(
         &self,
         hit: &StoreHit<'_>,
         revision: u64,
-        asked_at: Timestamp,
+        requested_at: Timestamp,
         decision: &Decision,
     ) {
         let StoreHit { key, algorithm, limit: &limit, action, .. } = *hit;
@@ -102,43 +102,50 @@ impl DenyCache {
             Action::Take(cost) | Action::Peek(cost) if cost != Cost::NONE => cost,
             _ => return,
         };
-        if key.as_bytes().len() > LONGEST_KEY {
+        if key.as_bytes().len() > MAX_KEY_LEN {
             return;
         }
         let Outcome::Denied { retry_after } = decision.outcome else { return };
-        let holds_until = asked_at + retry_after.min(self.max_age);
-        let denial =
-            Denial { revision, algorithm, limit, cost, asked_at, holds_until, decision: *decision };
-        let mut shard = self.shard(key);
-        shard.make_room(self.clock.now(), self.max_age, self.keys_per_generation);
-        shard.young.denials.insert(key.as_bytes().into(), denial);
+        let holds_until = requested_at + retry_after.min(self.max_age);
+        let denial = Denial {
+            revision,
+            algorithm,
+            limit,
+            cost,
+            requested_at,
+            holds_until,
+            decision: *decision,
+        };
+        let mut stripe = self.stripe(key);
+        stripe.rotate(self.clock.now(), self.max_age, self.keys_per_generation);
+        stripe.young.denials.insert(key.as_bytes().into(), denial);
     }
 
     /// Forgets what was said of a key: units of it were given back.
     pub(super) fn forget(&self, key: &Key) {
-        let mut shard = self.shard(key);
-        shard.young.denials.remove(key.as_bytes());
-        shard.old.denials.remove(key.as_bytes());
+        let mut stripe = self.stripe(key);
+        stripe.young.denials.remove(key.as_bytes());
+        stripe.old.denials.remove(key.as_bytes());
     }
 
     /// What a hit surely meets, with the waits that are left.
     pub(super) fn denial(&self, hit: &StoreHit<'_>, revision: u64) -> Option<Decision> {
-        let denial = self.shard(hit.key).denial(hit.key)?;
+        let denial = self.stripe(hit.key).denial(hit.key)?;
         let now = self.clock.now();
         let cost = hit.action.cost();
         let is_same = (denial.revision, denial.cost, denial.limit) == (revision, cost, *hit.limit);
         let holds = is_same && now < denial.holds_until;
-        holds.then(|| denial.decision.after(now.since(denial.asked_at), denial.algorithm))
+        holds.then(|| denial.decision.after(now.since(denial.requested_at), denial.algorithm))
     }
 
-    fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
+    fn stripe(&self, key: &Key) -> MutexGuard<'_, Stripe> {
         let hash = self.hasher.hash_one(key.as_bytes());
-        let shard = usize::try_from(hash % SHARDS as u64).unwrap_or_default();
-        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+        let stripe = usize::try_from(hash % STRIPES as u64).unwrap_or_default();
+        self.stripes[stripe].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shard {
+impl Stripe {
     fn denial(&self, key: &Key) -> Option<Denial> {
         let found = self.young.denials.get(key.as_bytes());
         found.or_else(|| self.old.denials.get(key.as_bytes())).copied()
@@ -146,7 +153,7 @@ impl Shard {
 
     /// Drops the older generation once the younger one has lived for `max_age` or is full: by
     /// then nothing of the older holds, or there is no room for it.
-    fn make_room(&mut self, now: Timestamp, max_age: Micros, keys: usize) {
+    fn rotate(&mut self, now: Timestamp, max_age: Micros, keys: usize) {
         let is_aged = now.since(self.young.since) >= max_age;
         if is_aged || self.young.denials.len() >= keys {
             let young = Generation { since: now, denials: HashMap::new() };
@@ -168,7 +175,7 @@ mod tests {
     const REVISION: u64 = 1;
 
     /// A cache whose time is moved, and the hits of users on a limit.
-    struct Case {
+    struct TestCache {
         cache: DenyCache,
         clock: ManualClock,
         rules: RuleSet,
@@ -176,7 +183,7 @@ mod tests {
         limit: Limit,
     }
 
-    impl Case {
+    impl TestCache {
         fn new(max_age: Micros, max_keys: u32) -> Self {
             let clock = ManualClock::new(T0);
             let settings = DenyCacheSettings { max_age: max_age.into(), max_keys };
@@ -205,7 +212,7 @@ mod tests {
         }
 
         /// The store was asked now, and says so.
-        fn note(&self, user: &str, cost: Cost, outcome: Outcome) {
+        fn record(&self, user: &str, cost: Cost, outcome: Outcome) {
             let key = self.key(user);
             let hit = self.hit(&key, cost);
             let decision = Decision {
@@ -217,11 +224,11 @@ mod tests {
                 ttl: Micros::from_secs(60),
                 delay: Micros::ZERO,
             };
-            self.cache.note(&hit, REVISION, self.cache.now(), &decision);
+            self.cache.record(&hit, REVISION, self.cache.now(), &decision);
         }
 
         fn deny(&self, user: &str, retry_after: Micros) {
-            self.note(user, Cost::ONE, Outcome::Denied { retry_after });
+            self.record(user, Cost::ONE, Outcome::Denied { retry_after });
         }
 
         fn denial(&self, user: &str) -> Option<Decision> {
@@ -242,114 +249,114 @@ mod tests {
         }
 
         fn held(&self) -> usize {
-            let shards = self.cache.shards.iter().map(|shard| shard.lock().expect("no panic"));
-            shards.map(|shard| shard.young.denials.len() + shard.old.denials.len()).sum()
+            let stripes = self.cache.stripes.iter().map(|stripe| stripe.lock().expect("no panic"));
+            stripes.map(|stripe| stripe.young.denials.len() + stripe.old.denials.len()).sum()
         }
     }
 
     #[test]
     fn a_denial_holds_to_the_microsecond_and_its_waits_shrink() {
-        let case = Case::new(Micros::from_secs(3600), 1000);
+        let test = TestCache::new(Micros::from_secs(3600), 1000);
         let (wait, instant) = (Micros::from_secs(12), Micros::from_micros(1));
-        case.deny("alice", wait);
+        test.deny("alice", wait);
         for passed in [Micros::ZERO, instant, Micros::from_secs(5), wait - instant] {
-            case.at(passed);
-            assert_eq!(case.wait("alice"), Some(wait - passed));
-            let decision = case.denial("alice").expect("a denial");
+            test.at(passed);
+            assert_eq!(test.wait("alice"), Some(wait - passed));
+            let decision = test.denial("alice").expect("a denial");
             let left = Micros::from_secs(60) - passed;
             assert_eq!((decision.reset_after, decision.ttl), (left, left));
-            assert_eq!(case.denial("bob"), None);
+            assert_eq!(test.denial("bob"), None);
         }
-        case.at(wait);
-        assert_eq!(case.denial("alice"), None);
+        test.at(wait);
+        assert_eq!(test.denial("alice"), None);
     }
 
     #[test]
     fn the_ttl_of_a_log_is_always_the_window() {
-        let case = Case {
+        let test = TestCache {
             algorithm: Algorithm::SlidingWindowLog,
-            ..Case::new(Micros::from_secs(60), 1000)
+            ..TestCache::new(Micros::from_secs(60), 1000)
         };
-        case.deny("alice", Micros::from_secs(12));
-        case.at(Micros::from_secs(5));
-        assert_eq!(case.denial("alice").map(|decision| decision.ttl), Some(Micros::from_secs(60)));
+        test.deny("alice", Micros::from_secs(12));
+        test.at(Micros::from_secs(5));
+        assert_eq!(test.denial("alice").map(|decision| decision.ttl), Some(Micros::from_secs(60)));
     }
 
     #[test]
     fn no_denial_is_held_longer_than_its_age() {
         let age = Micros::from_secs(1);
-        let case = Case::new(age, 1000);
-        case.deny("alice", Micros::from_secs(3600));
-        case.at(age - Micros::from_micros(1));
-        assert!(case.denial("alice").is_some());
-        case.at(age);
-        assert_eq!(case.denial("alice"), None);
+        let test = TestCache::new(age, 1000);
+        test.deny("alice", Micros::from_secs(3600));
+        test.at(age - Micros::from_micros(1));
+        assert!(test.denial("alice").is_some());
+        test.at(age);
+        assert_eq!(test.denial("alice"), None);
     }
 
     #[test]
     fn a_denial_outlives_the_notes_about_others_while_there_is_room() {
-        let case = Case::new(Micros::from_secs(10), 1000);
+        let test = TestCache::new(Micros::from_secs(10), 1000);
         for second in 0..40 {
-            case.at(Micros::from_secs(second));
-            case.deny(&second.to_string(), Micros::from_secs(10));
+            test.at(Micros::from_secs(second));
+            test.deny(&second.to_string(), Micros::from_secs(10));
             let since = second.saturating_sub(9);
             for earlier in since..=second {
-                assert!(case.denial(&earlier.to_string()).is_some(), "{earlier} at {second}");
+                assert!(test.denial(&earlier.to_string()).is_some(), "{earlier} at {second}");
             }
         }
     }
 
     #[test]
     fn another_cost_limit_or_revision_is_another_question() {
-        let case = Case::new(Micros::from_secs(60), 1000);
+        let test = TestCache::new(Micros::from_secs(60), 1000);
         let cost = Cost::new;
-        case.note("alice", cost(3), Outcome::Denied { retry_after: Micros::from_secs(12) });
-        let key = case.key("alice");
-        let known =
-            |units, revision| case.cache.denial(&case.hit(&key, cost(units)), revision).is_some();
-        assert!(known(3, REVISION));
+        test.record("alice", cost(3), Outcome::Denied { retry_after: Micros::from_secs(12) });
+        let key = test.key("alice");
+        let is_cached =
+            |units, revision| test.cache.denial(&test.hit(&key, cost(units)), revision).is_some();
+        assert!(is_cached(3, REVISION));
         for (units, revision) in [(0, 1), (1, 1), (2, 1), (4, 1), (6, 1), (3, 0), (3, 2)] {
-            assert!(!known(units, revision), "cost {units}, revision {revision}");
+            assert!(!is_cached(units, revision), "cost {units}, revision {revision}");
         }
         // What an override grants to some requests of the same user.
         let wider = Limit::new(1000, Micros::from_secs(60)).expect("a valid limit");
-        let hit = StoreHit { limit: &wider, ..case.hit(&key, cost(3)) };
-        assert_eq!(case.cache.denial(&hit, REVISION), None);
+        let hit = StoreHit { limit: &wider, ..test.hit(&key, cost(3)) };
+        assert_eq!(test.cache.denial(&hit, REVISION), None);
     }
 
     #[test]
     fn what_was_given_back_is_forgotten() {
-        let case = Case::new(Micros::from_secs(60), 1000);
-        case.deny("alice", Micros::from_secs(12));
-        case.cache.forget(&case.key("alice"));
-        assert_eq!(case.denial("alice"), None);
+        let test = TestCache::new(Micros::from_secs(60), 1000);
+        test.deny("alice", Micros::from_secs(12));
+        test.cache.forget(&test.key("alice"));
+        assert_eq!(test.denial("alice"), None);
     }
 
     #[test]
     fn what_would_fill_the_memory_is_not_remembered() {
-        let case = Case::new(Micros::from_secs(60), 1000);
-        let long = "x".repeat(LONGEST_KEY);
-        case.deny(&long, Micros::from_secs(12));
-        assert_eq!((case.denial(&long), case.held()), (None, 0));
+        let test = TestCache::new(Micros::from_secs(60), 1000);
+        let long = "x".repeat(MAX_KEY_LEN);
+        test.deny(&long, Micros::from_secs(12));
+        assert_eq!((test.denial(&long), test.held()), (None, 0));
     }
 
     #[test]
     fn only_denials_are_remembered() {
-        let case = Case::new(Micros::from_secs(60), 1000);
-        case.note("alice", Cost::ONE, Outcome::Allowed);
-        case.note("alice", Cost::ONE, Outcome::Impossible);
-        assert_eq!((case.denial("alice"), case.held()), (None, 0));
+        let test = TestCache::new(Micros::from_secs(60), 1000);
+        test.record("alice", Cost::ONE, Outcome::Allowed);
+        test.record("alice", Cost::ONE, Outcome::Impossible);
+        assert_eq!((test.denial("alice"), test.held()), (None, 0));
     }
 
     #[test]
     fn no_more_is_held_than_was_said() {
         let most = 320;
-        let case = Case::new(Micros::from_secs(3600), most);
+        let test = TestCache::new(Micros::from_secs(3600), most);
         for user in 0..10_000 {
-            case.deny(&user.to_string(), Micros::from_secs(60));
-            assert!(case.held() <= most as usize, "{} of {most}", case.held());
+            test.deny(&user.to_string(), Micros::from_secs(60));
+            assert!(test.held() <= most as usize, "{} of {most}", test.held());
         }
-        assert!(case.held() > most as usize / 2);
-        assert!(case.denial("9999").is_some());
+        assert!(test.held() > most as usize / 2);
+        assert!(test.denial("9999").is_some());
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{CheckError, Executed, Limiter, RuleDecision, Snapshot, Verdict, observers};
+use super::{CheckError, ExecutedPlan, Limiter, RuleDecision, Snapshot, Verdict, observers};
 use crate::algorithm::Algorithm;
 use crate::clock::{Deadline, Micros, Timestamp};
 use crate::plan::{DescriptorPlan, Hit, Plan, PlannedStatus, RuleIndex};
@@ -68,7 +68,7 @@ impl Limiter {
     ) -> Result<DescriptorVerdict, CheckError> {
         let snapshot = self.shared.snapshot.load();
         let DescriptorPlan { plan, statuses } = snapshot.rules.descriptors().plan(request)?;
-        let Executed { plan, settled } = self.execute(&snapshot, plan, deadline).await?;
+        let ExecutedPlan { plan, settled } = self.execute(&snapshot, plan, deadline).await?;
         Ok(self.fold_descriptors(&snapshot, &plan, statuses, &settled))
     }
 

@@ -38,7 +38,7 @@ pub(super) struct Execution<'a> {
 pub(super) struct Shards(SmallVec<[Option<Shard>; 2]>);
 
 /// Hits that are decided in one step.
-struct Part {
+struct HitGroup {
     /// Their positions in the plan.
     positions: Positions,
     shard: Shard,
@@ -54,7 +54,7 @@ struct Part {
 type Positions = SmallVec<[usize; 2]>;
 
 impl Shards {
-    pub(super) fn of(store: &Store, plan: &Plan) -> Self {
+    pub(super) fn new(store: &Store, plan: &Plan) -> Self {
         let shard = |hit: &Hit| hit.for_store().map(|hit| store.shard(hit.key));
         Self(plan.hits.iter().map(shard).collect())
     }
@@ -76,7 +76,7 @@ impl Execution<'_> {
     /// stand, and so does what each hit has taken by itself.
     pub(super) async fn run(&self) -> Result<HitResults, CheckError> {
         let Some(cache) = &self.limiter.shared.deny_cache else { return self.decide().await };
-        let asked_at = cache.now();
+        let requested_at = cache.now();
         let settled = self.decide().await?;
         for (hit, settled) in self.plan.hits.iter().zip(&settled) {
             // A denial beside others of its key is one of their sum.
@@ -84,7 +84,7 @@ impl Execution<'_> {
                 && settled.source == Source::Store
                 && self.plan.has_key_once(hit)
             {
-                cache.note(&asked, self.revision, asked_at, &settled.reply.decision);
+                cache.record(&asked, self.revision, requested_at, &settled.reply.decision);
             }
         }
         Ok(settled)
@@ -94,22 +94,22 @@ impl Execution<'_> {
         let all_or_nothing = self.plan.coupling == Coupling::AllOrNothing;
         let mut settled: HitResults =
             self.plan.hits.iter().map(|hit| HitResult::without_store(hit.grant)).collect();
-        let mut taken: SmallVec<[Part; 1]> = SmallVec::new();
+        let mut taken: SmallVec<[HitGroup; 1]> = SmallVec::new();
         let mut is_refused = self.plan.is_banned() && all_or_nothing;
-        for mut part in self.parts() {
-            part.is_refused = is_refused;
-            let decided = self.ask(&part, self.deadline).await;
-            let part = match decided {
+        for mut group in self.groups() {
+            group.is_refused = is_refused;
+            let decided = self.execute(&group, self.deadline).await;
+            let group = match decided {
                 Ok(replies) => {
-                    self.limiter.shared.degradation.store_decides();
-                    settle(&part, replies, Source::Store, &mut settled);
-                    Ok(part)
+                    self.limiter.shared.degradation.store_decided();
+                    record_replies(&group, replies, Source::Store, &mut settled);
+                    Ok(group)
                 }
                 // Boxed because it is rare: inline it would enlarge every future.
-                Err(error) => Box::pin(self.degrade(part, &error, &mut settled)).await,
+                Err(error) => Box::pin(self.degrade(group, &error, &mut settled)).await,
             };
-            match part {
-                Ok(part) => taken.push(part),
+            match group {
+                Ok(group) => taken.push(group),
                 Err(error) => {
                     Box::pin(self.refund(taken, &mut settled)).await;
                     return Err(error);
@@ -124,59 +124,60 @@ impl Execution<'_> {
         Ok(settled)
     }
 
-    async fn ask(&self, part: &Part, deadline: Deadline) -> Result<Replies, StoreError> {
-        let hits = self.hits(part);
-        let request = StoreRequest { hits: &hits, coupling: self.plan.coupling, shard: part.shard };
-        Ok(self.limiter.store_of(part.store).execute(request, deadline).await?.hits)
+    async fn execute(&self, group: &HitGroup, deadline: Deadline) -> Result<Replies, StoreError> {
+        let hits = self.hits(group);
+        let request =
+            StoreRequest { hits: &hits, coupling: self.plan.coupling, shard: group.shard };
+        Ok(self.limiter.store_by_id(group.store).execute(request, deadline).await?.hits)
     }
 
     /// The hits for the store, by shard. With several shards those that give units come last: only
     /// then is it known whether the request is refused.
-    fn parts(&self) -> SmallVec<[Part; 1]> {
+    fn groups(&self) -> SmallVec<[HitGroup; 1]> {
         let mut shards: SmallVec<[(Shard, bool); 1]> = SmallVec::new();
-        let mut parts: SmallVec<[Part; 1]> = SmallVec::new();
-        let is_scattered = self.shards.are_several();
-        for gives in if is_scattered { &[false, true][..] } else { &[false] } {
+        let mut groups: SmallVec<[HitGroup; 1]> = SmallVec::new();
+        let spans_shards = self.shards.are_several();
+        for gives in if spans_shards { &[false, true][..] } else { &[false] } {
             for (position, (hit, shard)) in self.plan.hits.iter().zip(&self.shards.0).enumerate() {
                 let Some(shard) = *shard else { continue };
-                if is_scattered && hit.action.returns_units() != *gives {
+                if spans_shards && hit.action.returns_units() != *gives {
                     continue;
                 }
-                if let Some(part) = shards.iter().position(|other| *other == (shard, *gives)) {
-                    parts[part].positions.push(position);
+                if let Some(group) = shards.iter().position(|other| *other == (shard, *gives)) {
+                    groups[group].positions.push(position);
                     continue;
                 }
                 shards.push((shard, *gives));
-                parts.push(Part {
+                groups.push(HitGroup {
                     positions: SmallVec::from_slice(&[position]),
                     shard,
                     store: StoreId::Primary,
                     limits: None,
                     is_refused: false,
-                    is_one_of_several: is_scattered,
+                    is_one_of_several: spans_shards,
                 });
             }
         }
-        parts
+        groups
     }
 
-    /// The hits of a part as the store is to decide them.
-    fn hits<'h>(&'h self, part: &'h Part) -> SmallVec<[StoreHit<'h>; 2]> {
+    /// The hits of a group as the store is to decide them.
+    fn hits<'h>(&'h self, group: &'h HitGroup) -> SmallVec<[StoreHit<'h>; 2]> {
         let hit = |(index, position): (usize, &usize)| {
             let hit = self.plan.hits[*position].for_store()?;
-            let limit = part.limits.as_ref().map_or(hit.limit, |limits| &limits[index]);
+            let limit = group.limits.as_ref().map_or(hit.limit, |limits| &limits[index]);
             let mode = match hit.mode {
-                Mode::Quota | Mode::ShadowQuota if part.is_one_of_several => Mode::Shadow,
+                Mode::Quota | Mode::ShadowQuota if group.is_one_of_several => Mode::Shadow,
                 mode => mode,
             };
             let action = match hit.action {
-                action if part.is_refused => action.when_refused(),
-                Action::Credit(_) if part.store == StoreId::Fallback => Action::Peek(Cost::NONE),
+                action if group.is_refused => action.when_refused(),
+                Action::Credit(_) if group.store == StoreId::Fallback => Action::Peek(Cost::NONE),
                 action => action,
             };
             Some(StoreHit { limit, action, mode, ..hit })
         };
-        part.positions.iter().enumerate().filter_map(hit).collect()
+        group.positions.iter().enumerate().filter_map(hit).collect()
     }
 
     fn is_refused(&self, settled: &[Option<HitResult>]) -> bool {
@@ -188,14 +189,14 @@ impl Execution<'_> {
     /// Applies the policies of the rules to hits that the store did not decide.
     async fn degrade(
         &self,
-        failed: Part,
+        failed: HitGroup,
         error: &StoreError,
         settled: &mut [Option<HitResult>],
-    ) -> Result<Part, CheckError> {
+    ) -> Result<HitGroup, CheckError> {
         let limiter = self.limiter;
         match error {
             // After another shard was asked it is a failure as others are.
-            StoreError::Expired if !self.has_asked(settled) => {
+            StoreError::Expired if !self.has_executed(settled) => {
                 limiter.shared.observer.request(RequestEvent::Expired);
                 return Err(CheckError::Expired);
             }
@@ -215,7 +216,7 @@ impl Execution<'_> {
         if fails && !self.plan.is_banned() {
             return Err(CheckError::StoreUnavailable(error.clone()));
         }
-        limiter.shared.degradation.policies_decide(error);
+        limiter.shared.degradation.policy_decided(error);
 
         let denies = failed.positions.iter().any(|at| policy(at) == OnStoreFailure::Deny);
         let (mut alone, mut limits) = (Positions::new(), SmallVec::new());
@@ -239,42 +240,42 @@ impl Execution<'_> {
                     continue;
                 }
             };
-            self.count(hit, policy, error);
+            self.report_degraded(hit, policy, error);
         }
         let refuses = denies && self.plan.coupling == Coupling::AllOrNothing;
-        let part = Part {
+        let group = HitGroup {
             positions: alone,
             store: StoreId::Fallback,
             limits: Some(limits),
             is_refused: failed.is_refused || refuses,
             ..failed
         };
-        let replies = self.ask(&part, Deadline::NEVER).await.unwrap_or_default();
-        for position in &part.positions {
+        let replies = self.execute(&group, Deadline::NEVER).await.unwrap_or_default();
+        for position in &group.positions {
             let hit = hit_at(position);
-            self.count(hit, self.rules.rule(hit.rule).on_store_failure, error);
+            self.report_degraded(hit, self.rules.rule(hit.rule).on_store_failure, error);
         }
-        settle(&part, replies, Source::LocalFallback, settled);
-        Ok(part)
+        record_replies(&group, replies, Source::LocalFallback, settled);
+        Ok(group)
     }
 
     /// Returns `true` if the store was asked for any hit before.
-    fn has_asked(&self, settled: &[Option<HitResult>]) -> bool {
+    fn has_executed(&self, settled: &[Option<HitResult>]) -> bool {
         let hits = self.plan.hits.iter().zip(settled);
         hits.into_iter().any(|(hit, settled)| settled.is_some() && hit.for_store().is_some())
     }
 
     /// Refunds what was taken, reports aside, and settles the hits on the numbers of their state as
     /// it stays.
-    async fn refund(&self, parts: SmallVec<[Part; 1]>, settled: &mut [Option<HitResult>]) {
+    async fn refund(&self, groups: SmallVec<[HitGroup; 1]>, settled: &mut [Option<HitResult>]) {
         if self.plan.coupling == Coupling::EachAlone {
             return;
         }
-        for part in parts.into_iter().filter(|part| !part.is_refused) {
+        for group in groups.into_iter().filter(|group| !group.is_refused) {
             // The shard that refused has taken nothing of its own.
-            let positions = part.positions.iter();
+            let positions = group.positions.iter();
             let replies = positions.map(|position| settled[*position].map(|one| one.reply));
-            let refunds = self.hits(&part).into_iter().zip(replies).zip(&part.positions);
+            let refunds = self.hits(&group).into_iter().zip(replies).zip(&group.positions);
             let (hits, positions): (SmallVec<[StoreHit<'_>; 2]>, Positions) = refunds
                 .filter_map(|((hit, reply), position)| {
                     let taken = match hit.action {
@@ -288,12 +289,12 @@ impl Execution<'_> {
                 continue;
             }
             let coupling = Coupling::AllOrNothing;
-            let request = StoreRequest { hits: &hits, coupling, shard: part.shard };
-            let store = self.limiter.store_of(part.store);
+            let request = StoreRequest { hits: &hits, coupling, shard: group.shard };
+            let store = self.limiter.store_by_id(group.store);
             match store.execute(request, Deadline::NEVER).await {
                 Ok(reply) => {
                     for ((position, reply), hit) in positions.iter().zip(reply.hits).zip(&hits) {
-                        self.limiter.forget_denials_of(hit.key);
+                        self.limiter.forget_denials(hit.key);
                         if let Some(settled) = &mut settled[*position] {
                             settled.reply = reply;
                         }
@@ -310,11 +311,11 @@ impl Execution<'_> {
     /// Has the deny cache forget keys to which units were given.
     fn forget_credited(&self) {
         for hit in self.plan.hits.iter().filter(|hit| hit.action.returns_units()) {
-            self.limiter.forget_denials_of(&hit.key);
+            self.limiter.forget_denials(&hit.key);
         }
     }
 
-    fn count(&self, hit: &Hit, policy: OnStoreFailure, error: &StoreError) {
+    fn report_degraded(&self, hit: &Hit, policy: OnStoreFailure, error: &StoreError) {
         let rule = self.rules.rule(hit.rule).name;
         let degraded = RequestEvent::Degraded { rule, policy, kind: error.kind() };
         self.limiter.shared.observer.request(degraded);
@@ -323,9 +324,14 @@ impl Execution<'_> {
 
 type Replies = SmallVec<[HitReply; 2]>;
 
-/// Notes what became of the hits of a part.
-fn settle(part: &Part, replies: Replies, source: Source, settled: &mut [Option<HitResult>]) {
-    for (position, reply) in part.positions.iter().zip(replies) {
+/// Notes what became of the hits of a group.
+fn record_replies(
+    group: &HitGroup,
+    replies: Replies,
+    source: Source,
+    settled: &mut [Option<HitResult>],
+) {
+    for (position, reply) in group.positions.iter().zip(replies) {
         settled[*position] = Some(HitResult { reply, source });
     }
 }

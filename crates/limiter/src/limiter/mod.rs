@@ -113,7 +113,7 @@ pub enum CheckError {
 impl Limiter {
     /// Decides by `rules` in `store`, and reports to `observer`.
     pub fn new(rules: RuleSet, store: Store, observer: Arc<dyn Observer>) -> Self {
-        Self::of(rules, store, None, observer)
+        Self::with_parts(rules, store, None, observer)
     }
 
     /// The same, and answers denials that still hold from `cache`, without the store.
@@ -123,10 +123,10 @@ impl Limiter {
         cache: DenyCache,
         observer: Arc<dyn Observer>,
     ) -> Self {
-        Self::of(rules, store, Some(cache), observer)
+        Self::with_parts(rules, store, Some(cache), observer)
     }
 
-    fn of(
+    fn with_parts(
         rules: RuleSet,
         store: Store,
         deny_cache: Option<DenyCache>,
@@ -177,15 +177,15 @@ impl Limiter {
     /// is needed for that.
     ///
     /// Errors are those of [`Limiter::check`].
-    pub fn begin(&self, request: &Request<'_>, deadline: Deadline) -> Begun {
+    pub fn begin(&self, request: &Request<'_>, deadline: Deadline) -> StartedCheck {
         let snapshot = self.shared.snapshot.load();
         let plan = match self.plan(&snapshot, request) {
             Ok(plan) => plan,
-            Err(error) => return Begun::Decided(Err(error)),
+            Err(error) => return StartedCheck::Decided(Err(error)),
         };
         match self.decide_now(&snapshot, &plan, deadline) {
-            Some(verdict) => Begun::Decided(Ok(verdict)),
-            None => Begun::Waits(Box::new(self.pending(&snapshot, plan, deadline))),
+            Some(verdict) => StartedCheck::Decided(Ok(verdict)),
+            None => StartedCheck::Pending(Box::new(self.pending(&snapshot, plan, deadline))),
         }
     }
 
@@ -223,7 +223,7 @@ impl Limiter {
             };
             return Ok((verdict, Vec::new()));
         }
-        let Executed { plan, settled } = self.execute(&snapshot, plan, deadline).await?;
+        let ExecutedPlan { plan, settled } = self.execute(&snapshot, plan, deadline).await?;
         let verdict = snapshot.fold(&plan, &settled);
         Ok((verdict, receipts::receipts(&snapshot.rules, plan, &settled)))
     }
@@ -247,10 +247,10 @@ impl Limiter {
         for receipt in receipts {
             let Some(limit) = receipts::limit_now(&receipt, &snapshot.rules) else { continue };
             let hit = receipt.refund(&limit);
-            let store = self.store_of(receipt.store);
+            let store = self.store_by_id(receipt.store);
             let (coupling, shard) = (Coupling::AllOrNothing, store.shard(hit.key));
             match store.execute(StoreRequest { hits: &[hit], coupling, shard }, deadline).await {
-                Ok(_) => self.forget_denials_of(&receipt.key),
+                Ok(_) => self.forget_denials(&receipt.key),
                 Err(error) => result = result.and(Err(error)),
             }
         }
@@ -271,7 +271,7 @@ impl Limiter {
             revision,
             &*self.shared.observer,
         )));
-        self.forget_rules_of(&before.rules);
+        self.forget_removed_rules(&before.rules);
         self.declare_rules();
         self.shared.changes.send_replace(());
         revision
@@ -323,7 +323,7 @@ impl Limiter {
     }
 
     /// Tells which rules are no longer in force.
-    fn forget_rules_of(&self, before: &RuleSet) {
+    fn forget_removed_rules(&self, before: &RuleSet) {
         let snapshot = self.snapshot();
         let identity = |rule: &RuleInfo<'_>| (Arc::clone(rule.name), rule.algorithm);
         let in_force: HashSet<_> =
@@ -347,8 +347,8 @@ impl Limiter {
         Ok(plan)
     }
 
-    fn pending(&self, snapshot: &Arc<Snapshot>, plan: Plan, deadline: Deadline) -> Pending {
-        Pending { limiter: self.clone(), snapshot: Arc::clone(snapshot), plan, deadline }
+    fn pending(&self, snapshot: &Arc<Snapshot>, plan: Plan, deadline: Deadline) -> PendingCheck {
+        PendingCheck { limiter: self.clone(), snapshot: Arc::clone(snapshot), plan, deadline }
     }
 
     /// Decides in place what needs no waiting. The common case, one hit in memory, makes no list.
@@ -370,7 +370,8 @@ impl Limiter {
         plan: &Plan,
         deadline: Deadline,
     ) -> Option<HitResults> {
-        self.execute_in_memory(plan, deadline).or_else(|| self.remembered(plan, snapshot.revision))
+        self.execute_in_memory(plan, deadline)
+            .or_else(|| self.cached_denials(plan, snapshot.revision))
     }
 
     fn execute_in_memory(&self, plan: &Plan, deadline: Deadline) -> Option<HitResults> {
@@ -401,24 +402,24 @@ impl Limiter {
         snapshot: &Arc<Snapshot>,
         plan: Plan,
         deadline: Deadline,
-    ) -> Result<Executed, CheckError> {
+    ) -> Result<ExecutedPlan, CheckError> {
         match self.execute_now(snapshot, &plan, deadline) {
-            Some(settled) => Ok(Executed { plan, settled }),
-            None => Box::pin(self.ask_store(snapshot, plan, deadline)).await,
+            Some(settled) => Ok(ExecutedPlan { plan, settled }),
+            None => Box::pin(self.call_store(snapshot, plan, deadline)).await,
         }
     }
 
     /// Asks the store, which has to be waited for.
-    async fn ask_store(
+    async fn call_store(
         &self,
         snapshot: &Arc<Snapshot>,
         plan: Plan,
         deadline: Deadline,
-    ) -> Result<Executed, CheckError> {
-        let shards = Shards::of(&self.store, &plan);
+    ) -> Result<ExecutedPlan, CheckError> {
+        let shards = Shards::new(&self.store, &plan);
         if !shards.are_several() {
             let settled = self.execution(snapshot, &plan, shards, deadline).run().await?;
-            return Ok(Executed { plan, settled });
+            return Ok(ExecutedPlan { plan, settled });
         }
         // In a task: a caller who leaves between two shards would take what is to be refunded along.
         let (limiter, snapshot) = (self.clone(), Arc::clone(snapshot));
@@ -427,7 +428,7 @@ impl Limiter {
         let deadline = deadline.or_within(timeout);
         let executing = tokio::spawn(async move {
             let settled = limiter.execution(&snapshot, &plan, shards, deadline).run().await?;
-            Ok(Executed { plan, settled })
+            Ok(ExecutedPlan { plan, settled })
         });
         match tokio::time::timeout(deadline.remaining(), executing).await {
             Ok(Ok(executed)) => executed,
@@ -450,7 +451,7 @@ impl Limiter {
     /// What the deny cache knows: the denials that still hold, and bans beside them. For a request by
     /// descriptors, each of which is answered by itself, it has to know of all; else one refuses, and
     /// nothing is said of others.
-    fn remembered(&self, plan: &Plan, revision: u64) -> Option<HitResults> {
+    fn cached_denials(&self, plan: &Plan, revision: u64) -> Option<HitResults> {
         let cache = self.shared.deny_cache.as_ref()?;
         let mut hits = 0;
         let mut denials = 0;
@@ -477,7 +478,7 @@ impl Limiter {
         Some(settled)
     }
 
-    fn store_of(&self, id: StoreId) -> &Store {
+    fn store_by_id(&self, id: StoreId) -> &Store {
         match id {
             StoreId::Primary => &self.store,
             StoreId::Fallback => &self.shared.fallback,
@@ -485,7 +486,7 @@ impl Limiter {
     }
 
     /// Has the deny cache forget a key to which units were given.
-    fn forget_denials_of(&self, key: &Key) {
+    fn forget_denials(&self, key: &Key) {
         if let Some(cache) = &self.shared.deny_cache {
             cache.forget(key);
         }
@@ -494,23 +495,23 @@ impl Limiter {
 
 /// A request that was decided, or waits for the store.
 #[derive(Debug)]
-pub enum Begun {
+pub enum StartedCheck {
     /// It was decided in place.
     Decided(Result<Verdict, CheckError>),
     /// The store has to be waited for.
-    Waits(Box<Pending>),
+    Pending(Box<PendingCheck>),
 }
 
 /// A request that waits for the store. Dropped, it is as if it had never been.
 #[derive(Debug)]
-pub struct Pending {
+pub struct PendingCheck {
     limiter: Limiter,
     snapshot: Arc<Snapshot>,
     plan: Plan,
     deadline: Deadline,
 }
 
-impl Pending {
+impl PendingCheck {
     /// Asks the store.
     ///
     /// # Errors
@@ -519,8 +520,8 @@ impl Pending {
     pub async fn finish(self) -> Result<Verdict, CheckError> {
         let Self { limiter, snapshot, plan, deadline } = self;
         let is_unmatched = plan.is_unmatched;
-        match limiter.ask_store(&snapshot, plan, deadline).await {
-            Ok(Executed { plan, settled }) => Ok(snapshot.fold(&plan, &settled)),
+        match limiter.call_store(&snapshot, plan, deadline).await {
+            Ok(ExecutedPlan { plan, settled }) => Ok(snapshot.fold(&plan, &settled)),
             // Shadows stop nobody: where they can't be decided the request passes all the same.
             Err(_) if is_unmatched => Ok(Verdict::unmatched()),
             Err(error) => Err(error),
@@ -529,7 +530,7 @@ impl Pending {
 }
 
 /// A plan and what became of its hits.
-struct Executed {
+struct ExecutedPlan {
     plan: Plan,
     settled: HitResults,
 }

@@ -38,11 +38,11 @@ impl RuleObservers {
 
     /// Reports a decision.
     pub(super) fn decided(&self, decided: &RuleDecision) {
-        report(&**self.of(decided.index), decided);
+        report(&**self.get(decided.index), decided);
     }
 
     /// The observer of a rule.
-    pub(super) fn of(&self, rule: RuleIndex) -> &Arc<dyn RuleObserver> {
+    pub(super) fn get(&self, rule: RuleIndex) -> &Arc<dyn RuleObserver> {
         match rule {
             RuleIndex::Flat(position) => &self.all[position],
             RuleIndex::Descriptor { position, .. } => &self.all[self.flat + position],

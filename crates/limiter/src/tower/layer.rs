@@ -72,7 +72,7 @@ impl<D: Decide> Gate<D> {
         let Settings { key, headers, on_no_answer, .. } = &self.settings;
         let Some(key) = key.read(parts)? else { return Ok(Vec::new()) };
         match self.decide(&key, caller).await? {
-            Ok(verdict) if verdict.is_allowed() => Ok(headers.of(&verdict)),
+            Ok(verdict) if verdict.is_allowed() => Ok(headers.for_verdict(&verdict)),
             Ok(verdict) => Err(Refusal::of(&verdict, *headers)),
             Err(NoVerdict::NoRule) => Err(Refusal::no_rule()),
             // No policy lets those pass who do not wait for a verdict.

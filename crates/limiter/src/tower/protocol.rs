@@ -78,7 +78,7 @@ impl Kind {
 
 impl Refusal {
     pub(super) fn of(verdict: &impl Summary, headers: LimitHeaders) -> Self {
-        let limits = headers.of(verdict).into_iter();
+        let limits = headers.for_verdict(verdict).into_iter();
         Self {
             kind: Kind::Limited,
             detail: detail(verdict),
