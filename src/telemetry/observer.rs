@@ -83,7 +83,7 @@ impl Metrics {
     pub(super) fn store_histogram(&self, operation: Operation) -> &ShardedHistogram {
         let (position, operation) = match operation {
             Operation::Check => (0, "check"),
-            Operation::GiveBack => (1, "give_back"),
+            Operation::Refund => (1, "give_back"),
         };
         let labels = OperationLabels { operation };
         self.store_histograms[position]

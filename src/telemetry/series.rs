@@ -40,7 +40,7 @@ impl Metrics {
 
     /// Creates the series of calls to Redis, which exist only with a Redis store.
     pub fn declare_store_calls(&self) {
-        for operation in [Operation::Check, Operation::GiveBack] {
+        for operation in [Operation::Check, Operation::Refund] {
             self.store_histogram(operation);
         }
     }

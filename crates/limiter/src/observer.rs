@@ -118,7 +118,7 @@ pub enum Operation {
     /// Decides.
     Check,
     /// Gives back what was taken.
-    GiveBack,
+    Refund,
 }
 
 /// State of a circuit breaker.

@@ -7,7 +7,7 @@ super::on_both! { many_rules }
 
 #[tokio::test]
 async fn default_rule_uses_the_documented_key() {
-    let case = conformance::case("many_rules", "rs_02_the_default_rule_by_resource_and_user");
+    let case = conformance::case("many_rules", "the_default_rule_by_resource_and_user");
     let on = on_redis(case.rules("mixed"));
     conforms("many_rules", case.name(), &on).await;
     let redis = on.redis().expect("a service on Redis");

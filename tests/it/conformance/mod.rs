@@ -11,21 +11,21 @@
 mod against_memory;
 mod buckets;
 mod changed_rules;
+mod each_alone;
 mod every_algorithm;
 mod failed_writes;
 mod fixed_window;
-mod give_back;
 mod many_rules;
 mod memory_only;
 mod previous_release;
 mod promise;
 mod receipts;
 mod redis_only;
+mod refunds;
 mod reports;
 mod several_hits;
 mod sliding_window_counter;
 mod sliding_window_log;
-mod take_each;
 
 use std::sync::Arc;
 

@@ -30,12 +30,12 @@ fn redis(on: &Service) -> &RedisServer {
 }
 
 async fn thousand_requests_leave_five_entries(on: Service) {
-    conforms("sliding_window_log", "sl_05_a_thousand_in_one_millisecond", &on).await;
+    conforms("sliding_window_log", "a_thousand_in_one_millisecond", &on).await;
     assert_eq!(redis(&on).query::<u64>(&["ZCARD", KEY]), 5);
 }
 
 async fn log_key_lives_two_windows(on: Service) {
-    let case = "sl_07_the_log_lives_two_windows_from_the_last_request";
+    let case = "the_log_lives_two_windows_from_the_last_request";
     conforms("sliding_window_log", case, &on).await;
     assert_eq!(redis(&on).query::<u64>(&["PTTL", KEY]), 120_000);
 }

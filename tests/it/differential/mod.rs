@@ -333,8 +333,8 @@ impl StorePair {
     async fn refund(&self, taken: &TakenRequest) -> TestCaseResult {
         let TakenRequest { id, cost, decisions } = taken;
         let name = id.to_string();
-        let on_memory = self.memory.give_back(&name, cost.units(), decisions).await;
-        let on_redis = self.redis.give_back(&name, cost.units(), decisions).await;
+        let on_memory = self.memory.refund_decisions(&name, cost.units(), decisions).await;
+        let on_redis = self.redis.refund_decisions(&name, cost.units(), decisions).await;
         for (on_memory, on_redis) in on_memory.iter().zip(&on_redis) {
             prop_assert_eq!(on_memory.at, on_redis.at);
             let is_debt = (on_memory.remaining < 0, on_redis.remaining < 0);

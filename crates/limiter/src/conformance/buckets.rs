@@ -13,7 +13,7 @@ pub(super) fn refilled(units: u64, burst: u64) -> impl Fn(Algorithm) -> RuleSet 
     move |bucket| rules_with_burst(bucket, units, Micros::from_secs(1), burst)
 }
 
-pub(super) async fn tb_01_and_02_a_burst_then_one_a_second(on: Subject) {
+pub(super) async fn a_burst_then_one_a_second(on: Subject) {
     for remaining in (0..5).rev() {
         let decision = on.check("alice").await;
         assert_eq!((decision.is_allowed(), left(&decision)), (true, remaining));
@@ -32,7 +32,7 @@ pub(super) async fn tb_01_and_02_a_burst_then_one_a_second(on: Subject) {
     }
 }
 
-pub(super) async fn tb_03_refilled_to_the_burst_and_no_further(on: Subject) {
+pub(super) async fn refilled_to_the_burst_and_no_further(on: Subject) {
     on.check_cost("alice", 5).await;
     on.at(20.0);
     for _ in 0..5 {
@@ -41,7 +41,7 @@ pub(super) async fn tb_03_refilled_to_the_burst_and_no_further(on: Subject) {
     assert!(!on.check("alice").await.is_allowed());
 }
 
-pub(super) async fn tb_05_no_part_of_a_unit_is_lost(on: Subject) {
+pub(super) async fn no_part_of_a_unit_is_lost(on: Subject) {
     assert!(on.check_cost("alice", 100).await.is_allowed());
     let mut taken = 0;
     for step in 1..=40_u32 {
@@ -54,7 +54,7 @@ pub(super) async fn tb_05_no_part_of_a_unit_is_lost(on: Subject) {
     assert_eq!(taken, 600);
 }
 
-pub(super) async fn tb_06_a_large_burst_at_one_instant(on: Subject) {
+pub(super) async fn a_large_burst_at_one_instant(on: Subject) {
     // By tens, and the last ones singly: 25,010 in all.
     let mut allowed = 0;
     for _ in 0..2_500 {
@@ -66,7 +66,7 @@ pub(super) async fn tb_06_a_large_burst_at_one_instant(on: Subject) {
     assert_eq!(allowed, 25_000);
 }
 
-pub(super) async fn tb_08_cost(on: Subject) {
+pub(super) async fn costs_above_one(on: Subject) {
     let first = on.check_cost("alice", 3).await;
     assert_eq!((first.is_allowed(), first.remaining), (true, 2));
     let denied = on.check_cost("alice", 3).await;
@@ -75,7 +75,7 @@ pub(super) async fn tb_08_cost(on: Subject) {
     assert_eq!((last.is_allowed(), last.remaining), (true, 0));
 }
 
-pub(super) async fn tb_09_a_cost_above_the_burst_is_impossible(on: Subject) {
+pub(super) async fn a_cost_above_the_burst_is_impossible(on: Subject) {
     for cost in [6, u64::from(u32::MAX)] {
         let decision = on.check_cost("alice", cost).await;
         assert_eq!(decision.outcome, Outcome::Impossible);
@@ -84,7 +84,7 @@ pub(super) async fn tb_09_a_cost_above_the_burst_is_impossible(on: Subject) {
     assert!(on.check_cost("alice", 5).await.is_allowed(), "the burst itself fits");
 }
 
-pub(super) async fn tb_10_no_refill_by_expiry(on: Subject) {
+pub(super) async fn no_refill_by_expiry(on: Subject) {
     assert!(on.check_cost("alice", 1_000).await.is_allowed());
     on.at(61.0);
     assert_eq!(on.check_cost("alice", 0).await.remaining, 61);
@@ -92,9 +92,9 @@ pub(super) async fn tb_10_no_refill_by_expiry(on: Subject) {
     assert!(on.check_cost("alice", 61).await.is_allowed());
 }
 
-pub(super) async fn gt_01_and_gl_01_the_pattern_of_gorl(on: Subject) {
+pub(super) async fn the_pattern_matches_gorl(on: Subject) {
     let mut first = true;
-    let mut ask = async |at: f64, pattern: &[u8]| {
+    let mut check_all = async |at: f64, pattern: &[u8]| {
         on.at(at);
         for (call, allowed) in pattern.iter().enumerate() {
             let decision = on.check("alice").await;
@@ -110,16 +110,16 @@ pub(super) async fn gt_01_and_gl_01_the_pattern_of_gorl(on: Subject) {
         }
         first = false;
     };
-    ask(0.0, &[1, 1, 1, 1, 1, 0]).await;
-    ask(0.5, &[0]).await;
-    ask(0.999_999, &[0]).await;
-    ask(1.0, &[1, 0]).await;
-    ask(1.5, &[0]).await;
-    ask(2.0, &[1, 0]).await;
-    ask(10.0, &[1, 1, 1, 1, 1, 0]).await;
+    check_all(0.0, &[1, 1, 1, 1, 1, 0]).await;
+    check_all(0.5, &[0]).await;
+    check_all(0.999_999, &[0]).await;
+    check_all(1.0, &[1, 0]).await;
+    check_all(1.5, &[0]).await;
+    check_all(2.0, &[1, 0]).await;
+    check_all(10.0, &[1, 1, 1, 1, 1, 0]).await;
 }
 
-pub(super) async fn gt_03_partly_refilled(on: Subject) {
+pub(super) async fn partly_refilled(on: Subject) {
     assert!(on.check("alice").await.is_allowed());
     on.at(2.0);
     for allowed in [true, true, true, false] {

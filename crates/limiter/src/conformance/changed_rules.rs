@@ -10,15 +10,15 @@ use crate::rules::RuleSet;
 
 const MINUTE: Micros = Micros::from_secs(60);
 
-fn of(algorithm: Algorithm, units: u64) -> RuleSet {
+fn per_minute(algorithm: Algorithm, units: u64) -> RuleSet {
     rules(algorithm, units, MINUTE)
 }
 
 pub(super) async fn a_lowered_limit_holds_at_once(on: Subject) {
     let algorithm = on.algorithm();
     on.check_cost("alice", 6).await;
-    on.limiter.replace_rules(of(algorithm, 4));
-    let looked = on.check_cost("alice", 0).await;
+    on.limiter.replace_rules(per_minute(algorithm, 4));
+    let peeked = on.check_cost("alice", 0).await;
     // A token bucket keeps what is left, the other five what is in use; a seventh does either.
     let possible: &[i64] = match algorithm.name() {
         "token-bucket" => &[4],
@@ -29,7 +29,7 @@ pub(super) async fn a_lowered_limit_holds_at_once(on: Subject) {
         | "gcra" => &[0],
         _ => &[0, 4],
     };
-    assert!(possible.contains(&looked.remaining), "{looked:?}");
+    assert!(possible.contains(&peeked.remaining), "{peeked:?}");
     let mut wait = None;
     for _ in 0..=4 {
         wait = retry_after(&on.check("alice").await);
@@ -49,7 +49,7 @@ pub(super) async fn a_raised_limit_grants_what_it_adds(on: Subject) {
     let algorithm = on.algorithm();
     on.check_cost("alice", 10).await;
     assert!(!on.check("alice").await.is_allowed());
-    on.limiter.replace_rules(of(algorithm, 25));
+    on.limiter.replace_rules(per_minute(algorithm, 25));
     let possible: &[i64] = match algorithm.name() {
         // The denied attempt was counted.
         "fixed-window" => &[14],
@@ -83,9 +83,9 @@ pub(super) async fn a_shorter_window_forgets_sooner_and_a_longer_one_later(on: S
 pub(super) async fn a_changed_algorithm_starts_afresh(on: Subject) {
     let algorithm = on.algorithm();
     for other in Algorithm::ALL {
-        on.limiter.replace_rules(of(algorithm, 10));
+        on.limiter.replace_rules(per_minute(algorithm, 10));
         on.check_cost("alice", 10).await;
-        on.limiter.replace_rules(of(*other, 10));
+        on.limiter.replace_rules(per_minute(*other, 10));
         if *other != algorithm && *other != Algorithm::FixedWindow {
             assert_eq!(on.check("alice").await.remaining, 9, "{}", other.name());
         }
@@ -97,7 +97,7 @@ pub(super) async fn many_changes_do_not_add_up(on: Subject) {
     // Back and forth within one instant: no more than the largest limit passes in all.
     let mut passed = 0;
     for round in 0..100 {
-        on.limiter.replace_rules(of(algorithm, if round % 2 == 0 { 7 } else { 13 }));
+        on.limiter.replace_rules(per_minute(algorithm, if round % 2 == 0 { 7 } else { 13 }));
         passed += u32::from(on.check("alice").await.is_allowed());
     }
     assert!((7..=13).contains(&passed), "{passed}");

@@ -5,13 +5,13 @@ use super::{left, retry_after};
 use crate::algorithm::{Decision, Outcome};
 use crate::clock::{Micros, Timestamp};
 
-pub(super) async fn ga_02_ids_do_not_share(on: Subject) {
+pub(super) async fn ids_do_not_share(on: Subject) {
     for (id, allowed) in [("user-a", true), ("user-b", true), ("user-a", false)] {
         assert_eq!(on.check(id).await.is_allowed(), allowed, "{id}");
     }
 }
 
-pub(super) async fn ga_03_remaining_wait_and_reset(on: Subject) {
+pub(super) async fn remaining_retry_after_and_reset_agree(on: Subject) {
     for remaining in [1, 0] {
         let decision = on.check("alice").await;
         assert_eq!((decision.is_allowed(), decision.remaining), (true, remaining));
@@ -32,7 +32,7 @@ pub(super) async fn the_whole_limit_fits_and_one_more_is_impossible(on: Subject)
     assert!(retry_after(&on.check_cost("alice", 7).await).is_some());
 }
 
-pub(super) async fn the_announced_wait_is_enough_and_not_too_much(on: Subject) {
+pub(super) async fn retry_after_is_exact(on: Subject) {
     let mut now = T0;
     // A small generator: steps and costs without a pattern, the same in each run.
     let mut random = 1_u64;
@@ -51,8 +51,8 @@ pub(super) async fn the_announced_wait_is_enough_and_not_too_much(on: Subject) {
     }
 }
 
-pub(super) async fn looking_changes_nothing(on: Subject) {
-    let looks = async || {
+pub(super) async fn peeking_changes_nothing(on: Subject) {
+    let peeks = async || {
         let first = on.check_cost("alice", 0).await;
         for cost in [0, 1, 2, 3, 4] {
             let dry = on.dry_run("alice", cost).await;
@@ -62,12 +62,12 @@ pub(super) async fn looking_changes_nothing(on: Subject) {
         }
         first.remaining
     };
-    assert_eq!(looks().await, 3);
+    assert_eq!(peeks().await, 3);
     assert!(on.is_empty());
     on.check_cost("alice", 2).await;
-    assert_eq!(looks().await, 1);
+    assert_eq!(peeks().await, 1);
     on.check("alice").await;
-    assert_eq!(looks().await, 0);
+    assert_eq!(peeks().await, 0);
 }
 
 pub(super) async fn the_shortest_window_works(on: Subject) {
@@ -105,7 +105,7 @@ pub(super) async fn the_year_2100_works(on: Subject) {
     assert!(on.check("alice").await.is_allowed());
 }
 
-pub(super) async fn nothing_is_left_behind(on: Subject) {
+pub(super) async fn every_key_expires(on: Subject) {
     let fresh = on.check("alice").await;
     on.check_cost("alice", 2).await;
     for Stored { key, time_to_live, .. } in on.stored().unwrap_or_default() {

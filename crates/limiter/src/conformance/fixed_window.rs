@@ -8,11 +8,11 @@ use crate::clock::{Micros, Timestamp};
 use crate::rules::RuleSet;
 
 /// 5 a minute.
-pub(super) fn a(algorithm: Algorithm) -> RuleSet {
+pub(super) fn five_a_minute(algorithm: Algorithm) -> RuleSet {
     rules(algorithm, 5, Micros::from_secs(60))
 }
 
-pub(super) async fn fw_01_and_02_a_full_window_denies_and_goes_on_counting(on: Subject) {
+pub(super) async fn a_full_window_denies_and_goes_on_counting(on: Subject) {
     for count in 1..=8 {
         let decision = on.check("alice").await;
         assert_eq!(counted(&decision), (count <= 5, count));
@@ -20,14 +20,14 @@ pub(super) async fn fw_01_and_02_a_full_window_denies_and_goes_on_counting(on: S
     }
 }
 
-pub(super) async fn fw_03_windows_are_aligned_to_unix_time(on: Subject) {
+pub(super) async fn windows_are_aligned_to_unix_time(on: Subject) {
     for (unix, count) in [(120, 1), (179, 2), (180, 1)] {
         on.set_clock(Timestamp::from_millis(unix * 1000));
         assert_eq!(counted(&on.check("alice").await), (true, count), "at {unix}");
     }
 }
 
-pub(super) async fn fw_04_the_known_boundary_burst(on: Subject) {
+pub(super) async fn two_limits_fit_around_a_boundary(on: Subject) {
     for at in [59.0, 61.0] {
         on.at(at);
         for count in 1..=5 {
@@ -36,14 +36,14 @@ pub(super) async fn fw_04_the_known_boundary_burst(on: Subject) {
     }
 }
 
-pub(super) async fn fw_05_the_count_starts_again_in_the_next_window(on: Subject) {
+pub(super) async fn the_count_starts_again_in_the_next_window(on: Subject) {
     for (at, count) in [(10.0, 1), (20.0, 2), (30.0, 3), (40.0, 4), (59.0, 5), (61.0, 1)] {
         on.at(at);
         assert_eq!(counted(&on.check("alice").await), (true, count), "at {at}");
     }
 }
 
-pub(super) async fn fw_07_ttl_and_reset_shrink(on: Subject) {
+pub(super) async fn ttl_and_reset_shrink(on: Subject) {
     for (at, ttl) in [(0.0, 60), (10.0, 50), (30.0, 30)] {
         on.at(at);
         let decision = on.check("alice").await;
@@ -52,7 +52,7 @@ pub(super) async fn fw_07_ttl_and_reset_shrink(on: Subject) {
     }
 }
 
-pub(super) async fn fw_08_the_wait_is_exact(on: Subject) {
+pub(super) async fn retry_after_is_exact(on: Subject) {
     on.at(59.0);
     for _ in 0..5 {
         assert!(on.check("alice").await.is_allowed());
@@ -66,21 +66,21 @@ pub(super) async fn fw_08_the_wait_is_exact(on: Subject) {
     assert_eq!(counted(&on.check("alice").await), (true, 1));
 }
 
-pub(super) async fn fw_10_ids_do_not_share(on: Subject) {
+pub(super) async fn ids_do_not_share(on: Subject) {
     for _ in 0..6 {
         on.check("alice").await;
     }
     assert_eq!(counted(&on.check("bob").await), (true, 1));
 }
 
-pub(super) async fn fw_15_windows_of_a_second(on: Subject) {
+pub(super) async fn windows_of_a_second(on: Subject) {
     for (at, allowed) in [(0.0, true), (0.9, false), (1.0, true)] {
         on.at(at);
         assert_eq!(on.check("alice").await.is_allowed(), allowed, "at {at}");
     }
 }
 
-pub(super) async fn gf_01_the_numbers_of_gorl(on: Subject) {
+pub(super) async fn numbers_match_gorl(on: Subject) {
     on.at(10.0);
     for (remaining, wait) in [(2, None), (1, None), (0, None), (0, Some(span(50.0)))] {
         let decision = on.check("alice").await;
@@ -103,7 +103,7 @@ pub(super) async fn windows_of_a_millisecond(on: Subject) {
     }
 }
 
-pub(super) async fn what_does_not_fit_takes_nothing(on: Subject) {
+pub(super) async fn a_denied_cost_takes_nothing(on: Subject) {
     assert_eq!(counted(&on.check_cost("alice", 3).await), (true, 3));
     let denied = on.check_cost("alice", 3).await;
     assert_eq!((counted(&denied), denied.remaining), ((false, 3), 2));
@@ -120,13 +120,13 @@ pub(super) async fn a_cost_above_the_limit_is_impossible(on: Subject) {
     assert!(on.is_empty());
 }
 
-pub(super) async fn looking_takes_nothing_at_the_edge_too(on: Subject) {
+pub(super) async fn a_peek_at_the_limit_takes_nothing(on: Subject) {
     assert_eq!(counted(&on.check_cost("alice", 0).await), (true, 0));
     assert_eq!(counted(&on.dry_run("alice", 5).await), (true, 0));
     assert_eq!(on.dry_run("alice", 6).await.outcome, Outcome::Impossible);
     assert_eq!(counted(&on.check_cost("alice", 5).await), (true, 5));
-    let looked = on.check_cost("alice", 0).await;
-    assert_eq!((counted(&looked), looked.remaining), ((true, 5), 0));
+    let peeked = on.check_cost("alice", 0).await;
+    assert_eq!((counted(&peeked), peeked.remaining), ((true, 5), 0));
     on.at(1.5);
     let denied = on.dry_run("alice", 1).await;
     assert_eq!((counted(&denied), retry_after(&denied)), ((false, 5), Some(span(58.5))));

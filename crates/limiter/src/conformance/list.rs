@@ -8,9 +8,9 @@ macro_rules! conformance_cases {
     (all_modules, $call:tt, $with:tt) => {
         $crate::conformance_cases! { every_algorithm, $call, $with }
         $crate::conformance_cases! { against_memory, $call, $with }
-        $crate::conformance_cases! { take_each, $call, $with }
+        $crate::conformance_cases! { each_alone, $call, $with }
         $crate::conformance_cases! { reports, $call, $with }
-        $crate::conformance_cases! { give_back, $call, $with }
+        $crate::conformance_cases! { refunds, $call, $with }
         $crate::conformance_cases! { fixed_window, $call, $with }
         $crate::conformance_cases! { sliding_window_log, $call, $with }
         $crate::conformance_cases! { sliding_window_counter, $call, $with }
@@ -22,15 +22,15 @@ macro_rules! conformance_cases {
     (every_algorithm, [$($call:tt)+], $with:tt) => {
         $($call)+! { $with every_algorithm;
             all {
-                ga_02_ids_do_not_share(per(1, Micros::from_secs(1)))
-                ga_03_remaining_wait_and_reset(per(2, Micros::from_secs(60)))
+                ids_do_not_share(per(1, Micros::from_secs(1)))
+                remaining_retry_after_and_reset_agree(per(2, Micros::from_secs(60)))
                 the_whole_limit_fits_and_one_more_is_impossible(per(7, Micros::from_secs(60)))
-                the_announced_wait_is_enough_and_not_too_much(per(5, Micros::from_secs(7)))
-                looking_changes_nothing(per(3, Micros::from_secs(60)))
+                retry_after_is_exact(per(5, Micros::from_secs(7)))
+                peeking_changes_nothing(per(3, Micros::from_secs(60)))
                 the_shortest_window_works(per(3, Micros::from_millis(1)))
                 the_longest_window_works(per(3, Micros::from_secs(366 * 86_400)))
                 the_year_2100_works(per(3, Micros::from_secs(60)))
-                nothing_is_left_behind(per(3, Micros::from_secs(60)))
+                every_key_expires(per(3, Micros::from_secs(60)))
                 a_denial_takes_nothing(per(5, Micros::from_secs(60)))
                 a_clock_that_goes_back_a_day_blocks_nobody_for_longer_than_a_window(per(3, Micros::from_secs(60)))
             }
@@ -41,123 +41,123 @@ macro_rules! conformance_cases {
             all { several_hits_of_one_key(against_memory::ten) }
         }
     };
-    (take_each, [$($call:tt)+], $with:tt) => {
-        $($call)+! { $with take_each;
+    (each_alone, [$($call:tt)+], $with:tt) => {
+        $($call)+! { $with each_alone;
             all {
-                what_is_denied_takes_what_is_left(per(5, Micros::from_secs(60)))
-                what_fits_is_taken_as_ever(per(5, Micros::from_secs(60)))
+                a_denied_hit_takes_the_remaining_units(per(5, Micros::from_secs(60)))
+                an_allowed_hit_takes_its_cost(per(5, Micros::from_secs(60)))
             }
         }
     };
     (reports, [$($call:tt)+], $with:tt) => {
         $($call)+! { $with reports;
             all {
-                a_look_after_each_report_is_refused_once_there_is_debt(reports::ten)
-                a_look_for_one_unit_is_refused_once_all_is_used(reports::ten)
+                a_peek_is_denied_once_there_is_debt(reports::ten)
+                a_peek_for_one_unit_is_denied_once_all_is_used(reports::ten)
                 a_report_counts_in_full_above_the_limit(reports::ten)
                 debt_is_bounded(reports::owing_three)
                 without_debt_a_report_stops_at_the_limit(reports::owing_nothing)
-                a_debt_is_paid_by_time_alone(reports::ten)
-                the_wait_of_a_debt_is_exact(reports::ten)
+                debt_is_paid_by_time_alone(reports::ten)
+                retry_after_of_a_debt_is_exact(reports::ten)
                 a_refund_does_not_erase_debt(reports::ten)
-                a_refused_attempt_is_no_debt(reports::ten)
-                a_cost_of_0_is_refused_in_debt(reports::ten)
-                a_report_counts_beside_what_refuses(reports::ten)
+                a_denied_attempt_is_no_debt(reports::ten)
+                a_cost_of_0_is_denied_in_debt(reports::ten)
+                a_report_counts_beside_a_denied_take(reports::ten)
                 reports_of_one_step_add_up(reports::ten)
                 takes_of_one_key_are_decided_in_order(reports::ten)
                 each_alone_is_decided_in_order(reports::ten)
-                a_lower_bound_forgives_and_a_report_above_it_adds_nothing(reports::ten)
+                a_lowered_debt_limit_forgives_the_excess(reports::ten)
             }
             sliding_window_log {
-                a_log_never_says_yes_to_a_report_that_it_counts_in_part(reports::more_than_a_request_writes)
+                a_log_denies_a_report_that_it_counts_in_part(reports::more_than_a_request_writes)
             }
         }
     };
-    (give_back, [$($call:tt)+], $with:tt) => {
-        $($call)+! { $with give_back;
+    (refunds, [$($call:tt)+], $with:tt) => {
+        $($call)+! { $with refunds;
             all {
-                a_denial_and_a_look_give_nothing_back(per(5, Micros::from_secs(60)))
-                nothing_is_given_back_once_windows_have_passed(per(5, Micros::from_secs(60)))
-                what_is_gone_is_not_given_back(per(5, Micros::from_secs(60)))
+                a_denial_and_a_peek_refund_nothing(per(5, Micros::from_secs(60)))
+                nothing_is_refunded_once_windows_have_passed(per(5, Micros::from_secs(60)))
+                a_second_refund_changes_nothing(per(5, Micros::from_secs(60)))
             }
             mixed {
-                every_hit_of_a_request_gives_back_what_it_took(|_| give_back::one_of_each())
+                every_hit_of_a_request_is_refunded(|_| refunds::one_of_each())
             }
             buckets {
-                what_has_come_back_by_itself_is_not_given_again(give_back::five_and_one_a_second)
+                units_refilled_since_are_not_refunded(refunds::five_and_one_a_second)
             }
             fixed_window {
-                attempts_at_a_full_window_are_no_units(per(5, Micros::from_secs(60)))
+                attempts_at_a_full_window_are_not_refunded(per(5, Micros::from_secs(60)))
             }
             sliding_window_counter {
-                a_counter_starts_anew_after_silence_all_the_same(per(5, Micros::from_secs(60)))
+                a_refunded_counter_starts_afresh_after_two_windows(per(5, Micros::from_secs(60)))
             }
         }
     };
     (fixed_window, [$($call:tt)+], $with:tt) => {
         $($call)+! { $with fixed_window;
             fixed_window {
-                fw_01_and_02_a_full_window_denies_and_goes_on_counting(fixed_window::a)
-                fw_03_windows_are_aligned_to_unix_time(fixed_window::a)
-                fw_04_the_known_boundary_burst(fixed_window::a)
-                fw_05_the_count_starts_again_in_the_next_window(fixed_window::a)
-                fw_07_ttl_and_reset_shrink(fixed_window::a)
-                fw_08_the_wait_is_exact(fixed_window::a)
-                fw_10_ids_do_not_share(fixed_window::a)
-                fw_15_windows_of_a_second(per(1, Micros::from_secs(1)))
-                gf_01_the_numbers_of_gorl(per(3, Micros::from_secs(60)))
+                a_full_window_denies_and_goes_on_counting(fixed_window::five_a_minute)
+                windows_are_aligned_to_unix_time(fixed_window::five_a_minute)
+                two_limits_fit_around_a_boundary(fixed_window::five_a_minute)
+                the_count_starts_again_in_the_next_window(fixed_window::five_a_minute)
+                ttl_and_reset_shrink(fixed_window::five_a_minute)
+                retry_after_is_exact(fixed_window::five_a_minute)
+                ids_do_not_share(fixed_window::five_a_minute)
+                windows_of_a_second(per(1, Micros::from_secs(1)))
+                numbers_match_gorl(per(3, Micros::from_secs(60)))
                 windows_of_a_millisecond(per(2, Micros::from_millis(1)))
-                what_does_not_fit_takes_nothing(fixed_window::a)
-                a_cost_above_the_limit_is_impossible(fixed_window::a)
-                looking_takes_nothing_at_the_edge_too(fixed_window::a)
-                a_clock_that_steps_back_mints_nothing(fixed_window::a)
-                a_clock_that_jumps_back_blocks_nobody_for_longer_than_a_window(fixed_window::a)
+                a_denied_cost_takes_nothing(fixed_window::five_a_minute)
+                a_cost_above_the_limit_is_impossible(fixed_window::five_a_minute)
+                a_peek_at_the_limit_takes_nothing(fixed_window::five_a_minute)
+                a_clock_that_steps_back_mints_nothing(fixed_window::five_a_minute)
+                a_clock_that_jumps_back_blocks_nobody_for_longer_than_a_window(fixed_window::five_a_minute)
             }
         }
     };
     (sliding_window_log, [$($call:tt)+], $with:tt) => {
         $($call)+! { $with sliding_window_log;
             sliding_window_log {
-                sl_01_the_sixth_is_denied(sliding_window_log::b)
-                sl_02_the_wait_ends_when_the_oldest_leaves(sliding_window_log::b)
-                sl_04_no_boundary_burst(sliding_window_log::b)
-                sl_05_a_thousand_in_one_millisecond(sliding_window_log::b)
-                sl_07_the_log_lives_two_windows_from_the_last_request(sliding_window_log::b)
-                sl_10_gone_after_silence(sliding_window_log::b)
-                sl_13_never_more_entries_than_the_limit(per(100, Micros::from_secs(60)))
-                the_wait_is_exact_to_the_millisecond_of_the_entry(sliding_window_log::b)
-                a_cost_waits_for_as_many_entries(sliding_window_log::b)
+                the_sixth_is_denied(sliding_window_log::five_a_minute)
+                the_wait_ends_when_the_oldest_entry_leaves(sliding_window_log::five_a_minute)
+                there_is_no_boundary_burst(sliding_window_log::five_a_minute)
+                a_thousand_in_one_millisecond(sliding_window_log::five_a_minute)
+                the_log_lives_two_windows_from_the_last_request(sliding_window_log::five_a_minute)
+                the_log_expires_after_two_windows(sliding_window_log::five_a_minute)
+                never_more_entries_than_the_limit(per(100, Micros::from_secs(60)))
+                retry_after_is_exact_to_the_millisecond_of_the_entry(sliding_window_log::five_a_minute)
+                a_cost_waits_for_as_many_entries(sliding_window_log::five_a_minute)
                 a_large_cost_writes_as_many_entries(per(5_000, Micros::from_secs(60)))
-                a_cost_above_the_limit_is_impossible(sliding_window_log::b)
-                looking_takes_nothing_at_the_edge_too(sliding_window_log::b)
-                a_clock_that_steps_back_mints_nothing(sliding_window_log::b)
-                hostile_ids_are_ids(sliding_window_log::b)
+                a_cost_above_the_limit_is_impossible(sliding_window_log::five_a_minute)
+                a_peek_at_the_limit_takes_nothing(sliding_window_log::five_a_minute)
+                a_clock_that_steps_back_mints_nothing(sliding_window_log::five_a_minute)
+                hostile_ids_are_ids(sliding_window_log::five_a_minute)
             }
         }
     };
     (sliding_window_counter, [$($call:tt)+], $with:tt) => {
         $($call)+! { $with sliding_window_counter;
             sliding_window_counter {
-                gs_01_the_numbers_of_gorl(per(5, Micros::from_secs(60)))
-                gs_03_a_tenth_of_a_second(per(2, Micros::from_millis(100)))
-                two_windows_of_silence_start_anew(per(5, Micros::from_secs(60)))
-                the_wait_over_two_windows_is_exact(per(10, Micros::from_secs(60)))
-                a_full_window_before_weighs_nothing_after_it(per(5, Micros::from_secs(60)))
+                numbers_match_gorl(per(5, Micros::from_secs(60)))
+                windows_of_a_tenth_of_a_second(per(2, Micros::from_millis(100)))
+                the_count_starts_afresh_after_two_idle_windows(per(5, Micros::from_secs(60)))
+                retry_after_over_two_windows_is_exact(per(10, Micros::from_secs(60)))
+                a_full_previous_window_weighs_less_with_time(per(5, Micros::from_secs(60)))
             }
         }
     };
     (buckets, [$($call:tt)+], $with:tt) => {
         $($call)+! { $with buckets;
             buckets {
-                tb_01_and_02_a_burst_then_one_a_second(buckets::refilled(1, 5))
-                tb_03_refilled_to_the_burst_and_no_further(buckets::refilled(1, 5))
-                tb_05_no_part_of_a_unit_is_lost(buckets::refilled(10, 100))
-                tb_06_a_large_burst_at_one_instant(buckets::refilled(25_000, 25_000))
-                tb_08_cost(buckets::refilled(1, 5))
-                tb_09_a_cost_above_the_burst_is_impossible(buckets::refilled(1, 5))
-                tb_10_no_refill_by_expiry(buckets::refilled(1, 1_000))
-                gt_01_and_gl_01_the_pattern_of_gorl(per(5, Micros::from_secs(5)))
-                gt_03_partly_refilled(per(3, Micros::from_secs(3)))
+                a_burst_then_one_a_second(buckets::refilled(1, 5))
+                refilled_to_the_burst_and_no_further(buckets::refilled(1, 5))
+                no_part_of_a_unit_is_lost(buckets::refilled(10, 100))
+                a_large_burst_at_one_instant(buckets::refilled(25_000, 25_000))
+                costs_above_one(buckets::refilled(1, 5))
+                a_cost_above_the_burst_is_impossible(buckets::refilled(1, 5))
+                no_refill_by_expiry(buckets::refilled(1, 1_000))
+                the_pattern_matches_gorl(per(5, Micros::from_secs(5)))
+                partly_refilled(per(3, Micros::from_secs(3)))
                 a_burst_apart_from_the_limit(buckets::refilled(2, 6))
                 three_million_a_second_is_exact(buckets::refilled(3_000_000, 3_000_000))
                 an_odd_number_a_day_is_exact(per(999_983, Micros::from_secs(86_400)))
@@ -195,13 +195,13 @@ macro_rules! conformance_cases {
     (many_rules, [$($call:tt)+], $with:tt) => {
         $($call)+! { $with many_rules;
             mixed {
-                a_request_that_one_refuses_takes_nothing_from_the_others(|_| many_rules::three_rules())
-                no_unit_is_lost_or_minted_by_many_clients(|_| many_rules::three_rules())
-                a_shadow_counts_and_stops_nobody(|_| many_rules::shadow_and_real())
-                quotas_refuse_a_request_together(|_| many_rules::two_quotas())
-                the_closest_override_counts(|_| many_rules::with_overrides())
+                a_denial_by_one_rule_takes_nothing_from_the_others(|_| many_rules::three_rules())
+                many_clients_lose_and_mint_no_unit(|_| many_rules::three_rules())
+                a_shadow_counts_and_denies_nothing(|_| many_rules::shadow_and_real())
+                quotas_deny_a_request_together(|_| many_rules::two_quotas())
+                the_closest_override_applies(|_| many_rules::with_overrides())
                 the_default_rule_applies_where_no_other_is_enforced(|_| many_rules::free_and_trial())
-                rs_02_the_default_rule_by_resource_and_user(|_| many_rules::by_resource_and_user())
+                the_default_rule_by_resource_and_user(|_| many_rules::by_resource_and_user())
                 a_jump_for_a_short_window_is_a_step_back_for_a_long_one(|_| many_rules::long_and_short())
                 sixty_four_rules_on_one_request(|_| many_rules::sixty_four())
                 hostile_values_never_reach_another_state(|_| many_rules::by_tenant_and_user())

@@ -115,12 +115,12 @@ pub(super) fn by_tenant_and_user() -> RuleSet {
     set(vec![rule("both", Algorithm::FixedWindow, 1, &[tenant(), Part::UserId])])
 }
 
-async fn ask(service: &Subject, user: &str, resource: &str, of: &[(&str, &str)]) -> Verdict {
-    ask_cost(service, user, resource, of, 1).await
+async fn check(subject: &Subject, user: &str, resource: &str, of: &[(&str, &str)]) -> Verdict {
+    check_cost(subject, user, resource, of, 1).await
 }
 
-async fn ask_cost(
-    service: &Subject,
+async fn check_cost(
+    subject: &Subject,
     user_id: &str,
     resource: &str,
     attributes: &[(&str, &str)],
@@ -136,28 +136,28 @@ async fn ask_cost(
         dry_run: false,
     };
     let request = Request::new(fields).expect("a valid request");
-    service.limiter.check(&request, Deadline::NEVER).await.expect("a verdict")
+    subject.limiter.check(&request, Deadline::NEVER).await.expect("a verdict")
 }
 
 /// What is left by each rule, by name.
-async fn left(service: &Subject, user: &str, resource: &str, of: &[(&str, &str)]) -> Vec<i64> {
-    let looked = ask_cost(service, user, resource, of, 0).await;
-    looked.decisions.iter().map(|decided| decided.decision.remaining).collect()
+async fn left(subject: &Subject, user: &str, resource: &str, of: &[(&str, &str)]) -> Vec<i64> {
+    let peeked = check_cost(subject, user, resource, of, 0).await;
+    peeked.decisions.iter().map(|decided| decided.decision.remaining).collect()
 }
 
 /// As many as may meet one.
 pub(super) async fn sixty_four_rules_on_one_request(on: Subject) {
     for left in [999, 998] {
-        let verdict = ask(&on, "alice", "", &[]).await;
+        let verdict = check(&on, "alice", "", &[]).await;
         let all = verdict.decisions.iter().map(|decided| decided.decision.remaining);
         assert!(all.eq([left; 64]));
     }
 }
 
-pub(super) async fn a_request_that_one_refuses_takes_nothing_from_the_others(on: Subject) {
+pub(super) async fn a_denial_by_one_rule_takes_nothing_from_the_others(on: Subject) {
     let of = [("tenant", "acme")];
     for _ in 0..3 {
-        assert!(ask(&on, "alice", "/pay", &of).await.is_allowed());
+        assert!(check(&on, "alice", "/pay", &of).await.is_allowed());
     }
     let before = left(&on, "alice", "/pay", &of).await;
     assert_eq!(before, [17, 0, 7], "endpoint, tenant, user");
@@ -168,7 +168,7 @@ pub(super) async fn a_request_that_one_refuses_takes_nothing_from_the_others(on:
     let bytes = dump();
     assert!(on.stored().is_none() || bytes.len() == 2);
     for _ in 0..5 {
-        let denied = ask(&on, "alice", "/pay", &of).await;
+        let denied = check(&on, "alice", "/pay", &of).await;
         assert!(!denied.is_allowed());
         assert_eq!(&*denied.deciding().rule, "tenant");
         let remaining: Vec<i64> =
@@ -179,7 +179,7 @@ pub(super) async fn a_request_that_one_refuses_takes_nothing_from_the_others(on:
     assert_eq!(left(&on, "alice", "/pay", &of).await, before);
 }
 
-pub(super) async fn no_unit_is_lost_or_minted_by_many_clients(on: Subject) {
+pub(super) async fn many_clients_lose_and_mint_no_unit(on: Subject) {
     let mut clients = JoinSet::new();
     for client in 0..200_usize {
         let on = on.clone();
@@ -188,7 +188,7 @@ pub(super) async fn no_unit_is_lost_or_minted_by_many_clients(on: Subject) {
             let user = format!("user-{}", client % 10);
             let tenant = format!("tenant-{}", client % 5);
             let resource = if client % 2 == 0 { "/pay" } else { "/search" };
-            let verdict = ask(&on, &user, resource, &[("tenant", &tenant)]).await;
+            let verdict = check(&on, &user, resource, &[("tenant", &tenant)]).await;
             (verdict.is_allowed(), user, tenant, resource)
         });
     }
@@ -211,25 +211,25 @@ pub(super) async fn no_unit_is_lost_or_minted_by_many_clients(on: Subject) {
     }
 }
 
-pub(super) async fn quotas_refuse_a_request_together(on: Subject) {
+pub(super) async fn quotas_deny_a_request_together(on: Subject) {
     for expected in [[0, 2, 8], [0, 1, 7], [0, 0, 6]] {
-        assert!(ask(&on, "alice", "", &[]).await.is_allowed());
+        assert!(check(&on, "alice", "", &[]).await.is_allowed());
         assert_eq!(left(&on, "alice", "", &[]).await, expected);
     }
-    let refused = ask(&on, "alice", "", &[]).await;
+    let refused = check(&on, "alice", "", &[]).await;
     assert!(!refused.is_allowed());
     assert_eq!(left(&on, "alice", "", &[]).await, [0, 0, 6]);
 }
 
-pub(super) async fn a_shadow_counts_and_stops_nobody(on: Subject) {
+pub(super) async fn a_shadow_counts_and_denies_nothing(on: Subject) {
     for (call, shadow_allows) in [true, true, false, false].into_iter().enumerate() {
-        let verdict = ask(&on, "alice", "", &[]).await;
+        let verdict = check(&on, "alice", "", &[]).await;
         assert!(verdict.is_allowed(), "call {call}");
         assert_eq!(&*verdict.deciding().rule, "real");
         assert_eq!(&*verdict.decisions[1].rule, "trial");
         assert_eq!(verdict.decisions[1].decision.is_allowed(), shadow_allows, "call {call}");
     }
-    let denied = ask(&on, "alice", "", &[]).await;
+    let denied = check(&on, "alice", "", &[]).await;
     assert!(!denied.is_allowed());
     assert_eq!(&*denied.deciding().rule, "real");
 }
@@ -247,19 +247,19 @@ pub(super) fn with_overrides() -> RuleSet {
     }])
 }
 
-pub(super) async fn the_closest_override_counts(on: Subject) {
+pub(super) async fn the_closest_override_applies(on: Subject) {
     for (user, expected) in [("alice", 2), ("vip-1", 5), ("vip-gold-1", 7), ("vip-gold-bad", 0)] {
         let mut passed = 0;
         for _ in 0..10 {
-            passed += u32::from(ask(&on, user, "", &[]).await.is_allowed());
+            passed += u32::from(check(&on, user, "", &[]).await.is_allowed());
         }
         assert_eq!(passed, expected, "{user}");
     }
-    let banned = ask(&on, "vip-gold-bad", "", &[]).await;
+    let banned = check(&on, "vip-gold-bad", "", &[]).await;
     assert_eq!(banned.deciding().decision.outcome, Outcome::Impossible);
     assert_eq!(banned.deciding().grant, Grant::Banned);
     for _ in 0..100 {
-        let verdict = ask(&on, "ops", "", &[]).await;
+        let verdict = check(&on, "ops", "", &[]).await;
         assert!(verdict.is_allowed());
         assert_eq!(verdict.deciding().grant, Grant::Unlimited);
     }
@@ -269,7 +269,7 @@ pub(super) async fn the_closest_override_counts(on: Subject) {
 
 pub(super) async fn the_default_rule_applies_where_no_other_is_enforced(on: Subject) {
     let names = async |resource: &str| -> Vec<String> {
-        let verdict = ask(&on, resource, resource, &[]).await;
+        let verdict = check(&on, resource, resource, &[]).await;
         verdict.decisions.iter().map(|decided| decided.rule.to_string()).collect()
     };
     assert_eq!(names("/free").await, ["free"]);
@@ -277,22 +277,22 @@ pub(super) async fn the_default_rule_applies_where_no_other_is_enforced(on: Subj
     assert_eq!(names("/else").await, ["default"]);
 }
 
-pub(super) async fn rs_02_the_default_rule_by_resource_and_user(on: Subject) {
+pub(super) async fn the_default_rule_by_resource_and_user(on: Subject) {
     for (resource, allowed) in [("r1", true), ("r2", true), ("r1", false), ("r2", false)] {
-        assert_eq!(ask(&on, "alice", resource, &[]).await.is_allowed(), allowed, "{resource}");
+        assert_eq!(check(&on, "alice", resource, &[]).await.is_allowed(), allowed, "{resource}");
     }
 }
 
 pub(super) async fn a_jump_for_a_short_window_is_a_step_back_for_a_long_one(on: Subject) {
     on.at(20.0);
     for _ in 0..5 {
-        assert!(ask(&on, "alice", "", &[]).await.is_allowed());
+        assert!(check(&on, "alice", "", &[]).await.is_allowed());
     }
     on.at(10.0);
-    assert!(!ask(&on, "alice", "", &[]).await.is_allowed());
+    assert!(!check(&on, "alice", "", &[]).await.is_allowed());
     // Ten seconds back are a jump for the window of one second, and are followed there.
-    ask(&on, "bob", "/short", &[]).await;
-    assert!(!ask(&on, "alice", "", &[]).await.is_allowed(), "nothing is minted");
+    check(&on, "bob", "/short", &[]).await;
+    assert!(!check(&on, "alice", "", &[]).await.is_allowed(), "nothing is minted");
 }
 
 pub(super) async fn hostile_values_never_reach_another_state(on: Subject) {
@@ -323,13 +323,13 @@ pub(super) async fn hostile_values_never_reach_another_state(on: Subject) {
     ];
     for tenant in values {
         for user in values.iter().filter(|user| !user.is_empty()) {
-            let verdict = ask(&on, user, "", &[("tenant", tenant)]).await;
+            let verdict = check(&on, user, "", &[("tenant", tenant)]).await;
             assert!(verdict.is_allowed(), "{tenant:?} {user:?} was met before");
         }
     }
     for user in values.iter().filter(|user| !user.is_empty()) {
-        assert!(ask(&on, user, "", &[]).await.is_allowed(), "no tenant is a tenant of its own");
-        assert!(!ask(&on, user, "", &[]).await.is_allowed());
+        assert!(check(&on, user, "", &[]).await.is_allowed(), "no tenant is a tenant of its own");
+        assert!(!check(&on, user, "", &[]).await.is_allowed());
     }
 }
 
@@ -339,10 +339,10 @@ mod tests {
     use crate::conformance::on_memory;
     use crate::rules::TextPattern;
 
-    /// On as many threads as a service may have: a redis-server has one.
+    /// On as many threads as a subject may have: a redis-server has one.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn no_unit_is_lost_or_minted_by_many_threads() {
-        no_unit_is_lost_or_minted_by_many_clients(on_memory(three_rules())).await;
+    async fn many_threads_lose_and_mint_no_unit() {
+        many_clients_lose_and_mint_no_unit(on_memory(three_rules())).await;
     }
 
     #[tokio::test]
@@ -374,8 +374,8 @@ mod tests {
         for call in 0..40_u32 {
             let (user, resource) =
                 (format!("u{}", call % 3), ["/ab", "/ac", "/b", "/a"][call as usize % 4]);
-            let shown = async |service: &Subject| {
-                let verdict = ask(service, &user, resource, &[]).await;
+            let shown = async |subject: &Subject| {
+                let verdict = check(subject, &user, resource, &[]).await;
                 format!("{:?}", (verdict.is_allowed(), verdict.deciding(), &verdict.decisions))
             };
             assert_eq!(shown(&one).await, shown(&other).await, "call {call}");

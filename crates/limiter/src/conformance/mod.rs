@@ -35,17 +35,17 @@
 mod against_memory;
 mod buckets;
 mod changed_rules;
+mod each_alone;
 mod every_algorithm;
 mod fixed_window;
-mod give_back;
 mod list;
 mod many_rules;
 mod promise;
+mod refunds;
 mod reports;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod subject;
-mod take_each;
 mod tests_macro;
 
 pub use subject::{Backend, Stored, Subject, T0, span};
@@ -146,12 +146,12 @@ pub struct Report {
     /// How many passed, each algorithm counted.
     pub passed: usize,
     /// Those that failed.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<FailedCase>,
 }
 
 /// A case that failed.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct FailedCase {
     /// Its name, `module::case::algorithm`.
     pub case: String,
     /// The message of its panic.
@@ -161,7 +161,7 @@ pub struct Failure {
 impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(formatter, "{} passed, {} failed", self.passed, self.failures.len())?;
-        for Failure { case, message } in &self.failures {
+        for FailedCase { case, message } in &self.failures {
             writeln!(formatter, "{case}: {message}")?;
         }
         Ok(())
@@ -185,7 +185,7 @@ pub async fn run<S: Borrow<Subject>>(make: impl Fn(RuleSet) -> S) -> Report {
             let text = payload.downcast_ref::<String>().cloned();
             let text = text.or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string));
             let case = format!("{case:?}::{algorithm}");
-            report.failures.push(Failure { case, message: text.unwrap_or_default() });
+            report.failures.push(FailedCase { case, message: text.unwrap_or_default() });
         }
     }
     report

@@ -34,33 +34,33 @@ async fn report(on: &Subject, user: &str, units: u32) -> Decision {
     on.act(user, Action::Report(Cost::new(units)), ALL).await
 }
 
-async fn look(on: &Subject, user: &str, units: u32) -> Decision {
+async fn peek(on: &Subject, user: &str, units: u32) -> Decision {
     on.act(user, Action::Peek(Cost::new(units)), ALL).await
 }
 
 /// Looks and reports 4 in turn, 4 times.
-async fn looks_and_reports(on: &Subject, units: u32) -> String {
+async fn peeks_and_reports(on: &Subject, units: u32) -> String {
     let mut answers = Vec::new();
     for _ in 0..4 {
-        answers.push(look(on, "alice", units).await);
+        answers.push(peek(on, "alice", units).await);
         answers.push(report(on, "alice", 4).await);
     }
     let text = |one: &Decision| if one.is_allowed() { "OK" } else { "OVER" };
     answers.iter().map(text).collect::<Vec<_>>().join(" ")
 }
 
-pub(super) async fn a_look_after_each_report_is_refused_once_there_is_debt(on: Subject) {
+pub(super) async fn a_peek_is_denied_once_there_is_debt(on: Subject) {
     // What envoyproxy/ratelimit answers for a limit of 10.
     let expected =
         if has_debt(&on) { "OK OK OK OK OK OVER OVER OVER" } else { "OK OK OK OK OK OVER OK OVER" };
-    assert_eq!(looks_and_reports(&on, 0).await, expected);
+    assert_eq!(peeks_and_reports(&on, 0).await, expected);
 }
 
-pub(super) async fn a_look_for_one_unit_is_refused_once_all_is_used(on: Subject) {
-    assert_eq!(looks_and_reports(&on, 1).await, "OK OK OK OK OK OVER OVER OVER");
+pub(super) async fn a_peek_for_one_unit_is_denied_once_all_is_used(on: Subject) {
+    assert_eq!(peeks_and_reports(&on, 1).await, "OK OK OK OK OK OVER OVER OVER");
     report(&on, "bob", 10).await;
-    assert!(look(&on, "bob", 0).await.is_allowed());
-    assert!(!look(&on, "bob", 1).await.is_allowed());
+    assert!(peek(&on, "bob", 0).await.is_allowed());
+    assert!(!peek(&on, "bob", 1).await.is_allowed());
 }
 
 pub(super) async fn a_report_counts_in_full_above_the_limit(on: Subject) {
@@ -68,7 +68,7 @@ pub(super) async fn a_report_counts_in_full_above_the_limit(on: Subject) {
     for (index, left) in left.into_iter().enumerate() {
         let reported = report(&on, "alice", 4).await;
         assert_eq!((reported.is_allowed(), reported.remaining), (index < 2, left));
-        assert_eq!(look(&on, "alice", 0).await.remaining, left);
+        assert_eq!(peek(&on, "alice", 0).await.remaining, left);
     }
 }
 
@@ -84,66 +84,66 @@ pub(super) async fn without_debt_a_report_stops_at_the_limit(on: Subject) {
     report(&on, "alice", 4).await;
     let reported = report(&on, "alice", 7).await;
     assert_eq!((reported.is_allowed(), reported.remaining), (false, 0));
-    assert!(look(&on, "alice", 0).await.is_allowed());
-    assert!(!look(&on, "alice", 1).await.is_allowed());
+    assert!(peek(&on, "alice", 0).await.is_allowed());
+    assert!(!peek(&on, "alice", 1).await.is_allowed());
 }
 
-pub(super) async fn a_debt_is_paid_by_time_alone(on: Subject) {
+pub(super) async fn debt_is_paid_by_time_alone(on: Subject) {
     let reported = report(&on, "alice", 15).await;
     on.set_clock(T0 + reported.reset_after);
     assert!(on.check_cost("alice", 10).await.is_allowed());
     assert!(!on.check("alice").await.is_allowed());
 }
 
-pub(super) async fn the_wait_of_a_debt_is_exact(on: Subject) {
+pub(super) async fn retry_after_of_a_debt_is_exact(on: Subject) {
     let reported = report(&on, "alice", 15).await;
     assert!(!reported.is_allowed());
     let wait = retry_after(&reported).expect("a wait");
-    let looked = look(&on, "alice", 1).await;
-    assert_eq!(retry_after(&looked), Some(wait));
+    let peeked = peek(&on, "alice", 1).await;
+    assert_eq!(retry_after(&peeked), Some(wait));
     on.set_clock(Timestamp::from_micros((T0 + wait).as_micros() - 1));
-    assert!(!look(&on, "alice", 1).await.is_allowed());
+    assert!(!peek(&on, "alice", 1).await.is_allowed());
     on.set_clock(T0 + wait);
-    assert!(look(&on, "alice", 1).await.is_allowed());
+    assert!(peek(&on, "alice", 1).await.is_allowed());
 }
 
 pub(super) async fn a_refund_does_not_erase_debt(on: Subject) {
     let taken = on.check_cost("alice", 5).await;
     report(&on, "alice", 8).await;
-    let refunded = on.give_back("alice", 5, &[taken]).await[0];
+    let refunded = on.refund_decisions("alice", 5, &[taken]).await[0];
     assert_eq!(refunded.remaining, if has_debt(&on) { 2 } else { 5 });
     let taken = on.check_cost("bob", 2).await;
     report(&on, "bob", 14).await;
-    let refunded = on.give_back("bob", 2, &[taken]).await[0];
+    let refunded = on.refund_decisions("bob", 2, &[taken]).await[0];
     let (left, is_allowed) = if has_debt(&on) { (-4, false) } else { (2, true) };
     assert_eq!((refunded.remaining, refunded.is_allowed()), (left, is_allowed));
 }
 
-pub(super) async fn a_refused_attempt_is_no_debt(on: Subject) {
+pub(super) async fn a_denied_attempt_is_no_debt(on: Subject) {
     on.check_cost("alice", 10).await;
     for _ in 0..3 {
         assert!(!on.check("alice").await.is_allowed());
     }
-    let looked = look(&on, "alice", 0).await;
-    assert_eq!((looked.is_allowed(), looked.remaining, looked.current_count), (true, 0, 10));
+    let peeked = peek(&on, "alice", 0).await;
+    assert_eq!((peeked.is_allowed(), peeked.remaining, peeked.current_count), (true, 0, 10));
 }
 
-pub(super) async fn a_cost_of_0_is_refused_in_debt(on: Subject) {
+pub(super) async fn a_cost_of_0_is_denied_in_debt(on: Subject) {
     report(&on, "alice", 10).await;
     assert!(on.check_cost("alice", 0).await.is_allowed());
     report(&on, "alice", 1).await;
-    let looked = on.check_cost("alice", 0).await;
-    assert_eq!(looked.is_allowed(), !has_debt(&on));
-    assert_eq!(looked.remaining, if has_debt(&on) { -1 } else { 0 });
+    let peeked = on.check_cost("alice", 0).await;
+    assert_eq!(peeked.is_allowed(), !has_debt(&on));
+    assert_eq!(peeked.remaining, if has_debt(&on) { -1 } else { 0 });
 }
 
-pub(super) async fn a_report_counts_beside_what_refuses(on: Subject) {
+pub(super) async fn a_report_counts_beside_a_denied_take(on: Subject) {
     let (take, more) = (Action::Take(Cost::new(11)), Action::Report(Cost::new(4)));
     let decided = on.act_on("alice", &[take, more], ALL).await;
     // Reports come first.
     assert_eq!((decided[0].is_allowed(), decided[0].remaining), (false, 6));
     assert_eq!((decided[1].is_allowed(), decided[1].remaining), (true, 6));
-    assert_eq!(look(&on, "alice", 0).await.remaining, 6);
+    assert_eq!(peek(&on, "alice", 0).await.remaining, 6);
 }
 
 pub(super) async fn reports_of_one_step_add_up(on: Subject) {
@@ -152,7 +152,7 @@ pub(super) async fn reports_of_one_step_add_up(on: Subject) {
         let decided = on.act_on(&user, &[Action::Report(Cost::new(4)); 3], coupling).await;
         let left: Vec<i64> = decided.iter().map(|one| one.remaining).collect();
         assert_eq!(left, if has_debt(&on) { [6, 2, -2] } else { [6, 2, 0] });
-        assert_eq!(look(&on, &user, 0).await.remaining, left[2]);
+        assert_eq!(peek(&on, &user, 0).await.remaining, left[2]);
     }
 }
 
@@ -165,19 +165,19 @@ pub(super) async fn takes_of_one_key_are_decided_in_order(on: Subject) {
     let decided = on.act_on("alice", &[take(2), take(1)], ALL).await;
     let left: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
     assert_eq!(left, [(true, 2), (false, 2)]);
-    assert_eq!(look(&on, "alice", 0).await.remaining, 2);
+    assert_eq!(peek(&on, "alice", 0).await.remaining, 2);
     // Looks come in their order, and add nothing to what follows.
     let peek = Action::Peek(Cost::new(2));
     let decided = on.act_on("alice", &[peek, take(2), peek], ALL).await;
-    let told: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
-    assert_eq!(told, [(true, 2), (true, 2), (false, 2)]);
+    let decisions: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
+    assert_eq!(decisions, [(true, 2), (true, 2), (false, 2)]);
     let decided = on.act_on("bob", &[take(5), peek, Action::Peek(Cost::NONE)], ALL).await;
     let left: Vec<_> = decided.iter().map(|one| one.remaining).collect();
     assert_eq!(left, [5, 5, 5]);
     // Where nothing is taken, no look tells of it.
     let decided = on.act_on("carol", &[take(5), Action::Peek(Cost::NONE), take(6)], ALL).await;
-    let told: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
-    assert_eq!(told, [(true, 10), (true, 10), (false, 10)]);
+    let decisions: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
+    assert_eq!(decisions, [(true, 10), (true, 10), (false, 10)]);
 }
 
 pub(super) fn more_than_a_request_writes(algorithm: Algorithm) -> RuleSet {
@@ -185,7 +185,7 @@ pub(super) fn more_than_a_request_writes(algorithm: Algorithm) -> RuleSet {
     RuleSet::new(Rule::new_default(algorithm, limit.expect("a valid limit")), Vec::new())
 }
 
-pub(super) async fn a_log_never_says_yes_to_a_report_that_it_counts_in_part(on: Subject) {
+pub(super) async fn a_log_denies_a_report_that_it_counts_in_part(on: Subject) {
     let reported = report(&on, "alice", 12_000).await;
     assert_eq!((reported.outcome, reported.remaining), (Outcome::Impossible, 20_000));
     let reported = report(&on, "alice", 10_000).await;
@@ -202,11 +202,11 @@ pub(super) async fn each_alone_is_decided_in_order(on: Subject) {
     assert_eq!(left, [(true, 6), (true, 2), (false, 0), (false, 0)]);
 }
 
-pub(super) async fn a_lower_bound_forgives_and_a_report_above_it_adds_nothing(on: Subject) {
+pub(super) async fn a_lowered_debt_limit_forgives_the_excess(on: Subject) {
     report(&on, "alice", 18).await;
     on.limiter.replace_rules(owing_three(on.algorithm()));
     let least = if has_debt(&on) { -3 } else { 0 };
-    assert_eq!(look(&on, "alice", 0).await.remaining, least);
+    assert_eq!(peek(&on, "alice", 0).await.remaining, least);
     assert_eq!(report(&on, "alice", 2).await.remaining, least);
     on.limiter.replace_rules(ten(on.algorithm()));
     // Counters keep what was counted; buckets have kept the debt that they were charged with last.
@@ -215,7 +215,7 @@ pub(super) async fn a_lower_bound_forgives_and_a_report_above_it_adds_nothing(on
         Algorithm::SlidingWindowLog => 0,
         Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => -3,
     };
-    assert_eq!(look(&on, "alice", 0).await.remaining, left);
+    assert_eq!(peek(&on, "alice", 0).await.remaining, left);
     on.at(180.0);
-    assert_eq!(look(&on, "alice", 0).await.remaining, 10);
+    assert_eq!(peek(&on, "alice", 0).await.remaining, 10);
 }

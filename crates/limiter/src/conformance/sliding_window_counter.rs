@@ -3,7 +3,7 @@
 use super::{Subject, span};
 use super::{counted, retry_after};
 
-pub(super) async fn gs_01_the_numbers_of_gorl(on: Subject) {
+pub(super) async fn numbers_match_gorl(on: Subject) {
     // (at, allowed, remaining, reset_after, retry_after)
     let cases = [
         (0.0, true, 4, 120.0, 0.0),
@@ -24,7 +24,7 @@ pub(super) async fn gs_01_the_numbers_of_gorl(on: Subject) {
     }
 }
 
-pub(super) async fn gs_03_a_tenth_of_a_second(on: Subject) {
+pub(super) async fn windows_of_a_tenth_of_a_second(on: Subject) {
     for (at, wait) in [(0.0, None), (0.0, None), (0.11, None), (0.11, Some(span(0.040_001)))] {
         on.at(at);
         let decision = on.check("alice").await;
@@ -33,7 +33,7 @@ pub(super) async fn gs_03_a_tenth_of_a_second(on: Subject) {
     }
 }
 
-pub(super) async fn two_windows_of_silence_start_anew(on: Subject) {
+pub(super) async fn the_count_starts_afresh_after_two_idle_windows(on: Subject) {
     on.check_cost("alice", 5).await;
     on.at(119.999_999);
     // One unit of five still weighs something: 5 × 1 µs / 60 s, rounded down.
@@ -43,7 +43,7 @@ pub(super) async fn two_windows_of_silence_start_anew(on: Subject) {
     assert_eq!((counted(&first), first.reset_after), ((true, 1), span(120.0)));
 }
 
-pub(super) async fn the_wait_over_two_windows_is_exact(on: Subject) {
+pub(super) async fn retry_after_over_two_windows_is_exact(on: Subject) {
     on.check_cost("alice", 10).await;
     on.at(10.0);
     let denied = on.check_cost("alice", 7).await;
@@ -55,7 +55,7 @@ pub(super) async fn the_wait_over_two_windows_is_exact(on: Subject) {
     assert_eq!(counted(&on.check_cost("alice", 7).await), (true, 10));
 }
 
-pub(super) async fn a_full_window_before_weighs_nothing_after_it(on: Subject) {
+pub(super) async fn a_full_previous_window_weighs_less_with_time(on: Subject) {
     on.check_cost("alice", 5).await;
     on.at(60.0);
     assert_eq!(counted(&on.check_cost("alice", 0).await), (true, 5));

@@ -8,11 +8,11 @@ use crate::clock::Micros;
 use crate::rules::RuleSet;
 
 /// 5 a minute.
-pub(super) fn b(algorithm: Algorithm) -> RuleSet {
+pub(super) fn five_a_minute(algorithm: Algorithm) -> RuleSet {
     rules(algorithm, 5, Micros::from_secs(60))
 }
 
-pub(super) async fn sl_01_the_sixth_is_denied(on: Subject) {
+pub(super) async fn the_sixth_is_denied(on: Subject) {
     for count in 0..=5_u32 {
         on.at(f64::from(count) / 1000.0);
         let decision = on.check("alice").await;
@@ -23,7 +23,7 @@ pub(super) async fn sl_01_the_sixth_is_denied(on: Subject) {
     assert_eq!(counted(&denied), (false, 5));
 }
 
-pub(super) async fn sl_02_the_wait_ends_when_the_oldest_leaves(on: Subject) {
+pub(super) async fn the_wait_ends_when_the_oldest_entry_leaves(on: Subject) {
     for (count, at) in [0.0, 10.0, 20.0, 40.0, 50.0].into_iter().enumerate() {
         on.at(at);
         assert_eq!(counted(&on.check("alice").await), (true, count as u64));
@@ -35,7 +35,7 @@ pub(super) async fn sl_02_the_wait_ends_when_the_oldest_leaves(on: Subject) {
     assert_eq!(denied.reset_after, span(55.0));
 }
 
-pub(super) async fn sl_04_no_boundary_burst(on: Subject) {
+pub(super) async fn there_is_no_boundary_burst(on: Subject) {
     for (at, allowed) in [(59.0, true), (61.0, false)] {
         on.at(at);
         for _ in 0..5 {
@@ -44,7 +44,7 @@ pub(super) async fn sl_04_no_boundary_burst(on: Subject) {
     }
 }
 
-pub(super) async fn sl_05_a_thousand_in_one_millisecond(on: Subject) {
+pub(super) async fn a_thousand_in_one_millisecond(on: Subject) {
     let mut allowed = 0;
     for _ in 0..1000 {
         allowed += u32::from(on.check("alice").await.is_allowed());
@@ -52,7 +52,7 @@ pub(super) async fn sl_05_a_thousand_in_one_millisecond(on: Subject) {
     assert_eq!(allowed, 5);
 }
 
-pub(super) async fn sl_07_the_log_lives_two_windows_from_the_last_request(on: Subject) {
+pub(super) async fn the_log_lives_two_windows_from_the_last_request(on: Subject) {
     for _ in 0..5 {
         on.check("alice").await;
     }
@@ -60,21 +60,21 @@ pub(super) async fn sl_07_the_log_lives_two_windows_from_the_last_request(on: Su
     assert!(!on.check("alice").await.is_allowed());
 }
 
-pub(super) async fn sl_10_gone_after_silence(on: Subject) {
+pub(super) async fn the_log_expires_after_two_windows(on: Subject) {
     on.check("alice").await;
     on.at(120.001);
     assert!(on.is_empty());
     assert_eq!(counted(&on.check("alice").await), (true, 0));
 }
 
-pub(super) async fn sl_13_never_more_entries_than_the_limit(on: Subject) {
+pub(super) async fn never_more_entries_than_the_limit(on: Subject) {
     for call in 0..10_000_u32 {
         on.at(f64::from(call) * 0.006);
         assert!(on.check("alice").await.current_count <= 100);
     }
 }
 
-pub(super) async fn the_wait_is_exact_to_the_millisecond_of_the_entry(on: Subject) {
+pub(super) async fn retry_after_is_exact_to_the_millisecond_of_the_entry(on: Subject) {
     on.at(0.000_900);
     for _ in 0..5 {
         on.check("alice").await;
@@ -117,15 +117,15 @@ pub(super) async fn a_cost_above_the_limit_is_impossible(on: Subject) {
     assert_eq!(counted(&on.check_cost("alice", 4).await), (true, 1));
 }
 
-pub(super) async fn looking_takes_nothing_at_the_edge_too(on: Subject) {
-    let looked = on.check_cost("alice", 0).await;
-    assert_eq!((counted(&looked), looked.reset_after), ((true, 0), Micros::ZERO));
+pub(super) async fn a_peek_at_the_limit_takes_nothing(on: Subject) {
+    let peeked = on.check_cost("alice", 0).await;
+    assert_eq!((counted(&peeked), peeked.reset_after), ((true, 0), Micros::ZERO));
     assert_eq!(counted(&on.dry_run("alice", 5).await), (true, 0));
     assert!(on.is_empty());
     on.check_cost("alice", 5).await;
     on.at(1.0);
-    let looked = on.check_cost("alice", 0).await;
-    assert_eq!((counted(&looked), looked.remaining), ((true, 5), 0));
+    let peeked = on.check_cost("alice", 0).await;
+    assert_eq!((counted(&peeked), peeked.remaining), ((true, 5), 0));
     let denied = on.dry_run("alice", 2).await;
     assert_eq!((counted(&denied), retry_after(&denied)), ((false, 5), Some(span(59.0))));
 }

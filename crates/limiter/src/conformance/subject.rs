@@ -160,7 +160,12 @@ impl Subject {
     }
 
     /// Refunds what `taken` took for a request of this cost: a decision for each of its rules.
-    pub async fn give_back(&self, user: &str, cost: u64, taken: &[Decision]) -> Vec<Decision> {
+    pub async fn refund_decisions(
+        &self,
+        user: &str,
+        cost: u64,
+        taken: &[Decision],
+    ) -> Vec<Decision> {
         let plan = self.plan(user, cost);
         let hits = plan.hits.iter().map(|hit| hit.for_store().expect("a rule with a limit"));
         let refund = |decided: &Decision| {

@@ -103,7 +103,7 @@ impl RedisStore {
         request: StoreRequest<'_>,
         deadline: Deadline,
     ) -> Result<Reply, StoreError> {
-        let operation = if only_refunds(request) { Operation::GiveBack } else { Operation::Check };
+        let operation = if only_refunds(request) { Operation::Refund } else { Operation::Check };
         let started = Instant::now();
         let reply = self.decide(request, deadline).await;
         self.observer.store(StoreEvent::Called { operation, took: started.elapsed() });

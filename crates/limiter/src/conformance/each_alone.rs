@@ -9,7 +9,7 @@ async fn take_alone(on: &Subject, user: &str, cost: u32) -> Decision {
     on.act(user, Action::Take(Cost::new(cost)), Coupling::EachAlone).await
 }
 
-pub(super) async fn what_is_denied_takes_what_is_left(on: Subject) {
+pub(super) async fn a_denied_hit_takes_the_remaining_units(on: Subject) {
     on.check_cost("alice", 3).await;
     let denied = take_alone(&on, "alice", 4).await;
     assert_eq!((denied.is_allowed(), denied.remaining), (false, 0));
@@ -21,7 +21,7 @@ pub(super) async fn what_is_denied_takes_what_is_left(on: Subject) {
     assert!(on.check_cost("alice", 4).await.is_allowed());
 }
 
-pub(super) async fn what_fits_is_taken_as_ever(on: Subject) {
+pub(super) async fn an_allowed_hit_takes_its_cost(on: Subject) {
     let each = take_alone(&on, "alice", 2).await;
     let all = on.check_cost("bob", 2).await;
     assert_eq!((each.is_allowed(), each.remaining), (true, 3));

@@ -1,3 +1,3 @@
 //! Hits of one step that are decided independently of each other.
 
-super::on_both! { take_each }
+super::on_both! { each_alone }

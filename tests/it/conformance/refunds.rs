@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 
 const MINUTE: Micros = Micros::from_secs(60);
 
-super::on_both! { give_back }
+super::on_both! { refunds }
 
 #[tokio::test]
 async fn refund_of_a_past_window_goes_to_its_own_key() {
@@ -26,7 +26,7 @@ async fn refund_of_a_past_window_goes_to_its_own_key() {
     let taken = on.check_cost("alice", 2).await;
     on.at(61.0);
     on.check_cost("alice", 4).await;
-    on.give_back("alice", 2, &[taken]).await;
+    on.refund_decisions("alice", 2, &[taken]).await;
     let [before, after] =
         ["28333335", "28333336"].map(|index| format!("rlaas:rate_limit:alice:{index}"));
     assert_eq!(redis.query::<u64>(&["GET", &before]), 1);
@@ -46,7 +46,7 @@ async fn refund_removes_the_most_entries_of_one_request() {
     on.at(2.0);
     on.check_cost("alice", 3).await;
     let ttl: u64 = redis.query(&["PTTL", key]);
-    assert_eq!(on.give_back("alice", 10_000, &[taken]).await[0].current_count, 15);
+    assert_eq!(on.refund_decisions("alice", 10_000, &[taken]).await[0].current_count, 15);
     let at = |seconds: u64| (T0.as_millis() + seconds * 1_000).to_string();
     for (second, entries) in [(0, 7), (1, 5), (2, 3)] {
         let count: u64 = redis.query(&["ZCOUNT", key, &at(second), &at(second)]);
@@ -66,7 +66,7 @@ async fn refund_restores_the_state(on: Service) {
     let taken = on.check_cost("alice", 2).await;
     // Without the script in its cache Redis receives the text again.
     redis.query::<()>(&["SCRIPT", "FLUSH"]);
-    on.give_back("alice", 2, &[taken]).await;
+    on.refund_decisions("alice", 2, &[taken]).await;
     assert!(redis.keys().is_empty());
 
     on.check_cost("alice", 2).await;
@@ -81,7 +81,7 @@ async fn refund_restores_the_state(on: Service) {
     let before = state();
     let taken = on.check_cost("alice", 3).await;
     assert_ne!(state(), before);
-    on.give_back("alice", 3, &[taken]).await;
+    on.refund_decisions("alice", 3, &[taken]).await;
     assert_eq!(state(), before);
 }
 
@@ -90,12 +90,12 @@ async fn refund_keeps_a_foreign_value(on: Service) {
     let taken = on.check_cost("alice", 2).await;
     let key = redis.keys().pop().expect("a key");
     redis.query::<()>(&["SET", &key, "abc"]);
-    let decision = on.give_back("alice", 2, &[taken]).await[0];
+    let decision = on.refund_decisions("alice", 2, &[taken]).await[0];
     assert_eq!((decision.is_allowed(), decision.remaining), (true, 5));
     assert_eq!(redis.query::<String>(&["GET", &key]), "abc");
     redis.query::<()>(&["DEL", &key]);
     redis.query::<()>(&["LPUSH", &key, "a", "b"]);
-    on.give_back("alice", 2, &[taken]).await;
+    on.refund_decisions("alice", 2, &[taken]).await;
     assert_eq!(redis.query::<u64>(&["LLEN", &key]), 2);
 }
 
@@ -216,7 +216,7 @@ async fn refund_equals_twin(case: &RefundCase, mut twins: Twins) -> TestCaseResu
     }
     let Some((cost, taken)) = twins.take(case.taken).await else { return Ok(()) };
     twins.advance(case.until_refund);
-    let refunded = twins.on.give_back("alice", cost, &[taken]).await;
+    let refunded = twins.on.refund_decisions("alice", cost, &[taken]).await;
     prop_assert!(twins.every_key_has_a_time_to_live());
     let twin = twins.peek_at("twin").await;
     prop_assert_eq!(twins.peek_at("alice").await, twin);
@@ -249,7 +249,7 @@ async fn refund_never_exceeds_twin(
         }
     }
     twins.advance(case.until_refund / slower);
-    twins.on.give_back("alice", cost, &[taken]).await;
+    twins.on.refund_decisions("alice", cost, &[taken]).await;
     prop_assert!(twins.every_key_has_a_time_to_live());
     let alice = twins.peek_at("alice").await;
     twins.on.set_clock(twins.now + Micros::from_micros(1));

@@ -7,28 +7,28 @@ use crate::rules::{Mode, Part, Rule, RuleSet};
 
 const MINUTE: Micros = Micros::from_secs(60);
 
-pub(super) async fn a_denial_and_a_look_give_nothing_back(on: Subject) {
+pub(super) async fn a_denial_and_a_peek_refund_nothing(on: Subject) {
     on.check_cost("alice", 3).await;
     let before = on.check_cost("alice", 0).await;
     let denied = on.check_cost("alice", 4).await;
     assert!(!denied.is_allowed());
-    assert_eq!(on.give_back("alice", 4, &[denied]).await, [before]);
-    assert_eq!(on.give_back("alice", 0, &[before]).await, [before]);
+    assert_eq!(on.refund_decisions("alice", 4, &[denied]).await, [before]);
+    assert_eq!(on.refund_decisions("alice", 0, &[before]).await, [before]);
     assert_eq!(on.check_cost("alice", 0).await, before);
 }
 
-pub(super) async fn nothing_is_given_back_once_windows_have_passed(on: Subject) {
+pub(super) async fn nothing_is_refunded_once_windows_have_passed(on: Subject) {
     let taken = on.check_cost("alice", 3).await;
     on.at(120.0);
     on.check_cost("alice", 2).await;
-    on.give_back("alice", 3, &[taken]).await;
+    on.refund_decisions("alice", 3, &[taken]).await;
     assert_eq!(on.check_cost("alice", 0).await.remaining, 3);
 }
 
-pub(super) async fn what_is_gone_is_not_given_back(on: Subject) {
+pub(super) async fn a_second_refund_changes_nothing(on: Subject) {
     let taken = on.check_cost("alice", 3).await;
-    on.give_back("alice", 3, &[taken]).await;
-    let again = on.give_back("alice", 3, &[taken]).await;
+    on.refund_decisions("alice", 3, &[taken]).await;
+    let again = on.refund_decisions("alice", 3, &[taken]).await;
     assert_eq!((again[0].is_allowed(), again[0].remaining), (true, 5));
     assert!(on.is_empty());
 }
@@ -50,18 +50,18 @@ pub(super) fn one_of_each() -> RuleSet {
     RuleSet::new(default, enforced.chain([shadow]).collect())
 }
 
-pub(super) async fn every_hit_of_a_request_gives_back_what_it_took(on: Subject) {
-    let ask = async |cost| -> Vec<Decision> {
+pub(super) async fn every_hit_of_a_request_is_refunded(on: Subject) {
+    let check = async |cost| -> Vec<Decision> {
         let verdict = on.verdict("alice", Some(cost), false).await.expect("a verdict");
         verdict.decisions.iter().map(|decided| decided.decision).collect()
     };
-    ask(1).await;
-    let before = ask(0).await;
-    let taken = ask(2).await;
+    check(1).await;
+    let before = check(0).await;
+    let taken = check(2).await;
     let denied = taken.iter().filter(|decision| !decision.is_allowed());
     assert_eq!(denied.count(), 1, "the shadow alone");
-    assert_eq!(on.give_back("alice", 2, &taken).await, before);
-    assert_eq!(ask(0).await, before);
+    assert_eq!(on.refund_decisions("alice", 2, &taken).await, before);
+    assert_eq!(check(0).await, before);
 }
 
 /// Capacity 5, a unit a second.
@@ -69,30 +69,30 @@ pub(super) fn five_and_one_a_second(bucket: Algorithm) -> RuleSet {
     rules_with_burst(bucket, 1, Micros::from_secs(1), 5)
 }
 
-pub(super) async fn what_has_come_back_by_itself_is_not_given_again(on: Subject) {
+pub(super) async fn units_refilled_since_are_not_refunded(on: Subject) {
     let taken = on.check_cost("alice", 2).await;
     on.at(1.5);
     assert_eq!(on.check_cost("alice", 4).await.remaining, 0);
     // 1.5 of the 2 have come back since, and others have taken them.
-    assert_eq!(on.give_back("alice", 2, &[taken]).await[0].remaining, 1);
+    assert_eq!(on.refund_decisions("alice", 2, &[taken]).await[0].remaining, 1);
     assert_eq!(on.check_cost("alice", 1).await.reset_after, Micros::from_secs(5));
 }
 
-pub(super) async fn attempts_at_a_full_window_are_no_units(on: Subject) {
+pub(super) async fn attempts_at_a_full_window_are_not_refunded(on: Subject) {
     let taken = on.check_cost("alice", 2).await;
     on.check_cost("alice", 3).await;
     for count in [6, 7, 8] {
         assert_eq!(counted(&on.check("alice").await), (false, count));
     }
-    assert_eq!(counted(&on.give_back("alice", 2, &[taken]).await[0]), (true, 3));
+    assert_eq!(counted(&on.refund_decisions("alice", 2, &[taken]).await[0]), (true, 3));
     assert_eq!(counted(&on.check_cost("alice", 2).await), (true, 5));
 }
 
-pub(super) async fn a_counter_starts_anew_after_silence_all_the_same(on: Subject) {
+pub(super) async fn a_refunded_counter_starts_afresh_after_two_windows(on: Subject) {
     on.check_cost("alice", 2).await;
     on.at(70.0);
     let taken = on.check_cost("alice", 3).await;
-    on.give_back("alice", 3, &[taken]).await;
+    on.refund_decisions("alice", 3, &[taken]).await;
     // Two windows after the first request: what was taken in the second one was no request.
     on.at(120.5);
     assert_eq!(on.check("alice").await.reset_after, Micros::from_secs(120));
