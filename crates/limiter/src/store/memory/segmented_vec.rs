@@ -1,4 +1,4 @@
-//! A list of items, each marked or not, that grows by pieces: nothing is copied when it grows, and
+//! A list of items, each marked or not, that grows by segments: nothing is copied when it grows, and
 //! little lies idle.
 //!
 //! One vector would double: for a while with both copies, and then up to half empty. A mark inside
@@ -6,47 +6,47 @@
 
 use std::ops::{Index, IndexMut};
 
-/// Items in one piece: with slots of 64 bytes 2 KiB, which allocators have.
-const PIECE: usize = 32;
+/// Items in one segment: with slots of 64 bytes 2 KiB, which allocators have.
+const SEGMENT_LEN: usize = 32;
 
 #[derive(Debug)]
-pub(super) struct Slots<T>(Vec<Piece<T>>);
+pub(super) struct SegmentedVec<T>(Vec<Segment<T>>);
 
 #[derive(Debug)]
-struct Piece<T> {
+struct Segment<T> {
     items: Vec<T>,
     /// A bit for each item.
     marks: u32,
 }
 
-impl<T> Default for Slots<T> {
+impl<T> Default for SegmentedVec<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T> Slots<T> {
+impl<T> SegmentedVec<T> {
     pub(super) fn len(&self) -> usize {
-        // All pieces but the last are full, and none is empty.
-        self.0.last().map_or(0, |last| (self.0.len() - 1) * PIECE + last.items.len())
+        // All segments but the last are full, and none is empty.
+        self.0.last().map_or(0, |last| (self.0.len() - 1) * SEGMENT_LEN + last.items.len())
     }
 
     /// Adds an item, not marked.
     pub(super) fn push(&mut self, item: T) {
-        if self.0.last().is_none_or(|last| last.items.len() == PIECE) {
-            self.0.push(Piece { items: Vec::with_capacity(PIECE), marks: 0 });
+        if self.0.last().is_none_or(|last| last.items.len() == SEGMENT_LEN) {
+            self.0.push(Segment { items: Vec::with_capacity(SEGMENT_LEN), marks: 0 });
         }
-        self.0.last_mut().expect("a piece with room").items.push(item);
+        self.0.last_mut().expect("a segment with room").items.push(item);
     }
 
     pub(super) fn is_marked(&self, position: usize) -> bool {
-        self.0[position / PIECE].marks & bit(position) != 0
+        self.0[position / SEGMENT_LEN].marks & bit(position) != 0
     }
 
     pub(super) fn mark(&mut self, position: usize, is_marked: bool) {
         // Written only where it changes: other threads read it, too.
         if is_marked != self.is_marked(position) {
-            self.0[position / PIECE].marks ^= bit(position);
+            self.0[position / SEGMENT_LEN].marks ^= bit(position);
         }
     }
 
@@ -58,10 +58,10 @@ impl<T> Slots<T> {
     pub(super) fn swap_remove(&mut self, position: usize) {
         let last = self.len() - 1;
         self.mark(position, self.is_marked(last));
-        let piece = self.0.last_mut().expect("an item to remove");
-        piece.marks &= !bit(last);
-        let item = piece.items.pop().expect("no piece is empty");
-        if piece.items.is_empty() {
+        let segment = self.0.last_mut().expect("an item to remove");
+        segment.marks &= !bit(last);
+        let item = segment.items.pop().expect("no segment is empty");
+        if segment.items.is_empty() {
             self.0.pop();
         }
         if position != last {
@@ -71,20 +71,20 @@ impl<T> Slots<T> {
 }
 
 const fn bit(position: usize) -> u32 {
-    1 << (position % PIECE)
+    1 << (position % SEGMENT_LEN)
 }
 
-impl<T> Index<usize> for Slots<T> {
+impl<T> Index<usize> for SegmentedVec<T> {
     type Output = T;
 
     fn index(&self, position: usize) -> &T {
-        &self.0[position / PIECE].items[position % PIECE]
+        &self.0[position / SEGMENT_LEN].items[position % SEGMENT_LEN]
     }
 }
 
-impl<T> IndexMut<usize> for Slots<T> {
+impl<T> IndexMut<usize> for SegmentedVec<T> {
     fn index_mut(&mut self, position: usize) -> &mut T {
-        &mut self.0[position / PIECE].items[position % PIECE]
+        &mut self.0[position / SEGMENT_LEN].items[position % SEGMENT_LEN]
     }
 }
 
@@ -93,25 +93,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_holds_what_one_vector_would() {
-        let (mut slots, mut vector) = (Slots::default(), Vec::new());
+    fn a_segmented_vec_holds_the_same_items_as_a_vec() {
+        let (mut segmented, mut vector) = (SegmentedVec::default(), Vec::new());
         for step in 0..10_000_usize {
             // Up to about 200 items, and now and then none at all.
             if step % 1_000 < 200 || vector.is_empty() {
-                slots.push(step);
+                segmented.push(step);
                 vector.push((step, false));
             } else {
                 let position = step * 7_919 % vector.len();
-                slots.swap_remove(position);
+                segmented.swap_remove(position);
                 vector.swap_remove(position);
             }
             if let Some(position) = (step * 104_729).checked_rem(vector.len()) {
-                slots.mark(position, step % 3 > 0);
+                segmented.mark(position, step % 3 > 0);
                 vector[position].1 = step % 3 > 0;
             }
-            assert_eq!(slots.len(), vector.len());
+            assert_eq!(segmented.len(), vector.len());
             for (position, one) in vector.iter().enumerate() {
-                assert_eq!((slots[position], slots.is_marked(position)), *one);
+                assert_eq!((segmented[position], segmented.is_marked(position)), *one);
             }
         }
     }

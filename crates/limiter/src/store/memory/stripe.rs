@@ -1,8 +1,8 @@
-//! One shard of the memory store: a bounded table of states that forgets without pauses.
+//! One stripe of the memory store: a bounded table of states that forgets without pauses.
 //!
 //! Slots lie densely in one list with an index from hash to slot beside it, so that a cursor can
-//! walk them a few at a time. When the shard is full, a new key takes the place of one of the next
-//! [`CANDIDATES`] slots: an expired one, else the one that expires first, and an id at its limit
+//! walk them a few at a time. When the stripe is full, a new key takes the place of one of the next
+//! [`EVICTION_CANDIDATES`] slots: an expired one, else the one that expires first, and an id at its limit
 //! only where all of them are. What is evicted while it is alive is counted; its id starts afresh.
 
 use std::collections::HashMap;
@@ -11,28 +11,28 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use super::hash_of;
-use super::slots::Slots;
+use super::hash_key;
+use super::segmented_vec::SegmentedVec;
 use crate::algorithm::{Decision, State};
 use crate::clock::{HighWaterMarks, Micros, Timestamp};
 use crate::observer::{Observer, StoreEvent};
 
 /// Slots that are looked at for one to evict.
-const CANDIDATES: usize = 16;
+const EVICTION_CANDIDATES: usize = 16;
 
 /// Slots that are looked at for each new key: more than one, so that expired ones run out.
-const SWEPT_PER_INSERT: usize = 2;
+const SLOTS_SWEPT_PER_INSERT: usize = 2;
 
 /// A part of all keys, behind one lock. What each decision writes stands first, beside the lock.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Shard {
-    /// When this shard has decided.
+pub(super) struct Stripe {
+    /// When this stripe has decided.
     seen: HighWaterMarks,
     /// From the hash of a key to its slot, of which there are fewer than 2^16.
     index: HashTable<u16>,
     /// Marked are the ids at their limit: nobody must get out of it because there was no room.
-    slots: Slots<Slot>,
+    slots: SegmentedVec<Slot>,
     hasher: DefaultHashBuilder,
     /// Where the sweep goes on.
     cursor: usize,
@@ -44,23 +44,23 @@ pub(super) struct Shard {
 
 /// When a decision is made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct DecisionTime {
     /// What the clock shows: by this states expire.
     time: Timestamp,
     /// The same, or later where the clock is held: by this is decided.
     pub(super) now: Timestamp,
 }
 
-impl Moment {
+impl DecisionTime {
     /// For how long the clock is held.
     pub(super) fn held_for(self) -> Micros {
         self.now.since(self.time)
     }
 }
 
-/// A slot of a shard.
+/// A slot of a stripe.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Position(usize);
+pub(super) struct SlotIndex(usize);
 
 /// On one cache line.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Slot {
     }
 }
 
-impl Shard {
+impl Stripe {
     pub(super) fn new(
         max_keys: usize,
         hasher: DefaultHashBuilder,
@@ -86,7 +86,7 @@ impl Shard {
     ) -> Self {
         Self {
             index: HashTable::new(),
-            slots: Slots::default(),
+            slots: SegmentedVec::default(),
             hasher,
             cursor: 0,
             max_keys,
@@ -117,22 +117,22 @@ impl Shard {
 
     /// When to decide on a limit with this `window` if the clock shows `time`.
     #[inline]
-    pub(super) fn moment(&mut self, time: Timestamp, window: Micros) -> Moment {
-        Moment { time, now: self.seen.record(window, time) }
+    pub(super) fn decision_time(&mut self, time: Timestamp, window: Micros) -> DecisionTime {
+        DecisionTime { time, now: self.seen.record(window, time) }
     }
 
-    /// Where a key is remembered, until the next change of this shard.
+    /// Where a key is remembered, until the next change of this stripe.
     #[inline]
-    pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<Position> {
-        let is_its = |slot: &u16| self.slots[usize::from(*slot)].key.as_bytes() == key;
-        self.index.find(hash, is_its).map(|slot| Position(usize::from(*slot)))
+    pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<SlotIndex> {
+        let has_key = |slot: &u16| self.slots[usize::from(*slot)].key.as_bytes() == key;
+        self.index.find(hash, has_key).map(|slot| SlotIndex(usize::from(*slot)))
     }
 
     /// What is remembered.
-    pub(super) fn state(&self, position: Option<Position>, moment: Moment) -> &State {
+    pub(super) fn state(&self, position: Option<SlotIndex>, decision_time: DecisionTime) -> &State {
         position
-            .map(|Position(position)| &self.slots[position])
-            .filter(|slot| !slot.is_expired(moment.time))
+            .map(|SlotIndex(position)| &self.slots[position])
+            .filter(|slot| !slot.is_expired(decision_time.time))
             .map_or(&State::None, |slot| &slot.state)
     }
 
@@ -140,12 +140,12 @@ impl Shard {
     #[inline]
     pub(super) fn update(
         &mut self,
-        Position(position): Position,
-        moment: Moment,
+        SlotIndex(position): SlotIndex,
+        decision_time: DecisionTime,
         change: impl FnOnce(&mut State) -> Decision,
     ) -> Decision {
         let slot = &mut self.slots[position];
-        if slot.is_expired(moment.time) {
+        if slot.is_expired(decision_time.time) {
             slot.state = State::None;
         }
         let decision = change(&mut slot.state);
@@ -154,9 +154,14 @@ impl Shard {
     }
 
     /// Makes a place for a key that has none. Every so often one that is expired is dropped.
-    pub(super) fn insert(&mut self, hash: u64, key: &[u8], moment: Moment) -> Position {
-        let time = moment.time;
-        self.sweep(SWEPT_PER_INSERT, time);
+    pub(super) fn insert(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        decision_time: DecisionTime,
+    ) -> SlotIndex {
+        let time = decision_time.time;
+        self.sweep(SLOTS_SWEPT_PER_INSERT, time);
         if self.slots.len() >= self.max_keys {
             self.evict(time);
         }
@@ -165,10 +170,10 @@ impl Shard {
         self.slots.push(Slot { key, state: State::None });
         let (slots, hasher) = (&self.slots, &self.hasher);
         self.index.insert_unique(hash, slot_number(position), |slot| {
-            hash_of(hasher, slots[usize::from(*slot)].key.as_bytes())
+            hash_key(hasher, slots[usize::from(*slot)].key.as_bytes())
         });
         self.observer.store(StoreEvent::KeyInserted);
-        Position(position)
+        SlotIndex(position)
     }
 
     /// Looks at the next `count` slots and drops the expired ones.
@@ -188,13 +193,13 @@ impl Shard {
     /// Makes room for one key.
     fn evict(&mut self, time: Timestamp) {
         let len = self.slots.len();
-        let candidates = (0..CANDIDATES.min(len)).map(|step| (self.cursor + step) % len);
+        let candidates = (0..EVICTION_CANDIDATES.min(len)).map(|step| (self.cursor + step) % len);
         let victim = candidates.min_by_key(|position| {
             let slot = &self.slots[*position];
             (!slot.is_expired(time), self.slots.is_marked(*position), slot.state.expires_at())
         });
         let Some(victim) = victim else { return };
-        self.cursor = (self.cursor + CANDIDATES) % len;
+        self.cursor = (self.cursor + EVICTION_CANDIDATES) % len;
         if !self.slots[victim].is_expired(time) {
             self.observer.store(StoreEvent::KeyEvicted);
         }
@@ -203,17 +208,17 @@ impl Shard {
 
     /// Removes a slot; the last one takes its place.
     fn remove(&mut self, position: usize) {
-        self.entry_of(position).remove();
+        self.index_entry(position).remove();
         let last = self.slots.len() - 1;
         if position != last {
-            *self.entry_of(last).get_mut() = slot_number(position);
+            *self.index_entry(last).get_mut() = slot_number(position);
         }
         self.slots.swap_remove(position);
         self.observer.store(StoreEvent::KeyRemoved);
     }
 
-    fn entry_of(&mut self, position: usize) -> hashbrown::hash_table::OccupiedEntry<'_, u16> {
-        let hash = hash_of(&self.hasher, self.slots[position].key.as_bytes());
+    fn index_entry(&mut self, position: usize) -> hashbrown::hash_table::OccupiedEntry<'_, u16> {
+        let hash = hash_key(&self.hasher, self.slots[position].key.as_bytes());
         self.index
             .find_entry(hash, |slot| usize::from(*slot) == position)
             .expect("every slot is in the index")
@@ -221,5 +226,5 @@ impl Shard {
 }
 
 fn slot_number(position: usize) -> u16 {
-    u16::try_from(position).expect("a shard has fewer keys than numbers")
+    u16::try_from(position).expect("a stripe has fewer keys than numbers")
 }
