@@ -46,7 +46,7 @@ impl Service {
         let url = server.url().parse().map(Box::new).expect("a valid url");
         let settings = RedisSettings {
             timeout: Duration::from_secs(5),
-            ..RedisSettings::of(Servers::Standalone(url))
+            ..RedisSettings::new(Servers::Standalone(url))
         };
         let metrics = Arc::new(Metrics::new());
         let store = RedisStore::new(&settings, metrics.clone()).expect("valid settings");

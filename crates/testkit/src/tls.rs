@@ -27,11 +27,11 @@ pub enum Certificate {
     /// By the right authority, for another name and address.
     WrongHost,
     /// As [`Certificate::Server`], but by itself.
-    OwnAuthority,
-    /// As [`Certificate::OwnAuthority`], but its time is over.
-    ExpiredOwnAuthority,
-    /// As [`Certificate::OwnAuthority`], for another name and address.
-    WrongHostOwnAuthority,
+    SelfSigned,
+    /// As [`Certificate::SelfSigned`], but its time is over.
+    ExpiredSelfSigned,
+    /// As [`Certificate::SelfSigned`], for another name and address.
+    WrongHostSelfSigned,
 }
 
 /// Whether a server wants to see certificates of its clients.
@@ -66,9 +66,9 @@ impl Certificates {
             Certificate::Expired,
             Certificate::Foreign,
             Certificate::WrongHost,
-            Certificate::OwnAuthority,
-            Certificate::ExpiredOwnAuthority,
-            Certificate::WrongHostOwnAuthority,
+            Certificate::SelfSigned,
+            Certificate::ExpiredSelfSigned,
+            Certificate::WrongHostSelfSigned,
         ] {
             certificates.issue(certificate);
         }
@@ -131,14 +131,14 @@ impl Certificates {
             Certificate::Foreign | Certificate::ForeignClient => {
                 ("foreign-authority", by("foreign-authority").into())
             }
-            Certificate::OwnAuthority
-            | Certificate::ExpiredOwnAuthority
-            | Certificate::WrongHostOwnAuthority => (name, own.into()),
+            Certificate::SelfSigned
+            | Certificate::ExpiredSelfSigned
+            | Certificate::WrongHostSelfSigned => (name, own.into()),
             _ => ("authority", by("authority").into()),
         };
         let signs: Vec<&str> = signs.iter().map(String::as_str).collect();
         let end = match certificate {
-            Certificate::Expired | Certificate::ExpiredOwnAuthority => "20200102000000Z",
+            Certificate::Expired | Certificate::ExpiredSelfSigned => "20200102000000Z",
             _ => "20491231000000Z",
         };
         let key = format!("{signer}.key");
@@ -189,9 +189,9 @@ impl Certificate {
             Self::Expired => "expired",
             Self::Foreign => "foreign",
             Self::WrongHost => "wrong-host",
-            Self::OwnAuthority => "own-authority",
-            Self::ExpiredOwnAuthority => "expired-own-authority",
-            Self::WrongHostOwnAuthority => "wrong-host-own-authority",
+            Self::SelfSigned => "self-signed",
+            Self::ExpiredSelfSigned => "expired-self-signed",
+            Self::WrongHostSelfSigned => "wrong-host-self-signed",
         }
     }
 
@@ -201,8 +201,8 @@ impl Certificate {
             Self::Server | Self::Renewed | Self::Expired | Self::Foreign => "server",
             Self::Client | Self::ForeignClient => "client",
             Self::WrongHost => "wrong_host",
-            Self::OwnAuthority | Self::ExpiredOwnAuthority => "own_authority",
-            Self::WrongHostOwnAuthority => "own_authority_elsewhere",
+            Self::SelfSigned | Self::ExpiredSelfSigned => "self_signed",
+            Self::WrongHostSelfSigned => "self_signed_wrong_host",
         }
     }
 }

@@ -236,7 +236,7 @@ async fn receipt_of_the_local_fallback_is_refunded_there() {
     let url = nowhere.url().parse().map(Box::new).expect("a valid url");
     let settings = RedisSettings {
         timeout: Duration::from_secs(5),
-        ..RedisSettings::of(Servers::Standalone(url))
+        ..RedisSettings::new(Servers::Standalone(url))
     };
     let metrics = Arc::new(Metrics::new());
     let store = RedisStore::new(&settings, metrics.clone()).expect("valid settings");

@@ -90,7 +90,7 @@ pub(super) fn limiter(
     observer: Arc<dyn Observer>,
 ) -> Limiter {
     let timeout = Duration::from_secs(10);
-    let settings = RedisSettings { timeout, max_in_flight, ..RedisSettings::of(servers) };
+    let settings = RedisSettings { timeout, max_in_flight, ..RedisSettings::new(servers) };
     let store = RedisStore::new(&settings, Arc::clone(&observer)).expect("valid settings");
     let settings = DenyCacheSettings { max_age: Duration::from_hours(1), max_keys: 1_000 };
     let cache = DenyCache::new(settings, Clock::default());

@@ -60,14 +60,14 @@ async fn self_signed_redis_certificate_is_accepted_as_its_own_authority() {
     let own = |certificate| {
         format!("store.redis.tls.ca={}", certificates.certificate(certificate).display())
     };
-    let redis = certificates.serve(Certificate::OwnAuthority, ClientCertificates::Ignored);
-    let server = over_tls(&redis, &[&own(Certificate::OwnAuthority)]);
+    let redis = certificates.serve(Certificate::SelfSigned, ClientCertificates::Ignored);
+    let server = over_tls(&redis, &[&own(Certificate::SelfSigned)]);
     assert!(check(&mut server.client().await, "alice").await.expect("an answer").allowed);
     // Any other authority is still rejected.
     assert_rejected(&over_tls(&redis, &[&ca_setting(&certificates)]), "CaUsedAsEndEntity").await;
     for (certificate, reason) in [
-        (Certificate::ExpiredOwnAuthority, "expired"),
-        (Certificate::WrongHostOwnAuthority, "not valid for name"),
+        (Certificate::ExpiredSelfSigned, "expired"),
+        (Certificate::WrongHostSelfSigned, "not valid for name"),
     ] {
         let redis = certificates.serve(certificate, ClientCertificates::Ignored);
         assert_rejected(&over_tls(&redis, &[&own(certificate)]), reason).await;

@@ -17,7 +17,7 @@ fn limiter(redis: &RedisServer) -> Limiter {
     let url = redis.url().parse().map(Box::new).expect("a valid url");
     let settings = RedisSettings {
         timeout: Duration::from_secs(5),
-        ..RedisSettings::of(Servers::Standalone(url))
+        ..RedisSettings::new(Servers::Standalone(url))
     };
     let rule = Rule::gcra("login").limit(4).per(Duration::from_hours(1));
     Limiter::builder().rule(rule).redis(settings).build().expect("a limiter")

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::codec::call::{ScriptCall, ScriptResult};
-use super::codec::failure::Failure;
+use super::codec::call_error::CallError;
 use super::codec::request::ScriptRequest;
 use super::codec::scripts::Scripts;
 use super::connection::connector::{Connector, ManagedConnection};
@@ -129,7 +129,7 @@ impl Batcher {
             Ok(Err(_dropped)) => StoreError::Lost,
             Err(_elapsed) => StoreError::Timeout(self.context.timeout),
         };
-        Err(Failure::Other(error))
+        Err(CallError::Other(error))
     }
 
     /// Returns the number of the waiter.
@@ -173,7 +173,7 @@ impl Batcher {
         &self,
         connection: &mut MultiplexedConnection,
         groups: &[Group],
-    ) -> Vec<Result<Value, Failure>> {
+    ) -> Vec<Result<Value, CallError>> {
         let script = |group: &Group| self.context.scripts.script_for(&group.call.requests);
         let by_hash = |group: &Group| (group.target.asking, group.call.by_hash(script(group)));
         let by_text = |group: &Group| (group.target.asking, group.call.by_text(script(group)));
@@ -187,17 +187,17 @@ impl Batcher {
             }
         }
         let replies = replies.into_iter();
-        replies.map(|reply| reply.map_err(|error| Failure::from_redis(&error))).collect()
+        replies.map(|reply| reply.map_err(|error| CallError::from_redis(&error))).collect()
     }
 
     /// Tells those who wait for a call what became of it.
-    fn answer(&self, group: Group, reply: Result<Value, Failure>, generation: u64) {
+    fn deliver(&self, group: Group, reply: Result<Value, CallError>, generation: u64) {
         let Group { call, waiting, .. } = group;
-        let results = reply.and_then(|reply| call.parse(&reply).map_err(Failure::Other));
+        let results = reply.and_then(|reply| call.parse(&reply).map_err(CallError::Other));
         let results = results.unwrap_or_else(|failure| vec![Err(failure); waiting.len()]);
         for (waiting, result) in waiting.into_iter().zip(results) {
             if let Err(failure) = &result {
-                self.note(failure, generation);
+                self.record_failure(failure, generation);
             }
             let _has_left = waiting.send(result);
         }
@@ -205,10 +205,10 @@ impl Batcher {
 
     /// Gives a connection up where the failure says so, and its generation with it: connections that
     /// are lost together count as one failure.
-    fn note(&self, failure: &Failure, generation: u64) {
+    fn record_failure(&self, failure: &CallError, generation: u64) {
         let error = match failure {
-            Failure::ReadOnly => None,
-            Failure::Other(
+            CallError::ReadOnly => None,
+            CallError::Other(
                 error @ (StoreError::Timeout(_) | StoreError::Lost | StoreError::Garbled),
             ) => Some(error),
             _ => return,
@@ -216,7 +216,7 @@ impl Batcher {
         if self.connector.discard(generation)
             && let Some(error) = error
         {
-            self.health.failed(error);
+            self.health.record_failure(error);
         }
     }
 
@@ -243,10 +243,10 @@ impl FlushTask {
         let limit = batcher.context.timeout;
         let replies = match timeout(limit, batcher.call(&mut connection, &groups)).await {
             Ok(replies) => replies,
-            Err(_elapsed) => vec![Err(Failure::Other(StoreError::Timeout(limit))); groups.len()],
+            Err(_elapsed) => vec![Err(CallError::Other(StoreError::Timeout(limit))); groups.len()],
         };
         for (group, reply) in groups.into_iter().zip(replies) {
-            batcher.answer(group, reply, generation);
+            batcher.deliver(group, reply, generation);
         }
     }
 }
@@ -257,7 +257,7 @@ impl Drop for FlushTask {
             return;
         }
         for waiter in std::mem::take(&mut self.batcher.queue().waiters) {
-            let _has_left = waiter.reply.send(Err(Failure::Other(StoreError::Unreachable)));
+            let _has_left = waiter.reply.send(Err(CallError::Other(StoreError::Unreachable)));
         }
     }
 }

@@ -47,7 +47,7 @@ impl ServerClock {
     }
 
     /// Notes that a decision on a limit with this `window` was made at `time`.
-    pub(crate) fn note_decision(&self, time: Timestamp, window: Micros) {
+    pub(crate) fn record_decision(&self, time: Timestamp, window: Micros) {
         self.seen().record(window, time);
     }
 

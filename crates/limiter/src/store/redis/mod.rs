@@ -62,7 +62,7 @@ pub struct RedisStore {
     workers: Arc<AtomicUsize>,
     local: SystemClock,
     /// Decisions that may wait at once.
-    room: Arc<Semaphore>,
+    in_flight: Arc<Semaphore>,
     observer: Arc<dyn Observer>,
 }
 
@@ -80,7 +80,7 @@ impl RedisStore {
         let instance = RandomState::new().hash_one("instance");
         let scripts = ScriptContext::new(instance, settings.timeout);
         let topology = Topology::new(settings, local.clone(), scripts, &observer)?;
-        let room = usize::try_from(settings.max_in_flight).unwrap_or(Semaphore::MAX_PERMITS);
+        let in_flight = usize::try_from(settings.max_in_flight).unwrap_or(Semaphore::MAX_PERMITS);
         Ok(Self {
             format: KeyFormat::new(settings.key_prefix.clone(), topology.hash_tag()),
             timeout: settings.timeout,
@@ -88,7 +88,7 @@ impl RedisStore {
             worker: 0,
             workers: Arc::default(),
             local,
-            room: Arc::new(Semaphore::new(room.min(Semaphore::MAX_PERMITS))),
+            in_flight: Arc::new(Semaphore::new(in_flight.min(Semaphore::MAX_PERMITS))),
             observer,
         })
     }
@@ -191,10 +191,10 @@ impl RedisStore {
             return Err(StoreError::Expired);
         }
         // What is refunded had its room when it was taken.
-        let _room = if only_refunds(request) {
+        let _permit = if only_refunds(request) {
             None
         } else {
-            Some(self.room.try_acquire().map_err(|_| StoreError::Overloaded)?)
+            Some(self.in_flight.try_acquire().map_err(|_| StoreError::Overloaded)?)
         };
         let call = RetryingCall {
             topology: &self.topology,

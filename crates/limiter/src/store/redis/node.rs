@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::batch::{Batcher, ScriptContext};
 use super::clock::ServerClock;
 use super::connection::address::Address;
-use super::connection::connector::{Connector, Target};
+use super::connection::connector::{ConnectTarget, Connector};
 use super::connection::options::ReloadableOptions;
 use super::health::ServerHealth;
 use super::health::gauge::BreakerGauge;
@@ -43,7 +43,7 @@ pub(super) struct NodeContext {
 
 impl Node {
     /// A server that is connected to when it is run, or asked.
-    pub(super) fn new(name: String, target: Target, context: &NodeContext) -> Self {
+    pub(super) fn new(name: String, target: ConnectTarget, context: &NodeContext) -> Self {
         let NodeContext { options, local, scripts, gauge, observer, changed } = context.clone();
         let clock = Arc::new(ServerClock::new(local.clone(), observer));
         let health = ServerHealth::new(name.clone(), local.clone(), gauge, changed);
@@ -57,7 +57,7 @@ impl Node {
 
     /// The server at an address.
     pub(super) fn at(address: Address, context: &NodeContext) -> Self {
-        Self::new(address.to_string(), Target::Server(address), context)
+        Self::new(address.to_string(), ConnectTarget::Server(address), context)
     }
 
     /// Its address, or the name of the master that it is.

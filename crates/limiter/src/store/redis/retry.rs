@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::batch::SlotTarget;
 use super::codec::call::{ScriptReply, ScriptResult};
-use super::codec::failure::{Failure, RedirectKind};
+use super::codec::call_error::{CallError, RedirectKind};
 use super::codec::keys::KeyFormat;
 use super::codec::request::{ScriptRequest, ServerTime};
 use super::node::Node;
@@ -32,7 +32,7 @@ const MAX_WINDOW_MISSES: u32 = 3;
 /// Redirects that are followed.
 const MAX_HOPS: u32 = 2;
 /// Time for a slot to get on with its move.
-const SLOT_MOVE_PAUSE: Duration = Duration::from_millis(5);
+const SLOT_MOVE_DELAY: Duration = Duration::from_millis(5);
 
 /// One decision that is under way.
 pub(super) struct RetryingCall<'a> {
@@ -59,8 +59,8 @@ struct Route {
 struct AttemptsLeft {
     window_misses: u32,
     hops: u32,
-    masters: u32,
-    losses: u32,
+    reconnects: u32,
+    ambiguous: u32,
 }
 
 impl RetryingCall<'_> {
@@ -74,8 +74,8 @@ impl RetryingCall<'_> {
         let mut left = AttemptsLeft {
             window_misses: MAX_WINDOW_MISSES,
             hops: MAX_HOPS,
-            masters: 1,
-            losses: u32::from(!changes),
+            reconnects: 1,
+            ambiguous: u32::from(!changes),
         };
         let node = self.topology.node(self.slot, self.until).await?;
         let mut route = Route { node, asking: false };
@@ -83,7 +83,7 @@ impl RetryingCall<'_> {
         loop {
             let failure = match self.call(&route, known_time.take()).await {
                 Ok((_, ScriptReply::Decided(reply))) => return Ok(reply),
-                Ok((time, ScriptReply::OtherWindow)) if spend(&mut left.window_misses) => {
+                Ok((time, ScriptReply::OtherWindow)) if use_attempt(&mut left.window_misses) => {
                     known_time = Some(time);
                     continue;
                 }
@@ -91,16 +91,19 @@ impl RetryingCall<'_> {
                 Err(failure) => failure,
             };
             match failure {
-                Failure::Redirected(redirect)
-                    if redirect.slot == self.slot && spend(&mut left.hops) =>
+                CallError::Redirected(redirect)
+                    if redirect.slot == self.slot && use_attempt(&mut left.hops) =>
                 {
-                    let redirect = redirect.seen_from(route.node.name());
+                    let redirect = redirect.resolved_by(route.node.name());
                     route.node = self.topology.follow(&redirect, self.until).await?;
                     route.asking = redirect.kind == RedirectKind::Ask;
                 }
-                Failure::TryAgain if spend(&mut left.hops) => self.wait_for_the_move().await,
-                Failure::ReadOnly if spend(&mut left.masters) => {}
-                Failure::Other(error) if error.is_ambiguous() && spend(&mut left.losses) => {}
+                CallError::TryAgain if use_attempt(&mut left.hops) => {
+                    self.wait_for_slot_move().await
+                }
+                CallError::ReadOnly if use_attempt(&mut left.reconnects) => {}
+                CallError::Other(error)
+                    if error.is_ambiguous() && use_attempt(&mut left.ambiguous) => {}
                 failure => return Err(failure.into_error()),
             }
             if self.until.has_passed() {
@@ -112,7 +115,7 @@ impl RetryingCall<'_> {
     /// One call to one server, by the time that it has just shown or an estimate.
     async fn call(&self, route: &Route, known_time: Option<Timestamp>) -> ScriptResult {
         let Node { clock, health, .. } = &*route.node;
-        let permit = health.admit().map_err(Failure::Other)?;
+        let permit = health.admit().map_err(CallError::Other)?;
         let estimate = known_time.unwrap_or_else(|| clock.estimate());
         let time = ServerTime { estimate, clock };
         let request = ScriptRequest::new(self.format, self.request, time);
@@ -124,19 +127,19 @@ impl RetryingCall<'_> {
                 clock.observe(*time);
                 if let ScriptReply::Decided(_) = reply {
                     for hit in self.request.hits {
-                        clock.note_decision(*time, hit.limit.window());
+                        clock.record_decision(*time, hit.limit.window());
                     }
                 }
-                health.succeeded(permit);
+                health.record_success(permit);
             }
             // That a caller leaves early says nothing about the server.
-            Err(Failure::Other(StoreError::Unreachable))
+            Err(CallError::Other(StoreError::Unreachable))
                 if self.caller_deadline_is_shorter && self.until.has_passed() => {}
             // The batch counts a lost connection, once for all its callers.
-            Err(Failure::Other(
+            Err(CallError::Other(
                 StoreError::Timeout(_) | StoreError::Lost | StoreError::Garbled,
             )) => {}
-            Err(Failure::Other(error)) => health.failed(error),
+            Err(CallError::Other(error)) => health.record_failure(error),
             Err(_) => {}
         }
         result
@@ -146,12 +149,12 @@ impl RetryingCall<'_> {
         clippy::disallowed_methods,
         reason = "a slot that moves gives no sign when it is there"
     )]
-    async fn wait_for_the_move(&self) {
-        sleep(SLOT_MOVE_PAUSE.min(self.until.remaining())).await;
+    async fn wait_for_slot_move(&self) {
+        sleep(SLOT_MOVE_DELAY.min(self.until.remaining())).await;
     }
 }
 
-fn spend(attempts: &mut u32) -> bool {
+fn use_attempt(attempts: &mut u32) -> bool {
     let any = *attempts > 0;
     *attempts = attempts.saturating_sub(1);
     any

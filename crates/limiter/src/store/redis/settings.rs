@@ -83,7 +83,7 @@ impl RedisSettings {
     pub const DEFAULT_MAX_IN_FLIGHT: u32 = 4096;
 
     /// Settings for these servers, all others at their defaults.
-    pub fn of(servers: Servers) -> Self {
+    pub fn new(servers: Servers) -> Self {
         Self {
             servers,
             credentials: Credentials::default(),
@@ -98,7 +98,7 @@ impl RedisSettings {
 
 impl Default for RedisSettings {
     fn default() -> Self {
-        Self::of(Servers::Standalone(Box::default()))
+        Self::new(Servers::Standalone(Box::default()))
     }
 }
 
@@ -289,7 +289,7 @@ mod tests {
                     username: None,
                     password: Some(Secret("s3cret".to_owned())),
                 },
-                ..RedisSettings::of(Servers::Standalone(Box::new(url)))
+                ..RedisSettings::new(Servers::Standalone(Box::new(url)))
             };
             let shown = format!("{settings:?} {}", settings.servers);
             assert!(!shown.contains("s3cret"), "{shown}");

@@ -6,10 +6,10 @@ use tokio::sync::watch;
 
 use super::batch::ScriptContext;
 use super::cluster::Cluster;
-use super::codec::failure::Redirect;
+use super::codec::call_error::Redirect;
 use super::codec::keys::HashTag;
 use super::connection::address::Address;
-use super::connection::connector::Target;
+use super::connection::connector::ConnectTarget;
 use super::connection::options::{ConnectOptions, ReloadableOptions};
 use super::connection::sentinel::Sentinels;
 use super::health::gauge::BreakerGauge;
@@ -64,7 +64,7 @@ impl Topology {
             }
             Servers::Sentinel { sentinels, master_name } => {
                 let sentinels = Sentinels::new(sentinels, master_name, &settings.tls)?;
-                let target = Target::Master(sentinels);
+                let target = ConnectTarget::Master(sentinels);
                 Layout::One(Arc::new(Node::new(master_name.clone(), target, &context)))
             }
             Servers::Cluster { seeds } => {

@@ -18,7 +18,7 @@ use tokio::time::{interval, timeout};
 use tracing::{debug, warn};
 
 use self::slots::Range;
-use super::codec::failure::{Redirect, RedirectKind};
+use super::codec::call_error::{Redirect, RedirectKind};
 use super::codec::keys::SLOTS;
 use super::connection::address::Address;
 use super::node::{Node, NodeContext};
@@ -28,13 +28,13 @@ use crate::store::{Health, StoreError};
 /// Time between two looks at the map while something is wrong: a failover is seen soon.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 /// Looks that are skipped while nothing is wrong.
-const CALM_TICKS: u32 = 50;
+const IDLE_TICKS: u32 = 50;
 /// The longest that one server may take to tell the map.
 const MAP_TIMEOUT: Duration = Duration::from_millis(300);
 /// Redirects that wait to be noted.
 const MAX_QUEUED_REDIRECTS: usize = 64;
 /// Servers that redirects may add to those of the map.
-const MAX_GUESTS: usize = 64;
+const MAX_REDIRECT_NODES: usize = 64;
 
 /// A cluster.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct Cluster {
     queued_redirects: Mutex<mpsc::Receiver<Redirect>>,
     health: watch::Sender<Health>,
     /// Whom to ask first at the next look.
-    turn: AtomicUsize,
+    next_server: AtomicUsize,
 }
 
 /// Which server has which slot.
@@ -61,7 +61,7 @@ struct Map {
 struct Member {
     node: Arc<Node>,
     /// Set where only a redirect has named it.
-    is_guest: bool,
+    is_from_redirect: bool,
     _monitor: Arc<MonitorTask>,
 }
 
@@ -86,7 +86,7 @@ impl Cluster {
             redirects,
             queued_redirects: Mutex::new(queued_redirects),
             health: watch::Sender::new(Health::Unknown),
-            turn: AtomicUsize::new(0),
+            next_server: AtomicUsize::new(0),
         }
     }
 
@@ -161,18 +161,18 @@ impl Cluster {
         let mut changes = self.context.changed.subscribe();
         let mut monitors = JoinSet::new();
         let mut ticks = interval(REFRESH_INTERVAL);
-        let mut skipped = CALM_TICKS;
+        let mut skipped = IDLE_TICKS;
         let mut is_logged = false;
         loop {
             tokio::select! {
                 _ = changes.changed() => {}
                 Some(redirect) = queued_redirects.recv() => {
-                    self.record(&redirect, &mut monitors);
-                    skipped = CALM_TICKS;
+                    self.record_redirect(&redirect, &mut monitors);
+                    skipped = IDLE_TICKS;
                 }
                 _ = ticks.tick() => {
                     skipped += 1;
-                    if skipped < CALM_TICKS && *self.health.borrow() == Health::Up {
+                    if skipped < IDLE_TICKS && *self.health.borrow() == Health::Up {
                         continue;
                     }
                     skipped = 0;
@@ -204,8 +204,8 @@ impl Cluster {
             map.nodes.iter().filter(is_up).map(|(address, _)| address).collect();
         servers.sort_unstable_by_key(ToString::to_string);
         if !servers.is_empty() {
-            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % servers.len();
-            servers.rotate_left(turn);
+            let first = self.next_server.fetch_add(1, Ordering::Relaxed) % servers.len();
+            servers.rotate_left(first);
         }
         for server in servers.into_iter().chain(&self.seeds) {
             match timeout(MAP_TIMEOUT, slots::query(&options, server)).await {
@@ -218,23 +218,23 @@ impl Cluster {
         None
     }
 
-    /// Puts a new map in force. Servers that it does not name are left, but for guests.
+    /// Puts a new map in force. Servers that it does not name are left, but for those that redirects named.
     fn apply_map(&self, ranges: &[Range], monitors: &mut JoinSet<()>) {
         let before = Arc::clone(&self.map.borrow());
         let mut nodes = before.nodes.clone();
-        nodes.retain(|_, member| member.is_guest);
+        nodes.retain(|_, member| member.is_from_redirect);
         let mut slots = vec![None; SLOTS.into()];
         for Range { first, last, address } in ranges {
             let known = nodes.get(address).or_else(|| before.nodes.get(address)).cloned();
             let member = known.unwrap_or_else(|| self.add(address, monitors));
             slots[usize::from(*first)..=usize::from(*last)].fill(Some(Arc::clone(&member.node)));
-            nodes.insert(address.clone(), Member { is_guest: false, ..member });
+            nodes.insert(address.clone(), Member { is_from_redirect: false, ..member });
         }
         self.publish(Map { slots, nodes });
     }
 
     /// Records a redirect in the map.
-    fn record(&self, redirect: &Redirect, monitors: &mut JoinSet<()>) {
+    fn record_redirect(&self, redirect: &Redirect, monitors: &mut JoinSet<()>) {
         let before = Arc::clone(&self.map.borrow());
         let known = before.node_at(&redirect.address);
         let owner = before.slots[usize::from(redirect.slot)].as_ref();
@@ -244,11 +244,11 @@ impl Cluster {
             return;
         }
         let mut map = Map::clone(&before);
-        let guests = map.nodes.values().filter(|member| member.is_guest).count();
+        let from_redirects = map.nodes.values().filter(|member| member.is_from_redirect).count();
         let node = match known {
             Some(node) => node,
             // A server that names ever more others is not believed.
-            None if guests >= MAX_GUESTS => return,
+            None if from_redirects >= MAX_REDIRECT_NODES => return,
             None => {
                 let member = self.add(&redirect.address, monitors);
                 let node = Arc::clone(&member.node);
@@ -267,12 +267,12 @@ impl Cluster {
         self.context.changed.send_replace(());
     }
 
-    /// A guest, watched from now on.
+    /// A server that a redirect names, watched from now on.
     fn add(&self, address: &Address, monitors: &mut JoinSet<()>) -> Member {
         let node = Arc::new(Node::at(address.clone(), &self.context));
         let watched = Arc::clone(&node);
         let monitor = monitors.spawn(async move { watched.run().await });
-        Member { node, is_guest: true, _monitor: Arc::new(MonitorTask(monitor)) }
+        Member { node, is_from_redirect: true, _monitor: Arc::new(MonitorTask(monitor)) }
     }
 
     /// Folds the health of all servers that have slots.

@@ -17,18 +17,18 @@ pub(crate) struct Range {
 /// Asks a server for the map.
 pub(crate) async fn query(options: &ConnectOptions, server: &Address) -> RedisResult<Vec<Range>> {
     let mut connection = options.connect(server).await?;
-    let answer: Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
-    Ok(parse(&answer, server))
+    let reply: Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+    Ok(parse(&reply, server))
 }
 
-/// Parses the answer to CLUSTER SLOTS: of each range its first and last slot, and the master first
+/// Parses the reply to CLUSTER SLOTS: of each range its first and last slot, and the master first
 /// of its servers. What makes no sense is left out.
-fn parse(answer: &Value, asked: &Address) -> Vec<Range> {
-    let Value::Array(ranges) = answer else { return Vec::new() };
-    ranges.iter().filter_map(|range| parse_range(range, asked)).collect()
+fn parse(reply: &Value, server: &Address) -> Vec<Range> {
+    let Value::Array(ranges) = reply else { return Vec::new() };
+    ranges.iter().filter_map(|range| parse_range(range, server)).collect()
 }
 
-fn parse_range(range: &Value, asked: &Address) -> Option<Range> {
+fn parse_range(range: &Value, server: &Address) -> Option<Range> {
     let Value::Array(range) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
         return None;
@@ -42,7 +42,7 @@ fn parse_range(range: &Value, asked: &Address) -> Option<Range> {
     };
     let host = match host {
         // It does not know its own address: it is where we reached it.
-        "" => asked.host(),
+        "" => server.host(),
         "?" => return None,
         host => host,
     };
@@ -61,14 +61,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_of_the_map_is_read_or_left_out() {
-        let asked = Address::parse("asked:1").expect("an address");
+    fn valid_ranges_are_parsed_and_others_are_skipped() {
+        let server = Address::parse("server:1").expect("an address");
         let range = |first, last, host, port| {
             let master =
                 Value::Array(vec![host, Value::Int(port), text("id"), Value::Array(vec![])]);
             Value::Array(vec![Value::Int(first), Value::Int(last), master])
         };
-        let answer = Value::Array(vec![
+        let reply = Value::Array(vec![
             range(0, 5460, text("10.0.0.1"), 7000),
             range(5461, 10922, text(""), 7001),
             range(10923, 16383, Value::Nil, 7002),
@@ -87,10 +87,10 @@ mod tests {
         };
         let expected = [
             of(0, 5460, "10.0.0.1:7000"),
-            of(5461, 10922, "asked:7001"),
-            of(10923, 16383, "asked:7002"),
+            of(5461, 10922, "server:7001"),
+            of(10923, 16383, "server:7002"),
         ];
-        assert_eq!(parse(&answer, &asked), expected);
-        assert_eq!(parse(&Value::Nil, &asked), []);
+        assert_eq!(parse(&reply, &server), expected);
+        assert_eq!(parse(&Value::Nil, &server), []);
     }
 }

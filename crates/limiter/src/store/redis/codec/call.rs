@@ -5,7 +5,7 @@ use deadpool_redis::redis::{Cmd, Value, cmd};
 use rmp::Marker;
 use rmp::decode::{self, Bytes};
 
-use super::failure::Failure;
+use super::call_error::CallError;
 use super::request::ScriptRequest;
 use super::scripts::Script;
 use crate::algorithm::{Decision, Outcome};
@@ -34,7 +34,7 @@ pub(crate) enum ScriptReply {
 }
 
 /// A reply to one request, and the server's time when it was made.
-pub(crate) type ScriptResult = Result<(Timestamp, ScriptReply), Failure>;
+pub(crate) type ScriptResult = Result<(Timestamp, ScriptReply), CallError>;
 
 impl ScriptCall {
     /// The call by the script's hash: EVALSHA.
@@ -90,7 +90,7 @@ impl<'a> Values<'a> {
     ) -> Result<ScriptResult, StoreError> {
         if self.is_text() {
             let text = String::from_utf8_lossy(self.text()?);
-            return Ok(Err(Failure::from_text(&text)));
+            return Ok(Err(CallError::from_text(&text)));
         }
         match self.number()? {
             0 => Ok(Ok((time, ScriptReply::OtherWindow))),
@@ -108,7 +108,7 @@ impl<'a> Values<'a> {
             }
             2 => {
                 let text = String::from_utf8_lossy(self.text()?);
-                Ok(Err(Failure::from_partial(&text)))
+                Ok(Err(CallError::from_partial(&text)))
             }
             _ => Err(StoreError::Garbled),
         }

@@ -36,10 +36,10 @@ impl Address {
     }
 
     /// The same, with the host of the server that was asked where it has none.
-    pub(crate) fn seen_from(self, asked: &Self) -> Self {
+    pub(crate) fn resolved_by(self, server: &Self) -> Self {
         match self {
             Self::Tcp { host, port } if host.is_empty() => {
-                Self::Tcp { host: asked.host().to_owned(), port }
+                Self::Tcp { host: server.host().to_owned(), port }
             }
             address => address,
         }

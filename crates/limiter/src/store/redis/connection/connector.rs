@@ -26,7 +26,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Opens connections to one server, or to whichever is the master.
 #[derive(Debug)]
 pub(crate) struct Connector {
-    target: Target,
+    target: ConnectTarget,
     options: ReloadableOptions,
     clock: Arc<ServerClock>,
     /// Held for an attempt: where the last connection leads.
@@ -39,7 +39,7 @@ pub(crate) struct Connector {
 
 /// Where to connect to.
 #[derive(Debug)]
-pub(crate) enum Target {
+pub(crate) enum ConnectTarget {
     /// This server.
     Server(Address),
     /// The server that the sentinels name.
@@ -75,7 +75,11 @@ pub(crate) enum ConnectError {
 
 impl Connector {
     /// Connects to nothing yet.
-    pub(crate) fn new(target: Target, options: ReloadableOptions, clock: Arc<ServerClock>) -> Self {
+    pub(crate) fn new(
+        target: ConnectTarget,
+        options: ReloadableOptions,
+        clock: Arc<ServerClock>,
+    ) -> Self {
         Self {
             target,
             options,
@@ -135,11 +139,11 @@ impl Connector {
     /// # Errors
     ///
     /// [`ConnectError::OtherMaster`] if the connection leads to another server than they name.
-    pub(crate) async fn ask_sentinels(
+    pub(crate) async fn check_sentinels(
         &self,
         managed: &ManagedConnection,
     ) -> Result<(), ConnectError> {
-        let Target::Master(sentinels) = &self.target else { return Ok(()) };
+        let ConnectTarget::Master(sentinels) = &self.target else { return Ok(()) };
         match sentinels.master().await {
             Some(named) if named != managed.address => Err(ConnectError::OtherMaster),
             _ => Ok(()),
@@ -183,9 +187,9 @@ impl Connector {
         reached: &mut Option<Address>,
     ) -> Result<(ManagedConnection, ServerInfo), ConnectError> {
         let address = match &self.target {
-            Target::Server(address) => address.clone(),
+            ConnectTarget::Server(address) => address.clone(),
             // A master that is known is kept to while no sentinel answers.
-            Target::Master(sentinels) => {
+            ConnectTarget::Master(sentinels) => {
                 let named = sentinels.master().await;
                 named.or_else(|| reached.clone()).ok_or(ConnectError::NoMaster)?
             }

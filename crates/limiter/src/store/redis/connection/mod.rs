@@ -7,8 +7,8 @@
 pub(crate) mod address;
 pub(crate) mod connector;
 pub(crate) mod options;
-mod own_authority;
 pub(crate) mod pool;
+mod self_signed;
 pub(crate) mod sentinel;
 pub(crate) mod server_info;
 mod tls;

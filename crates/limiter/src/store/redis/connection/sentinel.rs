@@ -1,6 +1,6 @@
 //! Sentinels: which server is the master.
 //!
-//! All of them are asked at once and the most common answer counts, so that one that is cut off
+//! All of them are asked at once and the most common reply counts, so that one that is cut off
 //! from the others does not lead us to a master that is no more.
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use super::options::ConnectOptions;
 use crate::store::redis::settings::{RedisUrl, SettingError, Tls};
 
 /// The longest that one sentinel may take.
-const TIMEOUT: Duration = Duration::from_millis(300);
+const SENTINEL_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// The sentinels of one master.
 #[derive(Debug)]
@@ -56,32 +56,33 @@ impl Sentinels {
 
     /// Where most sentinels say that the master is; `None` if none of them says anything.
     pub(crate) async fn master(&self) -> Option<Address> {
-        let answers = self.sentinels.iter().map(|sentinel| sentinel.ask(&self.master_name));
+        let replies =
+            self.sentinels.iter().map(|sentinel| sentinel.query_master(&self.master_name));
         let mut votes: HashMap<Address, usize> = HashMap::new();
-        for answer in join_all(answers).await.into_iter().flatten() {
-            *votes.entry(answer).or_default() += 1;
+        for reply in join_all(replies).await.into_iter().flatten() {
+            *votes.entry(reply).or_default() += 1;
         }
         votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(address, _)| address)
     }
 }
 
 impl Sentinel {
-    async fn ask(&self, master_name: &str) -> Option<Address> {
-        // One that did not answer in time is dropped with its connection: its answer could come later.
+    async fn query_master(&self, master_name: &str) -> Option<Address> {
+        // One that did not reply in time is dropped with its connection: its reply could come later.
         let mut kept = self.connection.lock().await;
-        let asking = async {
+        let query = async {
             let mut connection = match kept.take() {
                 Some(connection) => connection,
                 None => self.options.connect(&self.address).await?,
             };
-            let mut question = cmd("SENTINEL");
-            question.arg("GET-MASTER-ADDR-BY-NAME").arg(master_name);
-            let answer: Option<(String, u16)> = question.query_async(&mut connection).await?;
-            RedisResult::Ok((connection, answer))
+            let mut command = cmd("SENTINEL");
+            command.arg("GET-MASTER-ADDR-BY-NAME").arg(master_name);
+            let reply: Option<(String, u16)> = command.query_async(&mut connection).await?;
+            RedisResult::Ok((connection, reply))
         };
-        let (connection, answer) = timeout(TIMEOUT, asking).await.ok()?.ok()?;
+        let (connection, reply) = timeout(SENTINEL_TIMEOUT, query).await.ok()?.ok()?;
         *kept = Some(connection);
-        let (host, port) = answer?;
+        let (host, port) = reply?;
         Some(Address::Tcp { host, port })
     }
 }

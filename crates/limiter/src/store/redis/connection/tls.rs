@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 
 #[cfg(target_os = "linux")]
 use super::options::USER_TIMEOUT;
-use super::own_authority::OwnAuthorityVerifier;
+use super::self_signed::SelfSignedVerifier;
 use crate::store::redis::settings::{Identity, SettingError, Tls};
 
 /// Whom to trust, and what to show.
@@ -100,10 +100,10 @@ fn system() -> Option<RootCertStore> {
     (!roots.is_empty()).then_some(roots)
 }
 
-fn verifier(authorities: Vec<CertificateDer<'static>>) -> Option<OwnAuthorityVerifier> {
+fn verifier(authorities: Vec<CertificateDer<'static>>) -> Option<SelfSignedVerifier> {
     let mut roots = RootCertStore::empty();
     authorities.iter().cloned().try_for_each(|one| roots.add(one)).ok()?;
-    OwnAuthorityVerifier::new(authorities, roots)
+    SelfSignedVerifier::new(authorities, roots)
 }
 
 /// All certificates, of which there is at least one.

@@ -21,7 +21,7 @@ pub(crate) struct Breaker {
     failures: u32,
     /// How often it has opened.
     openings: u64,
-    open: Option<Open>,
+    open: Option<OpenState>,
 }
 
 /// Shown when the call that was admitted has succeeded.
@@ -33,7 +33,7 @@ pub(crate) struct Permit {
 
 /// No call passes before `until`; the one that does then moves it.
 #[derive(Debug)]
-struct Open {
+struct OpenState {
     since: Timestamp,
     until: Timestamp,
     backoff: Duration,
@@ -57,7 +57,7 @@ impl Breaker {
 
     /// Notes that an admitted call was decided. A call that was admitted before the breaker opened
     /// comes late, and closes nothing. Returns how long the breaker was open, if this closes it.
-    pub(crate) fn succeeded(&mut self, permit: Permit, now: Timestamp) -> Option<Duration> {
+    pub(crate) fn record_success(&mut self, permit: Permit, now: Timestamp) -> Option<Duration> {
         if permit.openings != self.openings {
             return None;
         }
@@ -66,7 +66,7 @@ impl Breaker {
     }
 
     /// Notes a failure that counts as so many. Returns `true` if it opens the breaker.
-    pub(crate) fn failed(&mut self, weight: u32, now: Timestamp) -> bool {
+    pub(crate) fn record_failure(&mut self, weight: u32, now: Timestamp) -> bool {
         self.failures = self.failures.saturating_add(weight);
         if let Some(open) = &mut self.open {
             if open.probing {
@@ -81,7 +81,7 @@ impl Breaker {
         }
         let until = now + Micros::from(jittered(INITIAL_BACKOFF));
         self.openings += 1;
-        self.open = Some(Open { since: now, until, backoff: INITIAL_BACKOFF, probing: false });
+        self.open = Some(OpenState { since: now, until, backoff: INITIAL_BACKOFF, probing: false });
         true
     }
 
@@ -117,7 +117,7 @@ mod tests {
         let mut breaker = Breaker::default();
         for failures in 1..=MAX_FAILURES {
             assert_eq!(breaker.state(), BreakerState::Closed);
-            assert_eq!(breaker.failed(1, START), failures == MAX_FAILURES);
+            assert_eq!(breaker.record_failure(1, START), failures == MAX_FAILURES);
         }
         breaker
     }
@@ -127,12 +127,12 @@ mod tests {
         let mut breaker = Breaker::default();
         for _ in 0..10 {
             for _ in 1..MAX_FAILURES {
-                assert!(!breaker.failed(1, START));
+                assert!(!breaker.record_failure(1, START));
             }
             let permit = breaker.admit(START).expect("closed");
-            assert_eq!(breaker.succeeded(permit, START), None);
+            assert_eq!(breaker.record_success(permit, START), None);
         }
-        assert!(breaker.failed(MAX_FAILURES, START), "a fatal one is enough");
+        assert!(breaker.record_failure(MAX_FAILURES, START), "a fatal one is enough");
         assert_eq!(breaker.state(), BreakerState::Open);
     }
 
@@ -152,7 +152,7 @@ mod tests {
         let mut now = 100;
         for backoff in [200, 400, 400, 400] {
             assert!(breaker.admit(at(now)).is_some());
-            assert!(!breaker.failed(1, at(now)), "it was open before");
+            assert!(!breaker.record_failure(1, at(now)), "it was open before");
             assert_eq!(breaker.state(), BreakerState::Open);
             assert_eq!(breaker.admit(at(now + backoff / 2 - 1)), None);
             now += backoff;
@@ -163,11 +163,11 @@ mod tests {
     fn a_probe_that_succeeds_closes_it_and_an_earlier_call_does_not() {
         let mut breaker = Breaker::default();
         let early = breaker.admit(START).expect("closed");
-        breaker.failed(MAX_FAILURES, START);
+        breaker.record_failure(MAX_FAILURES, START);
         let probe = breaker.admit(at(100)).expect("a probe");
-        assert_eq!(breaker.succeeded(early, at(101)), None);
+        assert_eq!(breaker.record_success(early, at(101)), None);
         assert_eq!(breaker.state(), BreakerState::HalfOpen);
-        assert_eq!(breaker.succeeded(probe, at(250)), Some(Duration::from_millis(250)));
+        assert_eq!(breaker.record_success(probe, at(250)), Some(Duration::from_millis(250)));
         assert_eq!(breaker.state(), BreakerState::Closed);
     }
 

@@ -26,7 +26,7 @@ pub(crate) enum Severity {
 }
 
 impl Severity {
-    pub(crate) fn of(error: &StoreError) -> Self {
+    pub(crate) fn from_error(error: &StoreError) -> Self {
         match error {
             StoreError::Unreachable
             | StoreError::Timeout(_)
@@ -61,10 +61,10 @@ impl Severity {
 
 /// What was logged of each kind of failure.
 #[derive(Debug, Default)]
-pub(crate) struct FailureLog(Vec<Entry>);
+pub(crate) struct FailureLog(Vec<LoggedKind>);
 
 #[derive(Debug)]
-struct Entry {
+struct LoggedKind {
     kind: &'static str,
     logged: Timestamp,
     /// Failures since then.
@@ -88,11 +88,11 @@ impl FailureLog {
                 std::mem::take(&mut entry.unlogged) + 1
             }
             None => {
-                self.0.push(Entry { kind, logged: now, unlogged: 0 });
+                self.0.push(LoggedKind { kind, logged: now, unlogged: 0 });
                 1
             }
         };
-        match Severity::of(error) {
+        match Severity::from_error(error) {
             Severity::Fatal => error!(redis = server, %error, failures, "redis refuses us"),
             Severity::Defect => error!(redis = server, %error, failures, "redis does not decide"),
             Severity::Failure | Severity::Oddity | Severity::None => {

@@ -26,10 +26,10 @@ impl BreakerGauge {
     /// Notes that one breaker has changed its state.
     pub(crate) fn changed(&self, from: BreakerState, to: BreakerState) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.of(from) {
+        if let Some(count) = counts.count_mut(from) {
             *count = count.saturating_sub(1);
         }
-        if let Some(count) = counts.of(to) {
+        if let Some(count) = counts.count_mut(to) {
             *count += 1;
         }
         self.observer.store(StoreEvent::Breakers(match *counts {
@@ -41,7 +41,7 @@ impl BreakerGauge {
 }
 
 impl Counts {
-    fn of(&mut self, state: BreakerState) -> Option<&mut usize> {
+    fn count_mut(&mut self, state: BreakerState) -> Option<&mut usize> {
         match state {
             BreakerState::Closed => None,
             BreakerState::HalfOpen => Some(&mut self.half_open),

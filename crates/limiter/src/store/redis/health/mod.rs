@@ -99,17 +99,17 @@ impl ServerHealth {
     }
 
     /// Notes that a call was decided.
-    pub(crate) fn succeeded(&self, permit: Permit) {
+    pub(crate) fn record_success(&self, permit: Permit) {
         let now = self.clock.now();
-        if let Some(open) = self.change_breaker(|breaker| breaker.succeeded(permit, now)) {
+        if let Some(open) = self.change_breaker(|breaker| breaker.record_success(permit, now)) {
             let open_seconds = open.as_secs_f64();
             info!(redis = self.server, open_seconds, "breaker closed: redis decides");
         }
     }
 
     /// Notes that a call failed. An error that says nothing about the server changes nothing.
-    pub(crate) fn failed(&self, error: &StoreError) {
-        let severity = Severity::of(error);
+    pub(crate) fn record_failure(&self, error: &StoreError) {
+        let severity = Severity::from_error(error);
         if severity == Severity::None {
             return;
         }
@@ -118,19 +118,19 @@ impl ServerHealth {
         if severity.weight() == 0 {
             return;
         }
-        if self.change_breaker(|breaker| breaker.failed(severity.weight(), now)) {
+        if self.change_breaker(|breaker| breaker.record_failure(severity.weight(), now)) {
             let kind = error.kind();
             warn!(redis = self.server, kind, "breaker opened: redis does not decide");
         }
     }
 
     /// Notes that the monitor is connected.
-    pub(crate) fn answers(&self, info: &ServerInfo) {
+    pub(crate) fn record_connected(&self, info: &ServerInfo) {
         let mut history = lock(&self.history);
-        self.warn_of_restart(history.info.as_ref(), info);
+        self.log_restart(history.info.as_ref(), info);
         history.info = Some(info.clone());
         let outage = history.outage.take();
-        if self.set(Health::Up) {
+        if self.set_health(Health::Up) {
             let now = self.clock.now();
             let outage_seconds =
                 outage.map(|outage| Duration::from(now.since(outage.since)).as_secs_f64());
@@ -141,9 +141,9 @@ impl ServerHealth {
 
     /// Notes that the monitor has no connection. Logs when an outage begins, and when its reason
     /// becomes another: at most once in [`LOG_INTERVAL`], but a refusal at once.
-    pub(crate) fn does_not_answer(&self, error: &ConnectError) {
+    pub(crate) fn record_disconnected(&self, error: &ConnectError) {
         let mut history = lock(&self.history);
-        self.set(Health::Down);
+        self.set_health(Health::Down);
         let (now, reason, is_refusal) = (self.clock.now(), error.to_string(), error.is_refusal());
         let is_logged = |outage: &Outage| {
             let is_worse = is_refusal && !outage.is_refusal;
@@ -162,7 +162,7 @@ impl ServerHealth {
     }
 
     /// Returns `true` if that is a change.
-    fn set(&self, health: Health) -> bool {
+    fn set_health(&self, health: Health) -> bool {
         let changes = self.health.send_replace(health) != health;
         if changes {
             self.changed.send_replace(());
@@ -171,7 +171,7 @@ impl ServerHealth {
     }
 
     /// Logs what an operator should know about a server that has been started anew.
-    fn warn_of_restart(&self, before: Option<&ServerInfo>, now: &ServerInfo) {
+    fn log_restart(&self, before: Option<&ServerInfo>, now: &ServerInfo) {
         if before.is_some_and(|before| before.run_id == now.run_id) {
             return;
         }

@@ -18,7 +18,7 @@ pub(crate) const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 const INITIAL_BACKOFF: Duration = Duration::from_millis(10);
 const MAX_BACKOFF: Duration = Duration::from_millis(150);
 /// A connection that did not last this long counts as a failed attempt.
-const STEADY: Micros = Micros::from_secs(1);
+const MIN_UPTIME: Micros = Micros::from_secs(1);
 
 /// Watches one server for ever.
 #[derive(Debug)]
@@ -38,10 +38,10 @@ impl Monitor {
             match self.connector.connect().await {
                 Ok((opened, info)) => {
                     connection = Some(opened);
-                    self.health.answers(&info);
+                    self.health.record_connected(&info);
                 }
                 // At the limit of clients the server may answer on the connection that there is.
-                Err(error) if connection.is_none() => self.health.does_not_answer(&error),
+                Err(error) if connection.is_none() => self.health.record_disconnected(&error),
                 Err(_) => {}
             }
             if let Some(probed) = &mut connection
@@ -50,7 +50,7 @@ impl Monitor {
                 self.connector.discard(probed.generation);
                 connection = None;
             }
-            if self.local.now().since(since) < STEADY {
+            if self.local.now().since(since) < MIN_UPTIME {
                 self.wait(&mut backoff).await;
             } else {
                 backoff = INITIAL_BACKOFF;
@@ -80,7 +80,7 @@ impl Monitor {
             }
             let probe = timeout(PROBE_INTERVAL, self.connector.probe(connection));
             probe.await.unwrap_or(Err(ConnectError::TimedOut))?;
-            self.connector.ask_sentinels(connection).await?;
+            self.connector.check_sentinels(connection).await?;
             if self.connector.is_unreachable() {
                 return Ok(());
             }

@@ -25,9 +25,9 @@ pub(crate) enum RedirectKind {
 impl Redirect {
     /// The same, as it was meant by the server of this name: a server that does not know its host
     /// leaves it out.
-    pub(crate) fn seen_from(self, asked: &str) -> Self {
-        match Address::parse(asked) {
-            Some(asked) => Self { address: self.address.seen_from(&asked), ..self },
+    pub(crate) fn resolved_by(self, server: &str) -> Self {
+        match Address::parse(server) {
+            Some(server) => Self { address: self.address.resolved_by(&server), ..self },
             None => self,
         }
     }
@@ -35,7 +35,7 @@ impl Redirect {
 
 /// How a call ended without a decision.
 #[derive(Clone, Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CallError {
     /// Another server has the slot.
     Redirected(Redirect),
     /// The slot is half moved.
@@ -46,7 +46,7 @@ pub(crate) enum Failure {
     Other(StoreError),
 }
 
-impl Failure {
+impl CallError {
     /// What an error of the driver means for the call that met it.
     pub(crate) fn from_redis(error: &RedisError) -> Self {
         let refused =
@@ -133,19 +133,19 @@ mod tests {
         let failure = |text: &str| {
             let value = redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
             let error = value.and_then(redis::Value::extract_error).expect_err("an error");
-            Failure::from_redis(&error)
+            CallError::from_redis(&error)
         };
         let moved = failure("MOVED 16383 h:1");
-        assert!(matches!(moved, Failure::Redirected(redirect) if redirect.slot == 16_383));
+        assert!(matches!(moved, CallError::Redirected(redirect) if redirect.slot == 16_383));
         for text in ["MOVED 16384 h:1", "MOVED 20000 h:1", "ASK -1 h:1", "MOVED 5 h", "MOVED"] {
-            assert!(matches!(failure(text), Failure::Other(_)), "{text}");
+            assert!(matches!(failure(text), CallError::Other(_)), "{text}");
         }
     }
 
     #[test]
     fn what_a_script_met_is_known_by_its_code() {
-        let code = |text: &str| match Failure::from_text(text) {
-            Failure::Other(StoreError::Refused { code, .. }) => code,
+        let code = |text: &str| match CallError::from_text(text) {
+            CallError::Other(StoreError::Refused { code, .. }) => code,
             other => format!("{other:?}"),
         };
         assert_eq!(code("OOM command not allowed"), "OOM");

@@ -17,57 +17,58 @@ use rustls::{
 
 /// Verifies as rustls does, and lets such certificates pass.
 #[derive(Debug)]
-pub(crate) struct OwnAuthorityVerifier {
-    usual: Arc<WebPkiServerVerifier>,
+pub(crate) struct SelfSignedVerifier {
+    webpki: Arc<WebPkiServerVerifier>,
     trusted: Vec<CertificateDer<'static>>,
 }
 
-impl OwnAuthorityVerifier {
+impl SelfSignedVerifier {
     /// Trusts these certificates; none if they can't be used.
     pub(crate) fn new(trusted: Vec<CertificateDer<'static>>, roots: RootCertStore) -> Option<Self> {
-        let usual = WebPkiServerVerifier::builder(Arc::new(roots)).build().ok()?;
-        Some(Self { usual, trusted })
+        let webpki = WebPkiServerVerifier::builder(Arc::new(roots)).build().ok()?;
+        Some(Self { webpki, trusted })
     }
 }
 
-impl ServerCertVerifier for OwnAuthorityVerifier {
+impl ServerCertVerifier for SelfSignedVerifier {
     fn verify_server_cert(
         &self,
-        shown: &CertificateDer<'_>,
+        cert: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         server: &ServerName<'_>,
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let usual = self.usual.verify_server_cert(shown, intermediates, server, ocsp_response, now);
+        let webpki =
+            self.webpki.verify_server_cert(cert, intermediates, server, ocsp_response, now);
         // This is told of a certificate in its time only: that is looked at first.
-        if !usual.as_ref().is_err_and(is_authority) || !self.trusted.contains(shown) {
-            return usual;
+        if !webpki.as_ref().is_err_and(is_authority) || !self.trusted.contains(cert) {
+            return webpki;
         }
-        verify_server_name(&ParsedCertificate::try_from(shown)?, server)?;
+        verify_server_name(&ParsedCertificate::try_from(cert)?, server)?;
         Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
         &self,
         message: &[u8],
-        shown: &CertificateDer<'_>,
+        cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.usual.verify_tls12_signature(message, shown, signature)
+        self.webpki.verify_tls12_signature(message, cert, signature)
     }
 
     fn verify_tls13_signature(
         &self,
         message: &[u8],
-        shown: &CertificateDer<'_>,
+        cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.usual.verify_tls13_signature(message, shown, signature)
+        self.webpki.verify_tls13_signature(message, cert, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.usual.supported_verify_schemes()
+        self.webpki.supported_verify_schemes()
     }
 }
 
