@@ -27,10 +27,10 @@ struct Unanswered;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use rlaas_client::Client;
 /// use rlaas_client::tower::remote;
-/// use rlaas_limiter::tower::{Key, OnNoAnswer, RateLimitLayer};
+/// use rlaas_limiter::tower::{KeyExtractor, OnNoAnswer, RateLimitLayer};
 ///
 /// let client = Client::builder("http://rlaas.internal:50051").connect_lazy()?;
-/// let layer = RateLimitLayer::builder(remote(client), Key::header("x-api-key"))
+/// let layer = RateLimitLayer::builder(remote(client), KeyExtractor::header("x-api-key"))
 ///     .on_no_answer(OnNoAnswer::Allow)
 ///     .build()?;
 /// # Ok(())

@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{ConnectInfo, MatchedPath};
 use axum::routing::get;
-use rlaas_limiter::tower::{Key, LimitHeaders, OnNoAnswer, RateLimitLayer, local};
+use rlaas_limiter::tower::{KeyExtractor, LimitHeaders, OnNoAnswer, RateLimitLayer, local};
 use rlaas_limiter::{Limiter, Rule};
 use tokio::net::TcpListener;
 
@@ -28,7 +28,7 @@ pub(crate) fn app() -> Result<Router, Box<dyn Error>> {
     };
     let by_key = RateLimitLayer::builder(
         local(limiter.clone()),
-        Key::header("x-api-key").resource(matched_path),
+        KeyExtractor::header("x-api-key").resource(matched_path),
     );
     // Behind one proxy: the address that it adds is the client's.
     let address = |extensions: &http::Extensions| {
@@ -36,7 +36,7 @@ pub(crate) fn app() -> Result<Router, Box<dyn Error>> {
     };
     let by_peer = RateLimitLayer::builder(
         local(limiter),
-        Key::peer(address).trusted_proxies(1, "x-forwarded-for").resource(matched_path),
+        KeyExtractor::peer(address).trusted_proxies(1, "x-forwarded-for").resource(matched_path),
     );
     let by_peer = by_peer
         .headers(LimitHeaders::Both)

@@ -9,7 +9,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use rlaas_limiter::tower::{Key, RateLimitLayer, local};
+use rlaas_limiter::tower::{KeyExtractor, RateLimitLayer, local};
 use rlaas_limiter::{Limiter, Rule};
 use tokio::net::TcpListener;
 use tonic::transport::Server;
@@ -22,7 +22,7 @@ pub(crate) async fn serve(listener: TcpListener) -> Result<(), Box<dyn Error + S
     let address = |extensions: &http::Extensions| {
         Some(extensions.get::<TcpConnectInfo>()?.remote_addr()?.ip())
     };
-    let layer = RateLimitLayer::builder(local(limiter), Key::peer(address).path());
+    let layer = RateLimitLayer::builder(local(limiter), KeyExtractor::peer(address).path());
     let (_reporter, service) = tonic_health::server::health_reporter();
     let server = Server::builder().layer(layer.grpc().build()?).add_service(service);
     Ok(server.serve_with_incoming(TcpIncoming::from(listener)).await?)

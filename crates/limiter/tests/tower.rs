@@ -18,7 +18,7 @@ use rlaas_limiter::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas_limiter::plan::RuleIndex;
 use rlaas_limiter::rules::{Grant, Mode, Unmatched};
 use rlaas_limiter::tower::{
-    Decide, Key, KeyParts, LayerBuilder, NoVerdict, OnNoAnswer, RateLimitLayer, local,
+    Decide, KeyExtractor, KeyParts, LayerBuilder, NoVerdict, OnNoAnswer, RateLimitLayer, local,
 };
 use rlaas_limiter::verdict::{RuleDecision, Source, uncounted};
 use rlaas_limiter::{Deadline, Limiter, Verdict, rules};
@@ -37,7 +37,7 @@ mod axum_example;
 #[allow(dead_code, reason = "its main function")]
 mod tonic_example;
 
-async fn ask(app: &mut Router, request: Request<Body>) -> (StatusCode, HeaderMap, String) {
+async fn call(app: &mut Router, request: Request<Body>) -> (StatusCode, HeaderMap, String) {
     let Ok(response) = app.call(request).await;
     let (parts, body) = response.into_parts();
     let body = to_bytes(body, 4096).await.expect("a short body");
@@ -56,14 +56,14 @@ async fn the_axum_example_limits_by_key() {
         request.body(Body::empty()).expect("a request")
     };
     for remaining in ["2", "1", "0"] {
-        let (status, headers, body) = ask(&mut app, request("alice")).await;
+        let (status, headers, body) = call(&mut app, request("alice")).await;
         assert_eq!((status, &*body), (StatusCode::OK, "a report\n"));
         assert_eq!(text(&headers, "ratelimit-policy"), "\"reports\";q=3;w=60");
         let limit = text(&headers, "ratelimit");
         assert!(limit.starts_with(&format!("\"reports\";r={remaining};t=")), "{limit}");
         assert!(!headers.contains_key("retry-after"));
     }
-    let (status, headers, body) = ask(&mut app, request("alice")).await;
+    let (status, headers, body) = call(&mut app, request("alice")).await;
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(text(&headers, "content-type"), "application/problem+json");
     assert_eq!(text(&headers, "ratelimit-policy"), "\"reports\";q=3;w=60");
@@ -75,14 +75,14 @@ async fn the_axum_example_limits_by_key() {
         r#""violated-policies":["reports"]}"#
     );
     assert_eq!(body, problem);
-    assert_eq!(ask(&mut app, request("bob")).await.0, StatusCode::OK);
+    assert_eq!(call(&mut app, request("bob")).await.0, StatusCode::OK);
     // Nothing is let in for want of a key.
     for (request, detail) in [
         (Request::get("/reports/7"), "x-api-key: must be given, in visible ASCII"),
         (Request::get("/reports/7").header("x-api-key", ""), "user_id: valid is 1 to 1024 bytes"),
     ] {
         let (status, headers, body) =
-            ask(&mut app, request.body(Body::empty()).expect("a request")).await;
+            call(&mut app, request.body(Body::empty()).expect("a request")).await;
         assert_eq!(status, StatusCode::BAD_REQUEST);
         assert_eq!(text(&headers, "content-type"), "application/problem+json");
         assert_eq!(
@@ -103,15 +103,15 @@ async fn the_axum_example_limits_by_the_address_that_its_proxy_adds() {
         request.body(Body::empty()).expect("a request")
     };
     for forged in ["192.0.2.1, 198.51.100.7", "192.0.2.2, 198.51.100.7"] {
-        let (status, headers, _) = ask(&mut app, request(forged)).await;
+        let (status, headers, _) = call(&mut app, request(forged)).await;
         assert_eq!((status, text(&headers, "ratelimit-limit")), (StatusCode::OK, "2"));
     }
-    let refused = ask(&mut app, request("192.0.2.3, 198.51.100.7")).await;
+    let refused = call(&mut app, request("192.0.2.3, 198.51.100.7")).await;
     assert_eq!(refused.0, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(text(&refused.1, "ratelimit-remaining"), "0");
-    assert_eq!(ask(&mut app, request("198.51.100.8")).await.0, StatusCode::OK);
+    assert_eq!(call(&mut app, request("198.51.100.8")).await.0, StatusCode::OK);
     let without_peer = Request::get("/login").body(Body::empty()).expect("a request");
-    assert_eq!(ask(&mut app, without_peer).await.0, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(call(&mut app, without_peer).await.0, StatusCode::INTERNAL_SERVER_ERROR);
 }
 
 #[tokio::test]
@@ -164,7 +164,7 @@ impl Service<Request<()>> for Inner {
 struct Decider {
     outcome: Option<Outcome>,
     hangs: bool,
-    questions: Arc<AtomicUsize>,
+    calls: Arc<AtomicUsize>,
 }
 
 impl Decider {
@@ -172,8 +172,8 @@ impl Decider {
         Self { outcome: Some(outcome), ..Self::default() }
     }
 
-    fn questions(&self) -> usize {
-        self.questions.load(Ordering::Relaxed)
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
     }
 }
 
@@ -181,7 +181,7 @@ impl Decide for Decider {
     type Verdict = Verdict;
 
     async fn decide(&self, _: &rules::Request<'_>, _: Deadline) -> Result<Verdict, NoVerdict> {
-        self.questions.fetch_add(1, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
         if self.hangs {
             pending::<()>().await;
         }
@@ -200,8 +200,8 @@ impl Decide for Decider {
     }
 }
 
-fn everybody() -> Key {
-    Key::custom(|_| Some(KeyParts::user("everybody")))
+fn everybody() -> KeyExtractor {
+    KeyExtractor::custom(|_| Some(KeyParts::user("everybody")))
 }
 
 fn layer(decider: &Decider) -> LayerBuilder<Decider> {
@@ -299,16 +299,16 @@ async fn refusals_are_remembered_for_a_second_unless_another_time_is_set() {
         assert_eq!(remembered.status(), StatusCode::TOO_MANY_REQUESTS);
         let left = Micros::from_secs(60) - (expected - Micros::from_micros(1));
         assert_eq!(text(remembered.headers(), "retry-after"), left.as_secs_ceil().to_string());
-        assert_eq!(decider.questions(), 1);
+        assert_eq!(decider.calls(), 1);
         clock.set(start + expected);
         http(&layer, &inner).await;
-        assert_eq!(decider.questions(), 2);
+        assert_eq!(decider.calls(), 2);
     }
     let decider = Decider::new(denied);
     let none = layer(&decider).deny_cache_max_age(Duration::ZERO).build().expect("a layer");
-    for questions in 1..3 {
+    for calls in 1..3 {
         http(&none, &inner).await;
-        assert_eq!(decider.questions(), questions);
+        assert_eq!(decider.calls(), calls);
     }
 }
 
@@ -320,8 +320,8 @@ async fn waits_of_any_length_are_in_the_retry_info() {
         let status = grpc(layer(&decider), "1S", &Inner::default()).await.expect("a refusal");
         assert_eq!(status.code(), Code::ResourceExhausted);
         let details = status.get_error_details();
-        let told = details.retry_info().and_then(|info| info.retry_delay);
-        assert_eq!(told, Some(wait));
+        let retry_delay = details.retry_info().and_then(|info| info.retry_delay);
+        assert_eq!(retry_delay, Some(wait));
     }
 }
 
@@ -329,7 +329,7 @@ async fn waits_of_any_length_are_in_the_retry_info() {
 async fn requests_without_a_key_are_exempt_and_those_without_a_rule_are_refused_by_policy() {
     let inner = Inner::default();
     let strict = Limiter::builder().unmatched(Unmatched::Deny).build().expect("a limiter");
-    let exempt = RateLimitLayer::builder(local(strict.clone()), Key::custom(|_| None));
+    let exempt = RateLimitLayer::builder(local(strict.clone()), KeyExtractor::custom(|_| None));
     let response = http(&exempt.build().expect("a layer"), &inner).await;
     assert_eq!(response.status(), StatusCode::OK);
     let unmatched = RateLimitLayer::builder(local(strict), everybody());
@@ -340,9 +340,9 @@ async fn requests_without_a_key_are_exempt_and_those_without_a_rule_are_refused_
 
 #[test]
 fn a_layer_that_can_not_be_is_an_error_with_its_fields() {
-    let peer = || Key::peer(|_| None);
-    let problems: HashMap<&str, Key> = HashMap::from([
-        ("key.header", Key::header("no header")),
+    let peer = || KeyExtractor::peer(|_| None);
+    let problems: HashMap<&str, KeyExtractor> = HashMap::from([
+        ("key.header", KeyExtractor::header("no header")),
         ("key.forwarded_header", peer().trusted_proxies(1, "")),
         ("key.trusted_proxies", peer().trusted_proxies(0, "x-forwarded-for")),
     ]);
@@ -351,7 +351,7 @@ fn a_layer_that_can_not_be_is_an_error_with_its_fields() {
         assert_eq!(error.0[0].field, field);
         assert!(error.to_string().starts_with(&format!("{field}: ")), "{error}");
     }
-    let misplaced = Key::header("x-api-key").trusted_proxies(1, "x-forwarded-for");
+    let misplaced = KeyExtractor::header("x-api-key").trusted_proxies(1, "x-forwarded-for");
     let layer = RateLimitLayer::builder(Decider::default(), misplaced).timeout(Duration::ZERO);
     let fields: Vec<String> =
         layer.build().expect_err("two").0.into_iter().map(|problem| problem.field).collect();

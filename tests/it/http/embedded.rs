@@ -28,14 +28,14 @@ debug = false
 "#;
 
 const LOCAL: &str = r#"
-use rlaas_limiter::tower::{Key, RateLimitLayer, local};
+use rlaas_limiter::tower::{KeyExtractor, RateLimitLayer, local};
 use rlaas_limiter::{Limiter, Rule};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rule = Rule::gcra("hello").limit(3).per(std::time::Duration::from_secs(60));
     let limiter = Limiter::builder().rule(rule).build()?;
-    let layer = RateLimitLayer::builder(local(limiter), Key::header("x-api-key")).build()?;
+    let layer = RateLimitLayer::builder(local(limiter), KeyExtractor::header("x-api-key")).build()?;
     let app = axum::Router::new().route("/", axum::routing::get(async || "hello")).layer(layer);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
@@ -45,12 +45,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 const REMOTE: &str = r#"
 use rlaas_client::{Client, tower::remote};
-use rlaas_limiter::tower::{Key, RateLimitLayer};
+use rlaas_limiter::tower::{KeyExtractor, RateLimitLayer};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = Client::builder(std::env::args().nth(1).ok_or("no address")?).connect().await?;
-    let layer = RateLimitLayer::builder(remote(client), Key::header("x-api-key")).build()?;
+    let layer = RateLimitLayer::builder(remote(client), KeyExtractor::header("x-api-key")).build()?;
     let app = axum::Router::new().route("/", axum::routing::get(async || "hello")).layer(layer);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);

@@ -10,8 +10,8 @@ use rlaas_core::refusal_cache::RefusalCache;
 use rlaas_core::rules::spec::Problem;
 use thiserror::Error;
 
-use super::key::Key;
-use super::layer::{RateLimitLayer, Settings};
+use super::key::KeyExtractor;
+use super::layer::{LayerSettings, RateLimitLayer};
 use super::protocol::{Grpc, Http};
 use crate::clock::Clock;
 use crate::headers::LimitHeaders;
@@ -21,7 +21,7 @@ use crate::headers::LimitHeaders;
 #[must_use]
 pub struct LayerBuilder<D, P = Http> {
     decider: D,
-    key: Key,
+    key: KeyExtractor,
     headers: LimitHeaders,
     on_no_answer: OnNoAnswer,
     timeout: Option<Duration>,
@@ -30,7 +30,7 @@ pub struct LayerBuilder<D, P = Http> {
     protocol: PhantomData<P>,
 }
 
-/// Settings that no layer can have: each problem with the name of its field.
+/// LayerSettings that no layer can have: each problem with the name of its field.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub struct InvalidLayer(pub Vec<Problem>);
 
@@ -43,7 +43,7 @@ impl fmt::Display for InvalidLayer {
 
 impl<D: Decide> RateLimitLayer<D> {
     /// Begins a layer that has `decider` decide requests by their `key`.
-    pub fn builder(decider: D, key: Key) -> LayerBuilder<D> {
+    pub fn builder(decider: D, key: KeyExtractor) -> LayerBuilder<D> {
         LayerBuilder {
             decider,
             key,
@@ -110,7 +110,7 @@ impl<D: Decide, P> LayerBuilder<D, P> {
             return Err(InvalidLayer(problems));
         };
         let refusals = RefusalCache::new(max_age, clock);
-        let settings = Settings { decider, key, headers, on_no_answer, timeout, refusals };
+        let settings = LayerSettings { decider, key, headers, on_no_answer, timeout, refusals };
         Ok(RateLimitLayer::new(Arc::new(settings.into())))
     }
 }

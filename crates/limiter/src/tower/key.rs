@@ -8,18 +8,18 @@ use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderName};
 use rlaas_core::rules::spec::Problem;
 
-use super::protocol::Refusal;
+use super::protocol::Rejection;
 
 /// The key of a request: who sends it, and anything else that rules look at.
 #[derive(Clone)]
-pub struct Key {
-    source: Source,
+pub struct KeyExtractor {
+    source: KeySource,
     resource: Option<Arc<ResourceOf>>,
     proxies: Option<(usize, String)>,
 }
 
 #[derive(Clone)]
-enum Source {
+enum KeySource {
     Peer(Arc<PeerOf>),
     Header(String),
     Custom(Arc<PartsOf>),
@@ -63,26 +63,26 @@ impl KeyParts {
     }
 }
 
-impl Key {
+impl KeyExtractor {
     /// Limits by the address of the peer, which `address` finds in the extensions of a request:
     ///
     /// - axum: `|e| e.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())`
     /// - tonic: `|e| e.get::<TcpConnectInfo>()?.remote_addr().map(|address| address.ip())`
     pub fn peer(address: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
-        Self::of(Source::Peer(Arc::new(address)))
+        Self::new(KeySource::Peer(Arc::new(address)))
     }
 
     /// Limits by the value of a header. A request without it is refused as not valid.
     pub fn header(name: impl Into<String>) -> Self {
-        Self::of(Source::Header(name.into()))
+        Self::new(KeySource::Header(name.into()))
     }
 
     /// Limits by anything. `None` exempts a request.
     ///
     /// ```
-    /// use rlaas_limiter::tower::{Key, KeyParts};
+    /// use rlaas_limiter::tower::{KeyExtractor, KeyParts};
     ///
-    /// let by_tenant = Key::custom(|parts| {
+    /// let by_tenant = KeyExtractor::custom(|parts| {
     ///     if parts.uri.path() == "/healthz" {
     ///         return None;
     ///     }
@@ -92,7 +92,7 @@ impl Key {
     /// });
     /// ```
     pub fn custom(key: impl Fn(&Parts) -> Option<KeyParts> + Send + Sync + 'static) -> Self {
-        Self::of(Source::Custom(Arc::new(key)))
+        Self::new(KeySource::Custom(Arc::new(key)))
     }
 
     /// Takes the address of the client from a header such as `x-forwarded-for`, to which so many
@@ -119,7 +119,7 @@ impl Key {
         self.resource(|parts| Some(parts.uri.path().to_owned()))
     }
 
-    fn of(source: Source) -> Self {
+    fn new(source: KeySource) -> Self {
         Self { source, resource: None, proxies: None }
     }
 
@@ -131,14 +131,14 @@ impl Key {
             parsed.map_err(|error| problems.push(problem(error))).ok()
         };
         let header_name = match &self.source {
-            Source::Header(name) => Some(header("key.header", name)?),
-            Source::Peer(_) | Source::Custom(_) => None,
+            KeySource::Header(name) => Some(header("key.header", name)?),
+            KeySource::Peer(_) | KeySource::Custom(_) => None,
         };
         let forwarded = match &self.proxies {
             Some((count, name)) => Some((*count, header("key.forwarded_header", name)?)),
             None => None,
         };
-        let is_peer = matches!(self.source, Source::Peer(_));
+        let is_peer = matches!(self.source, KeySource::Peer(_));
         match forwarded {
             Some((0, _)) => problems.push(problem("key.trusted_proxies", "must be at least 1")),
             Some(_) if !is_peer => {
@@ -157,7 +157,7 @@ fn problem(field: &str, text: &str) -> Problem {
 
 /// Reads the key of requests.
 pub(super) struct KeyReader {
-    source: Source,
+    source: KeySource,
     header_name: Option<HeaderName>,
     forwarded: Option<(usize, HeaderName)>,
     resource: Option<Arc<ResourceOf>>,
@@ -165,17 +165,17 @@ pub(super) struct KeyReader {
 
 impl KeyReader {
     /// Returns the key of a request; `None` if it is exempt.
-    pub(super) fn read(&self, parts: &Parts) -> Result<Option<KeyParts>, Refusal> {
+    pub(super) fn read(&self, parts: &Parts) -> Result<Option<KeyParts>, Rejection> {
         let key = match (&self.source, &self.header_name) {
-            (Source::Custom(key), _) => key(parts),
-            (Source::Peer(address), _) => {
-                let peer = address(&parts.extensions).ok_or_else(Refusal::no_peer)?;
+            (KeySource::Custom(key), _) => key(parts),
+            (KeySource::Peer(address), _) => {
+                let peer = address(&parts.extensions).ok_or_else(Rejection::no_peer)?;
                 Some(KeyParts::user(self.client(peer, &parts.headers).to_string()))
             }
-            (Source::Header(_), name) => {
+            (KeySource::Header(_), name) => {
                 let value = name.as_ref().and_then(|name| parts.headers.get(name));
                 let value = value.and_then(|value| value.to_str().ok());
-                let missing = || Refusal::no_header(name.as_ref().map_or("", HeaderName::as_str));
+                let missing = || Rejection::no_header(name.as_ref().map_or("", HeaderName::as_str));
                 Some(KeyParts::user(value.ok_or_else(missing)?))
             }
         };
@@ -204,14 +204,14 @@ fn address(text: &str) -> Option<IpAddr> {
     alone.or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip()))
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for KeyExtractor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = match &self.source {
-            Source::Peer(_) => "peer",
-            Source::Header(name) => name,
-            Source::Custom(_) => "custom",
+            KeySource::Peer(_) => "peer",
+            KeySource::Header(name) => name,
+            KeySource::Custom(_) => "custom",
         };
-        f.debug_struct("Key")
+        f.debug_struct("KeyExtractor")
             .field("source", &source)
             .field("proxies", &self.proxies)
             .finish_non_exhaustive()
@@ -224,7 +224,7 @@ mod tests {
 
     const PEER: &str = "192.0.2.1";
 
-    fn user(key: Key, forwarded: &[&str]) -> String {
+    fn user(key: KeyExtractor, forwarded: &[&str]) -> String {
         let reader = key.build(&mut Vec::new()).expect("a valid key");
         let mut request = http::Request::builder().uri("/a");
         for line in forwarded {
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn only_what_trusted_proxies_add_is_read() {
-        let peer = || Key::peer(|_| PEER.parse().ok());
+        let peer = || KeyExtractor::peer(|_| PEER.parse().ok());
         let behind = |count| peer().trusted_proxies(count, "X-Forwarded-For");
         let forged: &[&str] = &["203.0.113.9, 198.51.100.7", "10.0.0.2:8080"];
         assert_eq!(user(peer(), forged), PEER);

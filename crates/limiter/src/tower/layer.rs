@@ -17,7 +17,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::key::{KeyParts, KeyReader};
-use super::protocol::{Http, Protocol, Refusal, add};
+use super::protocol::{Http, Protocol, Rejection, add};
 use crate::clock::Deadline;
 use crate::headers::{Header, LimitHeaders};
 use crate::rules;
@@ -26,19 +26,19 @@ use crate::summary::Summary;
 /// Limits the requests of a service. Clones, and the services that they wrap, remember the same
 /// refusals.
 pub struct RateLimitLayer<D: Decide, P = Http> {
-    gate: Arc<Gate<D>>,
+    admission: Arc<Admission<D>>,
     protocol: PhantomData<P>,
 }
 
 /// A service whose requests are limited.
 pub struct RateLimit<S, D: Decide, P = Http> {
     inner: S,
-    gate: Arc<Gate<D>>,
+    admission: Arc<Admission<D>>,
     protocol: PhantomData<P>,
 }
 
 /// What a layer is to be like.
-pub(super) struct Settings<D: Decide> {
+pub(super) struct LayerSettings<D: Decide> {
     pub(super) decider: D,
     pub(super) key: KeyReader,
     pub(super) headers: LimitHeaders,
@@ -48,42 +48,42 @@ pub(super) struct Settings<D: Decide> {
 }
 
 /// Lets requests pass or refuses them.
-pub(super) struct Gate<D: Decide> {
-    settings: Settings<D>,
+pub(super) struct Admission<D: Decide> {
+    settings: LayerSettings<D>,
     /// Whether the last question had no answer, to log changes alone.
-    is_unanswered: AtomicBool,
+    is_failing: AtomicBool,
 }
 
-impl<D: Decide> From<Settings<D>> for Gate<D> {
-    fn from(settings: Settings<D>) -> Self {
-        Self { settings, is_unanswered: AtomicBool::new(false) }
+impl<D: Decide> From<LayerSettings<D>> for Admission<D> {
+    fn from(settings: LayerSettings<D>) -> Self {
+        Self { settings, is_failing: AtomicBool::new(false) }
     }
 }
 
 impl<D: Decide, P> RateLimitLayer<D, P> {
-    pub(super) fn new(gate: Arc<Gate<D>>) -> Self {
-        Self { gate, protocol: PhantomData }
+    pub(super) fn new(admission: Arc<Admission<D>>) -> Self {
+        Self { admission, protocol: PhantomData }
     }
 }
 
-impl<D: Decide> Gate<D> {
+impl<D: Decide> Admission<D> {
     /// Returns the headers of the response to a request that passes.
-    async fn admit(&self, parts: &Parts, caller: Deadline) -> Result<Vec<Header>, Refusal> {
-        let Settings { key, headers, on_no_answer, .. } = &self.settings;
+    async fn admit(&self, parts: &Parts, caller: Deadline) -> Result<Vec<Header>, Rejection> {
+        let LayerSettings { key, headers, on_no_answer, .. } = &self.settings;
         let Some(key) = key.read(parts)? else { return Ok(Vec::new()) };
         match self.decide(&key, caller).await? {
             Ok(verdict) if verdict.is_allowed() => Ok(headers.for_verdict(&verdict)),
-            Ok(verdict) => Err(Refusal::of(&verdict, *headers)),
-            Err(NoVerdict::NoRule) => Err(Refusal::no_rule()),
+            Ok(verdict) => Err(Rejection::from_verdict(&verdict, *headers)),
+            Err(NoVerdict::NoRule) => Err(Rejection::no_rule()),
             // No policy lets those pass who do not wait for a verdict.
-            Err(NoVerdict::NoAnswer(_)) if caller.has_passed() => Err(Refusal::expired()),
+            Err(NoVerdict::NoAnswer(_)) if caller.has_passed() => Err(Rejection::expired()),
             Err(NoVerdict::NoAnswer(error)) => {
-                if !self.is_unanswered.swap(true, Ordering::Relaxed) {
+                if !self.is_failing.swap(true, Ordering::Relaxed) {
                     tracing::warn!(%error, policy = ?on_no_answer, "rate limit check failed");
                 }
                 match on_no_answer {
                     OnNoAnswer::Allow => Ok(Vec::new()),
-                    OnNoAnswer::Deny => Err(Refusal::no_answer()),
+                    OnNoAnswer::Deny => Err(Rejection::no_answer()),
                 }
             }
         }
@@ -93,25 +93,25 @@ impl<D: Decide> Gate<D> {
         &self,
         key: &KeyParts,
         caller: Deadline,
-    ) -> Result<Result<D::Verdict, NoVerdict>, Refusal> {
-        let Settings { decider, timeout, refusals, .. } = &self.settings;
+    ) -> Result<Result<D::Verdict, NoVerdict>, Rejection> {
+        let LayerSettings { decider, timeout, refusals, .. } = &self.settings;
         let attributes: Vec<(&str, &str)> =
             key.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
         let request = rules::Request::user(&key.user).resource(&key.resource).cost(key.cost);
-        let request = request.attributes(&attributes[..]).build().map_err(Refusal::invalid)?;
-        let known = refusals.key(&request);
-        if let Some(refusal) = known.as_ref().and_then(|known| refusals.get(known)) {
-            return Ok(Ok(refusal));
+        let request = request.attributes(&attributes[..]).build().map_err(Rejection::invalid)?;
+        let cache_key = refusals.key(&request);
+        if let Some(rejection) = cache_key.as_ref().and_then(|cache_key| refusals.get(cache_key)) {
+            return Ok(Ok(rejection));
         }
-        let asked_at = refusals.now();
+        let requested_at = refusals.now();
         let deadline = timeout.map_or(caller, |timeout| caller.or_within(timeout));
         let verdict = in_time(decider.decide(&request, deadline), deadline).await;
         if let Ok(verdict) = &verdict {
-            if self.is_unanswered.swap(false, Ordering::Relaxed) {
+            if self.is_failing.swap(false, Ordering::Relaxed) {
                 tracing::info!("rate limit checks are answered again");
             }
-            if let Some(known) = known {
-                refusals.insert(known, asked_at, verdict);
+            if let Some(cache_key) = cache_key {
+                refusals.insert(cache_key, requested_at, verdict);
             }
         }
         Ok(verdict)
@@ -139,7 +139,7 @@ impl<S, D: Decide, P> Layer<S> for RateLimitLayer<D, P> {
     type Service = RateLimit<S, D, P>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        RateLimit { inner, gate: Arc::clone(&self.gate), protocol: PhantomData }
+        RateLimit { inner, admission: Arc::clone(&self.admission), protocol: PhantomData }
     }
 }
 
@@ -163,12 +163,12 @@ where
         // The service that was polled is the one that is ready; its clone is not.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        let gate = Arc::clone(&self.gate);
+        let admission = Arc::clone(&self.admission);
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let headers = match gate.admit(&parts, P::deadline(&parts.headers)).await {
+            let headers = match admission.admit(&parts, P::deadline(&parts.headers)).await {
                 Ok(headers) => headers,
-                Err(refusal) => return Ok(P::response(&refusal)),
+                Err(rejection) => return Ok(P::response(&rejection)),
             };
             let mut response = inner.call(Request::from_parts(parts, body)).await?;
             add(response.headers_mut(), &headers);
@@ -179,14 +179,14 @@ where
 
 impl<D: Decide, P> Clone for RateLimitLayer<D, P> {
     fn clone(&self) -> Self {
-        Self { gate: Arc::clone(&self.gate), protocol: PhantomData }
+        Self { admission: Arc::clone(&self.admission), protocol: PhantomData }
     }
 }
 
 impl<S: Clone, D: Decide, P> Clone for RateLimit<S, D, P> {
     fn clone(&self) -> Self {
-        let (inner, gate) = (self.inner.clone(), Arc::clone(&self.gate));
-        Self { inner, gate, protocol: PhantomData }
+        let (inner, admission) = (self.inner.clone(), Arc::clone(&self.admission));
+        Self { inner, admission, protocol: PhantomData }
     }
 }
 

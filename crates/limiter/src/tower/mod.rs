@@ -3,14 +3,14 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use rlaas_limiter::tower::{Key, OnNoAnswer, RateLimitLayer, local};
+//! use rlaas_limiter::tower::{KeyExtractor, OnNoAnswer, RateLimitLayer, local};
 //! use rlaas_limiter::{Limiter, Rule};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let limiter = Limiter::builder()
 //!     .rule(Rule::gcra("per-key").limit(100).per(Duration::from_secs(60)))
 //!     .build()?;
-//! let layer = RateLimitLayer::builder(local(limiter), Key::header("x-api-key"))
+//! let layer = RateLimitLayer::builder(local(limiter), KeyExtractor::header("x-api-key"))
 //!     .on_no_answer(OnNoAnswer::Allow)
 //!     .timeout(Duration::from_millis(50))
 //!     .build()?;
@@ -31,7 +31,7 @@ mod layer;
 mod protocol;
 
 pub use self::builder::{InvalidLayer, LayerBuilder};
-pub use self::key::{Key, KeyParts};
+pub use self::key::{KeyExtractor, KeyParts};
 pub use self::layer::{RateLimit, RateLimitLayer};
 pub use self::protocol::{Grpc, Http, Protocol};
 pub use crate::headers::LimitHeaders;

@@ -32,7 +32,7 @@ pub trait Protocol<B>: private::Sealed {
 
     /// Returns the response to a refused request.
     #[doc(hidden)]
-    fn response(refusal: &Refusal) -> Response<B>;
+    fn response(rejection: &Rejection) -> Response<B>;
 }
 
 mod private {
@@ -43,8 +43,8 @@ mod private {
 
 /// Why a request is refused.
 #[derive(Debug)]
-pub struct Refusal {
-    kind: Kind,
+pub struct Rejection {
+    kind: RejectionKind,
     detail: String,
     headers: Vec<Header>,
     retry_after: Option<Micros>,
@@ -53,7 +53,7 @@ pub struct Refusal {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum RejectionKind {
     Limited,
     NoRule,
     NoAnswer,
@@ -62,7 +62,7 @@ enum Kind {
     Internal,
 }
 
-impl Kind {
+impl RejectionKind {
     /// The status over HTTP, and the code over gRPC.
     const fn codes(self) -> (StatusCode, u8) {
         match self {
@@ -76,11 +76,11 @@ impl Kind {
     }
 }
 
-impl Refusal {
-    pub(super) fn of(verdict: &impl Summary, headers: LimitHeaders) -> Self {
+impl Rejection {
+    pub(super) fn from_verdict(verdict: &impl Summary, headers: LimitHeaders) -> Self {
         let limits = headers.for_verdict(verdict).into_iter();
         Self {
-            kind: Kind::Limited,
+            kind: RejectionKind::Limited,
             detail: detail(verdict),
             headers: limits.chain(retry_after(verdict)).collect(),
             retry_after: verdict.retry_after(),
@@ -89,31 +89,31 @@ impl Refusal {
     }
 
     pub(super) fn no_rule() -> Self {
-        Self::new(Kind::NoRule, "no rule matches")
+        Self::new(RejectionKind::NoRule, "no rule matches")
     }
 
     pub(super) fn no_answer() -> Self {
         let retry_after = Some(RETRY_AFTER_NO_ANSWER);
-        Self { retry_after, ..Self::new(Kind::NoAnswer, "rate limiter unavailable") }
+        Self { retry_after, ..Self::new(RejectionKind::NoAnswer, "rate limiter unavailable") }
     }
 
     pub(super) fn expired() -> Self {
-        Self::new(Kind::Expired, "deadline exceeded")
+        Self::new(RejectionKind::Expired, "deadline exceeded")
     }
 
     pub(super) fn invalid(error: InvalidRequest) -> Self {
-        Self::new(Kind::Invalid, error.to_string())
+        Self::new(RejectionKind::Invalid, error.to_string())
     }
 
     pub(super) fn no_header(name: &str) -> Self {
-        Self::new(Kind::Invalid, format!("{name}: must be given, in visible ASCII"))
+        Self::new(RejectionKind::Invalid, format!("{name}: must be given, in visible ASCII"))
     }
 
     pub(super) fn no_peer() -> Self {
-        Self::new(Kind::Internal, "internal error")
+        Self::new(RejectionKind::Internal, "internal error")
     }
 
-    fn new(kind: Kind, detail: impl Into<String>) -> Self {
+    fn new(kind: RejectionKind, detail: impl Into<String>) -> Self {
         let (headers, policies) = (Vec::new(), Vec::new());
         Self { kind, detail: detail.into(), headers, retry_after: None, policies }
     }
@@ -123,12 +123,14 @@ impl Refusal {
     fn document(&self) -> String {
         let (status, _) = self.kind.codes();
         let (r#type, title) = match self.kind {
-            Kind::Limited => (problem::TYPE, problem::TITLE),
+            RejectionKind::Limited => (problem::TYPE, problem::TITLE),
             _ => ("about:blank", status.canonical_reason().unwrap_or_default()),
         };
         let member = match self.kind {
-            Kind::Limited => format!(r#","violated-policies":[{}]"#, self.policies.join(",")),
-            Kind::NoRule => r#","reason":"NO_RULE""#.to_owned(),
+            RejectionKind::Limited => {
+                format!(r#","violated-policies":[{}]"#, self.policies.join(","))
+            }
+            RejectionKind::NoRule => r#","reason":"NO_RULE""#.to_owned(),
             _ => String::new(),
         };
         let (status, detail) = (status.as_u16(), &self.detail);
@@ -144,13 +146,13 @@ impl<B: From<String>> Protocol<B> for Http {
         Deadline::NEVER
     }
 
-    fn response(refusal: &Refusal) -> Response<B> {
-        let mut response = Response::new(B::from(refusal.document()));
-        *response.status_mut() = refusal.kind.codes().0;
+    fn response(rejection: &Rejection) -> Response<B> {
+        let mut response = Response::new(B::from(rejection.document()));
+        *response.status_mut() = rejection.kind.codes().0;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        add(headers, &refusal.headers);
-        if let (Kind::NoAnswer, Some(wait)) = (refusal.kind, refusal.retry_after) {
+        add(headers, &rejection.headers);
+        if let (RejectionKind::NoAnswer, Some(wait)) = (rejection.kind, rejection.retry_after) {
             headers.insert(RETRY_AFTER, wait.as_secs_ceil().into());
         }
         response
@@ -163,23 +165,23 @@ impl<B: Default> Protocol<B> for Grpc {
         header.map_or(Deadline::NEVER, grpc_timeout::deadline)
     }
 
-    fn response(refusal: &Refusal) -> Response<B> {
+    fn response(rejection: &Rejection) -> Response<B> {
         let mut response = Response::new(B::default());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        let code = refusal.kind.codes().1;
-        let message = match refusal.kind {
-            Kind::Limited => format!("rate limit exceeded: {}", refusal.detail),
-            _ => refusal.detail.clone(),
+        let code = rejection.kind.codes().1;
+        let message = match rejection.kind {
+            RejectionKind::Limited => format!("rate limit exceeded: {}", rejection.detail),
+            _ => rejection.detail.clone(),
         };
         let status =
             [("grpc-status", code.to_string()), ("grpc-message", message.replace('%', "%25"))];
         add(headers, &status);
-        if let Some(wait) = refusal.retry_after {
+        if let Some(wait) = rejection.retry_after {
             let details = grpc_status::with_retry_info(code, &message, wait);
             add(headers, &[("grpc-status-details-bin", details)]);
         }
-        add(headers, &refusal.headers);
+        add(headers, &rejection.headers);
         response
     }
 }
