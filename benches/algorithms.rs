@@ -110,7 +110,7 @@ fn resident_bytes() -> f64 {
 }
 
 async fn on_redis(rules: &RuleSet) -> (f64, f64, u64) {
-    let server = Arc::new(RedisServer::start_unmoved());
+    let server = Arc::new(RedisServer::start_without_clock_shim());
     let service = &Service::on_redis(rules.clone(), Arc::clone(&server));
     service.check("0000000000000000").await;
     let key = server.keys().pop().expect("a key");

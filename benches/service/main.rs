@@ -56,7 +56,7 @@ fn main() {
 fn compare(seconds: usize, rounds: usize, only: Option<&str>, algorithm: &str) {
     let algorithm = format!("rate-limiter.use-algo={algorithm}");
     let in_memory = [HIGH_LIMIT, algorithm.as_str()];
-    let redis = RedisServer::start_unmoved();
+    let redis = RedisServer::start_without_clock_shim();
     let url = format!("store.redis.url={}", redis.url());
     let on_redis = [
         &in_memory[..],

@@ -15,7 +15,7 @@ use crate::eventually;
 use crate::redis::{RedisServer, free_port, owned};
 
 /// How long a cluster may take to agree on something, on a machine that has other work.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 const SLOTS: usize = 16_384;
 
@@ -79,7 +79,7 @@ impl RedisCluster {
             cluster.meet(i);
         }
         let met = async || (0..count).all(|i| cluster.view(i).len() == count);
-        eventually("the nodes know each other", PATIENCE, met).await;
+        eventually("the nodes know each other", TIMEOUT, met).await;
         for i in masters..count {
             let master = &cluster.ids[i % masters];
             cluster.nodes[i].query::<()>(&["CLUSTER", "REPLICATE", master]);
@@ -89,7 +89,7 @@ impl RedisCluster {
                 && cluster.is_covered()
                 && cluster.replicates(masters, replicas_per_master)
         };
-        eventually("the cluster is whole", PATIENCE, whole).await;
+        eventually("the cluster is whole", TIMEOUT, whole).await;
         cluster
     }
 
@@ -140,7 +140,7 @@ impl RedisCluster {
 
     /// The slot of a key.
     pub fn slot_of(&self, key: &str) -> u16 {
-        self.ask(&["CLUSTER", "KEYSLOT", key])
+        self.query_any(&["CLUSTER", "KEYSLOT", key])
     }
 
     /// The node that serves a slot, as a node says that answers.
@@ -230,23 +230,23 @@ impl RedisCluster {
         let known = async || {
             self.views().all(|view| view.iter().any(|peer| peer.node == to && peer.serves(slot)))
         };
-        eventually("the slot has moved", PATIENCE, known).await;
+        eventually("the slot has moved", TIMEOUT, known).await;
     }
 
     /// Makes a replica the master by agreement with its master, and waits until every node that
     /// answers knows.
     pub async fn failover(&self, replica: usize) {
         self.nodes[replica].query::<()>(&["CLUSTER", "FAILOVER"]);
-        self.leads(replica).await;
+        self.wait_for_master(replica).await;
     }
 
     /// Waits until every node that answers knows this one as a master with slots.
-    pub async fn leads(&self, node: usize) {
+    pub async fn wait_for_master(&self, node: usize) {
         let known = async || {
             let leads = |peer: &Peer| peer.node == node && !peer.slots.is_empty();
             self.views().all(|view| view.iter().any(leads))
         };
-        eventually("the node leads", PATIENCE, known).await;
+        eventually("the node leads", TIMEOUT, known).await;
     }
 
     /// Makes a node known to all nodes before it.
@@ -266,7 +266,7 @@ impl RedisCluster {
     }
 
     /// The answer of the first node that answers.
-    fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+    fn query_any<T: FromRedisValue>(&self, words: &[&str]) -> T {
         let answer = self.nodes.iter().find_map(|node| node.try_query(words).ok());
         answer.expect("a node that answers")
     }
@@ -315,7 +315,7 @@ impl Peer {
 }
 
 fn start_node(arguments: &[&str]) -> RedisServer {
-    let mut node = RedisServer::start_by(|_| {
+    let mut node = RedisServer::start_with_port(|_| {
         // Without it the bus would listen on the port plus 10000, which need not be free.
         let bus = ["--cluster-port", &free_port().to_string()];
         owned(&[ARGUMENTS, &bus, arguments].concat())

@@ -26,7 +26,7 @@ pub const END_HEADERS: u8 = 0x4;
 pub const INITIAL_WINDOW_SIZE: u16 = 0x4;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One frame.
 ///
@@ -100,7 +100,7 @@ impl RawHttp2 {
             let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
             Ok(Frame::new(head[3], head[4], stream, payload))
         };
-        timeout(PATIENCE, read()).await.unwrap_or_else(|_elapsed| panic!("no frame, and no end"))
+        timeout(TIMEOUT, read()).await.unwrap_or_else(|_elapsed| panic!("no frame, and no end"))
     }
 
     /// The next frame of this kind; pings are answered on the way.

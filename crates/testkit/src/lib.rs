@@ -91,16 +91,16 @@ impl Drop for TempDir {
 ///
 /// # Panics
 ///
-/// If it does not within `patience`.
+/// If it does not within `timeout`.
 #[expect(clippy::disallowed_methods, reason = "polls for a condition of another process")]
 pub async fn eventually(
     what: &str,
-    patience: Duration,
+    timeout: Duration,
     mut condition: impl AsyncFnMut() -> bool,
 ) -> Duration {
     let started = Instant::now();
     while !condition().await {
-        assert!(started.elapsed() < patience, "not within {patience:?}: {what}");
+        assert!(started.elapsed() < timeout, "not within {timeout:?}: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     started.elapsed()

@@ -127,7 +127,7 @@ impl Rlaas {
         let connection = TcpStream::connect(&self.http).await;
         let length = body.len();
         let head = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n");
-        let answer = ask("POST", connection, path, &head, body).await;
+        let answer = send_request("POST", connection, path, &head, body).await;
         let (status, _, body) =
             answer.unwrap_or_else(|error| panic!("no response: {error}\n{}", self.log()));
         (status, body)
@@ -264,10 +264,10 @@ async fn get(
     path: &str,
     headers: &str,
 ) -> io::Result<(u16, String, String)> {
-    ask("GET", connection, path, headers, "").await
+    send_request("GET", connection, path, headers, "").await
 }
 
-async fn ask(
+async fn send_request(
     method: &str,
     connection: io::Result<impl AsyncRead + AsyncWrite + Unpin>,
     path: &str,

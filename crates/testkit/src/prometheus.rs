@@ -30,11 +30,11 @@ impl Prometheus {
     /// If there is no prometheus, or it does not start.
     pub fn start(target: &str) -> Self {
         let dir = TempDir::new();
-        let example = std::fs::read_to_string(ours("prometheus.yaml")).expect("an example");
+        let example = std::fs::read_to_string(config_file("prometheus.yaml")).expect("an example");
         let (quick, known) = (example.replace(": 15s", ": 250ms"), "127.0.0.1:8080");
         assert!(quick != example && quick.contains(known), "{example}");
         let file = dir.write("prometheus.yaml", &quick.replace(known, target));
-        std::fs::copy(ours("alerts.yaml"), dir.path("alerts.yaml")).expect("the alerts");
+        std::fs::copy(config_file("alerts.yaml"), dir.path("alerts.yaml")).expect("the alerts");
         // Somebody else may take the port between here and there.
         let started = (0..10).find_map(|_| {
             let port = free_port();
@@ -46,7 +46,7 @@ impl Prometheus {
 
     /// The values that a query has at this moment, or why there are none.
     pub async fn query(&self, query: &str) -> Result<Vec<f64>, String> {
-        let answer = self.ask(&format!("/api/v1/query?query={}", percent_encoded(query))).await;
+        let answer = self.get(&format!("/api/v1/query?query={}", percent_encoded(query))).await;
         if answer["status"] != "success" {
             return Err(answer["error"].to_string());
         }
@@ -64,7 +64,7 @@ impl Prometheus {
     }
 
     /// The answer of the API at this path.
-    pub async fn ask(&self, path: &str) -> Value {
+    pub async fn get(&self, path: &str) -> Value {
         let connection = TcpStream::connect(("127.0.0.1", self.port)).await;
         let mut connection = connection.expect("a running prometheus");
         // By 1.0 the body comes in one piece.
@@ -94,7 +94,7 @@ pub fn promtool(arguments: &[&str], stdin: Stdio) {
 }
 
 /// A file of the project in `config/prometheus`.
-pub fn ours(name: &str) -> PathBuf {
+pub fn config_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/prometheus").join(name)
 }
 

@@ -79,12 +79,12 @@ impl Proxy {
             open: Arc::default(),
         };
         let (stop, stopped) = oneshot::channel();
-        let told = faults.clone();
+        let served = faults.clone();
         let thread = std::thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 tokio::select! {
-                    () = told.serve(listener, server) => {}
+                    () = served.serve(listener, server) => {}
                     _ = stopped => {}
                 }
             });
@@ -141,12 +141,12 @@ impl Faults {
             if self.now() == Behaviour::Refuse {
                 continue;
             }
-            let open = Open::new(self);
+            let open = OpenGuard::new(self);
             let faults = self.clone();
             tokio::spawn(async move {
                 let _open = open;
                 if let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await {
-                    let _closed = carry(&faults, client, server).await;
+                    let _closed = forward(&faults, client, server).await;
                 }
             });
         }
@@ -157,7 +157,7 @@ impl Faults {
     }
 
     /// Passes from now on; `false` if another connection has had the fault.
-    fn spend(&self, fault: &Behaviour) -> bool {
+    fn use_once(&self, fault: &Behaviour) -> bool {
         self.behaviour.send_if_modified(|now| {
             let ours = now == fault;
             if ours {
@@ -169,23 +169,23 @@ impl Faults {
 }
 
 /// Counts a connection while it is open.
-struct Open(Arc<AtomicUsize>);
+struct OpenGuard(Arc<AtomicUsize>);
 
-impl Open {
+impl OpenGuard {
     fn new(faults: &Faults) -> Self {
         faults.open.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(&faults.open))
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Carries requests and replies until one side closes, or a fault does.
-async fn carry(faults: &Faults, mut client: TcpStream, mut server: TcpStream) -> io::Result<()> {
+async fn forward(faults: &Faults, mut client: TcpStream, mut server: TcpStream) -> io::Result<()> {
     let _best_effort = (client.set_nodelay(true), server.set_nodelay(true));
     let (mut from_client, mut to_client) = client.split();
     let (mut from_server, mut to_server) = server.split();
@@ -217,14 +217,14 @@ async fn carry(faults: &Faults, mut client: TcpStream, mut server: TcpStream) ->
                 // The caller sends the text of the script now: that is the request to meet.
                 let script = script && !reply.starts_with(b"-NOSCRIPT");
                 match &now {
-                    Behaviour::CutReply if script && faults.spend(&now) => return Ok(()),
-                    Behaviour::Garbage(bytes) if script && faults.spend(&now) => {
+                    Behaviour::CutReply if script && faults.use_once(&now) => return Ok(()),
+                    Behaviour::Garbage(bytes) if script && faults.use_once(&now) => {
                         replies.push(bytes.clone());
                     }
-                    Behaviour::Extra(bytes) if faults.spend(&now) => {
+                    Behaviour::Extra(bytes) if faults.use_once(&now) => {
                         replies.push([bytes, reply].concat());
                     }
-                    Behaviour::Endless if script => return pour(to_client, changes).await,
+                    Behaviour::Endless if script => return send_endless(to_client, changes).await,
                     Behaviour::Delay(delay) => replies.push_late(reply.to_vec(), *delay),
                     _ => replies.push(reply.to_vec()),
                 }
@@ -248,7 +248,10 @@ fn has_script(requests: &[u8]) -> bool {
 
 /// Sends a reply without end until the caller or the fault goes away.
 #[expect(clippy::disallowed_methods, reason = "as fast as it could, it would burn the machine")]
-async fn pour(mut client: WriteHalf<'_>, mut changes: Receiver<Behaviour>) -> io::Result<()> {
+async fn send_endless(
+    mut client: WriteHalf<'_>,
+    mut changes: Receiver<Behaviour>,
+) -> io::Result<()> {
     let endless = async {
         client.write_all(b"$536870912\r\n").await?;
         loop {
@@ -257,7 +260,7 @@ async fn pour(mut client: WriteHalf<'_>, mut changes: Receiver<Behaviour>) -> io
         }
     };
     tokio::select! {
-        poured = endless => poured,
+        sent = endless => sent,
         _ = changes.changed() => Ok(()),
     }
 }

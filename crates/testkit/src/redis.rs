@@ -41,7 +41,7 @@ impl RedisServer {
     ///
     /// If there is no redis-server, or it does not start.
     pub fn start_with(arguments: &[&str]) -> Self {
-        Self::start_by(|_| owned(arguments))
+        Self::start_with_port(|_| owned(arguments))
     }
 
     /// Starts a server with arguments that are made for its port, anew for each that is tried.
@@ -49,7 +49,7 @@ impl RedisServer {
     /// # Panics
     ///
     /// If it does not start.
-    pub fn start_by(mut arguments: impl FnMut(u16) -> Vec<String>) -> Self {
+    pub fn start_with_port(mut arguments: impl FnMut(u16) -> Vec<String>) -> Self {
         // Somebody else may take the port between here and the server.
         let started = (0..10).find_map(|_| {
             let port = free_port();
@@ -60,7 +60,7 @@ impl RedisServer {
 
     /// Starts a server that listens with TLS alone; [`RedisServer::query`] goes by a socket file.
     pub fn start_tls(arguments: &[String]) -> Self {
-        Self::start_by(|port| {
+        Self::start_with_port(|port| {
             let port = port.to_string();
             let listen = ["--port", "0", "--tls-port", &port, "--unixsocket", "redis.sock"];
             [&owned(&listen), arguments].concat()
@@ -72,7 +72,7 @@ impl RedisServer {
     /// # Panics
     ///
     /// If it does not start.
-    pub fn start_unmoved() -> Self {
+    pub fn start_without_clock_shim() -> Self {
         let started = (0..10).find_map(|_| Self::try_start(free_port(), vec![], Path::new("")));
         started.expect("redis-server did not start")
     }
@@ -151,9 +151,9 @@ impl RedisServer {
     ///
     /// If it does not answer within a second, or with an error.
     pub fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
-        let patience = Duration::from_secs(1);
-        let mut connection = self.client().get_connection_with_timeout(patience)?;
-        connection.set_read_timeout(Some(patience))?;
+        let timeout = Duration::from_secs(1);
+        let mut connection = self.client().get_connection_with_timeout(timeout)?;
+        connection.set_read_timeout(Some(timeout))?;
         command(words).query(&mut connection)
     }
 

@@ -12,7 +12,7 @@ use crate::redis::{RedisServer, owned};
 use crate::{TempDir, eventually};
 
 /// How long the sentinels may take to agree on something, on a machine that has other work.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 const SENTINELS: usize = 3;
 
@@ -66,7 +66,7 @@ impl Sentinels {
             started.servers[0].replicas_online() == settings.replicas
                 && started.watchers.iter().all(|sentinel| started.is_seen_by(sentinel))
         };
-        eventually("the sentinels see each other and the servers", PATIENCE, whole).await;
+        eventually("the sentinels see each other and the servers", TIMEOUT, whole).await;
         started
     }
 
@@ -124,43 +124,44 @@ impl Sentinels {
         // Refused while an earlier failover is not over yet.
         let begun =
             async || self.watchers.iter().any(|sentinel| sentinel.try_query::<()>(&words).is_ok());
-        eventually("a failover begins", PATIENCE, begun).await;
-        self.moved_from(old).await
+        eventually("a failover begins", TIMEOUT, begun).await;
+        self.wait_for_new_master(old).await
     }
 
     /// Waits until every sentinel that answers names one other master, and it agrees.
-    pub async fn moved_from(&self, old: usize) -> usize {
+    pub async fn wait_for_new_master(&self, old: usize) -> usize {
         let moved = async || {
             let new = self.master();
             let mut named = self.watchers.iter().filter_map(|sentinel| self.master_by(sentinel));
             new != old && named.all(|named| named == new) && self.servers[new].is_master()
         };
-        eventually("another server is the master", PATIENCE, moved).await;
+        eventually("another server is the master", TIMEOUT, moved).await;
         self.master()
     }
 
     /// Does this sentinel see the master, the replicas and the other sentinels, all in order?
     fn is_seen_by(&self, sentinel: &RedisServer) -> bool {
         type Fields = HashMap<String, String>;
-        let replicas: Vec<Fields> = ask(sentinel, "REPLICAS").unwrap_or_default();
-        let others: Vec<Fields> = ask(sentinel, "SENTINELS").unwrap_or_default();
+        let replicas: Vec<Fields> = query(sentinel, "REPLICAS").unwrap_or_default();
+        let others: Vec<Fields> = query(sentinel, "SENTINELS").unwrap_or_default();
         replicas.len() + 1 == self.servers.len()
             && replicas
                 .iter()
                 .all(|replica| replica["flags"] == "slave" && replica["master-link-status"] == "ok")
             && others.len() + 1 == SENTINELS
             && others.iter().all(|other| other["flags"] == "sentinel")
-            && ask::<String>(sentinel, "CKQUORUM").is_some_and(|usable| usable.starts_with("OK 3"))
+            && query::<String>(sentinel, "CKQUORUM")
+                .is_some_and(|usable| usable.starts_with("OK 3"))
     }
 
     fn master_by(&self, sentinel: &RedisServer) -> Option<usize> {
-        let (_, port): (String, u16) = ask(sentinel, "GET-MASTER-ADDR-BY-NAME")?;
+        let (_, port): (String, u16) = query(sentinel, "GET-MASTER-ADDR-BY-NAME")?;
         self.servers.iter().position(|server| server.port() == port)
     }
 }
 
 /// What a sentinel says about the master, if it answers.
-fn ask<T: FromRedisValue>(sentinel: &RedisServer, what: &str) -> Option<T> {
+fn query<T: FromRedisValue>(sentinel: &RedisServer, what: &str) -> Option<T> {
     sentinel.try_query(&["SENTINEL", what, "mymaster"]).ok()
 }
 
@@ -173,7 +174,7 @@ fn start_server(settings: Settings<'_>, master: Option<u16>) -> RedisServer {
     if let Some(port) = master {
         arguments.extend(owned(&["--replicaof", "127.0.0.1", &port.to_string()]));
     }
-    RedisServer::start_by(|_| arguments.clone())
+    RedisServer::start_with_port(|_| arguments.clone())
 }
 
 fn start_sentinel(settings: Settings<'_>, files: &TempDir, i: usize, master: u16) -> RedisServer {
@@ -194,7 +195,7 @@ fn start_sentinel(settings: Settings<'_>, files: &TempDir, i: usize, master: u16
     let file = file.to_str().expect("a path in UTF-8").to_owned();
     arguments.insert(0, file);
     arguments.push("--sentinel".to_owned());
-    let sentinel = RedisServer::start_by(|_| arguments.clone());
+    let sentinel = RedisServer::start_with_port(|_| arguments.clone());
     // They find each other by what they publish every 2 seconds, and learn of replicas by what
     // they ask every 10. A busy machine is no reason to distrust the clock, and do nothing for
     // 30 seconds.

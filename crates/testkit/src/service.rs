@@ -23,7 +23,7 @@ pub struct Service {
     /// What it counts.
     pub metrics: Arc<Metrics>,
     redis: Option<Arc<RedisServer>>,
-    tending: AbortHandle,
+    background: AbortHandle,
 }
 
 impl Service {
@@ -38,7 +38,7 @@ impl Service {
         let metrics = Arc::new(Metrics::new());
         let store = MemoryStore::new(settings, Clock::Manual(clock.clone()), metrics.clone());
         let limiter = Limiter::new(rules, Store::Memory(store), metrics.clone());
-        Self::tending(Subject::new(limiter, clock), metrics, None)
+        Self::spawn(Subject::new(limiter, clock), metrics, None)
     }
 
     /// A limiter on a redis-server.
@@ -52,18 +52,18 @@ impl Service {
         let store = RedisStore::new(&settings, metrics.clone()).expect("valid settings");
         let limiter = Limiter::new(rules, Store::Redis(Arc::new(store)), metrics.clone());
         let subject = Subject::new(limiter, Redis(Arc::clone(&server)));
-        Self::tending(subject, metrics, Some(server))
+        Self::spawn(subject, metrics, Some(server))
     }
 
     /// A limiter on the machine's clock.
     pub fn with(limiter: Limiter, metrics: Arc<Metrics>) -> Self {
-        Self::tending(Subject::new(limiter, Machine), metrics, None)
+        Self::spawn(Subject::new(limiter, Machine), metrics, None)
     }
 
-    fn tending(subject: Subject, metrics: Arc<Metrics>, redis: Option<Arc<RedisServer>>) -> Self {
-        let tended = subject.limiter.clone();
-        let tending = tokio::spawn(async move { tended.run().await }).abort_handle();
-        Self { subject, metrics, redis, tending }
+    fn spawn(subject: Subject, metrics: Arc<Metrics>, redis: Option<Arc<RedisServer>>) -> Self {
+        let limiter = subject.limiter.clone();
+        let background = tokio::spawn(async move { limiter.run().await }).abort_handle();
+        Self { subject, metrics, redis, background }
     }
 
     /// The redis-server, if there is one: some cases look at its keys.
@@ -116,6 +116,6 @@ impl Backend for Redis {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.tending.abort();
+        self.background.abort();
     }
 }

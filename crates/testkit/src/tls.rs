@@ -56,8 +56,8 @@ impl Certificates {
     pub fn make() -> Self {
         let certificates = Self(TempDir::new());
         certificates.0.write("signed", "");
-        certificates.found("authority");
-        certificates.found("foreign-authority");
+        certificates.create_authority("authority");
+        certificates.create_authority("foreign-authority");
         for certificate in [
             Certificate::Server,
             Certificate::Renewed,
@@ -116,7 +116,7 @@ impl Certificates {
     }
 
     /// Makes an authority that signs itself.
-    fn found(&self, name: &str) {
+    fn create_authority(&self, name: &str) {
         let extensions = ["-x509", "-days", "3650", "-extensions", "authority"];
         self.request(name, &format!("{name}.crt"), &extensions);
     }

@@ -11,7 +11,7 @@ use crate::target_tmp;
 const LINES: usize = 5;
 
 /// The longest that fetching may take, in seconds: an index can be silent.
-const PATIENCE: &str = "300";
+const TIMEOUT: &str = "300";
 
 /// Says that something was not tried, on the terminal: the harness shows no word of a test that
 /// passes. The same line is added to the file that `SKIPPED_LIST` names, for `tests/run.sh` to repeat
@@ -33,7 +33,7 @@ pub fn skipped(what: &str, why: &str) {
 }
 
 /// A folder for what tools fetch and build: kept from run to run, below `target`.
-pub fn workshop(name: &str) -> PathBuf {
+pub fn cache_dir(name: &str) -> PathBuf {
     let path = target_tmp().join(name);
     std::fs::create_dir_all(&path).expect("a folder below target");
     path
@@ -46,7 +46,7 @@ pub fn workshop(name: &str) -> PathBuf {
 /// As [`finish`].
 pub fn fetch(command: &Command) -> Result<String, String> {
     let mut bounded = Command::new("timeout");
-    bounded.arg(PATIENCE).arg(command.get_program()).args(command.get_args());
+    bounded.arg(TIMEOUT).arg(command.get_program()).args(command.get_args());
     let variables = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
     bounded.envs(variables);
     if let Some(dir) = command.get_current_dir() {

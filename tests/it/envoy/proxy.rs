@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rlaas_testkit::process::Rlaas;
-use rlaas_testkit::tools::{finish, skipped, workshop};
+use rlaas_testkit::tools::{cache_dir, finish, skipped};
 use rlaas_testkit::{TempDir, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -159,7 +159,7 @@ fn unchunked(mut chunks: &str) -> String {
 fn program() -> Option<&'static PathBuf> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let install = || {
-        let installed = install(&workshop("envoy"));
+        let installed = install(&cache_dir("envoy"));
         installed.inspect_err(|why| skipped("a real Envoy in front", why)).ok()
     };
     PROGRAM.get_or_init(install).as_ref()

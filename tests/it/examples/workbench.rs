@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rlaas_testkit::tools::{fetch, finish, skipped, workshop};
+use rlaas_testkit::tools::{cache_dir, fetch, finish, skipped};
 
 /// Build outputs, which are not copied.
 const BUILD_OUTPUTS: [&str; 4] = [".venv", "bin", "node_modules", "target"];
@@ -21,7 +21,7 @@ pub(super) struct Workbench {
 impl Workbench {
     /// Copies the sources of a client.
     pub(super) fn new(language: &'static str) -> Self {
-        let root = workshop("examples").join(language);
+        let root = cache_dir("examples").join(language);
         let project = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut sources = String::new();
         for part in ["proto".to_owned(), format!("examples/{language}")] {

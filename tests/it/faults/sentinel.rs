@@ -23,7 +23,7 @@ async fn killed_master_is_replaced_after_failover() {
     let load = Load::start(&server, 8).await;
     load.wait_for_passed(200, TIMEOUT).await;
     let old = sentinels.kill_master();
-    sentinels.moved_from(old).await;
+    sentinels.wait_for_new_master(old).await;
     // Calls pass within half a second of the failover.
     load.wait_for_passed(1, Duration::from_millis(500)).await;
     load.wait_for_passed(200, TIMEOUT).await;
@@ -50,7 +50,7 @@ async fn returning_master_receives_no_calls() {
     load.wait_for_passed(200, TIMEOUT).await;
     let old = sentinels.master();
     signal(sentinels.server(old).pid(), "STOP");
-    let new = sentinels.moved_from(old).await;
+    let new = sentinels.wait_for_new_master(old).await;
     load.wait_for_passed(200, TIMEOUT).await;
     let count = || {
         let keys = sentinels.server(new).keys();

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::redis::RedisServer;
-use rlaas_testkit::tools::{fetch, finish, skipped, workshop};
+use rlaas_testkit::tools::{cache_dir, fetch, finish, skipped};
 
 const PACKAGE: &str = "schemathesis==4.32.5";
 
@@ -29,7 +29,7 @@ fn generated_requests_get_only_documented_responses() {
             .args(["--max-examples", "50", "--max-time", "15", "--workers", "2"])
             .args(["--seed", "1", "--continue-on-failure", "--no-color"])
             .arg(format!("http://{}/openapi.json", server.http()))
-            .current_dir(workshop("schemathesis"));
+            .current_dir(cache_dir("schemathesis"));
         let output = finish(&mut run).expect("only documented responses");
         assert!(output.contains("Test cases:"), "no request was sent: {output}");
     }
@@ -37,7 +37,7 @@ fn generated_requests_get_only_documented_responses() {
 
 /// Returns the program, which is installed below `target` once.
 fn install() -> Result<PathBuf, String> {
-    let dir = workshop("schemathesis");
+    let dir = cache_dir("schemathesis");
     let program = dir.join("bin/schemathesis");
     if !program.exists() {
         finish(Command::new("python3").args(["-m", "venv"]).arg(&dir))?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::manifests::Kustomization;
-use rlaas_testkit::tools::{fetch, finish, skipped, workshop};
+use rlaas_testkit::tools::{cache_dir, fetch, finish, skipped};
 
 /// The oldest version with native sidecars by default, and the newest with schemas.
 const VERSIONS: [&str; 2] = ["1.29.0", "1.37.0"];
@@ -25,7 +25,7 @@ fn manifests_build_and_fit_the_schemas() {
 }
 
 fn assert_fits_the_schemas(kustomize: &Path, validate: &Path) {
-    let file = workshop("kubernetes").join("built.yaml");
+    let file = cache_dir("kubernetes").join("built.yaml");
     for kustomization in Kustomization::all().iter().filter(|one| one.is_whole()) {
         let mut build = Command::new(kustomize);
         let manifests = finish(build.arg("build").arg(&kustomization.folder)).expect("manifests");
@@ -61,7 +61,7 @@ fn validation(packages: &Path, file: &Path, version: &str) -> Command {
 
 /// Returns kustomize, which is built once.
 fn kustomize() -> Result<PathBuf, String> {
-    let folder = workshop("kubernetes");
+    let folder = cache_dir("kubernetes");
     let program = folder.join("kustomize");
     if !program.exists() {
         let mut install = Command::new("go");
@@ -75,7 +75,7 @@ fn kustomize() -> Result<PathBuf, String> {
 
 /// Returns the folder of kubernetes-validate, which is installed once.
 fn validate() -> Result<PathBuf, String> {
-    let packages = workshop("kubernetes").join("packages");
+    let packages = cache_dir("kubernetes").join("packages");
     if !packages.join("kubernetes_validate").exists() {
         let mut install = Command::new("python3");
         install.args(["-m", "pip", "install", "-q", "--retries", "1", VALIDATE, "--target"]);

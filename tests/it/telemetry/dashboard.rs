@@ -7,7 +7,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use rlaas_testkit::process::{Rlaas, check};
-use rlaas_testkit::prometheus::{ours, promtool};
+use rlaas_testkit::prometheus::{config_file, promtool};
 
 pub(super) fn dashboard() -> Value {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/grafana/rlaas.json");
@@ -80,7 +80,7 @@ fn queries_filter_by_the_dashboard_variables() {
 
 #[test]
 fn promtool_accepts_the_configuration_and_the_alert_tests() {
-    let path = |name| ours(name).display().to_string();
+    let path = |name| config_file(name).display().to_string();
     promtool(&["check", "config", &path("prometheus.yaml")], Stdio::null());
     promtool(&["check", "rules", &path("alerts.yaml")], Stdio::null());
     promtool(&["test", "rules", &path("alerts.test.yaml")], Stdio::null());
@@ -89,7 +89,7 @@ fn promtool_accepts_the_configuration_and_the_alert_tests() {
 #[test]
 fn alerts_have_tests_a_severity_and_a_description() {
     let [alerts, tests] = ["alerts.yaml", "alerts.test.yaml"]
-        .map(|name| std::fs::read_to_string(ours(name)).expect("a file"));
+        .map(|name| std::fs::read_to_string(config_file(name)).expect("a file"));
     let names: Vec<&str> =
         alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert!(names.len() > 10, "only {names:?} were found");

@@ -199,7 +199,7 @@ async fn redis_clock_jumps_are_counted() {
         service.check("alice").await;
         assert!(service.metrics.redis_clock_jumps.get() > before, "{time:?}");
     }
-    let redis = RedisServer::start_unmoved();
+    let redis = RedisServer::start_without_clock_shim();
     let server = Rlaas::on_redis(&redis, &[]);
     for _ in 0..100 {
         check(&mut server.client().await, "alice").await.expect("an answer");

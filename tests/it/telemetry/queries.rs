@@ -146,7 +146,7 @@ async fn queries_return_data_under_load_and_after_an_outage() {
             has_answer(&title, &filled_in(&query)).await;
         }
     }
-    let rules = prometheus.ask("/api/v1/rules").await;
+    let rules = prometheus.get("/api/v1/rules").await;
     let rules = rules["data"]["groups"][0]["rules"].as_array().expect("rules").clone();
     assert!(rules.len() > 10, "{rules:?}");
     for rule in rules {
