@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::clock::{Clock, Deadline, ManualClock, Micros, Timestamp};
-use rlaas::limiter::Limiter;
 use rlaas::rules::{Request, RequestFields, Rule, RuleSet};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas::telemetry::metrics::Metrics;
+use rlaas_limiter::Limiter;
 
 const SIX: [Algorithm; 6] = [
     Algorithm::FixedWindow,

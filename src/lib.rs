@@ -35,7 +35,7 @@
 //! | crate, module | does |
 //! | --- | --- |
 //! | [`rlaas_core`] | clock, algorithms, rules, plans, verdicts: pure. No async, no I/O; serde by feature |
-//! | [`rlaas_limiter`] | [`limiter::Limiter`]: executes plans; memory store, Redis store by feature, deny cache, [`observer`] |
+//! | [`rlaas_limiter`] | [`rlaas_limiter::Limiter`]: executes plans; memory store, Redis store by feature, deny cache, [`observer`] |
 //! | [`rlaas_proto`] | messages and services of all protocols, compiled once |
 //! | [`rlaas_client`] | what callers embed: deadlines, a policy for no answer, refusals remembered; the load generator |
 //! | [`telemetry`] | every metric declared once; logs; traces |
@@ -81,7 +81,7 @@
 //!   connection: a flood holds up nobody else on its thread.
 
 pub use rlaas_core::{algorithm, clock, operation, plan, rules, verdict};
-pub use rlaas_limiter::{limiter, observer, store};
+pub use rlaas_limiter::{observer, store};
 
 pub mod api;
 pub mod cli;

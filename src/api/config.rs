@@ -9,12 +9,12 @@ use thiserror::Error;
 use tonic::Status;
 
 use super::response::{algorithm, duration, int64, units};
-use crate::limiter::Limiter;
 use crate::rules::descriptors::{PathStep, PlacedRule};
 use crate::rules::{
     Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule, RuleInfo, RuleSet,
     TextPattern,
 };
+use rlaas_limiter::Limiter;
 
 /// Most rules in a page.
 const MAX_PAGE: usize = 1_000;

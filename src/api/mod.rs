@@ -28,9 +28,9 @@ use tonic::service::{Routes, RoutesBuilder};
 
 use self::auth::{Auth, Role};
 use self::envoy::EnvoySettings;
-use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
+use rlaas_limiter::Limiter;
 
 /// Full name of the service, as health and reflection know it.
 pub const SERVICE: &str = "ratelimit.v1.RateLimitService";

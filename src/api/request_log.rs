@@ -10,7 +10,7 @@ use tracing::{Level, debug, enabled};
 
 use super::response::{reason, rule_decision};
 use crate::algorithm::Outcome;
-use crate::limiter::{CheckError, RuleDecision};
+use rlaas_limiter::{CheckError, RuleDecision};
 
 /// Logs the decisions of all rules on one request.
 #[inline]

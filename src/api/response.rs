@@ -10,8 +10,8 @@ use tonic::Status;
 
 use crate::algorithm::{Algorithm, Outcome};
 use crate::clock::Micros;
-use crate::limiter::{RuleDecision, Source, Verdict};
 use crate::rules::Grant;
+use rlaas_limiter::{RuleDecision, Source, Verdict};
 
 /// Returns the response to a request. Its fields are those of the rule that decides.
 pub(super) fn response(verdict: &Verdict) -> CheckResponse {
@@ -141,7 +141,7 @@ pub(super) fn int64(number: u64) -> i64 {
 mod tests {
     use super::*;
     use crate::api::status;
-    use crate::limiter::CheckError;
+    use rlaas_limiter::CheckError;
 
     #[test]
     fn details_of_an_error_are_those_of_the_status() {

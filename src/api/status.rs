@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::auth::AuthError;
-use crate::limiter::CheckError;
+use rlaas_limiter::CheckError;
 
 /// What ends a call before its answer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@
 use axum::http::{Extensions, HeaderMap, Method, Request, StatusCode};
 use tonic::{Code, Status};
 
-use crate::limiter::{DescriptorVerdict, RuleDecision, Source, Verdict};
 use crate::telemetry::traces::{CallSpan, HttpRequest, TraceHeaders, Traces};
+use rlaas_limiter::{DescriptorVerdict, RuleDecision, Source, Verdict};
 
 /// The methods of gRPC whose calls have spans.
 const METHODS: [&str; 5] = [

@@ -22,10 +22,10 @@ use super::response::{response, result};
 use super::status::{self, invalid};
 use super::traces::{BatchStats, TracedDecision, is_sampled};
 use crate::clock::Deadline;
-use crate::limiter::{CheckError, Limiter, StartedCheck, Verdict};
 use crate::rules::{self, InvalidRequest};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::{HistogramTimer, ShardedHistogram};
+use rlaas_limiter::{CheckError, Limiter, StartedCheck, Verdict};
 
 /// This protocol in metrics and logs.
 const API: &str = "grpc";

@@ -14,10 +14,10 @@ use tracing::{error, info, warn};
 
 use crate::api::auth::{Auth, AuthSettings};
 use crate::config::{Config, Effective, Sources, StoreSettings, Watch, warnings};
-use crate::limiter::Limiter;
 use crate::store::Store;
 use crate::telemetry::log::Logs;
 use crate::telemetry::metrics::Metrics;
+use rlaas_limiter::Limiter;
 
 /// Time between two looks at the files.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

@@ -20,12 +20,12 @@ use crate::api::ApiSettings;
 use crate::api::auth::Auth;
 use crate::clock::Clock;
 use crate::config::{Config, StoreSettings, Watch, warnings};
-use crate::limiter::{DenyCache, Limiter};
 use crate::server::{ListenAddress, Server, Tls};
 use crate::store::{MemoryStore, RedisStore, Store};
 use crate::telemetry::log::{self, LogFormat, Logs};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
+use rlaas_limiter::{DenyCache, Limiter};
 
 pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
     // Before anything takes time: an early SIGHUP asks for a reload and must not end the process.

@@ -35,10 +35,10 @@ use std::time::Duration;
 use self::section::Section;
 use crate::api::auth::AuthSettings;
 use crate::api::envoy::EnvoySettings;
-use crate::limiter::DenyCacheSettings;
 use crate::rules::RuleSet;
 use crate::server::ServerSettings;
 use crate::telemetry::TelemetrySettings;
+use rlaas_limiter::DenyCacheSettings;
 
 /// A whole, valid configuration.
 #[derive(Clone, Debug)]

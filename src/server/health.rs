@@ -17,8 +17,8 @@ use tonic_health::server::{HealthReporter, HealthService};
 
 use super::settings::StoreHealth;
 use crate::api::SERVICE;
-use crate::limiter::Limiter;
 use crate::store::Health;
+use rlaas_limiter::Limiter;
 
 const LIVENESS: &str = "";
 const STORE: &str = "store";

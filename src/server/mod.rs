@@ -53,8 +53,8 @@ use self::workers::{Handlers, WorkerQueues};
 use crate::api::auth::Auth;
 use crate::api::http::HttpState;
 use crate::api::{self, ApiSettings};
-use crate::limiter::Limiter;
 use crate::telemetry::metrics::Metrics;
+use rlaas_limiter::Limiter;
 
 /// A server that is bound to its addresses. [`Server::serve`] starts it.
 #[derive(Debug)]

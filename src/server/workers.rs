@@ -18,7 +18,7 @@ use super::connection::ConnectionHandler;
 use super::connection_limit::ConnectionPermit;
 use super::protocol::Protocol;
 use super::socket::DetachedSocket;
-use crate::limiter::Limiter;
+use rlaas_limiter::Limiter;
 
 /// Maximum number of connections in the queue of a worker.
 const QUEUE_CAPACITY: usize = 128;

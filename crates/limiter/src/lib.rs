@@ -52,7 +52,7 @@
 pub mod conformance;
 pub mod grpc_timeout;
 pub mod headers;
-pub mod limiter;
+mod limiter;
 pub mod observer;
 pub mod problem;
 pub mod store;
@@ -61,7 +61,10 @@ pub mod tower;
 #[cfg(feature = "yaml")]
 pub mod yaml;
 
-pub use limiter::{BuildError, CheckError, Limiter, LimiterBuilder, Verdict};
+pub use limiter::{
+    BuildError, CheckError, DenyCache, DenyCacheSettings, DescriptorAnswer, DescriptorVerdict,
+    Limiter, LimiterBuilder, PendingCheck, RuleDecision, Snapshot, Source, StartedCheck, Verdict,
+};
 pub use rlaas_core::clock::Deadline;
 pub use rlaas_core::rules::{Attributes, InvalidRequest, Request, Rule};
 #[doc(no_inline)]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
-use rlaas::limiter::Limiter;
 use rlaas::rules::RuleSet;
 use rlaas::store::{MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store};
 use rlaas::telemetry::metrics::Metrics;
+use rlaas_limiter::Limiter;
 use rlaas_limiter::conformance::{Backend, Stored};
 pub use rlaas_limiter::conformance::{Subject, T0, span};
 use tokio::task::AbortHandle;

@@ -9,9 +9,9 @@ use rlaas_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
 use super::passes;
-use crate::limiter::DescriptorVerdict;
 use crate::rules::Grant;
 use crate::rules::descriptors::{Metadata, MetadataValue};
+use rlaas_limiter::DescriptorVerdict;
 
 /// What the answer to `request` has as `dynamic_metadata`.
 pub(super) fn dynamic_metadata(request: &RateLimitRequest, verdict: &DescriptorVerdict) -> Struct {

@@ -29,9 +29,6 @@ use super::status::{self, invalid};
 use super::traces::{TracedDecision, is_sampled};
 use crate::algorithm::{Cost, Limit, Outcome};
 use crate::clock::{Deadline, Micros};
-use crate::limiter::{
-    CheckError, DescriptorAnswer, DescriptorVerdict, Limiter, RuleDecision, Source,
-};
 use crate::rules::Grant;
 use crate::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, LimitOverride, RequestDescriptor,
@@ -39,6 +36,9 @@ use crate::rules::descriptors::{
 use crate::telemetry::log;
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::ShardedHistogram;
+use rlaas_limiter::{
+    CheckError, DescriptorAnswer, DescriptorVerdict, Limiter, RuleDecision, Source,
+};
 
 /// How Envoy's service answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

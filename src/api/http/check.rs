@@ -24,7 +24,7 @@ use super::rejection::{Field, Rejection};
 use super::{HttpState, body};
 use crate::api::v1::parse;
 use crate::api::{json, response};
-use crate::limiter::Verdict;
+use rlaas_limiter::Verdict;
 
 const USER_ID: Field = Field { names: &["userId", "user_id"], reason: "user_id", valid: "a text" };
 const RESOURCE: Field = Field { names: &["resource"], reason: "resource", valid: "a text" };

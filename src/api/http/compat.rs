@@ -16,8 +16,8 @@ use serde_json::json;
 use super::json_object::JsonObject;
 use super::rejection::{Field, Rejection};
 use super::{HttpState, body, query};
-use crate::limiter::{CheckError, Verdict};
 use crate::rules::{Request, RequestFields};
+use rlaas_limiter::{CheckError, Verdict};
 
 const USER_ID: Field = Field { names: &["userId"], reason: "user_id", valid: "a text" };
 const ENDPOINT: Field = Field { names: &["endpoint"], reason: "resource", valid: "a text" };

@@ -6,7 +6,7 @@ use rlaas_proto::ratelimit::v1::CheckResponse;
 use serde::Serialize;
 
 use crate::api::json;
-use crate::limiter::Verdict;
+use rlaas_limiter::Verdict;
 
 /// A problem document with the answer beside it.
 #[derive(Debug, Serialize)]

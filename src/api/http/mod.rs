@@ -41,11 +41,11 @@ use super::request_log;
 use super::traces::TracedDecision;
 use crate::api;
 use crate::clock::Deadline;
-use crate::limiter::{CheckError, Limiter, Verdict};
 use crate::rules;
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::ShardedHistogram;
 use crate::telemetry::traces::Traces;
+use rlaas_limiter::{CheckError, Limiter, Verdict};
 
 /// This protocol in metrics and logs.
 const API: &str = "http";

@@ -57,8 +57,8 @@ mod tests {
     use tonic::codegen::Service;
 
     use super::*;
-    use crate::limiter::Limiter;
     use crate::telemetry::metrics::Metrics;
+    use rlaas_limiter::Limiter;
 
     #[tokio::test]
     async fn probes_are_answered_while_metrics_are_written_down() {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::rejection::Rejection;
 use crate::api::status;
-use crate::limiter::CheckError;
+use rlaas_limiter::CheckError;
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// What a server that can't decide asks a caller to wait: the store may be back by then.

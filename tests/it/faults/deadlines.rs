@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use rlaas::algorithm::Algorithm;
 use rlaas::clock::Deadline;
-use rlaas::limiter::CheckError;
 use rlaas::rules::{self, Part};
 use rlaas::store::{Servers, StoreError};
+use rlaas_limiter::CheckError;
 use rlaas_proto::ratelimit::v1::check_result::Result as ItemResult;
 use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResult};
 use tokio::sync::mpsc;

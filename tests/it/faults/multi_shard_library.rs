@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::clock::{Clock, Deadline, Micros};
-use rlaas::limiter::{CheckError, DenyCache, DenyCacheSettings, Limiter, Source, Verdict};
 use rlaas::observer::{NoObserver, Observer, Operation, RequestEvent, RuleObserver, StoreEvent};
 use rlaas::rules::{Matcher, Mode, Part, Pattern, Request, Rule, RuleInfo, RuleSet};
 use rlaas::store::{RedisSettings, RedisStore, Servers, Store};
+use rlaas_limiter::{CheckError, DenyCache, DenyCacheSettings, Limiter, Source, Verdict};
 use rlaas_testkit::cluster::RedisCluster;
 use rlaas_testkit::eventually;
 use rlaas_testkit::redis::RedisServer;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use rlaas::clock::Deadline;
-use rlaas::limiter::Limiter;
 use rlaas::rules::{Request, Rule};
 use rlaas::store::{RedisSettings, Servers};
+use rlaas_limiter::Limiter;
 use rlaas_testkit::eventually;
 use rlaas_testkit::redis::RedisServer;
 use tokio::task::JoinSet;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{CheckError, ExecutedPlan, Limiter, RuleDecision, Snapshot, Verdict, observers};
+use super::pending::ExecutedPlan;
+use super::{CheckError, Limiter, RuleDecision, Snapshot, Verdict, observers};
 use crate::algorithm::Algorithm;
 use crate::clock::{Deadline, Micros, Timestamp};
 use crate::plan::{DescriptorPlan, Hit, Plan, PlannedStatus, RuleIndex};

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{RuleDecision, every_rule};
+use super::RuleDecision;
+use super::snapshot::every_rule;
 use crate::observer::{Decided, Declared, Observer, RuleObserver};
 use crate::plan::RuleIndex;
 use crate::rules::{RuleInfo, RuleSet};

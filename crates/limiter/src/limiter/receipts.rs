@@ -2,12 +2,46 @@
 
 use std::sync::Arc;
 
+use super::Limiter;
 use super::execution::taken;
 use crate::algorithm::Limit;
-use crate::operation::{Receipt, StoreId};
+use crate::clock::Deadline;
+use crate::operation::{Receipt, StoreId, StoreRequest};
 use crate::plan::Plan;
-use crate::rules::{Grant, OnStoreFailure, Rule, RuleSet};
+use crate::rules::{Coupling, Grant, OnStoreFailure, Rule, RuleSet};
+use crate::store::StoreError;
 use crate::verdict::{HitResult, Source};
+
+impl Limiter {
+    /// Gives back what was taken, once. Units that time has brought back since are not given again,
+    /// nor are those of a state that was reset: see the book for what is exact. Where the limit has
+    /// changed, no more is given under the one in force than was taken, and nothing if the rule has
+    /// overrides.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the first store that did not answer; others have.
+    pub async fn refund(
+        &self,
+        receipts: Vec<Receipt>,
+        deadline: Deadline,
+    ) -> Result<(), StoreError> {
+        let mut result = Ok(());
+        let snapshot = self.snapshot();
+        // One by one: a receipt is rare, and those of one request may be in several shards.
+        for receipt in receipts {
+            let Some(limit) = limit_now(&receipt, &snapshot.rules) else { continue };
+            let hit = receipt.refund(&limit);
+            let store = self.store_by_id(receipt.store);
+            let (coupling, shard) = (Coupling::AllOrNothing, store.shard(hit.key));
+            match store.execute(StoreRequest { hits: &[hit], coupling, shard }, deadline).await {
+                Ok(_) => self.forget_denials(&receipt.key),
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        result
+    }
+}
 
 /// What was taken for the hits of a plan.
 pub(super) fn receipts(rules: &RuleSet, plan: Plan, settled: &[Option<HitResult>]) -> Vec<Receipt> {
@@ -32,7 +66,7 @@ pub(super) fn receipts(rules: &RuleSet, plan: Plan, settled: &[Option<HitResult>
 /// The limit that is in force for the state of a receipt: by another one a refund could give more
 /// than was taken. `None` if the rule has changed and has overrides, for then it is not known which
 /// of them applies.
-pub(super) fn limit_now(receipt: &Receipt, rules: &RuleSet) -> Option<Limit> {
+fn limit_now(receipt: &Receipt, rules: &RuleSet) -> Option<Limit> {
     let Receipt { rule: name, algorithm, limit: then, store, .. } = receipt;
     let is_its_rule = |rule: &&Rule| rule.name == *name && rule.algorithm == *algorithm;
     let Some(rule) = rules.iter().find(is_its_rule) else { return Some(*then) };

@@ -1,0 +1,93 @@
+//! Decisions that need no waiting: from memory, or from the deny cache.
+
+use smallvec::SmallVec;
+
+use super::{Limiter, Snapshot, Source, Verdict};
+use crate::clock::Deadline;
+use crate::observer::RequestEvent;
+use crate::operation::{HitReply, Shard, StoreHit, StoreRequest};
+use crate::plan::Plan;
+use crate::rules::{Coupling, Grant, Mode};
+use crate::verdict::{HitResult, HitResults};
+
+impl Limiter {
+    /// Decides in place what needs no waiting. The common case, one hit in memory, makes no list.
+    #[inline]
+    pub(super) fn decide_now(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        deadline: Deadline,
+    ) -> Option<Verdict> {
+        if let ([hit], false) = (&*plan.hits, plan.is_unmatched)
+            && let Some(asked) = hit.for_store()
+            && let Some(reply) = self.store.execute_one_now(&asked, deadline)
+        {
+            return Some(snapshot.fold(plan, &[Some(HitResult { reply, source: Source::Store })]));
+        }
+        Some(snapshot.fold(plan, &self.execute_now(snapshot, plan, deadline)?))
+    }
+
+    /// Executes in place what needs no waiting: in memory, or by what the deny cache knows.
+    pub(super) fn execute_now(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        deadline: Deadline,
+    ) -> Option<HitResults> {
+        self.execute_in_memory(plan, deadline)
+            .or_else(|| self.cached_denials(plan, snapshot.revision))
+    }
+
+    fn execute_in_memory(&self, plan: &Plan, deadline: Deadline) -> Option<HitResults> {
+        let is_refused = plan.coupling == Coupling::AllOrNothing && plan.is_banned();
+        let hits = plan.hits.iter().filter_map(|hit| {
+            let hit = hit.for_store()?;
+            let action = if is_refused { hit.action.when_refused() } else { hit.action };
+            Some(StoreHit { action, ..hit })
+        });
+        let hits: SmallVec<[StoreHit<'_>; 2]> = hits.collect();
+        let mut replies = SmallVec::new();
+        if !hits.is_empty() {
+            let request =
+                StoreRequest { hits: &hits, coupling: plan.coupling, shard: Shard::default() };
+            replies = self.store.execute_now(request, deadline)?.hits;
+        }
+        let mut replies = replies.into_iter();
+        let settled = plan.hits.iter().map(|hit| match HitResult::without_store(hit.grant) {
+            None => Some(HitResult { reply: replies.next()?, source: Source::Store }),
+            known => known,
+        });
+        Some(settled.collect())
+    }
+
+    /// What the deny cache knows: the denials that still hold, and bans beside them. For a request by
+    /// descriptors, each of which is answered by itself, it has to know of all; else one refuses, and
+    /// nothing is said of others.
+    fn cached_denials(&self, plan: &Plan, revision: u64) -> Option<HitResults> {
+        let cache = self.shared.deny_cache.as_ref()?;
+        let mut hits = 0;
+        let mut denials = 0;
+        let settled: HitResults = plan
+            .hits
+            .iter()
+            .map(|hit| {
+                let Some(asked) = hit.for_store() else {
+                    let is_refusal = hit.grant == Grant::Banned && hit.mode == Mode::Enforced;
+                    let is_known = plan.is_for_descriptors() || is_refusal;
+                    return HitResult::without_store(hit.grant).filter(|_| is_known);
+                };
+                hits += 1;
+                let is_asked =
+                    hit.decides_cost() && hit.mode == Mode::Enforced && plan.has_key_once(hit);
+                let decision = cache.denial(&asked, revision).filter(|_| is_asked)?;
+                denials += 1;
+                let reply = HitReply { decision, taken: 0 };
+                Some(HitResult { reply, source: Source::DenyCache })
+            })
+            .collect();
+        let is_known = denials > 0 && (denials == hits || !plan.is_for_descriptors());
+        is_known.then(|| self.shared.observer.request(RequestEvent::DenyCacheHit))?;
+        Some(settled)
+    }
+}

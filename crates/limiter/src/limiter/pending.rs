@@ -1,0 +1,115 @@
+//! Requests that wait for the store.
+
+use std::sync::Arc;
+
+use super::execution::{Execution, Shards};
+use super::{CheckError, Limiter, Snapshot, Verdict};
+use crate::clock::Deadline;
+use crate::plan::Plan;
+use crate::store::StoreError;
+use crate::verdict::HitResults;
+
+/// A request that was decided, or waits for the store.
+#[derive(Debug)]
+pub enum StartedCheck {
+    /// It was decided in place.
+    Decided(Result<Verdict, CheckError>),
+    /// The store has to be waited for.
+    Pending(Box<PendingCheck>),
+}
+
+/// A request that waits for the store. Dropped, it is as if it had never been.
+#[derive(Debug)]
+pub struct PendingCheck {
+    limiter: Limiter,
+    snapshot: Arc<Snapshot>,
+    plan: Plan,
+    deadline: Deadline,
+}
+
+/// A plan and what became of its hits.
+pub(super) struct ExecutedPlan {
+    pub(super) plan: Plan,
+    pub(super) settled: HitResults,
+}
+
+impl Limiter {
+    pub(super) fn pending(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        plan: Plan,
+        deadline: Deadline,
+    ) -> PendingCheck {
+        PendingCheck { limiter: self.clone(), snapshot: Arc::clone(snapshot), plan, deadline }
+    }
+
+    /// Executes a plan: in place, or waiting for the store.
+    pub(super) async fn execute(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        plan: Plan,
+        deadline: Deadline,
+    ) -> Result<ExecutedPlan, CheckError> {
+        match self.execute_now(snapshot, &plan, deadline) {
+            Some(settled) => Ok(ExecutedPlan { plan, settled }),
+            None => Box::pin(self.call_store(snapshot, plan, deadline)).await,
+        }
+    }
+
+    /// Asks the store, which has to be waited for.
+    async fn call_store(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        plan: Plan,
+        deadline: Deadline,
+    ) -> Result<ExecutedPlan, CheckError> {
+        let shards = Shards::new(&self.store, &plan);
+        if !shards.are_several() {
+            let settled = self.execution(snapshot, &plan, shards, deadline).run().await?;
+            return Ok(ExecutedPlan { plan, settled });
+        }
+        // In a task: a caller who leaves between two shards would take what is to be refunded along.
+        let (limiter, snapshot) = (self.clone(), Arc::clone(snapshot));
+        // However many shards there are, together they take no longer than one.
+        let timeout = self.store.timeout();
+        let deadline = deadline.or_within(timeout);
+        let executing = tokio::spawn(async move {
+            let settled = limiter.execution(&snapshot, &plan, shards, deadline).run().await?;
+            Ok(ExecutedPlan { plan, settled })
+        });
+        match tokio::time::timeout(deadline.remaining(), executing).await {
+            Ok(Ok(executed)) => executed,
+            Ok(Err(_ended)) => Err(CheckError::StoreUnavailable(StoreError::Lost)),
+            Err(_elapsed) => Err(CheckError::StoreUnavailable(StoreError::Timeout(timeout))),
+        }
+    }
+
+    fn execution<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        plan: &'a Plan,
+        shards: Shards,
+        deadline: Deadline,
+    ) -> Execution<'a> {
+        let Snapshot { rules, revision, .. } = snapshot;
+        Execution { limiter: self, rules, revision: *revision, plan, shards, deadline }
+    }
+}
+
+impl PendingCheck {
+    /// Asks the store.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check`].
+    pub async fn finish(self) -> Result<Verdict, CheckError> {
+        let Self { limiter, snapshot, plan, deadline } = self;
+        let is_unmatched = plan.is_unmatched;
+        match limiter.call_store(&snapshot, plan, deadline).await {
+            Ok(ExecutedPlan { plan, settled }) => Ok(snapshot.fold(&plan, &settled)),
+            // Shadows stop nobody: where they can't be decided the request passes all the same.
+            Err(_) if is_unmatched => Ok(Verdict::unmatched()),
+            Err(error) => Err(error),
+        }
+    }
+}

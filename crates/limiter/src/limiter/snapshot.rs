@@ -1,0 +1,105 @@
+//! The rules in force. A request reads one snapshot from start to end; rules are replaced all at once.
+
+use std::collections::HashSet;
+use std::sync::{Arc, PoisonError};
+
+use tokio::sync::watch;
+
+use super::Limiter;
+use super::observers::RuleObservers;
+use crate::observer::Observer;
+use crate::plan::Plan;
+use crate::rules::descriptors::DescriptorRule;
+use crate::rules::{OnStoreFailure, Rule, RuleInfo, RuleSet, Unmatched};
+use crate::verdict::{HitResult, Verdict};
+
+/// The rules in force and which configuration they come from.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The rules.
+    pub rules: RuleSet,
+    /// Counts the configurations that were taken, from 1.
+    pub revision: u64,
+    /// Observers of its decisions.
+    pub(super) observers: RuleObservers,
+}
+
+impl Snapshot {
+    pub(super) fn new(rules: RuleSet, revision: u64, observer: &dyn Observer) -> Self {
+        let observers = RuleObservers::new(&rules, observer);
+        Self { rules, revision, observers }
+    }
+
+    /// Folds what became of the hits, and reports the decisions.
+    #[inline]
+    pub(super) fn fold(&self, plan: &Plan, settled: &[Option<HitResult>]) -> Verdict {
+        let verdict = Verdict::fold(&self.rules, plan, settled);
+        for decided in &verdict.decisions {
+            self.observers.decided(decided);
+        }
+        verdict
+    }
+}
+
+impl Limiter {
+    /// Puts other rules in force, all at once, and returns their revision. States that are there
+    /// stay, and so does the revision if the rules are the same. Callers at the same time take turns.
+    pub fn replace_rules(&self, rules: RuleSet) -> u64 {
+        let _turn = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.snapshot();
+        if before.rules == rules {
+            return before.revision;
+        }
+        let revision = before.revision + 1;
+        self.shared.snapshot.store(Arc::new(Snapshot::new(
+            rules,
+            revision,
+            &*self.shared.observer,
+        )));
+        self.forget_removed_rules(&before.rules);
+        self.declare_rules();
+        self.shared.changes.send_replace(());
+        revision
+    }
+
+    /// Tells when other rules are in force.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.shared.changes.subscribe()
+    }
+
+    /// The rules in force.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.shared.snapshot.load_full()
+    }
+
+    /// Does every rule have an answer when the store has none?
+    pub fn decides_without_store(&self) -> bool {
+        let snapshot = self.shared.snapshot.load();
+        let applies = snapshot.rules.unmatched() == Unmatched::DefaultRule;
+        let flat = snapshot.rules.iter().skip(usize::from(!applies)).map(Rule::info);
+        let mut rules = flat.chain(snapshot.rules.descriptors().iter().map(DescriptorRule::info));
+        rules.all(|rule| rule.on_store_failure != OnStoreFailure::Error || rule.mode.is_shadow())
+    }
+
+    /// Tells the observers of the rules in force that they are.
+    pub(super) fn declare_rules(&self) {
+        let snapshot = self.shared.snapshot.load();
+        snapshot.observers.declare(&snapshot.rules, self.shared.deny_cache.is_some());
+    }
+
+    /// Tells which rules are no longer in force.
+    fn forget_removed_rules(&self, before: &RuleSet) {
+        let snapshot = self.snapshot();
+        let identity = |rule: &RuleInfo<'_>| (Arc::clone(rule.name), rule.algorithm);
+        let in_force: HashSet<_> =
+            every_rule(&snapshot.rules).map(|rule| identity(&rule)).collect();
+        for rule in every_rule(before).filter(|rule| !in_force.contains(&identity(rule))) {
+            self.shared.observer.forget_rule(rule.name, rule.algorithm);
+        }
+    }
+}
+
+/// Every rule that may be counted under its name, the default one first.
+pub(super) fn every_rule(rules: &RuleSet) -> impl Iterator<Item = RuleInfo<'_>> {
+    rules.iter().map(Rule::info).chain(rules.descriptors().every().map(DescriptorRule::info))
+}
