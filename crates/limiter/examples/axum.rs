@@ -1,4 +1,4 @@
-//! An axum service whose routes are limited: one by API key, the other by the address of the peer.
+//! An axum service with two limited routes: one by API key, one by the address of the peer.
 //!
 //! ```sh
 //! cargo run -p rlaas-limiter --features tower --example axum
@@ -16,7 +16,7 @@ use rlaas_limiter::tower::{KeyExtractor, LimitHeaders, OnNoAnswer, RateLimitLaye
 use rlaas_limiter::{Limiter, Rule};
 use tokio::net::TcpListener;
 
-/// The service; its limits are in memory.
+/// Returns the service. Its limits are in memory.
 pub(crate) fn app() -> Result<Router, Box<dyn Error>> {
     let minute = Duration::from_mins(1);
     let limiter = Limiter::builder()
@@ -30,7 +30,7 @@ pub(crate) fn app() -> Result<Router, Box<dyn Error>> {
         local(limiter.clone()),
         KeyExtractor::header("x-api-key").resource(matched_path),
     );
-    // Behind one proxy: the address that it adds is the client's.
+    // Behind one proxy, the address that this proxy appends is that of the client.
     let address = |extensions: &http::Extensions| {
         extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())
     };

@@ -1,7 +1,7 @@
-//! A store of one's own, on a table that has conditional writes and nothing else, such as
-//! `TransactWriteItems` of `DynamoDB` or an SQL table with a version column: read, decide, and write
-//! on condition that nobody else has written meanwhile. It passes the conformance suite, although
-//! every third write meets a conflict:
+//! A custom store on a table that supports nothing but conditional writes, such as
+//! `TransactWriteItems` of `DynamoDB` or an SQL table with a version column. The store reads,
+//! decides, and writes on condition that no other client has written meanwhile. It passes the
+//! conformance suite although every third write meets a conflict:
 //!
 //! ```console
 //! cargo run --example custom_store
@@ -19,12 +19,12 @@ use rlaas_limiter::step::{Record, Records, execute_on_records};
 use rlaas_limiter::store::{BoxFuture, CustomStore, Fate, StoreError};
 use rlaas_limiter::{Limiter, Request, Rule};
 
-/// How often a request is decided anew before it fails: each time somebody else has written.
+/// How often a request is decided again after a conflict, before it fails.
 const MAX_ATTEMPTS: u32 = 32;
-/// Every third write finds that somebody else has written, as on a busy table.
+/// Every third write meets a conflict, as on a busy table.
 const INJECTED_CONFLICTS: u64 = 3;
 
-/// The table: by key a version and a text.
+/// The table: a version and a text for each key.
 #[derive(Debug, Default)]
 struct Table {
     items: HashMap<String, Item>,
@@ -38,16 +38,16 @@ struct Item {
     text: String,
 }
 
-/// An item to be written if its version is still this one; 0 where there is none.
+/// A write on condition that the item has this version; 0 if there is no item.
 struct Write {
     key: String,
     version: u64,
-    /// `None` to delete it.
+    /// The new text; `None` deletes the item.
     text: Option<String>,
 }
 
 impl Table {
-    /// Writes all or, if one has changed, none.
+    /// Writes all items, or none if one of them has changed.
     fn write_if_unchanged(&mut self, writes: &[Write]) -> bool {
         self.writes += 1;
         let version = |key: &str| self.items.get(key).map_or(0, |item| item.version);
@@ -68,7 +68,7 @@ impl Table {
     }
 }
 
-/// The store. A real one has a client of its database in place of the table.
+/// The store. A real store has a client of its database in place of the table.
 #[derive(Clone, Debug)]
 struct TableStore {
     table: Arc<Mutex<Table>>,
@@ -84,7 +84,7 @@ impl TableStore {
         act(&mut self.table.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads, decides and writes; `None` if somebody else has written meanwhile.
+    /// Reads, decides and writes. Returns `None` after a conflict.
     fn attempt(&self, request: StoreRequest<'_>) -> Result<Option<Reply>, StoreError> {
         let mut versions = HashMap::new();
         let mut before = Records::new();
@@ -116,7 +116,7 @@ impl TableStore {
     }
 }
 
-/// A key is text without control characters.
+/// Returns the name of a key in the table. Keys are text without control characters.
 fn name(key: &Key) -> String {
     String::from_utf8_lossy(key.as_bytes()).into_owned()
 }
@@ -135,10 +135,10 @@ impl CustomStore for TableStore {
                 if deadline.has_passed() {
                     return Err(StoreError::Expired);
                 }
-                // A database of one's own is awaited here; then others have their turn, too.
+                // A real store awaits its database; here the task yields to others.
                 tokio::task::yield_now().await;
             }
-            let conflict = io::Error::other("somebody else wrote each time");
+            let conflict = io::Error::other("too many conflicts");
             Err(StoreError::custom(Fate::NotExecuted, conflict))
         })
     }
@@ -182,13 +182,13 @@ mod tests {
         main().expect("a limiter on the table");
     }
 
-    /// What the conformance suite does with the table beside asking the store.
-    struct Inspected {
+    /// The access of the conformance suite to the table.
+    struct TableBackend {
         store: TableStore,
         clock: ManualClock,
     }
 
-    impl Backend for Inspected {
+    impl Backend for TableBackend {
         fn set_clock(&self, now: Timestamp) {
             self.clock.set(now);
         }
@@ -210,11 +210,14 @@ mod tests {
         }
     }
 
-    /// A limiter by these rules on an empty table whose time the suite moves.
+    /// A limiter on an empty table, with a clock that the suite moves.
     fn subject(rules: RuleSet) -> Subject {
         let clock = ManualClock::default();
         let store = TableStore::new(Clock::Manual(clock.clone()));
         let custom = Store::Custom(Arc::new(store.clone()));
-        Subject::new(Limiter::new(rules, custom, Arc::new(NoObserver)), Inspected { store, clock })
+        Subject::new(
+            Limiter::new(rules, custom, Arc::new(NoObserver)),
+            TableBackend { store, clock },
+        )
     }
 }

@@ -1,4 +1,4 @@
-//! A limiter inside a program: rules from code, decisions from memory, a sweep in the background.
+//! A limiter inside a program: rules from code, decisions from memory, expiry in the background.
 //!
 //! ```sh
 //! cargo run -p rlaas-limiter --example embed
@@ -17,24 +17,24 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Rule::fixed_window("exports").resource("/export").limit(1).per(Duration::from_mins(1)),
         )
         .build()?;
-    // The owner runs the background work, and stops it by dropping the task's future.
+    // The owner of the limiter runs its background work, and stops it by dropping the future.
     let background = tokio::spawn({
         let limiter = limiter.clone();
         async move { limiter.run().await }
     });
-    let mut refused = Vec::new();
+    let mut denied = Vec::new();
     for resource in ["/export", "/export", "/home", "/home", "/home"] {
         let request = Request::user("alice").resource(resource).attributes(&[("plan", "pro")]);
         let verdict = limiter.check(&request.build()?, Deadline::NEVER).await?;
         let decided = verdict.deciding();
         println!("{resource}: allowed {}, by {}", verdict.is_allowed(), decided.rule);
         if !verdict.is_allowed() {
-            refused.push((resource, decided.rule.to_string()));
+            denied.push((resource, decided.rule.to_string()));
         }
     }
     background.abort();
-    // The second export took nothing from the rule for users: all or nothing.
-    assert_eq!(refused, [("/export", "exports".to_owned()), ("/home", "per-user".to_owned())]);
+    // All or nothing: the second export took no unit from the rule `per-user`.
+    assert_eq!(denied, [("/export", "exports".to_owned()), ("/home", "per-user".to_owned())]);
     Ok(())
 }
 

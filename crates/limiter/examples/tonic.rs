@@ -1,5 +1,5 @@
-//! A tonic service that is limited for each peer and method. It is the health service, as every
-//! client has one for that.
+//! A tonic service that is limited by peer and method. It serves the health service, which many
+//! clients can call.
 //!
 //! ```sh
 //! cargo run -p rlaas-limiter --features tower --example tonic
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tonic::transport::Server;
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 
-/// Serves for ever; the limits are in memory.
+/// Serves for ever. The limits are in memory.
 pub(crate) async fn serve(listener: TcpListener) -> Result<(), Box<dyn Error + Send + Sync>> {
     let rule = Rule::gcra("health").resource("/grpc.health.v1.Health/Check").limit(3);
     let limiter = Limiter::builder().rule(rule.per(Duration::from_mins(1))).build()?;

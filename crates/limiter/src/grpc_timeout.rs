@@ -1,4 +1,4 @@
-//! When a gRPC caller stops waiting: the header `grpc-timeout`.
+//! Parses the header `grpc-timeout`, by which a gRPC client limits its wait.
 //!
 //! **Source:** gRPC over HTTP/2, "Requests", Timeout.
 
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use crate::clock::Deadline;
 
-/// Timers go off up to 2 ms late, and the answer needs as long to get back; of a wait that is
-/// shorter than twice as long, half.
+/// Time reserved for the response: timers fire up to 2 ms late, and the way back takes about as
+/// long. A timeout shorter than twice this margin is halved instead.
 const MARGIN: Duration = Duration::from_millis(4);
 
-/// Returns when an answer must leave to reach a caller who sent this header. A value that is not
-/// valid sets no deadline, as for tonic.
+/// Returns the time by which a response must be sent to reach the client before the timeout in this
+/// header. An invalid value sets no deadline, as in tonic.
 pub fn deadline(header: &str) -> Deadline {
     parse(header).map_or(Deadline::NEVER, |timeout| {
         Deadline::within(timeout.saturating_sub(MARGIN.min(timeout / 2)))
     })
 }
 
-/// 1 to 8 digits and a unit.
+/// Parses 1 to 8 digits and a unit.
 fn parse(header: &str) -> Option<Duration> {
     let (digits, unit) = header.split_at_checked(header.len().checked_sub(1)?)?;
     if !(1..=8).contains(&digits.len()) || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_out_is_digits_and_a_unit() {
+    fn a_timeout_is_digits_and_a_unit() {
         assert_eq!(parse("1H"), Some(Duration::from_hours(1)));
         assert_eq!(parse("2M"), Some(Duration::from_mins(2)));
         assert_eq!(parse("99999999S"), Some(Duration::from_secs(99_999_999)));

@@ -1,16 +1,18 @@
-//! What response headers tell of a verdict: the limits, and when to try again.
+//! Response headers that describe a verdict: the limits, and when to try again.
 //!
-//! Names and values alone. HTTP sends them itself, gRPC has them as metadata, Envoy adds them to the
-//! responses of others, and a tower layer to those of its service; this file knows none of them.
+//! This module makes names and values only. They become HTTP headers, gRPC metadata, headers that
+//! Envoy adds to responses of its upstreams, or headers that a tower layer adds to responses of the
+//! service that it wraps.
 //!
-//! | header | says |
+//! | header | content |
 //! | --- | --- |
-//! | `ratelimit-policy` | each rule that is enforced, quotas included: units per window, and the burst where it is another number |
-//! | `ratelimit` | the same rules: what is left, 0 in debt, and for how long no more may be used. On a denial those that deny |
-//! | `ratelimit-limit`, `-remaining`, `-reset` | the rule that decided, for clients of before; a larger burst is the limit |
-//! | `retry-after` | on a denial: when the same request passes |
+//! | `ratelimit-policy` | every enforced rule, quotas included: units per window, and the burst if it differs |
+//! | `ratelimit` | the same rules, on a denial only those that deny: units left (0 in debt), and seconds until the limit resets |
+//! | `ratelimit-limit`, `-remaining`, `-reset` | the deciding rule, for clients of older drafts; a burst above the limit is reported as the limit |
+//! | `retry-after` | on a denial: seconds until the same request would pass |
 //!
-//! The draft has no parameter for a burst, and asks for a vendor's prefix on others' parameters.
+//! The draft has no parameter for a burst. It requires a vendor prefix for parameters of one's own,
+//! hence `rlaas-burst`.
 //!
 //! **Source:** draft-ietf-httpapi-ratelimit-headers-11, sections 3 and 4; its revision 06 for the
 //! older three; RFC 9651, 3.3.3 (strings); RFC 9110, 10.2.3 (`Retry-After`).
@@ -20,7 +22,7 @@ use std::fmt::Write;
 use crate::clock::Micros;
 use crate::summary::{RuleSummary, Summary};
 
-/// Which headers tell of the limits.
+/// Selects the headers that describe the limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LimitHeaders {
     /// None.
@@ -30,15 +32,15 @@ pub enum LimitHeaders {
     Draft,
     /// `RateLimit-Limit`, `-Remaining` and `-Reset`, of its older revisions.
     Legacy,
-    /// All five.
+    /// All five headers.
     Both,
 }
 
-/// A name, in lower case, and a value, which is ASCII.
+/// A header name in lower case, and an ASCII value.
 pub type Header = (&'static str, String);
 
 impl LimitHeaders {
-    /// Returns the headers that tell of the limits.
+    /// Returns the headers that describe the limits in this verdict.
     pub fn for_verdict(self, verdict: &impl Summary) -> Vec<Header> {
         match self {
             Self::None => Vec::new(),
@@ -49,14 +51,14 @@ impl LimitHeaders {
     }
 }
 
-/// Returns `retry-after`, in seconds, rounded up; `None` where waiting does not help.
+/// Returns `retry-after` in seconds, rounded up; `None` if waiting does not help.
 pub fn retry_after(verdict: &impl Summary) -> Option<Header> {
     let wait = verdict.retry_after()?.as_secs_ceil();
     Some(("retry-after", wait.to_string()))
 }
 
-/// Returns the name of a rule as a policy: an identifier that a structured field can carry. What is
-/// not visible ASCII is percent-encoded, and so is `%`.
+/// Returns the name of a rule as a policy name that a structured field can carry: `%` and all bytes
+/// that are not visible ASCII or space are percent-encoded.
 pub fn policy_name(rule: &str) -> String {
     let mut name = String::with_capacity(rule.len());
     for byte in rule.bytes() {
@@ -68,7 +70,7 @@ pub fn policy_name(rule: &str) -> String {
     name
 }
 
-/// Returns the name of a policy between quotes, for a structured field or JSON.
+/// Returns a policy name in quotes, for a structured field or JSON.
 pub(crate) fn quoted(policy: &str) -> String {
     format!("\"{}\"", policy.replace('\\', r"\\").replace('"', "\\\""))
 }
@@ -91,7 +93,7 @@ fn draft(verdict: &impl Summary) -> Vec<Header> {
 
 fn legacy(verdict: &impl Summary) -> Vec<Header> {
     let Some(rule) = verdict.deciding_rule() else { return Vec::new() };
-    // Never less than what may remain.
+    // The reported limit must not be less than the units that can remain.
     let most = rule.burst.max(rule.remaining).unwrap_or_default();
     let quota = rule.quota.max(most);
     let numbers = [
@@ -102,18 +104,19 @@ fn legacy(verdict: &impl Summary) -> Vec<Header> {
     numbers.into_iter().filter_map(|(name, number)| Some((name, number?.to_string()))).collect()
 }
 
-/// Seconds, rounded up.
+/// Returns the seconds until the limit resets, rounded up.
 fn reset(rule: &RuleSummary<'_>) -> Option<u64> {
     rule.reset.map(Micros::as_secs_ceil)
 }
 
-/// The draft has no parts of a second: a window that is no whole seconds is not told.
+/// Returns the window in seconds. A window that is not a whole number of seconds is omitted,
+/// because the draft has no fractions.
 fn whole_seconds(window: Micros) -> Option<u64> {
     let seconds = window.as_secs_ceil();
     (Micros::from_secs(seconds) == window).then_some(seconds)
 }
 
-/// Appends a member of a list: a quoted string with one or two integers as parameters.
+/// Appends a list member: a quoted string with one or two integer parameters.
 fn item(list: &mut String, name: &str, one: (&str, u64), other: (&str, Option<u64>)) {
     let separator = if list.is_empty() { "" } else { ", " };
     push(list, format_args!("{separator}{name};{}={}", one.0, one.1));
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_enforced_rules_are_told_and_on_a_denial_what_is_left_of_those_that_deny() {
+    async fn headers_list_all_enforced_rules_and_on_a_denial_those_that_deny() {
         let trial = Rule { mode: Mode::Shadow, ..rule("trial", 1, Micros::from_secs(1)) };
         let limiter = limiter(vec![
             rule("hour", 100, Micros::from_secs(3600)),
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_burst_is_told_where_it_is_not_the_limit() {
+    async fn a_burst_is_listed_if_it_differs_from_the_limit() {
         let bucket = |algorithm, burst| {
             let limit =
                 Limit::new(100, Micros::from_secs(60)).and_then(|limit| limit.with_burst(burst));
@@ -236,14 +239,14 @@ mod tests {
             let equal = response_headers(&check(&limiter(vec![bucket(algorithm, 100)]), 1).await);
             assert_eq!(equal[0].1, "\"b\";q=100;w=60");
         }
-        // A burst that is left over from another algorithm means nothing.
+        // The burst is ignored for an algorithm that has none.
         let log =
             response_headers(&check(&limiter(vec![bucket(Algorithm::FixedWindow, 150)]), 1).await);
         assert_eq!(log[0].1, "\"b\";q=100;w=60");
     }
 
     #[tokio::test]
-    async fn a_ban_has_no_time_and_without_bound_nothing_is_told() {
+    async fn a_ban_has_no_reset_and_an_unlimited_grant_has_no_headers() {
         let banned = Rule { grant: Grant::Banned, ..rule("ban", 1, Micros::from_secs(1)) };
         assert_eq!(
             response_headers(&check(&limiter(vec![banned]), 1).await),
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn any_name_of_a_rule_makes_a_valid_string() {
+    async fn every_rule_name_becomes_a_valid_quoted_string() {
         let odd = limiter(vec![rule("a \"b\\c\" 100%\r\né", 5, Micros::from_secs(1))]);
         let [policy, ..] = &*LimitHeaders::Draft.for_verdict(&check(&odd, 1).await) else {
             panic!()

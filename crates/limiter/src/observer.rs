@@ -1,8 +1,8 @@
-//! What the engine reports about its work: decisions of each rule, and events of requests and stores.
+//! Callbacks for the work of a limiter: decisions of each rule, and events of requests and stores.
 //!
-//! The engine knows no metrics library. It asks the [`Observer`] once for each rule of a new
-//! snapshot, and each decision calls the [`RuleObserver`] that it was given, so that nothing is
-//! looked up per decision. Calls come from the threads that decide: an observer must not block.
+//! The limiter depends on no metrics library. It requests a [`RuleObserver`] from the [`Observer`]
+//! once for each rule of a new snapshot and calls it for every decision, so nothing is looked up
+//! per decision. Callbacks run on the threads that decide and must not block.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,13 +12,14 @@ use crate::algorithm::{Algorithm, Decision};
 use crate::rules::{Mode, OnStoreFailure, RuleInfo};
 pub use crate::verdict::Source;
 
-/// Receives what happens in a limiter and its store.
+/// Receives the events of a limiter and its store.
 pub trait Observer: fmt::Debug + Send + Sync {
     /// Returns the observer of one rule. Called once for each rule of a new snapshot, and once for
-    /// each label that tells values of requests, of which there are at most 1,000.
+    /// each detailed metric label (a label that contains values of requests), of which there are at
+    /// most 1,000.
     fn rule(&self, rule: RuleInfo<'_>) -> Arc<dyn RuleObserver>;
 
-    /// Called for a rule, by name and algorithm, that is no longer in force.
+    /// Called when a rule, identified by name and algorithm, is no longer in force.
     fn forget_rule(&self, _name: &str, _algorithm: Algorithm) {}
 
     /// Called for an event of a request.
@@ -30,7 +31,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
 
 /// Receives the decisions of one rule.
 pub trait RuleObserver: fmt::Debug + Send + Sync {
-    /// Called once the rule is in force, after the rules that left were forgotten.
+    /// Called once the rule is in force, after [`Observer::forget_rule`] was called for the removed
+    /// rules.
     fn declared(&self, _declared: Declared) {}
 
     /// Called for each decision.
@@ -40,9 +42,9 @@ pub trait RuleObserver: fmt::Debug + Send + Sync {
 /// A rule that is in force.
 #[derive(Clone, Copy, Debug)]
 pub struct Declared {
-    /// Position among all rules: the default rule first, then the others by name.
+    /// Position among all rules: the default rule first, the others ordered by name.
     pub position: usize,
-    /// `true` if denials of the rule may come from a deny cache.
+    /// `true` if the limiter has a deny cache, which may answer denials of this rule.
     pub has_deny_cache: bool,
 }
 
@@ -53,32 +55,32 @@ pub struct Decided<'a> {
     pub decision: &'a Decision,
     /// How the rule is enforced.
     pub mode: Mode,
-    /// Where the decision comes from.
+    /// Source of the decision.
     pub source: Source,
 }
 
 /// An event of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum RequestEvent<'a> {
-    /// No enforced rule matched, and the request passed.
+    /// No enforced rule matched, and the request was allowed.
     UnmatchedAllowed,
-    /// No enforced rule matched, and the request was refused.
+    /// No enforced rule matched, and the request was denied.
     UnmatchedDenied,
     /// A denial was answered from the deny cache.
     DenyCacheHit,
-    /// Too many requests waited for the store.
+    /// Too many requests were waiting for the store; this one was rejected.
     Shed,
-    /// The deadline was over before anything was sent to the store.
+    /// The deadline passed before the store was called.
     Expired,
-    /// A refused request could not give back what it had taken.
+    /// A denied request could not refund the units that it had taken.
     RefundFailed,
-    /// A rule decided by its policy because the store failed.
+    /// The store failed, and the policy of a rule decided.
     Degraded {
         /// Name of the rule.
         rule: &'a str,
-        /// The policy that decided.
+        /// Policy that decided.
         policy: OnStoreFailure,
-        /// Kind of the failure, as `StoreError::kind` has it.
+        /// Kind of the failure; see `StoreError::kind`.
         kind: &'static str,
     },
 }
@@ -86,53 +88,53 @@ pub enum RequestEvent<'a> {
 /// An event of a store.
 #[derive(Clone, Copy, Debug)]
 pub enum StoreEvent {
-    /// A call to Redis has ended.
+    /// A Redis call ended.
     Called {
-        /// What was called.
+        /// Operation of the call.
         operation: Operation,
-        /// Time from the request to its reply, or to its failure.
+        /// Time from the request to its reply or failure.
         took: Duration,
     },
-    /// The store did not decide.
+    /// The store failed to decide.
     Failed {
-        /// Kind of the failure, as `StoreError::kind` has it.
+        /// Kind of the failure; see `StoreError::kind`.
         kind: &'static str,
     },
-    /// A call was sent and never answered: its fate is unknown.
+    /// A call was sent but its outcome is unknown: Redis may have executed it.
     Ambiguous,
-    /// The breakers of all servers, by the worst.
+    /// The worst state of all circuit breakers.
     Breakers(BreakerState),
-    /// The clock of a Redis server jumped against the local one.
+    /// The clock of a Redis server jumped relative to the local clock.
     ClockJumped,
-    /// The memory store holds one more key.
+    /// The memory store added a key.
     KeyInserted,
-    /// The memory store holds one key less.
+    /// The memory store removed a key.
     KeyRemoved,
-    /// The memory store was full and dropped a key that was still needed.
+    /// The memory store was full and evicted a key that had not expired.
     KeyEvicted,
 }
 
 /// An operation of the Redis store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Decides.
+    /// A decision.
     Check,
-    /// Gives back what was taken.
+    /// A refund of taken units.
     Refund,
 }
 
 /// State of a circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BreakerState {
-    /// Calls pass.
+    /// All calls pass.
     Closed,
-    /// One call passes and tries the server.
+    /// One call passes, to probe the server.
     HalfOpen,
     /// No call passes.
     Open,
 }
 
-/// Observes nothing.
+/// An observer that ignores every event.
 #[derive(Clone, Copy, Debug)]
 pub struct NoObserver;
 

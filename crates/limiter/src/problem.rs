@@ -1,16 +1,16 @@
-//! What a problem document says of a refusal by a limit.
+//! The members of a problem document for a denied request.
 //!
 //! **Source:** draft-ietf-httpapi-ratelimit-headers-11, 5.1 (the problem type `quota-exceeded`).
 
 use crate::headers::{policy_name, retry_after};
 use crate::summary::Summary;
 
-/// The type of the problem.
+/// URI of the problem type.
 pub const TYPE: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-/// The title of the problem.
+/// Title of the problem type.
 pub const TITLE: &str = "Quota Exceeded";
 
-/// Returns when to try again.
+/// Returns the `detail` member: when to try again.
 pub fn detail(verdict: &impl Summary) -> String {
     match retry_after(verdict) {
         Some((_, seconds)) if seconds == "1" => "try again after 1 second".to_owned(),
@@ -19,7 +19,7 @@ pub fn detail(verdict: &impl Summary) -> String {
     }
 }
 
-/// Returns the names of the policies that refuse the request.
+/// Returns the `violated-policies` member: the names of the policies that deny the request.
 pub fn violated_policies(verdict: &impl Summary) -> impl Iterator<Item = String> {
     verdict.rules().filter(|rule| rule.is_relevant).map(|rule| policy_name(rule.name))
 }

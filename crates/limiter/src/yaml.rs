@@ -1,5 +1,5 @@
-//! Rules from YAML, in the format of rules files: `rate-limiter` (the default rule), `rules` and
-//! `unmatched`. Other keys are refused.
+//! Reads rules from YAML, in the format of rules files: `rate-limiter` (the default rule), `rules`
+//! and `unmatched`. Unknown keys are errors.
 
 use std::error::Error;
 
@@ -7,32 +7,32 @@ use rlaas_core::rules::RuleSet;
 use rlaas_core::rules::spec::{Problem, RulesSpec};
 use thiserror::Error;
 
-/// A text without valid rules.
+/// Error of a text that has no valid rules.
 #[derive(Debug, Error)]
 pub enum YamlError {
     /// The text is not YAML, or not of this format.
     #[error("not a rules file: {0}")]
     Syntax(#[source] Box<dyn Error + Send + Sync>),
-    /// Fields that are not valid: every one there is.
+    /// Some fields are invalid; every problem is listed.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Invalid(Vec<Problem>),
 }
 
-/// Reads specifications, valid or not; an empty text has none but the default rule.
+/// Reads rule specifications without validating them. An empty text has only the default rule.
 ///
 /// # Errors
 ///
-/// [`YamlError::Syntax`], with line and column.
+/// [`YamlError::Syntax`] with line and column, if the text is not YAML of this format.
 pub fn read_specs(text: &str) -> Result<RulesSpec, YamlError> {
     let specs = serde_saphyr::from_str::<Option<RulesSpec>>(text);
     Ok(specs.map_err(|error| YamlError::Syntax(error.into()))?.unwrap_or_default())
 }
 
-/// Reads rules.
+/// Reads and validates rules.
 ///
 /// # Errors
 ///
-/// [`YamlError`].
+/// [`YamlError`] if the text can't be read, or a field is invalid.
 ///
 /// ```
 /// use rlaas_limiter::yaml::read_rules;
@@ -55,14 +55,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_text_has_the_default_rule_alone() {
+    fn an_empty_text_has_only_the_default_rule() {
         for text in ["", "# nothing\n", "{}"] {
             assert_eq!(read_rules(text).expect("rules").iter().count(), 1, "{text:?}");
         }
     }
 
     #[test]
-    fn a_wrong_shape_is_told_with_its_line() {
+    fn a_syntax_error_names_its_line() {
         for text in ["rules: [", "rules: []\nservers: 1", "rules:\n  - { limits: 5 }"] {
             let error = read_rules(text).expect_err(text);
             assert!(matches!(error, YamlError::Syntax(_)), "{text}: {error}");

@@ -1,4 +1,4 @@
-//! What an embedder sees: rules from code and from YAML, errors, allocations.
+//! The library as embedders use it: rules from code and from YAML, errors, allocations.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -22,12 +22,12 @@ fn allows(limiter: &Limiter, user: &str) -> bool {
 fn clones_share_states_and_rules() {
     let rule = Rule::gcra("login").limit(2).per(MINUTE);
     let limiter = Limiter::builder().rule(rule).build().expect("a limiter");
-    let (clone, (of_worker, _keep)) = (limiter.clone(), limiter.for_worker());
+    let (clone, (worker, _keep_connected)) = (limiter.clone(), limiter.for_worker());
     assert!(allows(&limiter, "alice") && allows(&clone, "alice"));
-    assert!(!allows(&of_worker, "alice") && allows(&of_worker, "bob"));
-    let none = Limiter::builder().build().expect("a limiter");
-    clone.replace_rules(none.snapshot().rules.clone());
-    assert!(allows(&limiter, "alice") && allows(&of_worker, "alice"));
+    assert!(!allows(&worker, "alice") && allows(&worker, "bob"));
+    let no_rules = Limiter::builder().build().expect("a limiter");
+    clone.replace_rules(no_rules.snapshot().rules.clone());
+    assert!(allows(&limiter, "alice") && allows(&worker, "alice"));
 }
 
 #[test]
@@ -49,12 +49,12 @@ fn rules_replaced_by_several_callers_at_once_have_a_revision_each() {
         callers.into_iter().flat_map(|caller| caller.join().expect("revisions")).collect()
     });
     revisions.sort_unstable();
-    assert!(revisions.iter().copied().eq(2..=1 + CALLERS * EACH), "each is another one");
+    assert!(revisions.iter().copied().eq(2..=1 + CALLERS * EACH), "each revision is used once");
     assert_eq!(limiter.snapshot().revision, 1 + CALLERS * EACH);
 }
 
 #[test]
-fn time_is_the_clock_s() {
+fn time_comes_from_the_clock() {
     let clock = ManualClock::new(Timestamp::from_millis(1_700_000_100_000));
     let rule = Rule::token_bucket("login").limit(1).per(MINUTE);
     let builder = Limiter::builder().rule(rule).clock(Clock::Manual(clock.clone()));
@@ -76,7 +76,7 @@ fn requests_that_no_rule_matches_pass_unless_the_policy_says_otherwise() {
 }
 
 #[test]
-fn a_rule_that_can_not_be_is_an_error_with_its_fields() {
+fn an_invalid_rule_is_an_error_that_names_its_fields() {
     let many = Rule::gcra("a").limit(2_000_000_000).per(MINUTE);
     let brief = Rule::gcra("b c").limit(1).per(Duration::from_micros(1));
     let error = Limiter::builder().rule(many).rule(brief).rule(Rule::leaky_bucket("d")).build();
@@ -89,7 +89,7 @@ fn a_rule_that_can_not_be_is_an_error_with_its_fields() {
 
 #[cfg(feature = "yaml")]
 #[test]
-fn rules_come_from_yaml_too() {
+fn rules_can_come_from_yaml() {
     let yaml = "unmatched: allow\nrules: [{ name: login, algorithm: gcra, limit: 1, window: 1m }]";
     let limiter = Limiter::builder().yaml(yaml).expect("YAML").build().expect("a limiter");
     assert!(allows(&limiter, "alice") && !allows(&limiter, "alice"));
@@ -109,7 +109,7 @@ fn decisions_from_memory_allocate_nothing() {
     let check = || {
         let deciding = pin!(limiter.check(&request, Deadline::NEVER));
         let decided = deciding.poll(&mut Context::from_waker(Waker::noop()));
-        let Poll::Ready(Ok(verdict)) = decided else { panic!("memory waits for nothing") };
+        let Poll::Ready(Ok(verdict)) = decided else { panic!("memory never waits") };
         verdict.is_allowed()
     };
     assert!(check(), "the key is new");
@@ -131,6 +131,7 @@ fn a_decision_of_two_rules_allocates_three_lists() {
     let limiter = limiter.build().expect("a limiter");
     assert!(allows(&limiter, "alice"), "the keys are new");
     let counted = allocation_counter::measure(|| assert!(allows(&limiter, "alice")));
-    // Of hits, of what became of them, and of decisions: inline they are moved with every one.
+    // Lists of hits, of their outcomes and of decisions. Inline they would be moved with every
+    // decision.
     assert_eq!(counted.count_total, 3);
 }

@@ -1,4 +1,4 @@
-//! The layer in services of axum and tonic, and alone in front of a service that answers at once.
+//! The layer in services of axum and tonic, and in front of a service that responds at once.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -76,9 +76,9 @@ async fn the_axum_example_limits_by_key() {
     );
     assert_eq!(body, problem);
     assert_eq!(call(&mut app, request("bob")).await.0, StatusCode::OK);
-    // Nothing is let in for want of a key.
+    // A request without a key is rejected.
     for (request, detail) in [
-        (Request::get("/reports/7"), "x-api-key: must be given, in visible ASCII"),
+        (Request::get("/reports/7"), "header x-api-key must be present, in visible ASCII"),
         (Request::get("/reports/7").header("x-api-key", ""), "user_id: valid is 1 to 1024 bytes"),
     ] {
         let (status, headers, body) =
@@ -140,7 +140,7 @@ async fn the_tonic_example_says_when_to_retry() {
 
 const LONG: Duration = Duration::from_hours(1);
 
-/// Answers 200 at once, and counts.
+/// Responds with 200 at once, and counts calls.
 #[derive(Clone, Default)]
 struct Inner(Arc<AtomicUsize>);
 
@@ -159,7 +159,7 @@ impl Service<Request<()>> for Inner {
     }
 }
 
-/// Gives the same answer to every question, and counts them.
+/// Returns the same outcome for every request, and counts the calls.
 #[derive(Clone, Default)]
 struct Decider {
     outcome: Option<Outcome>,
@@ -228,7 +228,7 @@ where
 }
 
 #[tokio::test]
-async fn a_refusal_does_not_reach_the_service() {
+async fn a_rejected_request_does_not_reach_the_service() {
     let (inner, decider) = (Inner::default(), Decider::new(Outcome::Impossible));
     let response = http(&layer(&decider).build().expect("a layer"), &inner).await;
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -239,7 +239,7 @@ async fn a_refusal_does_not_reach_the_service() {
 }
 
 #[tokio::test]
-async fn without_an_answer_the_policy_decides() {
+async fn the_policy_decides_without_a_verdict() {
     let (inner, decider) = (Inner::default(), Decider::default());
     let refused = http(&layer(&decider).build().expect("a layer"), &inner).await;
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
@@ -248,7 +248,7 @@ async fn without_an_answer_the_policy_decides() {
         refused.body(),
         r#"{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"rate limiter unavailable"}"#
     );
-    let status = grpc(layer(&decider), "1S", &inner).await.expect("a refusal");
+    let status = grpc(layer(&decider), "1S", &inner).await.expect("a rejection");
     assert_eq!(status.code(), Code::Unavailable);
     assert_eq!(inner.0.load(Ordering::Relaxed), 0);
     let allow = layer(&decider).on_no_answer(OnNoAnswer::Allow);
@@ -262,23 +262,23 @@ async fn in_time<T>(call: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
-async fn no_wait_is_longer_than_the_timeout_or_the_caller_s_deadline() {
+async fn a_wait_ends_at_the_timeout_or_the_deadline_of_the_caller() {
     let (inner, decider) = (Inner::default(), Decider { hangs: true, ..Decider::default() });
     let allow = || layer(&decider).on_no_answer(OnNoAnswer::Allow);
     let brief = Duration::from_millis(20);
     let passed = allow().timeout(brief).build().expect("a layer");
     assert_eq!(in_time(http(&passed, &inner)).await.status(), StatusCode::OK);
     assert!(in_time(grpc(allow().timeout(brief), "1H", &inner)).await.is_none());
-    // A short deadline is no way past the limit.
+    // A short deadline does not bypass the limit, even with a policy that allows.
     for timeout in ["20m", "1n"] {
         let status = in_time(grpc(allow().timeout(LONG), timeout, &inner)).await;
-        assert_eq!(status.expect("a refusal").code(), Code::DeadlineExceeded, "{timeout}");
+        assert_eq!(status.expect("a rejection").code(), Code::DeadlineExceeded, "{timeout}");
     }
     assert_eq!(inner.0.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test]
-async fn refusals_are_remembered_for_a_second_unless_another_time_is_set() {
+async fn denials_are_cached_for_a_second_unless_another_time_is_set() {
     let start = Timestamp::from_millis(1_700_000_100_000);
     let denied = Outcome::Denied { retry_after: Micros::from_secs(60) };
     let inner = Inner::default();
@@ -295,10 +295,10 @@ async fn refusals_are_remembered_for_a_second_unless_another_time_is_set() {
         let layer = builder.build().expect("a layer");
         assert_eq!(text(http(&layer, &inner).await.headers(), "retry-after"), "60");
         clock.set(start + (expected - Micros::from_micros(1)));
-        let remembered = http(&layer, &inner).await;
-        assert_eq!(remembered.status(), StatusCode::TOO_MANY_REQUESTS);
+        let cached = http(&layer, &inner).await;
+        assert_eq!(cached.status(), StatusCode::TOO_MANY_REQUESTS);
         let left = Micros::from_secs(60) - (expected - Micros::from_micros(1));
-        assert_eq!(text(remembered.headers(), "retry-after"), left.as_secs_ceil().to_string());
+        assert_eq!(text(cached.headers(), "retry-after"), left.as_secs_ceil().to_string());
         assert_eq!(decider.calls(), 1);
         clock.set(start + expected);
         http(&layer, &inner).await;
@@ -313,11 +313,11 @@ async fn refusals_are_remembered_for_a_second_unless_another_time_is_set() {
 }
 
 #[tokio::test]
-async fn waits_of_any_length_are_in_the_retry_info() {
+async fn retry_info_holds_waits_of_any_length() {
     for wait in [1, 999_999, 1_000_000, 59_123_456, 86_400_000_000, 40_000_000_000_001] {
         let wait = Duration::from_micros(wait);
         let decider = Decider::new(Outcome::Denied { retry_after: wait.into() });
-        let status = grpc(layer(&decider), "1S", &Inner::default()).await.expect("a refusal");
+        let status = grpc(layer(&decider), "1S", &Inner::default()).await.expect("a rejection");
         assert_eq!(status.code(), Code::ResourceExhausted);
         let details = status.get_error_details();
         let retry_delay = details.retry_info().and_then(|info| info.retry_delay);
@@ -326,7 +326,7 @@ async fn waits_of_any_length_are_in_the_retry_info() {
 }
 
 #[tokio::test]
-async fn requests_without_a_key_are_exempt_and_those_without_a_rule_are_refused_by_policy() {
+async fn requests_without_a_key_are_exempt_and_unmatched_ones_are_rejected_by_policy() {
     let inner = Inner::default();
     let strict = Limiter::builder().unmatched(Unmatched::Deny).build().expect("a limiter");
     let exempt = RateLimitLayer::builder(local(strict.clone()), KeyExtractor::custom(|_| None));
@@ -339,7 +339,7 @@ async fn requests_without_a_key_are_exempt_and_those_without_a_rule_are_refused_
 }
 
 #[test]
-fn a_layer_that_can_not_be_is_an_error_with_its_fields() {
+fn an_invalid_layer_is_an_error_that_names_its_fields() {
     let peer = || KeyExtractor::peer(|_| None);
     let problems: HashMap<&str, KeyExtractor> = HashMap::from([
         ("key.header", KeyExtractor::header("no header")),

@@ -1,6 +1,6 @@
-/* Preloaded into a server: shows the wall clock that a test sets, so that time is moved and
- * not waited for. The file named by TEST_CLOCK_FILE holds microseconds since the Unix epoch, 0
- * for the real time. Monotonic clocks stay real: the server's event loop runs on them. */
+/* Preloaded into a server: replaces its wall clock by one that a test sets. The file named by
+ * TEST_CLOCK_FILE holds microseconds since the Unix epoch, 0 for the real time. Monotonic clocks are
+ * not replaced, because the event loop of the server uses them. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -11,19 +11,19 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile uint64_t *shown;
+static volatile uint64_t *test_clock;
 
 __attribute__((constructor)) static void map_clock(void) {
   const char *path = getenv("TEST_CLOCK_FILE");
   int file = path ? open(path, O_RDONLY) : -1;
   if (file < 0) return;
-  void *page = mmap(NULL, sizeof *shown, PROT_READ, MAP_SHARED, file, 0);
-  if (page != MAP_FAILED) shown = page;
+  void *page = mmap(NULL, sizeof *test_clock, PROT_READ, MAP_SHARED, file, 0);
+  if (page != MAP_FAILED) test_clock = page;
   close(file);
 }
 
 int clock_gettime(clockid_t id, struct timespec *time) {
-  uint64_t micros = shown ? *shown : 0;
+  uint64_t micros = test_clock ? *test_clock : 0;
   if (micros == 0 || (id != CLOCK_REALTIME && id != CLOCK_REALTIME_COARSE))
     return (int)syscall(SYS_clock_gettime, id, time);
   time->tv_sec = micros / 1000000;

@@ -1,8 +1,8 @@
-//! A Redis Cluster of real redis-servers, joined by commands: `redis-cli --cluster` waits by the
-//! clock and asks questions.
+//! A Redis Cluster of real redis-servers, joined by commands, since `redis-cli --cluster` sleeps
+//! and prompts.
 //!
-//! Nodes have numbers: first the masters, then the replicas, of which node `i` replicates node
-//! `i % masters`. A number stays with its server, whatever becomes of the server's role.
+//! Nodes have numbers: first the masters, then the replicas. Node `i` is a replica of node `i %
+//! masters`. A server keeps its number when its role changes.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -14,18 +14,18 @@ use rlaas_core::clock::Timestamp;
 use crate::eventually;
 use crate::redis::{RedisServer, free_port, owned};
 
-/// How long a cluster may take to agree on something, on a machine that has other work.
+/// Timeout for agreement in the cluster, on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 const SLOTS: usize = 16_384;
 
 const LONG_AGO: Timestamp = Timestamp::from_millis(1_000_000_000_000);
 
-/// Shows a server the machine's clock.
+/// Selects the clock of the machine.
 const MACHINE: Timestamp = Timestamp::from_millis(0);
 
-/// Always given; what the caller gives comes later and wins. A node is held for dead after a
-/// second, and a replica need not wait 5 seconds for others before it is sent the data.
+/// Default arguments; those of the caller come later and win. A node counts as failed after a
+/// second. A replica is sent its data at once, not after the default delay of 5 seconds.
 const ARGUMENTS: &[&str] = &[
     "--cluster-enabled",
     "yes",
@@ -37,7 +37,7 @@ const ARGUMENTS: &[&str] = &[
     "0",
 ];
 
-/// A running cluster; its servers are killed when it is dropped.
+/// A running cluster. Its servers are killed on drop.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
@@ -45,18 +45,18 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts a cluster and waits until it is whole: every node knows every other, every slot is
+    /// Starts a cluster and waits until it is complete: every node knows every other, every slot is
     /// served, every replica is online.
     pub async fn start(masters: usize, replicas_per_master: usize) -> Self {
         Self::start_with(masters, replicas_per_master, &[]).await
     }
 
-    /// Starts a cluster whose servers get more arguments, such as
+    /// Starts a cluster whose servers have more arguments, such as
     /// `["--cluster-require-full-coverage", "no"]`.
     ///
     /// # Panics
     ///
-    /// If the servers do not start or do not come together.
+    /// If the servers do not start, or do not form a cluster.
     pub async fn start_with(
         masters: usize,
         replicas_per_master: usize,
@@ -89,45 +89,45 @@ impl RedisCluster {
                 && cluster.is_covered()
                 && cluster.replicates(masters, replicas_per_master)
         };
-        eventually("the cluster is whole", TIMEOUT, whole).await;
+        eventually("the cluster is complete", TIMEOUT, whole).await;
         cluster
     }
 
-    /// Where all nodes are found, dead ones too.
+    /// Returns the URLs of all nodes, including killed ones.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(RedisServer::url).collect()
     }
 
-    /// The server of a node.
+    /// Returns the server of a node.
     pub fn node(&self, i: usize) -> &RedisServer {
         &self.nodes[i]
     }
 
-    /// The server of a node, to kill or restart it.
+    /// Returns the server of a node, to kill or restart it.
     pub fn node_mut(&mut self, i: usize) -> &mut RedisServer {
         &mut self.nodes[i]
     }
 
-    /// Kills a node as a crash would.
+    /// Kills a node with SIGKILL.
     pub fn kill(&mut self, i: usize) {
         self.nodes[i].kill();
     }
 
-    /// Starts a killed node again: empty, and with the place in the cluster that it had. A node
-    /// that is still a master serves its slots only after 2 seconds.
+    /// Restarts a killed node without data but with its place in the cluster. A node that is still
+    /// a master serves its slots only after 2 seconds.
     pub fn restart(&mut self, i: usize) {
         self.nodes[i].restart();
     }
 
-    /// Does every node that answers say that the cluster is in order?
+    /// Returns `true` if every node that responds reports the cluster as ok.
     pub fn is_ok(&self) -> bool {
         let info = |node: &RedisServer| node.try_query::<String>(&["CLUSTER", "INFO"]).ok();
         let mut answers = self.nodes.iter().filter_map(info).peekable();
         answers.peek().is_some() && answers.all(|info| info.contains("cluster_state:ok"))
     }
 
-    /// Does every node that answers know a master for every slot? One that may do without full
-    /// coverage is in order before.
+    /// Returns `true` if every node that responds knows a master for every slot. Without required
+    /// full coverage, a cluster is ok before that.
     fn is_covered(&self) -> bool {
         let slots = |view: Vec<Peer>| {
             view.iter().flat_map(|peer| &peer.slots).map(|slots| slots.clone().count()).sum()
@@ -138,35 +138,35 @@ impl RedisCluster {
         })
     }
 
-    /// The slot of a key.
+    /// Returns the slot of a key.
     pub fn slot_of(&self, key: &str) -> u16 {
         self.query_any(&["CLUSTER", "KEYSLOT", key])
     }
 
-    /// The node that serves a slot, as a node says that answers.
+    /// Returns the node that serves a slot, according to the first node that responds.
     ///
     /// # Panics
     ///
-    /// If none does, or nobody serves the slot.
+    /// If no node responds, or no node serves the slot.
     pub fn master_of(&self, slot: u16) -> usize {
         let view = (0..self.nodes.len()).map(|i| self.view(i)).find(|view| !view.is_empty());
-        let view = view.expect("a node that answers");
+        let view = view.expect("a node that responds");
         let master = view.iter().find(|peer| peer.serves(slot));
         master.expect("a master of the slot").node
     }
 
-    /// The node that serves everything of an id.
+    /// Returns the node that serves the keys of an id.
     pub fn master_of_id(&self, id: &str) -> usize {
         self.master_of(self.slot_of(&format!("{{{id}}}")))
     }
 
-    /// What has a server use this cluster, each for `--set`.
+    /// Returns settings for a server that uses this cluster, each for `--set`.
     pub fn settings(&self) -> Vec<String> {
         let urls = format!("store.redis.urls={}", self.urls().join(","));
         ["store.backend=redis", "store.redis.mode=cluster", &urls].map(str::to_owned).into()
     }
 
-    /// All keys of the masters that answer, sorted.
+    /// Returns all keys of the masters that respond, sorted.
     pub fn keys(&self) -> Vec<String> {
         let mut keys = BTreeSet::new();
         for node in self.nodes.iter().filter(|node| node.is_master()) {
@@ -175,7 +175,7 @@ impl RedisCluster {
         keys.into_iter().collect()
     }
 
-    /// The number of keys of the masters that answer.
+    /// Returns the number of keys of the masters that respond.
     pub fn count_keys(&self) -> usize {
         self.keys().len()
     }
@@ -187,7 +187,8 @@ impl RedisCluster {
         self.end_move(slot, from, to).await;
     }
 
-    /// Opens a slot for a move: from now on keys that the old master lacks are asked of the new.
+    /// Starts to move a slot: from now on, the old master redirects requests for keys that it lacks
+    /// to the new one.
     pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
         let slot = slot.to_string();
         let importing = ["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.ids[from]];
@@ -196,7 +197,7 @@ impl RedisCluster {
         self.nodes[from].query::<()>(&migrating);
     }
 
-    /// Moves the keys of a slot that is open for a move.
+    /// Moves the keys of a slot that is being moved.
     pub fn move_keys(&self, slot: u16, from: usize, to: usize) {
         let (slot, port) = (slot.to_string(), self.nodes[to].port().to_string());
         loop {
@@ -215,16 +216,16 @@ impl RedisCluster {
         }
     }
 
-    /// Gives the slot to the new master, and waits until every node that answers knows.
+    /// Assigns the slot to the new master, and waits until every node that responds knows.
     pub async fn end_move(&self, slot: u16, from: usize, to: usize) {
         let text = slot.to_string();
         let words = ["CLUSTER", "SETSLOT", &text, "NODE", &self.ids[to]];
-        // The new master first: were it the old, both would send their callers to each other.
+        // The new master first: otherwise both would redirect to each other for a moment.
         for i in [to, from] {
             self.nodes[i].query::<()>(&words);
         }
         for node in self.nodes.iter().filter(|node| node.is_master()) {
-            // Refused by a master that is being replaced: it learns from the others.
+            // A master that is being replaced refuses; it learns from the others.
             let _refused = node.try_query::<()>(&words);
         }
         let known = async || {
@@ -233,23 +234,23 @@ impl RedisCluster {
         eventually("the slot has moved", TIMEOUT, known).await;
     }
 
-    /// Makes a replica the master by agreement with its master, and waits until every node that
-    /// answers knows.
+    /// Fails over to a replica in agreement with its master, and waits until every node that
+    /// responds knows.
     pub async fn failover(&self, replica: usize) {
         self.nodes[replica].query::<()>(&["CLUSTER", "FAILOVER"]);
         self.wait_for_master(replica).await;
     }
 
-    /// Waits until every node that answers knows this one as a master with slots.
+    /// Waits until every node that responds knows this node as a master with slots.
     pub async fn wait_for_master(&self, node: usize) {
         let known = async || {
             let leads = |peer: &Peer| peer.node == node && !peer.slots.is_empty();
             self.views().all(|view| view.iter().any(leads))
         };
-        eventually("the node leads", TIMEOUT, known).await;
+        eventually("the node is a master with slots", TIMEOUT, known).await;
     }
 
-    /// Makes a node known to all nodes before it.
+    /// Introduces a node to all nodes before it.
     fn meet(&self, i: usize) {
         for other in &self.nodes[..i] {
             let port = other.port().to_string();
@@ -258,25 +259,25 @@ impl RedisCluster {
         }
     }
 
-    /// Has each master its replicas online, and does every node know who replicates?
+    /// Returns `true` if each master has its replicas online, and every node knows the replicas.
     fn replicates(&self, masters: usize, replicas_per_master: usize) -> bool {
         let replicas = |view: Vec<Peer>| view.iter().filter(|peer| peer.replicates).count();
         self.nodes[..masters].iter().all(|node| node.replicas_online() == replicas_per_master)
             && self.views().all(|view| replicas(view) == masters * replicas_per_master)
     }
 
-    /// The answer of the first node that answers.
+    /// Returns the reply of the first node that responds.
     fn query_any<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        let answer = self.nodes.iter().find_map(|node| node.try_query(words).ok());
-        answer.expect("a node that answers")
+        let reply = self.nodes.iter().find_map(|node| node.try_query(words).ok());
+        reply.expect("a node that responds")
     }
 
-    /// What each node that answers knows.
+    /// Returns the view of each node that responds.
     fn views(&self) -> impl Iterator<Item = Vec<Peer>> {
         (0..self.nodes.len()).map(|i| self.view(i)).filter(|view| !view.is_empty())
     }
 
-    /// The nodes that a node knows by name; none if it does not answer.
+    /// Returns the nodes that a node knows; none if it does not respond.
     fn view(&self, i: usize) -> Vec<Peer> {
         let text: Option<String> = self.nodes[i].try_query(&["CLUSTER", "NODES"]).ok();
         text.unwrap_or_default().lines().filter_map(|line| self.peer(line)).collect()
@@ -291,7 +292,7 @@ impl RedisCluster {
         if flags.contains(&"handshake") {
             return None;
         }
-        // `[93->-id]` is a slot on its way, which is listed by itself too.
+        // `[93->-id]` is a slot that is being moved; it is also listed by itself.
         let slots = slots.iter().filter(|slots| !slots.starts_with('[')).map(|slots| {
             let (first, last) = slots.split_once('-').unwrap_or((slots, slots));
             first.parse().expect("a slot")..=last.parse().expect("a slot")
@@ -300,7 +301,7 @@ impl RedisCluster {
     }
 }
 
-/// A node as another sees it.
+/// A node in the view of another.
 #[derive(Debug)]
 struct Peer {
     node: usize,
@@ -316,11 +317,12 @@ impl Peer {
 
 fn start_node(arguments: &[&str]) -> RedisServer {
     let mut node = RedisServer::start_with_port(|_| {
-        // Without it the bus would listen on the port plus 10000, which need not be free.
+        // By default the cluster bus listens on the port plus 10000, which may be in use.
         let bus = ["--cluster-port", &free_port().to_string()];
         owned(&[ARGUMENTS, &bus, arguments].concat())
     });
-    // A master serves nothing in its first 2 seconds: let them lie in the past.
+    // A master serves nothing in its first 2 seconds. Starting it with a clock in the past makes
+    // them pass at once.
     node.set_clock(LONG_AGO);
     node.kill();
     node.restart();

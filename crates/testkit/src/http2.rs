@@ -1,4 +1,5 @@
-//! HTTP/2 frame by frame: what no well-behaved client sends, and when a server says what.
+//! HTTP/2 frame by frame, for input that no regular client sends, and for the exact order of the
+//! frames of a server.
 
 #![expect(missing_docs, reason = "frames, flags and fields have the names of RFC 9113")]
 
@@ -22,7 +23,8 @@ pub const ACK: u8 = 0x1;
 pub const END_STREAM: u8 = 0x1;
 pub const END_HEADERS: u8 = 0x4;
 
-/// The setting of how many bytes of each answer may be on their way, until more is allowed.
+/// The setting for the flow-control window of streams: how many bytes of each response may be in
+/// flight.
 pub const INITIAL_WINDOW_SIZE: u16 = 0x4;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -40,12 +42,12 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame with these parts.
+    /// Creates a frame.
     pub fn new(kind: u8, flags: u8, stream: u32, payload: impl Into<Vec<u8>>) -> Self {
         Self { kind, flags, stream, payload: payload.into() }
     }
 
-    /// The frame as it is sent.
+    /// Returns the encoded frame.
     pub fn to_bytes(&self) -> Vec<u8> {
         let length = u32::try_from(self.payload.len()).expect("a short frame").to_be_bytes();
         let head = [length[1], length[2], length[3], self.kind, self.flags];
@@ -53,12 +55,12 @@ impl Frame {
     }
 }
 
-/// A connection whose every byte the test decides.
+/// A connection on which a test controls every byte.
 #[derive(Debug)]
 pub struct RawHttp2(TcpStream);
 
 impl RawHttp2 {
-    /// Connects, says hello with these settings, and waits for that of the server.
+    /// Connects, sends the preface with these settings, and waits for the settings of the server.
     pub async fn connect(address: &str, settings: &[(u16, u32)]) -> Self {
         let stream = TcpStream::connect(address).await.expect("a running server");
         let mut connection = Self(stream);
@@ -66,8 +68,8 @@ impl RawHttp2 {
             .iter()
             .flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()].concat());
         connection.send_bytes(PREFACE).await.expect("a server that listens");
-        let hello = Frame::new(SETTINGS, 0, 0, settings.collect::<Vec<u8>>());
-        connection.send(&hello).await.expect("a server that listens");
+        let settings_frame = Frame::new(SETTINGS, 0, 0, settings.collect::<Vec<u8>>());
+        connection.send(&settings_frame).await.expect("a server that listens");
         let answer = connection.next().await.expect("the settings of the server");
         assert_eq!(answer.kind, SETTINGS);
         connection.send(&Frame::new(SETTINGS, ACK, 0, [])).await.expect("a server that listens");
@@ -84,12 +86,12 @@ impl RawHttp2 {
         self.send_bytes(&frame.to_bytes()).await
     }
 
-    /// Starts a call of this path; the message comes apart.
+    /// Starts a call of this path. The message is sent separately.
     pub async fn call(&mut self, stream: u32, path: &str) -> io::Result<()> {
         self.send(&Frame::new(HEADERS, END_HEADERS, stream, headers(path))).await
     }
 
-    /// The next frame; an error is the end.
+    /// Reads the next frame; an error means the end of the connection.
     pub async fn next(&mut self) -> io::Result<Frame> {
         let mut head = [0; 9];
         let mut read = async || {
@@ -103,7 +105,7 @@ impl RawHttp2 {
         timeout(TIMEOUT, read()).await.unwrap_or_else(|_elapsed| panic!("no frame, and no end"))
     }
 
-    /// The next frame of this kind; pings are answered on the way.
+    /// Reads up to the next frame of this kind, and answers pings.
     pub async fn next_of(&mut self, kind: u8) -> io::Result<Frame> {
         loop {
             let frame = self.next().await?;
@@ -116,13 +118,13 @@ impl RawHttp2 {
         }
     }
 
-    /// Reads to the end, and answers nothing.
+    /// Reads to the end of the connection, without answering.
     pub async fn closed(&mut self) {
         while self.next().await.is_ok() {}
     }
 }
 
-/// The header block of a gRPC call: literals without indexing.
+/// Returns the header block of a gRPC call: literals without indexing.
 ///
 /// **Source:** RFC 7541, section 6.2.2.
 pub fn headers(path: &str) -> Vec<u8> {
@@ -137,7 +139,7 @@ pub fn headers(path: &str) -> Vec<u8> {
     fields.iter().flat_map(|(name, value)| header(name, value)).collect()
 }
 
-/// One header: a literal without indexing, both lengths below 127.
+/// Encodes one header: a literal without indexing, both lengths below 127.
 pub fn header(name: &str, value: &str) -> Vec<u8> {
     let length = |text: &str| u8::try_from(text.len()).ok().filter(|length| *length < 127);
     let (name_length, value_length) =
@@ -145,7 +147,7 @@ pub fn header(name: &str, value: &str) -> Vec<u8> {
     [&[0, name_length], name.as_bytes(), &[value_length], value.as_bytes()].concat()
 }
 
-/// A gRPC message of these bytes: no compression, its length, itself.
+/// Encodes a gRPC message: no compression, length, bytes.
 pub fn message(bytes: &[u8]) -> Vec<u8> {
     let length = u32::try_from(bytes.len()).expect("a short message");
     [&[0][..], &length.to_be_bytes(), bytes].concat()

@@ -1,15 +1,16 @@
-//! Real servers for tests: redis-server, Sentinel and Redis Cluster on free ports, each with a clock
-//! that a test moves; a proxy that breaks connections; certificates; Prometheus. The feature
-//! `process` adds the program `rlaas` itself, the feature `service` a limiter on either store.
+//! Real servers for tests: redis-server, Sentinel and Redis Cluster on free ports, each with a
+//! clock that tests move; a proxy that breaks connections; certificates; Prometheus. The feature
+//! `process` adds the program `rlaas`, the feature `service` a limiter on either store.
 //!
 //! Any crate of the workspace may use it as a dev-dependency. Only the feature `service` depends on
-//! the package `rlaas`. In the unit tests of a crate below `rlaas` that feature brings a second copy
-//! of the crate, whose types differ from those under test; in its integration tests there is one.
+//! the package `rlaas`. In unit tests of a crate that `rlaas` depends on, this feature brings in a
+//! second copy of the crate, whose types differ from those under test; in its integration tests
+//! there is one copy.
 
 #![allow(
     clippy::missing_errors_doc,
     clippy::missing_panics_doc,
-    reason = "a test that can't go on ends, and its message says why"
+    reason = "helpers of tests panic with the reason"
 )]
 
 pub mod cluster;
@@ -34,19 +35,19 @@ use rlaas_core::algorithm::{Algorithm, Limit};
 use rlaas_core::clock::Micros;
 use rlaas_core::rules::{Rule, RuleSet};
 
-/// A default rule and no other.
+/// Returns a default rule and no other.
 pub fn rules(algorithm: Algorithm, units: u64, window: Micros) -> RuleSet {
     rules_with_burst(algorithm, units, window, units)
 }
 
-/// A default rule with a burst of its own.
+/// Returns a default rule with a burst.
 pub fn rules_with_burst(algorithm: Algorithm, units: u64, window: Micros, burst: u64) -> RuleSet {
     let limit = Limit::new(units, window).and_then(|limit| limit.with_burst(burst));
     let limit = limit.expect("a valid limit");
     RuleSet::new(Rule::new_default(algorithm, limit), Vec::new())
 }
 
-/// A directory of its own, removed when it is dropped.
+/// A new temporary directory, removed on drop.
 #[derive(Debug)]
 pub struct TempDir(PathBuf);
 
@@ -66,16 +67,16 @@ impl TempDir {
         Self(path)
     }
 
-    /// The path of a file in it.
+    /// Returns the path of a file in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Writes a file in one step and returns its path.
+    /// Writes a file atomically and returns its path.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let (path, draft) = (self.path(name), self.path(&format!("{name}.draft")));
         std::fs::write(&draft, text).expect("a file in a temporary directory");
-        // At once, as who reads it again and again expects it.
+        // Renamed into place, because readers may poll the file.
         std::fs::rename(&draft, &path).expect("a file in a temporary directory");
         path
     }
@@ -87,11 +88,11 @@ impl Drop for TempDir {
     }
 }
 
-/// Waits until `condition` holds.
+/// Waits until `condition` holds, and returns the time that it took.
 ///
 /// # Panics
 ///
-/// If it does not within `timeout`.
+/// If the condition does not hold within `timeout`.
 #[expect(clippy::disallowed_methods, reason = "polls for a condition of another process")]
 pub async fn eventually(
     what: &str,
@@ -100,20 +101,20 @@ pub async fn eventually(
 ) -> Duration {
     let started = Instant::now();
     while !condition().await {
-        assert!(started.elapsed() < timeout, "not within {timeout:?}: {what}");
+        assert!(started.elapsed() < timeout, "timed out after {timeout:?}: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     started.elapsed()
 }
 
-/// Where cargo puts the programs that it builds with this test: `target/debug`.
+/// Returns the directory of the programs that cargo builds with this test: `target/debug`.
 fn build_dir() -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
     let dir = test.parent().filter(|dir| dir.ends_with("deps")).and_then(Path::parent);
     dir.expect("tests are in target/PROFILE/deps").to_owned()
 }
 
-/// A directory below `target` that stays from run to run.
+/// Returns a directory below `target` that is kept between runs.
 fn target_tmp() -> PathBuf {
     let dir = build_dir().join("../tmp");
     std::fs::create_dir_all(&dir).expect("a directory below target");

@@ -1,4 +1,4 @@
-//! The program itself, as its users start it: on free ports, asked over sockets.
+//! The program `rlaas`, started as users start it: on free ports, used over sockets.
 
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::build_dir;
 /// A client of the service.
 pub type Client = RateLimitServiceClient<Channel>;
 
-/// A running `rlaas serve`; killed when it is dropped.
+/// A running `rlaas serve`, killed on drop.
 #[derive(Debug)]
 pub struct Rlaas {
     process: Child,
@@ -30,23 +30,23 @@ pub struct Rlaas {
 }
 
 impl Rlaas {
-    /// Starts to serve on free ports, with `--set` for each setting.
+    /// Starts the service on free ports, with `--set` for each setting.
     ///
     /// # Panics
     ///
-    /// If it does not serve.
+    /// If the service does not start.
     pub fn start(settings: &[&str]) -> Self {
         Self::start_with(rlaas(&["serve"]), settings)
     }
 
-    /// Starts to serve on free ports from a configuration file.
+    /// Starts the service on free ports from a configuration file.
     pub fn start_from(file: &Path, settings: &[&str]) -> Self {
         let mut command = rlaas(&["serve", "--config"]);
         command.arg(file);
         Self::start_with(command, settings)
     }
 
-    /// Starts to serve on free ports by a command of its own.
+    /// Starts the service on free ports with this command.
     pub fn start_with(mut command: Command, settings: &[&str]) -> Self {
         for setting in ["server.listen=127.0.0.1:0", "server.http=127.0.0.1:0"] {
             command.args(["--set", setting]);
@@ -66,7 +66,8 @@ impl Rlaas {
                 break;
             }
         }
-        let serving = serving.unwrap_or_else(|| panic!("does not serve:\n{}", text(&log)));
+        let serving =
+            serving.unwrap_or_else(|| panic!("the service did not start:\n{}", text(&log)));
         let kept = Arc::clone(&log);
         let logging = std::thread::spawn(move || {
             lines.map_while(Result::ok).for_each(|line| append(&kept, &line));
@@ -75,45 +76,47 @@ impl Rlaas {
         Self { process, grpc, http, log, logging: Some(logging) }
     }
 
-    /// Starts to serve from this redis-server. Its timeout is no subject unless a test sets it.
+    /// Starts the service on this redis-server. The store timeout is so long that it does not
+    /// matter unless a test sets it.
     pub fn on_redis(server: &crate::redis::RedisServer, settings: &[&str]) -> Self {
         let url = format!("store.redis.url={}", server.url());
         let always = ["store.backend=redis", &url, "store.redis.timeout=10s"];
         Self::start(&[&always, settings].concat())
     }
 
-    /// `host:port` of gRPC, or `unix:/path`; with commas between several.
+    /// Returns `host:port` of gRPC, or `unix:/path`; several are separated by commas.
     pub fn grpc(&self) -> &str {
         &self.grpc
     }
 
-    /// `host:port` of HTTP.
+    /// Returns `host:port` of HTTP.
     pub fn http(&self) -> &str {
         &self.http
     }
 
-    /// What was logged so far.
+    /// Returns the log so far.
     pub fn log(&self) -> String {
         text(&self.log)
     }
 
-    /// A connection of its own.
+    /// Opens a connection.
     pub async fn channel(&self) -> Channel {
         connect(&self.grpc).await
     }
 
-    /// A client with a connection of its own.
+    /// Opens a client with its own connection.
     pub async fn client(&self) -> Client {
         Client::new(self.channel().await)
     }
 
-    /// Status code and body of a GET.
+    /// Sends a GET and returns status code and body.
     pub async fn get(&self, path: &str) -> (u16, String) {
         let (status, _, body) = self.get_with(path, "").await;
         (status, body)
     }
 
-    /// Status code, headers and body of a GET with more headers, each with its line end.
+    /// Sends a GET with more headers, each with its line end, and returns status code, headers and
+    /// body.
     pub async fn get_with(&self, path: &str, headers: &str) -> (u16, String, String) {
         let answer = match self.http.strip_prefix("unix:") {
             Some(socket) => get(UnixStream::connect(socket).await, path, headers).await,
@@ -122,7 +125,7 @@ impl Rlaas {
         answer.unwrap_or_else(|error| panic!("no response: {error}\n{}", self.log()))
     }
 
-    /// Status code and body of a POST with a body of JSON.
+    /// Sends a POST with a JSON body and returns status code and body.
     pub async fn post(&self, path: &str, body: &str) -> (u16, String) {
         let connection = TcpStream::connect(&self.http).await;
         let length = body.len();
@@ -133,14 +136,14 @@ impl Rlaas {
         (status, body)
     }
 
-    /// The value of a metric, by its name with labels.
+    /// Returns the value of a metric, by its name with labels.
     pub async fn metric(&self, name: &str) -> Option<f64> {
         let (_, text) = self.get("/metrics").await;
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
         line.parse().ok()
     }
 
-    /// The sum of a metric over all series that have these labels, such as `kind="lost"`.
+    /// Returns the sum of a metric over all series that have these labels, such as `kind="lost"`.
     pub async fn metric_sum(&self, name: &str, labels: &[&str]) -> u64 {
         let (_, text) = self.get("/metrics").await;
         let value = |line: &str| {
@@ -152,7 +155,7 @@ impl Rlaas {
         text.lines().filter_map(value).sum()
     }
 
-    /// Memory in use, in KiB.
+    /// Returns the resident memory in KiB.
     pub fn resident_kib(&self) -> u64 {
         let path = format!("/proc/{}/status", self.pid());
         let status = std::fs::read_to_string(path).expect("a running server");
@@ -161,7 +164,7 @@ impl Rlaas {
         number.expect("the size of a process")
     }
 
-    /// Processor time so far, in hundredths of a second.
+    /// Returns the processor time so far, in hundredths of a second.
     pub fn cpu_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
         let stat = stat.expect("a running server");
@@ -169,7 +172,7 @@ impl Rlaas {
         fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
     }
 
-    /// The id of the process.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
@@ -179,7 +182,7 @@ impl Rlaas {
         signal(self.pid(), name);
     }
 
-    /// Waits for the end of the process, and of its log.
+    /// Waits for the end of the process and of its log.
     pub fn wait(&mut self) -> ExitStatus {
         let status = self.process.wait().expect("a child process");
         if let Some(logging) = self.logging.take() {
@@ -188,7 +191,7 @@ impl Rlaas {
         status
     }
 
-    /// Has it ended?
+    /// Returns `true` if the process has ended.
     pub fn has_ended(&mut self) -> bool {
         self.process.try_wait().expect("a child process").is_some()
     }
@@ -201,7 +204,7 @@ impl Drop for Rlaas {
     }
 }
 
-/// A connection to `host:port` or `unix:/path`.
+/// Opens a connection to `host:port` or `unix:/path`.
 pub async fn connect(address: &str) -> Channel {
     let is_socket = address.starts_with("unix:");
     let url = if is_socket { address.to_owned() } else { format!("http://{address}") };
@@ -209,18 +212,20 @@ pub async fn connect(address: &str) -> Channel {
     endpoint.timeout(Duration::from_secs(10)).connect().await.expect("a running server")
 }
 
-/// The program, which cargo builds for the tests and benchmarks of the package `rlaas`.
+/// Returns the path of the program, which cargo builds for the tests and benchmarks of the package
+/// `rlaas`.
 ///
 /// # Panics
 ///
-/// If it is not there.
+/// If the program has not been built.
 pub fn program() -> PathBuf {
     let program = build_dir().join("rlaas");
     assert!(program.exists(), "no {}: cargo build", program.display());
     program
 }
 
-/// The program with arguments, and nothing of our environment that it would read.
+/// Returns a command for the program with these arguments, without the environment variables that
+/// it reads.
 pub fn rlaas(arguments: &[&str]) -> Command {
     let mut command = Command::new(program());
     command
@@ -231,12 +236,12 @@ pub fn rlaas(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command of the program to its end.
+/// Runs a command of the program to its end. See [`finish`].
 pub fn run(arguments: &[&str]) -> (i32, String, String) {
     finish(rlaas(arguments).output().expect("the program"))
 }
 
-/// (exit code, standard output, standard error).
+/// Returns (exit code, standard output, standard error).
 pub fn finish(output: Output) -> (i32, String, String) {
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
@@ -248,17 +253,17 @@ pub fn signal(pid: u32, name: &str) {
     assert!(status.expect("kill").success());
 }
 
-/// A request of this user and nothing else.
+/// Returns a request with this user id and nothing else.
 pub fn request(user_id: &str) -> CheckRequest {
     CheckRequest { user_id: user_id.to_owned(), ..CheckRequest::default() }
 }
 
-/// Asks once.
+/// Sends one check.
 pub async fn check(client: &mut Client, user_id: &str) -> Result<CheckResponse, Status> {
     client.check(request(user_id)).await.map(tonic::Response::into_inner)
 }
 
-/// Status code and body of a GET over this connection.
+/// Sends a GET over this connection.
 async fn get(
     connection: io::Result<impl AsyncRead + AsyncWrite + Unpin>,
     path: &str,
@@ -286,7 +291,7 @@ async fn send_request(
     Ok((status.expect("a status"), head.to_owned(), body.to_owned()))
 }
 
-/// A field of a line of the log, for people or as JSON.
+/// Returns a field of a log line, in text or JSON format.
 fn field(line: &str, name: &str) -> String {
     if let Ok(object) = serde_json::from_str::<serde_json::Value>(line) {
         return object[name].as_str().expect("a text").to_owned();

@@ -14,7 +14,7 @@ use crate::redis::free_port;
 
 const MISSING: &str = "no prometheus: apt-get install prometheus, or run tests/run.sh";
 
-/// A running Prometheus; killed when it is dropped.
+/// A running Prometheus, killed on drop.
 #[derive(Debug)]
 pub struct Prometheus {
     process: Child,
@@ -23,11 +23,12 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Scrapes `target` by the configuration of the project, four times a second.
+    /// Starts a Prometheus that scrapes `target` with the configuration of the project, four times
+    /// a second.
     ///
     /// # Panics
     ///
-    /// If there is no prometheus, or it does not start.
+    /// If prometheus is not installed, or does not start.
     pub fn start(target: &str) -> Self {
         let dir = TempDir::new();
         let example = std::fs::read_to_string(config_file("prometheus.yaml")).expect("an example");
@@ -35,7 +36,7 @@ impl Prometheus {
         assert!(quick != example && quick.contains(known), "{example}");
         let file = dir.write("prometheus.yaml", &quick.replace(known, target));
         std::fs::copy(config_file("alerts.yaml"), dir.path("alerts.yaml")).expect("the alerts");
-        // Somebody else may take the port between here and there.
+        // Another process may take the port before Prometheus does.
         let started = (0..10).find_map(|_| {
             let port = free_port();
             Some((launch(port, &file, &dir)?, port))
@@ -44,7 +45,7 @@ impl Prometheus {
         Self { process, port, _dir: dir }
     }
 
-    /// The values that a query has at this moment, or why there are none.
+    /// Returns the current values of a query, or its error.
     pub async fn query(&self, query: &str) -> Result<Vec<f64>, String> {
         let answer = self.get(&format!("/api/v1/query?query={}", percent_encoded(query))).await;
         if answer["status"] != "success" {
@@ -63,11 +64,11 @@ impl Prometheus {
         })
     }
 
-    /// The answer of the API at this path.
+    /// Returns the response of the API at this path.
     pub async fn get(&self, path: &str) -> Value {
         let connection = TcpStream::connect(("127.0.0.1", self.port)).await;
         let mut connection = connection.expect("a running prometheus");
-        // By 1.0 the body comes in one piece.
+        // With HTTP/1.0 the body is not chunked.
         let request = format!("GET {path} HTTP/1.0\r\nHost: test\r\n\r\n");
         connection.write_all(request.as_bytes()).await.expect("a request");
         let mut answer = String::new();
@@ -84,21 +85,21 @@ impl Drop for Prometheus {
     }
 }
 
-/// Runs promtool, which must be content.
+/// Runs promtool.
 pub fn promtool(arguments: &[&str], stdin: Stdio) {
     let mut command = Command::new("promtool");
     let output = command.args(arguments).stdin(stdin).output().expect(MISSING);
     let (out, error) = (&output.stdout, &output.stderr);
-    let told = [String::from_utf8_lossy(out), String::from_utf8_lossy(error)].concat();
-    assert!(output.status.success(), "promtool {}: {told}", arguments.join(" "));
+    let text = [String::from_utf8_lossy(out), String::from_utf8_lossy(error)].concat();
+    assert!(output.status.success(), "promtool {}: {text}", arguments.join(" "));
 }
 
-/// A file of the project in `config/prometheus`.
+/// Returns the path of a file in `config/prometheus`.
 pub fn config_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/prometheus").join(name)
 }
 
-/// Starts it and waits until it is ready; `None` if it ends before.
+/// Starts Prometheus and waits until it is ready; `None` if it exits before.
 fn launch(port: u16, file: &Path, dir: &TempDir) -> Option<Child> {
     let mut process = Command::new("prometheus")
         .arg(format!("--config.file={}", file.display()))
@@ -115,7 +116,7 @@ fn launch(port: u16, file: &Path, dir: &TempDir) -> Option<Child> {
         process.wait().expect("an ended prometheus");
         return None;
     }
-    // Goes on reading, so that it never blocks on a full pipe.
+    // Keeps reading, so that Prometheus never blocks on a full pipe.
     std::thread::spawn(move || lines.for_each(drop));
     Some(process)
 }

@@ -1,9 +1,9 @@
-//! A proxy before a redis-server that breaks what passes through it, as told while it runs.
+//! A proxy in front of a redis-server that injects faults into connections.
 //!
-//! It does not parse the protocol: a chunk that was read at once counts as one request or one
-//! reply. That holds for callers that wait for a reply before they ask again; where several are
-//! on their way, a fault may meet a neighbour. It runs on a thread of its own, so that a test
-//! that blocks does not block it.
+//! The proxy does not parse the protocol: bytes that are read at once count as one request or one
+//! reply. This holds for clients that wait for a reply before the next request; with several
+//! requests in flight, a fault may affect another one. The proxy runs on its own thread, so a
+//! blocking test does not block it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,33 +22,33 @@ use tokio::sync::oneshot;
 use tokio::sync::watch::{self, Receiver};
 use tokio::time::Sleep;
 
-/// Bytes that are read at once: more than the requests and replies of a test have.
+/// Size of a read: larger than any request or reply of a test.
 const CHUNK: usize = 16 * 1024;
 
-/// What the proxy does from now on, also to connections that are open.
+/// Behaviour of the proxy, also for open connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Forwards everything; what was kept back comes first.
+    /// Forwards everything, beginning with bytes that were held back.
     Pass,
-    /// Forwards each reply this much later.
+    /// Forwards each reply after this delay.
     Delay(Duration),
-    /// Forwards requests and keeps the replies back.
+    /// Forwards requests and holds back replies.
     Swallow,
-    /// Closes the connection of the next script instead of forwarding its reply; then passes.
+    /// Closes the connection of the next script call instead of forwarding its reply; then passes.
     CutReply,
-    /// Sends this instead of the reply to the next script; then passes.
+    /// Sends these bytes instead of the reply to the next script call; then passes.
     Garbage(Vec<u8>),
-    /// Sends this before the next reply; then passes.
+    /// Sends these bytes before the next reply; then passes.
     Extra(Vec<u8>),
-    /// Sends a string of 512 MB, slowly, instead of the reply to a script.
+    /// Sends a string of 512 MB, slowly, instead of the reply to a script call.
     Endless,
-    /// Accepts connections and closes them at once; those that are open pass.
+    /// Accepts connections and closes them at once; open ones pass.
     Refuse,
-    /// Keeps everything back, in both directions.
+    /// Holds back everything, in both directions.
     Blackhole,
 }
 
-/// A running proxy; it and its connections are closed when it is dropped.
+/// A running proxy. It is closed on drop, with its connections.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -65,7 +65,7 @@ struct Faults {
 }
 
 impl Proxy {
-    /// Starts a proxy before the server on this port of 127.0.0.1.
+    /// Starts a proxy in front of the server on this port of 127.0.0.1.
     ///
     /// # Panics
     ///
@@ -79,12 +79,12 @@ impl Proxy {
             open: Arc::default(),
         };
         let (stop, stopped) = oneshot::channel();
-        let served = faults.clone();
+        let thread_faults = faults.clone();
         let thread = std::thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 tokio::select! {
-                    () = served.serve(listener, server) => {}
+                    () = thread_faults.serve(listener, server) => {}
                     _ = stopped => {}
                 }
             });
@@ -92,32 +92,32 @@ impl Proxy {
         Self { port, faults, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// The port that the proxy listens on.
+    /// Returns the port that the proxy listens on.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where a store finds the server behind the proxy.
+    /// Returns the URL of the proxy.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Changes the behaviour.
+    /// Sets the behaviour.
     pub fn set(&self, behaviour: Behaviour) {
         self.faults.behaviour.send_replace(behaviour);
     }
 
-    /// What it does now: [`Behaviour::Pass`] once a fault that happens once has happened.
+    /// Returns the current behaviour: [`Behaviour::Pass`] after a one-time fault has happened.
     pub fn behaviour(&self) -> Behaviour {
         self.faults.now()
     }
 
-    /// How many connections were accepted so far.
+    /// Returns the number of accepted connections so far.
     pub fn accepted(&self) -> u64 {
         self.faults.accepted.load(Ordering::Relaxed)
     }
 
-    /// How many connections are open now.
+    /// Returns the number of open connections.
     pub fn open(&self) -> usize {
         self.faults.open.load(Ordering::Relaxed)
     }
@@ -156,7 +156,8 @@ impl Faults {
         self.behaviour.borrow().clone()
     }
 
-    /// Passes from now on; `false` if another connection has had the fault.
+    /// Switches to [`Behaviour::Pass`]. Returns `false` if another connection has used the fault
+    /// already.
     fn use_once(&self, fault: &Behaviour) -> bool {
         self.behaviour.send_if_modified(|now| {
             let ours = now == fault;
@@ -168,7 +169,7 @@ impl Faults {
     }
 }
 
-/// Counts a connection while it is open.
+/// Counts an open connection until it is dropped.
 struct OpenGuard(Arc<AtomicUsize>);
 
 impl OpenGuard {
@@ -184,7 +185,7 @@ impl Drop for OpenGuard {
     }
 }
 
-/// Carries requests and replies until one side closes, or a fault does.
+/// Forwards requests and replies until one side, or a fault, closes the connection.
 async fn forward(faults: &Faults, mut client: TcpStream, mut server: TcpStream) -> io::Result<()> {
     let _best_effort = (client.set_nodelay(true), server.set_nodelay(true));
     let (mut from_client, mut to_client) = client.split();
@@ -192,7 +193,7 @@ async fn forward(faults: &Faults, mut client: TcpStream, mut server: TcpStream) 
     let mut changes = faults.behaviour.subscribe();
     let (mut request, mut reply) = (vec![0; CHUNK], vec![0; CHUNK]);
     let (mut requests, mut replies) = (Vec::new(), Replies::default());
-    // Was a script asked for under the fault that waits for one?
+    // Set once a script was called while a fault waits for one.
     let mut script = false;
     loop {
         let now = changes.borrow_and_update().clone();
@@ -202,7 +203,8 @@ async fn forward(faults: &Faults, mut client: TcpStream, mut server: TcpStream) 
             to_server.write_all(&requests).await?;
             requests.clear();
         }
-        // What is kept back stays in the socket, and the end of the server with it.
+        // Bytes that are held back stay in the socket, and so does the end of the stream of the
+        // server.
         let forwards = !matches!(now, Behaviour::Swallow | Behaviour::Blackhole);
         tokio::select! {
             read = from_client.read(&mut request) => match read? {
@@ -214,7 +216,8 @@ async fn forward(faults: &Faults, mut client: TcpStream, mut server: TcpStream) 
                     0 => return Ok(()),
                     length => &reply[..length],
                 };
-                // The caller sends the text of the script now: that is the request to meet.
+                // After NOSCRIPT the client sends the text of the script: the fault applies to that
+                // call.
                 let script = script && !reply.starts_with(b"-NOSCRIPT");
                 match &now {
                     Behaviour::CutReply if script && faults.use_once(&now) => return Ok(()),
@@ -246,8 +249,8 @@ fn has_script(requests: &[u8]) -> bool {
     has(b"$7\r\nEVALSHA\r\n") || has(b"$4\r\nEVAL\r\n")
 }
 
-/// Sends a reply without end until the caller or the fault goes away.
-#[expect(clippy::disallowed_methods, reason = "as fast as it could, it would burn the machine")]
+/// Sends an endless reply until the client disconnects or the fault is lifted.
+#[expect(clippy::disallowed_methods, reason = "limits the rate of the endless reply")]
 async fn send_endless(
     mut client: WriteHalf<'_>,
     mut changes: Receiver<Behaviour>,
@@ -265,7 +268,7 @@ async fn send_endless(
     }
 }
 
-/// Replies on their way to the caller, in order.
+/// Replies to the client, in order.
 #[derive(Default)]
 struct Replies(VecDeque<Reply>);
 
@@ -279,12 +282,12 @@ impl Replies {
         self.0.push_back(Reply { bytes, delay: None });
     }
 
-    #[expect(clippy::disallowed_methods, reason = "being late is the fault")]
+    #[expect(clippy::disallowed_methods, reason = "the delay is the fault")]
     fn push_late(&mut self, bytes: Vec<u8>, delay: Duration) {
         self.0.push_back(Reply { bytes, delay: Some(Box::pin(tokio::time::sleep(delay))) });
     }
 
-    /// Waits until the first reply may go.
+    /// Waits until the first reply is due.
     async fn due(&mut self) {
         match self.0.front_mut() {
             Some(Reply { delay: Some(delay), .. }) => delay.await,

@@ -1,5 +1,4 @@
-//! Real servers, redis-server or Valkey, each on a free port of its own and with a clock that tests
-//! can move.
+//! Real servers, redis-server or Valkey, each on a free port and with a clock that tests can move.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,10 +15,10 @@ use rlaas_core::clock::Timestamp;
 
 use crate::{TempDir, target_tmp};
 
-/// What a server says once it listens, and what a sentinel does.
+/// Log lines of a server, and of a sentinel, that is ready.
 const READY: [&str; 2] = ["Ready to accept", "Sentinel ID is"];
 
-/// A running redis-server; killed when it is dropped.
+/// A running redis-server, killed on drop.
 #[derive(Debug)]
 pub struct RedisServer {
     process: Child,
@@ -30,7 +29,7 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts a server with the machine's clock.
+    /// Starts a server on the clock of the machine.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
@@ -39,18 +38,19 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// If there is no redis-server, or it does not start.
+    /// If redis-server is not installed, or does not start.
     pub fn start_with(arguments: &[&str]) -> Self {
         Self::start_with_port(|_| owned(arguments))
     }
 
-    /// Starts a server with arguments that are made for its port, anew for each that is tried.
+    /// Starts a server with arguments that depend on its port. They are made again for each port
+    /// that is tried.
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// If the server does not start.
     pub fn start_with_port(mut arguments: impl FnMut(u16) -> Vec<String>) -> Self {
-        // Somebody else may take the port between here and the server.
+        // Another process may take the port before the server does.
         let started = (0..10).find_map(|_| {
             let port = free_port();
             Self::try_start(port, arguments(port), clock_shim())
@@ -58,7 +58,7 @@ impl RedisServer {
         started.expect("redis-server did not start")
     }
 
-    /// Starts a server that listens with TLS alone; [`RedisServer::query`] goes by a socket file.
+    /// Starts a server that listens with TLS only; [`RedisServer::query`] uses a Unix socket.
     pub fn start_tls(arguments: &[String]) -> Self {
         Self::start_with_port(|port| {
             let port = port.to_string();
@@ -67,11 +67,11 @@ impl RedisServer {
         })
     }
 
-    /// Starts a server whose clock can't be moved: its own speed is what is measured.
+    /// Starts a server without the clock shim, for benchmarks.
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// If the server does not start.
     pub fn start_without_clock_shim() -> Self {
         let started = (0..10).find_map(|_| Self::try_start(free_port(), vec![], Path::new("")));
         started.expect("redis-server did not start")
@@ -81,7 +81,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// If the server does not start.
     pub fn start_on(port: u16) -> Self {
         Self::try_start(port, vec![], clock_shim()).expect("redis-server did not start")
     }
@@ -94,43 +94,43 @@ impl RedisServer {
         Some(Self { process, port, arguments, clock, dir })
     }
 
-    /// The port that the server listens on.
+    /// Returns the port that the server listens on.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where it is found, with the password that it was started with.
+    /// Returns the URL of the server, with its password if it has one.
     pub fn url(&self) -> String {
         let scheme = self.argument("--tls-port").map_or("redis", |_| "rediss");
         let password = self.argument("--requirepass").map(|password| format!(":{password}@"));
         format!("{scheme}://{}127.0.0.1:{}", password.unwrap_or_default(), self.port)
     }
 
-    /// What the server was started with after this name; the last counts, as it does there.
+    /// Returns the value of a command-line argument. The last one counts, as in redis-server.
     pub fn argument(&self, name: &str) -> Option<&str> {
         let at = self.arguments.iter().rposition(|argument| argument == name)?;
         self.arguments.get(at + 1).map(String::as_str)
     }
 
-    /// Makes the server's wall clock stand at `now`.
+    /// Sets the wall clock of the server to `now` and stops it there.
     pub fn set_clock(&self, now: Timestamp) {
         let file = File::options().write(true).open(&self.clock).expect("the clock file");
         file.write_all_at(&now.as_micros().to_le_bytes(), 0).expect("the clock file");
     }
 
-    /// Kills the server as a crash would.
+    /// Kills the server with SIGKILL.
     pub fn kill(&mut self) {
         self.process.kill().expect("a running redis-server");
         self.process.wait().expect("a killed redis-server");
     }
 
-    /// Starts the server again on the same port, empty.
+    /// Restarts the server on the same port, without data.
     pub fn restart(&mut self) {
         self.process = launch(self.port, &self.arguments, &self.dir, &self.clock, clock_shim())
             .expect("redis-server did not start again");
     }
 
-    /// The id of the process.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
@@ -142,14 +142,14 @@ impl RedisServer {
 
     /// Runs one command, such as `["GET", "key"]`.
     pub fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        command(words).query(&mut self.connect()).expect("an answer of redis-server")
+        command(words).query(&mut self.connect()).expect("a reply of redis-server")
     }
 
-    /// Runs one command on a server that may be dead, hung or unwilling.
+    /// Runs one command on a server that may be dead, hung or failing.
     ///
     /// # Errors
     ///
-    /// If it does not answer within a second, or with an error.
+    /// If the server does not reply within a second, or replies with an error.
     pub fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let timeout = Duration::from_secs(1);
         let mut connection = self.client().get_connection_with_timeout(timeout)?;
@@ -167,30 +167,30 @@ impl RedisServer {
         Client::open(url).expect("a valid url")
     }
 
-    /// Does it answer, and as a master?
+    /// Returns `true` if the server responds and is a master.
     pub fn is_master(&self) -> bool {
         self.replication().contains("role:master")
     }
 
-    /// How many replicas are sent what is written. A replica says that its link is up some time
-    /// before.
+    /// Returns the number of online replicas, according to the master. A replica reports its link
+    /// as up some time earlier.
     pub fn replicas_online(&self) -> usize {
         self.replication().matches("state=online").count()
     }
 
-    /// Is it a replica of this master, and its link up?
+    /// Returns `true` if the server is a replica of this master and its link is up.
     pub fn follows(&self, master: &Self) -> bool {
         let (text, port) = (self.replication(), format!("master_port:{}\r", master.port));
         text.contains(&port) && text.contains("master_link_status:up")
     }
 
-    /// What a server says about replication; nothing if it does not answer. A sentinel that
-    /// changes its role cuts off its callers.
+    /// Returns the replication section of INFO; empty if the server does not respond. A server that
+    /// changes its role closes its connections.
     fn replication(&self) -> String {
         self.try_query(&["INFO", "replication"]).unwrap_or_default()
     }
 
-    /// All keys, sorted.
+    /// Returns all keys, sorted.
     pub fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
         keys.sort();
@@ -205,12 +205,12 @@ impl Drop for RedisServer {
     }
 }
 
-/// Arguments that outlive their caller.
+/// Returns owned copies of arguments.
 pub fn owned(arguments: &[&str]) -> Vec<String> {
     arguments.iter().map(|&argument| argument.to_owned()).collect()
 }
 
-/// A command, such as `["GET", "key"]`.
+/// Returns a command, such as `["GET", "key"]`.
 pub fn command(words: &[&str]) -> Cmd {
     let mut command = Cmd::new();
     for word in words {
@@ -219,19 +219,19 @@ pub fn command(words: &[&str]) -> Cmd {
     command
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("a bound port").port()
 }
 
-/// The server that tests start: the one that `TEST_REDIS_SERVER` names, such as `valkey-server`, or
+/// Returns the server program: the value of `TEST_REDIS_SERVER`, such as `valkey-server`, or
 /// `redis-server`.
 fn program() -> OsString {
     std::env::var_os("TEST_REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
-/// Starts a server and waits until it is ready; `None` if it ends before.
+/// Starts a server and waits until it is ready; `None` if it exits before.
 fn launch(
     port: u16,
     arguments: &[String],
@@ -239,7 +239,7 @@ fn launch(
     clock: &Path,
     preload: &Path,
 ) -> Option<Child> {
-    // A configuration file stands before the options, as redis-server wants it.
+    // redis-server requires a configuration file before the options.
     let options = arguments.iter().position(|argument| argument.starts_with("--"));
     let (file, options) = arguments.split_at(options.unwrap_or(arguments.len()));
     let mut process = Command::new(program())
@@ -262,12 +262,12 @@ fn launch(
         process.wait().expect("an ended redis-server");
         return None;
     }
-    // Goes on reading, so that the server never blocks on a full pipe.
+    // Keeps reading, so that the server never blocks on a full pipe.
     std::thread::spawn(move || lines.for_each(drop));
     Some(process)
 }
 
-/// The library that moves a server's clock, compiled once for each test process.
+/// Returns the library that moves the clock of a server, compiled once per test process.
 pub fn clock_shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
     SHIM.get_or_init(|| {

@@ -1,7 +1,7 @@
-//! Redis with Sentinel: a master, its replicas, and three sentinels that watch them as `mymaster`.
+//! Redis with Sentinel: a master, its replicas, and three sentinels that monitor them as
+//! `mymaster`.
 //!
-//! Servers have numbers: 0 is the first master. A number stays with its server, whatever becomes
-//! of the server's role.
+//! Servers have numbers: 0 is the first master. A server keeps its number when its role changes.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use deadpool_redis::redis::FromRedisValue;
 use crate::redis::{RedisServer, owned};
 use crate::{TempDir, eventually};
 
-/// How long the sentinels may take to agree on something, on a machine that has other work.
+/// Timeout for agreement of the sentinels, on a busy machine.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 const SENTINELS: usize = 3;
 
-/// How many replicas there are, and who asks for a password.
+/// Number of replicas, and passwords.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'a> {
-    /// Replicas of the first master.
+    /// Number of replicas of the first master.
     pub replicas: usize,
-    /// What the servers ask for.
+    /// Password of the servers.
     pub server_password: Option<&'a str>,
-    /// What the sentinels ask for.
+    /// Password of the sentinels.
     pub sentinel_password: Option<&'a str>,
 }
 
@@ -33,7 +33,7 @@ impl Default for Settings<'_> {
     }
 }
 
-/// Running servers and sentinels; killed when they are dropped.
+/// Running servers and sentinels, killed on drop.
 #[derive(Debug)]
 pub struct Sentinels {
     servers: Vec<RedisServer>,
@@ -42,17 +42,17 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// Starts a master, a replica and three sentinels, and waits until every sentinel sees all
+    /// Starts a master, a replica and three sentinels, and waits until every sentinel knows all
     /// others.
     pub async fn start() -> Self {
         Self::start_with(Settings::default()).await
     }
 
-    /// Starts with more replicas, or with passwords.
+    /// Starts with these settings.
     ///
     /// # Panics
     ///
-    /// If the servers do not start or do not come together.
+    /// If the servers do not start, or the sentinels do not agree.
     pub async fn start_with(settings: Settings<'_>) -> Self {
         let mut servers = vec![start_server(settings, None)];
         for _ in 0..settings.replicas {
@@ -66,69 +66,70 @@ impl Sentinels {
             started.servers[0].replicas_online() == settings.replicas
                 && started.watchers.iter().all(|sentinel| started.is_seen_by(sentinel))
         };
-        eventually("the sentinels see each other and the servers", TIMEOUT, whole).await;
+        eventually("the sentinels know each other and the servers", TIMEOUT, whole).await;
         started
     }
 
-    /// Where the sentinels are found, dead ones too.
+    /// Returns the URLs of the sentinels, including killed ones.
     pub fn urls(&self) -> Vec<String> {
         self.watchers.iter().map(RedisServer::url).collect()
     }
 
-    /// A server.
+    /// Returns a server.
     pub fn server(&self, i: usize) -> &RedisServer {
         &self.servers[i]
     }
 
-    /// A server, to kill or restart it.
+    /// Returns a server, to kill or restart it.
     pub fn server_mut(&mut self, i: usize) -> &mut RedisServer {
         &mut self.servers[i]
     }
 
-    /// A sentinel.
+    /// Returns a sentinel.
     pub fn sentinel(&self, i: usize) -> &RedisServer {
         &self.watchers[i]
     }
 
-    /// A sentinel, to kill or restart it.
+    /// Returns a sentinel, to kill or restart it.
     pub fn sentinel_mut(&mut self, i: usize) -> &mut RedisServer {
         &mut self.watchers[i]
     }
 
-    /// The master as the first sentinel says that answers.
+    /// Returns the master, according to the first sentinel that responds.
     ///
     /// # Panics
     ///
-    /// If none does.
+    /// If no sentinel responds.
     pub fn master(&self) -> usize {
         let mut masters = self.watchers.iter().filter_map(|sentinel| self.master_by(sentinel));
-        masters.next().expect("a sentinel that answers")
+        masters.next().expect("a sentinel that responds")
     }
 
-    /// Kills the master as a crash would, and says which it was.
+    /// Kills the master with SIGKILL, and returns its number.
     pub fn kill_master(&mut self) -> usize {
         let master = self.master();
         self.servers[master].kill();
         master
     }
 
-    /// Kills all sentinels; the servers stay as they are.
+    /// Kills all sentinels. The servers are not affected.
     pub fn kill_sentinels(&mut self) {
         self.watchers.iter_mut().for_each(RedisServer::kill);
     }
 
-    /// Has a replica take over from a master that lives, and waits until it leads.
+    /// Fails over from a live master to a replica, and waits until the replica is the master.
     pub async fn failover(&self) -> usize {
         let old = self.master();
         let words = ["SENTINEL", "FAILOVER", "mymaster"];
-        // Refused while an earlier failover is not over yet.
+        // Refused while an earlier failover is in progress.
         let begun =
             async || self.watchers.iter().any(|sentinel| sentinel.try_query::<()>(&words).is_ok());
-        eventually("a failover begins", TIMEOUT, begun).await;
+        eventually("a failover starts", TIMEOUT, begun).await;
         self.wait_for_new_master(old).await
     }
 
-    /// Waits until every sentinel that answers names one other master, and it agrees.
+    /// Waits until every sentinel that responds reports one new master, and this server is a
+    /// master.
     pub async fn wait_for_new_master(&self, old: usize) -> usize {
         let moved = async || {
             let new = self.master();
@@ -139,7 +140,8 @@ impl Sentinels {
         self.master()
     }
 
-    /// Does this sentinel see the master, the replicas and the other sentinels, all in order?
+    /// Returns `true` if this sentinel knows the master, the replicas and the other sentinels, all
+    /// in good state.
     fn is_seen_by(&self, sentinel: &RedisServer) -> bool {
         type Fields = HashMap<String, String>;
         let replicas: Vec<Fields> = query(sentinel, "REPLICAS").unwrap_or_default();
@@ -160,13 +162,13 @@ impl Sentinels {
     }
 }
 
-/// What a sentinel says about the master, if it answers.
+/// Returns the reply of a sentinel about the master; `None` if it does not respond.
 fn query<T: FromRedisValue>(sentinel: &RedisServer, what: &str) -> Option<T> {
     sentinel.try_query(&["SENTINEL", what, "mymaster"]).ok()
 }
 
 fn start_server(settings: Settings<'_>, master: Option<u16>) -> RedisServer {
-    // A replica need not wait 5 seconds for others before it is sent the data.
+    // A replica is sent its data at once, not after the default delay of 5 seconds.
     let mut arguments = owned(&["--repl-diskless-sync-delay", "0"]);
     if let Some(password) = settings.server_password {
         arguments.extend(owned(&["--requirepass", password, "--masterauth", password]));
@@ -196,9 +198,9 @@ fn start_sentinel(settings: Settings<'_>, files: &TempDir, i: usize, master: u16
     arguments.insert(0, file);
     arguments.push("--sentinel".to_owned());
     let sentinel = RedisServer::start_with_port(|_| arguments.clone());
-    // They find each other by what they publish every 2 seconds, and learn of replicas by what
-    // they ask every 10. A busy machine is no reason to distrust the clock, and do nothing for
-    // 30 seconds.
+    // Sentinels discover each other by messages that they publish every 2 seconds, and replicas by
+    // INFO every 10 seconds: both periods are shortened. On a busy machine they must not enter TILT
+    // mode, in which they do nothing for 30 seconds.
     let periods = ["PUBLISH-PERIOD", "200", "INFO-PERIOD", "200", "TILT-TRIGGER", "20000"];
     sentinel.query::<()>(&[&["SENTINEL", "DEBUG"], &periods[..]].concat());
     sentinel

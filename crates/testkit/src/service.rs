@@ -1,4 +1,4 @@
-//! A limiter on either store, with time that tests move.
+//! A limiter on either store, with a clock that tests move.
 
 use std::borrow::Borrow;
 use std::ops::Deref;
@@ -16,23 +16,23 @@ use tokio::task::AbortHandle;
 
 use crate::redis::RedisServer;
 
-/// A limiter on a store whose time stands at [`T0`] until it is moved.
+/// A limiter on a store, whose clock stands at [`T0`] until a test moves it.
 #[derive(Debug)]
 pub struct Service {
     subject: Subject,
-    /// What it counts.
+    /// Metrics of the limiter.
     pub metrics: Arc<Metrics>,
     redis: Option<Arc<RedisServer>>,
     background: AbortHandle,
 }
 
 impl Service {
-    /// A limiter on a memory store.
+    /// Starts a limiter on a memory store.
     pub fn on_memory(rules: RuleSet) -> Self {
         Self::on_bounded_memory(rules, MemorySettings::default())
     }
 
-    /// A limiter on a memory store with bounds of its own.
+    /// Starts a limiter on a memory store with these bounds.
     pub fn on_bounded_memory(rules: RuleSet, settings: MemorySettings) -> Self {
         let clock = ManualClock::new(T0);
         let metrics = Arc::new(Metrics::new());
@@ -41,7 +41,7 @@ impl Service {
         Self::spawn(Subject::new(limiter, clock), metrics, None)
     }
 
-    /// A limiter on a redis-server.
+    /// Starts a limiter on a redis-server.
     pub fn on_redis(rules: RuleSet, server: Arc<RedisServer>) -> Self {
         let url = server.url().parse().map(Box::new).expect("a valid url");
         let settings = RedisSettings {
@@ -55,7 +55,7 @@ impl Service {
         Self::spawn(subject, metrics, Some(server))
     }
 
-    /// A limiter on the machine's clock.
+    /// Starts a limiter on the clock of the machine.
     pub fn with(limiter: Limiter, metrics: Arc<Metrics>) -> Self {
         Self::spawn(Subject::new(limiter, Machine), metrics, None)
     }
@@ -66,7 +66,7 @@ impl Service {
         Self { subject, metrics, redis, background }
     }
 
-    /// The redis-server, if there is one: some cases look at its keys.
+    /// Returns the redis-server, if there is one, so that cases can inspect its keys.
     pub fn redis(&self) -> Option<&Arc<RedisServer>> {
         self.redis.as_ref()
     }
@@ -86,16 +86,16 @@ impl Borrow<Subject> for Service {
     }
 }
 
-/// The clock of this machine, which is not moved.
+/// The clock of the machine, which can't be moved.
 struct Machine;
 
 impl Backend for Machine {
     fn set_clock(&self, now: Timestamp) {
-        assert_eq!(now, T0, "the machine's clock is not moved");
+        assert_eq!(now, T0, "the clock of the machine can't be moved");
     }
 }
 
-/// A redis-server, whose keys and clock the cases look at and move.
+/// A redis-server, as the backend of cases.
 struct Redis(Arc<RedisServer>);
 
 impl Backend for Redis {

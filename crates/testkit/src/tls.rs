@@ -1,4 +1,5 @@
-//! Certificates of every kind that TLS meets, made anew by `openssl`: none can expire unnoticed.
+//! Certificates of all kinds that TLS tests need, made anew by `openssl`, so none expires
+//! unnoticed.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,51 +9,51 @@ use crate::redis::{RedisServer, owned};
 
 const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/openssl.conf");
 
-/// Whose certificate it is, and what is wrong with it.
+/// The kind of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certificate {
-    /// For `localhost` and 127.0.0.1, by the authority that is trusted.
+    /// For `localhost` and 127.0.0.1, signed by the trusted authority.
     Server,
-    /// As [`Certificate::Server`], another one.
+    /// As [`Certificate::Server`], a renewed one.
     Renewed,
-    /// For a client that is called `shop.example` and `spiffe://example/shop`, by the same
+    /// For a client named `shop.example` and `spiffe://example/shop`, signed by the trusted
     /// authority.
     Client,
-    /// As [`Certificate::Client`], but by an authority that nobody trusts.
+    /// As [`Certificate::Client`], but signed by an untrusted authority.
     ForeignClient,
-    /// As [`Certificate::Server`], but its time is over.
+    /// As [`Certificate::Server`], but expired.
     Expired,
-    /// As [`Certificate::Server`], but by an authority that nobody trusts.
+    /// As [`Certificate::Server`], but signed by an untrusted authority.
     Foreign,
-    /// By the right authority, for another name and address.
+    /// Signed by the trusted authority, for another name and address.
     WrongHost,
-    /// As [`Certificate::Server`], but by itself.
+    /// As [`Certificate::Server`], but self-signed.
     SelfSigned,
-    /// As [`Certificate::SelfSigned`], but its time is over.
+    /// As [`Certificate::SelfSigned`], but expired.
     ExpiredSelfSigned,
     /// As [`Certificate::SelfSigned`], for another name and address.
     WrongHostSelfSigned,
 }
 
-/// Whether a server wants to see certificates of its clients.
+/// Whether a server requires client certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// Refuses clients without one.
+    /// Rejects clients without a certificate.
     Required,
-    /// Does not ask for one.
+    /// Does not request a certificate.
     Ignored,
 }
 
-/// An authority and what it has signed; removed when it is dropped.
+/// Two authorities and certificates of all kinds, removed on drop.
 #[derive(Debug)]
 pub struct Certificates(TempDir);
 
 impl Certificates {
-    /// Makes an authority and a certificate of each kind.
+    /// Makes the authorities and a certificate of each kind.
     ///
     /// # Panics
     ///
-    /// If there is no openssl.
+    /// If openssl is not installed.
     pub fn make() -> Self {
         let certificates = Self(TempDir::new());
         certificates.0.write("signed", "");
@@ -75,27 +76,27 @@ impl Certificates {
         certificates
     }
 
-    /// The certificate of the authority that is trusted, in PEM.
+    /// Returns the path of the certificate of the trusted authority, in PEM.
     pub fn authority(&self) -> PathBuf {
         self.0.path("authority.crt")
     }
 
-    /// A certificate, in PEM.
+    /// Returns the path of a certificate, in PEM.
     pub fn certificate(&self, certificate: Certificate) -> PathBuf {
         self.0.path(&format!("{}.crt", certificate.name()))
     }
 
-    /// The key of a certificate, in PEM (PKCS #8).
+    /// Returns the path of the key of a certificate, in PEM (PKCS #8).
     pub fn key(&self, certificate: Certificate) -> PathBuf {
         self.0.path(&format!("{}.key", certificate.name()))
     }
 
-    /// Starts a redis-server that shows this certificate and listens with TLS alone.
+    /// Starts a redis-server with this certificate that listens with TLS only.
     pub fn serve(&self, certificate: Certificate, clients: ClientCertificates) -> RedisServer {
         RedisServer::start_tls(&self.arguments(certificate, clients))
     }
 
-    /// What [`RedisServer::start_tls`] wants to show this certificate.
+    /// Returns the arguments for [`RedisServer::start_tls`] with this certificate.
     pub fn arguments(&self, certificate: Certificate, clients: ClientCertificates) -> Vec<String> {
         let clients = match clients {
             ClientCertificates::Required => "yes",
@@ -115,7 +116,7 @@ impl Certificates {
         ])
     }
 
-    /// Makes an authority that signs itself.
+    /// Creates a self-signed authority.
     fn create_authority(&self, name: &str) {
         let extensions = ["-x509", "-days", "3650", "-extensions", "authority"];
         self.request(name, &format!("{name}.crt"), &extensions);
@@ -160,7 +161,7 @@ impl Certificates {
         self.openssl(&[&always[..], &signs, &more].concat());
     }
 
-    /// Makes a key, and what is signed by it: a request, or a certificate with `-x509`.
+    /// Creates a key and a certificate request, or a certificate with `-x509`.
     fn request(&self, name: &str, signed: &str, more: &[&str]) {
         let (subject, key) = (format!("/CN={name}"), format!("{name}.key"));
         let new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc"];
@@ -195,7 +196,7 @@ impl Certificate {
         }
     }
 
-    /// The section of `openssl.conf` that says what it is for.
+    /// Returns the section of `openssl.conf` with the extensions of the certificate.
     fn extensions(self) -> &'static str {
         match self {
             Self::Server | Self::Renewed | Self::Expired | Self::Foreign => "server",

@@ -1,4 +1,4 @@
-//! Tools that a machine has or has not, such as those of other languages.
+//! External tools that may be missing, such as those of other languages.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -7,24 +7,24 @@ use std::process::{Command, Stdio};
 
 use crate::target_tmp;
 
-/// As much of a reason as is shown.
+/// Maximum number of lines of a reason.
 const LINES: usize = 5;
 
-/// The longest that fetching may take, in seconds: an index can be silent.
+/// Timeout of a download in seconds: an index may not respond at all.
 const TIMEOUT: &str = "300";
 
-/// Says that something was not tried, on the terminal: the harness shows no word of a test that
-/// passes. The same line is added to the file that `SKIPPED_LIST` names, for `tests/run.sh` to repeat
-/// at its end.
+/// Reports a skipped test on the terminal, because the harness hides the output of passed tests. The
+/// line is also appended to the file that `SKIPPED_LIST` names; `tests/run.sh` prints that file at
+/// its end.
 ///
 /// # Panics
 ///
-/// With `NO_SKIP` in the environment.
+/// If `NO_SKIP` is set in the environment.
 pub fn skipped(what: &str, why: &str) {
-    assert!(std::env::var_os("NO_SKIP").is_none(), "NO_SKIP, and {what} can't be tried: {why}");
+    assert!(std::env::var_os("NO_SKIP").is_none(), "NO_SKIP is set, but {what} can't run: {why}");
     let why: Vec<&str> = why.lines().take(LINES).collect();
     let line = format!("SKIPPED {what}: {}\n", why.join("\n  "));
-    let _nobody_reads_it = std::io::stderr().write_all(line.as_bytes());
+    let _ignored = std::io::stderr().write_all(line.as_bytes());
     if let Some(list) = std::env::var_os("SKIPPED_LIST") {
         let list = OpenOptions::new().append(true).create(true).open(list);
         let written = list.and_then(|mut list| list.write_all(line.as_bytes()));
@@ -32,14 +32,14 @@ pub fn skipped(what: &str, why: &str) {
     }
 }
 
-/// A folder for what tools fetch and build: kept from run to run, below `target`.
+/// Returns a directory for the downloads and builds of a tool, kept between runs below `target`.
 pub fn cache_dir(name: &str) -> PathBuf {
     let path = target_tmp().join(name);
     std::fs::create_dir_all(&path).expect("a folder below target");
     path
 }
 
-/// Runs a command that asks a package index, which may be out of reach.
+/// Runs a command that uses a package index, which may be unreachable.
 ///
 /// # Errors
 ///
@@ -55,11 +55,11 @@ pub fn fetch(command: &Command) -> Result<String, String> {
     finish(&mut bounded)
 }
 
-/// Runs a command to its end and returns what it said.
+/// Runs a command and returns its standard output.
 ///
 /// # Errors
 ///
-/// The command, and the end of what it said.
+/// The command, its status and its output, if it fails.
 pub fn finish(command: &mut Command) -> Result<String, String> {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let name = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! Random steps of every action, answered in every field as the memory store answers them.
+//! Random sequences of all actions. Every field of every reply must equal that of the memory store.
 
 use super::{Subject, T0, on_memory, owing};
 use crate::algorithm::{Algorithm, Cost, TakenUnits};
@@ -6,14 +6,14 @@ use crate::clock::Micros;
 use crate::operation::{Action, HitReply};
 use crate::rules::{Coupling, RuleSet};
 
-/// 10 a minute, which may owe as many.
+/// 10 units a minute, with a debt of up to 10.
 pub(super) fn ten(algorithm: Algorithm) -> RuleSet {
     owing(algorithm, 10)
 }
 
 pub(super) async fn several_hits_of_one_key(on: Subject) {
     let memory = on_memory(ten(on.algorithm()));
-    // A small generator: steps and costs without a pattern, the same in each run.
+    // A small random generator with a fixed seed.
     let mut random = 7_u64;
     let mut next = |below: u64| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);

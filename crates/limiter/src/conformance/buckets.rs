@@ -1,5 +1,5 @@
-//! Cases of token bucket, leaky bucket and GCRA. They decide alike: each case is for all
-//! three, but for the pace, which the leaky bucket alone tells.
+//! Cases of token bucket, leaky bucket and GCRA. All three make the same decisions; only the leaky
+//! bucket also reports a delay.
 
 use super::rules_with_burst;
 use super::{Subject, span};
@@ -8,7 +8,7 @@ use crate::algorithm::{Algorithm, Outcome};
 use crate::clock::Micros;
 use crate::rules::RuleSet;
 
-/// Capacity `burst`, refilled by `units` per second.
+/// A capacity of `burst`, refilled by `units` per second.
 pub(super) fn refilled(units: u64, burst: u64) -> impl Fn(Algorithm) -> RuleSet {
     move |bucket| rules_with_burst(bucket, units, Micros::from_secs(1), burst)
 }
@@ -21,7 +21,7 @@ pub(super) async fn a_burst_then_one_a_second(on: Subject) {
         assert_eq!(decision.reset_after, Micros::from_secs(5 - remaining));
     }
     assert_eq!(retry_after(&on.check("alice").await), Some(span(1.0)));
-    // Each wait is for the unit after those that were taken.
+    // Each wait is for the next unit that was not taken yet.
     let cases =
         [(0.5, Some(0.5)), (0.999, Some(0.001)), (1.0, None), (1.0, Some(1.0)), (2.0, None)];
     for (at, wait) in cases {
@@ -55,7 +55,7 @@ pub(super) async fn no_part_of_a_unit_is_lost(on: Subject) {
 }
 
 pub(super) async fn a_large_burst_at_one_instant(on: Subject) {
-    // By tens, and the last ones singly: 25,010 in all.
+    // In requests of 10 units, then of 1: 25,010 units in all.
     let mut allowed = 0;
     for _ in 0..2_500 {
         allowed += if on.check_cost("alice", 10).await.is_allowed() { 10 } else { 0 };
@@ -138,7 +138,7 @@ pub(super) async fn a_burst_apart_from_the_limit(on: Subject) {
 pub(super) async fn three_million_a_second_is_exact(on: Subject) {
     assert!(on.check_cost("alice", 3_000_000).await.is_allowed());
     for step in 1..=1_000_u32 {
-        // Three units in each microsecond, and not one more.
+        // Exactly three units in each microsecond.
         on.at(f64::from(step) / 1e6);
         assert_eq!(on.check_cost("alice", 0).await.remaining, 3);
         assert!(on.check_cost("alice", 2).await.is_allowed());
@@ -151,12 +151,13 @@ pub(super) async fn an_odd_number_a_day_is_exact(on: Subject) {
     let day = 86_400_000_000_u128;
     assert!(on.check_cost("alice", 999_983).await.is_allowed());
     for taken in 1..=100_u128 {
-        // The nth unit is there after ⌈n × day / 999983⌉ µs.
+        // The nth unit is refilled after ⌈n × day / 999983⌉ µs.
         let wait = (taken * day).div_ceil(999_983);
-        let there = super::T0 + Micros::from_micros(u64::try_from(wait).expect("less than a day"));
-        on.set_clock(crate::clock::Timestamp::from_micros(there.as_micros() - 1));
+        let refilled =
+            super::T0 + Micros::from_micros(u64::try_from(wait).expect("less than a day"));
+        on.set_clock(crate::clock::Timestamp::from_micros(refilled.as_micros() - 1));
         assert_eq!(retry_after(&on.check("alice").await), Some(Micros::from_micros(1)));
-        on.set_clock(there);
+        on.set_clock(refilled);
         assert!(on.check("alice").await.is_allowed(), "unit {taken}");
     }
 }
@@ -164,7 +165,7 @@ pub(super) async fn an_odd_number_a_day_is_exact(on: Subject) {
 pub(super) async fn the_largest_and_slowest_are_exact(on: Subject) {
     let full = on.check_cost("alice", 1_000_000_000).await;
     assert_eq!(full.reset_after, Micros::from_secs(366 * 86_400));
-    // 31622.4 µs for each.
+    // Each unit takes 31622.4 µs.
     assert_eq!(retry_after(&on.check("alice").await), Some(Micros::from_micros(31_623)));
     let denied = on.check_cost("alice", 999_999_999).await;
     assert_eq!(retry_after(&denied), Some(Micros::from_micros(31_622_399_968_378)));

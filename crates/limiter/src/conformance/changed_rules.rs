@@ -1,5 +1,5 @@
-//! A rule that is changed meets the state that is there: at once, and no unit appears or vanishes
-//! beyond what the new rule says.
+//! A changed rule applies to existing states at once, and no unit is added or lost beyond what the
+//! new rule implies.
 
 use super::retry_after;
 use super::{Subject, span};
@@ -19,7 +19,8 @@ pub(super) async fn a_lowered_limit_holds_at_once(on: Subject) {
     on.check_cost("alice", 6).await;
     on.limiter.replace_rules(per_minute(algorithm, 4));
     let peeked = on.check_cost("alice", 0).await;
-    // A token bucket keeps what is left, the other five what is in use; a seventh does either.
+    // A token bucket keeps the remaining units, the other algorithms keep the used ones. An
+    // algorithm that is not listed may do either.
     let possible: &[i64] = match algorithm.name() {
         "token-bucket" => &[4],
         "fixed-window"
@@ -39,7 +40,7 @@ pub(super) async fn a_lowered_limit_holds_at_once(on: Subject) {
     }
     let wait = wait.expect("the new limit denies");
     assert!(wait <= span(120.0), "{wait}");
-    // What it announces holds.
+    // The announced wait is sufficient.
     let now = super::T0 + wait;
     on.set_clock(now);
     assert!(on.check("alice").await.is_allowed());
@@ -76,7 +77,7 @@ pub(super) async fn a_shorter_window_forgets_sooner_and_a_longer_one_later(on: S
     on.limiter.replace_rules(rules(algorithm, 10, Micros::from_secs(600)));
     on.at(13.0);
     let left = on.check_cost("alice", 0).await.remaining;
-    // The windows of another length are others.
+    // A fixed window of another length has another key.
     assert_eq!(left, if algorithm == Algorithm::FixedWindow { 10 } else { 0 });
 }
 
@@ -94,7 +95,7 @@ pub(super) async fn a_changed_algorithm_starts_afresh(on: Subject) {
 
 pub(super) async fn many_changes_do_not_add_up(on: Subject) {
     let algorithm = on.algorithm();
-    // Back and forth within one instant: no more than the largest limit passes in all.
+    // Alternating limits at one instant: no more than the larger limit is allowed in all.
     let mut passed = 0;
     for round in 0..100 {
         on.limiter.replace_rules(per_minute(algorithm, if round % 2 == 0 { 7 } else { 13 }));

@@ -1,4 +1,5 @@
-//! Each hit takes alone, whatever the others say; one that is denied takes what is left.
+//! Hits with the coupling `EachAlone` take units whatever others decide. A denied hit takes the
+//! remaining units.
 
 use super::Subject;
 use crate::algorithm::{Algorithm, Cost, Decision};
@@ -16,7 +17,7 @@ pub(super) async fn a_denied_hit_takes_the_remaining_units(on: Subject) {
     let after = on.check_cost("alice", 0).await;
     assert_eq!(after.remaining, 0);
     assert!(!on.check("alice").await.is_allowed());
-    // Until then, and not for longer.
+    // The taken units are restored after two windows.
     on.at(120.0);
     assert!(on.check_cost("alice", 4).await.is_allowed());
 }

@@ -1,4 +1,4 @@
-//! What every algorithm promises; the registry says which there are.
+//! Promises of every registered algorithm.
 
 use super::{Stored, Subject, T0};
 use super::{left, retry_after};
@@ -34,7 +34,7 @@ pub(super) async fn the_whole_limit_fits_and_one_more_is_impossible(on: Subject)
 
 pub(super) async fn retry_after_is_exact(on: Subject) {
     let mut now = T0;
-    // A small generator: steps and costs without a pattern, the same in each run.
+    // A small random generator with a fixed seed.
     let mut random = 1_u64;
     for _ in 0..200 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -45,9 +45,9 @@ pub(super) async fn retry_after_is_exact(on: Subject) {
         assert!(wait > Micros::ZERO);
         now = now + wait;
         on.set_clock(Timestamp::from_micros(now.as_micros() - 1));
-        assert!(!on.dry_run("alice", cost).await.is_allowed(), "too much: {wait}");
+        assert!(!on.dry_run("alice", cost).await.is_allowed(), "longer than needed: {wait}");
         on.set_clock(now);
-        assert!(on.check_cost("alice", cost).await.is_allowed(), "not enough: {wait}");
+        assert!(on.check_cost("alice", cost).await.is_allowed(), "too short: {wait}");
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn peeking_changes_nothing(on: Subject) {
 
 pub(super) async fn the_shortest_window_works(on: Subject) {
     for step in 0..20_u64 {
-        // Two windows and a bit: nothing of the one before is left.
+        // More than two windows later, nothing of the previous step counts.
         on.set_clock(T0 + Micros::from_micros(step * 2_345));
         for _ in 0..3 {
             assert!(on.check("alice").await.is_allowed(), "step {step}");
@@ -87,10 +87,10 @@ pub(super) async fn the_longest_window_works(on: Subject) {
         assert!(on.check("alice").await.is_allowed());
     }
     let wait = retry_after(&on.check("alice").await).expect("a wait");
-    let there = T0 + wait;
-    on.set_clock(Timestamp::from_micros(there.as_micros() - 1));
+    let allowed_at = T0 + wait;
+    on.set_clock(Timestamp::from_micros(allowed_at.as_micros() - 1));
     assert!(!on.check("alice").await.is_allowed());
-    on.set_clock(there);
+    on.set_clock(allowed_at);
     assert!(on.check("alice").await.is_allowed());
 }
 
@@ -112,7 +112,7 @@ pub(super) async fn every_key_expires(on: Subject) {
         let millis = time_to_live.map(Micros::as_millis);
         assert!(millis.is_some_and(|left| (60_000..=121_000).contains(&left)), "{key}: {millis:?}");
     }
-    // All times to live are over; the window is that of T0 again, four windows later.
+    // All keys have expired. The window starts as at T0, four windows later.
     on.at(240.0);
     assert!(on.is_empty());
     let later = on.check("alice").await;
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cases_are_about_moved_time() {
+    fn t0_and_span_are_exact() {
         assert_eq!(span(1.000_001), Micros::from_micros(1_000_001));
         assert_eq!(T0.as_millis() / 60_000, 28_333_335);
     }

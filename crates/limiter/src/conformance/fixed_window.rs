@@ -7,7 +7,7 @@ use crate::algorithm::{Algorithm, Outcome};
 use crate::clock::{Micros, Timestamp};
 use crate::rules::RuleSet;
 
-/// 5 a minute.
+/// 5 units a minute.
 pub(super) fn five_a_minute(algorithm: Algorithm) -> RuleSet {
     rules(algorithm, 5, Micros::from_secs(60))
 }
@@ -142,12 +142,12 @@ pub(super) async fn a_clock_that_steps_back_mints_nothing(on: Subject) {
     for _ in 0..5 {
         assert!(on.check("alice").await.is_allowed());
     }
-    // The window before has long expired: going back to it must not open it again.
+    // The previous window has long expired. Going back must not open it again.
     on.at(85.0);
     assert!(!on.check("alice").await.is_allowed());
     on.at(59.0);
     for _ in 0..5 {
-        // Held at 85.
+        // The clock is held at 85 s.
         let denied = on.check("alice").await;
         assert!(!denied.is_allowed());
         assert_eq!(retry_after(&denied), Some(span(61.0)));
@@ -164,7 +164,7 @@ pub(super) async fn a_clock_that_jumps_back_blocks_nobody_for_longer_than_a_wind
     let first = on.check("alice").await;
     assert_eq!(counted(&first), (true, 1));
     assert_eq!(first.reset_after, span(30.0));
-    // What was seen before the jump is forgotten.
+    // Times before the jump are forgotten.
     on.at(86_345.0);
     assert_eq!(on.check("alice").await.reset_after, span(55.0));
 }

@@ -1,7 +1,7 @@
-//! Which cases there are, and for which algorithms.
+//! The list of all cases, with the algorithms that each applies to.
 
-/// Calls a macro with what it is called with itself in brackets, the name of a module of cases, and
-/// its cases, each with its rules, under the algorithms that they are for.
+/// Calls the macro `$call` for a module of cases (or for `all_modules`), with `$with` in brackets,
+/// the name of the module, and its cases with their rules, grouped by algorithm.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_cases {

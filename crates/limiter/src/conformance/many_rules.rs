@@ -1,4 +1,4 @@
-//! Many rules on one request: one atomic decision, on both stores.
+//! Requests that match many rules are decided atomically.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ fn tenant() -> Part {
     Part::Attribute("tenant".to_owned())
 }
 
-/// A rule on every request, by these parts.
+/// A rule for every request, keyed by these parts.
 fn rule(name: &str, algorithm: Algorithm, units: u64, key_by: &[Part]) -> Rule {
     let limit = Limit::new(units, MINUTE).expect("a valid limit");
     let default = Rule::new_default(algorithm, limit);
@@ -32,13 +32,13 @@ fn on(part: Part, text: &str) -> Matcher {
     Matcher { patterns: vec![(part, Pattern::one(text))] }
 }
 
-/// The default rule, wide open, and these.
+/// These rules, and a default rule with a high limit.
 fn set(rules: Vec<Rule>) -> RuleSet {
     let wide = Limit::new(1_000_000, MINUTE).expect("a valid limit");
     RuleSet::new(Rule::new_default(Algorithm::FixedWindow, wide), rules)
 }
 
-/// Per user 10, per endpoint 20, per tenant 3.
+/// 10 a minute per user, 20 per endpoint, 3 per tenant.
 pub(super) fn three_rules() -> RuleSet {
     set(vec![
         rule("user", Algorithm::TokenBucket, 10, &[Part::UserId]),
@@ -47,7 +47,7 @@ pub(super) fn three_rules() -> RuleSet {
     ])
 }
 
-/// A shadow of 2 a minute beside 4 a minute.
+/// A shadow rule of 2 a minute beside an enforced rule of 4 a minute.
 pub(super) fn shadow_and_real() -> RuleSet {
     set(vec![
         Rule { mode: Mode::Shadow, ..rule("trial", Algorithm::Gcra, 2, &[Part::UserId]) },
@@ -55,7 +55,7 @@ pub(super) fn shadow_and_real() -> RuleSet {
     ])
 }
 
-/// Quotas of 1 and 3 a minute beside 9 a minute.
+/// Quotas of 1 and 3 a minute beside an enforced rule of 9 a minute.
 pub(super) fn two_quotas() -> RuleSet {
     set(vec![
         Rule { mode: Mode::Quota, ..rule("a", Algorithm::FixedWindow, 1, &[Part::UserId]) },
@@ -64,7 +64,7 @@ pub(super) fn two_quotas() -> RuleSet {
     ])
 }
 
-/// A rule, a shadow, and a default rule for all else.
+/// A rule, a shadow rule, and a default rule for all other requests.
 pub(super) fn free_and_trial() -> RuleSet {
     RuleSet::new(
         Rule::new_default(Algorithm::FixedWindow, Limit::new(1, MINUTE).expect("a valid limit")),
@@ -89,7 +89,7 @@ pub(super) fn by_resource_and_user() -> RuleSet {
     RuleSet::new(Rule { key_by, ..Rule::new_default(Algorithm::FixedWindow, limit) }, Vec::new())
 }
 
-/// 5 a minute, and on one resource also 5 a second.
+/// 5 a minute, and for one resource also 5 a second.
 pub(super) fn long_and_short() -> RuleSet {
     set(vec![
         rule("long", Algorithm::SlidingWindowLog, 5, &[Part::UserId]),
@@ -101,7 +101,7 @@ pub(super) fn long_and_short() -> RuleSet {
     ])
 }
 
-/// As many rules as one request may meet.
+/// As many rules as one request may match.
 pub(super) fn sixty_four() -> RuleSet {
     let numbered = |number: usize| {
         let algorithm = Algorithm::ALL[number % Algorithm::ALL.len()];
@@ -139,13 +139,13 @@ async fn check_cost(
     subject.limiter.check(&request, Deadline::NEVER).await.expect("a verdict")
 }
 
-/// What is left by each rule, by name.
+/// Returns the remaining units of each rule, ordered by name.
 async fn left(subject: &Subject, user: &str, resource: &str, of: &[(&str, &str)]) -> Vec<i64> {
     let peeked = check_cost(subject, user, resource, of, 0).await;
     peeked.decisions.iter().map(|decided| decided.decision.remaining).collect()
 }
 
-/// As many as may meet one.
+/// The maximum number of rules on one request.
 pub(super) async fn sixty_four_rules_on_one_request(on: Subject) {
     for left in [999, 998] {
         let verdict = check(&on, "alice", "", &[]).await;
@@ -173,9 +173,9 @@ pub(super) async fn a_denial_by_one_rule_takes_nothing_from_the_others(on: Subje
         assert_eq!(&*denied.deciding().rule, "tenant");
         let remaining: Vec<i64> =
             denied.decisions.iter().map(|decided| decided.decision.remaining).collect();
-        assert_eq!(remaining, before, "what would have allowed reports the state as it stays");
+        assert_eq!(remaining, before, "rules that would allow report their unchanged state");
     }
-    assert_eq!(dump(), bytes, "byte for byte");
+    assert_eq!(dump(), bytes, "the stored bytes are unchanged");
     assert_eq!(left(&on, "alice", "/pay", &of).await, before);
 }
 
@@ -199,7 +199,7 @@ pub(super) async fn many_clients_lose_and_mint_no_unit(on: Subject) {
         *tenants.entry(tenant).or_insert(0) += taken;
         *resources.entry(resource).or_insert(0) += taken;
     }
-    assert_eq!(tenants.values().sum::<i64>(), 15, "three for each of five tenants");
+    assert_eq!(tenants.values().sum::<i64>(), 15, "3 for each of 5 tenants");
     for (user, taken) in users {
         assert_eq!(left(&on, &user, "/x", &[]).await[2], 10 - taken, "{user}");
     }
@@ -263,7 +263,7 @@ pub(super) async fn the_closest_override_applies(on: Subject) {
         assert!(verdict.is_allowed());
         assert_eq!(verdict.deciding().grant, Grant::Unlimited);
     }
-    // Neither a ban nor a free pass needs any state.
+    // Neither a ban nor an unlimited grant needs state.
     assert!(on.stored().is_none_or(|stored| stored.len() == 3));
 }
 
@@ -290,9 +290,9 @@ pub(super) async fn a_jump_for_a_short_window_is_a_step_back_for_a_long_one(on: 
     }
     on.at(10.0);
     assert!(!check(&on, "alice", "", &[]).await.is_allowed());
-    // Ten seconds back are a jump for the window of one second, and are followed there.
+    // Ten seconds back are a jump for the window of one second: there the clock follows.
     check(&on, "bob", "/short", &[]).await;
-    assert!(!check(&on, "alice", "", &[]).await.is_allowed(), "nothing is minted");
+    assert!(!check(&on, "alice", "", &[]).await.is_allowed(), "no unit is minted");
 }
 
 pub(super) async fn hostile_values_never_reach_another_state(on: Subject) {
@@ -324,11 +324,14 @@ pub(super) async fn hostile_values_never_reach_another_state(on: Subject) {
     for tenant in values {
         for user in values.iter().filter(|user| !user.is_empty()) {
             let verdict = check(&on, user, "", &[("tenant", tenant)]).await;
-            assert!(verdict.is_allowed(), "{tenant:?} {user:?} was met before");
+            assert!(verdict.is_allowed(), "{tenant:?} {user:?} shares a state");
         }
     }
     for user in values.iter().filter(|user| !user.is_empty()) {
-        assert!(check(&on, user, "", &[]).await.is_allowed(), "no tenant is a tenant of its own");
+        assert!(
+            check(&on, user, "", &[]).await.is_allowed(),
+            "requests without a tenant have their own state"
+        );
         assert!(!check(&on, user, "", &[]).await.is_allowed());
     }
 }
@@ -339,14 +342,14 @@ mod tests {
     use crate::conformance::on_memory;
     use crate::rules::TextPattern;
 
-    /// On as many threads as a subject may have: a redis-server has one.
+    /// On several threads, as in a service. A redis-server has only one.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn many_threads_lose_and_mint_no_unit() {
         many_clients_lose_and_mint_no_unit(on_memory(three_rules())).await;
     }
 
     #[tokio::test]
-    async fn the_order_of_rules_changes_no_answer() {
+    async fn the_order_of_rules_does_not_matter() {
         let make = |names: [&str; 4]| {
             let rules = names.map(|name| match name {
                 "a" => Rule {

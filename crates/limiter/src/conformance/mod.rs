@@ -1,9 +1,9 @@
-//! The promises of every store, as cases for a store of one's own.
+//! A conformance suite for stores: the promises of every store, as test cases.
 //!
-//! Each case makes an empty store, moves its time and asks it through a
-//! [`Limiter`], and panics where a promise is broken. [`run`] runs all of them and
-//! tells which failed; [`conformance_tests!`](crate::conformance_tests) makes a test of each case for
-//! each algorithm, named `module::case::algorithm::store`.
+//! Each case runs on an empty store. It moves the store's clock, sends requests through a
+//! [`Limiter`], and panics if a promise is broken. [`run`] runs all cases and reports the failed
+//! ones. [`conformance_tests!`](crate::conformance_tests) makes a test of each case for each
+//! algorithm, named `module::case::algorithm::store`.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -27,10 +27,7 @@
 //! # }
 //! ```
 
-#![allow(
-    clippy::missing_panics_doc,
-    reason = "a case that can't go on ends, and its message says why"
-)]
+#![allow(clippy::missing_panics_doc, reason = "a case panics if its promise is broken")]
 
 mod against_memory;
 mod buckets;
@@ -61,11 +58,11 @@ use crate::observer::NoObserver;
 use crate::rules::{Rule, RuleSet};
 use crate::store::{BoxFuture, MemorySettings, MemoryStore, Store};
 
-/// A case: a promise that is tried with each algorithm that makes it.
+/// A test case: a promise, and the algorithms that keep it.
 pub struct Case {
     module: &'static str,
     name: &'static str,
-    /// An algorithm, `all`, `buckets`, or `mixed` where the rules name their algorithms.
+    /// An algorithm, `all`, `buckets`, or `mixed` if the rules name their algorithms.
     algorithms: &'static str,
     rules: Box<dyn Fn(Algorithm) -> RuleSet + Send>,
     run: fn(Subject) -> BoxFuture<'static, ()>,
@@ -78,17 +75,17 @@ impl fmt::Debug for Case {
 }
 
 impl Case {
-    /// The name of the case in its module.
+    /// Returns the name of the case in its module.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The rules of the case for an algorithm by its name, or for `mixed`.
+    /// Returns the rules of the case for an algorithm by its name, or for `mixed`.
     pub fn rules(&self, algorithm: &str) -> RuleSet {
         (self.rules)(Algorithm::from_name(algorithm).unwrap_or(Algorithm::Gcra))
     }
 
-    /// Tries the case.
+    /// Runs the case.
     ///
     /// # Panics
     ///
@@ -133,28 +130,28 @@ pub fn cases() -> Vec<Case> {
 ///
 /// # Panics
 ///
-/// If there is none.
+/// If there is no such case.
 pub fn case(module: &str, name: &str) -> Case {
     let mut cases = cases().into_iter();
     let case = cases.find(|case| case.module == module && case.name == name);
     case.unwrap_or_else(|| panic!("no case {module}::{name}"))
 }
 
-/// What became of the cases.
+/// Results of all cases.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// How many passed, each algorithm counted.
+    /// Number of passed cases; a case counts once for each algorithm.
     pub passed: usize,
-    /// Those that failed.
+    /// The failed cases.
     pub failures: Vec<FailedCase>,
 }
 
-/// A case that failed.
+/// A failed case.
 #[derive(Clone, Debug)]
 pub struct FailedCase {
-    /// Its name, `module::case::algorithm`.
+    /// Name of the case, `module::case::algorithm`.
     pub case: String,
-    /// The message of its panic.
+    /// Message of the panic.
     pub message: String,
 }
 
@@ -168,15 +165,15 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs every case for every algorithm that it is for, one after the other, in tasks of Tokio's
-/// runtime. `make` makes a limiter by these rules on an empty store.
+/// Runs every case for each of its algorithms, one after the other, in tasks of the Tokio runtime.
+/// `make` returns a limiter with these rules on an empty store.
 pub async fn run<S: Borrow<Subject>>(make: impl Fn(RuleSet) -> S) -> Report {
     let mut report = Report::default();
     for case in cases() {
         for algorithm in case.algorithms() {
             let subject = make(case.rules(algorithm));
-            let tried = tokio::spawn((case.run)(subject.borrow().clone())).await;
-            let Err(ended) = tried else {
+            let result = tokio::spawn((case.run)(subject.borrow().clone())).await;
+            let Err(ended) = result else {
                 report.passed += 1;
                 continue;
             };
@@ -191,31 +188,31 @@ pub async fn run<S: Borrow<Subject>>(make: impl Fn(RuleSet) -> S) -> Report {
     report
 }
 
-/// A default rule and no other.
+/// Returns a default rule and no other.
 fn rules(algorithm: Algorithm, units: u64, window: Micros) -> RuleSet {
     rules_with_burst(algorithm, units, window, units)
 }
 
-/// A default rule with a burst of its own.
+/// Returns a default rule with a burst.
 fn rules_with_burst(algorithm: Algorithm, units: u64, window: Micros, burst: u64) -> RuleSet {
     let limit = Limit::new(units, window).and_then(|limit| limit.with_burst(burst));
     let limit = limit.expect("a valid limit");
     RuleSet::new(Rule::new_default(algorithm, limit), Vec::new())
 }
 
-/// So many per window, for any algorithm.
+/// Returns rules of this many units per window, for any algorithm.
 fn per(units: u64, window: Micros) -> impl Fn(Algorithm) -> RuleSet {
     move |algorithm| rules(algorithm, units, window)
 }
 
-/// 10 a minute, which may owe so many.
+/// Returns rules of 10 units a minute, with a debt of up to `units`.
 fn owing(algorithm: Algorithm, units: u64) -> RuleSet {
     let limit = Limit::new(10, Micros::from_secs(60)).and_then(|limit| limit.with_max_debt(units));
     let limit = limit.expect("a valid limit");
     RuleSet::new(Rule::new_default(algorithm, limit), Vec::new())
 }
 
-/// A limiter on the memory store, which is the specification.
+/// Returns a limiter on the memory store, the reference implementation.
 fn on_memory(rules: RuleSet) -> Subject {
     let clock = ManualClock::default();
     let (settings, observer) = (MemorySettings::default(), Arc::new(NoObserver));
@@ -223,7 +220,7 @@ fn on_memory(rules: RuleSet) -> Subject {
     Subject::new(Limiter::new(rules, Store::Memory(store), observer), clock)
 }
 
-/// The wait of a denial.
+/// Returns the wait of a denial.
 fn retry_after(decision: &Decision) -> Option<Micros> {
     match decision.outcome {
         Outcome::Denied { retry_after } => Some(retry_after),
@@ -231,12 +228,12 @@ fn retry_after(decision: &Decision) -> Option<Micros> {
     }
 }
 
-/// The units that are left, of a state without debt.
+/// Returns the remaining units of a state without debt.
 fn left(decision: &Decision) -> u64 {
     u64::try_from(decision.remaining).expect("no debt")
 }
 
-/// (allowed, `current_count`).
+/// Returns (allowed, `current_count`).
 fn counted(decision: &Decision) -> (bool, u64) {
     (decision.is_allowed(), decision.current_count)
 }

@@ -1,4 +1,5 @@
-//! What is promised over any span: random traffic, and every span of it added up.
+//! The promise of each algorithm over any span of time: random traffic, of which every span is
+//! added up.
 
 use super::rules_with_burst;
 use super::{Subject, T0};
@@ -10,10 +11,10 @@ const UNITS: u64 = 7;
 const BURST: u64 = 11;
 const WINDOW: Micros = Micros::from_millis(700);
 
-/// Units that passed, and when: what the clock showed at most is all the time that there was.
+/// Units that were allowed, and the latest time that the clock had shown by then.
 type Passed = Vec<(u64, u64)>;
 
-async fn traffic(on: &Subject, calls: u32, most_back_us: u64) -> Passed {
+async fn traffic(on: &Subject, calls: u32, max_step_back_us: u64) -> Passed {
     let mut passed = Passed::new();
     let (mut random, mut now, mut latest) = (7_u64, T0.as_micros(), T0.as_micros());
     let mut next = |below: u64| {
@@ -27,8 +28,8 @@ async fn traffic(on: &Subject, calls: u32, most_back_us: u64) -> Passed {
             2 => next(100_000),
             _ => next(WINDOW.as_micros() / 2),
         };
-        if most_back_us > 0 && next(10) == 0 {
-            now = (now - next(most_back_us)).max(latest - most_back_us);
+        if max_step_back_us > 0 && next(10) == 0 {
+            now = (now - next(max_step_back_us)).max(latest - max_step_back_us);
         }
         latest = latest.max(now);
         on.set_clock(Timestamp::from_micros(now));
@@ -40,7 +41,8 @@ async fn traffic(on: &Subject, calls: u32, most_back_us: u64) -> Passed {
     passed
 }
 
-/// The most that passed in a span, less what the span alone brings: `allowance` of its length.
+/// Returns the largest excess in any span: the allowed units, less `allowance` of the length of the
+/// span.
 fn worst(passed: &Passed, allowance: impl Fn(u64) -> u64) -> u64 {
     let mut worst = 0;
     for (first, (start, _)) in passed.iter().enumerate() {
@@ -58,9 +60,9 @@ fn in_window(start: u64, passed: &Passed) -> u64 {
     passed.iter().filter(|(at, _)| window.contains(at)).map(|(_, units)| units).sum()
 }
 
-/// Panics if more passed than the algorithm promises.
+/// Panics if more units were allowed than the algorithm promises.
 fn hold_to_promise(algorithm: Algorithm, passed: &Passed) {
-    assert!(passed.len() > 50, "too little passed to say anything");
+    assert!(passed.len() > 50, "too few requests were allowed");
     let window = WINDOW.as_micros();
     match algorithm {
         Algorithm::FixedWindow => {
@@ -70,7 +72,7 @@ fn hold_to_promise(algorithm: Algorithm, passed: &Passed) {
         }
         Algorithm::SlidingWindowLog => {
             for (at, _) in passed {
-                // The log keeps whole milliseconds.
+                // The log stores whole milliseconds.
                 assert!(in_window(at - at % 1_000, passed) <= UNITS);
             }
         }

@@ -1,4 +1,4 @@
-//! What was taken is given back: as if it had never been taken, and never more.
+//! Refunds restore the state as if the units had not been taken, and never give more.
 
 use super::{Subject, counted, rules_with_burst};
 use crate::algorithm::{Algorithm, Decision, Limit};
@@ -33,18 +33,18 @@ pub(super) async fn a_second_refund_changes_nothing(on: Subject) {
     assert!(on.is_empty());
 }
 
-/// One of each algorithm, and a shadow that denies.
+/// One rule of each algorithm, and a shadow rule that denies.
 pub(super) fn one_of_each() -> RuleSet {
-    let of = |name: &str, algorithm: Algorithm, units, mode| {
+    let rule = |name: &str, algorithm: Algorithm, units, mode| {
         let limit = Limit::new(units, MINUTE).expect("a valid limit");
         let key_by = vec![Part::UserId];
         Rule { name: name.into(), key_by, mode, ..Rule::new_default(algorithm, limit) }
     };
-    let enforced = Algorithm::ALL.iter().map(|of_each| {
-        let name = of_each.name();
-        of(name, *of_each, 5, Mode::Enforced)
+    let enforced = Algorithm::ALL.iter().map(|algorithm| {
+        let name = algorithm.name();
+        rule(name, *algorithm, 5, Mode::Enforced)
     });
-    let shadow = of("shadow", Algorithm::TokenBucket, 1, Mode::Shadow);
+    let shadow = rule("shadow", Algorithm::TokenBucket, 1, Mode::Shadow);
     let limit = Limit::new(5, MINUTE).expect("a valid limit");
     let default = Rule::new_default(Algorithm::Gcra, limit);
     RuleSet::new(default, enforced.chain([shadow]).collect())
@@ -59,12 +59,12 @@ pub(super) async fn every_hit_of_a_request_is_refunded(on: Subject) {
     let before = check(0).await;
     let taken = check(2).await;
     let denied = taken.iter().filter(|decision| !decision.is_allowed());
-    assert_eq!(denied.count(), 1, "the shadow alone");
+    assert_eq!(denied.count(), 1, "only the shadow rule denies");
     assert_eq!(on.refund_decisions("alice", 2, &taken).await, before);
     assert_eq!(check(0).await, before);
 }
 
-/// Capacity 5, a unit a second.
+/// A capacity of 5, refilled by a unit a second.
 pub(super) fn five_and_one_a_second(bucket: Algorithm) -> RuleSet {
     rules_with_burst(bucket, 1, Micros::from_secs(1), 5)
 }
@@ -73,7 +73,7 @@ pub(super) async fn units_refilled_since_are_not_refunded(on: Subject) {
     let taken = on.check_cost("alice", 2).await;
     on.at(1.5);
     assert_eq!(on.check_cost("alice", 4).await.remaining, 0);
-    // 1.5 of the 2 have come back since, and others have taken them.
+    // 1.5 of the 2 units were refilled since, and other requests took them.
     assert_eq!(on.refund_decisions("alice", 2, &[taken]).await[0].remaining, 1);
     assert_eq!(on.check_cost("alice", 1).await.reset_after, Micros::from_secs(5));
 }
@@ -93,7 +93,8 @@ pub(super) async fn a_refunded_counter_starts_afresh_after_two_windows(on: Subje
     on.at(70.0);
     let taken = on.check_cost("alice", 3).await;
     on.refund_decisions("alice", 3, &[taken]).await;
-    // Two windows after the first request: what was taken in the second one was no request.
+    // Two windows after the first request. The refunded request in the second window does not
+    // count.
     on.at(120.5);
     assert_eq!(on.check("alice").await.reset_after, Micros::from_secs(120));
 }

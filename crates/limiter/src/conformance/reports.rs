@@ -1,4 +1,4 @@
-//! Costs that are counted after the fact: reports count whatever is left, as debt above the limit.
+//! Reports count costs after the fact, whatever remains; units above the limit become debt.
 
 use super::{Subject, T0};
 use super::{owing, retry_after};
@@ -10,22 +10,22 @@ use crate::rules::{Rule, RuleSet};
 
 const ALL: Coupling = Coupling::AllOrNothing;
 
-/// 10 a minute, which may owe as many.
+/// 10 units a minute, with a debt of up to 10.
 pub(super) fn ten(algorithm: Algorithm) -> RuleSet {
     owing(algorithm, 10)
 }
 
-/// 10 a minute, which may owe 3.
+/// 10 units a minute, with a debt of up to 3.
 pub(super) fn owing_three(algorithm: Algorithm) -> RuleSet {
     owing(algorithm, 3)
 }
 
-/// 10 a minute, which may owe nothing: not the same as a limit that keeps no debt.
+/// 10 units a minute, with a debt of up to 0, which is not the same as a limit without debt.
 pub(super) fn owing_nothing(algorithm: Algorithm) -> RuleSet {
     owing(algorithm, 0)
 }
 
-/// The log keeps nothing above its limit.
+/// Returns `true` if the algorithm keeps debt. A log stores nothing above its limit.
 fn has_debt(on: &Subject) -> bool {
     on.algorithm() != Algorithm::SlidingWindowLog
 }
@@ -38,7 +38,7 @@ async fn peek(on: &Subject, user: &str, units: u32) -> Decision {
     on.act(user, Action::Peek(Cost::new(units)), ALL).await
 }
 
-/// Looks and reports 4 in turn, 4 times.
+/// Peeks and reports 4 units, 4 times. Returns the outcomes.
 async fn peeks_and_reports(on: &Subject, units: u32) -> String {
     let mut answers = Vec::new();
     for _ in 0..4 {
@@ -50,7 +50,7 @@ async fn peeks_and_reports(on: &Subject, units: u32) -> String {
 }
 
 pub(super) async fn a_peek_is_denied_once_there_is_debt(on: Subject) {
-    // What envoyproxy/ratelimit answers for a limit of 10.
+    // The responses of envoyproxy/ratelimit for a limit of 10.
     let expected =
         if has_debt(&on) { "OK OK OK OK OK OVER OVER OVER" } else { "OK OK OK OK OK OVER OK OVER" };
     assert_eq!(peeks_and_reports(&on, 0).await, expected);
@@ -140,7 +140,7 @@ pub(super) async fn a_cost_of_0_is_denied_in_debt(on: Subject) {
 pub(super) async fn a_report_counts_beside_a_denied_take(on: Subject) {
     let (take, more) = (Action::Take(Cost::new(11)), Action::Report(Cost::new(4)));
     let decided = on.act_on("alice", &[take, more], ALL).await;
-    // Reports come first.
+    // Reports are executed first.
     assert_eq!((decided[0].is_allowed(), decided[0].remaining), (false, 6));
     assert_eq!((decided[1].is_allowed(), decided[1].remaining), (true, 6));
     assert_eq!(peek(&on, "alice", 0).await.remaining, 6);
@@ -161,12 +161,12 @@ pub(super) async fn takes_of_one_key_are_decided_in_order(on: Subject) {
     let decided = on.act_on("alice", &[take(4), take(4)], ALL).await;
     let left: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
     assert_eq!(left, [(true, 6), (true, 2)]);
-    // The second one is too much together with the first: nothing is taken.
+    // Both takes together exceed the remaining units: nothing is taken.
     let decided = on.act_on("alice", &[take(2), take(1)], ALL).await;
     let left: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
     assert_eq!(left, [(true, 2), (false, 2)]);
     assert_eq!(peek(&on, "alice", 0).await.remaining, 2);
-    // Looks come in their order, and add nothing to what follows.
+    // Peeks are decided in their order, and add nothing to the cost of later hits.
     let peek = Action::Peek(Cost::new(2));
     let decided = on.act_on("alice", &[peek, take(2), peek], ALL).await;
     let decisions: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
@@ -174,7 +174,7 @@ pub(super) async fn takes_of_one_key_are_decided_in_order(on: Subject) {
     let decided = on.act_on("bob", &[take(5), peek, Action::Peek(Cost::NONE)], ALL).await;
     let left: Vec<_> = decided.iter().map(|one| one.remaining).collect();
     assert_eq!(left, [5, 5, 5]);
-    // Where nothing is taken, no look tells of it.
+    // If nothing is taken, no peek shows the units of takes.
     let decided = on.act_on("carol", &[take(5), Action::Peek(Cost::NONE), take(6)], ALL).await;
     let decisions: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
     assert_eq!(decisions, [(true, 10), (true, 10), (false, 10)]);
@@ -209,7 +209,7 @@ pub(super) async fn a_lowered_debt_limit_forgives_the_excess(on: Subject) {
     assert_eq!(peek(&on, "alice", 0).await.remaining, least);
     assert_eq!(report(&on, "alice", 2).await.remaining, least);
     on.limiter.replace_rules(ten(on.algorithm()));
-    // Counters keep what was counted; buckets have kept the debt that they were charged with last.
+    // Counters keep all counted units. Buckets keep the debt of their last charge.
     let left = match on.algorithm() {
         Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => -8,
         Algorithm::SlidingWindowLog => 0,

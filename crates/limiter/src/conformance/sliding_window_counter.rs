@@ -36,7 +36,7 @@ pub(super) async fn windows_of_a_tenth_of_a_second(on: Subject) {
 pub(super) async fn the_count_starts_afresh_after_two_idle_windows(on: Subject) {
     on.check_cost("alice", 5).await;
     on.at(119.999_999);
-    // One unit of five still weighs something: 5 × 1 µs / 60 s, rounded down.
+    // The weight of five units is 5 × 1 µs / 60 s, rounded down to 0.
     assert_eq!(counted(&on.check_cost("alice", 0).await), (true, 0));
     on.at(150.0);
     let first = on.check("alice").await;
@@ -47,7 +47,7 @@ pub(super) async fn retry_after_over_two_windows_is_exact(on: Subject) {
     on.check_cost("alice", 10).await;
     on.at(10.0);
     let denied = on.check_cost("alice", 7).await;
-    // In the next window 10 × (60 - e) / 60 falls below 4 after 36 s.
+    // In the next window, the weight 10 × (60 - e) / 60 falls below 4 after e = 36 s.
     assert_eq!(retry_after(&denied), Some(span(50.0 + 36.000_001)));
     on.at(96.0);
     assert!(!on.check_cost("alice", 7).await.is_allowed());

@@ -1,4 +1,4 @@
-//! A limiter on the store under test, with time that the cases move.
+//! The subject of a test case: a limiter on the store under test, with a clock that cases move.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,38 +15,38 @@ use crate::rules::{Coupling, Request, RequestFields};
 use crate::store::StoreError;
 use crate::verdict::Verdict;
 
-/// The time at which a subject's clock stands at first: 28333335 × 60 s after the Unix epoch.
+/// The initial time of a subject: 28333335 × 60 s after the Unix epoch.
 pub const T0: Timestamp = Timestamp::from_millis(1_700_000_100_000);
 
-/// A length of time as the cases write it: seconds with up to 6 decimals.
+/// Returns a length of time given in seconds, with up to 6 decimals.
 ///
 /// # Panics
 ///
-/// If it is negative, or longer than an age.
+/// If it is negative, or exceeds 2^64 µs.
 pub fn span(seconds: f64) -> Micros {
     let duration = Duration::from_secs_f64(seconds) + Duration::from_nanos(500);
-    Micros::from_micros(u64::try_from(duration.as_micros()).expect("less than an age"))
+    Micros::from_micros(u64::try_from(duration.as_micros()).expect("less than 2^64 microseconds"))
 }
 
-/// What the cases do with a store beside asking it.
+/// Access to a store under test, beside requests to it.
 pub trait Backend: Send + Sync {
-    /// Moves the clock by which the store decides.
+    /// Sets the clock by which the store decides.
     fn set_clock(&self, now: Timestamp);
 
-    /// What the store holds and has not expired; `None` if that can't be told.
+    /// Returns the records of the store that have not expired; `None` if it can't list them.
     fn stored(&self) -> Option<Vec<Stored>> {
         None
     }
 }
 
-/// What a store holds of one key.
+/// A record of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// The key as the store has it.
+    /// Key in the format of the store.
     pub key: String,
-    /// All that is stored there.
+    /// Stored bytes.
     pub value: Vec<u8>,
-    /// When it goes; `None` if it stays for ever.
+    /// Time to live; `None` if the record never expires.
     pub time_to_live: Option<Micros>,
 }
 
@@ -56,7 +56,8 @@ impl Backend for ManualClock {
     }
 }
 
-/// A limiter on an empty store whose time stands at [`T0`] until it is moved. Clones share it.
+/// A limiter on an empty store, whose clock stands at [`T0`] until a case moves it. Clones share
+/// the limiter.
 #[derive(Clone)]
 pub struct Subject {
     /// The limiter itself.
@@ -70,62 +71,62 @@ impl fmt::Debug for Subject {
     }
 }
 
-#[allow(clippy::missing_panics_doc, reason = "a case that can't go on ends")]
+#[allow(clippy::missing_panics_doc, reason = "a case panics if its promise is broken")]
 impl Subject {
-    /// The subject of a limiter on an empty store.
+    /// Creates the subject of a limiter on an empty store.
     pub fn new(limiter: Limiter, backend: impl Backend + 'static) -> Self {
         backend.set_clock(T0);
         Self { limiter, backend: Arc::new(backend) }
     }
 
-    /// Moves the time to `seconds` after [`T0`].
+    /// Sets the clock to `seconds` after [`T0`].
     pub fn at(&self, seconds: f64) {
         self.set_clock(if seconds < 0.0 { T0 - span(-seconds) } else { T0 + span(seconds) });
     }
 
-    /// Moves the time.
+    /// Sets the clock.
     pub fn set_clock(&self, now: Timestamp) {
         self.backend.set_clock(now);
     }
 
-    /// What the store holds, ordered by key; `None` if that can't be told.
+    /// Returns the records of the store, ordered by key; `None` if it can't list them.
     pub fn stored(&self) -> Option<Vec<Stored>> {
         let mut stored = self.backend.stored()?;
         stored.sort_by(|one, other| one.key.cmp(&other.key));
         Some(stored)
     }
 
-    /// Returns `true` if the store is empty, as far as that can be told.
+    /// Returns `true` if the store is empty, or can't list its records.
     pub fn is_empty(&self) -> bool {
         self.stored().is_none_or(|stored| stored.is_empty())
     }
 
-    /// The algorithm of the default rule.
+    /// Returns the algorithm of the default rule.
     pub fn algorithm(&self) -> Algorithm {
         self.limiter.snapshot().rules.default_rule().algorithm
     }
 
-    /// Decides one request of cost 1.
+    /// Checks a request of cost 1.
     pub async fn check(&self, user: &str) -> Decision {
         self.check_cost(user, 1).await
     }
 
-    /// Decides one request.
+    /// Checks a request of this cost.
     pub async fn check_cost(&self, user: &str, cost: u64) -> Decision {
         self.verdict(user, Some(cost), false).await.expect("a verdict").deciding().decision
     }
 
-    /// Decides one request and takes nothing.
+    /// Checks a request of this cost without taking units.
     pub async fn dry_run(&self, user: &str, cost: u64) -> Decision {
         self.verdict(user, Some(cost), true).await.expect("a verdict").deciding().decision
     }
 
-    /// Does one thing with the state of a user in the store.
+    /// Executes an action on the state of a user.
     pub async fn act(&self, user: &str, action: Action, coupling: Coupling) -> Decision {
         self.act_on(user, &[action], coupling).await[0]
     }
 
-    /// Does several things with the state of a user in the store, in one step.
+    /// Executes several actions on the state of a user, in one step.
     pub async fn act_on(
         &self,
         user: &str,
@@ -135,7 +136,7 @@ impl Subject {
         self.reply_to(user, actions, coupling).await.iter().map(|hit| hit.decision).collect()
     }
 
-    /// The same, with the units that were counted.
+    /// As [`Subject::act_on`], with the counted units.
     pub async fn reply_to(
         &self,
         user: &str,
@@ -150,7 +151,7 @@ impl Subject {
         self.execute(&hits, coupling).await
     }
 
-    /// Does one thing with the state of a user in every rule that it meets.
+    /// Executes an action on the state of a user in every matching rule.
     pub async fn report(&self, user: &str, action: Action) -> Vec<Decision> {
         let plan = self.plan(user, 1);
         let hits = plan.hits.iter().map(|hit| hit.for_store().expect("a rule with a limit"));
@@ -159,7 +160,8 @@ impl Subject {
         replies.iter().map(|hit| hit.decision).collect()
     }
 
-    /// Refunds what `taken` took for a request of this cost: a decision for each of its rules.
+    /// Refunds the units that the decisions in `taken` took for a request of this cost. Returns a
+    /// decision for each rule.
     pub async fn refund_decisions(
         &self,
         user: &str,
@@ -184,7 +186,7 @@ impl Subject {
         self.try_execute(hits, coupling).await.expect("a reply").hits.to_vec()
     }
 
-    /// Has the store do something that may fail.
+    /// Executes hits in the store.
     ///
     /// # Errors
     ///
@@ -200,13 +202,13 @@ impl Subject {
         store.execute(request, Deadline::NEVER).await
     }
 
-    /// What the rules plan for a request of a user.
+    /// Returns the plan for a request of a user.
     pub fn plan(&self, user: &str, cost: u64) -> Plan {
         let attributes = HashMap::new();
         Plan::for_request(&self.limiter.snapshot().rules, &request(user, cost, &attributes))
     }
 
-    /// Decides one request, with receipts for what it takes.
+    /// Checks a request, and returns receipts for the units that it took.
     pub async fn take(&self, user: &str, cost: u64) -> (Decision, Vec<Receipt>) {
         let attributes = HashMap::new();
         let request = request(user, cost, &attributes);
@@ -215,12 +217,12 @@ impl Subject {
         (verdict.deciding().decision, receipts)
     }
 
-    /// Gives back what was taken.
+    /// Refunds the units of these receipts.
     pub async fn refund(&self, receipts: Vec<Receipt>) {
         self.limiter.refund(receipts, Deadline::NEVER).await.expect("a refund");
     }
 
-    /// Decides one request, of the default cost with `None`.
+    /// Checks a request; a cost of `None` is the default cost.
     ///
     /// # Errors
     ///

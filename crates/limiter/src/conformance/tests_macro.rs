@@ -1,10 +1,10 @@
-//! A test of each case for each algorithm and store.
+//! The macro that makes tests of the cases.
 
-/// Makes a test of each case for each algorithm and store, `case::algorithm::store`.
+/// Makes a test of each case for each algorithm and store, named `case::algorithm::store`.
 ///
-/// A store is a name for its tests, and the path of a function from
-/// [`RuleSet`](crate::rules::RuleSet) to a [`Subject`](crate::conformance::Subject), or to something
-/// that can be borrowed as one. The crate that calls it needs Tokio with its macros.
+/// A store is given as a name for its tests, and the path of a function from
+/// [`RuleSet`](crate::rules::RuleSet) to a [`Subject`](crate::conformance::Subject) or a type that
+/// borrows as one. The calling crate needs Tokio with its macros.
 ///
 /// ```
 /// # use rlaas_limiter::{conformance::Subject, rules::RuleSet};
@@ -13,7 +13,7 @@
 /// # fn main() {}
 /// ```
 ///
-/// With the name of a module first, and a semicolon, it makes the tests of that module alone, in
+/// With the name of a module and a semicolon first, it makes the tests of this module alone, in
 /// place.
 #[macro_export]
 macro_rules! conformance_tests {
@@ -29,7 +29,7 @@ macro_rules! conformance_tests {
     };
 }
 
-/// The tests of the cases of a module, in a module.
+/// Makes the tests of the cases of a module, in a module.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_module {
@@ -40,7 +40,7 @@ macro_rules! conformance_module {
     };
 }
 
-/// The tests of the cases of a module.
+/// Makes the tests of the cases of a module.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_algorithms {

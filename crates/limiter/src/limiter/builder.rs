@@ -1,4 +1,4 @@
-//! Makes a limiter step by step.
+//! The builder of a limiter.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::store::{RedisSettings, RedisStore, SettingError};
 #[cfg(feature = "yaml")]
 use crate::yaml::{YamlError, read_specs};
 
-/// Makes a [`Limiter`]; begun by [`Limiter::builder`].
+/// Builds a [`Limiter`]; created by [`Limiter::builder`].
 #[derive(Debug)]
 #[must_use]
 pub struct LimiterBuilder {
@@ -34,17 +34,17 @@ enum StoreChoice {
     Custom(Arc<dyn CustomStore>),
 }
 
-/// Why there is no limiter.
+/// Error of [`LimiterBuilder::build`].
 #[derive(Debug, Error)]
 pub enum BuildError {
-    /// Rules are not valid: every problem, with the path of its field.
+    /// Some rules are invalid; every problem is listed with the path of its field.
     #[error("{}", listed(.0))]
     Rules(Vec<Problem>),
-    /// A text is not a rules file.
+    /// The text is not a rules file.
     #[cfg(feature = "yaml")]
     #[error(transparent)]
     Yaml(#[from] YamlError),
-    /// The certificates for Redis can't be used.
+    /// The certificates for Redis are invalid.
     #[cfg(feature = "redis")]
     #[error(transparent)]
     Redis(#[from] SettingError),
@@ -55,8 +55,8 @@ fn listed(problems: &[Problem]) -> String {
 }
 
 impl Limiter {
-    /// Begins a limiter that decides from memory, by no rules yet: requests that no rule matches
-    /// pass.
+    /// Returns a builder of a limiter that decides from memory and has no rules. Requests that no
+    /// rule matches are allowed.
     pub fn builder() -> LimiterBuilder {
         LimiterBuilder {
             rules: RulesSpec { unmatched: Field::Set(Unmatched::Allow), ..RulesSpec::default() },
@@ -75,18 +75,18 @@ impl LimiterBuilder {
         self
     }
 
-    /// Takes all rules, and the policy for requests that none of them matches, from here. Rules
-    /// that were added before are replaced.
+    /// Replaces all rules, and the policy for requests that no rule matches.
     pub fn rules(self, rules: RulesSpec) -> Self {
         Self { rules, ..self }
     }
 
-    /// Takes all rules from YAML in the format of the service's rules file. There the default rule
-    /// decides on requests that no rule matches, unless `unmatched` says otherwise.
+    /// Replaces all rules by those of a YAML text in the format of the service's rules file. In
+    /// this format the default rule decides requests that no rule matches, unless `unmatched` is
+    /// set.
     ///
     /// # Errors
     ///
-    /// [`BuildError::Yaml`] if the text can't be read. What is not valid in it is reported by
+    /// [`BuildError::Yaml`] if the text can't be read. Invalid fields are reported by
     /// [`LimiterBuilder::build`].
     #[cfg(feature = "yaml")]
     pub fn yaml(self, text: &str) -> Result<Self, BuildError> {
@@ -99,55 +99,55 @@ impl LimiterBuilder {
         self
     }
 
-    /// Decides from memory, within these bounds.
+    /// Selects the memory store, with these bounds.
     pub fn memory(self, settings: MemorySettings) -> Self {
         Self { store: StoreChoice::Memory(settings), ..self }
     }
 
-    /// Decides in Redis. [`Limiter::run`] connects.
+    /// Selects the Redis store. [`Limiter::run`] connects to it.
     #[cfg(feature = "redis")]
     pub fn redis(self, settings: RedisSettings) -> Self {
         Self { store: StoreChoice::Redis(Box::new(settings)), ..self }
     }
 
-    /// Decides in a store of one's own.
+    /// Selects a custom store.
     pub fn custom(self, store: impl CustomStore + 'static) -> Self {
         Self { store: StoreChoice::Custom(Arc::new(store)), ..self }
     }
 
-    /// Answers denials that still hold without the store; worth it where a decision is a
-    /// call over the network.
+    /// Adds a deny cache, which repeats a denial for as long as it holds, without calling the
+    /// store. It pays off if each decision is a call over the network.
     pub fn deny_cache(self, settings: DenyCacheSettings) -> Self {
         Self { deny_cache: Some(settings), ..self }
     }
 
-    /// Takes the time from here, for memory and the deny cache; Redis has a clock of its own.
+    /// Sets the clock of the memory store and the deny cache. Redis uses its own clock.
     pub fn clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 
-    /// Reports to `observer`.
+    /// Sets the observer of decisions and events.
     pub fn observer(self, observer: Arc<dyn Observer>) -> Self {
         Self { observer, ..self }
     }
 
-    /// Makes the limiter. Nothing is connected or spawned.
+    /// Builds the limiter. This neither connects nor spawns tasks.
     ///
     /// # Errors
     ///
-    /// [`BuildError`].
+    /// [`BuildError`] if rules, YAML or certificates are invalid.
     pub fn build(self) -> Result<Limiter, BuildError> {
         let Self { rules, store, deny_cache, clock, observer } = self;
         let rules = rules.build().map_err(BuildError::Rules)?;
         let deny_cache = deny_cache.map(|settings| DenyCache::new(settings, clock.clone()));
-        let of_store = Arc::clone(&observer);
+        let store_observer = Arc::clone(&observer);
         let store = match store {
             StoreChoice::Memory(settings) => {
-                Store::Memory(MemoryStore::new(settings, clock, of_store))
+                Store::Memory(MemoryStore::new(settings, clock, store_observer))
             }
             #[cfg(feature = "redis")]
             StoreChoice::Redis(settings) => {
-                Store::Redis(Arc::new(RedisStore::new(&settings, of_store)?))
+                Store::Redis(Arc::new(RedisStore::new(&settings, store_observer)?))
             }
             StoreChoice::Custom(store) => Store::Custom(store),
         };

@@ -1,4 +1,5 @@
-//! Says once that rules decide by policy, and once that they no longer do.
+//! Logs once when policies start to decide in place of the store, and once when the store decides
+//! again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,11 +10,11 @@ use tracing::{info, warn};
 use crate::clock::{Micros, SystemClock, Timestamp};
 use crate::store::StoreError;
 
-/// Policies have had nothing to say for this long when it is over: of several servers one may be
-/// away while others decide.
+/// Time without a decision by policy after which an episode ends. Of several servers one may be
+/// unavailable while the others decide.
 const RECOVERY_TIME: Micros = Micros::from_secs(1);
 
-/// Whether rules decide by policy because the store does not.
+/// Tracks whether policies decide because the store fails.
 #[derive(Debug)]
 pub(super) struct Degradation {
     is_degraded: AtomicBool,
@@ -21,6 +22,7 @@ pub(super) struct Degradation {
     episode: Mutex<Option<Episode>>,
 }
 
+/// A period in which policies decide.
 #[derive(Clone, Copy, Debug)]
 struct Episode {
     since: Timestamp,
@@ -37,7 +39,7 @@ impl Degradation {
         }
     }
 
-    /// The store has decided.
+    /// Records that the store decided.
     pub(super) fn store_decided(&self) {
         if !self.is_degraded.load(Ordering::Relaxed) {
             return;
@@ -48,11 +50,11 @@ impl Degradation {
         if let Some(Episode { since, last, decisions }) = over {
             self.is_degraded.store(false, Ordering::Relaxed);
             let seconds = Duration::from(last.since(since)).as_secs_f64();
-            info!(seconds, decisions, "the store decides again, no longer the rules' policies");
+            info!(seconds, decisions, "store recovered: decisions by policy ended");
         }
     }
 
-    /// Policies have decided instead.
+    /// Records that a policy decided in place of the store.
     pub(super) fn policy_decided(&self, error: &StoreError) {
         let now = self.clock.now();
         let mut episode = self.episode.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,6 +65,6 @@ impl Degradation {
         }
         *episode = Some(Episode { since: now, last: now, decisions: 1 });
         self.is_degraded.store(true, Ordering::Relaxed);
-        warn!(%error, "the store does not decide: the rules' policies do");
+        warn!(%error, "store failed: decisions by policy (on-store-failure)");
     }
 }

@@ -1,13 +1,12 @@
-//! Denials that are still true need no store: whoever hammers at a limit is answered from here.
+//! A cache of denials, which answers clients that keep calling at their limit without the store.
 //!
-//! A denial holds until its `retry_after`, at most for `deny-cache.max-age`, and for the same cost:
-//! a dearer request waits longer, or can never pass. That is exact for whether a request may pass:
-//! until then nothing lets it but a change of rules, which names another revision, and what is given
-//! back in a cluster, which this instance forgets and others may deny for as long as an entry lives. Counts are
-//! those of the denial itself; a full fixed window does not count the attempts that are answered
-//! here.
+//! A denial holds until its `retry_after`, at most for `deny-cache.max-age`, and only for requests
+//! of the same cost. During this time the store would deny as well, with two exceptions: other
+//! rules, which have another revision and so don't match the entry, and refunds, after which this
+//! instance forgets the entry while other instances may deny until theirs expires. Counts are those
+//! of the cached denial; a full fixed window does not count attempts that the cache answers.
 //!
-//! Entries live in two generations, so that nothing is ever searched for one to drop.
+//! Entries live in two generations, so that no search for an entry to evict is needed.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,22 +18,22 @@ use crate::clock::{Clock, Micros, Timestamp};
 use crate::operation::{Action, StoreHit};
 use crate::rules::Key;
 
-/// Bytes of a key that is remembered: memory is bounded whatever ids are sent.
+/// Longest key in bytes that is cached. It bounds the memory whatever ids are sent.
 const MAX_KEY_LEN: usize = 256;
 
-/// Parts with a lock of their own.
+/// Number of stripes, each with its own lock.
 const STRIPES: usize = 16;
 
-/// Whether and how long denials are remembered.
+/// Settings of the deny cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DenyCacheSettings {
-    /// The longest that a denial holds here.
+    /// Longest time that a denial is cached.
     pub max_age: Duration,
-    /// Most denials that are held.
+    /// Maximum number of cached denials.
     pub max_keys: u32,
 }
 
-/// Denials by key.
+/// Cached denials by key.
 #[derive(Debug)]
 pub struct DenyCache {
     stripes: Box<[Mutex<Stripe>]>,
@@ -61,17 +60,17 @@ struct Generation {
 struct Denial {
     revision: u64,
     algorithm: Algorithm,
-    /// An override may grant another one for the same key.
+    /// Compared on lookup: an override may grant another limit for the same key.
     limit: Limit,
     cost: Cost,
-    /// When the store was asked: it has decided no earlier.
+    /// Time before the store was called; the store decided no earlier.
     requested_at: Timestamp,
     holds_until: Timestamp,
     decision: Decision,
 }
 
 impl DenyCache {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new(settings: DenyCacheSettings, clock: Clock) -> Self {
         let keys = settings.max_keys as usize;
         Self {
@@ -83,12 +82,12 @@ impl DenyCache {
         }
     }
 
-    /// The time of a question to the store, which may end in a denial.
+    /// Returns the time to pass to [`DenyCache::record`], read before the store is called.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Remembers a denial by the store, which was asked at `requested_at`.
+    /// Caches a denial that the store decided after `requested_at`.
     pub(super) fn record(
         &self,
         hit: &StoreHit<'_>,
@@ -97,7 +96,7 @@ impl DenyCache {
         decision: &Decision,
     ) {
         let StoreHit { key, algorithm, limit: &limit, action, .. } = *hit;
-        // A report always counts, and a look at what is there is no refusal of a cost.
+        // Reports are always counted, and a peek for cost 0 is no denial of a cost.
         let cost = match action {
             Action::Take(cost) | Action::Peek(cost) if cost != Cost::NONE => cost,
             _ => return,
@@ -121,14 +120,14 @@ impl DenyCache {
         stripe.young.denials.insert(key.as_bytes().into(), denial);
     }
 
-    /// Forgets what was said of a key: units of it were given back.
+    /// Removes the entry of a key, because units were refunded or credited to it.
     pub(super) fn forget(&self, key: &Key) {
         let mut stripe = self.stripe(key);
         stripe.young.denials.remove(key.as_bytes());
         stripe.old.denials.remove(key.as_bytes());
     }
 
-    /// What a hit surely meets, with the waits that are left.
+    /// Returns the cached denial of a hit, with the waits that are left.
     pub(super) fn denial(&self, hit: &StoreHit<'_>, revision: u64) -> Option<Decision> {
         let denial = self.stripe(hit.key).denial(hit.key)?;
         let now = self.clock.now();
@@ -151,8 +150,8 @@ impl Stripe {
         found.or_else(|| self.old.denials.get(key.as_bytes())).copied()
     }
 
-    /// Drops the older generation once the younger one has lived for `max_age` or is full: by
-    /// then nothing of the older holds, or there is no room for it.
+    /// Starts a new generation once the young one is older than `max_age` or full. Entries of the
+    /// dropped generation have expired, or there is no space for them.
     fn rotate(&mut self, now: Timestamp, max_age: Micros, keys: usize) {
         let is_aged = now.since(self.young.since) >= max_age;
         if is_aged || self.young.denials.len() >= keys {
@@ -174,7 +173,7 @@ mod tests {
     const T0: Timestamp = Timestamp::from_millis(1_700_000_000_000);
     const REVISION: u64 = 1;
 
-    /// A cache whose time is moved, and the hits of users on a limit.
+    /// A cache with a manual clock, and hits of users on one limit.
     struct TestCache {
         cache: DenyCache,
         clock: ManualClock,
@@ -211,7 +210,7 @@ mod tests {
             Plan::for_request(&self.rules, &request).hits[0].key.clone()
         }
 
-        /// The store was asked now, and says so.
+        /// Records this outcome as if the store had been called now.
         fn record(&self, user: &str, cost: Cost, outcome: Outcome) {
             let key = self.key(user);
             let hit = self.hit(&key, cost);
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn no_denial_is_held_longer_than_its_age() {
+    fn no_denial_is_cached_longer_than_max_age() {
         let age = Micros::from_secs(1);
         let test = TestCache::new(age, 1000);
         test.deny("alice", Micros::from_secs(3600));
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_outlives_the_notes_about_others_while_there_is_room() {
+    fn a_denial_outlives_later_entries_while_there_is_space() {
         let test = TestCache::new(Micros::from_secs(10), 1000);
         for second in 0..40 {
             test.at(Micros::from_secs(second));
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn another_cost_limit_or_revision_is_another_question() {
+    fn another_cost_limit_or_revision_does_not_match() {
         let test = TestCache::new(Micros::from_secs(60), 1000);
         let cost = Cost::new;
         test.record("alice", cost(3), Outcome::Denied { retry_after: Micros::from_secs(12) });
@@ -318,14 +317,14 @@ mod tests {
         for (units, revision) in [(0, 1), (1, 1), (2, 1), (4, 1), (6, 1), (3, 0), (3, 2)] {
             assert!(!is_cached(units, revision), "cost {units}, revision {revision}");
         }
-        // What an override grants to some requests of the same user.
+        // An override grants this limit to other requests of the same user.
         let wider = Limit::new(1000, Micros::from_secs(60)).expect("a valid limit");
         let hit = StoreHit { limit: &wider, ..test.hit(&key, cost(3)) };
         assert_eq!(test.cache.denial(&hit, REVISION), None);
     }
 
     #[test]
-    fn what_was_given_back_is_forgotten() {
+    fn a_refunded_key_is_forgotten() {
         let test = TestCache::new(Micros::from_secs(60), 1000);
         test.deny("alice", Micros::from_secs(12));
         test.cache.forget(&test.key("alice"));
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_fill_the_memory_is_not_remembered() {
+    fn long_keys_are_not_cached() {
         let test = TestCache::new(Micros::from_secs(60), 1000);
         let long = "x".repeat(MAX_KEY_LEN);
         test.deny(&long, Micros::from_secs(12));
@@ -341,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn only_denials_are_remembered() {
+    fn only_denials_are_cached() {
         let test = TestCache::new(Micros::from_secs(60), 1000);
         test.record("alice", Cost::ONE, Outcome::Allowed);
         test.record("alice", Cost::ONE, Outcome::Impossible);
@@ -349,14 +348,14 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_held_than_was_said() {
-        let most = 320;
-        let test = TestCache::new(Micros::from_secs(3600), most);
+    fn the_number_of_entries_is_bounded() {
+        let max = 320;
+        let test = TestCache::new(Micros::from_secs(3600), max);
         for user in 0..10_000 {
             test.deny(&user.to_string(), Micros::from_secs(60));
-            assert!(test.held() <= most as usize, "{} of {most}", test.held());
+            assert!(test.held() <= max as usize, "{} of {max}", test.held());
         }
-        assert!(test.held() > most as usize / 2);
+        assert!(test.held() > max as usize / 2);
         assert!(test.denial("9999").is_some());
     }
 }

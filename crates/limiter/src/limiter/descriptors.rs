@@ -1,7 +1,7 @@
-//! Requests by descriptors, as meshes and gateways ask: each descriptor meets at most one rule, and
-//! has an answer of its own.
+//! Requests by descriptors, as Envoy and other proxies send them. Each descriptor matches at most
+//! one rule and gets its own answer.
 //!
-//! The same descriptor may come twice in one request: the store decides hits of one key in order.
+//! A request may contain a descriptor twice: the store decides hits of one key in order.
 
 use std::sync::Arc;
 
@@ -16,33 +16,34 @@ use crate::rules::descriptors::{DescriptorRequest, Metadata};
 use crate::rules::{Grant, Mode};
 use crate::verdict::HitResult;
 
-/// The outcome for a request by descriptors.
+/// Outcome of a request by descriptors.
 #[derive(Clone, Debug)]
 pub struct DescriptorVerdict {
-    /// What each descriptor met, in order; nothing where no rule applies.
+    /// Answers in the order of the descriptors; `None` if no rule matches.
     pub answers: SmallVec<[Option<DescriptorAnswer>; 2]>,
 }
 
-/// What the rule of one descriptor says.
+/// Answer for one descriptor.
 #[derive(Clone, Debug)]
 pub struct DescriptorAnswer {
-    /// Its decision.
+    /// Decision of the matched rule.
     pub decided: RuleDecision,
-    /// The window of its limit, even where that is 0.
+    /// Window of the limit, even if the limit is 0.
     pub window: Micros,
-    /// The name of its limit.
+    /// Name of the limit.
     pub limit_name: Option<Arc<str>>,
-    /// What it says of itself.
+    /// Metadata of the rule.
     pub metadata: Option<Arc<Metadata>>,
 }
 
 impl DescriptorVerdict {
-    /// May the request pass?
+    /// Returns `true` if the request may pass.
     pub fn is_allowed(&self) -> bool {
         !Mode::refuse(self.answers.iter().flatten().map(|answer| answer.decided.denial()))
     }
 
-    /// The decisions of all rules as one, if any rule applies; limits by their names.
+    /// Folds the decisions of all matched rules into one verdict, with the names of limits as rule
+    /// names; `None` if no rule matches.
     pub fn folded(&self) -> Option<Verdict> {
         let named = |answer: &DescriptorAnswer| {
             let DescriptorAnswer { decided, limit_name, .. } = answer;
@@ -56,12 +57,12 @@ impl DescriptorVerdict {
 }
 
 impl Limiter {
-    /// Decides one request by the rule that each of its descriptors meets, in one atomic step.
+    /// Decides a request by the rule that each of its descriptors matches, in one atomic step.
     ///
     /// # Errors
     ///
-    /// As [`Limiter::check`], and [`CheckError::Descriptor`] if what is asked for can't be had from
-    /// the algorithm of a rule.
+    /// Those of [`Limiter::check`], and [`CheckError::Descriptor`] if the algorithm of a matched
+    /// rule does not support what a descriptor requests.
     pub async fn check_descriptors(
         &self,
         request: &DescriptorRequest<'_>,
@@ -73,7 +74,7 @@ impl Limiter {
         Ok(self.fold_descriptors(&snapshot, &plan, statuses, &settled))
     }
 
-    /// Brings what became of the hits to the descriptors, and reports the decisions.
+    /// Assigns the outcomes of the hits to the descriptors, and reports the decisions.
     fn fold_descriptors(
         &self,
         snapshot: &Snapshot,
@@ -124,8 +125,8 @@ impl Limiter {
         DescriptorAnswer { decided, window: planned.window, limit_name, metadata }
     }
 
-    /// When a limit of 0 grants no less: nothing changes sooner than its window, and a fixed window
-    /// resets as any other, when it ends. `latest` is the latest time that the store has told.
+    /// Returns the time until a limit of 0 resets: its window, or the end of the current window if
+    /// it is a fixed one. `latest` is the latest time in the replies of the store.
     fn end_of_ban(&self, hit: &Hit, window: Micros, latest: Option<Timestamp>) -> Micros {
         if hit.algorithm != Algorithm::FixedWindow || window == Micros::ZERO {
             return window;

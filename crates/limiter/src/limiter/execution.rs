@@ -1,11 +1,11 @@
-//! All or nothing, over several shards and in spite of failures.
+//! Executes a plan in the store: all or nothing, over several shards, and in spite of failures.
 //!
-//! The hits of most requests share a shard: the store decides them in one atomic step, and this
-//! module adds nothing. In a Redis Cluster hits whose keys have different ids fall into different
-//! shards. They are taken shard by shard, and what was taken is refunded as soon as a later one
-//! denies or fails. Each shard is atomic, the whole is not: until the refund, others may meet a limit
-//! that this request holds; and what can't be refunded, because its server has gone since, stays
-//! taken. A caller who leaves changes nothing of that. Nothing is ever granted twice.
+//! The hits of most requests share a shard, and the store decides them in one atomic step. In a
+//! Redis Cluster, hits whose keys have different ids are in different shards. They are taken shard
+//! by shard, and taken units are refunded as soon as a later shard denies or fails. Each shard is
+//! atomic, the whole is not: until the refund, other requests may be denied by units that this
+//! request holds. Units whose refund fails, because their server is unavailable, stay taken. A
+//! caller that is cancelled changes none of this. Nothing is granted twice.
 
 use smallvec::SmallVec;
 use tracing::debug;
@@ -20,13 +20,13 @@ use crate::rules::{Coupling, Mode, OnStoreFailure, RuleSet};
 use crate::store::{Store, StoreError};
 use crate::verdict::{HitResult, HitResults};
 
-/// Wait of a denial by policy: the store may be back by then.
+/// `retry_after` of a denial by policy: the store may have recovered by then.
 const RETRY_AFTER: Micros = Micros::from_secs(1);
 
-/// One plan on its way through the store.
+/// The execution of one plan.
 pub(super) struct Execution<'a> {
     pub(super) limiter: &'a Limiter,
-    /// The rules that made the plan, and their revision.
+    /// Rules that made the plan, and their revision.
     pub(super) rules: &'a RuleSet,
     pub(super) revision: u64,
     pub(super) plan: &'a Plan,
@@ -34,20 +34,21 @@ pub(super) struct Execution<'a> {
     pub(super) deadline: Deadline,
 }
 
-/// Where each hit of a plan is, of those that are for the store: a store computes it once.
+/// Shards of the hits of a plan, computed once; `None` for a hit that needs no store.
 pub(super) struct Shards(SmallVec<[Option<Shard>; 2]>);
 
-/// Hits that are decided in one step.
+/// Hits that are decided in one step, because they share a shard.
 struct HitGroup {
-    /// Their positions in the plan.
+    /// Positions of the hits in the plan.
     positions: Positions,
     shard: Shard,
     store: StoreId,
-    /// Limits in place of those that are granted: shares of them.
+    /// Limits that replace the granted ones: the shares of the local fallback.
     limits: Option<SmallVec<[Limit; 2]>>,
-    /// `true` if the request is refused already and takes nothing. Reports count all the same.
+    /// `true` if the request is denied already: this group then takes nothing. Reports count all
+    /// the same.
     is_refused: bool,
-    /// `true` if other hits are in other shards: no shard knows then whether every quota denies.
+    /// `true` if the plan has other groups: then no single shard knows whether every quota denies.
     is_one_of_several: bool,
 }
 
@@ -59,7 +60,7 @@ impl Shards {
         Self(plan.hits.iter().map(shard).collect())
     }
 
-    /// Returns `true` if the hits are in several shards.
+    /// Returns `true` if the hits are in more than one shard.
     pub(super) fn are_several(&self) -> bool {
         let mut known = self.0.iter().flatten();
         let first = known.next();
@@ -68,18 +69,19 @@ impl Shards {
 }
 
 impl Execution<'_> {
-    /// Decides every hit, takes the units if all enforced ones allow, and remembers denials.
+    /// Decides every hit, takes the units if all enforced hits allow, and caches denials.
     ///
     /// # Errors
     ///
-    /// [`CheckError`]; nothing is taken then, as far as that can be undone. Reports that were counted
-    /// stand, and so does what each hit has taken by itself.
+    /// [`CheckError`]. TakenUnits units are refunded as far as possible; counted reports stay, and so do
+    /// units that each hit took by itself.
     pub(super) async fn run(&self) -> Result<HitResults, CheckError> {
         let Some(cache) = &self.limiter.shared.deny_cache else { return self.decide().await };
         let requested_at = cache.now();
         let settled = self.decide().await?;
         for (hit, settled) in self.plan.hits.iter().zip(&settled) {
-            // A denial beside others of its key is one of their sum.
+            // The denial of a key with several hits in the plan is a denial of their sum: not
+            // cached.
             if let (Some(settled), Some(asked)) = (settled, hit.for_store())
                 && settled.source == Source::Store
                 && self.plan.has_key_once(hit)
@@ -105,7 +107,7 @@ impl Execution<'_> {
                     record_replies(&group, replies, Source::Store, &mut settled);
                     Ok(group)
                 }
-                // Boxed because it is rare: inline it would enlarge every future.
+                // Boxed because it is rare: inline, it would enlarge every future.
                 Err(error) => Box::pin(self.degrade(group, &error, &mut settled)).await,
             };
             match group {
@@ -131,8 +133,8 @@ impl Execution<'_> {
         Ok(self.limiter.store_by_id(group.store).execute(request, deadline).await?.hits)
     }
 
-    /// The hits for the store, by shard. With several shards those that give units come last: only
-    /// then is it known whether the request is refused.
+    /// Groups the hits for the store by shard. With several shards, hits that give units come last,
+    /// when it is known whether the request is denied.
     fn groups(&self) -> SmallVec<[HitGroup; 1]> {
         let mut shards: SmallVec<[(Shard, bool); 1]> = SmallVec::new();
         let mut groups: SmallVec<[HitGroup; 1]> = SmallVec::new();
@@ -161,7 +163,7 @@ impl Execution<'_> {
         groups
     }
 
-    /// The hits of a group as the store is to decide them.
+    /// Returns the hits of a group as they are sent to the store.
     fn hits<'h>(&'h self, group: &'h HitGroup) -> SmallVec<[StoreHit<'h>; 2]> {
         let hit = |(index, position): (usize, &usize)| {
             let hit = self.plan.hits[*position].for_store()?;
@@ -186,7 +188,7 @@ impl Execution<'_> {
         }))
     }
 
-    /// Applies the policies of the rules to hits that the store did not decide.
+    /// Applies the policies of the rules to the hits of a group that the store failed to decide.
     async fn degrade(
         &self,
         failed: HitGroup,
@@ -195,7 +197,7 @@ impl Execution<'_> {
     ) -> Result<HitGroup, CheckError> {
         let limiter = self.limiter;
         match error {
-            // After another shard was asked it is a failure as others are.
+            // After another shard has decided, an expired deadline is a failure like others.
             StoreError::Expired if !self.has_executed(settled) => {
                 limiter.shared.observer.request(RequestEvent::Expired);
                 return Err(CheckError::Expired);
@@ -207,7 +209,7 @@ impl Execution<'_> {
             _ => {}
         }
         limiter.shared.observer.store(StoreEvent::Failed { kind: error.kind() });
-        debug!(%error, "store failed");
+        debug!(%error, "store call failed");
         let hit_at = |position: &usize| &self.plan.hits[*position];
         let first = failed.positions.first();
         let tripped = first.is_some_and(|first| limiter.store.breaker_is_open(&hit_at(first).key));
@@ -224,7 +226,7 @@ impl Execution<'_> {
             let hit = hit_at(position);
             let policy = policy(position);
             settled[*position] = match policy {
-                // Banned all the same.
+                // The request is banned anyway.
                 OnStoreFailure::Error => None,
                 OnStoreFailure::Allow => {
                     Some(HitResult::uncounted(Outcome::Allowed, Source::FailOpen))
@@ -259,20 +261,20 @@ impl Execution<'_> {
         Ok(group)
     }
 
-    /// Returns `true` if the store was asked for any hit before.
+    /// Returns `true` if the store has already decided a hit of this plan.
     fn has_executed(&self, settled: &[Option<HitResult>]) -> bool {
         let hits = self.plan.hits.iter().zip(settled);
         hits.into_iter().any(|(hit, settled)| settled.is_some() && hit.for_store().is_some())
     }
 
-    /// Refunds what was taken, reports aside, and settles the hits on the numbers of their state as
-    /// it stays.
+    /// Refunds the units that the groups took (not their reports), and updates the outcomes of
+    /// their hits to the state after the refund.
     async fn refund(&self, groups: SmallVec<[HitGroup; 1]>, settled: &mut [Option<HitResult>]) {
         if self.plan.coupling == Coupling::EachAlone {
             return;
         }
         for group in groups.into_iter().filter(|group| !group.is_refused) {
-            // The shard that refused has taken nothing of its own.
+            // The shard that denied has taken nothing itself.
             let positions = group.positions.iter();
             let replies = positions.map(|position| settled[*position].map(|one| one.reply));
             let refunds = self.hits(&group).into_iter().zip(replies).zip(&group.positions);
@@ -308,7 +310,7 @@ impl Execution<'_> {
         }
     }
 
-    /// Has the deny cache forget keys to which units were given.
+    /// Removes cached denials of keys to which units were given.
     fn forget_credited(&self) {
         for hit in self.plan.hits.iter().filter(|hit| hit.action.returns_units()) {
             self.limiter.forget_denials(&hit.key);
@@ -324,7 +326,7 @@ impl Execution<'_> {
 
 type Replies = SmallVec<[HitReply; 2]>;
 
-/// Notes what became of the hits of a group.
+/// Stores the replies for the hits of a group.
 fn record_replies(
     group: &HitGroup,
     replies: Replies,
@@ -336,7 +338,7 @@ fn record_replies(
     }
 }
 
-/// What a take has counted, if anything.
+/// Returns the units that a hit has taken; `None` if it has taken none.
 pub(super) fn taken(reply: HitReply) -> Option<TakenUnits> {
     let cost = u32::try_from(reply.taken).ok().filter(|units| *units > 0).map(Cost::new)?;
     let (at, reset_after) = (reply.decision.at, reply.decision.reset_after);

@@ -11,7 +11,8 @@ use crate::rules::{Coupling, Grant, Mode};
 use crate::verdict::{HitResult, HitResults};
 
 impl Limiter {
-    /// Decides in place what needs no waiting. The common case, one hit in memory, makes no list.
+    /// Decides a request that needs no waiting; `None` if it has to wait for the store. The common
+    /// case, one hit in memory, makes no list.
     #[inline]
     pub(super) fn decide_now(
         &self,
@@ -28,7 +29,7 @@ impl Limiter {
         Some(snapshot.fold(plan, &self.execute_now(snapshot, plan, deadline)?))
     }
 
-    /// Executes in place what needs no waiting: in memory, or by what the deny cache knows.
+    /// Executes a plan that needs no waiting: in memory, or from the deny cache.
     pub(super) fn execute_now(
         &self,
         snapshot: &Snapshot,
@@ -61,9 +62,9 @@ impl Limiter {
         Some(settled.collect())
     }
 
-    /// What the deny cache knows: the denials that still hold, and bans beside them. For a request by
-    /// descriptors, each of which is answered by itself, it has to know of all; else one refuses, and
-    /// nothing is said of others.
+    /// Returns the denials that the deny cache holds, and bans; `None` if they do not settle the
+    /// request. A request by descriptors needs an answer for each descriptor, so all hits must be
+    /// cached. For other requests one denial is enough, and the other rules are left out.
     fn cached_denials(&self, plan: &Plan, revision: u64) -> Option<HitResults> {
         let cache = self.shared.deny_cache.as_ref()?;
         let mut hits = 0;

@@ -1,7 +1,9 @@
-//! The one decision function: request → hits → store → verdict.
+//! The limiter: plans a request, executes the plan in the store, and folds the decisions into a
+//! verdict.
 //!
-//! The limiter knows neither protocols nor which store it asks. The store says that it failed;
-//! the rule says what that means (`execution.rs`).
+//! Every check goes through here, whatever protocol it came by. The limiter does not depend on a
+//! protocol or on a kind of store. The store reports that it failed; the policy of the rule decides
+//! what that means (`execution.rs`).
 
 mod builder;
 mod degradation;
@@ -37,24 +39,24 @@ use crate::plan::Plan;
 use crate::rules::descriptors::InvalidDescriptor;
 use crate::rules::{Key, Request, RuleSet, Unmatched};
 use crate::store::{MemorySettings, MemoryStore, Store, StoreError};
-use crate::verdict::{HitResult, HitResults};
 
-/// Decides requests by the rules in force, in one store. Clones share everything, connections too.
+/// Decides requests by the rules in force, in one store. Clones share everything, connections
+/// included.
 #[derive(Clone, Debug)]
 pub struct Limiter {
     store: Store,
     shared: Arc<Shared>,
 }
 
-/// What the handles of a limiter have in common.
+/// State that all clones of a limiter share.
 #[derive(Debug)]
 struct Shared {
     snapshot: ArcSwap<Snapshot>,
-    /// Held while other rules are put in force.
+    /// Held while rules are replaced.
     replacing: Mutex<()>,
-    /// Tells when other rules are in force.
+    /// Notified when rules were replaced.
     changes: watch::Sender<()>,
-    /// Decides by `on-store-failure: local` while the store is away.
+    /// Decides for rules with `on-store-failure: local` while the store fails.
     fallback: Store,
     deny_cache: Option<DenyCache>,
     degradation: Degradation,
@@ -62,34 +64,36 @@ struct Shared {
     observer: Arc<dyn Observer>,
 }
 
-/// Why there is no verdict.
+/// Error of a check that has no verdict.
 #[derive(Clone, Debug, Error)]
 pub enum CheckError {
-    /// The store did not decide, and the rule is fail-closed. In a cluster reports of other places may
-    /// have been counted.
+    /// The store failed, and the policy of a rule is
+    /// [`OnStoreFailure::Error`](crate::rules::OnStoreFailure::Error). In a cluster, reports in
+    /// other shards may have been counted.
     #[error("store unavailable")]
     StoreUnavailable(#[source] StoreError),
-    /// Too many requests wait for the store already.
+    /// Too many requests are waiting for the store.
     #[error("overloaded")]
     Overloaded,
-    /// A descriptor asks for what can't be had.
+    /// A descriptor requests what its algorithm does not support.
     #[error(transparent)]
     Descriptor(#[from] InvalidDescriptor),
-    /// The caller's deadline was over before the store was asked.
-    #[error("the deadline was over before the store was asked")]
+    /// The caller's deadline passed before the store was called.
+    #[error("deadline exceeded before the store was called")]
     Expired,
-    /// No enforced rule matches, and such requests are refused ([`Unmatched::Deny`]).
+    /// No enforced rule matches, and the policy for such requests is [`Unmatched::Deny`].
     #[error("no rule matches")]
     NoRule,
 }
 
 impl Limiter {
-    /// Decides by `rules` in `store`, and reports to `observer`.
+    /// Creates a limiter that decides by `rules` in `store` and reports to `observer`.
     pub fn new(rules: RuleSet, store: Store, observer: Arc<dyn Observer>) -> Self {
         Self::with_parts(rules, store, None, observer)
     }
 
-    /// The same, and answers denials that still hold from `cache`, without the store.
+    /// As [`Limiter::new`], with a deny cache, which answers denials that still hold without the
+    /// store.
     pub fn with_deny_cache(
         rules: RuleSet,
         store: Store,
@@ -122,15 +126,15 @@ impl Limiter {
         limiter
     }
 
-    /// Decides one request by every rule that it meets, in one atomic step, and takes its cost if
-    /// all enforced ones allow it and it is no dry run.
+    /// Decides a request by every rule that it matches, in one atomic step. Takes its cost if all
+    /// enforced rules allow it and it is not a dry run.
     ///
     /// # Errors
     ///
     /// - [`CheckError::StoreUnavailable`] if the store fails and the policy of a rule is
     ///   [`OnStoreFailure::Error`](crate::rules::OnStoreFailure::Error);
-    /// - [`CheckError::Overloaded`] if too many requests wait for the store;
-    /// - [`CheckError::Expired`] if the deadline was over before the store was asked;
+    /// - [`CheckError::Overloaded`] if too many requests are waiting for the store;
+    /// - [`CheckError::Expired`] if the deadline passed before the store was called;
     /// - [`CheckError::NoRule`] if no enforced rule matches and the policy is [`Unmatched::Deny`].
     pub async fn check(
         &self,
@@ -142,14 +146,14 @@ impl Limiter {
         if let Some(verdict) = self.decide_now(&snapshot, &plan, deadline) {
             return Ok(verdict);
         }
-        // Boxed: it is large, and inline it would enlarge every future.
+        // Boxed because it is large: inline, it would enlarge every future.
         Box::pin(self.pending(&snapshot, plan, deadline).finish()).await
     }
 
-    /// Begins to decide one request. What needs no waiting is decided when this returns: no runtime
-    /// is needed for that.
+    /// Starts to decide a request. If no waiting is needed, the request is decided on return, and
+    /// no runtime is required.
     ///
-    /// Errors are those of [`Limiter::check`].
+    /// The errors are those of [`Limiter::check`].
     pub fn begin(&self, request: &Request<'_>, deadline: Deadline) -> StartedCheck {
         let snapshot = self.shared.snapshot.load();
         let plan = match self.plan(&snapshot, request) {
@@ -162,8 +166,8 @@ impl Limiter {
         }
     }
 
-    /// Decides one request without waiting: from memory, and no runtime is needed. `None` where the
-    /// store has to be waited for, as Redis has.
+    /// Decides a request from memory, without waiting and without a runtime. Returns `None` if the
+    /// store has to be waited for, as Redis always has.
     ///
     /// # Errors
     ///
@@ -176,8 +180,8 @@ impl Limiter {
         }
     }
 
-    /// Decides one request, and returns what was taken for it, to be given back by
-    /// [`Limiter::refund`].
+    /// Decides a request, and returns receipts for the taken units, which [`Limiter::refund`] gives
+    /// back.
     ///
     /// # Errors
     ///
@@ -201,27 +205,28 @@ impl Limiter {
         Ok((verdict, receipts::receipts(&snapshot.rules, plan, &settled)))
     }
 
-    /// The store, for its name, its health and its background work.
+    /// Returns the store, for its name, its health and its background work.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Does the work in the background, for ever: of the store, and of the one that stands in. See
+    /// Runs the background work of the store and of the local fallback, for ever. See
     /// [`Store::run`].
     pub async fn run(&self) {
         tokio::join!(self.store.run(), self.shared.fallback.run());
     }
 
-    /// Returns a handle with a connection of its own to each Redis server, and the future that
-    /// keeps these connections, for ever. To be called once for each worker thread, which runs the
-    /// future and decides by the handle: then no request is handed from thread to thread. Called
-    /// before [`Limiter::run`] begins, no connection is made that is nobody's home.
+    /// Returns a handle with its own connection to each Redis server, and a future that keeps these
+    /// connections open, for ever. To be called once for each worker thread, which runs the future
+    /// and decides with the handle: then no request moves from thread to thread. If it is called
+    /// before [`Limiter::run`] starts, no shared connections are opened.
     pub fn for_worker(&self) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (store, keep) = self.store.for_worker();
         (Self { store, shared: Arc::clone(&self.shared) }, keep)
     }
 
-    /// Plans a request, unless the policy for requests that no enforced rule matches refuses it.
+    /// Plans a request. Fails if no enforced rule matches and the policy for such requests is
+    /// [`Unmatched::Deny`].
     #[inline]
     fn plan(&self, snapshot: &Snapshot, request: &Request<'_>) -> Result<Plan, CheckError> {
         let plan = Plan::for_request(&snapshot.rules, request);
@@ -242,7 +247,7 @@ impl Limiter {
         }
     }
 
-    /// Has the deny cache forget a key to which units were given.
+    /// Removes the cached denial of a key to which units were given.
     fn forget_denials(&self, key: &Key) {
         if let Some(cache) = &self.shared.deny_cache {
             cache.forget(key);

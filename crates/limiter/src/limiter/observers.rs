@@ -9,8 +9,8 @@ use crate::observer::{Decided, Declared, Observer, RuleObserver};
 use crate::plan::RuleIndex;
 use crate::rules::{RuleInfo, RuleSet};
 
-/// Most labels that tell values of requests, and the longest: what observers keep stays bounded
-/// whatever is sent.
+/// Maximum number of detailed labels (labels that contain values of requests), and their maximum
+/// length. The state of observers stays bounded whatever is sent.
 const MAX_DETAILED: usize = 1_000;
 const MAX_DETAILED_BYTES: usize = 256;
 
@@ -18,7 +18,7 @@ const MAX_DETAILED_BYTES: usize = 256;
 #[derive(Debug)]
 pub(super) struct RuleObservers {
     all: Box<[Arc<dyn RuleObserver>]>,
-    /// How many are of flat rules; those of rules for descriptors follow.
+    /// Number of flat rules. The rules for descriptors follow them.
     flat: usize,
 }
 
@@ -28,7 +28,8 @@ impl RuleObservers {
         Self { all, flat: rules.iter().count() }
     }
 
-    /// Tells each that its rule is in force: that of the default rule first, then by name.
+    /// Reports to each observer that its rule is in force: to that of the default rule first, then
+    /// by name.
     pub(super) fn declare(&self, rules: &RuleSet, has_deny_cache: bool) {
         let mut named: Vec<_> = every_rule(rules).zip(&self.all).collect();
         named[1..].sort_by(|(one, _), (other, _)| one.name.cmp(other.name));
@@ -42,7 +43,7 @@ impl RuleObservers {
         report(&**self.get(decided.index), decided);
     }
 
-    /// The observer of a rule.
+    /// Returns the observer of a rule.
     pub(super) fn get(&self, rule: RuleIndex) -> &Arc<dyn RuleObserver> {
         match rule {
             RuleIndex::Flat(position) => &self.all[position],
@@ -57,13 +58,13 @@ pub(super) fn report(observer: &dyn RuleObserver, decided: &RuleDecision) {
     observer.decided(Decided { decision, mode, source });
 }
 
-/// The observers of labels that tell values of requests, for as long as the limiter lives.
+/// The observers of detailed labels, kept for as long as the limiter lives.
 #[derive(Debug, Default)]
 pub(super) struct DetailedObservers(Mutex<HashMap<Arc<str>, Arc<dyn RuleObserver>>>);
 
 impl DetailedObservers {
-    /// The observer of a label of `rule`, and the label; `None` once there are too many: the
-    /// observer of the rule is told then.
+    /// Returns the observer of a detailed label of `rule`, and the label; `None` if the label is
+    /// too long or there are too many. The observer of the rule is called in that case.
     pub(super) fn observer(
         &self,
         label: &str,

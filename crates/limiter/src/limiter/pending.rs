@@ -1,4 +1,4 @@
-//! Requests that wait for the store.
+//! Checks that wait for the store.
 
 use std::sync::Arc;
 
@@ -9,16 +9,17 @@ use crate::plan::Plan;
 use crate::store::StoreError;
 use crate::verdict::HitResults;
 
-/// A request that was decided, or waits for the store.
+/// A check that is decided, or waits for the store.
 #[derive(Debug)]
 pub enum StartedCheck {
-    /// It was decided in place.
+    /// The check is decided.
     Decided(Result<Verdict, CheckError>),
-    /// The store has to be waited for.
+    /// The check has to wait for the store.
     Pending(Box<PendingCheck>),
 }
 
-/// A request that waits for the store. Dropped, it is as if it had never been.
+/// A check that waits for the store. If it is dropped before [`PendingCheck::finish`], nothing was
+/// taken.
 #[derive(Debug)]
 pub struct PendingCheck {
     limiter: Limiter,
@@ -27,7 +28,7 @@ pub struct PendingCheck {
     deadline: Deadline,
 }
 
-/// A plan and what became of its hits.
+/// A plan and the outcomes of its hits.
 pub(super) struct ExecutedPlan {
     pub(super) plan: Plan,
     pub(super) settled: HitResults,
@@ -43,7 +44,7 @@ impl Limiter {
         PendingCheck { limiter: self.clone(), snapshot: Arc::clone(snapshot), plan, deadline }
     }
 
-    /// Executes a plan: in place, or waiting for the store.
+    /// Executes a plan, in place if possible.
     pub(super) async fn execute(
         &self,
         snapshot: &Arc<Snapshot>,
@@ -56,7 +57,7 @@ impl Limiter {
         }
     }
 
-    /// Asks the store, which has to be waited for.
+    /// Executes a plan in the store, and waits for it.
     async fn call_store(
         &self,
         snapshot: &Arc<Snapshot>,
@@ -68,9 +69,10 @@ impl Limiter {
             let settled = self.execution(snapshot, &plan, shards, deadline).run().await?;
             return Ok(ExecutedPlan { plan, settled });
         }
-        // In a task: a caller who leaves between two shards would take what is to be refunded along.
+        // In a task of its own: if the caller is cancelled between two shards, refunds still
+        // happen.
         let (limiter, snapshot) = (self.clone(), Arc::clone(snapshot));
-        // However many shards there are, together they take no longer than one.
+        // All shards together get the time of one call.
         let timeout = self.store.timeout();
         let deadline = deadline.or_within(timeout);
         let executing = tokio::spawn(async move {
@@ -97,17 +99,17 @@ impl Limiter {
 }
 
 impl PendingCheck {
-    /// Asks the store.
+    /// Calls the store and returns the verdict.
     ///
     /// # Errors
     ///
-    /// As [`Limiter::check`].
+    /// Those of [`Limiter::check`].
     pub async fn finish(self) -> Result<Verdict, CheckError> {
         let Self { limiter, snapshot, plan, deadline } = self;
         let is_unmatched = plan.is_unmatched;
         match limiter.call_store(&snapshot, plan, deadline).await {
             Ok(ExecutedPlan { plan, settled }) => Ok(snapshot.fold(&plan, &settled)),
-            // Shadows stop nobody: where they can't be decided the request passes all the same.
+            // Only shadow rules matched. They deny nothing, so their failure does not matter.
             Err(_) if is_unmatched => Ok(Verdict::unmatched()),
             Err(error) => Err(error),
         }

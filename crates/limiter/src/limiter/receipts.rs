@@ -1,4 +1,4 @@
-//! Receipts: what the hits of a request have taken, and by which limit that is given back.
+//! Receipts for taken units, and their refund.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::store::StoreError;
 use crate::verdict::{HitResult, Source};
 
 impl Limiter {
-    /// Gives back what was taken, once. Units that time has brought back since are not given again,
-    /// nor are those of a state that was reset: see the book for what is exact. Where the limit has
-    /// changed, no more is given under the one in force than was taken, and nothing if the rule has
-    /// overrides.
+    /// Refunds the units of receipts. Units that time has restored since are not refunded, nor are
+    /// units of a state that was reset; the book describes which algorithms refund exactly. If the
+    /// limit of a rule has changed, no more units are given under the new limit than were taken,
+    /// and none if the rule has overrides.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] of the first store that did not answer; others have.
+    /// [`StoreError`] of the first refund that failed. The others are done.
     pub async fn refund(
         &self,
         receipts: Vec<Receipt>,
@@ -28,7 +28,7 @@ impl Limiter {
     ) -> Result<(), StoreError> {
         let mut result = Ok(());
         let snapshot = self.snapshot();
-        // One by one: a receipt is rare, and those of one request may be in several shards.
+        // One by one: refunds are rare, and the receipts of one request may be in several shards.
         for receipt in receipts {
             let Some(limit) = limit_now(&receipt, &snapshot.rules) else { continue };
             let hit = receipt.refund(&limit);
@@ -43,7 +43,7 @@ impl Limiter {
     }
 }
 
-/// What was taken for the hits of a plan.
+/// Returns the receipts for the units that the hits of a plan have taken.
 pub(super) fn receipts(rules: &RuleSet, plan: Plan, settled: &[Option<HitResult>]) -> Vec<Receipt> {
     let receipts = plan.hits.into_iter().zip(settled).filter_map(|(hit, settled)| {
         let HitResult { reply, source } = (*settled)?;
@@ -63,9 +63,9 @@ pub(super) fn receipts(rules: &RuleSet, plan: Plan, settled: &[Option<HitResult>
     receipts.collect()
 }
 
-/// The limit that is in force for the state of a receipt: by another one a refund could give more
-/// than was taken. `None` if the rule has changed and has overrides, for then it is not known which
-/// of them applies.
+/// Returns the limit to refund by: the one in force for the state of a receipt, since another limit
+/// could give more than was taken. Returns `None` if the rule has changed and has overrides,
+/// because it is then unknown which limit applies.
 fn limit_now(receipt: &Receipt, rules: &RuleSet) -> Option<Limit> {
     let Receipt { rule: name, algorithm, limit: then, store, .. } = receipt;
     let is_its_rule = |rule: &&Rule| rule.name == *name && rule.algorithm == *algorithm;
@@ -85,7 +85,7 @@ fn limit_now(receipt: &Receipt, rules: &RuleSet) -> Option<Limit> {
     if !algorithm.keyed_by_window() {
         return Some(now);
     }
-    // It was counted in a window of the length of then.
+    // The units were counted in a window of the old length.
     let then = Limit::new(now.units(), then.window()).ok()?;
     now.max_debt().map_or(Some(then), |debt| then.with_max_debt(debt).ok())
 }

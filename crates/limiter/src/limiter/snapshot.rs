@@ -1,4 +1,5 @@
-//! The rules in force. A request reads one snapshot from start to end; rules are replaced all at once.
+//! The rules in force. A request reads one snapshot from start to end; rules are replaced all at
+//! once.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
@@ -13,14 +14,14 @@ use crate::rules::descriptors::DescriptorRule;
 use crate::rules::{OnStoreFailure, Rule, RuleInfo, RuleSet, Unmatched};
 use crate::verdict::{HitResult, Verdict};
 
-/// The rules in force and which configuration they come from.
+/// The rules in force, and the revision of the configuration that they come from.
 #[derive(Debug)]
 pub struct Snapshot {
     /// The rules.
     pub rules: RuleSet,
-    /// Counts the configurations that were taken, from 1.
+    /// Number of the configuration, counted from 1.
     pub revision: u64,
-    /// Observers of its decisions.
+    /// Observers of the decisions of each rule.
     pub(super) observers: RuleObservers,
 }
 
@@ -30,7 +31,7 @@ impl Snapshot {
         Self { rules, revision, observers }
     }
 
-    /// Folds what became of the hits, and reports the decisions.
+    /// Folds the outcomes of the hits into a verdict, and reports the decisions.
     #[inline]
     pub(super) fn fold(&self, plan: &Plan, settled: &[Option<HitResult>]) -> Verdict {
         let verdict = Verdict::fold(&self.rules, plan, settled);
@@ -42,8 +43,8 @@ impl Snapshot {
 }
 
 impl Limiter {
-    /// Puts other rules in force, all at once, and returns their revision. States that are there
-    /// stay, and so does the revision if the rules are the same. Callers at the same time take turns.
+    /// Replaces all rules at once, and returns the new revision. States are kept. If the rules are
+    /// the same, the revision stays. Concurrent calls are serialised.
     pub fn replace_rules(&self, rules: RuleSet) -> u64 {
         let _turn = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.snapshot();
@@ -62,17 +63,18 @@ impl Limiter {
         revision
     }
 
-    /// Tells when other rules are in force.
+    /// Returns a receiver that is notified when rules were replaced.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.shared.changes.subscribe()
     }
 
-    /// The rules in force.
+    /// Returns the rules in force.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.shared.snapshot.load_full()
     }
 
-    /// Does every rule have an answer when the store has none?
+    /// Returns `true` if every rule can decide while the store fails: no enforced rule has the
+    /// policy [`OnStoreFailure::Error`].
     pub fn decides_without_store(&self) -> bool {
         let snapshot = self.shared.snapshot.load();
         let applies = snapshot.rules.unmatched() == Unmatched::DefaultRule;
@@ -81,13 +83,13 @@ impl Limiter {
         rules.all(|rule| rule.on_store_failure != OnStoreFailure::Error || rule.mode.is_shadow())
     }
 
-    /// Tells the observers of the rules in force that they are.
+    /// Reports to the observers which rules are in force.
     pub(super) fn declare_rules(&self) {
         let snapshot = self.shared.snapshot.load();
         snapshot.observers.declare(&snapshot.rules, self.shared.deny_cache.is_some());
     }
 
-    /// Tells which rules are no longer in force.
+    /// Reports to the observer which rules are no longer in force.
     fn forget_removed_rules(&self, before: &RuleSet) {
         let snapshot = self.snapshot();
         let identity = |rule: &RuleInfo<'_>| (Arc::clone(rule.name), rule.algorithm);
@@ -99,7 +101,7 @@ impl Limiter {
     }
 }
 
-/// Every rule that may be counted under its name, the default one first.
+/// Iterates over every rule that can be counted under its name, the default rule first.
 pub(super) fn every_rule(rules: &RuleSet) -> impl Iterator<Item = RuleInfo<'_>> {
     rules.iter().map(Rule::info).chain(rules.descriptors().every().map(DescriptorRule::info))
 }

@@ -1,6 +1,7 @@
-//! A store of one's own.
+//! Custom stores.
 //!
-//! The trait is behind a pointer, and its futures are boxed: memory and Redis pay for neither.
+//! The trait is used as a trait object and its futures are boxed. Memory and Redis have neither
+//! cost.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -13,61 +14,62 @@ use crate::clock::{Deadline, Timestamp};
 use crate::operation::{Reply, Shard, StoreRequest};
 use crate::rules::Key;
 
-/// A future behind a pointer.
+/// A boxed future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A store of one's own, for [`Store::Custom`](super::Store::Custom).
+/// A custom store, for [`Store::Custom`](super::Store::Custom).
 ///
-/// A store that reads and writes all of a key at once, and only if nobody else has written
-/// meanwhile, leaves the decision to
-/// [`execute_on_records`](crate::step::execute_on_records): see `examples/custom_store.rs`. Whether
-/// a store keeps its promises is told by the cases of the module `conformance`.
+/// A store that can read the records of keys, and write them on condition that they have not
+/// changed, can use [`execute_on_records`](crate::step::execute_on_records) for decisions: see
+/// `examples/custom_store.rs`. The test cases of the module `conformance` show whether a store
+/// keeps its promises.
 pub trait CustomStore: Debug + Send + Sync {
-    /// Decides every hit, all of which are in one [`Shard`], in one atomic step: see
-    /// [`StoreRequest`]. The reply has one [`HitReply`](crate::operation::HitReply) for each hit, in
-    /// the same order. It is not called when the deadline is over.
+    /// Decides every hit in one atomic step. All hits are in one [`Shard`]: see [`StoreRequest`].
+    /// The reply has one [`HitReply`](crate::operation::HitReply) for each hit, in the same order.
+    /// Not called after the deadline.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Custom`], before the deadline and within [`CustomStore::timeout`]. A request
-    /// may have changed something only if the error [says so](super::Fate).
+    /// [`StoreError::Custom`], before the deadline and within [`CustomStore::timeout`]. A failed
+    /// request may have changed something only if the error [says so](super::Fate).
     fn execute<'a>(
         &'a self,
         request: StoreRequest<'a>,
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Reply, StoreError>>;
 
-    /// The time by the clock that decides for this key, or an estimate of it.
+    /// Returns the time by the clock that decides for this key, or an estimate of it.
     fn now(&self, key: &Key) -> Timestamp;
 
-    /// Where the state of a key is. Hits of several shards are decided one shard after the other, in
-    /// a task of Tokio's runtime, and what was taken is refunded if a later one refuses.
+    /// Returns the shard of a key. Hits of several shards are decided one shard after the other, in
+    /// a task of the Tokio runtime; if a later shard denies, the units that were taken in others
+    /// are refunded.
     fn shard(&self, _key: &Key) -> Shard {
         Shard::default()
     }
 
-    /// The longest that a decision may take.
+    /// Returns the longest time that a decision may take.
     fn timeout(&self) -> Duration {
         Duration::MAX
     }
 
-    /// Returns `true` if the store has failed for this key so often that it is not asked: rules
-    /// whose breaker opens them then let requests pass.
+    /// Returns `true` if the store failed so often for this key that it is not called: rules with
+    /// `breaker-opens-rule` then allow requests.
     fn breaker_is_open(&self, _key: &Key) -> bool {
         false
     }
 
-    /// Does the work in the background, for ever: see [`Store::run`](super::Store::run).
+    /// Runs the background work, for ever: see [`Store::run`](super::Store::run).
     fn run(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    /// Whether the store answers, now and later.
+    /// Returns a receiver of the health of the store.
     fn health(&self) -> watch::Receiver<Health> {
         watch::channel(Health::Up).1
     }
 
-    /// A name for logs.
+    /// Returns a name for logs.
     fn name(&self) -> &'static str {
         "custom"
     }

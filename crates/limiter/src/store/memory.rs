@@ -1,7 +1,7 @@
-//! The embedded store: states in sharded tables.
+//! The memory store: states in tables, each with its own lock (stripes).
 //!
 //! A request locks the stripes of its keys in order, decides every hit, and commits only if none
-//! refuses. Nothing waits and nothing fails.
+//! denies. It neither waits nor fails.
 
 mod segmented_vec;
 mod stripe;
@@ -21,20 +21,20 @@ use crate::operation::{HitReply, Reply, StoreHit, StoreRequest};
 use crate::rules::Coupling;
 use crate::step::{self, Slot, Slots};
 
-/// Slots that are swept in the background under one lock: about a microsecond.
+/// Slots that the background sweep visits while it holds one lock, for about a microsecond.
 const SLOTS_PER_LOCK: usize = 64;
 /// Time between two steps of the background sweep.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(20);
-/// Keys in each stripe where there are several: as many as an index of a power of two has room for,
-/// with some to spare for an uneven spread. There are less than twice as many in any.
+/// Keys of a stripe if there are several stripes: the capacity of a hash table whose size is a
+/// power of two, less some reserve for an uneven spread. A stripe holds less than twice as many.
 const KEYS_PER_STRIPE: usize = 3328;
-/// Steps in which the background sweep comes around.
+/// Number of steps in which the background sweep visits all stripes.
 const SWEEP_STEPS: usize = 256;
 
-/// How much the memory store may hold.
+/// Settings of the memory store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemorySettings {
-    /// Most keys, at least 1.
+    /// Maximum number of keys, at least 1.
     pub max_keys: u32,
 }
 
@@ -44,12 +44,12 @@ impl Default for MemorySettings {
     }
 }
 
-/// On cache lines of its own: neighbours do not wait for each other.
+/// A stripe on its own cache lines, which avoids false sharing between neighbours.
 #[derive(Debug)]
 #[repr(align(64))]
 struct PaddedStripe(Mutex<Stripe>);
 
-/// State in this process. Clones share it.
+/// State in the memory of this process. Clones share it.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     stripes: Arc<[PaddedStripe]>,
@@ -58,7 +58,7 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store that reports to `observer`.
+    /// Creates an empty store that reports to `observer`.
     pub fn new(settings: MemorySettings, clock: Clock, observer: Arc<dyn Observer>) -> Self {
         let max_keys = settings.max_keys.max(1) as usize;
         let stripes = (max_keys / KEYS_PER_STRIPE).max(1);
@@ -70,7 +70,7 @@ impl MemoryStore {
         Self { stripes, hasher, clock }
     }
 
-    /// The time now. See [`super::Store::now`].
+    /// Returns the time now. See [`super::Store::now`].
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -92,14 +92,14 @@ impl MemoryStore {
         )
     }
 
-    /// Decides one hit: the common case, in which what there is to look up is looked up once.
+    /// Decides a single hit, the common case, with one lookup.
     pub fn execute_one(&self, hit: &StoreHit<'_>) -> HitReply {
         let KeyLocation { hash, stripe } = self.location(hit);
         let mut stripe = lock(&self.stripes[stripe]);
         step::execute_one(hit, StripeSlot::new(&mut stripe, hash, hit, self.clock.now()))
     }
 
-    /// Sweeps in the background, a few slots at a time, and follows wall time, for ever.
+    /// Sweeps expired keys, a few slots at a time, and follows changes of the wall clock, for ever.
     pub async fn run(&self) {
         let mut interval = tokio::time::interval(SWEEP_INTERVAL);
         for stripes in self.stripes.chunks(self.stripes.len().div_ceil(SWEEP_STEPS)).cycle() {
@@ -117,14 +117,14 @@ impl MemoryStore {
 
     fn location(&self, hit: &StoreHit<'_>) -> KeyLocation {
         let hash = hash_key(&self.hasher, hit.key.as_bytes());
-        // A stripe's table takes the low bits and the very top ones; a product takes less time than
-        // a remainder.
+        // The table of a stripe uses the low bits and the topmost ones of the hash, so the stripe
+        // is chosen by those between. A product is faster than a remainder.
         let middle = hash >> 24 & 0xffff_ffff;
         let stripe = ((middle * self.stripes.len() as u64) >> 32) as usize;
         KeyLocation { hash, stripe }
     }
 
-    /// Locks the stripes of all locations in ascending order: no two requests wait for each other.
+    /// Locks the stripes of all locations in ascending order, so requests can't deadlock.
     fn lock(&self, locations: &[KeyLocation]) -> LockedStripes<'_> {
         let mut wanted: SmallVec<[usize; 2]> =
             locations.iter().map(|location| location.stripe).collect();
@@ -134,17 +134,17 @@ impl MemoryStore {
     }
 }
 
-/// Of the bytes alone: there is nothing behind them that they could run into.
+/// Hashes the bytes of a key without a length prefix or terminator, which only composite keys need.
 fn hash_key(hasher: &DefaultHashBuilder, key: &[u8]) -> u64 {
     let mut hasher = hasher.build_hasher();
     hasher.write(key);
     hasher.finish()
 }
 
-/// With their indices.
+/// Locked stripes, with their indices.
 type LockedStripes<'a> = SmallVec<[(usize, MutexGuard<'a, Stripe>); 2]>;
 
-/// Where the state of a hit is.
+/// Hash and stripe of a key.
 #[derive(Clone, Copy, Debug)]
 struct KeyLocation {
     hash: u64,
@@ -177,7 +177,7 @@ impl Slots for Step<'_> {
     }
 }
 
-/// The state of one hit at one decision_time, in its stripe.
+/// The state of one hit in its stripe, at the time of the decision.
 struct StripeSlot<'a> {
     stripe: &'a mut Stripe,
     hash: u64,
@@ -238,7 +238,7 @@ fn locked_stripe<'a>(
     stripe
 }
 
-/// A panic elsewhere does not end this store: a stripe is consistent between calls.
+/// A poisoned lock is still usable: a stripe is consistent between calls.
 fn lock(stripe: &PaddedStripe) -> MutexGuard<'_, Stripe> {
     stripe.0.lock().unwrap_or_else(PoisonError::into_inner)
 }

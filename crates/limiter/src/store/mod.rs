@@ -1,7 +1,7 @@
-//! Stores: where state lives. Each decides all hits of a request in one atomic step.
+//! Stores hold the state of limits. A store decides all hits of a request in one atomic step.
 //!
-//! A store knows mechanism only: it decides, or says why it could not ([`StoreError`]). What a
-//! failure means is the rule's policy, one room up.
+//! A store is mechanism only: it decides, or returns why it could not ([`StoreError`]). The policy
+//! of a rule, applied by the limiter, decides what a failure means.
 
 mod custom;
 mod memory;
@@ -30,25 +30,26 @@ pub use crate::operation::{
 pub use crate::rules::Coupling;
 use crate::rules::Key;
 
-/// Where state lives. Clones share it.
+/// A store of state. Clones share the state.
 #[derive(Clone, Debug)]
 pub enum Store {
-    /// In this process.
+    /// In the memory of this process.
     Memory(MemoryStore),
     /// In Redis.
     #[cfg(feature = "redis")]
     Redis(Arc<RedisStore>),
-    /// Somewhere else.
+    /// In a custom store.
     Custom(Arc<dyn CustomStore>),
 }
 
 impl Store {
-    /// Decides every hit, all of which are in one [`Shard`], in one atomic step: see [`StoreRequest`].
+    /// Decides every hit in one atomic step. All hits must be in one [`Shard`]; see
+    /// [`StoreRequest`].
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if Redis does not decide before the deadline; memory always does, unless the
-    /// deadline is over.
+    /// [`StoreError`] if the store fails to decide before the deadline. Memory fails only if the
+    /// deadline has already passed.
     pub async fn execute(
         &self,
         request: StoreRequest<'_>,
@@ -63,7 +64,8 @@ impl Store {
         }
     }
 
-    /// The same where nothing is to be waited for; `None` if something is, or the deadline is over.
+    /// As [`Store::execute`], without waiting. Returns `None` if the store has to be waited for, or
+    /// the deadline has passed.
     pub fn execute_now(&self, request: StoreRequest<'_>, deadline: Deadline) -> Option<Reply> {
         match self {
             Self::Memory(store) if !deadline.has_passed() => Some(store.execute(request)),
@@ -74,7 +76,7 @@ impl Store {
         }
     }
 
-    /// The same for one hit by itself.
+    /// As [`Store::execute_now`], for a single hit.
     #[inline]
     pub fn execute_one_now(&self, hit: &StoreHit<'_>, deadline: Deadline) -> Option<HitReply> {
         match self {
@@ -86,7 +88,7 @@ impl Store {
         }
     }
 
-    /// The longest that a decision may take.
+    /// Returns the longest time that a decision may take.
     pub fn timeout(&self) -> Duration {
         match self {
             Self::Memory(_) => Duration::MAX,
@@ -96,7 +98,7 @@ impl Store {
         }
     }
 
-    /// Where the state of a key is.
+    /// Returns the shard of a key.
     pub fn shard(&self, key: &Key) -> Shard {
         match self {
             Self::Memory(_) => Shard(0),
@@ -106,7 +108,7 @@ impl Store {
         }
     }
 
-    /// The time by the clock that decides for this key: in Redis an estimate.
+    /// Returns the time by the clock that decides for this key. For Redis it is an estimate.
     pub fn now(&self, key: &Key) -> Timestamp {
         match self {
             Self::Memory(store) => store.now(),
@@ -116,7 +118,8 @@ impl Store {
         }
     }
 
-    /// Returns `true` if the store has failed for this key so often that it is not asked.
+    /// Returns `true` if the circuit breaker is open: the store failed repeatedly for this key and
+    /// is not called.
     pub fn breaker_is_open(&self, key: &Key) -> bool {
         match self {
             Self::Memory(_) => false,
@@ -126,8 +129,8 @@ impl Store {
         }
     }
 
-    /// Does the work in the background, for ever: expiry in memory; in Redis the connections of those
-    /// who have none of their own, and the map of a cluster.
+    /// Runs the background work, for ever. Memory removes expired keys. Redis keeps the shared
+    /// connections, used by handles without their own, and the map of a cluster.
     pub async fn run(&self) {
         match self {
             Self::Memory(store) => store.run().await,
@@ -137,8 +140,8 @@ impl Store {
         }
     }
 
-    /// Returns a handle with a connection of its own to each Redis server, and the future that opens
-    /// these connections ahead of its calls, for ever, on the thread that runs it.
+    /// Returns a handle with its own connection to each Redis server, and a future that opens these
+    /// connections ahead of calls. The future never completes; it runs on the thread that polls it.
     pub fn for_worker(&self) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let store = match self {
             Self::Memory(store) => Self::Memory(store.clone()),
@@ -157,7 +160,7 @@ impl Store {
         (store, keep)
     }
 
-    /// Whether the store answers, now and later.
+    /// Returns a receiver of the health of the store.
     pub fn health(&self) -> watch::Receiver<Health> {
         match self {
             Self::Memory(_) => watch::channel(Health::Up).1,
@@ -167,7 +170,7 @@ impl Store {
         }
     }
 
-    /// `memory`, `redis`, or what a custom store says.
+    /// Returns `memory`, `redis`, or the name of the custom store.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Memory(_) => "memory",
@@ -178,86 +181,87 @@ impl Store {
     }
 }
 
-/// Whether a store answers.
+/// Health of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It has not answered yet.
+    /// The store has not answered yet.
     Unknown,
-    /// It answers.
+    /// The store answers.
     Up,
-    /// It does not answer.
+    /// The store does not answer.
     Down,
 }
 
-/// Why a store did not decide.
+/// Reason why a store did not decide.
 #[derive(Clone, Debug, Error)]
 pub enum StoreError {
-    /// There is no connection; nothing was sent.
+    /// No connection; nothing was sent.
     #[error("no connection to redis (store.redis.url)")]
     Unreachable,
-    /// Redis has failed several times in a row; nothing was sent.
-    #[error("redis has failed several times in a row: the breaker is open")]
+    /// The circuit breaker is open after repeated failures; nothing was sent.
+    #[error("circuit breaker is open after repeated redis failures")]
     BreakerOpen,
-    /// Too many decisions wait for Redis already; nothing was sent.
-    #[error("too many decisions wait for redis (store.redis.max-in-flight)")]
+    /// Too many decisions are waiting for Redis; nothing was sent.
+    #[error("too many decisions are waiting for redis (store.redis.max-in-flight)")]
     Overloaded,
-    /// The caller waits no longer; nothing was sent.
-    #[error("the caller's deadline is over")]
+    /// The caller's deadline has passed; nothing was sent.
+    #[error("the caller's deadline has passed")]
     Expired,
-    /// No answer in time; what was sent may have been executed.
-    #[error("redis did not answer within {0:?} (store.redis.timeout)")]
+    /// No reply in time; Redis may have executed the call.
+    #[error("redis call timed out after {0:?} (store.redis.timeout)")]
     Timeout(Duration),
-    /// The connection broke after sending; what was sent may have been executed.
-    #[error("the connection to redis was lost before the answer came")]
+    /// The connection broke after sending; Redis may have executed the call.
+    #[error("connection to redis lost before the reply")]
     Lost,
-    /// Redis answered with an error and decided nothing.
-    #[error("redis refused with {code}: {text}")]
+    /// Redis replied with an error and decided nothing.
+    #[error("redis error {code}: {text}")]
     Refused {
-        /// Redis' own code, such as `LOADING` or `OOM`.
+        /// Error code of Redis, such as `LOADING` or `OOM`.
         code: String,
-        /// What it says beside, for logs.
+        /// Rest of the error message, for logs.
         text: String,
     },
-    /// A write failed after others of the same step: they stand, for Redis rolls nothing back.
-    #[error("redis refused a write after others of the same step: {code}: {text}")]
+    /// A write failed after others of the same script. Those stay, because Redis rolls nothing
+    /// back.
+    #[error("redis write failed after others of the same script: {code}: {text}")]
     Partial {
-        /// Redis' own code, such as `NOPERM`.
+        /// Error code of Redis, such as `NOPERM`.
         code: String,
-        /// What it says beside, for logs.
+        /// Rest of the error message, for logs.
         text: String,
     },
-    /// The answer does not fit the question.
-    #[error("redis sent an answer that does not fit the question")]
+    /// The reply does not match the request.
+    #[error("redis reply does not match the request")]
     Garbled,
-    /// The clock of Redis left the window of the named keys before they got there, repeatedly.
-    #[error("the clock of redis kept leaving the window of the named keys")]
+    /// The clock of Redis repeatedly left the window of the keys before the call arrived.
+    #[error("redis clock repeatedly left the window of the keys")]
     WindowMissed,
-    /// A custom store has failed.
+    /// A custom store failed.
     #[error("{source}")]
     Custom {
         /// Whether the request may have been executed.
         fate: Fate,
-        /// What has failed.
+        /// Cause of the failure.
         source: Arc<dyn Error + Send + Sync>,
     },
 }
 
-/// What became of a request that a store has not answered.
+/// Outcome of a request that a store has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It has changed nothing.
+    /// The request changed nothing.
     NotExecuted,
-    /// It may have been executed, in part or as a whole.
+    /// The request may have been executed, partly or entirely.
     Unknown,
 }
 
 impl StoreError {
-    /// The error of a custom store.
+    /// Creates the error of a custom store.
     pub fn custom(fate: Fate, source: impl Error + Send + Sync + 'static) -> Self {
         Self::Custom { fate, source: Arc::new(source) }
     }
 
-    /// The kind as a metric label.
+    /// Returns the kind as a metric label.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
@@ -273,7 +277,7 @@ impl StoreError {
         }
     }
 
-    /// May what was sent have been executed all the same?
+    /// Returns `true` if the request may have been executed in spite of the error.
     pub const fn is_ambiguous(&self) -> bool {
         matches!(
             self,
@@ -286,7 +290,7 @@ impl StoreError {
     }
 }
 
-/// A code of Redis as a metric label; those that nobody waits for are one.
+/// Returns an error code of Redis as a metric label. Unexpected codes share one label.
 fn refusal(code: &str) -> &'static str {
     match code {
         "LOADING" => "loading",

@@ -1,4 +1,4 @@
-//! The settings of a layer.
+//! The builder of a layer.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,7 +16,7 @@ use super::protocol::{Grpc, Http};
 use crate::clock::Clock;
 use crate::headers::LimitHeaders;
 
-/// Makes a [`RateLimitLayer`]; begun by [`RateLimitLayer::builder`].
+/// Builds a [`RateLimitLayer`]; created by [`RateLimitLayer::builder`].
 #[derive(Debug)]
 #[must_use]
 pub struct LayerBuilder<D, P = Http> {
@@ -30,7 +30,7 @@ pub struct LayerBuilder<D, P = Http> {
     protocol: PhantomData<P>,
 }
 
-/// LayerSettings that no layer can have: each problem with the name of its field.
+/// Error of [`LayerBuilder::build`]: every invalid setting, with the name of its field.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub struct InvalidLayer(pub Vec<Problem>);
 
@@ -42,7 +42,8 @@ impl fmt::Display for InvalidLayer {
 }
 
 impl<D: Decide> RateLimitLayer<D> {
-    /// Begins a layer that has `decider` decide requests by their `key`.
+    /// Returns a builder of a layer. `decider` decides the requests, identified by the key that
+    /// `key` extracts.
     pub fn builder(decider: D, key: KeyExtractor) -> LayerBuilder<D> {
         LayerBuilder {
             decider,
@@ -58,46 +59,46 @@ impl<D: Decide> RateLimitLayer<D> {
 }
 
 impl<D: Decide, P> LayerBuilder<D, P> {
-    /// Answers as gRPC services do, and waits no longer than `grpc-timeout` says.
+    /// Selects gRPC: rejections have a gRPC status, and `grpc-timeout` limits the wait.
     pub fn grpc(self) -> LayerBuilder<D, Grpc> {
         let Self { decider, key, headers, on_no_answer, timeout, max_age, clock, .. } = self;
         let protocol = PhantomData;
         LayerBuilder { decider, key, headers, on_no_answer, timeout, max_age, clock, protocol }
     }
 
-    /// Sets which headers tell of the limits. By default those of the IETF's draft.
+    /// Sets the headers that describe the limits; by default those of the IETF draft.
     pub fn headers(self, headers: LimitHeaders) -> Self {
         Self { headers, ..self }
     }
 
-    /// Sets what becomes of a request on which there is no answer. By default it is refused, with
-    /// status 503 or `UNAVAILABLE`.
+    /// Sets the policy for requests that get no verdict. By default they are rejected with status
+    /// 503 or `UNAVAILABLE`.
     pub fn on_no_answer(self, policy: OnNoAnswer) -> Self {
         Self { on_no_answer: policy, ..self }
     }
 
-    /// Sets the longest wait for a verdict.
+    /// Sets the longest wait for a verdict; by default none.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
 
-    /// Sets the longest that a refusal is remembered: so long may it take until a reset or a lifted
-    /// ban reaches callers. By default a second; zero remembers none. The limiter is not asked for
-    /// what is remembered, so its observer does not count it.
+    /// Sets the longest time that a denial is cached; by default a second, and zero disables the
+    /// cache. A reset or a lifted ban takes effect after at most this time. Cached denials do not
+    /// reach the limiter, so its observer does not count them.
     pub fn deny_cache_max_age(self, max_age: Duration) -> Self {
         Self { max_age, ..self }
     }
 
-    /// Sets the clock by which refusals are remembered, for tests that move it.
+    /// Sets the clock of the deny cache, for tests that move time.
     pub fn clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 
-    /// Makes the layer.
+    /// Builds the layer.
     ///
     /// # Errors
     ///
-    /// [`InvalidLayer`] with every setting that is not valid.
+    /// [`InvalidLayer`] with every invalid setting.
     pub fn build(self) -> Result<RateLimitLayer<D, P>, InvalidLayer> {
         let Self { decider, key, headers, on_no_answer, timeout, max_age, clock, .. } = self;
         let mut problems = Vec::new();

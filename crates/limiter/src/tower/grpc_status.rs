@@ -1,7 +1,8 @@
-//! `google.rpc.Status` with a `google.rpc.RetryInfo`, as the value of `grpc-status-details-bin`.
+//! Encodes a `google.rpc.Status` with a `google.rpc.RetryInfo` as the value of
+//! `grpc-status-details-bin`.
 //!
-//! Written here, because one message of three fields is not worth a dependency on prost and tonic.
-//! A test reads it with theirs.
+//! Encoded by hand: one message of three fields is not worth a dependency on prost and tonic. A
+//! test decodes it with both.
 //!
 //! **Source:** `google/rpc/status.proto` and `google/rpc/error_details.proto`; RFC 4648, 4.
 
@@ -9,7 +10,7 @@ use crate::clock::Micros;
 
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
-/// Returns a status that says when to retry, in base64 without padding.
+/// Returns a status with a retry delay, in base64 without padding.
 pub(super) fn with_retry_info(code: u8, message: &str, retry_after: Micros) -> String {
     let micros = retry_after.as_micros();
     let mut duration = Vec::new();

@@ -1,4 +1,4 @@
-//! Which part of a request it is limited by.
+//! Extracts the key by which a request is limited.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use rlaas_core::rules::spec::Problem;
 
 use super::protocol::Rejection;
 
-/// The key of a request: who sends it, and anything else that rules look at.
+/// Extracts the key of a request: the client, and other parts that rules match.
 #[derive(Clone)]
 pub struct KeyExtractor {
     source: KeySource,
@@ -29,7 +29,7 @@ type PeerOf = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
 type PartsOf = dyn Fn(&Parts) -> Option<KeyParts> + Send + Sync;
 type ResourceOf = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 
-/// What rules look at.
+/// The parts of a request that rules match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct KeyParts {
@@ -40,13 +40,13 @@ pub struct KeyParts {
 }
 
 impl KeyParts {
-    /// Begins the key of a user, for 1 unit.
+    /// Creates the key of a user, with a cost of 1 unit.
     pub fn user(user: impl Into<String>) -> Self {
         let (resource, attributes) = (String::new(), Vec::new());
         Self { user: user.into(), resource, attributes, cost: 1 }
     }
 
-    /// Sets what is asked for.
+    /// Sets the resource that the request is for.
     pub fn resource(self, resource: impl Into<String>) -> Self {
         Self { resource: resource.into(), ..self }
     }
@@ -57,14 +57,14 @@ impl KeyParts {
         self
     }
 
-    /// Sets the units to take.
+    /// Sets the cost in units.
     pub fn cost(self, units: u32) -> Self {
         Self { cost: units, ..self }
     }
 }
 
 impl KeyExtractor {
-    /// Limits by the address of the peer, which `address` finds in the extensions of a request:
+    /// Limits by the IP address of the peer, which `address` finds in the extensions of a request:
     ///
     /// - axum: `|e| e.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())`
     /// - tonic: `|e| e.get::<TcpConnectInfo>()?.remote_addr().map(|address| address.ip())`
@@ -72,12 +72,12 @@ impl KeyExtractor {
         Self::new(KeySource::Peer(Arc::new(address)))
     }
 
-    /// Limits by the value of a header. A request without it is refused as not valid.
+    /// Limits by the value of a header. A request without this header is rejected as invalid.
     pub fn header(name: impl Into<String>) -> Self {
         Self::new(KeySource::Header(name.into()))
     }
 
-    /// Limits by anything. `None` exempts a request.
+    /// Limits by a key that a function computes. A request for which it returns `None` is exempt.
     ///
     /// ```
     /// use rlaas_limiter::tower::{KeyExtractor, KeyParts};
@@ -95,16 +95,16 @@ impl KeyExtractor {
         Self::new(KeySource::Custom(Arc::new(key)))
     }
 
-    /// Takes the address of the client from a header such as `x-forwarded-for`, to which so many
-    /// proxies in front of this service each add the address that they are connected to. What the
-    /// client itself wrote into the header is not read. For keys by peer address.
+    /// Takes the address of the client from a header such as `x-forwarded-for`, to which each of
+    /// `count` trusted proxies appends the address of its own peer. Addresses that the client wrote
+    /// into the header are ignored. Only for keys by peer address.
     #[must_use]
     pub fn trusted_proxies(self, count: usize, forwarded_header: impl Into<String>) -> Self {
         Self { proxies: Some((count, forwarded_header.into())), ..self }
     }
 
-    /// Sets what is asked for: with axum the matched path,
-    /// `|parts| Some(parts.extensions.get::<MatchedPath>()?.as_str().to_owned())`.
+    /// Sets the function that returns the resource. With axum, the matched path is `|parts|
+    /// Some(parts.extensions.get::<MatchedPath>()?.as_str().to_owned())`.
     #[must_use]
     pub fn resource(
         self,
@@ -113,7 +113,7 @@ impl KeyExtractor {
         Self { resource: Some(Arc::new(resource)), ..self }
     }
 
-    /// Sets the path of the URI as what is asked for. That of a gRPC request names the method.
+    /// Uses the path of the URI as the resource. The path of a gRPC request is its method.
     #[must_use]
     pub fn path(self) -> Self {
         self.resource(|parts| Some(parts.uri.path().to_owned()))
@@ -123,11 +123,11 @@ impl KeyExtractor {
         Self { source, resource: None, proxies: None }
     }
 
-    /// Checks the settings, and adds what is wrong.
+    /// Validates the settings. Adds every problem to `problems`.
     pub(super) fn build(self, problems: &mut Vec<Problem>) -> Option<KeyReader> {
         let mut header = |field: &str, name: &str| {
             let parsed = HeaderName::from_bytes(name.as_bytes());
-            let problem = |_| problem(field, "must be the name of a header");
+            let problem = |_| problem(field, "must be a header name");
             parsed.map_err(|error| problems.push(problem(error))).ok()
         };
         let header_name = match &self.source {
@@ -142,7 +142,7 @@ impl KeyExtractor {
         match forwarded {
             Some((0, _)) => problems.push(problem("key.trusted_proxies", "must be at least 1")),
             Some(_) if !is_peer => {
-                problems.push(problem("key.trusted_proxies", "is for keys by peer address"));
+                problems.push(problem("key.trusted_proxies", "requires a key by peer address"));
             }
             _ => {}
         }
@@ -155,7 +155,7 @@ fn problem(field: &str, text: &str) -> Problem {
     Problem { field: field.to_owned(), text: text.to_owned() }
 }
 
-/// Reads the key of requests.
+/// Extracts keys with valid settings.
 pub(super) struct KeyReader {
     source: KeySource,
     header_name: Option<HeaderName>,
@@ -164,7 +164,7 @@ pub(super) struct KeyReader {
 }
 
 impl KeyReader {
-    /// Returns the key of a request; `None` if it is exempt.
+    /// Returns the key of a request, or `None` if the request is exempt.
     pub(super) fn read(&self, parts: &Parts) -> Result<Option<KeyParts>, Rejection> {
         let key = match (&self.source, &self.header_name) {
             (KeySource::Custom(key), _) => key(parts),
@@ -186,8 +186,8 @@ impl KeyReader {
         }))
     }
 
-    /// Returns the address that the outermost trusted proxy is connected to. A request that has not
-    /// passed through all of them, or has no address there, is limited by its peer.
+    /// Returns the address that the outermost trusted proxy is connected to. Falls back to the peer
+    /// if the request has not passed all proxies, or the header has no valid address there.
     fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let Some((count, name)) = &self.forwarded else { return peer.to_canonical() };
         let lines = headers.get_all(name).iter().map(|line| line.to_str().unwrap_or_default());
@@ -197,7 +197,7 @@ impl KeyReader {
     }
 }
 
-/// Parses an address, alone or with a port.
+/// Parses an IP address, with or without a port.
 fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim();
     let alone = text.parse().ok();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_trusted_proxies_add_is_read() {
+    fn only_addresses_that_trusted_proxies_append_are_used() {
         let peer = || KeyExtractor::peer(|_| PEER.parse().ok());
         let behind = |count| peer().trusted_proxies(count, "X-Forwarded-For");
         let forged: &[&str] = &["203.0.113.9, 198.51.100.7", "10.0.0.2:8080"];

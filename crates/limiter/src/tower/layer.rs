@@ -23,8 +23,8 @@ use crate::headers::{Header, LimitHeaders};
 use crate::rules;
 use crate::summary::Summary;
 
-/// Limits the requests of a service. Clones, and the services that they wrap, remember the same
-/// refusals.
+/// Limits the requests of a service. Clones of a layer, and the services that they wrap, share one
+/// deny cache.
 pub struct RateLimitLayer<D: Decide, P = Http> {
     admission: Arc<Admission<D>>,
     protocol: PhantomData<P>,
@@ -37,7 +37,7 @@ pub struct RateLimit<S, D: Decide, P = Http> {
     protocol: PhantomData<P>,
 }
 
-/// What a layer is to be like.
+/// Validated settings of a layer.
 pub(super) struct LayerSettings<D: Decide> {
     pub(super) decider: D,
     pub(super) key: KeyReader,
@@ -47,10 +47,10 @@ pub(super) struct LayerSettings<D: Decide> {
     pub(super) refusals: RefusalCache<D::Verdict>,
 }
 
-/// Lets requests pass or refuses them.
+/// Admits or rejects requests.
 pub(super) struct Admission<D: Decide> {
     settings: LayerSettings<D>,
-    /// Whether the last question had no answer, to log changes alone.
+    /// Set if the last check had no verdict; only changes are logged.
     is_failing: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ impl<D: Decide, P> RateLimitLayer<D, P> {
 }
 
 impl<D: Decide> Admission<D> {
-    /// Returns the headers of the response to a request that passes.
+    /// Admits a request, and returns the headers to add to its response.
     async fn admit(&self, parts: &Parts, caller: Deadline) -> Result<Vec<Header>, Rejection> {
         let LayerSettings { key, headers, on_no_answer, .. } = &self.settings;
         let Some(key) = key.read(parts)? else { return Ok(Vec::new()) };
@@ -75,7 +75,7 @@ impl<D: Decide> Admission<D> {
             Ok(verdict) if verdict.is_allowed() => Ok(headers.for_verdict(&verdict)),
             Ok(verdict) => Err(Rejection::from_verdict(&verdict, *headers)),
             Err(NoVerdict::NoRule) => Err(Rejection::no_rule()),
-            // No policy lets those pass who do not wait for a verdict.
+            // The policy does not apply to a caller whose own deadline has passed.
             Err(NoVerdict::NoAnswer(_)) if caller.has_passed() => Err(Rejection::expired()),
             Err(NoVerdict::NoAnswer(error)) => {
                 if !self.is_failing.swap(true, Ordering::Relaxed) {
@@ -100,15 +100,15 @@ impl<D: Decide> Admission<D> {
         let request = rules::Request::user(&key.user).resource(&key.resource).cost(key.cost);
         let request = request.attributes(&attributes[..]).build().map_err(Rejection::invalid)?;
         let cache_key = refusals.key(&request);
-        if let Some(rejection) = cache_key.as_ref().and_then(|cache_key| refusals.get(cache_key)) {
-            return Ok(Ok(rejection));
+        if let Some(denial) = cache_key.as_ref().and_then(|cache_key| refusals.get(cache_key)) {
+            return Ok(Ok(denial));
         }
         let requested_at = refusals.now();
         let deadline = timeout.map_or(caller, |timeout| caller.or_within(timeout));
         let verdict = in_time(decider.decide(&request, deadline), deadline).await;
         if let Ok(verdict) = &verdict {
             if self.is_failing.swap(false, Ordering::Relaxed) {
-                tracing::info!("rate limit checks are answered again");
+                tracing::info!("rate limit checks succeed again");
             }
             if let Some(cache_key) = cache_key {
                 refusals.insert(cache_key, requested_at, verdict);
@@ -118,7 +118,7 @@ impl<D: Decide> Admission<D> {
     }
 }
 
-/// Waits until the deadline. What is ready needs no timer, and no runtime.
+/// Waits for a verdict until the deadline. A verdict that is ready needs no timer and no runtime.
 async fn in_time<V>(
     deciding: impl Future<Output = Result<V, NoVerdict>> + Send,
     deadline: Deadline,
@@ -160,7 +160,7 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        // The service that was polled is the one that is ready; its clone is not.
+        // The polled service is ready; its clone need not be.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let admission = Arc::clone(&self.admission);

@@ -1,4 +1,4 @@
-//! Rate limiting as a layer for tower: axum, tonic, hyper.
+//! Rate limiting as a tower layer, for axum, tonic and hyper.
 //!
 //! ```
 //! use std::time::Duration;
@@ -18,11 +18,10 @@
 //! # }
 //! ```
 //!
-//! A request that is refused is answered with status 429, a problem document, and the headers
-//! `RateLimit-Policy`, `RateLimit` and `Retry-After`; by a layer for gRPC
-//! ([`LayerBuilder::grpc`]) with `RESOURCE_EXHAUSTED` and a `RetryInfo`. Responses to requests that
-//! pass have the headers too. [`local`] decides by a limiter in this process,
-//! `rlaas_client::tower::remote` by a service.
+//! A rejected request gets status 429, a problem document, and the headers `RateLimit-Policy`,
+//! `RateLimit` and `Retry-After`. A layer for gRPC ([`LayerBuilder::grpc`]) rejects with
+//! `RESOURCE_EXHAUSTED` and a `RetryInfo`. Responses to admitted requests have the headers, too.
+//! [`local`] decides with a limiter in this process, `rlaas_client::tower::remote` with a service.
 
 mod builder;
 mod grpc_status;
@@ -41,11 +40,11 @@ use crate::clock::Deadline;
 use crate::limiter::{CheckError, Limiter, Verdict};
 use crate::rules::Request;
 
-/// Decides by a limiter in this process.
+/// Decides with a limiter in this process.
 #[derive(Clone, Debug)]
 pub struct Local(Limiter);
 
-/// Returns what has a layer decide by a limiter in this process.
+/// Returns a decider for a layer that uses a limiter in this process.
 pub fn local(limiter: Limiter) -> Local {
     Local(limiter)
 }

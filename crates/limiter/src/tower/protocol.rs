@@ -1,4 +1,4 @@
-//! What a refused caller is answered, over HTTP and over gRPC.
+//! Responses to rejected requests, over HTTP and over gRPC.
 //!
 //! **Source:** RFC 9457 (problem documents); gRPC over HTTP/2, "Responses" (Trailers-Only).
 
@@ -13,24 +13,24 @@ use crate::problem::{self, detail, violated_policies};
 use crate::rules::InvalidRequest;
 use crate::summary::Summary;
 
-/// Time after which a request on which there was no answer may be tried again.
+/// Retry delay of a request that got no verdict.
 const RETRY_AFTER_NO_ANSWER: Micros = Micros::from_secs(1);
 
-/// Speaks HTTP: refuses with a status and a problem document.
+/// HTTP: rejects with a status and a problem document.
 #[derive(Clone, Copy, Debug)]
 pub struct Http;
 
-/// Speaks gRPC: refuses with a code, and with a `RetryInfo` where waiting helps.
+/// gRPC: rejects with a status code, and with a `RetryInfo` if waiting helps.
 #[derive(Clone, Copy, Debug)]
 pub struct Grpc;
 
-/// A protocol whose responses have the body `B`. Implemented by [`Http`] and [`Grpc`].
+/// A protocol whose response body is `B`. Implemented by [`Http`] and [`Grpc`].
 pub trait Protocol<B>: private::Sealed {
-    /// Returns when the caller stops waiting.
+    /// Returns the deadline of the caller.
     #[doc(hidden)]
     fn deadline(headers: &HeaderMap) -> Deadline;
 
-    /// Returns the response to a refused request.
+    /// Returns the response to a rejected request.
     #[doc(hidden)]
     fn response(rejection: &Rejection) -> Response<B>;
 }
@@ -41,14 +41,14 @@ mod private {
     impl Sealed for super::Grpc {}
 }
 
-/// Why a request is refused.
+/// A rejected request, and the reason.
 #[derive(Debug)]
 pub struct Rejection {
     kind: RejectionKind,
     detail: String,
     headers: Vec<Header>,
     retry_after: Option<Micros>,
-    /// Policies that refuse the request: JSON strings.
+    /// Names of the policies that deny the request, as JSON strings.
     policies: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ enum RejectionKind {
 }
 
 impl RejectionKind {
-    /// The status over HTTP, and the code over gRPC.
+    /// Returns the status over HTTP and the code over gRPC.
     const fn codes(self) -> (StatusCode, u8) {
         match self {
             Self::Limited => (StatusCode::TOO_MANY_REQUESTS, 8),
@@ -106,7 +106,10 @@ impl Rejection {
     }
 
     pub(super) fn no_header(name: &str) -> Self {
-        Self::new(RejectionKind::Invalid, format!("{name}: must be given, in visible ASCII"))
+        Self::new(
+            RejectionKind::Invalid,
+            format!("header {name} must be present, in visible ASCII"),
+        )
     }
 
     pub(super) fn no_peer() -> Self {
@@ -118,8 +121,8 @@ impl Rejection {
         Self { kind, detail: detail.into(), headers, retry_after: None, policies }
     }
 
-    /// Returns the problem document. Nothing in it has to be escaped: details are ours, and the name
-    /// of a header has neither quotes nor backslashes.
+    /// Returns the problem document. No text in it needs escaping: details are fixed texts, and
+    /// header names contain neither quotes nor backslashes.
     fn document(&self) -> String {
         let (status, _) = self.kind.codes();
         let (r#type, title) = match self.kind {
@@ -141,7 +144,7 @@ impl Rejection {
 }
 
 impl<B: From<String>> Protocol<B> for Http {
-    /// HTTP has no header for it.
+    /// HTTP has no header for a deadline.
     fn deadline(_: &HeaderMap) -> Deadline {
         Deadline::NEVER
     }
@@ -186,7 +189,7 @@ impl<B: Default> Protocol<B> for Grpc {
     }
 }
 
-/// Adds headers to those of a response. Lists of policies are continued, numbers are replaced.
+/// Adds headers to a response. Lists of policies are appended to, numbers are replaced.
 pub(super) fn add(map: &mut HeaderMap, headers: &[Header]) {
     for (name, value) in headers {
         let Ok(value) = HeaderValue::from_str(value) else { continue };

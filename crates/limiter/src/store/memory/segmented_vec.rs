@@ -1,12 +1,13 @@
-//! A list of items, each marked or not, that grows by segments: nothing is copied when it grows, and
-//! little lies idle.
+//! A list of items, each with a mark, that grows by segments. Growing copies nothing and leaves
+//! little memory unused.
 //!
-//! One vector would double: for a while with both copies, and then up to half empty. A mark inside
-//! an item would take as much as an address.
+//! A single vector doubles its capacity: it holds both copies for a while and may be half empty
+//! afterwards. A mark inside an item would take eight bytes because of alignment.
 
 use std::ops::{Index, IndexMut};
 
-/// Items in one segment: with slots of 64 bytes 2 KiB, which allocators have.
+/// Items in one segment. With slots of 64 bytes a segment has 2 KiB, a size class of common
+/// allocators.
 const SEGMENT_LEN: usize = 32;
 
 #[derive(Debug)]
@@ -15,7 +16,7 @@ pub(super) struct SegmentedVec<T>(Vec<Segment<T>>);
 #[derive(Debug)]
 struct Segment<T> {
     items: Vec<T>,
-    /// A bit for each item.
+    /// One bit for each item.
     marks: u32,
 }
 
@@ -27,16 +28,16 @@ impl<T> Default for SegmentedVec<T> {
 
 impl<T> SegmentedVec<T> {
     pub(super) fn len(&self) -> usize {
-        // All segments but the last are full, and none is empty.
+        // All segments except the last are full, and none is empty.
         self.0.last().map_or(0, |last| (self.0.len() - 1) * SEGMENT_LEN + last.items.len())
     }
 
-    /// Adds an item, not marked.
+    /// Adds an unmarked item.
     pub(super) fn push(&mut self, item: T) {
         if self.0.last().is_none_or(|last| last.items.len() == SEGMENT_LEN) {
             self.0.push(Segment { items: Vec::with_capacity(SEGMENT_LEN), marks: 0 });
         }
-        self.0.last_mut().expect("a segment with room").items.push(item);
+        self.0.last_mut().expect("a segment that is not full").items.push(item);
     }
 
     pub(super) fn is_marked(&self, position: usize) -> bool {
@@ -44,17 +45,17 @@ impl<T> SegmentedVec<T> {
     }
 
     pub(super) fn mark(&mut self, position: usize, is_marked: bool) {
-        // Written only where it changes: other threads read it, too.
+        // Written only if it changes, because other threads read this cache line.
         if is_marked != self.is_marked(position) {
             self.0[position / SEGMENT_LEN].marks ^= bit(position);
         }
     }
 
-    /// Drops an item; the last one takes its place.
+    /// Removes an item. The last item moves to its position.
     ///
     /// # Panics
     ///
-    /// If there is no such item.
+    /// If the position is out of bounds.
     pub(super) fn swap_remove(&mut self, position: usize) {
         let last = self.len() - 1;
         self.mark(position, self.is_marked(last));
@@ -96,7 +97,7 @@ mod tests {
     fn a_segmented_vec_holds_the_same_items_as_a_vec() {
         let (mut segmented, mut vector) = (SegmentedVec::default(), Vec::new());
         for step in 0..10_000_usize {
-            // Up to about 200 items, and now and then none at all.
+            // The length varies between 0 and about 200 items.
             if step % 1_000 < 200 || vector.is_empty() {
                 segmented.push(step);
                 vector.push((step, false));

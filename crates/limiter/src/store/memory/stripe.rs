@@ -1,9 +1,10 @@
-//! One stripe of the memory store: a bounded table of states that forgets without pauses.
+//! One stripe of the memory store: a bounded table of states that evicts keys without pauses.
 //!
-//! Slots lie densely in one list with an index from hash to slot beside it, so that a cursor can
-//! walk them a few at a time. When the stripe is full, a new key takes the place of one of the next
-//! [`EVICTION_CANDIDATES`] slots: an expired one, else the one that expires first, and an id at its limit
-//! only where all of them are. What is evicted while it is alive is counted; its id starts afresh.
+//! Slots are dense in one list, with an index from hash to slot beside it, so a cursor can sweep a
+//! few slots at a time. If the stripe is full, a new key replaces one of the next
+//! [`EVICTION_CANDIDATES`] slots: an expired one, else the one that expires first. A key at its
+//! limit is evicted only if all candidates are at their limits. Evictions of live keys are counted;
+//! such a key starts afresh.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,62 +18,64 @@ use crate::algorithm::{Decision, State};
 use crate::clock::{HighWaterMarks, Micros, Timestamp};
 use crate::observer::{Observer, StoreEvent};
 
-/// Slots that are looked at for one to evict.
+/// Slots that are candidates for an eviction.
 const EVICTION_CANDIDATES: usize = 16;
 
-/// Slots that are looked at for each new key: more than one, so that expired ones run out.
+/// Slots that are swept for each new key: more than one, so that expired slots do not pile up.
 const SLOTS_SWEPT_PER_INSERT: usize = 2;
 
-/// A part of all keys, behind one lock. What each decision writes stands first, beside the lock.
+/// A part of all keys, behind one lock. The field that each decision writes comes first, next to
+/// the lock.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Stripe {
-    /// When this stripe has decided.
+    /// Latest times of decisions, by which the clock is held.
     seen: HighWaterMarks,
-    /// From the hash of a key to its slot, of which there are fewer than 2^16.
+    /// Index from the hash of a key to its slot. A stripe has fewer than 2^16 slots.
     index: HashTable<u16>,
-    /// Marked are the ids at their limit: nobody must get out of it because there was no room.
+    /// The slots. A mark denotes a key at its limit, which should not escape its limit by eviction.
     slots: SegmentedVec<Slot>,
     hasher: DefaultHashBuilder,
-    /// Where the sweep goes on.
+    /// Slot at which the sweep continues.
     cursor: usize,
     max_keys: usize,
     observer: Arc<dyn Observer>,
-    /// Of keys that were reset: when, and until when somebody may want to know.
+    /// For each reset key, the time of the reset, and the time until which refunds may refer to it.
     resets: HashMap<CompactString, (Timestamp, Timestamp)>,
 }
 
-/// When a decision is made.
+/// Time of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DecisionTime {
-    /// What the clock shows: by this states expire.
+    /// Time of the clock, by which states expire.
     time: Timestamp,
-    /// The same, or later where the clock is held: by this is decided.
+    /// Time to decide by: that of the clock, or later while the clock is held.
     pub(super) now: Timestamp,
 }
 
 impl DecisionTime {
-    /// For how long the clock is held.
+    /// Returns for how long the clock is held.
     pub(super) fn held_for(self) -> Micros {
         self.now.since(self.time)
     }
 }
 
-/// A slot of a stripe.
+/// Index of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotIndex(usize);
 
-/// On one cache line.
+/// A key and its state, on one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot {
-    /// Most keys are short: up to 24 bytes lie in the slot itself.
+    /// The key. Up to 24 bytes are stored inline.
     key: CompactString,
     state: State,
 }
 
 impl Slot {
-    /// As Redis does it: alive in the very last millisecond.
+    /// Returns `true` if the state has expired. As in Redis, it is still alive in its last
+    /// millisecond.
     fn is_expired(&self, time: Timestamp) -> bool {
         time >= self.state.expires_at() + Micros::from_millis(1)
     }
@@ -96,8 +99,8 @@ impl Stripe {
         }
     }
 
-    /// Remembers that a key was reset at `now`: refunds of what was taken before do nothing. There
-    /// are no more notes than keys.
+    /// Records that a key was reset at `now`, so that refunds of units taken before do nothing.
+    /// There are at most as many records as keys.
     pub(super) fn record_reset(&mut self, key: &[u8], now: Timestamp, until: Timestamp) {
         self.resets.retain(|_, (_, until)| now < *until);
         if self.resets.len() < self.max_keys {
@@ -115,20 +118,20 @@ impl Stripe {
         self.slots.len()
     }
 
-    /// When to decide on a limit with this `window` if the clock shows `time`.
+    /// Returns the time to decide by for a limit with this `window`, if the clock shows `time`.
     #[inline]
     pub(super) fn decision_time(&mut self, time: Timestamp, window: Micros) -> DecisionTime {
         DecisionTime { time, now: self.seen.record(window, time) }
     }
 
-    /// Where a key is remembered, until the next change of this stripe.
+    /// Returns the slot of a key. It is valid until the next change of this stripe.
     #[inline]
     pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<SlotIndex> {
         let has_key = |slot: &u16| self.slots[usize::from(*slot)].key.as_bytes() == key;
         self.index.find(hash, has_key).map(|slot| SlotIndex(usize::from(*slot)))
     }
 
-    /// What is remembered.
+    /// Returns the state of a slot; [`State::None`] if there is no slot, or it has expired.
     pub(super) fn state(&self, position: Option<SlotIndex>, decision_time: DecisionTime) -> &State {
         position
             .map(|SlotIndex(position)| &self.slots[position])
@@ -136,7 +139,7 @@ impl Stripe {
             .map_or(&State::None, |slot| &slot.state)
     }
 
-    /// Changes what is remembered; `change` tells what is left then.
+    /// Changes the state of a slot by `change`, and marks the slot if no units remain.
     #[inline]
     pub(super) fn update(
         &mut self,
@@ -153,7 +156,7 @@ impl Stripe {
         decision
     }
 
-    /// Makes a place for a key that has none. Every so often one that is expired is dropped.
+    /// Adds a slot for a new key. Sweeps some slots, and evicts one if the stripe is full.
     pub(super) fn insert(
         &mut self,
         hash: u64,
@@ -176,7 +179,7 @@ impl Stripe {
         SlotIndex(position)
     }
 
-    /// Looks at the next `count` slots and drops the expired ones.
+    /// Visits the next `count` slots and removes the expired ones.
     pub(super) fn sweep(&mut self, count: usize, time: Timestamp) {
         for _ in 0..count.min(self.slots.len()) {
             if self.cursor >= self.slots.len() {
@@ -190,7 +193,7 @@ impl Stripe {
         }
     }
 
-    /// Makes room for one key.
+    /// Removes one slot to make space for another.
     fn evict(&mut self, time: Timestamp) {
         let len = self.slots.len();
         let candidates = (0..EVICTION_CANDIDATES.min(len)).map(|step| (self.cursor + step) % len);
@@ -206,7 +209,7 @@ impl Stripe {
         self.remove(victim);
     }
 
-    /// Removes a slot; the last one takes its place.
+    /// Removes a slot. The last slot moves to its index.
     fn remove(&mut self, position: usize) {
         self.index_entry(position).remove();
         let last = self.slots.len() - 1;
@@ -226,5 +229,5 @@ impl Stripe {
 }
 
 fn slot_number(position: usize) -> u16 {
-    u16::try_from(position).expect("a stripe has fewer keys than numbers")
+    u16::try_from(position).expect("a stripe has fewer than 2^16 slots")
 }
