@@ -70,8 +70,8 @@ impl Limiter {
     ) -> Result<DescriptorVerdict, CheckError> {
         let snapshot = self.shared.snapshot.load();
         let DescriptorPlan { plan, statuses } = snapshot.rules.descriptors().plan(request)?;
-        let ExecutedPlan { plan, settled } = self.execute(&snapshot, plan, deadline).await?;
-        Ok(self.fold_descriptors(&snapshot, &plan, statuses, &settled))
+        let ExecutedPlan { plan, results } = self.execute(&snapshot, plan, deadline).await?;
+        Ok(self.fold_descriptors(&snapshot, &plan, statuses, &results))
     }
 
     /// Assigns the outcomes of the hits to the descriptors, and reports the decisions.
@@ -80,18 +80,18 @@ impl Limiter {
         snapshot: &Snapshot,
         plan: &Plan,
         statuses: SmallVec<[Option<PlannedStatus>; 2]>,
-        settled: &[Option<HitResult>],
+        results: &[Option<HitResult>],
     ) -> DescriptorVerdict {
-        let latest = settled.iter().flatten().map(|settled| settled.reply.decision.at).max();
-        let mut hits = plan.hits.iter().zip(settled);
+        let latest = results.iter().flatten().map(|result| result.reply.decision.at).max();
+        let mut hits = plan.hits.iter().zip(results);
         let answer = |planned: Option<PlannedStatus>| {
-            let (planned, (hit, settled)) = (planned?, hits.next()?);
-            let mut settled = (*settled)?;
+            let (planned, (hit, result)) = (planned?, hits.next()?);
+            let mut result = (*result)?;
             if hit.grant == Grant::Banned {
                 let until_end = self.end_of_ban(hit, planned.window, latest);
-                settled.reply.decision.reset_after = until_end;
+                result.reply.decision.reset_after = until_end;
             }
-            Some(self.answer(snapshot, hit, planned, &settled))
+            Some(self.answer(snapshot, hit, planned, &result))
         };
         DescriptorVerdict { answers: statuses.into_iter().map(answer).collect() }
     }
@@ -101,10 +101,10 @@ impl Limiter {
         snapshot: &Snapshot,
         hit: &Hit,
         planned: PlannedStatus,
-        settled: &HitResult,
+        result: &HitResult,
     ) -> DescriptorAnswer {
         let (rules, rule) = (snapshot.rules.descriptors(), snapshot.rules.rule(hit.rule));
-        let mut decided = RuleDecision::new(rule, hit, settled);
+        let mut decided = RuleDecision::new(rule, hit, result);
         let detailed = planned.detailed_label.and_then(|label| {
             self.shared.detailed_observers.observer(&label, rule, &*self.shared.observer)
         });

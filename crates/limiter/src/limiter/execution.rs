@@ -78,23 +78,23 @@ impl Execution<'_> {
     pub(super) async fn run(&self) -> Result<HitResults, CheckError> {
         let Some(cache) = &self.limiter.shared.deny_cache else { return self.decide().await };
         let requested_at = cache.now();
-        let settled = self.decide().await?;
-        for (hit, settled) in self.plan.hits.iter().zip(&settled) {
+        let results = self.decide().await?;
+        for (hit, result) in self.plan.hits.iter().zip(&results) {
             // The denial of a key with several hits in the plan is a denial of their sum: not
             // cached.
-            if let (Some(settled), Some(asked)) = (settled, hit.for_store())
-                && settled.source == Source::Store
+            if let (Some(result), Some(store_hit)) = (result, hit.for_store())
+                && result.source == Source::Store
                 && self.plan.has_key_once(hit)
             {
-                cache.record(&asked, self.revision, requested_at, &settled.reply.decision);
+                cache.record(&store_hit, self.revision, requested_at, &result.reply.decision);
             }
         }
-        Ok(settled)
+        Ok(results)
     }
 
     async fn decide(&self) -> Result<HitResults, CheckError> {
         let all_or_nothing = self.plan.coupling == Coupling::AllOrNothing;
-        let mut settled: HitResults =
+        let mut results: HitResults =
             self.plan.hits.iter().map(|hit| HitResult::without_store(hit.grant)).collect();
         let mut taken: SmallVec<[HitGroup; 1]> = SmallVec::new();
         let mut is_refused = self.plan.is_banned() && all_or_nothing;
@@ -104,26 +104,26 @@ impl Execution<'_> {
             let group = match decided {
                 Ok(replies) => {
                     self.limiter.shared.degradation.store_decided();
-                    record_replies(&group, replies, Source::Store, &mut settled);
+                    record_replies(&group, replies, Source::Store, &mut results);
                     Ok(group)
                 }
                 // Boxed because it is rare: inline, it would enlarge every future.
-                Err(error) => Box::pin(self.degrade(group, &error, &mut settled)).await,
+                Err(error) => Box::pin(self.degrade(group, &error, &mut results)).await,
             };
             match group {
                 Ok(group) => taken.push(group),
                 Err(error) => {
-                    Box::pin(self.refund(taken, &mut settled)).await;
+                    Box::pin(self.refund(taken, &mut results)).await;
                     return Err(error);
                 }
             }
-            if all_or_nothing && !is_refused && self.is_refused(&settled) {
-                Box::pin(self.refund(std::mem::take(&mut taken), &mut settled)).await;
+            if all_or_nothing && !is_refused && self.is_refused(&results) {
+                Box::pin(self.refund(std::mem::take(&mut taken), &mut results)).await;
                 is_refused = true;
             }
         }
         self.forget_credited();
-        Ok(settled)
+        Ok(results)
     }
 
     async fn execute(&self, group: &HitGroup, deadline: Deadline) -> Result<Replies, StoreError> {
@@ -182,9 +182,9 @@ impl Execution<'_> {
         group.positions.iter().enumerate().filter_map(hit).collect()
     }
 
-    fn is_refused(&self, settled: &[Option<HitResult>]) -> bool {
-        Mode::refuse(self.plan.hits.iter().zip(settled).map(|(hit, settled)| {
-            (hit.effective_mode(), settled.is_some_and(|one| !one.reply.decision.is_allowed()))
+    fn is_refused(&self, results: &[Option<HitResult>]) -> bool {
+        Mode::refuse(self.plan.hits.iter().zip(results).map(|(hit, result)| {
+            (hit.effective_mode(), result.is_some_and(|one| !one.reply.decision.is_allowed()))
         }))
     }
 
@@ -193,12 +193,12 @@ impl Execution<'_> {
         &self,
         failed: HitGroup,
         error: &StoreError,
-        settled: &mut [Option<HitResult>],
+        results: &mut [Option<HitResult>],
     ) -> Result<HitGroup, CheckError> {
         let limiter = self.limiter;
         match error {
             // After another shard has decided, an expired deadline is a failure like others.
-            StoreError::Expired if !self.has_executed(settled) => {
+            StoreError::Expired if !self.has_executed(results) => {
                 limiter.shared.observer.request(RequestEvent::Expired);
                 return Err(CheckError::Expired);
             }
@@ -225,7 +225,7 @@ impl Execution<'_> {
         for position in &failed.positions {
             let hit = hit_at(position);
             let policy = policy(position);
-            settled[*position] = match policy {
+            results[*position] = match policy {
                 // The request is banned anyway.
                 OnStoreFailure::Error => None,
                 OnStoreFailure::Allow => {
@@ -257,26 +257,26 @@ impl Execution<'_> {
             let hit = hit_at(position);
             self.report_degraded(hit, self.rules.rule(hit.rule).on_store_failure, error);
         }
-        record_replies(&group, replies, Source::LocalFallback, settled);
+        record_replies(&group, replies, Source::LocalFallback, results);
         Ok(group)
     }
 
     /// Returns `true` if the store has already decided a hit of this plan.
-    fn has_executed(&self, settled: &[Option<HitResult>]) -> bool {
-        let hits = self.plan.hits.iter().zip(settled);
-        hits.into_iter().any(|(hit, settled)| settled.is_some() && hit.for_store().is_some())
+    fn has_executed(&self, results: &[Option<HitResult>]) -> bool {
+        let hits = self.plan.hits.iter().zip(results);
+        hits.into_iter().any(|(hit, result)| result.is_some() && hit.for_store().is_some())
     }
 
     /// Refunds the units that the groups took (not their reports), and updates the outcomes of
     /// their hits to the state after the refund.
-    async fn refund(&self, groups: SmallVec<[HitGroup; 1]>, settled: &mut [Option<HitResult>]) {
+    async fn refund(&self, groups: SmallVec<[HitGroup; 1]>, results: &mut [Option<HitResult>]) {
         if self.plan.coupling == Coupling::EachAlone {
             return;
         }
         for group in groups.into_iter().filter(|group| !group.is_refused) {
             // The shard that denied has taken nothing itself.
             let positions = group.positions.iter();
-            let replies = positions.map(|position| settled[*position].map(|one| one.reply));
+            let replies = positions.map(|position| results[*position].map(|one| one.reply));
             let refunds = self.hits(&group).into_iter().zip(replies).zip(&group.positions);
             let (hits, positions): (SmallVec<[StoreHit<'_>; 2]>, Positions) = refunds
                 .filter_map(|((hit, reply), position)| {
@@ -297,8 +297,8 @@ impl Execution<'_> {
                 Ok(reply) => {
                     for ((position, reply), hit) in positions.iter().zip(reply.hits).zip(&hits) {
                         self.limiter.forget_denials(hit.key);
-                        if let Some(settled) = &mut settled[*position] {
-                            settled.reply = reply;
+                        if let Some(result) = &mut results[*position] {
+                            result.reply = reply;
                         }
                     }
                 }
@@ -331,10 +331,10 @@ fn record_replies(
     group: &HitGroup,
     replies: Replies,
     source: Source,
-    settled: &mut [Option<HitResult>],
+    results: &mut [Option<HitResult>],
 ) {
     for (position, reply) in group.positions.iter().zip(replies) {
-        settled[*position] = Some(HitResult { reply, source });
+        results[*position] = Some(HitResult { reply, source });
     }
 }
 

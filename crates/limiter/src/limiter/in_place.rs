@@ -21,8 +21,8 @@ impl Limiter {
         deadline: Deadline,
     ) -> Option<Verdict> {
         if let ([hit], false) = (&*plan.hits, plan.is_unmatched)
-            && let Some(asked) = hit.for_store()
-            && let Some(reply) = self.store.execute_one_now(&asked, deadline)
+            && let Some(store_hit) = hit.for_store()
+            && let Some(reply) = self.store.execute_one_now(&store_hit, deadline)
         {
             return Some(snapshot.fold(plan, &[Some(HitResult { reply, source: Source::Store })]));
         }
@@ -55,11 +55,11 @@ impl Limiter {
             replies = self.store.execute_now(request, deadline)?.hits;
         }
         let mut replies = replies.into_iter();
-        let settled = plan.hits.iter().map(|hit| match HitResult::without_store(hit.grant) {
+        let results = plan.hits.iter().map(|hit| match HitResult::without_store(hit.grant) {
             None => Some(HitResult { reply: replies.next()?, source: Source::Store }),
             known => known,
         });
-        Some(settled.collect())
+        Some(results.collect())
     }
 
     /// Returns the denials that the deny cache holds, and bans; `None` if they do not settle the
@@ -69,19 +69,19 @@ impl Limiter {
         let cache = self.shared.deny_cache.as_ref()?;
         let mut hits = 0;
         let mut denials = 0;
-        let settled: HitResults = plan
+        let results: HitResults = plan
             .hits
             .iter()
             .map(|hit| {
-                let Some(asked) = hit.for_store() else {
+                let Some(store_hit) = hit.for_store() else {
                     let is_refusal = hit.grant == Grant::Banned && hit.mode == Mode::Enforced;
                     let is_known = plan.is_for_descriptors() || is_refusal;
                     return HitResult::without_store(hit.grant).filter(|_| is_known);
                 };
                 hits += 1;
-                let is_asked =
+                let is_cacheable =
                     hit.decides_cost() && hit.mode == Mode::Enforced && plan.has_key_once(hit);
-                let decision = cache.denial(&asked, revision).filter(|_| is_asked)?;
+                let decision = cache.denial(&store_hit, revision).filter(|_| is_cacheable)?;
                 denials += 1;
                 let reply = HitReply { decision, taken: 0 };
                 Some(HitResult { reply, source: Source::DenyCache })
@@ -89,6 +89,6 @@ impl Limiter {
             .collect();
         let is_known = denials > 0 && (denials == hits || !plan.is_for_descriptors());
         is_known.then(|| self.shared.observer.request(RequestEvent::DenyCacheHit))?;
-        Some(settled)
+        Some(results)
     }
 }

@@ -200,9 +200,9 @@ impl Limiter {
             };
             return Ok((verdict, Vec::new()));
         }
-        let ExecutedPlan { plan, settled } = self.execute(&snapshot, plan, deadline).await?;
-        let verdict = snapshot.fold(&plan, &settled);
-        Ok((verdict, receipts::receipts(&snapshot.rules, plan, &settled)))
+        let ExecutedPlan { plan, results } = self.execute(&snapshot, plan, deadline).await?;
+        let verdict = snapshot.fold(&plan, &results);
+        Ok((verdict, receipts::receipts(&snapshot.rules, plan, &results)))
     }
 
     /// Returns the store, for its name, its health and its background work.

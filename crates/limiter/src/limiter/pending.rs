@@ -31,7 +31,7 @@ pub struct PendingCheck {
 /// A plan and the outcomes of its hits.
 pub(super) struct ExecutedPlan {
     pub(super) plan: Plan,
-    pub(super) settled: HitResults,
+    pub(super) results: HitResults,
 }
 
 impl Limiter {
@@ -52,7 +52,7 @@ impl Limiter {
         deadline: Deadline,
     ) -> Result<ExecutedPlan, CheckError> {
         match self.execute_now(snapshot, &plan, deadline) {
-            Some(settled) => Ok(ExecutedPlan { plan, settled }),
+            Some(results) => Ok(ExecutedPlan { plan, results }),
             None => Box::pin(self.call_store(snapshot, plan, deadline)).await,
         }
     }
@@ -66,8 +66,8 @@ impl Limiter {
     ) -> Result<ExecutedPlan, CheckError> {
         let shards = Shards::new(&self.store, &plan);
         if !shards.are_several() {
-            let settled = self.execution(snapshot, &plan, shards, deadline).run().await?;
-            return Ok(ExecutedPlan { plan, settled });
+            let results = self.execution(snapshot, &plan, shards, deadline).run().await?;
+            return Ok(ExecutedPlan { plan, results });
         }
         // In a task of its own: if the caller is cancelled between two shards, refunds still
         // happen.
@@ -76,8 +76,8 @@ impl Limiter {
         let timeout = self.store.timeout();
         let deadline = deadline.or_within(timeout);
         let executing = tokio::spawn(async move {
-            let settled = limiter.execution(&snapshot, &plan, shards, deadline).run().await?;
-            Ok(ExecutedPlan { plan, settled })
+            let results = limiter.execution(&snapshot, &plan, shards, deadline).run().await?;
+            Ok(ExecutedPlan { plan, results })
         });
         match tokio::time::timeout(deadline.remaining(), executing).await {
             Ok(Ok(executed)) => executed,
@@ -108,7 +108,7 @@ impl PendingCheck {
         let Self { limiter, snapshot, plan, deadline } = self;
         let is_unmatched = plan.is_unmatched;
         match limiter.call_store(&snapshot, plan, deadline).await {
-            Ok(ExecutedPlan { plan, settled }) => Ok(snapshot.fold(&plan, &settled)),
+            Ok(ExecutedPlan { plan, results }) => Ok(snapshot.fold(&plan, &results)),
             // Only shadow rules matched. They deny nothing, so their failure does not matter.
             Err(_) if is_unmatched => Ok(Verdict::unmatched()),
             Err(error) => Err(error),

@@ -44,9 +44,9 @@ impl Limiter {
 }
 
 /// Returns the receipts for the units that the hits of a plan have taken.
-pub(super) fn receipts(rules: &RuleSet, plan: Plan, settled: &[Option<HitResult>]) -> Vec<Receipt> {
-    let receipts = plan.hits.into_iter().zip(settled).filter_map(|(hit, settled)| {
-        let HitResult { reply, source } = (*settled)?;
+pub(super) fn receipts(rules: &RuleSet, plan: Plan, results: &[Option<HitResult>]) -> Vec<Receipt> {
+    let receipts = plan.hits.into_iter().zip(results).filter_map(|(hit, result)| {
+        let HitResult { reply, source } = (*result)?;
         let limit = *hit.for_store()?.limit;
         let rule = rules.rule(hit.rule);
         let (store, limit) = match (source, rule.on_store_failure) {

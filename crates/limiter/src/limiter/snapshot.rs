@@ -33,8 +33,8 @@ impl Snapshot {
 
     /// Folds the outcomes of the hits into a verdict, and reports the decisions.
     #[inline]
-    pub(super) fn fold(&self, plan: &Plan, settled: &[Option<HitResult>]) -> Verdict {
-        let verdict = Verdict::fold(&self.rules, plan, settled);
+    pub(super) fn fold(&self, plan: &Plan, results: &[Option<HitResult>]) -> Verdict {
+        let verdict = Verdict::fold(&self.rules, plan, results);
         for decided in &verdict.decisions {
             self.observers.decided(decided);
         }
