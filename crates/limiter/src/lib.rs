@@ -1,4 +1,4 @@
-//! Rate limiting as a library: decides requests by rules, in this process or in Redis.
+//! Rate limiting as a library: exact, atomic decisions by rules, from memory or from Redis.
 //!
 //! ```
 //! use std::time::Duration;
@@ -15,38 +15,62 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`Limiter`] decides a request by every rule that it matches, in one atomic step of its
-//! [`store::Store`], and takes units only if all rules allow. Clones share everything. It knows no
-//! protocol and no metrics library: an [`observer::Observer`] is told what happens.
+//! A [`Limiter`] decides a [`Request`] by every rule that it matches, in one atomic step of its
+//! [`store::Store`], and takes units only if all enforced rules allow it. The [`Verdict`] has one
+//! decision for each rule, with the remaining units and an exact `retry_after`. Clones of a limiter
+//! share rules, states and connections.
+//!
+//! | to | use |
+//! | --- | --- |
+//! | define rules in code, or in YAML | [`Rule`], `LimiterBuilder::yaml` |
+//! | decide from memory, without a runtime | [`Limiter::check_now`] |
+//! | decide from any store | [`Limiter::check`] |
+//! | return units of a request that was not served | [`Limiter::check_with_receipts`], [`Limiter::refund`] |
+//! | replace all rules at once | [`Limiter::replace_rules`] |
+//! | limit an axum, tonic or hyper service | the module `tower` |
+//! | send rate-limit headers | [`headers`], [`problem`] |
+//! | count decisions in a metrics library | [`observer::Observer`] |
 //!
 //! # Background work
 //!
-//! Nothing runs in the background by itself. [`Limiter::run`] is a future that the owner of the
-//! limiter runs for as long as the limiter is used, and drops to stop: it sweeps expired keys out
-//! of memory, and keeps the connections to Redis. From memory a limiter decides without it and
-//! without any runtime ([`Limiter::check_now`]); keys that have expired then leave as new ones come,
-//! and wall time that is set is not followed. With Redis, [`Limiter::for_worker`] gives each thread
-//! connections of its own.
+//! A limiter spawns no background tasks. [`Limiter::run`] is a future that the owner of the limiter
+//! polls for as long as the limiter is used, and drops to stop it. It removes expired keys from
+//! memory, follows changes of the wall clock, and keeps the connections to Redis.
 //!
-//! # A store of one's own
+//! Without it, and without any runtime, a limiter still decides from memory: new keys then evict
+//! expired ones, and a wall clock that is set is not followed. With Redis,
+//! [`Limiter::for_worker`] gives each thread its own connections.
 //!
-//! A type that implements [`store::CustomStore`] is a store: [`LimiterBuilder::custom`] takes it. A
-//! store that can read what it holds of a key, and write it on condition that nobody else has
-//! written meanwhile, leaves the decision to [`step::execute_on_records`]; `examples/custom_store.rs`
-//! is one in about 100 lines. With the feature `conformance`, `conformance_tests!` makes a test of
-//! each promise for each algorithm, and `conformance::run` reports which of them a store breaks.
+//! # When the store fails
+//!
+//! Memory never fails. If Redis does not decide before the deadline, each rule applies its policy
+//! ([`rules::OnStoreFailure`]): an error (the default), allow, deny, or a local share of the limit.
+//! [`Source`] in each decision names who decided. A decision is never sent twice when it is unknown
+//! whether Redis executed it.
+//!
+//! # Custom stores
+//!
+//! A type that implements [`store::CustomStore`] is a store, for [`LimiterBuilder::custom`]. A store
+//! that can read the records of keys, and write them on condition that they have not changed, uses
+//! [`step::execute_on_records`] for the decision: `examples/custom_store.rs` has about 100 lines.
+//! With the feature `conformance`, `conformance_tests!` makes a test of each promise for each
+//! algorithm, and `conformance::run` reports the promises that a store breaks.
 //!
 //! # Features
 //!
+//! No feature is enabled by default.
+//!
 //! | feature | adds |
 //! | --- | --- |
-//! | `conformance` | the promises of every store, as cases for a store of one's own |
-//! | `redis` | the Redis store, with its scripts |
-//! | `serde` | records to be stored and read, for a store of one's own |
+//! | `conformance` | a conformance suite for custom stores |
+//! | `redis` | the Redis store: standalone, Sentinel, Cluster |
+//! | `serde` | serialisation of records and rules, for custom stores |
 //! | `tower` | a layer for axum, tonic and hyper |
 //! | `yaml` | rules from YAML, in the format of the service |
 //!
 //! The minimum Rust version is 1.95. Raising it is a change of the minor version.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
