@@ -53,7 +53,7 @@ pub struct Declared {
 pub struct Decided<'a> {
     /// The decision.
     pub decision: &'a Decision,
-    /// How the rule is enforced.
+    /// Enforcement mode of the rule.
     pub mode: Mode,
     /// Source of the decision.
     pub source: Source,

@@ -197,7 +197,7 @@ fn invalid_values_are_rejected_by_their_key_as_written() {
         ("server: {drain: {timeout: -1s}}", "server.drain.timeout: valid is a duration"),
         ("health: {require-store: 1}", "health.require-store: valid is true or false"),
         ("store: {memory: {max-keys: 0}}", "store.memory.max-keys: valid is"),
-        ("store: {redis: {url: 'http://h'}}", "store.redis.url: valid is redis://"),
+        ("store: {redis: {url: 'http://h'}}", "store.redis.url: must be redis://"),
         ("store: {redis: {timeout: 0}}", "store.redis.timeout: valid is a duration"),
         ("store: {redis: {timeout: 61s}}", "store.redis.timeout: valid is a duration"),
         ("store: {redis: {key-prefix: 'a b'}}", "store.redis.key-prefix: valid is"),
@@ -345,7 +345,7 @@ fn invalid_redis_settings_are_rejected_by_key() {
         ("mode: cluster, urls: ''", "urls: valid is 1 to 64 addresses"),
         ("mode: cluster, urls: [7]", "urls: valid is"),
         ("mode: cluster, urls: {a: 1}", "urls: valid is"),
-        ("mode: cluster, urls: ['redis://h:1', 'http://h:2']", "urls: valid is redis://"),
+        ("mode: cluster, urls: ['redis://h:1', 'http://h:2']", "urls: must be redis://"),
         (
             "mode: cluster, urls: ['redis://h:1', 'rediss://h:2']",
             "urls: valid is rediss:// for all",
@@ -375,7 +375,7 @@ fn invalid_redis_settings_are_rejected_by_key() {
         ("tls: {ca: /dev/null}", "tls: valid only with addresses of rediss://"),
         ("url: 'rediss://h', tls: {ca: /dev/null}", "tls: "),
         ("url: 'rediss://h', tls: {cert: /dev/null, key: /dev/null}", "tls: "),
-        ("url: 'rediss://:s3cret@h/#insecure'", "url: #insecure is not supported"),
+        ("url: 'rediss://:s3cret@h/#insecure'", "url: must not contain #insecure"),
         ("tsl: {}", "tsl: unknown key"),
         ("passwort: s3cret", "passwort: unknown key, did you mean store.redis.password?"),
     ];

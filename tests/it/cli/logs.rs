@@ -33,7 +33,7 @@ fn objects(log: &str) -> Vec<Value> {
 async fn json_log_has_one_object_per_line() {
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     let mut server = Rlaas::start(&["telemetry.format=json", "store.backend=redis", &url]);
-    let logged = async || server.log().contains("redis does not answer");
+    let logged = async || server.log().contains("redis connection failed");
     eventually("the outage is logged", TIMEOUT, logged).await;
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(0));
@@ -47,7 +47,7 @@ async fn json_log_has_one_object_per_line() {
     assert_eq!(serving["target"], "rlaas::cli::serve");
     assert_eq!(serving["grpc"], server.grpc());
     assert_eq!(serving["rules"], 1, "numbers are JSON numbers");
-    assert_eq!(of("redis does not answer")["level"], "WARN");
+    assert_eq!(of("redis connection failed")["level"], "WARN");
     of("drained");
 }
 
@@ -189,12 +189,12 @@ descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 3}}]
 async fn text_log_quotes_values_with_spaces() {
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     let server = Rlaas::start(&["store.backend=redis", &url]);
-    let logged = async || server.log().contains("redis does not answer");
+    let logged = async || server.log().contains("redis connection failed");
     eventually("the outage is logged", TIMEOUT, logged).await;
     // After the message each word is a field or part of a quoted value.
     let log = server.log();
-    let line = log.lines().find(|line| line.contains("redis does not answer")).expect("a line");
-    let (_, fields) = line.split_once("redis does not answer ").expect("fields");
+    let line = log.lines().find(|line| line.contains("redis connection failed")).expect("a line");
+    let (_, fields) = line.split_once("redis connection failed ").expect("fields");
     let mut quoted = false;
     for word in fields.split(' ') {
         assert!(quoted || word.contains('='), "{line}");

@@ -23,7 +23,7 @@ async fn killed_redis_recovers_under_load() {
     for outages in 1..=3 {
         redis.kill();
         load.wait_for_failed(100).await;
-        let logged = async || server.log().matches("redis does not answer").count() == outages;
+        let logged = async || server.log().matches("redis connection failed").count() == outages;
         eventually("the outage is logged", Duration::from_secs(5), logged).await;
         redis.restart();
         // Calls pass within a second of its return.

@@ -161,7 +161,7 @@ async fn half_open_connection_fails_calls_within_the_timeout() {
         load.wait_for_failed(200).await;
         assert!(proxy.open() <= 4, "{} connections", proxy.open());
     }
-    let message = "redis does not answer";
+    let message = "redis connection failed";
     eventually("the failure is logged", SOON, async || server.log().contains(message)).await;
     proxy.set(Behaviour::Pass);
     // The promise is 3 seconds.

@@ -79,7 +79,7 @@ async fn demoted_master_is_detected_without_a_call() {
     let server = Rlaas::on_redis(&redis, COUNTED);
     wait_for_store(&server).await;
     redis.query::<()>(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
-    let logged = async || server.log().contains("it is a replica");
+    let logged = async || server.log().contains("the server is a replica");
     eventually("the replica is detected", SOON, logged).await;
     // A replica must not answer, not even a request that takes nothing.
     let look = CheckRequest { cost: Some(0), ..request("alice") };
@@ -101,7 +101,7 @@ async fn eviction_policy_is_warned_of_at_connect() {
         wait_for_store(&server).await;
         assert!(check(&mut server.client().await, "alice").await.expect("an answer").allowed);
         // The warning comes from the monitor, and calls do not wait for it.
-        let is_logged = async || server.log().contains("redis answers");
+        let is_logged = async || server.log().contains("redis connected");
         eventually("the monitor has connected", SOON, is_logged).await;
         let log = server.log();
         assert_eq!(log.matches(warning).count(), warnings, "{arguments:?}:\n{log}");

@@ -88,6 +88,6 @@ async fn unknown_master_name_is_logged() {
     let sentinels = Sentinels::start().await;
     let server = behind(&sentinels, &["store.redis.master-name=another"]);
     check(&mut server.client().await, "alice").await.expect_err("no master");
-    let logged = async || server.log().contains("no sentinel names a master");
+    let logged = async || server.log().contains("no sentinel reports a master");
     eventually("the unknown name is logged", TIMEOUT, logged).await;
 }

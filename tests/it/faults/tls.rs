@@ -111,7 +111,7 @@ async fn tls_and_plaintext_ports_do_not_mix() {
 async fn assert_rejected(server: &Rlaas, reason: &str) {
     let status = check(&mut server.client().await, "alice").await.expect_err("no store");
     assert_eq!(status.message(), "store unavailable");
-    let logged = async || server.log().contains("redis does not answer");
+    let logged = async || server.log().contains("redis connection failed");
     eventually("the failure is logged", TIMEOUT, logged).await;
     let log = server.log();
     assert!(log.contains(reason), "{reason}:\n{log}");

@@ -239,7 +239,7 @@ pub enum StoreError {
     /// A custom store failed.
     #[error("{source}")]
     Custom {
-        /// Whether the request may have been executed.
+        /// Outcome of the request, as far as known.
         fate: Fate,
         /// Cause of the failure.
         source: Arc<dyn Error + Send + Sync>,

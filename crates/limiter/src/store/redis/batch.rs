@@ -1,9 +1,10 @@
-//! Sends the requests that wait at the same moment together: one script call for each slot.
+//! Batches requests that wait at the same moment: one script call for each slot.
 //!
-//! A call costs both sides about as much as a decision: with many callers, tens of decisions share
-//! one. Nobody waits for others to come: the first request has a task spawned, which takes what waits
-//! after this thread has heard all who are ready to ask. The task checks a connection out of the
-//! worker's pool, sends what waits, and returns the connection before the reply is there.
+//! A call costs both sides about as much as a decision, so with many callers tens of decisions
+//! share a call. No request waits for others to arrive. The first request spawns a task, which runs
+//! after all tasks of this thread that are ready, and takes the requests that wait by then. It
+//! checks a connection out of the worker's pool, sends the requests, and returns the connection
+//! before the reply arrives.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,25 +27,25 @@ use super::health::ServerHealth;
 use crate::clock::Deadline;
 use crate::store::StoreError;
 
-/// The most work in one call: it keeps Redis busy for a fifth of a millisecond.
+/// Maximum work of one call, which keeps Redis busy for a fifth of a millisecond.
 const MAX_BATCH_WORK: u64 = 32;
 
-/// What every call needs beside its requests.
+/// Scripts, nonces and timeout, which all calls share.
 #[derive(Debug)]
 pub(crate) struct ScriptContext {
     scripts: Scripts,
-    /// Together they make each call's nonce unique among all instances.
+    /// Together they make the nonce of each call unique among all instances.
     instance: u64,
     calls: AtomicU64,
-    /// The longest that a call may take.
+    /// Store timeout, quoted in the error when a call exceeds it.
     timeout: Duration,
 }
 
-/// Where a request goes within a server.
+/// Slot of a request, within a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SlotTarget {
     pub(crate) slot: u16,
-    /// Set where the slot is only on its way to the server.
+    /// Set if the slot is being moved to the server, which then requires ASKING.
     pub(crate) asking: bool,
 }
 
@@ -61,13 +62,13 @@ pub(crate) struct Batcher {
 #[derive(Debug, Default)]
 struct Queue {
     waiters: Vec<Waiter>,
-    /// Waiters so far; each knows its number.
+    /// Number of waiters so far. Each waiter has its number.
     joined: u64,
-    /// Waiters so far whose requests were sent, or who had left before.
+    /// Number of waiters whose requests were taken for a batch.
     taken: u64,
 }
 
-/// A caller and its request.
+/// A request, and the channel for its result.
 #[derive(Debug)]
 struct Waiter {
     target: SlotTarget,
@@ -75,13 +76,14 @@ struct Waiter {
     reply: oneshot::Sender<ScriptResult>,
 }
 
-/// Sends what waits. If it never comes to that, because its runtime ends, the waiters are told.
+/// The task that sends waiting requests. If it is dropped before that, because its runtime shuts
+/// down, it fails the waiters.
 struct FlushTask {
     batcher: Arc<Batcher>,
     has_taken: bool,
 }
 
-/// The requests of one call, and who waits for its results.
+/// The requests of one call, and the channels for their results.
 struct Group {
     target: SlotTarget,
     call: ScriptCall,
@@ -99,7 +101,7 @@ impl ScriptContext {
 }
 
 impl Batcher {
-    /// A batcher with a pool of its own.
+    /// Creates a batcher with its own pool.
     pub(crate) fn new(
         connector: Arc<Connector>,
         health: Arc<ServerHealth>,
@@ -114,7 +116,7 @@ impl Batcher {
         let _unreachable = self.pool.get().await;
     }
 
-    /// Sends a request beside others, and waits for its result until the deadline.
+    /// Sends a request in a batch with others, and waits for its result until the deadline.
     pub(crate) async fn send(
         self: &Arc<Self>,
         request: ScriptRequest,
@@ -132,7 +134,7 @@ impl Batcher {
         Err(CallError::Other(error))
     }
 
-    /// Returns the number of the waiter.
+    /// Adds a waiter to the queue, and returns its number.
     fn join(self: &Arc<Self>, waiter: Waiter) -> u64 {
         let mut queue = self.queue();
         queue.waiters.push(waiter);
@@ -143,7 +145,7 @@ impl Batcher {
         queue.joined - 1
     }
 
-    /// Has what waits sent after this thread has run all tasks that are ready.
+    /// Spawns the task that sends waiting requests, after all tasks of this thread that are ready.
     fn spawn_flush(self: &Arc<Self>) {
         let task = FlushTask { batcher: Arc::clone(self), has_taken: false };
         tokio::spawn(task.run());
@@ -167,13 +169,14 @@ impl Batcher {
         groups
     }
 
-    /// Calls by the scripts' hashes, and once more with the texts of those that Redis does not know.
-    /// Returns one reply for each group.
+    /// Calls the scripts by their hashes, and those that are unknown to Redis once more by their
+    /// texts. Returns one reply for each group.
     async fn call(
         &self,
-        connection: &mut MultiplexedConnection,
+        managed: &mut ManagedConnection,
         groups: &[Group],
     ) -> Vec<Result<Value, CallError>> {
+        let ManagedConnection { connection, address, .. } = managed;
         let script = |group: &Group| self.context.scripts.script_for(&group.call.requests);
         let by_hash = |group: &Group| (group.target.asking, group.call.by_hash(script(group)));
         let by_text = |group: &Group| (group.target.asking, group.call.by_text(script(group)));
@@ -187,10 +190,11 @@ impl Batcher {
             }
         }
         let replies = replies.into_iter();
-        replies.map(|reply| reply.map_err(|error| CallError::from_redis(&error))).collect()
+        let parsed = |error| CallError::from_redis(&error, address);
+        replies.map(|reply| reply.map_err(parsed)).collect()
     }
 
-    /// Tells those who wait for a call what became of it.
+    /// Delivers the results of a call to its waiters.
     fn deliver(&self, group: Group, reply: Result<Value, CallError>, generation: u64) {
         let Group { call, waiting, .. } = group;
         let results = reply.and_then(|reply| call.parse(&reply).map_err(CallError::Other));
@@ -203,8 +207,8 @@ impl Batcher {
         }
     }
 
-    /// Gives a connection up where the failure says so, and its generation with it: connections that
-    /// are lost together count as one failure.
+    /// Discards the connections of a generation if the failure requires it. Connections that are
+    /// lost together count as one failure.
     fn record_failure(&self, failure: &CallError, generation: u64) {
         let error = match failure {
             CallError::ReadOnly => None,
@@ -228,12 +232,13 @@ impl Batcher {
 impl FlushTask {
     async fn run(mut self) {
         let batcher = Arc::clone(&self.batcher);
-        // Back in the pool at the end of this statement: the reply is waited for on a clone.
+        // The connection returns to the pool at the end of this statement; the reply arrives on a
+        // clone.
         let managed = batcher.pool.get().await.map(|managed| ManagedConnection::clone(&managed));
-        let Ok(ManagedConnection { mut connection, generation, .. }) = managed else { return };
-        let (waiters, is_rest) = batcher.queue().take();
+        let Ok(mut managed) = managed else { return };
+        let (waiters, has_more) = batcher.queue().take();
         self.has_taken = true;
-        if is_rest {
+        if has_more {
             batcher.spawn_flush();
         }
         let groups = batcher.group(waiters);
@@ -241,12 +246,12 @@ impl FlushTask {
             return;
         }
         let limit = batcher.context.timeout;
-        let replies = match timeout(limit, batcher.call(&mut connection, &groups)).await {
+        let replies = match timeout(limit, batcher.call(&mut managed, &groups)).await {
             Ok(replies) => replies,
             Err(_elapsed) => vec![Err(CallError::Other(StoreError::Timeout(limit))); groups.len()],
         };
         for (group, reply) in groups.into_iter().zip(replies) {
-            batcher.deliver(group, reply, generation);
+            batcher.deliver(group, reply, managed.generation);
         }
     }
 }
@@ -263,12 +268,12 @@ impl Drop for FlushTask {
 }
 
 impl Queue {
-    /// Takes what fits into one batch. Returns `true` if something is left.
+    /// Takes the waiters that fit into one batch. Returns `true` if some are left.
     fn take(&mut self) -> (Vec<Waiter>, bool) {
         let mut work = 0;
         let fits = |waiter: &&Waiter| {
             let fits = work < MAX_BATCH_WORK;
-            work += waiter.request.work();
+            work += waiter.request.work;
             fits
         };
         let count = self.waiters.iter().take_while(fits).count();
@@ -280,7 +285,8 @@ impl Queue {
     }
 }
 
-/// Sends all commands at once, each after ASKING if so marked. Returns one reply for each.
+/// Sends all commands in one pipeline, with ASKING before those that require it. Returns one reply
+/// for each command.
 async fn query(
     connection: &mut MultiplexedConnection,
     commands: Vec<(bool, Cmd)>,

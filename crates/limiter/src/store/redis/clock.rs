@@ -1,4 +1,4 @@
-//! What this service knows of the clock of a Redis server.
+//! The clock of a Redis server, as far as it is known.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::clock::{HighWaterMarks, Micros, SystemClock, Timestamp};
 use crate::observer::{Observer, StoreEvent};
 
-/// The times in replies, and an estimate of the time now. An estimate only names keys; the server's
-/// clock decides.
+/// Keeps the times of replies, and estimates the current time. Estimates only name keys; the clock
+/// of the server decides.
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     local: SystemClock,
@@ -18,18 +18,18 @@ pub(crate) struct ServerClock {
     observer: Arc<dyn Observer>,
 }
 
-/// How far ahead the server is before its first reply.
+/// Value of `ahead_micros` before the first reply.
 const UNKNOWN: i64 = i64::MIN;
-/// A clock that has moved against ours by more than this has jumped: replies travel for less.
+/// Drift from one reply to the next that counts as a jump: more than any round trip.
 const JUMP: Duration = Duration::from_secs(1);
 
 impl ServerClock {
-    /// A clock that has not been read yet; its jumps are reported to `observer`.
+    /// Creates a clock that is unknown before the first reply. Jumps are reported to `observer`.
     pub(crate) fn new(local: SystemClock, observer: Arc<dyn Observer>) -> Self {
         Self { local, ahead_micros: UNKNOWN.into(), seen: Mutex::default(), observer }
     }
 
-    /// Notes the server's time in a reply that has just arrived.
+    /// Records the server time in a reply that has just arrived.
     pub(crate) fn observe(&self, time: Timestamp) {
         let local = self.local.now().as_micros().cast_signed();
         let ahead = time.as_micros().cast_signed().wrapping_sub(local);
@@ -39,19 +39,19 @@ impl ServerClock {
         }
     }
 
-    /// What the server's clock shows now: a little less, by the time that the last reply travelled.
+    /// Estimates the server time: late by the time that the last reply took to arrive.
     pub(crate) fn estimate(&self) -> Timestamp {
         let ahead = self.ahead_micros.load(Ordering::Relaxed);
         let ahead = if ahead == UNKNOWN { 0 } else { ahead };
         Timestamp::from_micros(self.local.now().as_micros().saturating_add_signed(ahead))
     }
 
-    /// Notes that a decision on a limit with this `window` was made at `time`.
+    /// Records that a limit with this `window` was decided at `time`.
     pub(crate) fn record_decision(&self, time: Timestamp, window: Micros) {
         self.seen().record(window, time);
     }
 
-    /// The latest time of a decision on a limit with this `window`.
+    /// Returns the latest time of a decision on a limit with this `window`.
     pub(crate) fn latest_decision(&self, window: Micros) -> Timestamp {
         self.seen().latest(window)
     }

@@ -1,22 +1,22 @@
-//! The Redis store: one script call decides all hits that share a slot, and those of others that
-//! wait at the same moment.
+//! The Redis store: one script call decides all hits of a slot, together with those of other
+//! requests that wait at the same moment.
 //!
-//! | file | what |
+//! | file | subject |
 //! | --- | --- |
-//! | `retry` | one decision: where to, how often, until when |
-//! | `topology`, `cluster`, `node` | which server has a slot; one server |
-//! | `batch` | requests that wait together become one call |
-//! | `codec` | keys, requests to arguments, replies to decisions, scripts |
-//! | `connection` | opens connections, pools them, finds the master |
-//! | `health`, `clock` | breaker, monitor, log; the server's time |
-//! | `settings` | where Redis is, and how to use it |
+//! | `retry` | one decision: which server, how many attempts, until when |
+//! | `topology`, `cluster`, `node` | the server of a slot; one server |
+//! | `batch` | concurrent requests become one call |
+//! | `codec` | keys, arguments, replies, scripts |
+//! | `connection` | opening connections, pools, Sentinel |
+//! | `health`, `clock` | circuit breaker, monitor, log; time of a server |
+//! | `settings` | addresses, credentials, timeouts |
 //!
-//! Redis' own clock decides. Every key that a script touches is declared, so the key of a fixed
-//! window names its window before the script runs: it comes from an estimate of Redis' clock, and a
-//! script that finds itself in another window writes nothing and tells the time.
+//! The clock of Redis decides. Every key that a script touches is declared, so the key of a fixed
+//! window names its window before the script runs. The window comes from an estimate of the Redis
+//! clock. A script that runs in another window writes nothing and returns the time.
 //!
-//! A call whose fate is unknown is never repeated: a decision would count twice. What was surely
-//! not executed is repeated where that helps: see `retry.rs`.
+//! A call of unknown fate is never repeated, because its units could be counted twice. A call that
+//! was certainly not executed is repeated where that helps: see `retry.rs`.
 
 mod batch;
 mod clock;
@@ -57,21 +57,22 @@ pub struct RedisStore {
     format: KeyFormat,
     timeout: Duration,
     topology: Arc<Topology>,
-    /// Number of the worker that has a connection of its own to each server; all others share one.
+    /// Index of the worker. A worker handle has its own connection to each server; all other
+    /// handles share the connections of index 0.
     worker: usize,
     workers: Arc<AtomicUsize>,
     local: SystemClock,
-    /// Decisions that may wait at once.
+    /// Permits for decisions in flight.
     in_flight: Arc<Semaphore>,
     observer: Arc<dyn Observer>,
 }
 
 impl RedisStore {
-    /// A store that connects as soon as it is run, and reports to `observer`.
+    /// Creates a store that connects when it is run, and reports to `observer`.
     ///
     /// # Errors
     ///
-    /// [`SettingError`] if the certificates can't be used.
+    /// [`SettingError`] if the certificates are invalid.
     pub fn new(
         settings: &RedisSettings,
         observer: Arc<dyn Observer>,
@@ -97,7 +98,7 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; before the deadline and within `store.redis.timeout`, whatever Redis does.
+    /// [`StoreError`], before the deadline and within `store.redis.timeout`, whatever Redis does.
     pub async fn execute(
         &self,
         request: StoreRequest<'_>,
@@ -113,30 +114,30 @@ impl RedisStore {
         reply
     }
 
-    /// The longest that a decision may take.
+    /// Returns the longest time that a decision may take.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Where the state of a key is. See [`super::Store::shard`].
+    /// Returns the shard of a key. See [`super::Store::shard`].
     pub fn shard(&self, key: &Key) -> Shard {
         Shard(self.format.slot(key))
     }
 
-    /// The time by the clock of the server with this key, estimated; that of this machine while the
-    /// server is not known. See [`super::Store::now`].
+    /// Returns the estimated time of the server of this key, or the local time if the server is
+    /// unknown. See [`super::Store::now`].
     pub fn now(&self, key: &Key) -> Timestamp {
         let node = self.topology.node_for_slot(self.format.slot(key));
         node.map_or_else(|| self.local.now(), |node| node.clock.estimate())
     }
 
-    /// Returns `true` if the breaker of the server with this key is open.
+    /// Returns `true` if the breaker of the server of this key is open.
     pub fn breaker_is_open(&self, key: &Key) -> bool {
         let node = self.topology.node_for_slot(self.format.slot(key));
         node.is_some_and(|node| node.health.breaker_is_open())
     }
 
-    /// Uses the credentials and certificates of these settings from the next connection on.
+    /// Uses the credentials and certificates of these settings for new connections.
     ///
     /// # Errors
     ///
@@ -145,20 +146,21 @@ impl RedisStore {
         self.topology.update_credentials(settings)
     }
 
-    /// Watches the servers and the map of a cluster, for ever. See [`super::Store::run`].
+    /// Runs the monitors of the servers, and the refresh of the map of a cluster, for ever. See
+    /// [`super::Store::run`].
     pub async fn run(&self) {
         self.topology.run().await;
     }
 
-    /// A handle with a connection of its own to each server. See [`super::Store::for_worker`].
+    /// Returns a handle with its own connection to each server. See [`super::Store::for_worker`].
     #[must_use]
     pub fn for_worker(&self) -> Self {
         let worker = 1 + self.workers.fetch_add(1, Ordering::Relaxed);
         Self { worker, ..self.clone() }
     }
 
-    /// Opens the connections of this handle ahead of its calls, for ever: to a server that is new, or
-    /// answers again.
+    /// Opens the connections of this handle ahead of its calls, for ever: to each new server, and
+    /// to each that recovers.
     pub async fn keep_connected(&self) {
         let mut changes = self.topology.changes();
         loop {
@@ -173,7 +175,7 @@ impl RedisStore {
         }
     }
 
-    /// Whether Redis answers, now and later.
+    /// Returns a receiver of the health of Redis.
     pub fn health(&self) -> watch::Receiver<Health> {
         self.topology.health()
     }
@@ -190,7 +192,7 @@ impl RedisStore {
         if left.is_zero() {
             return Err(StoreError::Expired);
         }
-        // What is refunded had its room when it was taken.
+        // Refunds need no permit: the takes that they undo had one.
         let _permit = if only_refunds(request) {
             None
         } else {
@@ -203,7 +205,8 @@ impl RedisStore {
             request,
             slot: request.shard.0,
             until: deadline.or_within(self.timeout),
-            // Less what a request may have spent on its way here.
+            // A tenth less than the store timeout, for the time that a request has spent before it
+            // gets here.
             caller_deadline_is_shorter: left < self.timeout * 9 / 10,
         };
         call.run().await

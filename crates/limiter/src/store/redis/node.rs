@@ -9,63 +9,53 @@ use super::batch::{Batcher, ScriptContext};
 use super::clock::ServerClock;
 use super::connection::address::Address;
 use super::connection::connector::{ConnectTarget, Connector};
-use super::connection::options::ReloadableOptions;
+use super::connection::options::SharedOptions;
 use super::health::ServerHealth;
 use super::health::gauge::BreakerGauge;
-use super::health::monitor::Monitor;
+use super::health::monitor;
 use crate::clock::SystemClock;
 use crate::observer::Observer;
 
 /// One Redis server.
 #[derive(Debug)]
 pub(super) struct Node {
-    name: String,
     pub(super) clock: Arc<ServerClock>,
     pub(super) health: Arc<ServerHealth>,
     connector: Arc<Connector>,
     context: Arc<ScriptContext>,
-    monitor: Monitor,
-    /// By the workers' numbers; those who have asked.
+    local: SystemClock,
+    /// Batchers by the index of their workers, created on first use.
     batchers: ArcSwap<Vec<Arc<Batcher>>>,
 }
 
-/// What all servers have in common.
+/// Configuration and state that all servers share.
 #[derive(Clone, Debug)]
 pub(super) struct NodeContext {
-    pub(super) options: ReloadableOptions,
+    pub(super) options: SharedOptions,
     pub(super) local: SystemClock,
     pub(super) scripts: Arc<ScriptContext>,
     pub(super) gauge: Arc<BreakerGauge>,
     pub(super) observer: Arc<dyn Observer>,
-    /// Notified whenever the health of a server changes, or there is another server.
+    /// Notified when the health of a server changes, or a server is added.
     pub(super) changed: watch::Sender<()>,
 }
 
 impl Node {
-    /// A server that is connected to when it is run, or asked.
+    /// Creates a server. It is connected when it is run, or first called.
     pub(super) fn new(name: String, target: ConnectTarget, context: &NodeContext) -> Self {
         let NodeContext { options, local, scripts, gauge, observer, changed } = context.clone();
         let clock = Arc::new(ServerClock::new(local.clone(), observer));
-        let health = ServerHealth::new(name.clone(), local.clone(), gauge, changed);
-        let health = Arc::new(health);
+        let health = Arc::new(ServerHealth::new(name, local.clone(), gauge, changed));
         let connector = Arc::new(Connector::new(target, options, Arc::clone(&clock)));
-        let monitor =
-            Monitor { connector: Arc::clone(&connector), health: Arc::clone(&health), local };
-        let batchers = ArcSwap::default();
-        Self { name, clock, health, connector, context: scripts, monitor, batchers }
+        Self { clock, health, connector, local, context: scripts, batchers: ArcSwap::default() }
     }
 
-    /// The server at an address.
+    /// Creates the server at an address.
     pub(super) fn at(address: Address, context: &NodeContext) -> Self {
         Self::new(address.to_string(), ConnectTarget::Server(address), context)
     }
 
-    /// Its address, or the name of the master that it is.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The batcher of the worker of this number.
+    /// Returns the batcher of a worker.
     pub(super) fn batcher(&self, worker: usize) -> Arc<Batcher> {
         if let Some(batcher) = self.batchers.load().get(worker) {
             return Arc::clone(batcher);
@@ -81,8 +71,8 @@ impl Node {
         Arc::clone(&self.batchers.load()[worker])
     }
 
-    /// Watches the server, for ever.
+    /// Monitors the server, for ever.
     pub(super) async fn run(&self) {
-        self.monitor.run().await;
+        monitor::run(&self.connector, &self.health, &self.local).await;
     }
 }

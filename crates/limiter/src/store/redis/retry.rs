@@ -1,13 +1,13 @@
-//! One decision from the first call to its result: which server, how often, until when.
+//! One decision: which server is called, how often, and until when.
 //!
-//! | seen | again? |
+//! | reply | repeated? |
 //! | --- | --- |
-//! | NOSCRIPT | at once, with the text: see `batch.rs` |
-//! | another window than the keys name | with the right keys |
-//! | MOVED, ASK | at the server that it names, up to [`MAX_HOPS`] times |
-//! | TRYAGAIN | after a moment, up to [`MAX_HOPS`] times |
+//! | NOSCRIPT | at once, with the text of the script: see `batch.rs` |
+//! | other window than that of the keys | with the keys of the right window |
+//! | MOVED, ASK | at the named server, up to [`MAX_HOPS`] times |
+//! | TRYAGAIN | after [`SLOT_MOVE_DELAY`], up to [`MAX_HOPS`] times |
 //! | READONLY | once, on a new connection to the master |
-//! | no answer, or a broken connection | never, unless nothing can have been taken: once |
+//! | no reply, or a broken connection | never; once if the call changes nothing |
 //! | anything else | never |
 
 use std::sync::Arc;
@@ -26,15 +26,15 @@ use crate::clock::{Deadline, Timestamp};
 use crate::operation::{Reply, StoreRequest};
 use crate::store::StoreError;
 
-/// How often a call may find itself in another window than its keys: the first reply tells the
-/// time, so a second miss needs a round trip as long as the window.
+/// Repeats of a call in another window than that of its keys. The first reply contains the time, so
+/// a second miss requires a round trip as long as the window.
 const MAX_WINDOW_MISSES: u32 = 3;
-/// Redirects that are followed.
+/// Maximum number of redirects to follow.
 const MAX_HOPS: u32 = 2;
-/// Time for a slot to get on with its move.
+/// Delay before a call is repeated while its slot is being moved.
 const SLOT_MOVE_DELAY: Duration = Duration::from_millis(5);
 
-/// One decision that is under way.
+/// One decision, with its retries.
 pub(super) struct RetryingCall<'a> {
     pub(super) topology: &'a Topology,
     pub(super) format: &'a KeyFormat,
@@ -42,48 +42,37 @@ pub(super) struct RetryingCall<'a> {
     pub(super) request: StoreRequest<'a>,
     /// The slot of all hits.
     pub(super) slot: u16,
-    /// When the caller, or the store, stops to wait.
+    /// Deadline: the earlier of the caller's and the store's.
     pub(super) until: Deadline,
-    /// Set if the caller waits for less long than the store would.
+    /// Set if the caller's deadline is shorter than the store timeout.
     pub(super) caller_deadline_is_shorter: bool,
 }
 
-/// Where a call goes.
+/// Target of a call.
 struct Route {
     node: Arc<Node>,
-    /// Set where the slot is only on its way there.
+    /// Set if the slot is being moved to the node, which then requires ASKING.
     asking: bool,
 }
 
-/// What may still be repeated.
-struct AttemptsLeft {
-    window_misses: u32,
-    hops: u32,
-    reconnects: u32,
-    ambiguous: u32,
-}
-
 impl RetryingCall<'_> {
-    /// Calls until there is a decision, or none to be had.
+    /// Calls until there is a decision, or an error that can't be repaired.
     ///
     /// # Errors
     ///
-    /// [`StoreError`].
+    /// [`StoreError`] of the last call.
     pub(super) async fn run(&self) -> Result<Reply, StoreError> {
         let changes = self.request.hits.iter().any(|hit| hit.action.changes());
-        let mut left = AttemptsLeft {
-            window_misses: MAX_WINDOW_MISSES,
-            hops: MAX_HOPS,
-            reconnects: 1,
-            ambiguous: u32::from(!changes),
-        };
+        let (mut window_misses, mut hops, mut reconnects) = (MAX_WINDOW_MISSES, MAX_HOPS, 1);
+        // A call of unknown fate is repeated only if it changes nothing.
+        let mut ambiguous = u32::from(!changes);
         let node = self.topology.node(self.slot, self.until).await?;
         let mut route = Route { node, asking: false };
         let mut known_time = None;
         loop {
             let failure = match self.call(&route, known_time.take()).await {
                 Ok((_, ScriptReply::Decided(reply))) => return Ok(reply),
-                Ok((time, ScriptReply::OtherWindow)) if use_attempt(&mut left.window_misses) => {
+                Ok((time, ScriptReply::OtherWindow)) if use_attempt(&mut window_misses) => {
                     known_time = Some(time);
                     continue;
                 }
@@ -92,18 +81,14 @@ impl RetryingCall<'_> {
             };
             match failure {
                 CallError::Redirected(redirect)
-                    if redirect.slot == self.slot && use_attempt(&mut left.hops) =>
+                    if redirect.slot == self.slot && use_attempt(&mut hops) =>
                 {
-                    let redirect = redirect.resolved_by(route.node.name());
                     route.node = self.topology.follow(&redirect, self.until).await?;
                     route.asking = redirect.kind == RedirectKind::Ask;
                 }
-                CallError::TryAgain if use_attempt(&mut left.hops) => {
-                    self.wait_for_slot_move().await
-                }
-                CallError::ReadOnly if use_attempt(&mut left.reconnects) => {}
-                CallError::Other(error)
-                    if error.is_ambiguous() && use_attempt(&mut left.ambiguous) => {}
+                CallError::TryAgain if use_attempt(&mut hops) => self.wait_for_slot_move().await,
+                CallError::ReadOnly if use_attempt(&mut reconnects) => {}
+                CallError::Other(error) if error.is_ambiguous() && use_attempt(&mut ambiguous) => {}
                 failure => return Err(failure.into_error()),
             }
             if self.until.has_passed() {
@@ -112,7 +97,8 @@ impl RetryingCall<'_> {
         }
     }
 
-    /// One call to one server, by the time that it has just shown or an estimate.
+    /// Makes one call to one server. Keys are named by `known_time`, the time in its last reply, or
+    /// by an estimate.
     async fn call(&self, route: &Route, known_time: Option<Timestamp>) -> ScriptResult {
         let Node { clock, health, .. } = &*route.node;
         let permit = health.admit().map_err(CallError::Other)?;
@@ -132,10 +118,10 @@ impl RetryingCall<'_> {
                 }
                 health.record_success(permit);
             }
-            // That a caller leaves early says nothing about the server.
+            // If the caller's own deadline was shorter, its expiry says nothing about the server.
             Err(CallError::Other(StoreError::Unreachable))
                 if self.caller_deadline_is_shorter && self.until.has_passed() => {}
-            // The batch counts a lost connection, once for all its callers.
+            // The batcher records these failures, once for all callers of a connection.
             Err(CallError::Other(
                 StoreError::Timeout(_) | StoreError::Lost | StoreError::Garbled,
             )) => {}
@@ -147,7 +133,7 @@ impl RetryingCall<'_> {
 
     #[expect(
         clippy::disallowed_methods,
-        reason = "a slot that moves gives no sign when it is there"
+        reason = "there is no notification of the end of a slot move"
     )]
     async fn wait_for_slot_move(&self) {
         sleep(SLOT_MOVE_DELAY.min(self.until.remaining())).await;

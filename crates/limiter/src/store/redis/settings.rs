@@ -1,4 +1,4 @@
-//! Where Redis is, and how to use it.
+//! Settings of the Redis store.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,50 +7,50 @@ use std::time::Duration;
 use deadpool_redis::redis::{self, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use thiserror::Error;
 
-/// How to reach and use Redis.
+/// Settings of the Redis store.
 #[derive(Clone, Debug)]
 pub struct RedisSettings {
-    /// Where it is.
+    /// Addresses of the servers.
     pub servers: Servers,
-    /// Who we are; counts before what an address says.
+    /// Credentials, which override those of an address.
     pub credentials: Credentials,
-    /// Which database, if not that of the address.
+    /// Database number, which overrides that of the address.
     pub database: Option<u32>,
     /// Certificates for `rediss://`.
     pub tls: Tls,
-    /// What every key starts with.
+    /// Prefix of every key.
     pub key_prefix: KeyPrefix,
-    /// The longest that a decision may take: 1 ms to 60 s.
+    /// Longest time that a decision may take: 1 ms to 60 s.
     pub timeout: Duration,
-    /// Decisions that may wait for Redis at once; what is beyond is shed.
+    /// Maximum number of decisions that wait for Redis at once; further ones are shed.
     pub max_in_flight: u32,
 }
 
-/// Where Redis is.
+/// Addresses of Redis.
 #[derive(Clone, Debug)]
 pub enum Servers {
-    /// One server, at this address.
+    /// One server at this address.
     Standalone(Box<RedisUrl>),
-    /// Whichever server the sentinels name.
+    /// The master that sentinels report.
     Sentinel {
-        /// Addresses of sentinels, with their own credentials; at least one.
+        /// Addresses of sentinels, with the sentinels' credentials; at least one.
         sentinels: Vec<RedisUrl>,
-        /// What the sentinels call the master.
+        /// Name of the master in the configuration of the sentinels.
         master_name: String,
     },
-    /// A cluster that some of its servers tell.
+    /// A cluster.
     Cluster {
-        /// Addresses of servers to ask first; at least one.
+        /// Addresses of servers from which the map is queried first; at least one.
         seeds: Vec<RedisUrl>,
     },
 }
 
-/// Who we are to the servers that keep state.
+/// Credentials for the servers that hold state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
-    /// The ACL user.
+    /// Name of the ACL user.
     pub username: Option<String>,
-    /// Its password.
+    /// Password of the user.
     pub password: Option<Secret>,
 }
 
@@ -58,12 +58,12 @@ pub struct Credentials {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub String);
 
-/// Certificates in PEM. Nothing at all trusts the system's authorities.
+/// Certificates in PEM. By default the authorities of the system are trusted.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// The authorities to trust instead of the system's.
+    /// Authorities to trust instead of those of the system.
     pub ca: Option<Vec<u8>>,
-    /// Our certificate and its key.
+    /// Client certificate and its key.
     pub identity: Option<Identity>,
 }
 
@@ -82,7 +82,7 @@ impl RedisSettings {
     /// The default `store.redis.max-in-flight`.
     pub const DEFAULT_MAX_IN_FLIGHT: u32 = 4096;
 
-    /// Settings for these servers, all others at their defaults.
+    /// Creates settings for these servers, with defaults for all else.
     pub fn new(servers: Servers) -> Self {
         Self {
             servers,
@@ -103,7 +103,7 @@ impl Default for RedisSettings {
 }
 
 impl Servers {
-    /// `standalone`, `sentinel` or `cluster`.
+    /// Returns `standalone`, `sentinel` or `cluster`.
     pub const fn mode(&self) -> &'static str {
         match self {
             Self::Standalone(_) => "standalone",
@@ -112,7 +112,7 @@ impl Servers {
         }
     }
 
-    /// Every address that is given.
+    /// Returns all configured addresses.
     pub fn urls(&self) -> &[RedisUrl] {
         match self {
             Self::Standalone(url) => std::slice::from_ref(&**url),
@@ -148,7 +148,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// An address of Redis, with its credentials and database. Never shows the password.
+/// An address of Redis, with credentials and database. The password is never shown.
 #[derive(Clone)]
 pub struct RedisUrl {
     connection: ConnectionInfo,
@@ -160,12 +160,12 @@ impl RedisUrl {
         &self.connection
     }
 
-    /// Is it `rediss://`?
+    /// Returns `true` if the scheme is `rediss://`.
     pub fn is_tls(&self) -> bool {
         matches!(self.connection.addr(), ConnectionAddr::TcpTls { .. })
     }
 
-    /// The database that it names; 0 where it names none.
+    /// Returns the database in the address; 0 by default.
     pub fn database(&self) -> i64 {
         self.connection.redis_settings().db()
     }
@@ -189,7 +189,7 @@ impl FromStr for RedisUrl {
         if matches!(connection.addr(), ConnectionAddr::TcpTls { insecure: true, .. }) {
             return Err(SettingError::Insecure);
         }
-        // A name without a password is a password without its colon, more often than not.
+        // A user name without a password is usually a password without its colon.
         let masked = match (shown.username(), shown.password()) {
             ("", None) => Ok(()),
             (_, None) => shown.set_username("***"),
@@ -197,7 +197,7 @@ impl FromStr for RedisUrl {
         };
         masked.map_err(|()| SettingError::Url)?;
         if shown.query().is_some() {
-            // `unix:` addresses carry the password there.
+            // In `unix:` addresses, the password is in the query.
             shown.set_query(Some("***"));
         }
         Ok(Self { connection, shown: shown.to_string() })
@@ -216,7 +216,7 @@ impl fmt::Debug for RedisUrl {
     }
 }
 
-/// What every key starts with: 1 to 64 letters, digits, `-`, `_`, `.` or `:`.
+/// Prefix of every key: 1 to 64 letters, digits, `-`, `_`, `.` or `:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPrefix(String);
 
@@ -250,23 +250,23 @@ impl fmt::Display for KeyPrefix {
     }
 }
 
-/// Why a setting is refused. Never shows the value: it may hold a secret.
+/// Reason why a setting is invalid. The value is never shown, because it may contain a secret.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum SettingError {
     /// Not an address of Redis.
     #[error(
-        "valid is redis://[user:password@]host[:port][/database], rediss:// for TLS, or \
+        "must be redis://[user:password@]host[:port][/database], rediss:// for TLS, or \
          unix:///path"
     )]
     Url,
-    /// An address that asks to trust anybody.
-    #[error("#insecure is not supported: give the server's authority as store.redis.tls.ca")]
+    /// An address that disables the verification of certificates.
+    #[error("must not contain #insecure: set store.redis.tls.ca to the authority of the server")]
     Insecure,
     /// Not a key prefix.
-    #[error("valid is 1 to 64 letters, digits, '-', '_', '.' or ':'")]
+    #[error("must be 1 to 64 letters, digits, '-', '_', '.' or ':'")]
     KeyPrefix,
-    /// No PEM certificates, or a key that does not belong to them.
-    #[error("valid are PEM files: authorities, a certificate and its private key")]
+    /// Not PEM certificates, or a key that does not match.
+    #[error("must be PEM files: authorities, a certificate and its private key")]
     Tls,
 }
 
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_redis_is_refused() {
+    fn invalid_addresses_are_rejected() {
         for text in ["", "127.0.0.1:6379", "http://h", "redis://h:99999", "redis://h/x"] {
             assert_eq!(text.parse::<RedisUrl>().map(|_| ()), Err(SettingError::Url), "{text}");
         }

@@ -1,7 +1,8 @@
-//! Which server decides: the one there is, or the one of the cluster that has the slot.
+//! Which server decides: the only one, or in a cluster the one that serves the slot.
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use super::batch::ScriptContext;
@@ -10,7 +11,7 @@ use super::codec::call_error::Redirect;
 use super::codec::keys::HashTag;
 use super::connection::address::Address;
 use super::connection::connector::ConnectTarget;
-use super::connection::options::{ConnectOptions, ReloadableOptions};
+use super::connection::options::{ConnectOptions, SharedOptions};
 use super::connection::sentinel::Sentinels;
 use super::health::gauge::BreakerGauge;
 use super::node::{Node, NodeContext};
@@ -19,36 +20,36 @@ use crate::clock::{Deadline, SystemClock};
 use crate::observer::Observer;
 use crate::store::{Health, StoreError};
 
-/// The servers.
+/// The servers of a store.
 #[derive(Debug)]
 pub(super) struct Topology {
     layout: Layout,
-    options: ReloadableOptions,
+    options: SharedOptions,
     mode: &'static str,
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
 enum Layout {
-    /// One server, or whichever is the master.
+    /// One server, or the master that Sentinel reports.
     One(Arc<Node>),
-    /// Several, each with some of the slots.
+    /// Several servers, each with some of the slots.
     Cluster(Box<Cluster>),
 }
 
 impl Topology {
-    /// Connects to nothing before it is run.
+    /// Creates the servers. They are connected when the topology is run.
     ///
     /// # Errors
     ///
-    /// [`SettingError`] if the certificates can't be used.
+    /// [`SettingError`] if the certificates are invalid.
     pub(super) fn new(
         settings: &RedisSettings,
         local: SystemClock,
         scripts: ScriptContext,
         observer: &Arc<dyn Observer>,
     ) -> Result<Self, SettingError> {
-        let options = ReloadableOptions::new(ConnectOptions::for_servers(settings)?);
+        let options = Arc::new(ArcSwap::from_pointee(ConnectOptions::for_servers(settings)?));
         let changed = watch::Sender::new(());
         let context = NodeContext {
             options: options.clone(),
@@ -75,7 +76,7 @@ impl Topology {
         Ok(Self { layout, options, mode: settings.servers.mode(), changed })
     }
 
-    /// What of a key decides on its server.
+    /// Returns the part of a key that selects its server.
     pub(super) fn hash_tag(&self) -> HashTag {
         match self.layout {
             Layout::One(_) => HashTag::None,
@@ -83,11 +84,11 @@ impl Topology {
         }
     }
 
-    /// The server of a slot.
+    /// Returns the server of a slot.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Unreachable`] if none is known before the deadline.
+    /// [`StoreError::Unreachable`] if it is unknown at the deadline.
     pub(super) async fn node(
         &self,
         slot: u16,
@@ -99,7 +100,7 @@ impl Topology {
         }
     }
 
-    /// The server of a slot, if it is known now.
+    /// Returns the server of a slot, if it is known.
     pub(super) fn node_for_slot(&self, slot: u16) -> Option<Arc<Node>> {
         match &self.layout {
             Layout::One(node) => Some(Arc::clone(node)),
@@ -107,11 +108,11 @@ impl Topology {
         }
     }
 
-    /// The server that a redirect names; none where there is but one.
+    /// Returns the server that a redirect names.
     ///
     /// # Errors
     ///
-    /// As [`Topology::node`].
+    /// As [`Topology::node`]. Without a cluster, redirects are errors.
     pub(super) async fn follow(
         &self,
         redirect: &Redirect,
@@ -123,20 +124,21 @@ impl Topology {
         }
     }
 
-    /// Uses the credentials and certificates of these settings from the next connection on. Those
-    /// of another mode are for other servers, and wait for a restart.
+    /// Uses the credentials and certificates of these settings for new connections. Settings of
+    /// another mode are for other servers, so they are ignored until a restart.
     ///
     /// # Errors
     ///
     /// As [`Topology::new`].
     pub(super) fn update_credentials(&self, settings: &RedisSettings) -> Result<(), SettingError> {
-        if settings.servers.mode() != self.mode {
-            return Ok(());
+        if settings.servers.mode() == self.mode {
+            let renewed = self.options.load().renewed(settings)?;
+            self.options.store(Arc::new(renewed));
         }
-        self.options.update(settings)
+        Ok(())
     }
 
-    /// Whether Redis answers, now and later.
+    /// Returns a receiver of the health of Redis.
     pub(super) fn health(&self) -> watch::Receiver<Health> {
         match &self.layout {
             Layout::One(node) => node.health.subscribe(),
@@ -144,7 +146,7 @@ impl Topology {
         }
     }
 
-    /// Every server that is known now.
+    /// Returns every known server.
     pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
         match &self.layout {
             Layout::One(node) => vec![Arc::clone(node)],
@@ -152,12 +154,13 @@ impl Topology {
         }
     }
 
-    /// Notified whenever the health of a server changes, or there is another server.
+    /// Returns a receiver that is notified when the health of a server changes, or a server is
+    /// added.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Watches the servers, for ever.
+    /// Monitors the servers, for ever.
     pub(super) async fn run(&self) {
         match &self.layout {
             Layout::One(node) => node.run().await,

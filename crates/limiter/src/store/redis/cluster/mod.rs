@@ -1,9 +1,9 @@
-//! A Redis Cluster: which server has which slot, and a [`Node`] for each.
+//! A Redis Cluster: the map from slots to servers, and a [`Node`] for each server.
 //!
-//! The map comes from the servers themselves, and from redirects on the way. redis-rs' own cluster
-//! client can't be used: with retries it repeats a call that timed out, and a decision would count
-//! twice; without them it follows neither MOVED nor ASK. It also has no breaker for each master: here
-//! an unavailable master affects only the keys that it owns.
+//! The map comes from the servers, and from redirects. The cluster client of redis-rs is not used:
+//! with retries it repeats calls of unknown fate, so that a decision could count twice, and without
+//! retries it follows neither MOVED nor ASK. It also has no breaker for each master: here an
+//! unavailable master affects only the keys that it owns.
 
 mod slots;
 
@@ -25,15 +25,15 @@ use super::node::{Node, NodeContext};
 use crate::clock::Deadline;
 use crate::store::{Health, StoreError};
 
-/// Time between two looks at the map while something is wrong: a failover is seen soon.
+/// Interval of map refreshes while a server is not healthy, so that a failover is noticed soon.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
-/// Looks that are skipped while nothing is wrong.
+/// Refreshes that are skipped while all servers are healthy.
 const IDLE_TICKS: u32 = 50;
-/// The longest that one server may take to tell the map.
+/// Timeout of a map query to one server.
 const MAP_TIMEOUT: Duration = Duration::from_millis(300);
-/// Redirects that wait to be noted.
+/// Capacity of the queue of redirects.
 const MAX_QUEUED_REDIRECTS: usize = 64;
-/// Servers that redirects may add to those of the map.
+/// Maximum number of servers that are known from redirects only.
 const MAX_REDIRECT_NODES: usize = 64;
 
 /// A cluster.
@@ -45,27 +45,27 @@ pub(crate) struct Cluster {
     redirects: mpsc::Sender<Redirect>,
     queued_redirects: Mutex<mpsc::Receiver<Redirect>>,
     health: watch::Sender<Health>,
-    /// Whom to ask first at the next look.
+    /// Counter that selects the first server to query at the next refresh.
     next_server: AtomicUsize,
 }
 
-/// Which server has which slot.
+/// The map from slots to servers.
 #[derive(Clone, Debug)]
 struct Map {
     slots: Vec<Option<Arc<Node>>>,
     nodes: HashMap<Address, Member>,
 }
 
-/// A server of the map, watched while a map names it.
+/// A server of the map, monitored for as long as it is in the map.
 #[derive(Clone, Debug)]
 struct Member {
     node: Arc<Node>,
-    /// Set where only a redirect has named it.
+    /// Set if the server is known from a redirect only.
     is_from_redirect: bool,
     _monitor: Arc<MonitorTask>,
 }
 
-/// Ends with the last member.
+/// Aborts the monitor when the last clone of its member is dropped.
 #[derive(Debug)]
 struct MonitorTask(AbortHandle);
 
@@ -90,17 +90,17 @@ impl Cluster {
         }
     }
 
-    /// The server of a slot, if it is known now.
+    /// Returns the server of a slot, if it is known.
     pub(crate) fn node_for_slot(&self, slot: u16) -> Option<Arc<Node>> {
         self.map.borrow().slots[usize::from(slot)].clone()
     }
 
-    /// Every server that is known now.
+    /// Returns every known server.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
         self.map.borrow().nodes.values().map(|member| Arc::clone(&member.node)).collect()
     }
 
-    /// The server of a slot; waits for the first map.
+    /// Returns the server of a slot. Waits for the first map.
     pub(crate) async fn node(
         &self,
         slot: u16,
@@ -115,7 +115,7 @@ impl Cluster {
         self.wait_for(|map| map.slots[usize::from(slot)].clone(), deadline).await
     }
 
-    /// The server that a redirect names.
+    /// Returns the server that a redirect names.
     pub(crate) async fn follow(
         &self,
         redirect: &Redirect,
@@ -123,7 +123,7 @@ impl Cluster {
     ) -> Result<Arc<Node>, StoreError> {
         let known = self.map.borrow().node_at(&redirect.address);
         if known.is_none() || redirect.kind == RedirectKind::Moved {
-            // What finds no room is said again by the next redirect.
+            // If the queue is full, the next redirect reports the move again.
             let _full = self.redirects.try_send(redirect.clone());
         }
         match known {
@@ -150,12 +150,12 @@ impl Cluster {
         found.ok_or(StoreError::Unreachable)
     }
 
-    /// Whether every slot has a server that answers.
+    /// Returns a receiver of the health of the cluster: whether every slot has a healthy server.
     pub(crate) fn health(&self) -> watch::Receiver<Health> {
         self.health.subscribe()
     }
 
-    /// Keeps the map and watches its servers, for ever.
+    /// Keeps the map up to date and monitors its servers, for ever.
     pub(crate) async fn run(&self) {
         let mut queued_redirects = self.queued_redirects.lock().await;
         let mut changes = self.context.changed.subscribe();
@@ -178,7 +178,7 @@ impl Cluster {
                     skipped = 0;
                     let map = self.query_map().await;
                     if map.is_none() && !is_logged {
-                        warn!("no server tells the map of the cluster");
+                        warn!("CLUSTER SLOTS failed on every server");
                     }
                     is_logged = map.is_none();
                     match map {
@@ -195,9 +195,9 @@ impl Cluster {
         }
     }
 
-    /// Asks one server after the other for the map until one tells it.
+    /// Queries one server after the other for the map, until one returns it.
     async fn query_map(&self) -> Option<Vec<Range>> {
-        let options = self.context.options.now();
+        let options = self.context.options.load_full();
         let map = Arc::clone(&self.map.borrow());
         let is_up = |(_, member): &(&Address, &Member)| member.node.health.current() == Health::Up;
         let mut servers: Vec<&Address> =
@@ -218,7 +218,8 @@ impl Cluster {
         None
     }
 
-    /// Puts a new map in force. Servers that it does not name are left, but for those that redirects named.
+    /// Applies a new map. Servers that it does not contain are dropped, except those known from
+    /// redirects.
     fn apply_map(&self, ranges: &[Range], monitors: &mut JoinSet<()>) {
         let before = Arc::clone(&self.map.borrow());
         let mut nodes = before.nodes.clone();
@@ -247,7 +248,7 @@ impl Cluster {
         let from_redirects = map.nodes.values().filter(|member| member.is_from_redirect).count();
         let node = match known {
             Some(node) => node,
-            // A server that names ever more others is not believed.
+            // A server that redirects to ever more others is not trusted.
             None if from_redirects >= MAX_REDIRECT_NODES => return,
             None => {
                 let member = self.add(&redirect.address, monitors);
@@ -267,7 +268,7 @@ impl Cluster {
         self.context.changed.send_replace(());
     }
 
-    /// A server that a redirect names, watched from now on.
+    /// Adds a server that a redirect names, and starts its monitor.
     fn add(&self, address: &Address, monitors: &mut JoinSet<()>) -> Member {
         let node = Arc::new(Node::at(address.clone(), &self.context));
         let watched = Arc::clone(&node);
@@ -275,7 +276,7 @@ impl Cluster {
         Member { node, is_from_redirect: true, _monitor: Arc::new(MonitorTask(monitor)) }
     }
 
-    /// Folds the health of all servers that have slots.
+    /// Computes the health of the cluster from that of all servers with slots.
     fn update_health(&self) {
         let map = Arc::clone(&self.map.borrow());
         let health = map.slots.iter().try_fold(None::<&Arc<Node>>, |last, node| match node {

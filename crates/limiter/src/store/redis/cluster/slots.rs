@@ -1,4 +1,4 @@
-//! CLUSTER SLOTS: the map of a cluster, as one of its servers knows it.
+//! CLUSTER SLOTS: the map of a cluster in the view of one server.
 
 use deadpool_redis::redis::{RedisResult, Value, cmd};
 
@@ -6,7 +6,7 @@ use crate::store::redis::codec::keys::SLOTS;
 use crate::store::redis::connection::address::Address;
 use crate::store::redis::connection::options::ConnectOptions;
 
-/// Slots of one server.
+/// A range of slots of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) first: u16,
@@ -14,15 +14,15 @@ pub(crate) struct Range {
     pub(crate) address: Address,
 }
 
-/// Asks a server for the map.
+/// Queries a server for the map.
 pub(crate) async fn query(options: &ConnectOptions, server: &Address) -> RedisResult<Vec<Range>> {
     let mut connection = options.connect(server).await?;
     let reply: Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
     Ok(parse(&reply, server))
 }
 
-/// Parses the reply to CLUSTER SLOTS: of each range its first and last slot, and the master first
-/// of its servers. What makes no sense is left out.
+/// Parses a reply to CLUSTER SLOTS. Each range has its first and last slot, and its servers, with
+/// the master first. Invalid ranges are skipped.
 fn parse(reply: &Value, server: &Address) -> Vec<Range> {
     let Value::Array(ranges) = reply else { return Vec::new() };
     ranges.iter().filter_map(|range| parse_range(range, server)).collect()
@@ -41,7 +41,7 @@ fn parse_range(range: &Value, server: &Address) -> Option<Range> {
         _ => return None,
     };
     let host = match host {
-        // It does not know its own address: it is where we reached it.
+        // The server does not know its own address: it is the one that we are connected to.
         "" => server.host(),
         "?" => return None,
         host => host,
@@ -56,13 +56,17 @@ fn parse_range(range: &Value, server: &Address) -> Option<Range> {
 mod tests {
     use super::*;
 
+    fn address(host: &str, port: u16) -> Address {
+        Address::Tcp { host: host.to_owned(), port }
+    }
+
     fn text(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
     #[test]
     fn valid_ranges_are_parsed_and_others_are_skipped() {
-        let server = Address::parse("server:1").expect("an address");
+        let server = address("server", 1);
         let range = |first, last, host, port| {
             let master =
                 Value::Array(vec![host, Value::Int(port), text("id"), Value::Array(vec![])]);
@@ -80,15 +84,10 @@ mod tests {
             Value::Array(vec![Value::Int(0)]),
             Value::Okay,
         ]);
-        let of = |first, last, address: &str| Range {
-            first,
-            last,
-            address: Address::parse(address).expect("an address"),
-        };
         let expected = [
-            of(0, 5460, "10.0.0.1:7000"),
-            of(5461, 10922, "server:7001"),
-            of(10923, 16383, "server:7002"),
+            Range { first: 0, last: 5460, address: address("10.0.0.1", 7000) },
+            Range { first: 5461, last: 10922, address: address("server", 7001) },
+            Range { first: 10923, last: 16383, address: address("server", 7002) },
         ];
         assert_eq!(parse(&reply, &server), expected);
         assert_eq!(parse(&Value::Nil, &server), []);

@@ -1,5 +1,4 @@
-//! One script call: requests to keys and arguments, reply to results. The other side is
-//! `lua/check.lua`.
+//! Encodes one script call, and parses its reply. The other side is `lua/check.lua`.
 
 use deadpool_redis::redis::{Cmd, Value, cmd};
 use rmp::Marker;
@@ -13,9 +12,9 @@ use crate::clock::{Micros, Timestamp};
 use crate::operation::{HitReply, Reply};
 use crate::store::StoreError;
 
-/// For those who meet a call in SLOWLOG or in an error: both cut the arguments before they get to
-/// what is no text.
-const NOTE: &str = "what follows is MessagePack, described in lua/check.lua of rlaas";
+/// A note for readers of SLOWLOG or of an error message, which are cut off before the binary
+/// arguments.
+const NOTE: &str = "MessagePack follows, described in lua/check.lua of rlaas";
 
 /// The requests of one call.
 #[derive(Debug)]
@@ -24,37 +23,37 @@ pub(crate) struct ScriptCall {
     pub(crate) requests: Vec<ScriptRequest>,
 }
 
-/// What became of one request.
+/// Outcome of one request.
 #[derive(Clone, Debug)]
 pub(crate) enum ScriptReply {
-    /// What became of each hit.
+    /// Replies to the hits.
     Decided(Reply),
-    /// A key named another window than that of the server's time; nothing was written.
+    /// A key names another window than that of the server time; nothing was written.
     OtherWindow,
 }
 
-/// A reply to one request, and the server's time when it was made.
+/// Reply to one request, with the server time of the call.
 pub(crate) type ScriptResult = Result<(Timestamp, ScriptReply), CallError>;
 
 impl ScriptCall {
-    /// The call by the script's hash: EVALSHA.
+    /// Returns the call by the hash of a script: EVALSHA.
     pub(crate) fn by_hash(&self, script: &Script) -> Cmd {
         self.command("EVALSHA", &script.hash)
     }
 
-    /// The call with the script's text: EVAL, which Redis remembers too.
+    /// Returns the call with the text of a script: EVAL, which caches the script in Redis, too.
     pub(crate) fn by_text(&self, script: &Script) -> Cmd {
         self.command("EVAL", &script.text)
     }
 
-    /// Parses the reply to this call: a result for each request.
+    /// Parses the reply to this call into a result for each request.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Garbled`] if it is not a reply to this very call.
+    /// [`StoreError::Garbled`] if it is not the reply to this call.
     pub(crate) fn parse(&self, reply: &Value) -> Result<Vec<ScriptResult>, StoreError> {
         let Value::BulkString(reply) = reply else { return Err(StoreError::Garbled) };
-        let mut reply = Values(Bytes::new(reply));
+        let mut reply = ReplyReader(Bytes::new(reply));
         if reply.text()? != self.nonce.as_bytes() {
             return Err(StoreError::Garbled);
         }
@@ -65,24 +64,24 @@ impl ScriptCall {
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
-        let keys = self.requests.iter().map(|request| request.keys().len()).sum::<usize>();
+        let keys = self.requests.iter().map(|request| request.keys.len()).sum::<usize>();
         let mut command = cmd(name);
         command.arg(script).arg(keys);
-        for key in self.requests.iter().flat_map(|request| request.keys().iter()) {
+        for key in self.requests.iter().flat_map(|request| request.keys.iter()) {
             command.arg(key);
         }
         command.arg(&self.nonce).arg(NOTE);
         for request in &self.requests {
-            command.arg(request.argument());
+            command.arg(&request.argument[..]);
         }
         command
     }
 }
 
-/// What is left to read of a reply: values of MessagePack, one behind the other.
-struct Values<'a>(Bytes<'a>);
+/// Reader of the rest of a reply: concatenated MessagePack values.
+struct ReplyReader<'a>(Bytes<'a>);
 
-impl<'a> Values<'a> {
+impl<'a> ReplyReader<'a> {
     fn result(
         &mut self,
         request: &ScriptRequest,
@@ -97,7 +96,7 @@ impl<'a> Values<'a> {
             1 => {
                 let hit = |at| {
                     let decision = self.decision(at)?;
-                    let taken = match request.plain_cost() {
+                    let taken = match request.plain_cost {
                         Some(cost) => decision.outcome.taken(cost),
                         None => self.number()?,
                     };

@@ -1,4 +1,4 @@
-//! How a call ends without a decision, and what that means for the call.
+//! Errors of calls, and what they mean for a retry.
 
 use deadpool_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -6,7 +6,7 @@ use super::keys::SLOTS;
 use crate::store::StoreError;
 use crate::store::redis::connection::address::Address;
 
-/// A server that says which other one to ask.
+/// A redirect to another server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Redirect {
     pub(crate) slot: u16,
@@ -16,44 +16,33 @@ pub(crate) struct Redirect {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RedirectKind {
-    /// The slot is there from now on.
+    /// The slot has moved to the server.
     Moved,
-    /// The slot is on its way there: this call alone.
+    /// The slot is being moved to the server: the redirect is for this call only.
     Ask,
 }
 
-impl Redirect {
-    /// The same, as it was meant by the server of this name: a server that does not know its host
-    /// leaves it out.
-    pub(crate) fn resolved_by(self, server: &str) -> Self {
-        match Address::parse(server) {
-            Some(server) => Self { address: self.address.resolved_by(&server), ..self },
-            None => self,
-        }
-    }
-}
-
-/// How a call ended without a decision.
+/// Reason why a call ended without a decision.
 #[derive(Clone, Debug)]
 pub(crate) enum CallError {
-    /// Another server has the slot.
+    /// Another server serves the slot.
     Redirected(Redirect),
-    /// The slot is half moved.
+    /// The slot is being moved, and its keys are on two servers.
     TryAgain,
-    /// The server became a replica.
+    /// The server is a replica.
     ReadOnly,
-    /// The rest.
+    /// Any other error.
     Other(StoreError),
 }
 
 impl CallError {
-    /// What an error of the driver means for the call that met it.
-    pub(crate) fn from_redis(error: &RedisError) -> Self {
+    /// Converts an error of redis-rs in a reply of `server`.
+    pub(crate) fn from_redis(error: &RedisError, server: &Address) -> Self {
         let refused =
             || Self::refused(error.code().unwrap_or("ERR"), error.detail().unwrap_or_default());
         let elsewhere = |kind| {
             let redirect = error.redirect_node().and_then(|(address, slot)| {
-                let address = Address::parse(address).filter(|_| slot < SLOTS)?;
+                let address = Address::parse(address, server).filter(|_| slot < SLOTS)?;
                 Some(Redirect { slot, address, kind })
             });
             redirect.map_or_else(refused, Self::Redirected)
@@ -69,7 +58,7 @@ impl CallError {
         }
     }
 
-    /// What an error means that a script has met on its way: `CODE text`.
+    /// Converts an error that a script met: `CODE text`.
     pub(crate) fn from_text(error: &str) -> Self {
         let (first, rest) = error.split_once(' ').unwrap_or((error, ""));
         let is_code = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_uppercase());
@@ -81,7 +70,7 @@ impl CallError {
         }
     }
 
-    /// The same of a write that failed after others of its step.
+    /// As [`CallError::from_text`], for a write that failed after others of its step.
     pub(crate) fn from_partial(error: &str) -> Self {
         match Self::from_text(error).into_error() {
             StoreError::Refused { code, text } => Self::Other(StoreError::Partial { code, text }),
@@ -91,12 +80,12 @@ impl CallError {
 
     fn refused(code: &str, text: &str) -> Self {
         let code = if lacks_permission(text) { "NOPERM" } else { code };
-        // Of an unknown command Redis tells the arguments too: a key is nothing for logs.
+        // For an unknown command, Redis quotes the arguments: keys must not appear in logs.
         let text = text.split(", with args").next().unwrap_or_default();
         Self::Other(StoreError::Refused { code: code.to_owned(), text: text.to_owned() })
     }
 
-    /// What it is for those who don't know of servers.
+    /// Converts to an error for callers that know nothing of servers.
     pub(crate) fn into_error(self) -> StoreError {
         let refused = |code: &str, text: &str| StoreError::Refused {
             code: code.to_owned(),
@@ -104,20 +93,20 @@ impl CallError {
         };
         match self {
             Self::Redirected(redirect) => match redirect.kind {
-                RedirectKind::Moved => refused("MOVED", "the slot is elsewhere, again"),
-                RedirectKind::Ask => refused("ASK", "the key is elsewhere, again"),
+                RedirectKind::Moved => refused("MOVED", "too many redirects"),
+                RedirectKind::Ask => refused("ASK", "too many redirects"),
             },
-            Self::TryAgain => refused("TRYAGAIN", "the slot is half moved"),
-            Self::ReadOnly => refused("READONLY", "it is a replica"),
+            Self::TryAgain => refused("TRYAGAIN", "the slot is being moved"),
+            Self::ReadOnly => refused("READONLY", "the server is a replica"),
             Self::Other(error) => error,
         }
     }
 }
 
-/// Returns `true` if a script met a command or key that the user may not use. There is no code for
-/// that.
+/// Returns `true` if a script used a command or key without permission. Redis has no error code for
+/// this.
 fn lacks_permission(text: &str) -> bool {
-    // As Redis 7.0 puts it, and as Valkey and later ones do.
+    // The texts of Redis 7.0, and of Valkey and later Redis versions.
     text.starts_with("The user executing the script can't")
         || text.starts_with("ACL failure in script")
 }
@@ -129,21 +118,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redirect_names_a_slot_that_there_is() {
+    fn a_redirect_must_name_a_valid_slot() {
+        let server = Address::Tcp { host: "s".to_owned(), port: 1 };
         let failure = |text: &str| {
             let value = redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
             let error = value.and_then(redis::Value::extract_error).expect_err("an error");
-            CallError::from_redis(&error)
+            CallError::from_redis(&error, &server)
         };
         let moved = failure("MOVED 16383 h:1");
         assert!(matches!(moved, CallError::Redirected(redirect) if redirect.slot == 16_383));
+        let asked = failure("ASK 5 :2");
+        let same_host = Address::Tcp { host: "s".to_owned(), port: 2 };
+        assert!(matches!(asked, CallError::Redirected(redirect) if redirect.address == same_host));
         for text in ["MOVED 16384 h:1", "MOVED 20000 h:1", "ASK -1 h:1", "MOVED 5 h", "MOVED"] {
             assert!(matches!(failure(text), CallError::Other(_)), "{text}");
         }
     }
 
     #[test]
-    fn what_a_script_met_is_known_by_its_code() {
+    fn errors_of_scripts_are_classified_by_their_code() {
         let code = |text: &str| match CallError::from_text(text) {
             CallError::Other(StoreError::Refused { code, .. }) => code,
             other => format!("{other:?}"),

@@ -1,19 +1,19 @@
-//! Names of keys in Redis, and the slot of a cluster that each falls into.
+//! Names of keys in Redis, and their cluster slots.
 
 use crate::rules::Key;
 use crate::store::redis::settings::KeyPrefix;
 
-/// Slots of a cluster.
+/// Number of slots of a cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// How keys are named.
+/// Format of key names.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyFormat {
     prefix: KeyPrefix,
     hash_tag: HashTag,
 }
 
-/// What of a key decides on its slot.
+/// Hash tag of a key, which selects its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HashTag {
     /// `rlaas:rate_limit:alice`
@@ -40,7 +40,7 @@ impl KeyFormat {
         }
     }
 
-    /// The slot of a key; 0 where there are no slots.
+    /// Returns the slot of a key; 0 without a cluster.
     pub(crate) fn slot(&self, key: &Key) -> u16 {
         match self.hash_tag {
             HashTag::None => 0,
@@ -49,7 +49,8 @@ impl KeyFormat {
     }
 }
 
-/// What stands in the braces. Redis takes empty ones for none; no id is encoded as `%%`.
+/// Returns the hash tag. Redis ignores an empty one, so an empty id becomes `%%`, which no encoded
+/// id equals.
 fn tag(key: &Key) -> &str {
     if key.id().is_empty() { "%%" } else { key.id() }
 }

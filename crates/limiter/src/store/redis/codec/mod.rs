@@ -1,4 +1,4 @@
-//! What goes over the wire: names of keys, requests to arguments, replies to decisions, the scripts.
+//! The wire format: names of keys, arguments, replies, scripts.
 
 pub(crate) mod call;
 pub(crate) mod call_error;

@@ -1,4 +1,4 @@
-//! A request to the script: its hits as keys and an argument, ready to be sent beside others.
+//! A request to the script: its hits encoded as keys and one argument.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -12,28 +12,28 @@ use crate::operation::{Action, StoreHit, StoreRequest};
 use crate::rules::{Coupling, Mode};
 use crate::store::redis::clock::ServerClock;
 
-/// A window shorter than this can end while the call is on its way, so its call names the keys of
-/// the windows that begin within [`TRAVEL`] too. For longer ones a repeat is cheaper.
+/// A window shorter than this may end while the call is on its way, so the call also names the keys
+/// of windows that start within [`TRAVEL`]. For longer windows a repeat is cheaper.
 const SHORT_WINDOW: Micros = Micros::from_secs(1);
 const TRAVEL: Micros = Micros::from_millis(50);
 
-/// Ends the key of the debt beside a state. No value of an id is encoded as `%debt`.
+/// Suffix of the key of a debt. No id is encoded as `%debt`.
 const DEBT_SUFFIX: &str = ":%debt";
 
-/// Ends the key that tells when a state was reset. No value of an id is encoded as `%reset`.
+/// Suffix of the key that stores when a state was reset. No id is encoded as `%reset`.
 const RESET_SUFFIX: &str = ":%reset";
 
-/// Bytes of an argument with one hit; it grows where there are more.
+/// Capacity for the argument of a request with one hit.
 const ARGUMENT: usize = 64;
 
-/// Entries of a log that take Redis as long to write as another decision.
+/// Entries of a log that take as long to write as another decision.
 const UNITS_PER_WORK: u64 = 20;
 
-/// Declares the numbers that the script is told of a hit, behind its algorithm. Their order here is
-/// that of the arguments, on both sides: `scripts.rs` makes the lines of Lua that read them.
+/// Declares the numeric fields of a hit, which follow its algorithm. Their order is that of the
+/// arguments on both sides: `scripts.rs` generates the Lua lines that read them.
 macro_rules! fields {
     ($list:ident $type:ident { $($field:ident),* }) => {
-        /// The names, in order.
+        /// Names of the fields, in order.
         pub(crate) const $list: &[&str] = &[$(stringify!($field)),*];
 
         struct $type {
@@ -53,39 +53,41 @@ fields!(HIT_FIELDS HitFields {
 });
 fields!(REFUND_FIELDS RefundFields { taken_at, taken_reset_after });
 
-/// Stands for -1: the limit keeps no debt.
+/// Encoded as -1: the limit has no debt.
 const NO_DEBT: u64 = u64::MAX;
 
-/// The server's time, as far as the service knows it.
+/// The time of a server, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerTime<'a> {
-    /// An estimate of now, to name keys.
+    /// Estimate of the current time, to name keys.
     pub(crate) estimate: Timestamp,
-    /// When decisions were made.
+    /// Clock with the times of earlier decisions.
     pub(crate) clock: &'a ServerClock,
 }
 
-/// The keys and the argument of one request.
+/// Keys and argument of one request.
 #[derive(Debug, Default)]
 pub(crate) struct ScriptRequest {
-    keys: KeyList,
-    /// Values of MessagePack, one behind the other.
-    argument: Vec<u8>,
-    /// Of each hit its window, and the time before which it is not decided; see
+    pub(crate) keys: KeyList,
+    /// The only argument: concatenated MessagePack values.
+    pub(crate) argument: Vec<u8>,
+    /// For each hit, its window, and the time before which it must not be decided; see
     /// [`Timestamp::hold`].
     held: SmallVec<[(Micros, Timestamp); 2]>,
-    /// The only algorithm of all hits, if there is but one.
-    algorithm: Option<Algorithm>,
-    /// What it takes, if it is one hit that takes or looks, of a limit that keeps no debt.
-    plain_cost: Option<Cost>,
-    work: u64,
+    /// The algorithm of all hits; `None` if they have several.
+    pub(crate) algorithm: Option<Algorithm>,
+    /// Cost of a plain request: one take or peek of a limit without debt. `lua/check.lua` decides it
+    /// without `lua/coupled.lua`, and its reply does not contain the counted units.
+    pub(crate) plain_cost: Option<Cost>,
+    /// Cost for Redis, in single decisions: a log writes an entry for each unit.
+    pub(crate) work: u64,
 }
 
-/// Texts, one behind the other.
+/// Concatenated keys.
 #[derive(Debug, Default)]
 pub(crate) struct KeyList {
     text: String,
-    /// Where each ends.
+    /// End of each key.
     ends: SmallVec<[usize; 2]>,
 }
 
@@ -109,41 +111,12 @@ impl ScriptRequest {
         script_request
     }
 
-    pub(crate) fn keys(&self) -> &KeyList {
-        &self.keys
-    }
-
-    /// The one argument.
-    pub(crate) fn argument(&self) -> &[u8] {
-        &self.argument
-    }
-
-    /// The only algorithm of all hits, if there is but one.
-    pub(crate) fn algorithm(&self) -> Option<Algorithm> {
-        self.algorithm
-    }
-
-    /// Returns `true` if `lua/check.lua` can answer it without `lua/coupled.lua`.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.plain_cost.is_some()
-    }
-
-    /// What it takes if it is plain. The script says of no other hit what is counted.
-    pub(crate) fn plain_cost(&self) -> Option<Cost> {
-        self.plain_cost
-    }
-
-    /// What it asks of Redis, in decisions of the usual kind: a log writes an entry for each unit.
-    pub(crate) fn work(&self) -> u64 {
-        self.work
-    }
-
-    /// When each hit is decided by a server whose clock shows `time`.
+    /// Returns the time that each hit is decided by, if the server's clock shows `time`.
     pub(crate) fn decided_at(&self, time: Timestamp) -> impl Iterator<Item = Timestamp> {
         self.held.iter().map(move |(window, seen)| time.hold(*seen, *window))
     }
 
-    /// Adds a hit that is to be decided at about the time of the estimate.
+    /// Adds a hit, to be decided at about the estimated time.
     fn push(&mut self, format: &KeyFormat, hit: &StoreHit<'_>, time: ServerTime<'_>) {
         let window = hit.limit.window();
         let seen = time.clock.latest_decision(window);
@@ -176,7 +149,7 @@ impl ScriptRequest {
         }
     }
 
-    /// Adds the keys of a hit. Returns how many are of its state, and the index of the first window.
+    /// Adds the keys of a hit. Returns the number of state keys, and the index of the first window.
     fn push_keys(
         &mut self,
         format: &KeyFormat,
@@ -207,7 +180,7 @@ impl ScriptRequest {
     fn push_window(&mut self, format: &KeyFormat, hit: &StoreHit<'_>, index: u64) {
         self.keys.push(|text| {
             format.write(hit.key, text);
-            write!(text, ":{index}").expect("a string grows");
+            write!(text, ":{index}").expect("writing to a string does not fail");
         });
     }
 
@@ -219,15 +192,18 @@ impl ScriptRequest {
     }
 
     fn push_text(&mut self, word: &str) {
-        rmp::encode::write_str(&mut self.argument, word).expect("the argument grows");
+        rmp::encode::write_str(&mut self.argument, word)
+            .expect("writing to a vector does not fail");
     }
 }
 
 fn write_number(argument: &mut Vec<u8>, number: u64) {
     match number {
-        NO_DEBT => rmp::encode::write_nfix(argument, -1).expect("the argument grows"),
+        NO_DEBT => {
+            rmp::encode::write_nfix(argument, -1).expect("writing to a vector does not fail")
+        }
         number => {
-            rmp::encode::write_uint(argument, number).expect("the argument grows");
+            rmp::encode::write_uint(argument, number).expect("writing to a vector does not fail");
         }
     }
 }
@@ -242,14 +218,14 @@ impl KeyList {
         starts.zip(&self.ends).map(|(start, end)| &self.text[start..*end])
     }
 
-    /// Adds what `write` adds to the text.
+    /// Adds a key that `write` appends to the text.
     fn push(&mut self, write: impl FnOnce(&mut String)) {
         write(&mut self.text);
         self.ends.push(self.text.len());
     }
 }
 
-/// As `lua/check.lua` knows it.
+/// Name in `lua/check.lua`.
 const fn coupling_name(coupling: Coupling) -> &'static str {
     match coupling {
         Coupling::AllOrNothing => "all_or_nothing",
@@ -257,7 +233,7 @@ const fn coupling_name(coupling: Coupling) -> &'static str {
     }
 }
 
-/// As `lua/check.lua` knows it.
+/// Code in `lua/check.lua`.
 const fn mode_code(mode: Mode) -> u64 {
     match mode {
         Mode::Shadow => 0,
@@ -267,7 +243,7 @@ const fn mode_code(mode: Mode) -> u64 {
     }
 }
 
-/// As `lua/check.lua` knows it.
+/// Code in `lua/check.lua`.
 const fn action_code(action: Action) -> u64 {
     match action {
         Action::Peek(_) => 0,
@@ -279,7 +255,7 @@ const fn action_code(action: Action) -> u64 {
     }
 }
 
-/// As `lua/check.lua` decides whether a request is plain.
+/// Returns the cost of a plain hit. `lua/check.lua` classifies hits alike.
 const fn plain_cost(hit: &StoreHit<'_>) -> Option<Cost> {
     match hit.action {
         _ if hit.limit.max_debt().is_some() => None,
@@ -289,7 +265,8 @@ const fn plain_cost(hit: &StoreHit<'_>) -> Option<Cost> {
     }
 }
 
-/// A token bucket keeps its debt under a key of its own; see `lua/token_bucket.lua`.
+/// Returns `true` if the hit has a debt key. A token bucket stores its debt under its own key; see
+/// `lua/token_bucket.lua`.
 const fn has_debt_key(hit: &StoreHit<'_>) -> bool {
     matches!(hit.algorithm, Algorithm::TokenBucket) && hit.limit.max_debt().is_some()
 }
@@ -303,12 +280,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_kept_apart() {
-        let mut words = KeyList::default();
-        for word in ["", "a b", "c"] {
-            words.push(|text| text.push_str(word));
+    fn keys_are_kept_apart() {
+        let mut keys = KeyList::default();
+        for key in ["", "a b", "c"] {
+            keys.push(|text| text.push_str(key));
         }
-        assert_eq!(words.iter().collect::<Vec<&str>>(), ["", "a b", "c"]);
-        assert_eq!(words.len(), 3);
+        assert_eq!(keys.iter().collect::<Vec<&str>>(), ["", "a b", "c"]);
+        assert_eq!(keys.len(), 3);
     }
 }

@@ -1,5 +1,5 @@
-//! The Lua scripts. A call makes all functions of its script, so the shortest that serves is sent: for
-//! plain hits of one algorithm, for anything of one algorithm, or for everything.
+//! The Lua scripts. A call defines all functions of its script, so the shortest sufficient script
+//! is sent: for plain hits of one algorithm, for all hits of one algorithm, or for everything.
 
 use deadpool_redis::redis;
 
@@ -10,10 +10,10 @@ const PRELUDE: &str = include_str!("../../../../lua/prelude.lua");
 const COUPLED: &str = include_str!("../../../../lua/coupled.lua");
 const CHECK: &str = include_str!("../../../../lua/check.lua");
 
-/// Begins the part of a file that plain hits do not need.
+/// Start of the part of a file that plain hits do not need.
 const COUPLED_PART: &str = "\n--@coupled\n";
 
-/// The Lua twin of an algorithm.
+/// Returns the Lua twin of an algorithm.
 const fn twin(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::FixedWindow => include_str!("../../../../lua/fixed_window.lua"),
@@ -27,27 +27,27 @@ const fn twin(algorithm: Algorithm) -> &'static str {
     }
 }
 
-/// Every script that this store sends.
+/// All scripts of the store.
 #[derive(Debug)]
 pub(crate) struct Scripts {
-    /// For requests of one hit that takes or looks, in the order of [`Algorithm::ALL`].
+    /// For plain requests of one algorithm, in the order of [`Algorithm::ALL`].
     plain: Vec<Script>,
     /// For all requests of one algorithm, in the same order.
     single: Vec<Script>,
     joined: Script,
 }
 
-/// A text and the hash under which Redis remembers it.
+/// TextPattern and hash of a script.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) text: String,
     pub(crate) hash: String,
 }
 
-/// Which requests a script can answer.
+/// Requests that a script can decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Serves {
-    /// Those of one plain hit.
+    /// Plain requests: a single hit that takes or peeks, without debt.
     Plain,
     All,
 }
@@ -62,12 +62,12 @@ impl Scripts {
         }
     }
 
-    /// The shortest script that can answer `requests`.
+    /// Returns the shortest script that can decide `requests`.
     pub(crate) fn script_for(&self, requests: &[ScriptRequest]) -> &Script {
-        let algorithm = requests.first().and_then(ScriptRequest::algorithm);
+        let algorithm = requests.first().and_then(|request| request.algorithm);
         match algorithm {
-            Some(one) if requests.iter().all(|other| other.algorithm() == Some(one)) => {
-                let is_plain = requests.iter().all(ScriptRequest::is_plain);
+            Some(one) if requests.iter().all(|other| other.algorithm == Some(one)) => {
+                let is_plain = requests.iter().all(|request| request.plain_cost.is_some());
                 &(if is_plain { &self.plain } else { &self.single })[one as usize]
             }
             _ => &self.joined,
@@ -79,7 +79,7 @@ impl Script {
     fn new(algorithms: &[Algorithm], serves: Serves) -> Self {
         let mut text = String::from(part(PRELUDE, serves));
         for algorithm in algorithms {
-            // A scope of its own: the twins share the names of their functions.
+            // In its own scope, because twins use the same function names.
             text.push_str("\ndo\n");
             text.push_str(part(twin(*algorithm), serves));
             text.push_str("\nend\n");
@@ -93,7 +93,7 @@ impl Script {
     }
 }
 
-/// What of a file the requests need.
+/// Returns the part of a file that the requests need.
 fn part(file: &str, serves: Serves) -> &str {
     match serves {
         Serves::Plain => file.split(COUPLED_PART).next().unwrap_or_default(),
@@ -101,11 +101,11 @@ fn part(file: &str, serves: Serves) -> &str {
     }
 }
 
-/// Puts a line for each field where a line for all of them stands.
+/// Replaces each template line by one line for each field.
 fn with_fields(check: &str) -> String {
     let mut text = String::with_capacity(2 * check.len());
     for line in check.lines() {
-        // The algorithm stands before the other fields of a hit.
+        // The algorithm precedes the other fields of a hit.
         let templates = [("--@hit ", HIT_FIELDS, 2), ("--@refund ", REFUND_FIELDS, 1)];
         let of_all = templates.into_iter().find_map(|(mark, fields, first)| {
             let (indent, template) = line.split_once(mark)?;
@@ -130,7 +130,7 @@ fn with_fields(check: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Fields as the head of `lua/check.lua` describes them: position and name.
+    /// Returns the fields that the header of `lua/check.lua` documents: position and name.
     fn described() -> Vec<(usize, &'static str)> {
         let field = |line: &'static str| {
             let mut words = line.strip_prefix("--      +")?.split_whitespace();
@@ -146,10 +146,11 @@ mod tests {
             fields.enumerate().map(|(index, name)| (index + 1, *name)).collect();
         assert_eq!(described(), fields);
         let script = Script::new(&[Algorithm::Gcra], Serves::Plain).text;
-        let (_, constructor) = script.split_once("    local hit = {\n").expect("a hit");
+        let (_, constructor) =
+            script.split_once("    local hit = {\n").expect("the table of a hit");
         let (constructor, _) = constructor.split_once("\n    }\n").expect("its end");
         for (position, name) in &fields[1..=HIT_FIELDS.len()] {
-            // In the constructor of the hit, which has room for all of them at once.
+            // In the constructor of the hit, which allocates all fields at once.
             let line = format!("\n      {name} = values[at + {position}],\n");
             assert!(constructor.contains(&line), "{name} of {constructor}");
         }
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_script_has_no_step_that_plain_hits_do_not_need() {
+    fn a_plain_script_has_only_the_functions_that_plain_hits_need() {
         for algorithm in Algorithm::ALL {
             let [plain, all] =
                 [Serves::Plain, Serves::All].map(|serves| Script::new(&[*algorithm], serves).text);

@@ -1,4 +1,4 @@
-//! Where a server is.
+//! Addresses of servers.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use deadpool_redis::redis::ConnectionAddr;
 
 use crate::store::redis::settings::RedisUrl;
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Address {
     Tcp { host: String, port: u16 },
@@ -15,37 +15,27 @@ pub(crate) enum Address {
 }
 
 impl Address {
-    /// Returns the address of a URL.
+    /// Returns the address in a URL.
     pub(crate) fn from_url(url: &RedisUrl) -> Self {
         match url.connection().addr() {
             ConnectionAddr::Unix(path) => Self::Unix(path.clone()),
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 Self::Tcp { host: host.clone(), port: *port }
             }
-            // The driver may learn of other kinds; settings know no others.
+            // redis-rs may add other kinds, but settings accept no others.
             other => Self::Unix(other.to_string().into()),
         }
     }
 
-    /// `host:port`, as Redis writes it: the port is what follows the last colon. A server that does
-    /// not know its host leaves it out.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    /// Parses `host:port` in a reply of `server`. The port follows the last colon. The host may be
+    /// empty: then it is that of `server`.
+    pub(crate) fn parse(text: &str, server: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
-        let port = port.parse().ok()?;
-        Some(Self::Tcp { host: host.to_owned(), port })
+        let host = if host.is_empty() { server.host() } else { host };
+        Some(Self::Tcp { host: host.to_owned(), port: port.parse().ok()? })
     }
 
-    /// The same, with the host of the server that was asked where it has none.
-    pub(crate) fn resolved_by(self, server: &Self) -> Self {
-        match self {
-            Self::Tcp { host, port } if host.is_empty() => {
-                Self::Tcp { host: server.host().to_owned(), port }
-            }
-            address => address,
-        }
-    }
-
-    /// The host of a server that is known by this address.
+    /// Returns the host, by which a certificate is verified.
     pub(crate) fn host(&self) -> &str {
         match self {
             Self::Tcp { host, .. } => host,

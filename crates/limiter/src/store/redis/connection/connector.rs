@@ -1,8 +1,8 @@
-//! Opens connections to one server, for its pools and its monitor: one attempt at a time.
+//! Opens connections to one server, for its pools and its monitor, one attempt at a time.
 //!
-//! Connections have a generation. When one is lost, times out or carries nonsense, the others of its
-//! generation are not trusted either, and pools replace them at the next checkout: a failover or a
-//! restart is one loss, however many connections it takes.
+//! Connections have a generation. When a connection is lost, times out or receives an invalid
+//! reply, all connections of its generation are discarded, and pools replace them at the next
+//! checkout: a failover or a restart counts as one loss, however many connections it breaks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,69 +15,69 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
 use super::address::Address;
-use super::options::ReloadableOptions;
+use super::options::SharedOptions;
 use super::sentinel::Sentinels;
 use super::server_info::ServerInfo;
 use crate::store::redis::clock::ServerClock;
 
-/// The longest that an attempt to connect may take.
+/// Timeout of an attempt to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Opens connections to one server, or to whichever is the master.
+/// Opens connections to one server, or to the current master.
 #[derive(Debug)]
 pub(crate) struct Connector {
     target: ConnectTarget,
-    options: ReloadableOptions,
+    options: SharedOptions,
     clock: Arc<ServerClock>,
-    /// Held for an attempt: where the last connection leads.
+    /// Address of the last connection. Locked during an attempt.
     reached: Mutex<Option<Address>>,
     unreachable: AtomicBool,
-    /// Of the connections that are trusted.
+    /// Generation of the connections that are in use.
     generation: AtomicU64,
     call_failed: Notify,
 }
 
-/// Where to connect to.
+/// The server to connect to.
 #[derive(Debug)]
 pub(crate) enum ConnectTarget {
-    /// This server.
+    /// The server at this address.
     Server(Address),
-    /// The server that the sentinels name.
+    /// The master that the sentinels report.
     Master(Sentinels),
 }
 
-/// A connection to a server that may decide.
+/// A connection to a master.
 #[derive(Clone, Debug)]
 pub(crate) struct ManagedConnection {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) generation: u64,
-    address: Address,
+    pub(crate) address: Address,
 }
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Debug, Error)]
 pub(crate) enum ConnectError {
     #[error("{0}")]
     Redis(#[from] RedisError),
-    #[error("it is a replica: it takes no writes")]
+    #[error("the server is a replica and takes no writes")]
     Replica,
-    #[error("LOADING: it is reading its data from disk")]
+    #[error("LOADING: the server is loading its data")]
     Loading,
-    #[error("no sentinel names a master")]
+    #[error("no sentinel reports a master")]
     NoMaster,
-    #[error("the sentinels name another master")]
+    #[error("the sentinels report another master")]
     OtherMaster,
     #[error("timed out while connecting")]
     TimedOut,
-    #[error("the last attempt to connect has failed")]
+    #[error("the last attempt to connect failed")]
     Unreachable,
 }
 
 impl Connector {
-    /// Connects to nothing yet.
+    /// Creates a connector. It does not connect yet.
     pub(crate) fn new(
         target: ConnectTarget,
-        options: ReloadableOptions,
+        options: SharedOptions,
         clock: Arc<ServerClock>,
     ) -> Self {
         Self {
@@ -95,17 +95,17 @@ impl Connector {
     ///
     /// # Errors
     ///
-    /// [`ConnectError`]; then the server counts as unreachable.
+    /// [`ConnectError`]; the server then counts as unreachable.
     pub(crate) async fn connect(&self) -> Result<(ManagedConnection, ServerInfo), ConnectError> {
         let mut reached = self.reached.lock().await;
         self.attempt(&mut reached).await
     }
 
-    /// Opens a connection for a call, after an attempt that is under way.
+    /// Opens a connection for a call, after an attempt that is in progress.
     ///
     /// # Errors
     ///
-    /// As [`Connector::connect`]; at once while the server is unreachable.
+    /// As [`Connector::connect`], and at once while the server is unreachable.
     pub(crate) async fn connect_unless_unreachable(
         &self,
     ) -> Result<ManagedConnection, ConnectError> {
@@ -118,27 +118,28 @@ impl Connector {
         Err(ConnectError::Unreachable)
     }
 
-    /// Returns `true` if the last attempt to connect has failed.
+    /// Returns `true` if the last attempt to connect failed.
     pub(crate) fn is_unreachable(&self) -> bool {
         self.unreachable.load(Ordering::SeqCst)
     }
 
-    /// Asks for time and role.
+    /// Queries time and role.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] if it does not answer, or may not decide any more.
+    /// [`ConnectError`] if the server does not respond, or is no longer a master.
     pub(crate) async fn probe(&self, managed: &mut ManagedConnection) -> Result<(), ConnectError> {
         let (info, time) = ServerInfo::query(&mut managed.connection, "replication").await?;
         self.clock.observe(time);
         if info.is_replica { Err(ConnectError::Replica) } else { Ok(()) }
     }
 
-    /// Asks the sentinels, if there are any: a master that was replaced may not know yet.
+    /// Compares the connection with the master that the sentinels report: a replaced master may not
+    /// know that it was replaced.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::OtherMaster`] if the connection leads to another server than they name.
+    /// [`ConnectError::OtherMaster`] if the sentinels report another server.
     pub(crate) async fn check_sentinels(
         &self,
         managed: &ManagedConnection,
@@ -150,13 +151,13 @@ impl Connector {
         }
     }
 
-    /// Returns `true` if a connection of this generation may be used.
-    pub(crate) fn is_trusted(&self, generation: u64) -> bool {
+    /// Returns `true` if connections of this generation may be used.
+    pub(crate) fn is_current(&self, generation: u64) -> bool {
         self.generation.load(Ordering::SeqCst) == generation
     }
 
-    /// Distrusts all connections of this generation, and has the server probed. Returns `true` if
-    /// they were trusted before.
+    /// Discards all connections of this generation, and requests a probe of the server. Returns
+    /// `false` if they had been discarded before.
     pub(crate) fn discard(&self, generation: u64) -> bool {
         self.call_failed.notify_one();
         let next = generation + 1;
@@ -164,7 +165,7 @@ impl Connector {
         self.generation.compare_exchange(generation, next, order, order).is_ok()
     }
 
-    /// Completes when a call, or an attempt to connect for one, has failed.
+    /// Waits until a call, or an attempt to connect for one, has failed.
     pub(crate) async fn call_failed(&self) {
         self.call_failed.notified().await;
     }
@@ -188,7 +189,7 @@ impl Connector {
     ) -> Result<(ManagedConnection, ServerInfo), ConnectError> {
         let address = match &self.target {
             ConnectTarget::Server(address) => address.clone(),
-            // A master that is known is kept to while no sentinel answers.
+            // The known master is kept while no sentinel responds.
             ConnectTarget::Master(sentinels) => {
                 let named = sentinels.master().await;
                 named.or_else(|| reached.clone()).ok_or(ConnectError::NoMaster)?
@@ -198,7 +199,7 @@ impl Connector {
             self.generation.fetch_add(1, Ordering::SeqCst);
         }
         let generation = self.generation.load(Ordering::SeqCst);
-        let mut connection = self.options.now().connect(&address).await?;
+        let mut connection = self.options.load_full().connect(&address).await?;
         let (info, time) = ServerInfo::query(&mut connection, "default").await?;
         if info.is_replica {
             return Err(ConnectError::Replica);
@@ -213,8 +214,8 @@ impl Connector {
 }
 
 impl ConnectError {
-    /// Returns `true` if the server refuses us until somebody does something.
-    pub(crate) fn is_refusal(&self) -> bool {
+    /// Returns `true` if the server denies access, which only an operator can repair.
+    pub(crate) fn is_denied(&self) -> bool {
         matches!(self, Self::Redis(error) if error.kind() == ErrorKind::AuthenticationFailed
             || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM")))
     }

@@ -1,8 +1,8 @@
-//! Connections to Redis: where they lead, how they are opened, and when they are given up.
+//! Connections to Redis: how they are opened, pooled and discarded.
 //!
-//! redis-rs opens and drives a connection, a deadpool pool keeps it. A worker's batches check it out
-//! one after the other, each for as long as it takes to send its call: a connection answers in
-//! order, so the next call need not wait for the reply to this one.
+//! redis-rs opens and drives a connection, a deadpool pool keeps it. The batches of a worker check
+//! it out one after the other, each only while it sends its call. A connection replies in order, so
+//! the next call need not wait for a reply.
 
 pub(crate) mod address;
 pub(crate) mod connector;

@@ -1,9 +1,10 @@
-//! How to get into a server: credentials, database, TLS.
+//! Connection options: credentials, database, TLS.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use deadpool::managed::Manager;
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::io::tcp::TcpSettings;
@@ -17,56 +18,34 @@ use crate::store::redis::settings::{
     Credentials, RedisSettings, RedisUrl, Servers, SettingError, Tls,
 };
 
-/// Calls that one connection may have in its queue.
+/// Maximum number of calls in the queue of one connection.
 const MAX_QUEUED_CALLS: usize = 1024;
-/// Bytes that nobody acknowledges for this long end a connection. Elsewhere than on Linux its socket
-/// stays longer; nobody uses it, since a probe that times out replaces it.
+/// Time after which unacknowledged bytes close a connection (`TCP_USER_TIMEOUT`, on Linux only).
+/// Elsewhere the socket stays open for longer, but unused: a probe that times out replaces the
+/// connection.
 #[cfg(target_os = "linux")]
 pub(super) const USER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How to get into servers.
+/// Options of connections.
 #[derive(Clone)]
 pub(crate) struct ConnectOptions {
     login: RedisConnectionInfo,
     tls: Option<TlsOptions>,
 }
 
-/// The access that all connections to the servers use; it may be renewed between two of them.
-#[derive(Clone, Debug)]
-pub(crate) struct ReloadableOptions(Arc<RwLock<ConnectOptions>>);
-
-impl ReloadableOptions {
-    pub(crate) fn new(options: ConnectOptions) -> Self {
-        Self(Arc::new(RwLock::new(options)))
-    }
-
-    /// As it is now.
-    pub(crate) fn now(&self) -> ConnectOptions {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// See [`ConnectOptions::renewed`].
-    ///
-    /// # Errors
-    ///
-    /// As [`ConnectOptions::for_servers`].
-    pub(crate) fn update(&self, settings: &RedisSettings) -> Result<(), SettingError> {
-        let mut options = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        *options = options.renewed(settings)?;
-        Ok(())
-    }
-}
+/// Options that all connections to the servers share. Replacing them affects new connections.
+pub(crate) type SharedOptions = Arc<ArcSwap<ConnectOptions>>;
 
 impl ConnectOptions {
-    /// Access to the servers that keep state.
+    /// Returns the options for the servers that hold state.
     ///
     /// # Errors
     ///
-    /// [`SettingError::Tls`] if the certificates can't be used.
+    /// [`SettingError::Tls`] if the certificates are invalid.
     pub(crate) fn for_servers(settings: &RedisSettings) -> Result<Self, SettingError> {
         let url = settings.servers.urls().first().ok_or(SettingError::Url)?;
         let mut login = match settings.servers {
-            // What their addresses say is for the sentinels themselves.
+            // The URLs are those of the sentinels, and so are their credentials.
             Servers::Sentinel { .. } => RedisConnectionInfo::default(),
             Servers::Standalone(_) | Servers::Cluster { .. } => {
                 url.connection().redis_settings().clone()
@@ -85,13 +64,14 @@ impl ConnectOptions {
         Self::new(login, url, &settings.tls)
     }
 
-    /// The same with the credentials and certificates of other settings. Database and tls
-    /// stay: connections that differ in them would count apart.
+    /// Returns these options with the credentials and certificates of other settings. The database,
+    /// and whether TLS is used, stay the same: connections that differed in them would use separate
+    /// states.
     ///
     /// # Errors
     ///
     /// As [`ConnectOptions::for_servers`].
-    fn renewed(&self, settings: &RedisSettings) -> Result<Self, SettingError> {
+    pub(crate) fn renewed(&self, settings: &RedisSettings) -> Result<Self, SettingError> {
         let new = Self::for_servers(settings)?;
         let mut login = self.login.clone();
         if let Some(username) = new.login.username() {
@@ -104,7 +84,7 @@ impl ConnectOptions {
         Ok(Self { login, tls: tls.transpose()? })
     }
 
-    /// Access to one sentinel.
+    /// Returns the options for a sentinel.
     ///
     /// # Errors
     ///
@@ -119,9 +99,9 @@ impl ConnectOptions {
         Ok(Self { login, tls })
     }
 
-    /// Connects on this runtime, for as long as the caller waits.
+    /// Connects, on the current runtime. The caller limits the time.
     pub(crate) async fn connect(&self, address: &Address) -> RedisResult<MultiplexedConnection> {
-        // Whoever asks bounds the wait for each answer.
+        // Callers have their own timeouts.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
@@ -140,11 +120,11 @@ impl ConnectOptions {
 }
 
 impl RedisSettings {
-    /// Checks what only a connection can tell: the certificates.
+    /// Validates the certificates.
     ///
     /// # Errors
     ///
-    /// [`SettingError::Tls`] if they can't be used.
+    /// [`SettingError::Tls`] if they are invalid.
     pub fn check(&self) -> Result<(), SettingError> {
         ConnectOptions::for_servers(self).map(drop)
     }

@@ -1,7 +1,7 @@
-//! The pool of one worker: a connection to one server, opened when it is first needed.
+//! The pool of one worker: one connection to one server, opened on first use.
 //!
-//! deadpool-redis' own manager sends UNWATCH and PING before each reuse, knows no authority of one's
-//! own and takes a replica for a master, so it is wrapped, as getsentry/relay does: see
+//! The manager of deadpool-redis sends UNWATCH and PING before each reuse, supports no custom
+//! authority, and accepts a replica as a master. So it is wrapped, as getsentry/relay does: see
 //! [`super::options::ConnectOptions::connect`].
 
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use tokio::time::timeout;
 
 use super::connector::{ConnectError, Connector, ManagedConnection};
 
-/// A connection that was not used for this long may have been closed by the server or on the way.
-/// Sooner it may only be lost with the server, which the monitor sees.
+/// A connection that was idle for longer is probed before use, since it may have been closed. The
+/// monitor notices if the server fails earlier.
 const MAX_IDLE: Duration = Duration::from_secs(5);
-/// The longest that such a connection may take to answer.
+/// Timeout of this probe.
 const IDLE_PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(crate) type Pool = managed::Pool<PoolManager>;
@@ -24,11 +24,10 @@ pub(crate) type Pool = managed::Pool<PoolManager>;
 #[derive(Debug)]
 pub(crate) struct PoolManager(pub(crate) Arc<Connector>);
 
-/// A pool that is empty until somebody asks. One connection is enough: it carries the calls of many
-/// batches at once.
+/// Creates an empty pool. One connection is enough: it carries the calls of many batches at once.
 pub(crate) fn new_pool(connector: &Arc<Connector>) -> Pool {
     let pool = Pool::builder(PoolManager(Arc::clone(connector))).max_size(1).build();
-    pool.expect("a pool without time-outs needs no runtime")
+    pool.expect("a pool without timeouts needs no runtime")
 }
 
 impl managed::Manager for PoolManager {
@@ -44,8 +43,8 @@ impl managed::Manager for PoolManager {
         managed: &mut ManagedConnection,
         metrics: &Metrics,
     ) -> RecycleResult<ConnectError> {
-        if !self.0.is_trusted(managed.generation) {
-            return Err(RecycleError::message("another connection of its time was lost"));
+        if !self.0.is_current(managed.generation) {
+            return Err(RecycleError::message("the connections of this generation were discarded"));
         }
         if metrics.last_used() > MAX_IDLE {
             let probe = timeout(IDLE_PROBE_TIMEOUT, self.0.probe(managed));

@@ -1,9 +1,10 @@
-//! Trusts a server whose certificate is its own authority and stands in `store.redis.tls.ca` itself,
-//! as `openssl req -x509` makes them.
+//! Accepts a server certificate that is its own authority and is itself in `store.redis.tls.ca`, as
+//! `openssl req -x509` creates them.
 //!
-//! rustls takes no authority's certificate (`CA:TRUE`) for that of a server. Where the server shows
-//! the very certificate that the operator trusts, nothing is left to vouch for: the authority could
-//! sign any other. Its time and its names must be right all the same. Go does so too.
+//! rustls rejects the certificate of an authority (`CA:TRUE`) as that of a server. If the server
+//! presents the very certificate that the operator trusts, accepting it adds no trust, because this
+//! authority could sign any other. Its validity period and its names are verified all the same. Go
+//! accepts such certificates, too.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use rustls::{
     CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
 };
 
-/// Verifies as rustls does, and lets such certificates pass.
+/// Verifies as rustls does, but accepts such certificates.
 #[derive(Debug)]
 pub(crate) struct SelfSignedVerifier {
     webpki: Arc<WebPkiServerVerifier>,
@@ -23,7 +24,7 @@ pub(crate) struct SelfSignedVerifier {
 }
 
 impl SelfSignedVerifier {
-    /// Trusts these certificates; none if they can't be used.
+    /// Creates a verifier that trusts these certificates; `None` if they are invalid.
     pub(crate) fn new(trusted: Vec<CertificateDer<'static>>, roots: RootCertStore) -> Option<Self> {
         let webpki = WebPkiServerVerifier::builder(Arc::new(roots)).build().ok()?;
         Some(Self { webpki, trusted })
@@ -41,7 +42,7 @@ impl ServerCertVerifier for SelfSignedVerifier {
     ) -> Result<ServerCertVerified, Error> {
         let webpki =
             self.webpki.verify_server_cert(cert, intermediates, server, ocsp_response, now);
-        // This is told of a certificate in its time only: that is looked at first.
+        // webpki checks the validity period before it reports `CaUsedAsEndEntity`.
         if !webpki.as_ref().is_err_and(is_authority) || !self.trusted.contains(cert) {
             return webpki;
         }
@@ -72,7 +73,7 @@ impl ServerCertVerifier for SelfSignedVerifier {
     }
 }
 
-/// Returns true if nothing but that it is an authority's speaks against the certificate.
+/// Returns `true` if the only objection to the certificate is that it is an authority.
 fn is_authority(error: &Error) -> bool {
     let Error::InvalidCertificate(CertificateError::Other(OtherError(cause))) = error else {
         return false;

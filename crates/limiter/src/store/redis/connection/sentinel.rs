@@ -1,7 +1,7 @@
-//! Sentinels: which server is the master.
+//! Sentinel: which server is the master.
 //!
-//! All of them are asked at once and the most common reply counts, so that one that is cut off
-//! from the others does not lead us to a master that is no more.
+//! All sentinels are queried at once, and the most common reply counts. So a sentinel that is cut
+//! off from the others does not lead to a master that was replaced.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::address::Address;
 use super::options::ConnectOptions;
 use crate::store::redis::settings::{RedisUrl, SettingError, Tls};
 
-/// The longest that one sentinel may take.
+/// Timeout of a query to one sentinel.
 const SENTINEL_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// The sentinels of one master.
@@ -30,16 +30,16 @@ pub(crate) struct Sentinels {
 struct Sentinel {
     address: Address,
     options: ConnectOptions,
-    /// Kept open between two questions.
+    /// Connection that is kept open between queries.
     connection: Mutex<Option<MultiplexedConnection>>,
 }
 
 impl Sentinels {
-    /// Connects to none of them yet.
+    /// Creates the sentinels. They are connected on first use.
     ///
     /// # Errors
     ///
-    /// [`SettingError::Tls`] if the certificates can't be used.
+    /// [`SettingError::Tls`] if the certificates are invalid.
     pub(crate) fn new(
         urls: &[RedisUrl],
         master_name: &str,
@@ -54,7 +54,7 @@ impl Sentinels {
         Ok(Self { sentinels, master_name: master_name.to_owned() })
     }
 
-    /// Where most sentinels say that the master is; `None` if none of them says anything.
+    /// Returns the master that most sentinels report; `None` if no sentinel reports one.
     pub(crate) async fn master(&self) -> Option<Address> {
         let replies =
             self.sentinels.iter().map(|sentinel| sentinel.query_master(&self.master_name));
@@ -68,7 +68,7 @@ impl Sentinels {
 
 impl Sentinel {
     async fn query_master(&self, master_name: &str) -> Option<Address> {
-        // One that did not reply in time is dropped with its connection: its reply could come later.
+        // After a timeout the connection is dropped, because the reply could still arrive.
         let mut kept = self.connection.lock().await;
         let query = async {
             let mut connection = match kept.take() {

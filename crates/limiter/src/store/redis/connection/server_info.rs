@@ -1,25 +1,25 @@
-//! INFO: what a server says of itself.
+//! INFO: the description of a server.
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{ErrorKind, RedisError, RedisResult, Value, from_redis_value, pipe};
 
 use crate::clock::Timestamp;
 
-/// What a server says of itself; `None` where it may not be asked.
+/// Description of a server. Fields are `None` without permission for INFO.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerInfo {
-    /// Another one after each start.
+    /// Random id of this start of the server.
     pub(crate) run_id: Option<String>,
-    /// Whether it holds any key.
+    /// Set if the server has any key.
     pub(crate) has_keys: Option<bool>,
-    /// The policy by which it drops keys when its memory is full, if it may.
+    /// Eviction policy; `None` if the server never evicts keys.
     pub(crate) eviction_policy: Option<String>,
     pub(crate) is_replica: bool,
     pub(crate) is_loading: bool,
 }
 
 impl ServerInfo {
-    /// Asks for a section of INFO, and for the server's time.
+    /// Queries a section of INFO, and the time of the server.
     pub(crate) async fn query(
         connection: &mut MultiplexedConnection,
         section: &str,

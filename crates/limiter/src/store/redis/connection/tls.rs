@@ -1,9 +1,9 @@
 //! TLS to Redis.
 //!
-//! redis-rs 1.8 reads the system's authorities from disk for each connection, even where
-//! `store.redis.tls.ca` replaces them, fails for the first that it can't read, and takes no verifier,
-//! which a certificate that is its own authority needs. So TLS is set up here; redis-rs logs in and
-//! drives the connection.
+//! redis-rs 1.8 reads the system's authorities from disk for each connection, even if
+//! `store.redis.tls.ca` replaces them, fails on the first unreadable one, and supports no custom
+//! verifier, which a self-signed certificate needs. So this module sets up TLS; redis-rs logs in
+//! and drives the connection.
 
 use std::io;
 use std::sync::Arc;
@@ -24,21 +24,20 @@ use super::options::USER_TIMEOUT;
 use super::self_signed::SelfSignedVerifier;
 use crate::store::redis::settings::{Identity, SettingError, Tls};
 
-/// Whom to trust, and what to show.
+/// TLS configuration of a client.
 #[derive(Clone)]
 pub(crate) struct TlsOptions(Arc<ClientConfig>);
 
 impl TlsOptions {
-    /// Reads the certificates.
+    /// Parses the certificates.
     ///
     /// # Errors
     ///
-    /// [`SettingError::Tls`] if they can't be used.
+    /// [`SettingError::Tls`] if they are invalid.
     pub(crate) fn new(tls: &Tls) -> Result<Self, SettingError> {
         let builder = match &tls.ca {
-            None => {
-                ClientConfig::builder().with_root_certificates(system().ok_or(SettingError::Tls)?)
-            }
+            None => ClientConfig::builder()
+                .with_root_certificates(system_roots().ok_or(SettingError::Tls)?),
             Some(pem) => {
                 let verifier = certificates(pem).and_then(verifier).ok_or(SettingError::Tls)?;
                 let builder = ClientConfig::builder().dangerous();
@@ -56,7 +55,7 @@ impl TlsOptions {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Connects, shakes hands, and logs in.
+    /// Connects, performs the TLS handshake, and logs in.
     pub(crate) async fn connect(
         &self,
         host: &str,
@@ -72,13 +71,14 @@ impl TlsOptions {
         let stream = TlsConnector::from(Arc::clone(&self.0)).connect(name, tcp).await?;
         let logged_in = MultiplexedConnection::new_with_config(login, stream, config);
         let (connection, driver) = logged_in.await?;
-        // Ends with the last clone of the connection.
+        // The driver ends when the last clone of the connection is dropped.
         tokio::spawn(driver);
         Ok(connection)
     }
 }
 
-/// Connects to the address of a host that is the first to answer, so that a dead one holds up nobody.
+/// Connects to all addresses of a host at once, and returns the first connection, so that a dead
+/// address causes no delay.
 async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let attempts: Vec<_> = lookup_host((host, port))
         .await?
@@ -91,12 +91,12 @@ async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The authorities that the system trusts.
-fn system() -> Option<RootCertStore> {
+/// Returns the authorities that the system trusts; `None` if there are none.
+fn system_roots() -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    // Some that a system trusts may be of old kinds: they are left out.
+    // Authorities that can't be parsed are skipped.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    // Without any nobody would be trusted.
+    // Without authorities no server would be trusted.
     (!roots.is_empty()).then_some(roots)
 }
 
@@ -106,7 +106,7 @@ fn verifier(authorities: Vec<CertificateDer<'static>>) -> Option<SelfSignedVerif
     SelfSignedVerifier::new(authorities, roots)
 }
 
-/// All certificates, of which there is at least one.
+/// Parses certificates; `None` if there are none, or one is invalid.
 fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     let all: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()?;
     Some(all).filter(|all| !all.is_empty())

@@ -1,7 +1,8 @@
-//! A circuit breaker: after some failures in a row calls fail at once, and now and then one may try.
+//! A circuit breaker: after several failures in a row it rejects calls, except for a probe now and
+//! then.
 //!
-//! A state machine and nothing else. It is told the time, and knows neither logs nor metrics: see
-//! [`super::ServerHealth`].
+//! This is a state machine without side effects. It gets the time as an argument, and neither logs
+//! nor reports: see [`super::ServerHealth`].
 
 use std::time::Duration;
 
@@ -10,28 +11,28 @@ use crate::observer::BreakerState;
 
 /// Failures in a row that open the breaker.
 pub(crate) const MAX_FAILURES: u32 = 5;
-/// Time from opening to the first probe; doubles with each probe that fails, up to the maximum.
+/// Time from opening to the first probe. It doubles with each failed probe, up to the maximum.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_millis(400);
 
-/// The breaker of one server: closed at first.
+/// The breaker of one server, initially closed.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
-    /// In a row.
+    /// Failures in a row.
     failures: u32,
-    /// How often it has opened.
+    /// Number of times that the breaker has opened.
     openings: u64,
     open: Option<OpenState>,
 }
 
-/// Shown when the call that was admitted has succeeded.
+/// Admission of a call, to be presented when the call has succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Permit {
-    /// How often the breaker had opened before.
+    /// Number of times that the breaker had opened when it admitted the call.
     openings: u64,
 }
 
-/// No call passes before `until`; the one that does then moves it.
+/// State of an open breaker: it admits no call before `until`, then one probe.
 #[derive(Debug)]
 struct OpenState {
     since: Timestamp,
@@ -42,30 +43,32 @@ struct OpenState {
 }
 
 impl Breaker {
-    /// Lets a call pass, or not: while it is open, one after each pause.
-    pub(crate) fn admit(&mut self, now: Timestamp) -> Option<Permit> {
+    /// Admits a call, or rejects it. An open breaker admits one probe after each backoff. The time
+    /// is read only if the breaker is open.
+    pub(crate) fn admit(&mut self, now: impl FnOnce() -> Timestamp) -> Option<Permit> {
         let permit = Permit { openings: self.openings };
         let Some(open) = &mut self.open else { return Some(permit) };
+        let now = now();
         if now < open.until {
             return None;
         }
-        // If this one is never heard of again, another may probe after as long.
+        // If the outcome of this probe is never recorded, another may follow after the backoff.
         open.until = now + Micros::from(jittered(open.backoff));
         open.probing = true;
         Some(permit)
     }
 
-    /// Notes that an admitted call was decided. A call that was admitted before the breaker opened
-    /// comes late, and closes nothing. Returns how long the breaker was open, if this closes it.
-    pub(crate) fn record_success(&mut self, permit: Permit, now: Timestamp) -> Option<Duration> {
+    /// Records that an admitted call was decided. If this closes the breaker, returns the time when
+    /// it had opened. A call that was admitted before the breaker opened does not close it.
+    pub(crate) fn record_success(&mut self, permit: Permit) -> Option<Timestamp> {
         if permit.openings != self.openings {
             return None;
         }
         self.failures = 0;
-        self.open.take().map(|open| now.since(open.since).into())
+        self.open.take().map(|open| open.since)
     }
 
-    /// Notes a failure that counts as so many. Returns `true` if it opens the breaker.
+    /// Records a failure that counts as `weight` failures. Returns `true` if it opens the breaker.
     pub(crate) fn record_failure(&mut self, weight: u32, now: Timestamp) -> bool {
         self.failures = self.failures.saturating_add(weight);
         if let Some(open) = &mut self.open {
@@ -85,14 +88,14 @@ impl Breaker {
         true
     }
 
-    /// Lets the next call probe the server at once: it is connected again.
+    /// Lets the next call probe the server at once, because it is connected again.
     pub(crate) fn probe_now(&mut self, now: Timestamp) {
         if let Some(open) = &mut self.open {
             open.until = open.until.min(now);
         }
     }
 
-    /// What it does with calls.
+    /// Returns the state.
     pub(crate) fn state(&self) -> BreakerState {
         match &self.open {
             None => BreakerState::Closed,
@@ -112,7 +115,7 @@ mod tests {
         START + Micros::from_millis(millis)
     }
 
-    /// A breaker that has just opened, at [`START`].
+    /// Returns a breaker that has opened at [`START`].
     fn open() -> Breaker {
         let mut breaker = Breaker::default();
         for failures in 1..=MAX_FAILURES {
@@ -123,59 +126,65 @@ mod tests {
     }
 
     #[test]
-    fn failures_in_a_row_open_it_and_a_success_between_them_does_not_count() {
+    fn failures_in_a_row_open_the_breaker_and_a_success_resets_them() {
         let mut breaker = Breaker::default();
         for _ in 0..10 {
             for _ in 1..MAX_FAILURES {
                 assert!(!breaker.record_failure(1, START));
             }
-            let permit = breaker.admit(START).expect("closed");
-            assert_eq!(breaker.record_success(permit, START), None);
+            let permit = breaker.admit(|| START).expect("closed");
+            assert_eq!(breaker.record_success(permit), None);
         }
-        assert!(breaker.record_failure(MAX_FAILURES, START), "a fatal one is enough");
+        assert!(
+            breaker.record_failure(MAX_FAILURES, START),
+            "one failure of the maximum weight opens the breaker"
+        );
         assert_eq!(breaker.state(), BreakerState::Open);
     }
 
     #[test]
-    fn open_it_admits_one_probe_after_each_pause() {
+    fn an_open_breaker_admits_one_probe_after_each_backoff() {
         let mut breaker = open();
-        assert_eq!(breaker.admit(at(49)), None, "the pause is half to all of 100 ms");
-        assert!(breaker.admit(at(100)).is_some());
+        assert_eq!(breaker.admit(|| at(49)), None, "the backoff is 50 to 100 ms");
+        assert!(breaker.admit(|| at(100)).is_some());
         assert_eq!(breaker.state(), BreakerState::HalfOpen);
-        assert_eq!(breaker.admit(at(149)), None, "the others do not wait for it");
-        assert!(breaker.admit(at(200)).is_some(), "it was never heard of again");
+        assert_eq!(breaker.admit(|| at(149)), None, "other calls are rejected during the probe");
+        assert!(
+            breaker.admit(|| at(200)).is_some(),
+            "the outcome of the first probe was never recorded"
+        );
     }
 
     #[test]
-    fn the_pause_doubles_with_each_probe_that_fails_up_to_the_maximum() {
+    fn the_backoff_doubles_with_each_failed_probe_up_to_the_maximum() {
         let mut breaker = open();
         let mut now = 100;
         for backoff in [200, 400, 400, 400] {
-            assert!(breaker.admit(at(now)).is_some());
-            assert!(!breaker.record_failure(1, at(now)), "it was open before");
+            assert!(breaker.admit(|| at(now)).is_some());
+            assert!(!breaker.record_failure(1, at(now)), "the breaker was open before");
             assert_eq!(breaker.state(), BreakerState::Open);
-            assert_eq!(breaker.admit(at(now + backoff / 2 - 1)), None);
+            assert_eq!(breaker.admit(|| at(now + backoff / 2 - 1)), None);
             now += backoff;
         }
     }
 
     #[test]
-    fn a_probe_that_succeeds_closes_it_and_an_earlier_call_does_not() {
+    fn a_successful_probe_closes_the_breaker_and_an_earlier_call_does_not() {
         let mut breaker = Breaker::default();
-        let early = breaker.admit(START).expect("closed");
+        let early = breaker.admit(|| START).expect("closed");
         breaker.record_failure(MAX_FAILURES, START);
-        let probe = breaker.admit(at(100)).expect("a probe");
-        assert_eq!(breaker.record_success(early, at(101)), None);
+        let probe = breaker.admit(|| at(100)).expect("a probe");
+        assert_eq!(breaker.record_success(early), None);
         assert_eq!(breaker.state(), BreakerState::HalfOpen);
-        assert_eq!(breaker.record_success(probe, at(250)), Some(Duration::from_millis(250)));
+        assert_eq!(breaker.record_success(probe), Some(START), "it had opened at the start");
         assert_eq!(breaker.state(), BreakerState::Closed);
     }
 
     #[test]
-    fn a_server_that_is_connected_again_is_probed_at_once() {
+    fn a_reconnected_server_is_probed_at_once() {
         let mut breaker = open();
-        assert_eq!(breaker.admit(at(1)), None);
+        assert_eq!(breaker.admit(|| at(1)), None);
         breaker.probe_now(at(1));
-        assert!(breaker.admit(at(1)).is_some());
+        assert!(breaker.admit(|| at(1)).is_some());
     }
 }

@@ -1,51 +1,35 @@
-//! The state of all breakers as one: the worst is reported.
+//! The worst state of all circuit breakers, for metrics.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::observer::{BreakerState, Observer, StoreEvent};
 
-/// Reports to an observer whenever the breaker of a server has changed its state.
+/// Reports the worst state to an observer whenever a breaker has changed.
 #[derive(Debug)]
 pub(crate) struct BreakerGauge {
-    counts: Mutex<Counts>,
+    /// Number of open and of half-open breakers.
+    counts: Mutex<[usize; 2]>,
     observer: Arc<dyn Observer>,
 }
 
-/// Breakers that are not closed.
-#[derive(Debug, Default)]
-struct Counts {
-    half_open: usize,
-    open: usize,
-}
+/// States that are counted, the worst first.
+const COUNTED: [BreakerState; 2] = [BreakerState::Open, BreakerState::HalfOpen];
 
 impl BreakerGauge {
     pub(crate) fn new(observer: Arc<dyn Observer>) -> Self {
         Self { counts: Mutex::default(), observer }
     }
 
-    /// Notes that one breaker has changed its state.
-    pub(crate) fn changed(&self, from: BreakerState, to: BreakerState) {
+    /// Records that one breaker has changed its state.
+    pub(crate) fn record_change(&self, from: BreakerState, to: BreakerState) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.count_mut(from) {
-            *count = count.saturating_sub(1);
+        let mut worst = BreakerState::Closed;
+        for (state, count) in COUNTED.into_iter().zip(&mut *counts).rev() {
+            *count = (*count + usize::from(state == to)).saturating_sub(usize::from(state == from));
+            if *count > 0 {
+                worst = state;
+            }
         }
-        if let Some(count) = counts.count_mut(to) {
-            *count += 1;
-        }
-        self.observer.store(StoreEvent::Breakers(match *counts {
-            Counts { open: 1.., .. } => BreakerState::Open,
-            Counts { half_open: 1.., .. } => BreakerState::HalfOpen,
-            Counts { .. } => BreakerState::Closed,
-        }));
-    }
-}
-
-impl Counts {
-    fn count_mut(&mut self, state: BreakerState) -> Option<&mut usize> {
-        match state {
-            BreakerState::Closed => None,
-            BreakerState::HalfOpen => Some(&mut self.half_open),
-            BreakerState::Open => Some(&mut self.open),
-        }
+        self.observer.store(StoreEvent::Breakers(worst));
     }
 }

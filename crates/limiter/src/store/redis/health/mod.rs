@@ -1,10 +1,10 @@
-//! The health of one server: whether it answers, and whether calls may pass.
+//! The health of one server: whether it responds, and whether calls may pass.
 //!
-//! [`breaker`] is a state machine alone. [`ServerHealth`] is the one place that logs and reports its
-//! changes; [`monitor`] watches the server between calls.
+//! [`ServerHealth`] is the only place that logs and reports changes of health. [`breaker`] is a
+//! state machine without side effects; [`monitor`] watches the server between calls.
 
 pub(crate) mod breaker;
-mod failure_log;
+mod failures;
 pub(crate) mod gauge;
 pub(crate) mod monitor;
 
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use self::breaker::{Breaker, Permit};
-use self::failure_log::{FailureLog, LOG_INTERVAL, Severity};
+use self::failures::{FailureLog, LOG_INTERVAL, Severity};
 use self::gauge::BreakerGauge;
 use super::connection::connector::ConnectError;
 use super::connection::server_info::ServerInfo;
@@ -30,28 +30,29 @@ pub(crate) struct ServerHealth {
     clock: SystemClock,
     breaker: Mutex<Breaker>,
     gauge: Arc<BreakerGauge>,
-    failures: Mutex<FailureLog>,
+    log: Mutex<Log>,
     health: watch::Sender<Health>,
-    /// Notified whenever the health of any server changes.
+    /// Notified when the health of any server changes.
     changed: watch::Sender<()>,
-    history: Mutex<History>,
 }
 
-/// What the monitor has seen.
+/// Events that were logged: repeated ones are logged again only after a while.
 #[derive(Debug, Default)]
-struct History {
+struct Log {
+    failures: FailureLog,
     outage: Option<Outage>,
-    /// Of the last start of the server.
+    /// Description of the server after its last start.
     info: Option<ServerInfo>,
 }
 
+/// A period in which the monitor has no connection.
 #[derive(Debug)]
 struct Outage {
     since: Timestamp,
-    /// When something was logged last, and what.
+    /// Time and content of the last log line.
     logged: Timestamp,
     reason: String,
-    is_refusal: bool,
+    is_denied: bool,
 }
 
 impl ServerHealth {
@@ -61,127 +62,121 @@ impl ServerHealth {
         gauge: Arc<BreakerGauge>,
         changed: watch::Sender<()>,
     ) -> Self {
+        let (breaker, log) = (Mutex::default(), Mutex::default());
         Self {
             server,
-            breaker: Mutex::default(),
             clock,
+            breaker,
             gauge,
-            failures: Mutex::default(),
+            log,
             health: watch::Sender::new(Health::Unknown),
             changed,
-            history: Mutex::default(),
         }
     }
 
-    /// Whether the server answers, now and later.
+    /// Returns a receiver of the health of the server.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Health> {
         self.health.subscribe()
     }
 
-    /// Whether the server answers.
+    /// Returns the current health of the server.
     pub(crate) fn current(&self) -> Health {
         *self.health.borrow()
     }
 
-    /// Returns `true` if the breaker has opened, and not closed yet.
+    /// Returns `true` if the breaker is open or half-open.
     pub(crate) fn breaker_is_open(&self) -> bool {
         lock(&self.breaker).state() != BreakerState::Closed
     }
 
-    /// Lets a call pass.
+    /// Admits a call.
     ///
     /// # Errors
     ///
-    /// [`StoreError::BreakerOpen`] if the breaker does not.
+    /// [`StoreError::BreakerOpen`] if the breaker rejects it.
     pub(crate) fn admit(&self) -> Result<Permit, StoreError> {
-        let now = self.clock.now();
-        self.change_breaker(|breaker| breaker.admit(now)).ok_or(StoreError::BreakerOpen)
+        let permit = self.change_breaker(|breaker| breaker.admit(|| self.clock.now()));
+        permit.ok_or(StoreError::BreakerOpen)
     }
 
-    /// Notes that a call was decided.
+    /// Records that an admitted call was decided.
     pub(crate) fn record_success(&self, permit: Permit) {
-        let now = self.clock.now();
-        if let Some(open) = self.change_breaker(|breaker| breaker.record_success(permit, now)) {
-            let open_seconds = open.as_secs_f64();
-            info!(redis = self.server, open_seconds, "breaker closed: redis decides");
+        let closed = self.change_breaker(|breaker| breaker.record_success(permit));
+        if let Some(opened_at) = closed {
+            let open_seconds = self.seconds_since(opened_at);
+            info!(redis = self.server, open_seconds, "circuit breaker closed");
         }
     }
 
-    /// Notes that a call failed. An error that says nothing about the server changes nothing.
+    /// Records that a call failed. Errors that say nothing about the server are ignored.
     pub(crate) fn record_failure(&self, error: &StoreError) {
-        let severity = Severity::from_error(error);
-        if severity == Severity::None {
-            return;
-        }
+        let Some(severity) = Severity::from_error(error) else { return };
         let now = self.clock.now();
-        lock(&self.failures).record(&self.server, now, error);
-        if severity.weight() == 0 {
-            return;
-        }
-        if self.change_breaker(|breaker| breaker.record_failure(severity.weight(), now)) {
-            let kind = error.kind();
-            warn!(redis = self.server, kind, "breaker opened: redis does not decide");
+        lock(&self.log).failures.record(&self.server, now, error, severity);
+        if severity.weight > 0
+            && self.change_breaker(|breaker| breaker.record_failure(severity.weight, now))
+        {
+            warn!(redis = self.server, kind = error.kind(), "circuit breaker opened");
         }
     }
 
-    /// Notes that the monitor is connected.
+    /// Records that the monitor is connected.
     pub(crate) fn record_connected(&self, info: &ServerInfo) {
-        let mut history = lock(&self.history);
-        self.log_restart(history.info.as_ref(), info);
-        history.info = Some(info.clone());
-        let outage = history.outage.take();
+        let mut log = lock(&self.log);
+        self.log_restart(log.info.as_ref(), info);
+        log.info = Some(info.clone());
+        let outage = log.outage.take();
         if self.set_health(Health::Up) {
-            let now = self.clock.now();
-            let outage_seconds =
-                outage.map(|outage| Duration::from(now.since(outage.since)).as_secs_f64());
-            info!(redis = self.server, outage_seconds, "redis answers");
-            self.change_breaker(|breaker| breaker.probe_now(now));
+            let outage_seconds = outage.map(|outage| self.seconds_since(outage.since));
+            info!(redis = self.server, outage_seconds, "redis connected");
+            self.change_breaker(|breaker| breaker.probe_now(self.clock.now()));
         }
     }
 
-    /// Notes that the monitor has no connection. Logs when an outage begins, and when its reason
-    /// becomes another: at most once in [`LOG_INTERVAL`], but a refusal at once.
+    /// Records that the monitor has no connection. Logs when an outage begins, and when its reason
+    /// changes: at most once per [`LOG_INTERVAL`], but a denied access at once.
     pub(crate) fn record_disconnected(&self, error: &ConnectError) {
-        let mut history = lock(&self.history);
+        let mut log = lock(&self.log);
         self.set_health(Health::Down);
-        let (now, reason, is_refusal) = (self.clock.now(), error.to_string(), error.is_refusal());
+        let (now, reason, is_denied) = (self.clock.now(), error.to_string(), error.is_denied());
         let is_logged = |outage: &Outage| {
-            let is_worse = is_refusal && !outage.is_refusal;
+            let is_worse = is_denied && !outage.is_denied;
             outage.reason == reason || (now.since(outage.logged) < LOG_INTERVAL && !is_worse)
         };
-        if history.outage.as_ref().is_some_and(is_logged) {
+        if log.outage.as_ref().is_some_and(is_logged) {
             return;
         }
-        if is_refusal {
-            error!(redis = self.server, reason, "redis refuses us");
+        if is_denied {
+            error!(redis = self.server, reason, "redis denied access");
         } else {
-            warn!(redis = self.server, reason, "redis does not answer");
+            warn!(redis = self.server, reason, "redis connection failed");
         }
-        let since = history.outage.as_ref().map_or(now, |outage| outage.since);
-        history.outage = Some(Outage { since, logged: now, reason, is_refusal });
+        let since = log.outage.as_ref().map_or(now, |outage| outage.since);
+        log.outage = Some(Outage { since, logged: now, reason, is_denied });
     }
 
-    /// Returns `true` if that is a change.
+    /// Sets the health. Returns `true` if it has changed.
     fn set_health(&self, health: Health) -> bool {
-        let changes = self.health.send_replace(health) != health;
-        if changes {
+        let has_changed = self.health.send_replace(health) != health;
+        if has_changed {
             self.changed.send_replace(());
         }
-        changes
+        has_changed
     }
 
-    /// Logs what an operator should know about a server that has been started anew.
+    /// Logs conditions that an operator should know of when a server has restarted.
     fn log_restart(&self, before: Option<&ServerInfo>, now: &ServerInfo) {
         if before.is_some_and(|before| before.run_id == now.run_id) {
             return;
         }
+        let redis = &self.server;
         if before.is_some() && now.has_keys == Some(false) {
-            warn!(redis = self.server, "redis came back empty: every count starts afresh");
+            warn!(redis, "redis came back empty: all counts start at zero");
         }
         if let Some(policy) = &now.eviction_policy {
             warn!(
-                redis = self.server,
-                policy, "redis may drop counts when its memory is full (maxmemory-policy)"
+                redis,
+                policy, "redis may evict counts when its memory is full (maxmemory-policy)"
             );
         }
     }
@@ -192,14 +187,18 @@ impl ServerHealth {
         let result = change(&mut breaker);
         let after = breaker.state();
         if before != after {
-            self.gauge.changed(before, after);
+            self.gauge.record_change(before, after);
         }
         result
+    }
+
+    fn seconds_since(&self, time: Timestamp) -> f64 {
+        Duration::from(self.clock.now().since(time)).as_secs_f64()
     }
 }
 
 impl Drop for ServerHealth {
-    /// A server that has left the cluster is no longer in the gauge.
+    /// Removes the breaker of a server that has left the cluster from the gauge.
     fn drop(&mut self) {
         self.change_breaker(|breaker| *breaker = Breaker::default());
     }

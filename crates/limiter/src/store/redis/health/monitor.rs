@@ -1,9 +1,8 @@
-//! Watches one server from a connection of its own, so that a call that waits holds up no probe.
+//! Monitors one server on its own connection, so that slow calls do not delay probes.
 //!
-//! While the server is unreachable only the monitor tries to connect: one attempt after the other,
-//! with pauses between them that grow. Everybody else fails at once.
+//! While the server is unreachable, only the monitor tries to connect, with increasing backoff.
+//! Calls fail at once.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -12,85 +11,75 @@ use super::ServerHealth;
 use crate::clock::{Micros, SystemClock, jittered};
 use crate::store::redis::connection::connector::{ConnectError, Connector, ManagedConnection};
 
-/// Time between two probes, and the timeout of one.
+/// Interval of probes, and timeout of a probe.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_millis(500);
-/// Pause after the first failed attempt to connect; doubles up to the maximum.
+/// Backoff after the first failed attempt to connect. It doubles up to the maximum.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(10);
 const MAX_BACKOFF: Duration = Duration::from_millis(150);
-/// A connection that did not last this long counts as a failed attempt.
+/// A connection that is lost sooner counts as a failed attempt.
 const MIN_UPTIME: Micros = Micros::from_secs(1);
 
-/// Watches one server for ever.
-#[derive(Debug)]
-pub(crate) struct Monitor {
-    pub(crate) connector: Arc<Connector>,
-    pub(crate) health: Arc<ServerHealth>,
-    pub(crate) local: SystemClock,
+/// Connects, probes until a failure, and connects again, for ever.
+pub(crate) async fn run(connector: &Connector, health: &ServerHealth, clock: &SystemClock) {
+    let mut backoff = INITIAL_BACKOFF;
+    let mut connection = None;
+    loop {
+        let since = clock.now();
+        match connector.connect().await {
+            Ok((opened, info)) => {
+                connection = Some(opened);
+                health.record_connected(&info);
+            }
+            // With `maxclients` reached, the server may still respond on the open connection.
+            Err(error) if connection.is_none() => health.record_disconnected(&error),
+            Err(_) => {}
+        }
+        if let Some(probed) = &mut connection
+            && probe_until_failure(connector, probed).await.is_err()
+        {
+            connector.discard(probed.generation);
+            connection = None;
+        }
+        if clock.now().since(since) < MIN_UPTIME {
+            wait(&mut backoff).await;
+        } else {
+            backoff = INITIAL_BACKOFF;
+        }
+    }
 }
 
-impl Monitor {
-    /// Connects, probes, and connects again, for ever.
-    pub(crate) async fn run(&self) {
-        let mut backoff = INITIAL_BACKOFF;
-        let mut connection = None;
-        loop {
-            let since = self.local.now();
-            match self.connector.connect().await {
-                Ok((opened, info)) => {
-                    connection = Some(opened);
-                    self.health.record_connected(&info);
-                }
-                // At the limit of clients the server may answer on the connection that there is.
-                Err(error) if connection.is_none() => self.health.record_disconnected(&error),
-                Err(_) => {}
-            }
-            if let Some(probed) = &mut connection
-                && self.probe_until_failure(probed).await.is_err()
-            {
-                self.connector.discard(probed.generation);
-                connection = None;
-            }
-            if self.local.now().since(since) < MIN_UPTIME {
-                self.wait(&mut backoff).await;
-            } else {
-                backoff = INITIAL_BACKOFF;
+/// Probes every [`PROBE_INTERVAL`], and at once when a call has failed. Returns when an attempt to
+/// connect for a call has failed.
+///
+/// # Errors
+///
+/// [`ConnectError`] if the server does not respond, or is no longer the master.
+async fn probe_until_failure(
+    connector: &Connector,
+    connection: &mut ManagedConnection,
+) -> Result<(), ConnectError> {
+    let mut probes = interval(PROBE_INTERVAL);
+    probes.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    probes.reset();
+    loop {
+        if !connector.is_unreachable() {
+            tokio::select! {
+                _ = probes.tick() => {}
+                () = connector.call_failed() => {}
             }
         }
-    }
-
-    /// Probes every [`PROBE_INTERVAL`], and at once when a call has failed. Returns when somebody
-    /// could not connect.
-    ///
-    /// # Errors
-    ///
-    /// [`ConnectError`] if the connection no longer answers, or leads to the wrong server.
-    async fn probe_until_failure(
-        &self,
-        connection: &mut ManagedConnection,
-    ) -> Result<(), ConnectError> {
-        let mut probes = interval(PROBE_INTERVAL);
-        probes.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        probes.reset();
-        loop {
-            if !self.connector.is_unreachable() {
-                tokio::select! {
-                    _ = probes.tick() => {}
-                    () = self.connector.call_failed() => {}
-                }
-            }
-            let probe = timeout(PROBE_INTERVAL, self.connector.probe(connection));
-            probe.await.unwrap_or(Err(ConnectError::TimedOut))?;
-            self.connector.check_sentinels(connection).await?;
-            if self.connector.is_unreachable() {
-                return Ok(());
-            }
+        let probe = timeout(PROBE_INTERVAL, connector.probe(connection));
+        probe.await.unwrap_or(Err(ConnectError::TimedOut))?;
+        connector.check_sentinels(connection).await?;
+        if connector.is_unreachable() {
+            return Ok(());
         }
     }
+}
 
-    /// Waits for about `backoff`, and makes the next pause longer.
-    #[expect(clippy::disallowed_methods, reason = "the pause between two attempts to connect")]
-    async fn wait(&self, backoff: &mut Duration) {
-        sleep(jittered(*backoff)).await;
-        *backoff = (*backoff * 2).min(MAX_BACKOFF);
-    }
+/// Waits for about `backoff`, and doubles it.
+#[expect(clippy::disallowed_methods, reason = "backoff between attempts to connect")]
+async fn wait(backoff: &mut Duration) {
+    sleep(jittered(*backoff)).await;
+    *backoff = (*backoff * 2).min(MAX_BACKOFF);
 }
