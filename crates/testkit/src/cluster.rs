@@ -1,8 +1,8 @@
 //! A Redis Cluster of real redis-servers, joined by commands, since `redis-cli --cluster` sleeps
 //! and prompts.
 //!
-//! Nodes have numbers: first the masters, then the replicas. Node `i` is a replica of node `i %
-//! masters`. A server keeps its number when its role changes.
+//! Nodes have numbers: first the masters, then the replicas. Node `i` is a replica
+//! of node `i % masters`. A server keeps its number when its role changes.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;

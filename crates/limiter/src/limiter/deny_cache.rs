@@ -36,7 +36,7 @@ pub struct DenyCacheSettings {
 /// Cached denials by key.
 #[derive(Debug)]
 pub struct DenyCache {
-    stripes: Box<[Mutex<Stripe>]>,
+    stripes: Box<[Mutex<CacheStripe>]>,
     hasher: RandomState,
     max_age: Micros,
     keys_per_generation: usize,
@@ -44,7 +44,7 @@ pub struct DenyCache {
 }
 
 #[derive(Debug, Default)]
-struct Stripe {
+struct CacheStripe {
     young: Generation,
     old: Generation,
 }
@@ -137,14 +137,14 @@ impl DenyCache {
         holds.then(|| denial.decision.after(now.since(denial.requested_at), denial.algorithm))
     }
 
-    fn stripe(&self, key: &Key) -> MutexGuard<'_, Stripe> {
+    fn stripe(&self, key: &Key) -> MutexGuard<'_, CacheStripe> {
         let hash = self.hasher.hash_one(key.as_bytes());
         let stripe = usize::try_from(hash % STRIPES as u64).unwrap_or_default();
         self.stripes[stripe].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Stripe {
+impl CacheStripe {
     fn denial(&self, key: &Key) -> Option<Denial> {
         let found = self.young.denials.get(key.as_bytes());
         found.or_else(|| self.old.denials.get(key.as_bytes())).copied()

@@ -73,7 +73,7 @@ impl Execution<'_> {
     ///
     /// # Errors
     ///
-    /// [`CheckError`]. TakenUnits units are refunded as far as possible; counted reports stay, and so do
+    /// [`CheckError`]. Taken units are refunded as far as possible. Counted reports stay, and so do
     /// units that each hit took by itself.
     pub(super) async fn run(&self) -> Result<HitResults, CheckError> {
         let Some(cache) = &self.limiter.shared.deny_cache else { return self.decide().await };
@@ -139,17 +139,18 @@ impl Execution<'_> {
         let mut shards: SmallVec<[(Shard, bool); 1]> = SmallVec::new();
         let mut groups: SmallVec<[HitGroup; 1]> = SmallVec::new();
         let spans_shards = self.shards.are_several();
-        for gives in if spans_shards { &[false, true][..] } else { &[false] } {
+        for gives_units in if spans_shards { &[false, true][..] } else { &[false] } {
             for (position, (hit, shard)) in self.plan.hits.iter().zip(&self.shards.0).enumerate() {
                 let Some(shard) = *shard else { continue };
-                if spans_shards && hit.action.returns_units() != *gives {
+                if spans_shards && hit.action.returns_units() != *gives_units {
                     continue;
                 }
-                if let Some(group) = shards.iter().position(|other| *other == (shard, *gives)) {
+                if let Some(group) = shards.iter().position(|other| *other == (shard, *gives_units))
+                {
                     groups[group].positions.push(position);
                     continue;
                 }
-                shards.push((shard, *gives));
+                shards.push((shard, *gives_units));
                 groups.push(HitGroup {
                     positions: SmallVec::from_slice(&[position]),
                     shard,

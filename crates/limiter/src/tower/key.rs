@@ -103,8 +103,8 @@ impl KeyExtractor {
         Self { proxies: Some((count, forwarded_header.into())), ..self }
     }
 
-    /// Sets the function that returns the resource. With axum, the matched path is `|parts|
-    /// Some(parts.extensions.get::<MatchedPath>()?.as_str().to_owned())`.
+    /// Sets the function that returns the resource, for example the matched path of axum:
+    /// `|parts| Some(parts.extensions.get::<MatchedPath>()?.as_str().to_owned())`.
     #[must_use]
     pub fn resource(
         self,

@@ -37,7 +37,7 @@ pub(crate) struct Scripts {
     joined: Script,
 }
 
-/// TextPattern and hash of a script.
+/// Text and hash of a script.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) text: String,
