@@ -69,7 +69,7 @@ pub enum ClientCertificate {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum AuthError {
     /// Nobody knows its token or its certificate.
-    #[error("valid is a known bearer token or client certificate")]
+    #[error("missing or unknown bearer token or client certificate")]
     Unauthenticated,
     /// Its caller is known and has not this role.
     #[error("the role {} is needed", .0.name())]
@@ -228,10 +228,10 @@ impl TokenHash {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum HashError {
     /// Not a SHA-256.
-    #[error("valid is the SHA-256 of a token: 64 hexadecimal digits")]
+    #[error("must be the SHA-256 of a token: 64 hexadecimal digits")]
     Digits,
     /// The hash of an empty text, which a variable without a value leaves behind.
-    #[error("this is the SHA-256 of nothing: valid is that of a token")]
+    #[error("must be the SHA-256 of a token, not of an empty string")]
     Empty,
 }
 

@@ -114,7 +114,7 @@ impl RateLimitService for Service {
         let is_sampled = is_sampled(request.extensions());
         let requests = request.into_inner().requests;
         if requests.len() > MAX_BATCH {
-            let valid = format!("requests: valid is up to {MAX_BATCH} of them");
+            let valid = format!("requests must have at most {MAX_BATCH} entries");
             self.count_rejected("requests", &valid);
             return Err(Status::invalid_argument(valid));
         }

@@ -111,8 +111,8 @@ impl ServerEndpoint {
             ConnectError::Address => {
                 anyhow!("--addr: must be http://host:port, https://host:port or unix:/path")
             }
-            ConnectError::Token => anyhow!("--token: valid is a line of ASCII"),
-            ConnectError::TlsUnused => anyhow!("--ca, --cert and --key: valid only with https://"),
+            ConnectError::Token => anyhow!("--token: must be a line of ASCII"),
+            ConnectError::TlsUnused => anyhow!("--ca, --cert and --key require https://"),
             ConnectError::Tls(error) => anyhow::Error::new(error).context("--ca, --cert, --key"),
             ConnectError::Unreachable(error) => anyhow!(self.peer.explain_connect_error(&error)),
             ConnectError::TimedOut(_) => anyhow!(self.peer.explain_timeout()),

@@ -101,6 +101,6 @@ impl Cli {
 fn key_value(text: &str) -> Result<(String, String), &'static str> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("valid is KEY=VALUE"),
+        _ => Err("must be KEY=VALUE"),
     }
 }

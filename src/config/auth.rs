@@ -27,7 +27,7 @@ pub(super) fn read(root: &mut Section<'_>, server: &ServerSettings) -> AuthSetti
     }
     let knows_certificates = server.tls.as_ref().is_some_and(Tls::requires_client_certificates);
     if !clients.is_empty() && !knows_certificates && root.is_valid() {
-        section.refuse("clients", Invalid::new("valid only with server.tls.client-ca"));
+        section.refuse("clients", Invalid::new("requires server.tls.client-ca"));
     }
     section.close();
     AuthSettings { tokens, clients }
@@ -36,7 +36,7 @@ pub(super) fn read(root: &mut Section<'_>, server: &ServerSettings) -> AuthSetti
 fn list<'a>(auth: &mut Section<'a>, key: &'static str, most: usize) -> Vec<Section<'a>> {
     let sections = auth.list(key);
     if sections.len() > most {
-        auth.refuse(key, Invalid(Cow::Owned(format!("valid is up to {most} of them"))));
+        auth.refuse(key, Invalid(Cow::Owned(format!("must have at most {most} entries"))));
     }
     sections
 }
@@ -70,7 +70,7 @@ fn hash(value: &Value) -> Read<TokenHash> {
 }
 
 fn roles(value: &Value) -> Read<Roles> {
-    let invalid = || Invalid::new("valid is a list of check and admin");
+    let invalid = || Invalid::new("must be a list of check and admin");
     let texts = values::texts(value).map_err(|_| invalid())?;
     let role = |text: &String| Role::ALL.into_iter().find(|role| role.name() == text);
     let roles: Option<Roles> = texts.iter().map(role).collect();

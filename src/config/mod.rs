@@ -98,7 +98,7 @@ impl Config {
 }
 
 fn deny_cache(root: &mut Section<'_>) -> Option<DenyCacheSettings> {
-    const VALID_AGE: &str = "valid is a duration from 1ms to 1h, such as 1s";
+    const VALID_AGE: &str = "must be a duration from 1ms to 1h, such as 1s";
     let mut section = root.section("deny-cache");
     let enabled = section.read("enabled", "true", values::boolean);
     let max_age = section.read("max-age", "1s", |value| {

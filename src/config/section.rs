@@ -231,7 +231,7 @@ impl<'a> Section<'a> {
             Some(Value::Dict(_, dict)) => Some(dict),
             Some(Value::Empty(..)) | None => None,
             Some(other) => {
-                let invalid = Invalid::new("valid is a section with keys of its own");
+                let invalid = Invalid::new("must be a section with keys of its own");
                 self.tree.refuse(tag_of(other), &path, invalid, Some(other));
                 None
             }
@@ -322,7 +322,7 @@ impl<'a> Section<'a> {
 
     /// The items of the list below `key`; `None` is no section, which is told.
     pub(super) fn items(&mut self, key: &'static str) -> Vec<Option<Section<'a>>> {
-        const VALID: Invalid = Invalid::new("valid is a list of sections");
+        const VALID: Invalid = Invalid::new("must be a list of sections");
         self.known.push(key);
         let path = self.join(key);
         let items = match self.dict.and_then(|dict| dict.get(key)) {

@@ -84,7 +84,7 @@ fn store_health(root: &mut Section<'_>) -> StoreHealth {
 }
 
 fn max_age(value: &Value) -> Read<Option<Duration>> {
-    const VALID: &str = "valid is never or a duration from 1s to 30d, such as 30m";
+    const VALID: &str = "must be never or a duration from 1s to 30d, such as 30m";
     if value.as_str() == Some("never") {
         return Ok((None, "never".to_owned()));
     }
@@ -95,5 +95,5 @@ fn max_age(value: &Value) -> Read<Option<Duration>> {
 
 fn timeout(value: &Value) -> Read<Duration> {
     let range = Duration::from_secs(1)..=Duration::from_hours(1);
-    values::duration(value, range, "valid is a duration from 1s to 1h, such as 20s")
+    values::duration(value, range, "must be a duration from 1s to 1h, such as 20s")
 }

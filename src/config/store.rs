@@ -50,13 +50,13 @@ fn memory(store: &mut Section<'_>) -> MemorySettings {
 }
 
 fn redis(store: &mut Section<'_>) -> RedisSettings {
-    const VALID_TIMEOUT: &str = "valid is a duration from 1ms to 60s, such as 50ms";
+    const VALID_TIMEOUT: &str = "must be a duration from 1ms to 60s, such as 50ms";
     let mut section = store.section("redis");
     let servers = servers(&mut section);
     let username = section.optional("username", values::text);
     let password = section.optional("password", secret);
     let database = section.optional("database", |value| {
-        values::whole(value, 0..=MAX_DATABASE, Invalid::new("valid is 0 to 1000000"))
+        values::whole(value, 0..=MAX_DATABASE, Invalid::new("must be 0 to 1000000"))
     });
     let tls = tls(&mut section);
     let key_prefix = section.read("key-prefix", "rlaas", values::parsed);
@@ -107,7 +107,7 @@ fn servers(section: &mut Section<'_>) -> Servers {
     let listed = |section: &Section<'_>| {
         urls.clone().unwrap_or_else(|| {
             if !section.has("urls") {
-                section.refuse("urls", Invalid::new("missing: the addresses to ask first"));
+                section.refuse("urls", Invalid::new("missing: the addresses to contact first"));
             }
             Vec::new()
         })
@@ -124,16 +124,16 @@ fn check(section: &Section<'_>, settings: &RedisSettings) {
     let urls = settings.servers.urls();
     let encrypted = urls.iter().filter(|url| url.is_tls()).count();
     if encrypted != 0 && encrypted != urls.len() {
-        section.refuse("urls", Invalid::new("valid is rediss:// for all addresses or for none"));
+        section.refuse("urls", Invalid::new("must be rediss:// for all addresses or for none"));
     }
     if settings.tls != Tls::default() && encrypted == 0 && section.is_valid() {
-        section.refuse("tls", Invalid::new("valid only with addresses of rediss://"));
+        section.refuse("tls", Invalid::new("requires rediss:// addresses"));
     }
     let is_cluster = matches!(settings.servers, Servers::Cluster { .. });
     let named =
         settings.database.unwrap_or_default() != 0 || urls.iter().any(|url| url.database() != 0);
     if is_cluster && named {
-        section.refuse("database", Invalid::new("valid is 0: a cluster has no other database"));
+        section.refuse("database", Invalid::new("must be 0: a cluster has no other database"));
     }
     if section.is_valid()
         && let Err(error) = settings.check()
@@ -157,7 +157,7 @@ fn tls(redis: &mut Section<'_>) -> Tls {
 
 /// The contents of a file, which is shown by its path.
 fn file(value: &Value) -> Read<Vec<u8>> {
-    let invalid = || Invalid::new("valid is the path of a file that can be read");
+    let invalid = || Invalid::new("must be the path of a file that can be read");
     let path = value.as_str().ok_or_else(invalid)?;
     let contents = fs::read(path).map_err(|_| invalid())?;
     Ok((contents, path.to_owned()))
@@ -166,7 +166,7 @@ fn file(value: &Value) -> Read<Vec<u8>> {
 fn urls(value: &Value) -> Read<Vec<RedisUrl>> {
     let texts = values::listed(value)?;
     if !(1..=MAX_URLS).contains(&texts.len()) {
-        return Err(Invalid::new("valid is 1 to 64 addresses"));
+        return Err(Invalid::new("must be 1 to 64 addresses"));
     }
     let urls: Vec<RedisUrl> =
         texts.iter().map(|text| text.parse()).collect::<Result<_, crate::store::SettingError>>()?;

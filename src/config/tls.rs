@@ -27,6 +27,6 @@ pub(super) fn read(server: &mut Section<'_>) -> Option<Tls> {
 /// A path, and not what should be in the file.
 fn path(value: &Value) -> Read<PathBuf> {
     let path = value.as_str().filter(|path| !path.is_empty() && !path.contains(['\n', '\0']));
-    let path = path.ok_or(Invalid::new("valid is the path of a PEM file"))?;
+    let path = path.ok_or(Invalid::new("must be the path of a PEM file"))?;
     Ok((path.into(), path.to_owned()))
 }

@@ -49,7 +49,7 @@ where
     let field = value.deserialize().unwrap_or(Field::Unreadable);
     let shown = match Value::serialize(&field)? {
         Value::Array(_, items) => yaml::list(&items.iter().filter_map(scalar).collect::<Vec<_>>()),
-        one => scalar(&one).ok_or(Invalid::new("valid is a scalar"))?,
+        one => scalar(&one).ok_or(Invalid::new("must be a scalar"))?,
     };
     Ok((field, shown))
 }
@@ -69,7 +69,12 @@ pub(super) fn word<T: Copy>(value: &Value, words: &[(&'static str, T)]) -> Read<
     let found = words.iter().find(|(word, _)| value.as_str() == Some(word));
     let (word, setting) = found.ok_or_else(|| {
         let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        Invalid(Cow::Owned(format!("valid is {}", words.join(" or "))))
+        let text = match words.split_last() {
+            Some((last, [])) => (*last).to_owned(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => String::new(),
+        };
+        Invalid(Cow::Owned(format!("must be {text}")))
     })?;
     Ok((*setting, (*word).to_owned()))
 }
@@ -77,7 +82,7 @@ pub(super) fn word<T: Copy>(value: &Value, words: &[(&'static str, T)]) -> Read<
 /// A text that is not empty.
 pub(super) fn text(value: &Value) -> Read<String> {
     let text = value.as_str().filter(|text| !text.is_empty());
-    let text = text.ok_or(Invalid::new("valid is a text; numbers in quotes"))?;
+    let text = text.ok_or(Invalid::new("must be a string; quote numbers"))?;
     Ok((text.to_owned(), text.to_owned()))
 }
 
@@ -85,7 +90,7 @@ pub(super) fn text(value: &Value) -> Read<String> {
 pub(super) fn texts(value: &Value) -> Result<Vec<String>, Invalid> {
     // What stands unquoted may be read as a number, and 007 as 7.
     let invalid =
-        || Invalid::new("valid is a text or a list of texts; numbers and booleans in quotes");
+        || Invalid::new("must be a string or a list of strings; quote numbers and booleans");
     let own = |value: &Value| value.as_str().map(str::to_owned);
     let texts = match value {
         Value::Array(_, items) => items.iter().map(own).collect(),
@@ -109,7 +114,7 @@ pub(super) fn listed(value: &Value) -> Result<Vec<String>, Invalid> {
 pub(super) fn boolean(value: &Value) -> Read<bool> {
     let setting: bool = scalar(value)
         .and_then(|text| text.parse().ok())
-        .ok_or(Invalid::new("valid is true or false"))?;
+        .ok_or(Invalid::new("must be true or false"))?;
     Ok((setting, setting.to_string()))
 }
 
@@ -129,7 +134,7 @@ pub(super) fn whole(
 /// A whole number from 1 to `most`.
 pub(super) fn count(most: u32) -> impl Fn(&Value) -> Read<u32> {
     move |value| {
-        let valid = || Invalid(Cow::Owned(format!("valid is a whole number from 1 to {most}")));
+        let valid = || Invalid(Cow::Owned(format!("must be a whole number from 1 to {most}")));
         let (number, shown) = whole(value, 1..=most.into(), valid())?;
         Ok((u32::try_from(number).map_err(|_| valid())?, shown))
     }
@@ -153,7 +158,7 @@ pub(super) fn duration(
 /// A pause of up to an hour.
 pub(super) fn pause(value: &Value) -> Read<Duration> {
     let range = Duration::ZERO..=Duration::from_hours(1);
-    duration(value, range, "valid is a duration from 0s to 1h, such as 30s")
+    duration(value, range, "must be a duration from 0s to 1h, such as 30s")
 }
 
 /// Where clients connect.
@@ -188,7 +193,7 @@ pub(super) fn workers(value: &Value) -> Read<NonZeroUsize> {
         let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         return Ok((cores, "auto".to_owned()));
     }
-    let invalid = Invalid::new("valid is auto or a whole number from 1 to 1024");
+    let invalid = Invalid::new("must be auto or a whole number from 1 to 1024");
     let (number, shown) = whole(value, 1..=MAX_WORKERS, invalid.clone())?;
     let number = usize::try_from(number).ok().and_then(NonZeroUsize::new).ok_or(invalid)?;
     Ok((number, shown))

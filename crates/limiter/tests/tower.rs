@@ -79,7 +79,7 @@ async fn the_axum_example_limits_by_key() {
     // A request without a key is rejected.
     for (request, detail) in [
         (Request::get("/reports/7"), "header x-api-key must be present, in visible ASCII"),
-        (Request::get("/reports/7").header("x-api-key", ""), "user_id: valid is 1 to 1024 bytes"),
+        (Request::get("/reports/7").header("x-api-key", ""), "user_id must be 1 to 1024 bytes"),
     ] {
         let (status, headers, body) =
             call(&mut app, request.body(Body::empty()).expect("a request")).await;

@@ -34,7 +34,7 @@ pub(super) async fn read(body: Body) -> Result<Vec<u8>, Rejection> {
         }
     }
     if announced.max(size) > MAX_BODY_BYTES {
-        let problem = format!("valid is up to {MAX_BODY_BYTES} bytes");
+        let problem = format!("body must be at most {MAX_BODY_BYTES} bytes");
         return Err(Rejection::body(StatusCode::PAYLOAD_TOO_LARGE, problem));
     }
     Ok(bytes)
@@ -62,8 +62,8 @@ fn body_error(error: &axum::Error) -> Rejection {
     let mut causes = successors(error.source(), |cause| (*cause).source());
     match causes.find_map(|cause| cause.downcast_ref::<Status>()).map(Status::code) {
         Some(Code::DeadlineExceeded) => {
-            Rejection::body(StatusCode::REQUEST_TIMEOUT, "it took too long to arrive")
+            Rejection::body(StatusCode::REQUEST_TIMEOUT, "body: took too long to arrive")
         }
-        _ => Rejection::body(StatusCode::BAD_REQUEST, "cut off"),
+        _ => Rejection::body(StatusCode::BAD_REQUEST, "body: cut off"),
     }
 }

@@ -26,12 +26,13 @@ use crate::api::v1::parse;
 use crate::api::{json, response};
 use rlaas_limiter::Verdict;
 
-const USER_ID: Field = Field { names: &["userId", "user_id"], reason: "user_id", valid: "a text" };
-const RESOURCE: Field = Field { names: &["resource"], reason: "resource", valid: "a text" };
+const USER_ID: Field =
+    Field { names: &["userId", "user_id"], reason: "user_id", valid: "a string" };
+const RESOURCE: Field = Field { names: &["resource"], reason: "resource", valid: "a string" };
 const ATTRIBUTES: Field = Field {
     names: &["attributes"],
     reason: "attributes",
-    valid: "an object of texts, each name once",
+    valid: "an object of strings with unique names",
 };
 const COST: Field =
     Field { names: &["cost"], reason: "cost", valid: "a whole number from 0 to 4294967295" };
@@ -139,25 +140,25 @@ mod tests {
             ("", "body: not JSON at line 1, column 0"),
             ("{\"userId\": \"s3cret", "body: not JSON at line 1, column 18"),
             ("{\"userId\": \"a\"} x", "body: not JSON at line 1, column 17"),
-            ("[\"s3cret\"]", "body: valid is a JSON object"),
-            ("\"s3cret\"", "body: valid is a JSON object"),
-            ("{\"userId\": 7}", "userId: valid is a text"),
-            ("{\"user_id\": [\"s3cret\"]}", "userId: valid is a text"),
-            ("{\"userId\": \"\\ud800\"}", "userId: valid is a text"),
+            ("[\"s3cret\"]", "body must be a JSON object"),
+            ("\"s3cret\"", "body must be a JSON object"),
+            ("{\"userId\": 7}", "userId must be a string"),
+            ("{\"user_id\": [\"s3cret\"]}", "userId must be a string"),
+            ("{\"userId\": \"\\ud800\"}", "userId must be a string"),
             ("{\"userId\": \"a\", \"user_id\": \"a\"}", "userId: given twice"),
             ("{\"cost\": 1, \"cost\": 1}", "cost: given twice"),
             ("{\"users\": \"s3cret\"}", "users: unknown field"),
             ("{\"a\\u0000b\": 1}", "a\\0b: unknown field"),
-            ("{\"resource\": false}", "resource: valid is a text"),
-            ("{\"dryRun\": \"true\"}", "dryRun: valid is true or false"),
-            ("{\"attributes\": []}", "attributes: valid is an object of texts, each name once"),
+            ("{\"resource\": false}", "resource must be a string"),
+            ("{\"dryRun\": \"true\"}", "dryRun must be true or false"),
+            ("{\"attributes\": []}", "attributes must be an object of strings with unique names"),
             (
                 "{\"attributes\": {\"a\": 1}}",
-                "attributes: valid is an object of texts, each name once",
+                "attributes must be an object of strings with unique names",
             ),
             (
                 "{\"attributes\": {\"a\": null}}",
-                "attributes: valid is an object of texts, each name once",
+                "attributes must be an object of strings with unique names",
             ),
             ("{\"attributes\": {\"a\": \"1\", \"a\": \"2\"}}", "attributes: given twice"),
         ] {
@@ -166,7 +167,7 @@ mod tests {
         for cost in ["-1", "1.5", "1e10", "\"\"", "\"x\"", "\" 1\"", "\"NaN\"", "true", "[]", "{}"]
         {
             let detail = detail(&format!("{{\"cost\": {cost}}}"));
-            assert_eq!(detail, "cost: valid is a whole number from 0 to 4294967295", "{cost}");
+            assert_eq!(detail, "cost must be a whole number from 0 to 4294967295", "{cost}");
         }
     }
 }

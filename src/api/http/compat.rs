@@ -19,10 +19,10 @@ use super::{HttpState, body, query};
 use crate::rules::{Request, RequestFields};
 use rlaas_limiter::{CheckError, Verdict};
 
-const USER_ID: Field = Field { names: &["userId"], reason: "user_id", valid: "a text" };
-const ENDPOINT: Field = Field { names: &["endpoint"], reason: "resource", valid: "a text" };
-const KEY: Field = Field { names: &["key"], reason: "user_id", valid: "a text" };
-const API_KEY: Field = Field { names: &["api_key"], reason: "attributes", valid: "a text" };
+const USER_ID: Field = Field { names: &["userId"], reason: "user_id", valid: "a string" };
+const ENDPOINT: Field = Field { names: &["endpoint"], reason: "resource", valid: "a string" };
+const KEY: Field = Field { names: &["key"], reason: "user_id", valid: "a string" };
+const API_KEY: Field = Field { names: &["api_key"], reason: "attributes", valid: "a string" };
 /// The attribute that rules know the API key by.
 const API_KEY_ATTRIBUTE: &str = "api_key";
 

@@ -36,7 +36,7 @@ use crate::rules::descriptors::{DescriptorRequest, DescriptorRule};
 use crate::rules::{Grant, Mode};
 
 const UNITS: &str = "a whole number from 0 to 4294967295";
-const DOMAIN: Field = Field { names: &["domain"], reason: "domain", valid: "a text" };
+const DOMAIN: Field = Field { names: &["domain"], reason: "domain", valid: "a string" };
 const DESCRIPTORS: Field =
     Field { names: &["descriptors"], reason: "descriptors", valid: "a list of objects" };
 const HITS_ADDEND: Field =
@@ -48,8 +48,8 @@ const IS_NEGATIVE_HITS: Field = Field {
 };
 const ENTRIES: Field =
     Field { names: &["entries"], reason: "descriptors", valid: "a list of objects" };
-const KEY: Field = Field { names: &["key"], reason: "descriptors", valid: "a text" };
-const VALUE: Field = Field { names: &["value"], reason: "descriptors", valid: "a text" };
+const KEY: Field = Field { names: &["key"], reason: "descriptors", valid: "a string" };
+const VALUE: Field = Field { names: &["value"], reason: "descriptors", valid: "a string" };
 const LIMIT: Field = Field { names: &["limit"], reason: "limit", valid: "an object" };
 const REQUESTS_PER_UNIT: Field =
     Field { names: &["requestsPerUnit", "requests_per_unit"], reason: "limit", valid: UNITS };
@@ -190,7 +190,7 @@ fn objects<T>(
     let read = |(index, item): (usize, &&RawValue)| {
         let place = format!("{}[{index}]", field.names[0]);
         let members = JsonObject::from_value(item, field).map_err(|rejection| {
-            rejection.with_detail(format!("{place}: must be an object, each member once"))
+            rejection.with_detail(format!("{place} must be an object with unique members"))
         })?;
         read(members).map_err(|rejection| rejection.below(&place))
     };

@@ -24,9 +24,9 @@ impl<'a> JsonObject<'a> {
     pub(super) fn from_body(body: &'a [u8]) -> Result<Self, Rejection> {
         let members: Self = serde_json::from_slice(body).map_err(|error| {
             let problem = match error.classify() {
-                Category::Data => "valid is a JSON object".to_owned(),
+                Category::Data => "body must be a JSON object".to_owned(),
                 Category::Io | Category::Syntax | Category::Eof => {
-                    format!("not JSON at line {}, column {}", error.line(), error.column())
+                    format!("body: not JSON at line {}, column {}", error.line(), error.column())
                 }
             };
             Rejection::body(StatusCode::BAD_REQUEST, problem)

@@ -39,7 +39,7 @@ fn digit(byte: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
-    const USER_ID: Field = Field { names: &["userId"], reason: "user_id", valid: "a text" };
+    const USER_ID: Field = Field { names: &["userId"], reason: "user_id", valid: "a string" };
 
     #[test]
     fn a_parameter_is_decoded() {
@@ -62,10 +62,10 @@ mod tests {
             ("", "userId: missing"),
             ("userid=alice", "userId: missing"),
             ("userId=a&userId=b", "userId: given twice"),
-            ("userId=%", "userId: valid is a text"),
-            ("userId=%4", "userId: valid is a text"),
-            ("userId=%+1", "userId: valid is a text"),
-            ("userId=%FF", "userId: valid is a text"),
+            ("userId=%", "userId must be a string"),
+            ("userId=%4", "userId must be a string"),
+            ("userId=%+1", "userId must be a string"),
+            ("userId=%FF", "userId must be a string"),
         ] {
             assert_eq!(parameter(query, &USER_ID).expect_err(query).detail, expected);
         }

@@ -34,8 +34,7 @@ pub(super) struct Field {
 impl Rejection {
     /// The body as a whole.
     pub(super) fn body(status: StatusCode, detail: impl Into<String>) -> Self {
-        let detail = format!("body: {}", detail.into());
-        Self { status, reason: "body", detail, name_problem: None }
+        Self { status, reason: "body", detail: detail.into(), name_problem: None }
     }
 
     /// A name that a client has made up, or written twice.
@@ -78,24 +77,24 @@ impl Rejection {
 impl Field {
     /// It is there, and not what it may be.
     pub(super) fn invalid(&self) -> Rejection {
-        self.rejected(&format!("valid is {}", self.valid))
+        self.rejected(format!("{} must be {}", self.names[0], self.valid))
     }
 
     /// It is not there.
     pub(super) fn missing(&self) -> Rejection {
-        self.rejected("missing")
+        self.rejected(format!("{}: missing", self.names[0]))
     }
 
     /// It is there more than once.
     pub(super) fn duplicate(&self) -> Rejection {
-        self.rejected("given twice")
+        self.rejected(format!("{}: given twice", self.names[0]))
     }
 
-    fn rejected(&self, problem: &str) -> Rejection {
+    fn rejected(&self, detail: String) -> Rejection {
         Rejection {
             status: StatusCode::BAD_REQUEST,
             reason: self.reason,
-            detail: format!("{}: {problem}", self.names[0]),
+            detail,
             name_problem: None,
         }
     }

@@ -77,7 +77,7 @@ impl BenchArgs {
     /// Checks what no option can tell alone.
     pub(super) fn validate(&self) -> anyhow::Result<()> {
         let Self { threads, connections, .. } = self;
-        ensure!(threads <= connections, "--threads: valid is 1 to --connections ({connections})");
+        ensure!(threads <= connections, "--threads: must be 1 to --connections ({connections})");
         Ok(())
     }
 
@@ -104,7 +104,7 @@ impl BenchArgs {
 fn rate(text: &str) -> Result<NonZeroU32, &'static str> {
     const MAX_RATE: u32 = 10_000_000;
     let rate = text.parse().ok().filter(|rate: &NonZeroU32| rate.get() <= MAX_RATE);
-    rate.ok_or("valid is a whole number of calls per second from 1 to 10000000")
+    rate.ok_or("must be a whole number of calls per second from 1 to 10000000")
 }
 
 /// The only format that is written.
@@ -116,12 +116,12 @@ fn svg(text: &str) -> Result<PathBuf, &'static str> {
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
     let duration = pause(text).ok().filter(|duration| *duration >= Duration::from_millis(1));
-    duration.ok_or("valid is a duration from 1ms to 1d, such as 10s; a number is seconds")
+    duration.ok_or("must be a duration from 1ms to 1d, such as 10s; a number is seconds")
 }
 
 fn pause(text: &str) -> Result<Duration, &'static str> {
     let seconds = text.parse().ok().map(Duration::from_secs);
     let pause = seconds.or_else(|| humantime::parse_duration(text).ok());
     let pause = pause.filter(|pause| *pause <= Duration::from_hours(24));
-    pause.ok_or("valid is a duration from 0s to 1d, such as 2s; a number is seconds")
+    pause.ok_or("must be a duration from 0s to 1d, such as 2s; a number is seconds")
 }

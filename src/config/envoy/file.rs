@@ -109,7 +109,7 @@ impl DescriptorPath<'_> {
             (self.above.len() >= MAX_LEVELS, sections.len() > MAX_DESCRIPTORS_PER_LEVEL);
         if (deep && !sections.is_empty()) || many {
             let valid = format!(
-                "must be up to {MAX_DESCRIPTORS_PER_LEVEL} of them, {MAX_LEVELS} levels deep"
+                "must have at most {MAX_DESCRIPTORS_PER_LEVEL} entries and {MAX_LEVELS} levels"
             );
             return section.refuse("descriptors", Invalid(valid.into()));
         }
@@ -130,7 +130,10 @@ impl DescriptorPath<'_> {
                 section.refuse("key", Invalid::new("missing"));
             }
         } else if key.contains('*') {
-            section.refuse("key", Invalid::new("must be a text without *, which values may have"));
+            section.refuse(
+                "key",
+                Invalid::new("must be a string without *: only a value may have one"),
+            );
         } else if is_read && !level.pairs.insert((key.clone(), value.clone())) {
             let again = Invalid::new("another descriptor of this level has this key and value");
             section.refuse("key", again);
@@ -179,6 +182,6 @@ impl DescriptorPath<'_> {
 
 /// Any scalar, as a text.
 fn text(value: &Value) -> Read<String> {
-    let text = values::scalar(value).ok_or(Invalid::new("must be a text"))?;
+    let text = values::scalar(value).ok_or(Invalid::new("must be a string"))?;
     Ok((text.clone(), text))
 }

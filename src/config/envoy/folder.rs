@@ -39,7 +39,7 @@ pub(super) fn find(folder: &Path, root: &Section<'_>) -> FolderContents {
     let mut search = FolderWalk { found, entries_left: MAX_ENTRIES, is_complete: true, root };
     search.folder(folder, MAX_LEVELS);
     if search.found.files.is_empty() && search.is_complete {
-        search.fail(folder, "there is no file of rules in it");
+        search.fail(folder, "has no rule files");
     }
     search.found
 }
@@ -67,7 +67,10 @@ impl FolderWalk<'_> {
             }
             self.entries_left -= 1;
             if self.entries_left == 0 {
-                return self.fail(folder, &format!("must have less than {MAX_ENTRIES} files"));
+                return self.fail(
+                    folder,
+                    &format!("must have fewer than {MAX_ENTRIES} files and folders"),
+                );
             }
             self.entry(&entry.path(), levels_left);
         }
@@ -84,7 +87,7 @@ impl FolderWalk<'_> {
                 self.skip(path, "not read: a symlink to a folder");
             }
             Ok(_) if levels_left == 0 => {
-                self.fail(path, &format!("must be up to {MAX_LEVELS} levels deep"));
+                self.fail(path, &format!("must be at most {MAX_LEVELS} levels deep"));
             }
             Ok(_) => {
                 self.found.folders.push(path.to_owned());

@@ -84,7 +84,7 @@ fn window(section: &mut Section<'_>, unlimited: bool) -> Field<Micros> {
     if unlimited {
         for key in ["unit", "unit-multiplier", "window"] {
             if section.has(key) && (key != "unit" || unit.is_some()) {
-                refuse(key, "must not stand beside unlimited: true");
+                refuse(key, "must not be given with unlimited: true");
             }
         }
         return Field::Unset;
@@ -92,7 +92,7 @@ fn window(section: &mut Section<'_>, unlimited: bool) -> Field<Micros> {
     match (section.has("unit"), section.has("window")) {
         (true, true) => return refuse("window", "give either unit or window"),
         (false, true) if section.has("unit-multiplier") => {
-            return refuse("unit-multiplier", "valid only with unit");
+            return refuse("unit-multiplier", "requires unit");
         }
         (false, true) => return window,
         (false, false) => return refuse("unit", "missing"),
@@ -101,7 +101,7 @@ fn window(section: &mut Section<'_>, unlimited: bool) -> Field<Micros> {
     let seconds = unit.map_or(1, |unit| unit * u64::from(multiplier.unwrap_or(1)));
     let window = Micros::from_secs(seconds.min(1 << 32));
     if Limit::new(1, window).is_err() {
-        return refuse("unit-multiplier", "valid is a window of up to 366d");
+        return refuse("unit-multiplier", "must be a window of up to 366d");
     }
     Field::Set(window)
 }
@@ -112,7 +112,7 @@ fn replaces(section: &mut Section<'_>, own: Option<&str>) -> Vec<Arc<str>> {
     for mut replaced in section.list("replaces") {
         match replaced.required("name", text) {
             Some(name) if name.is_empty() || Some(name.as_str()) == own => {
-                replaced.refuse("name", Invalid::new("valid is the name of another limit"));
+                replaced.refuse("name", Invalid::new("must be the name of another limit"));
             }
             Some(name) => names.push(name.into()),
             None => {}
@@ -140,6 +140,6 @@ fn unit(value: &Value) -> Read<u64> {
 }
 
 fn text(value: &Value) -> Read<String> {
-    let text = values::scalar(value).ok_or(Invalid::new("must be a text"))?;
+    let text = values::scalar(value).ok_or(Invalid::new("must be a string"))?;
     Ok((text.clone(), text))
 }

@@ -44,7 +44,7 @@ struct Siblings {
 }
 
 pub(super) fn read(root: &mut Section<'_>) -> Envoy {
-    const VALID_DEADLINE: &str = "valid is a duration from 1ms to 1h, such as 15ms";
+    const VALID_DEADLINE: &str = "must be a duration from 1ms to 1h, such as 15ms";
     let mut section = root.section("envoy");
     let folder = section.folder_of("files").unwrap_or_default();
     let paths = section.read("files", "", |value| paths(value, &folder));
@@ -84,7 +84,7 @@ fn paths(value: &Value, folder: &Path) -> Read<Vec<PathBuf>> {
     if none || value.as_str() == Some("") {
         return Ok((Vec::new(), "[]".to_owned()));
     }
-    let texts = values::texts(value).map_err(|_| Invalid::new("valid is a list of paths"))?;
+    let texts = values::texts(value).map_err(|_| Invalid::new("must be a list of paths"))?;
     let paths: Vec<PathBuf> = texts.iter().map(|text| folder.join(text)).collect();
     let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
     let shown: Vec<String> =

@@ -50,7 +50,7 @@ async fn batch_above_the_limit_is_rejected() {
     let requests = vec![request("alice"); 1_001];
     let status = client.check_batch(CheckBatchRequest { requests }).await.expect_err("too many");
     assert_eq!(status.code(), Code::InvalidArgument);
-    assert_eq!(status.message(), "requests: valid is up to 1000 of them");
+    assert_eq!(status.message(), "requests must have at most 1000 entries");
     assert_eq!(server.metric("rlaas_memory_keys").await, Some(0.0));
     let empty = client.check_batch(CheckBatchRequest::default()).await.expect("an answer");
     assert!(empty.into_inner().results.is_empty());

@@ -30,7 +30,7 @@ async fn out_of_bounds_fields_are_named_and_nothing_is_counted() {
     for (field, bad) in cases {
         let status = client.check(bad).await.expect_err(field);
         assert_eq!(status.code(), Code::InvalidArgument, "{field}");
-        assert!(status.message().starts_with(&format!("{field}: valid is ")), "{status:?}");
+        assert!(status.message().starts_with(&format!("{field} must ")), "{status:?}");
     }
     assert!(redis.keys().is_empty());
     assert_eq!(server.metric("rlaas_rejected_total{reason=\"attributes\"}").await, Some(4.0));

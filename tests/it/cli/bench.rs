@@ -215,7 +215,7 @@ fn bench_exits_2_without_answers() {
         assert_eq!((code, errors(&result)), (2, requests), "{result}");
         assert_eq!(number(&result["errors"], "INVALID_ARGUMENT"), requests);
         let first = result["firstError"].as_str().expect("a text");
-        assert!(first.starts_with("INVALID_ARGUMENT: resource: valid is"), "{first}");
+        assert!(first.starts_with("INVALID_ARGUMENT: resource must be"), "{first}");
     }
 }
 

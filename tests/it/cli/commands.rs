@@ -179,7 +179,7 @@ fn check_exits_2_without_an_answer() {
     let server = Rlaas::start(&[]);
     let (code, _, error) = run(&["check", "", "--addr", server.grpc()]);
     assert_eq!(code, 2);
-    assert!(error.contains("user_id: valid is 1 to 1024 bytes"), "{error}");
+    assert!(error.contains("user_id must be 1 to 1024 bytes"), "{error}");
     let (code, _, error) = run(&["check", "alice", "--addr", "not an address"]);
     assert_eq!(code, 2);
     assert!(error.contains("--addr"), "{error}");

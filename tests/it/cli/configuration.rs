@@ -138,17 +138,17 @@ fn problems_are_reported_at_once_with_their_keys() {
         reported,
         [
             "extra: unknown key (line 4)",
-            "rate-limiter.max-requests: valid is a whole number from 0 to 1000000000 (line 3: found -1)",
+            "rate-limiter.max-requests: must be a whole number from 0 to 1000000000 (line 3: found -1)",
             &*format!(
-                "rate-limiter.use-algo: valid is {} (line 3: found unknown)",
+                "rate-limiter.use-algo: must be {} (line 3: found unknown)",
                 names.join(", ")
             ),
-            "rate-limiter.window-size: valid is a window from 1ms to 366d in whole milliseconds \
+            "rate-limiter.window-size: must be a window from 1ms to 366d in whole milliseconds \
              (line 3: found 0)",
             "server.listen: must be host:port, such as 127.0.0.1:50051 or [::1]:0, \
              or unix:/path of up to 107 bytes (line 1: found nowhere)",
             "server.worker: unknown key, did you mean server.workers? (line 1)",
-            "store.backend: valid is memory or redis (line 2: found disk)",
+            "store.backend: must be memory or redis (line 2: found disk)",
         ]
     );
 }
@@ -156,52 +156,52 @@ fn problems_are_reported_at_once_with_their_keys() {
 #[test]
 fn invalid_values_are_rejected_by_their_key_as_written() {
     let cases = [
-        ("rate-limiter: {max-requests: -5}", "rate-limiter.max-requests: valid is"),
-        ("rate-limiter: {max_requests: 1.5}", "rate-limiter.max_requests: valid is"),
-        ("rate-limiter: {limit: 1000000001}", "rate-limiter.limit: valid is"),
-        ("rate-limiter: {max-requests: many}", "rate-limiter.max-requests: valid is"),
-        ("rate-limiter: {max-requests: [5]}", "rate-limiter.max-requests: valid is"),
-        ("rate-limiter: {max-requests: }", "rate-limiter.max-requests: valid is"),
-        ("rate-limiter: {limit: 100001}", "rate-limiter.limit: valid is a whole number from 1 to"),
-        ("rate-limiter: {window-size: -1}", "rate-limiter.window-size: valid is"),
-        ("rate-limiter: {window: 500us}", "rate-limiter.window: valid is"),
-        ("rate-limiter: {window-size: 367d}", "rate-limiter.window-size: valid is"),
-        ("rate-limiter: {window-size: soon}", "rate-limiter.window-size: valid is"),
-        ("rate-limiter: {window-size: 1e30}", "rate-limiter.window-size: valid is"),
+        ("rate-limiter: {max-requests: -5}", "rate-limiter.max-requests: must be"),
+        ("rate-limiter: {max_requests: 1.5}", "rate-limiter.max_requests: must be"),
+        ("rate-limiter: {limit: 1000000001}", "rate-limiter.limit: must be"),
+        ("rate-limiter: {max-requests: many}", "rate-limiter.max-requests: must be"),
+        ("rate-limiter: {max-requests: [5]}", "rate-limiter.max-requests: must be"),
+        ("rate-limiter: {max-requests: }", "rate-limiter.max-requests: must be"),
+        ("rate-limiter: {limit: 100001}", "rate-limiter.limit: must be a whole number from 1 to"),
+        ("rate-limiter: {window-size: -1}", "rate-limiter.window-size: must be"),
+        ("rate-limiter: {window: 500us}", "rate-limiter.window: must be"),
+        ("rate-limiter: {window-size: 367d}", "rate-limiter.window-size: must be"),
+        ("rate-limiter: {window-size: soon}", "rate-limiter.window-size: must be"),
+        ("rate-limiter: {window-size: 1e30}", "rate-limiter.window-size: must be"),
         ("rate-limiter: {burst: 9}", "rate-limiter.burst: sliding-window-log has no burst"),
-        ("rate-limiter: {use-algo: gcra, burst: 0}", "rate-limiter.burst: valid is"),
+        ("rate-limiter: {use-algo: gcra, burst: 0}", "rate-limiter.burst: must be"),
         (
             "rate-limiter: {use-algo: gcra, window-size: 366d, limit: 1, burst: 101}",
-            "rate-limiter.burst: valid is a whole number from 1 to 100 for this",
+            "rate-limiter.burst: must be a whole number from 1 to 100 for this",
         ),
-        ("rate-limiter: {fail-open: maybe}", "rate-limiter.fail-open: valid is true or false"),
-        ("rate-limiter: {use-algo: 5}", "rate-limiter.use-algo: valid is"),
+        ("rate-limiter: {fail-open: maybe}", "rate-limiter.fail-open: must be true or false"),
+        ("rate-limiter: {use-algo: 5}", "rate-limiter.use-algo: must be"),
         ("rate-limiter: {limit: 5, max-requests: 6}", "rate-limiter.max-requests: the same as"),
-        ("rate-limiter: 5", "rate-limiter: valid is a section"),
-        ("server: []", "server: valid is a section"),
+        ("rate-limiter: 5", "rate-limiter: must be a section"),
+        ("server: []", "server: must be a section"),
         ("server: {listen: 5}", "server.listen: must be host:port"),
         ("server: {listen: []}", "server.listen: must be host:port"),
         ("server: {listen: ['h:1', 'unix:relative']}", "server.listen: must be host:port"),
         ("server: {http: 'unix:'}", "server.http: must be host:port"),
-        ("server: {max-connection-age: 0}", "server.max-connection-age: valid is never or"),
-        ("server: {max-connection-age: 31d}", "server.max-connection-age: valid is never or"),
-        ("server: {max_connection_age_grace: -1}", "server.max_connection_age_grace: valid is"),
-        ("server: {keepalive: {interval: 0s}}", "server.keepalive.interval: valid is a duration"),
-        ("server: {limits: {connections: 0}}", "server.limits.connections: valid is a whole"),
-        ("server: {limits: {streams: 65537}}", "server.limits.streams: valid is a whole number"),
-        ("server: {limits: {request-time: 0}}", "server.limits.request-time: valid is a duration"),
+        ("server: {max-connection-age: 0}", "server.max-connection-age: must be never or"),
+        ("server: {max-connection-age: 31d}", "server.max-connection-age: must be never or"),
+        ("server: {max_connection_age_grace: -1}", "server.max_connection_age_grace: must be"),
+        ("server: {keepalive: {interval: 0s}}", "server.keepalive.interval: must be a duration"),
+        ("server: {limits: {connections: 0}}", "server.limits.connections: must be a whole"),
+        ("server: {limits: {streams: 65537}}", "server.limits.streams: must be a whole number"),
+        ("server: {limits: {request-time: 0}}", "server.limits.request-time: must be a duration"),
         ("server: {limits: {stream: 1}}", "server.limits.stream: unknown key, did you mean"),
-        ("server: {keepalive: {timeout: never}}", "server.keepalive.timeout: valid is a duration"),
-        ("server: {workers: 0}", "server.workers: valid is auto or"),
-        ("server: {workers: 1025}", "server.workers: valid is auto or"),
-        ("server: {drain: {timeout: -1s}}", "server.drain.timeout: valid is a duration"),
-        ("health: {require-store: 1}", "health.require-store: valid is true or false"),
-        ("store: {memory: {max-keys: 0}}", "store.memory.max-keys: valid is"),
+        ("server: {keepalive: {timeout: never}}", "server.keepalive.timeout: must be a duration"),
+        ("server: {workers: 0}", "server.workers: must be auto or"),
+        ("server: {workers: 1025}", "server.workers: must be auto or"),
+        ("server: {drain: {timeout: -1s}}", "server.drain.timeout: must be a duration"),
+        ("health: {require-store: 1}", "health.require-store: must be true or false"),
+        ("store: {memory: {max-keys: 0}}", "store.memory.max-keys: must be"),
         ("store: {redis: {url: 'http://h'}}", "store.redis.url: must be redis://"),
-        ("store: {redis: {timeout: 0}}", "store.redis.timeout: valid is a duration"),
-        ("store: {redis: {timeout: 61s}}", "store.redis.timeout: valid is a duration"),
-        ("store: {redis: {key-prefix: 'a b'}}", "store.redis.key-prefix: valid is"),
-        ("store: {redis: {mode: raft}}", "store.redis.mode: valid is"),
+        ("store: {redis: {timeout: 0}}", "store.redis.timeout: must be a duration"),
+        ("store: {redis: {timeout: 61s}}", "store.redis.timeout: must be a duration"),
+        ("store: {redis: {key-prefix: 'a b'}}", "store.redis.key-prefix: must be"),
+        ("store: {redis: {mode: raft}}", "store.redis.mode: must be"),
         ("Server: {listen: 'h:1'}", "Server: unknown key, did you mean server?"),
         ("5: 6", "5: unknown key"),
     ];
@@ -220,26 +220,26 @@ fn invalid_token_settings_are_rejected_by_key() {
     let one = format!("name: a, sha256: {hash}, roles: [check]");
     let of = |token: &str| format!("auth: {{tokens: [{{{token}}}]}}");
     let cases = [
-        ("auth: 1".to_owned(), "auth: valid is a section"),
-        ("auth: {tokens: s3cret}".to_owned(), "auth.tokens: valid is a list of sections"),
-        ("auth: {tokens: [s3cret]}".to_owned(), "auth.tokens[0]: valid is a list of sections"),
+        ("auth: 1".to_owned(), "auth: must be a section"),
+        ("auth: {tokens: s3cret}".to_owned(), "auth.tokens: must be a list of sections"),
+        ("auth: {tokens: [s3cret]}".to_owned(), "auth.tokens[0]: must be a list of sections"),
         (format!("auth: {{token: [{{{one}}}]}}"), "auth.token: unknown key, did you mean"),
         (of(&format!("sha256: {hash}, roles: [check]")), "auth.tokens[0].name: missing"),
         (of("name: a, roles: [check]"), "auth.tokens[0].sha256: missing"),
         (of(&format!("name: a, sha256: {hash}")), "auth.tokens[0].roles: missing"),
         (
             of("name: a, sha256: s3cret, roles: [check]"),
-            "auth.tokens[0].sha256: valid is the SHA-256 of a token: 64 hexadecimal digits",
+            "auth.tokens[0].sha256: must be the SHA-256 of a token: 64 hexadecimal digits",
         ),
         (
             of(&format!("name: a, sha256: {nothing}, roles: [check]")),
-            "auth.tokens[0].sha256: this is the SHA-256 of nothing",
+            "auth.tokens[0].sha256: must be the SHA-256 of a token, not of an empty",
         ),
         (
             of(&format!("name: a, sha256: {hash}, roles: [root]")),
-            "auth.tokens[0].roles: valid is a list of check and admin",
+            "auth.tokens[0].roles: must be a list of check and admin",
         ),
-        (of(&format!("name: a, sha256: {hash}, roles: []")), "auth.tokens[0].roles: valid is"),
+        (of(&format!("name: a, sha256: {hash}, roles: []")), "auth.tokens[0].roles: must be"),
         (of(&format!("{one}, token: s3cret")), "auth.tokens[0].token: unknown key"),
         (of(&format!("{one}}}, {{{one}")), "auth.tokens[1].name: another token has this name"),
     ];
@@ -306,10 +306,10 @@ fn invalid_tls_files_are_reported_by_key_and_path() {
             format!("cert: {cert}, key: {key}, client-ca: {not_der}"),
             format!("client-ca: {not_der}: certificate number 1 can't be parsed"),
         ),
-        (format!("cert: 7, key: {key}"), "cert: valid is the path of a PEM file".to_owned()),
+        (format!("cert: 7, key: {key}"), "cert: must be the path of a PEM file".to_owned()),
         (
             format!("cert: {cert}, key: '-----BEGIN PRIVATE KEY-----\n\n  s3cret'"),
-            "key: valid is the path of a PEM file".to_owned(),
+            "key: must be the path of a PEM file".to_owned(),
         ),
     ];
     for (text, expected) in cases {
@@ -325,7 +325,7 @@ fn invalid_tls_files_are_reported_by_key_and_path() {
 
     let client = "clients: [{name: shop, roles: [check]}]";
     let reported = problems(&format!("{valid}\nauth: {{{client}}}"));
-    assert_eq!(reported, ["auth.clients: valid only with server.tls.client-ca (line 2)"]);
+    assert_eq!(reported, ["auth.clients: requires server.tls.client-ca (line 2)"]);
     let ca = format!("cert: {cert}, key: {key}, client-ca: {cert}");
     let reported = problems(&format!("server: {{tls: {{{ca}}}}}\nauth: {{{client}, clents: []}}"));
     assert_eq!(reported, ["auth.clents: unknown key, did you mean auth.clients? (line 2)"]);
@@ -337,42 +337,42 @@ fn invalid_tls_files_are_reported_by_key_and_path() {
 #[test]
 fn invalid_redis_settings_are_rejected_by_key() {
     let cases = [
-        ("mode: raft", "mode: valid is standalone or sentinel or cluster"),
-        ("mode: 1", "mode: valid is standalone or"),
-        ("mode: sentinel", "urls: missing: the addresses to ask first"),
-        ("mode: cluster", "urls: missing: the addresses to ask first"),
-        ("mode: cluster, urls: []", "urls: valid is"),
-        ("mode: cluster, urls: ''", "urls: valid is 1 to 64 addresses"),
-        ("mode: cluster, urls: [7]", "urls: valid is"),
-        ("mode: cluster, urls: {a: 1}", "urls: valid is"),
+        ("mode: raft", "mode: must be standalone, sentinel or cluster"),
+        ("mode: 1", "mode: must be standalone, sentinel"),
+        ("mode: sentinel", "urls: missing: the addresses to contact first"),
+        ("mode: cluster", "urls: missing: the addresses to contact first"),
+        ("mode: cluster, urls: []", "urls: must be"),
+        ("mode: cluster, urls: ''", "urls: must be 1 to 64 addresses"),
+        ("mode: cluster, urls: [7]", "urls: must be"),
+        ("mode: cluster, urls: {a: 1}", "urls: must be"),
         ("mode: cluster, urls: ['redis://h:1', 'http://h:2']", "urls: must be redis://"),
         (
             "mode: cluster, urls: ['redis://h:1', 'rediss://h:2']",
-            "urls: valid is rediss:// for all",
+            "urls: must be rediss:// for all",
         ),
-        ("mode: cluster, urls: ['redis://h:1/3']", "database: valid is 0"),
-        ("mode: cluster, urls: ['redis://h:1'], database: 3", "database: valid is 0"),
-        ("mode: sentinel, urls: ['redis://h:1'], master-name: ''", "master-name: valid is a text"),
-        ("mode: sentinel, urls: ['redis://h:1'], master-name: 7", "master-name: valid is a text"),
-        ("username: ''", "username: valid is a text; numbers in quotes"),
-        ("username: [s3cret]", "username: valid is a text"),
-        ("password: ''", "password: valid is a text; numbers in quotes"),
-        ("password: 12345678", "password: valid is a text; numbers in quotes"),
-        ("password: [s3cret]", "password: valid is a text"),
-        ("password: {s3cret: 1}", "password: valid is a text"),
-        ("database: -1", "database: valid is 0 to 1000000"),
-        ("database: 1.5", "database: valid is 0 to 1000000"),
-        ("database: 1000001", "database: valid is 0 to 1000000"),
-        ("database: s3cret", "database: valid is 0 to 1000000"),
-        ("max-in-flight: 0", "max-in-flight: valid is a whole number from 1 to 1000000"),
-        ("max-in-flight: 1000001", "max-in-flight: valid is a whole number from 1 to 1000000"),
-        ("max_in_flight: many", "max_in_flight: valid is a whole number from 1 to 1000000"),
-        ("tls: 1", "tls: valid is a section"),
-        ("tls: {ca: /nowhere/s3cret.pem}", "tls.ca: valid is the path of a file that can be read"),
-        ("tls: {ca: 1}", "tls.ca: valid is the path of a file that can be read"),
+        ("mode: cluster, urls: ['redis://h:1/3']", "database: must be 0"),
+        ("mode: cluster, urls: ['redis://h:1'], database: 3", "database: must be 0"),
+        ("mode: sentinel, urls: ['redis://h:1'], master-name: ''", "master-name: must be a string"),
+        ("mode: sentinel, urls: ['redis://h:1'], master-name: 7", "master-name: must be a string"),
+        ("username: ''", "username: must be a string; quote numbers"),
+        ("username: [s3cret]", "username: must be a string"),
+        ("password: ''", "password: must be a string; quote numbers"),
+        ("password: 12345678", "password: must be a string; quote numbers"),
+        ("password: [s3cret]", "password: must be a string"),
+        ("password: {s3cret: 1}", "password: must be a string"),
+        ("database: -1", "database: must be 0 to 1000000"),
+        ("database: 1.5", "database: must be 0 to 1000000"),
+        ("database: 1000001", "database: must be 0 to 1000000"),
+        ("database: s3cret", "database: must be 0 to 1000000"),
+        ("max-in-flight: 0", "max-in-flight: must be a whole number from 1 to 1000000"),
+        ("max-in-flight: 1000001", "max-in-flight: must be a whole number from 1 to 1000000"),
+        ("max_in_flight: many", "max_in_flight: must be a whole number from 1 to 1000000"),
+        ("tls: 1", "tls: must be a section"),
+        ("tls: {ca: /nowhere/s3cret.pem}", "tls.ca: must be the path of a file that can be read"),
+        ("tls: {ca: 1}", "tls.ca: must be the path of a file that can be read"),
         ("tls: {cert: /dev/null}", "tls.cert: a certificate and its key belong together"),
         ("tls: {key: /dev/null}", "tls.cert: a certificate and its key belong together"),
-        ("tls: {ca: /dev/null}", "tls: valid only with addresses of rediss://"),
+        ("tls: {ca: /dev/null}", "tls: requires rediss:// addresses"),
         ("url: 'rediss://h', tls: {ca: /dev/null}", "tls: "),
         ("url: 'rediss://h', tls: {cert: /dev/null, key: /dev/null}", "tls: "),
         ("url: 'rediss://:s3cret@h/#insecure'", "url: must not contain #insecure"),
@@ -395,23 +395,23 @@ fn invalid_redis_settings_are_rejected_by_key() {
 
 #[test]
 fn invalid_failure_and_deny_cache_settings_are_rejected_by_key() {
-    let share = "valid is a number above 0 and at most 1";
+    let share = "must be a number above 0 and at most 1";
     let cases = [
-        ("deny-cache: 5", "deny-cache: valid is a section".to_owned()),
-        ("deny-cache: {enabled: 1}", "deny-cache.enabled: valid is true or false".to_owned()),
-        ("deny-cache: {max-age: 0}", "deny-cache.max-age: valid is a duration from".to_owned()),
-        ("deny-cache: {max-age: 61m}", "deny-cache.max-age: valid is a duration from".to_owned()),
-        ("deny_cache: {max_age: soon}", "deny_cache.max_age: valid is a duration from".to_owned()),
-        ("deny-cache: {max-keys: 0}", "deny-cache.max-keys: valid is a whole number".to_owned()),
-        ("deny-cache: {max-keys: 1e9}", "deny-cache.max-keys: valid is a whole number".to_owned()),
+        ("deny-cache: 5", "deny-cache: must be a section".to_owned()),
+        ("deny-cache: {enabled: 1}", "deny-cache.enabled: must be true or false".to_owned()),
+        ("deny-cache: {max-age: 0}", "deny-cache.max-age: must be a duration from".to_owned()),
+        ("deny-cache: {max-age: 61m}", "deny-cache.max-age: must be a duration from".to_owned()),
+        ("deny_cache: {max_age: soon}", "deny_cache.max_age: must be a duration from".to_owned()),
+        ("deny-cache: {max-keys: 0}", "deny-cache.max-keys: must be a whole number".to_owned()),
+        ("deny-cache: {max-keys: 1e9}", "deny-cache.max-keys: must be a whole number".to_owned()),
         ("deny-cache: {ttl: 1s}", "deny-cache.ttl: unknown key".to_owned()),
         (
             "rate-limiter: {on-store-failure: maybe}",
-            "rate-limiter.on-store-failure: valid is error or allow or deny or local".to_owned(),
+            "rate-limiter.on-store-failure: must be error, allow, deny or local".to_owned(),
         ),
         (
             "rate-limiter: {on-store-failure: true}",
-            "rate-limiter.on-store-failure: valid is error or".to_owned(),
+            "rate-limiter.on-store-failure: must be error, allow".to_owned(),
         ),
         (
             "rate-limiter: {on-store-failure: allow, fail-open: true}",
@@ -419,11 +419,11 @@ fn invalid_failure_and_deny_cache_settings_are_rejected_by_key() {
         ),
         (
             "rate-limiter: {local-share: 0.5}",
-            "rate-limiter.local-share: valid only with on-store-failure: local".to_owned(),
+            "rate-limiter.local-share: requires on-store-failure: local".to_owned(),
         ),
         (
             "rate-limiter: {breaker-opens-rule: 1}",
-            "rate-limiter.breaker-opens-rule: valid is true or false".to_owned(),
+            "rate-limiter.breaker-opens-rule: must be true or false".to_owned(),
         ),
     ];
     let shares = ["0", "0.0", "1.1", "2", "-0.5", "half", "0.0000001", "[0.5]", ".5.5", ""];
@@ -505,7 +505,7 @@ server:
 ";
     let reported = problems(text);
     let expected = [
-        "rules[0].limit: valid is a whole number from 0 to 1000000000 (line 4: found many)",
+        "rules[0].limit: must be a whole number from 0 to 1000000000 (line 4: found many)",
         "rules[1].window: missing (line 6)",
         "(line 11)",
         "(line 13: found a list)",
@@ -560,7 +560,7 @@ fn problems_of_every_file_are_reported() {
 #[test]
 fn text_settings_keep_leading_zeros() {
     let reported = problems("store: {redis: {key-prefix: 007}}");
-    assert!(reported[0].starts_with("store.redis.key-prefix: valid is"), "{reported:?}");
+    assert!(reported[0].starts_with("store.redis.key-prefix: must be"), "{reported:?}");
     let out = effective(&["--set", "store.redis.key-prefix=007"], &[]);
     assert!(out.contains("key-prefix: '007'  #"), "{out}");
 }
@@ -630,32 +630,32 @@ fn url_used_as_a_key_is_not_shown() {
 fn invalid_rules_are_rejected_by_key() {
     let with = |more: &str| format!("rules: [{{name: a, limit: 5, window: 1s{more}}}]");
     let cases = [
-        ("rules: 5".to_owned(), "rules: valid is a list of sections"),
-        ("rules: [5]".to_owned(), "rules[0]: valid is a list of sections"),
+        ("rules: 5".to_owned(), "rules: must be a list of sections"),
+        ("rules: [5]".to_owned(), "rules[0]: must be a list of sections"),
         ("rules: [{limit: 5, window: 1s}]".to_owned(), "rules[0].name: missing"),
         ("rules: [{name: a, window: 1s}]".to_owned(), "rules[0].limit: missing"),
         ("rules: [{name: a, limit: 5}]".to_owned(), "rules[0].window: missing"),
-        ("rules: [{name: a, limit: -1, window: 1}]".to_owned(), "rules[0].limit: valid is"),
-        ("rules: [{name: a, limit: 5, window: 0}]".to_owned(), "rules[0].window: valid is"),
-        ("rules: [{name: default, limit: 5, window: 1}]".to_owned(), "rules[0].name: valid is"),
-        ("rules: [{name: 'a b', limit: 5, window: 1}]".to_owned(), "rules[0].name: valid is"),
+        ("rules: [{name: a, limit: -1, window: 1}]".to_owned(), "rules[0].limit: must be"),
+        ("rules: [{name: a, limit: 5, window: 0}]".to_owned(), "rules[0].window: must be"),
+        ("rules: [{name: default, limit: 5, window: 1}]".to_owned(), "rules[0].name: must be"),
+        ("rules: [{name: 'a b', limit: 5, window: 1}]".to_owned(), "rules[0].name: must be"),
         (
             "rules: [{name: a, limit: 5, window: 1}, {name: a, limit: 5, window: 1}]".to_owned(),
             "rules[1].name: another rule has this name",
         ),
         (with(", windw: 1"), "rules[0].windw: unknown key, did you mean rules[0].window?"),
         (with(", limit_count: 6"), "rules[0].limit_count: the same as rules[0].limit"),
-        (with(", strategy: magic"), "rules[0].strategy: valid is fixed-window"),
+        (with(", strategy: magic"), "rules[0].strategy: must be fixed-window"),
         (with(", burst: 9"), "rules[0].burst: sliding-window-log has no burst"),
-        (with(", key-by: []"), "rules[0].key-by: valid is"),
-        (with(", match: {user_id: 007}"), "rules[0].match.user_id: valid is a text or a list"),
+        (with(", key-by: []"), "rules[0].key-by: must be"),
+        (with(", match: {user_id: 007}"), "rules[0].match.user_id: must be a string or a list"),
         (with(", key_by: [user_id, user_id]"), "rules[0].key_by: each part"),
         (with(", match: {resourc: a}"), "rules[0].match.resourc: unknown key"),
-        (with(", match: {resource: {a: 1}}"), "rules[0].match.resource: valid is a text or"),
-        (with(", match: {attributes: {plan: []}}"), "rules[0].match.attributes.plan: valid is"),
+        (with(", match: {resource: {a: 1}}"), "rules[0].match.resource: must be a string or"),
+        (with(", match: {attributes: {plan: []}}"), "rules[0].match.attributes.plan: must be"),
         (with(", endpoint: /a, match: {resource: /b}"), "rules[0].endpoint: the same as"),
         (with(", fail-open: false, on-store-failure: allow"), "rules[0].fail-open: the same as"),
-        (with(", on-store-failure: maybe"), "rules[0].on-store-failure: valid is"),
+        (with(", on-store-failure: maybe"), "rules[0].on-store-failure: must be"),
         (with(", overrides: [{limit: 5}]"), "rules[0].overrides[0].match: missing"),
         (
             with(", overrides: [{match: {user_id: a}}]"),
@@ -667,7 +667,7 @@ fn invalid_rules_are_rejected_by_key() {
         ),
         (
             with(", overrides: [{match: {user_id: a}, limit: 100001}]"),
-            "rules[0].overrides[0].limit: valid is a whole number from 1 to 100000",
+            "rules[0].overrides[0].limit: must be a whole number from 1 to 100000",
         ),
     ];
     for (text, expected) in cases {
@@ -690,19 +690,19 @@ fn problems_of_every_rule_are_reported_once() {
     assert_eq!(
         reported,
         [
-            "rules[0]: valid is a list of sections (line 2: found 5)",
-            "rules[1].burst: valid is a whole number from 1 to 1000000000 (line 3: found 0)",
-            "rules[1].limit: valid is a whole number from 0 to 1000000000 (line 3: found many)",
-            "rules[1].shadow: valid is true or false (line 3: found 2)",
+            "rules[0]: must be a list of sections (line 2: found 5)",
+            "rules[1].burst: must be a whole number from 1 to 1000000000 (line 3: found 0)",
+            "rules[1].limit: must be a whole number from 0 to 1000000000 (line 3: found many)",
+            "rules[1].shadow: must be true or false (line 3: found 2)",
             "rules[2].limit: missing (line 4)",
             "rules[2].name: another rule has this name (line 4: found a)",
-            "rules[2].overrides[0]: valid is a list of sections (line 4: found 6)",
-            "rules[2].overrides[1].match: valid is a section with keys of its own (line 4)",
-            "rules[2].overrides[2].limit: valid is a whole number from 0 to 1000000000 (line 4: found -1)",
+            "rules[2].overrides[0]: must be a list of sections (line 4: found 6)",
+            "rules[2].overrides[1].match: must be a section with keys of its own (line 4)",
+            "rules[2].overrides[2].limit: must be a whole number from 0 to 1000000000 (line 4: found -1)",
             "rules[2].overrides[2].match.user: unknown key, did you mean \
              rules[2].overrides[2].match.user-id? (line 4)",
-            "rules[3].match.resource: valid is a text or a list of texts; numbers and booleans in \
-             quotes (line 5: found a section)",
+            "rules[3].match.resource: must be a string or a list of strings; quote numbers and \
+             booleans (line 5: found a section)",
             "rules[3].version: must be 1 (line 5: found 2)",
         ]
     );
@@ -760,7 +760,7 @@ fn key_by_attribute_without_a_matcher_is_warned_of() {
     assert_eq!((code, out.as_str()), (0, "valid\n"));
     let warned = |rule: &str, attribute: &str| {
         format!(
-            "warning: {file}: rule {rule}: key-by: no matcher asks for the attribute {attribute}: \
+            "warning: {file}: rule {rule}: key-by: no matcher requires the attribute {attribute}: \
              requests without it share one bucket"
         )
     };
@@ -802,16 +802,16 @@ rules:
     let (code, out, error) = run(&["check-config", &file]);
     assert_eq!((code, out.as_str()), (0, "valid\n"), "{error}");
     let warned = |(file, rule, what): (&str, &str, &str)| {
-        format!("warning: {file}: rule {rule}: {what}; `*` is any text, `\\*` a star")
+        format!("warning: {file}: rule {rule}: {what}; `*` matches any text, `\\*` a star")
     };
     let expected = [
-        (&*file, "braces", "resource: `{…}` is taken literally"),
-        (&*file, "caret", "user_id: `^` is taken literally"),
-        (&*file, "mark", r"attributes.p\ta: `?` is taken literally"),
-        (&*file, "stars", "resource: `**` means what `*` means"),
-        (&*file, "stars", "an override's user_id: `{…}` is taken literally"),
-        (&*envoy, "shop.path_/x/**", "value: `**` means what `*` means"),
-        (&*envoy, "shop.path_/x/**.id_{id}", "value: `{…}` is taken literally"),
+        (&*file, "braces", "resource: `{…}` is literal text"),
+        (&*file, "caret", "user_id: `^` is a literal character"),
+        (&*file, "mark", r"attributes.p\ta: `?` is a literal character"),
+        (&*file, "stars", "resource: `**` is the same as `*`"),
+        (&*file, "stars", "an override's user_id: `{…}` is literal text"),
+        (&*envoy, "shop.path_/x/**", "value: `**` is the same as `*`"),
+        (&*envoy, "shop.path_/x/**.id_{id}", "value: `{…}` is literal text"),
     ];
     assert_eq!(error.lines().collect::<Vec<_>>(), expected.map(warned));
 }
@@ -909,10 +909,10 @@ fn probable_mistakes_are_warned_of() {
     assert_eq!(
         warned,
         [
-            "warning: FILE: rule log: its log may hold 20000 entries for one id; other algorithms need a few numbers",
-            "warning: FILE: rule long: it never matches: no value may be as it wants",
-            "warning: FILE: rule nobody: it never matches: no value may be as it wants",
-            "warning: FILE: rule wide: it never decides: rule strict is about the same, and stricter",
+            "warning: FILE: rule log: its log may have 20000 entries for one id; other algorithms need a few numbers",
+            "warning: FILE: rule long: it never matches: no value can match",
+            "warning: FILE: rule nobody: it never matches: no value can match",
+            "warning: FILE: rule wide: it never decides: rule strict has the same scope and is stricter",
         ]
     );
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/rules.yaml");

@@ -205,7 +205,7 @@ async fn text_log_quotes_values_with_spaces() {
 
 #[test]
 fn open_server_without_auth_logs_a_warning() {
-    let open = "reachable beyond this machine, and auth lists nobody";
+    let open = "reachable from other machines without auth";
     let everywhere = ["server.listen=0.0.0.0:0", "server.http=[::]:0"];
     let token = format!("{{name: shop, sha256: '{}', roles: [check]}}", "0".repeat(64));
     let guarded = format!("auth: {{tokens: [{token}]}}");
@@ -250,7 +250,7 @@ fn log_filter_comes_from_file_environment_or_command_line() {
 fn invalid_log_filter_or_format_is_rejected() {
     for (setting, valid) in [
         ("telemetry.log=inof", "telemetry.log: must be off, error, warn, info, debug or trace"),
-        ("telemetry.format=xml", "telemetry.format: valid is text or json"),
+        ("telemetry.format=xml", "telemetry.format: must be text or json"),
     ] {
         let (code, _, error) = run(&["serve", "--set", setting]);
         assert_eq!(code, 64);

@@ -65,22 +65,22 @@ fn invalid_descriptors_are_rejected_by_key() {
     for (rules, expected) in [
         (String::new(), "domain: must be 1 to 1024 bytes"),
         ("descriptors: []".to_owned(), "domain: must be 1 to 1024 bytes"),
-        ("domain: [a]".to_owned(), "domain: must be a text"),
+        ("domain: [a]".to_owned(), "domain: must be a string"),
         ("domain: a\nrules: []".to_owned(), "rules: unknown key"),
-        ("domain: a\ndescriptors: 1".to_owned(), "descriptors: valid is a list of sections"),
-        ("domain: a\ndescriptors: [1]".to_owned(), "descriptors[0]: valid is a list of sections"),
-        ("domain: a\ndescriptors: [{key: [1]}]".to_owned(), "descriptors[0].key: must be a text"),
+        ("domain: a\ndescriptors: 1".to_owned(), "descriptors: must be a list of sections"),
+        ("domain: a\ndescriptors: [1]".to_owned(), "descriptors[0]: must be a list of sections"),
+        ("domain: a\ndescriptors: [{key: [1]}]".to_owned(), "descriptors[0].key: must be a string"),
         ("domain: [".to_owned(), "line 1"),
         ("a: 'b".to_owned(), "line 1"),
         ("- domain: a".to_owned(), "line 1"),
         ("domain: a\ndescriptors: [{}]".to_owned(), "descriptors[0].key: missing"),
         (descriptor("value: v"), "descriptors[0].key: missing"),
-        (descriptor("key: k*"), "descriptors[0].key: must be a text without *"),
+        (descriptor("key: k*"), "descriptors[0].key: must be a string without *"),
         (
             descriptor("key: k\nvalue: {a: 1}\nshare_threshold: true"),
-            "descriptors[0].value: must be a text",
+            "descriptors[0].value: must be a string",
         ),
-        (descriptor("key: k\nrate_limit: 5"), "descriptors[0].rate_limit: valid is a section"),
+        (descriptor("key: k\nrate_limit: 5"), "descriptors[0].rate_limit: must be a section"),
         (descriptor("key: k\nvalues: [a]"), "descriptors[0].values: unknown key, did you mean"),
         (descriptor("key: k\nmetadata: [a]"), "descriptors[0].metadata: must be a map of up to"),
         (descriptor("key: k\nmetadata: { a: .nan }"), "line 5, column 20"),
@@ -92,7 +92,7 @@ fn invalid_descriptors_are_rejected_by_key() {
             descriptor(&format!("key: k\nmetadata: {{ a: [{}] }}", "1,".repeat(1_000))),
             "descriptors[0].metadata: must be a map of up to 1000 values, 16 levels deep",
         ),
-        (descriptor("key: k\nshadow_mode: maybe"), "descriptors[0].shadow_mode: valid is true or"),
+        (descriptor("key: k\nshadow_mode: maybe"), "descriptors[0].shadow_mode: must be true or"),
         (
             descriptor("key: k\nvalue: v\nshare_threshold: true"),
             "descriptors[0].share_threshold: only for a value with *",
@@ -126,7 +126,7 @@ fn invalid_debt_settings_are_rejected_by_key() {
         ),
         (
             descriptor(&format!("{minute}, post_paid: often }}")),
-            "descriptors[0].rate_limit.post_paid: valid is true or false",
+            "descriptors[0].rate_limit.post_paid: must be true or false",
         ),
     ] {
         assert_rejected(&rules, expected);
@@ -163,7 +163,7 @@ fn invalid_limits_are_rejected_by_key() {
         ),
         (
             descriptor("key: k\nrate_limit: { unit: day, unlimited: true }"),
-            "descriptors[0].rate_limit.unit: must not stand beside unlimited: true",
+            "descriptors[0].rate_limit.unit: must not be given with unlimited: true",
         ),
         (
             descriptor("key: k\nrate_limit: { unit: unknown, requests_per_unit: 1 }"),
@@ -177,7 +177,7 @@ fn invalid_limits_are_rejected_by_key() {
             descriptor(
                 "key: k\nrate_limit: { unit: year, unit_multiplier: 2, requests_per_unit: 1 }",
             ),
-            "descriptors[0].rate_limit.unit_multiplier: valid is a window of up to 366d",
+            "descriptors[0].rate_limit.unit_multiplier: must be a window of up to 366d",
         ),
         (
             descriptor(&format!("{minute}, burst: 2 }}")),
@@ -185,15 +185,15 @@ fn invalid_limits_are_rejected_by_key() {
         ),
         (
             descriptor(&format!("{minute}, algorithm: guess }}")),
-            "descriptors[0].rate_limit.algorithm: valid is fixed-window",
+            "descriptors[0].rate_limit.algorithm: must be fixed-window",
         ),
         (
             descriptor(&format!("{minute}, on_store_failure: panic }}")),
-            "descriptors[0].rate_limit.on_store_failure: valid is error or allow or deny or local",
+            "descriptors[0].rate_limit.on_store_failure: must be error, allow, deny or local",
         ),
         (
             descriptor(&format!("{minute}, name: a, replaces: [{{ name: a }}] }}")),
-            "descriptors[0].rate_limit.replaces[0].name: valid is the name of another limit",
+            "descriptors[0].rate_limit.replaces[0].name: must be the name of another limit",
         ),
         (
             descriptor(&format!("{minute}, replaces: [{{}}] }}")),
@@ -358,7 +358,7 @@ fn empty_folder_is_a_problem() {
     let config = naming(&dir, &[&dir.path("rules")]).display().to_string();
     let (code, _, error) = run(&["check-config", &config]);
     let folder = dir.path("rules").display().to_string();
-    let expected = format!("{folder}: can't be read: there is no file of rules in it\n");
+    let expected = format!("{folder}: can't be read: has no rule files\n");
     assert_eq!((code, error), (64, expected));
 }
 

@@ -8,7 +8,7 @@
 //! OK [OK 5/MINUTE left 4 reset 60]       overall code, then each status
 //! OVER_LIMIT [OK | OVER_LIMIT 0/DAY left 0 reset 86400 name=ban] + ratelimit-limit: 5
 //! OK [OK] ~ {"domain":"shop"}            its dynamic_metadata, as JSON
-//! INVALID_ARGUMENT domain: valid is …    an error
+//! INVALID_ARGUMENT domain must be …    an error
 //! ```
 
 use std::fmt::Write;

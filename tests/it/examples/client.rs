@@ -59,7 +59,7 @@ pub(super) async fn assert_conforms(command: impl Fn() -> Command) {
 
     let failure = client.fails_on("");
     assert!(plain(&failure).contains("invalidargument"), "{failure}");
-    assert!(failure.contains("user_id: valid is 1 to 1024 bytes"), "{failure}");
+    assert!(failure.contains("user_id must be 1 to 1024 bytes"), "{failure}");
 }
 
 /// Normalizes the name of a status, which languages spell differently.

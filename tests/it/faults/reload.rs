@@ -107,7 +107,7 @@ async fn invalid_configuration_leaves_the_old_one_in_force() {
     // The file is watched: this reload needs no signal.
     successful(0.0).await;
     assert_eq!(revision(&server).await, 1);
-    assert!(server.log().contains("rules[0].limit: valid is"), "{}", server.log());
+    assert!(server.log().contains("rules[0].limit: must be"), "{}", server.log());
     let response = check(&mut server.client().await, "alice").await.expect("an answer");
     assert_eq!(response.decisions.len(), 3);
 

@@ -50,9 +50,9 @@ async fn decisions_require_the_check_role() {
         let unknown = send_as(&server, decision, "wrong").await;
         assert_eq!(unknown.status, 401, "{decision:?}");
         assert_eq!(unknown.header("www-authenticate"), Some("Bearer"));
-        assert_eq!(unknown.detail(), "valid is a known bearer token or client certificate");
+        assert_eq!(unknown.detail(), "missing or unknown bearer token or client certificate");
         let other = send_as(&server, decision, ADMIN).await;
-        assert_eq!((other.status, other.detail().as_str()), (403, "the role check is needed"));
+        assert_eq!((other.status, other.detail().as_str()), (403, "role check is required"));
         assert_eq!(send_as(&server, decision, CHECK).await.status, 200, "{decision:?}");
     }
     assert_eq!(get(&server, "/check?userId=alice").await.status, 401);

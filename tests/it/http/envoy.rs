@@ -111,39 +111,39 @@ async fn json_endpoint_rejects_invalid_requests_by_field() {
     let descriptor = |of: &str| format!(r#"{{"domain": "shop", "descriptors": [{of}]}}"#);
     for (body, expected) in [
         (String::new(), "body: not JSON at line 1, column 0"),
-        ("[]".to_owned(), "body: valid is a JSON object"),
-        ("{}".to_owned(), "domain: valid is 1 to 1024 bytes"),
-        (r#"{"domain": "shop"}"#.to_owned(), "descriptors: valid is 1 to 64 of them"),
-        (r#"{"domain": 7}"#.to_owned(), "domain: valid is a text"),
+        ("[]".to_owned(), "body must be a JSON object"),
+        ("{}".to_owned(), "domain must be 1 to 1024 bytes"),
+        (r#"{"domain": "shop"}"#.to_owned(), "descriptors must have 1 to 64 entries"),
+        (r#"{"domain": 7}"#.to_owned(), "domain must be a string"),
         (r#"{"domain": "a", "domain": "a"}"#.to_owned(), "domain: given twice"),
         (r#"{"domains": "s3cret"}"#.to_owned(), "domains: unknown field"),
-        (descriptor("7"), "descriptors[0]: must be an object, each member once"),
-        (descriptor(r#"{"limit": 7}"#), "descriptors[0].limit: valid is an object"),
-        (descriptor(&["{}"; 65].join(",")), "descriptors: valid is a list of objects"),
+        (descriptor("7"), "descriptors[0] must be an object with unique members"),
+        (descriptor(r#"{"limit": 7}"#), "descriptors[0].limit must be an object"),
+        (descriptor(&["{}"; 65].join(",")), "descriptors must be a list of objects"),
         (
             descriptor(r#"{"hitsAddend": -1}"#),
-            "descriptors[0].hitsAddend: valid is a whole number from 0 to 4294967295",
+            "descriptors[0].hitsAddend must be a whole number from 0 to 4294967295",
         ),
         (
             descriptor(r#"{"hitsAddend": 4294967296}"#),
-            "descriptors[0].hitsAddend: valid is a whole number from 0 to 4294967295",
+            "descriptors[0].hitsAddend must be a whole number from 0 to 4294967295",
         ),
         (
             descriptor(r#"{}, {"entries": [{}, {"key": ["s3cret"]}]}"#),
-            "descriptors[1].entries[1].key: valid is a text",
+            "descriptors[1].entries[1].key must be a string",
         ),
         (descriptor(r#"{"entries": [{"name": 1}]}"#), "descriptors[0].entries[0].name: unknown"),
         (
             descriptor(r#"{"limit": {"unit": "FORTNIGHT"}}"#),
-            "descriptors[0].limit.unit: valid is SECOND, MINUTE, HOUR, DAY, MONTH or YEAR",
+            "descriptors[0].limit.unit must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR",
         ),
         (
             descriptor(r#"{"limit": {}}"#),
-            "descriptors[0].limit.unit: valid is SECOND, MINUTE, HOUR, DAY, MONTH or YEAR",
+            "descriptors[0].limit.unit must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR",
         ),
         (
             descriptor(r#"{"isNegativeHits": 1}"#),
-            "descriptors[0].isNegativeHits: valid is true or false",
+            "descriptors[0].isNegativeHits must be true or false",
         ),
     ] {
         let answer = post(&server, "/json", &body).await;

@@ -36,7 +36,7 @@ fn unknown_headers_setting_is_rejected() {
     let file = dir.write("bad.yaml", "http: {headers: all}\n");
     let (code, _, error) = run(&["check-config", &file.display().to_string()]);
     assert_eq!(code, 64);
-    assert!(error.contains("http.headers: valid is none or draft or legacy or both"), "{error}");
+    assert!(error.contains("http.headers: must be none, draft, legacy or both"), "{error}");
 }
 
 #[tokio::test]

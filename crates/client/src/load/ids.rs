@@ -27,7 +27,7 @@ impl FromStr for Distribution {
             _ => None,
         };
         let exponent = exponent.filter(|exponent: &f64| *exponent > 0.0 && *exponent <= 10.0);
-        let invalid = "valid is uniform, zipf or zipf:EXPONENT with an exponent above 0, up to 10";
+        let invalid = "must be uniform, zipf or zipf:EXPONENT with an exponent above 0, up to 10";
         exponent.map(Self::Zipf).ok_or(invalid)
     }
 }

@@ -246,13 +246,13 @@ fn divide_wide(one: u64, other: u64, more: u64, by: u64) -> (u64, u64) {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum LimitError {
     /// Too few or too many units.
-    #[error("valid is a whole number from 1 to 1000000000")]
+    #[error("must be a whole number from 1 to 1000000000")]
     Units,
     /// Too short, too long, or not whole milliseconds.
-    #[error("valid is a window from 1ms to 366d in whole milliseconds")]
+    #[error("must be a window from 1ms to 366d in whole milliseconds")]
     Window,
     /// Too small, too large, or too slow to come back.
-    #[error("valid is a whole number from 1 to {most} for this limit and window")]
+    #[error("must be a whole number from 1 to {most} for this limit and window")]
     Burst {
         /// The most that comes back within 100 years.
         most: u64,
@@ -270,7 +270,7 @@ pub enum LimitError {
         algorithm: &'static str,
     },
     /// More units than this algorithm can keep for one id.
-    #[error("valid is a whole number from 1 to {max} for {algorithm}")]
+    #[error("must be a whole number from 1 to {max} for {algorithm}")]
     TooMany {
         /// Canonical name of the algorithm.
         algorithm: &'static str,

@@ -164,22 +164,22 @@ impl<'a> RequestBuilder<'a> {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum InvalidRequest {
     /// Empty or too long.
-    #[error("user_id: valid is 1 to {} bytes", Request::MAX_USER_ID)]
+    #[error("user_id must be 1 to {} bytes", Request::MAX_USER_ID)]
     UserId,
     /// Too long.
-    #[error("resource: valid is up to {} bytes", Request::MAX_RESOURCE)]
+    #[error("resource must be at most {} bytes", Request::MAX_RESOURCE)]
     Resource,
     /// Too many.
-    #[error("attributes: valid is up to {} of them", Request::MAX_ATTRIBUTES)]
+    #[error("attributes must have at most {} entries", Request::MAX_ATTRIBUTES)]
     Attributes,
     /// Empty or too long.
-    #[error("attributes: valid is a name of 1 to {} bytes", Request::MAX_ATTRIBUTE_NAME)]
+    #[error("attributes must have 1 to {} bytes per name", Request::MAX_ATTRIBUTE_NAME)]
     AttributeName,
     /// Too long.
-    #[error("attributes: valid is a value of up to {} bytes", Request::MAX_ATTRIBUTE_VALUE)]
+    #[error("attributes must have at most {} bytes per value", Request::MAX_ATTRIBUTE_VALUE)]
     AttributeValue,
     /// Too large.
-    #[error("cost: valid is 0 to {}", u32::MAX)]
+    #[error("cost must be 0 to {}", u32::MAX)]
     Cost,
 }
 

@@ -111,14 +111,14 @@ impl<'a> DescriptorRequest<'a> {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum InvalidDescriptor {
     /// Empty or too long.
-    #[error("domain: valid is 1 to {} bytes", DescriptorRequest::MAX_DOMAIN)]
+    #[error("domain must be 1 to {} bytes", DescriptorRequest::MAX_DOMAIN)]
     Domain,
     /// None or too many.
-    #[error("descriptors: valid is 1 to {} of them", DescriptorRequest::MAX_DESCRIPTORS)]
+    #[error("descriptors must have 1 to {} entries", DescriptorRequest::MAX_DESCRIPTORS)]
     Descriptors,
     /// Too long.
     #[error(
-        "descriptors[{index}].entries: valid is up to {} bytes of keys and values",
+        "descriptors[{index}].entries must have at most {} bytes of keys and values",
         DescriptorRequest::MAX_BYTES
     )]
     Entries {
@@ -126,19 +126,19 @@ pub enum InvalidDescriptor {
         index: usize,
     },
     /// Too large.
-    #[error("descriptors[{index}].hits_addend: valid is 0 to {}", u32::MAX)]
+    #[error("descriptors[{index}].hits_addend must be 0 to {}", u32::MAX)]
     Hits {
         /// Of the descriptor.
         index: usize,
     },
     /// A unit that is not known.
-    #[error("descriptors[{index}].limit.unit: valid is SECOND, MINUTE, HOUR, DAY, MONTH or YEAR")]
+    #[error("descriptors[{index}].limit.unit must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR")]
     Unit {
         /// Of the descriptor.
         index: usize,
     },
     /// A limit that can't be.
-    #[error("descriptors[{index}].limit.requests_per_unit: {error}")]
+    #[error("descriptors[{index}].limit.requests_per_unit {error}")]
     Limit {
         /// Of the descriptor.
         index: usize,

@@ -17,7 +17,7 @@
 //! let json = r#"{ "rules": [{ "name": "login", "limit": "many", "window": "1m", "shadow": 5 }] }"#;
 //! let problems = serde_json::from_str::<RulesSpec>(json)?.build().expect_err("two problems");
 //! assert_eq!(problems[0].field, "rules[0].limit");
-//! assert_eq!(problems[1].to_string(), "rules[0].shadow: valid is true or false");
+//! assert_eq!(problems[1].to_string(), "rules[0].shadow: must be true or false");
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 

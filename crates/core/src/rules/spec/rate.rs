@@ -9,9 +9,9 @@ use crate::algorithm::{Algorithm, Limit, LimitError};
 use crate::clock::Micros;
 use crate::rules::{Grant, OnStoreFailure, Share};
 
-pub(crate) const BOOLEAN: &str = "valid is true or false";
-const SHARE: &str = "valid is a number above 0 and at most 1, such as 0.5";
-const POLICY: &str = "valid is error or allow or deny or local";
+pub(crate) const BOOLEAN: &str = "must be true or false";
+const SHARE: &str = "must be a number above 0 and at most 1, such as 0.5";
+const POLICY: &str = "must be error, allow, deny or local";
 
 /// How many units per how long, by which algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl StoreFailureSpec {
         if let (Ok(Some(_)), Ok(policy)) = (share, policy)
             && policy != Some(StoreFailurePolicy::Local)
         {
-            problems.add("local-share", "valid only with on-store-failure: local");
+            problems.add("local-share", "requires on-store-failure: local");
         }
         let fail_open = problems.read("fail-open", self.fail_open, BOOLEAN);
         if !self.on_store_failure.is_unset() && !self.fail_open.is_unset() {
@@ -178,6 +178,6 @@ struct AlgorithmNames;
 impl fmt::Display for AlgorithmNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
-        write!(f, "valid is {}", names.join(", "))
+        write!(f, "must be {}", names.join(", "))
     }
 }

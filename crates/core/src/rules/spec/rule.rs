@@ -17,9 +17,9 @@ const MAX_OVERRIDES: usize = 100_000;
 /// The `key` of a request to RLaaS, beside `api_key`, which is an attribute.
 const RLAAS_KEY_NAMES: [&str; 3] = ["ip", "token", "custom"];
 
-const NAME: &str = "valid is 1 to 64 letters, digits, '-', '_' or '.', and not \"default\"";
-const TEXTS: &str = "valid is a text or a list of texts; numbers and booleans in quotes";
-const UNITS: (u64, &str) = (Limit::MAX_UNITS, "valid is a whole number from 0 to 1000000000");
+const NAME: &str = "must be 1 to 64 letters, digits, '-', '_' or '.', and not \"default\"";
+const TEXTS: &str = "must be a string or a list of strings; quote numbers and booleans";
+const UNITS: (u64, &str) = (Limit::MAX_UNITS, "must be a whole number from 0 to 1000000000");
 
 /// A rule as a source gives it.
 ///
@@ -185,7 +185,7 @@ impl RuleSpec {
             StoreFailureSpec { local_share, on_store_failure, fail_open, breaker_opens_rule };
         let failure = failure.build(problems);
         if self.overrides.len() > MAX_OVERRIDES {
-            problems.add("overrides", format!("valid is up to {MAX_OVERRIDES} of them"));
+            problems.add("overrides", format!("must have at most {MAX_OVERRIDES} entries"));
         }
         let mut overrides = Vec::with_capacity(self.overrides.len());
         for (index, spec) in self.overrides.iter().enumerate() {
@@ -231,7 +231,7 @@ impl RuleSpec {
                     Part::Attribute(name.to_owned())
                 }
                 _ => {
-                    problems.add("key-by", "valid is user_id, resource, or names of attributes");
+                    problems.add("key-by", "must be user_id, resource, or names of attributes");
                     return None;
                 }
             };

@@ -41,7 +41,7 @@ impl RulesSpec {
         let default = self.default_rule.build_default();
         let default = default.map_err(|own| problems.add_below("rate-limiter", own)).ok();
         if self.rules.len() > MAX_RULES {
-            problems.add("rules", format!("valid is up to {MAX_RULES} of them"));
+            problems.add("rules", format!("must have at most {MAX_RULES} entries"));
         }
         let mut names = HashSet::new();
         let mut rules = Vec::with_capacity(self.rules.len());
@@ -55,13 +55,13 @@ impl RulesSpec {
                 Err(own) => problems.add_below(&path, own),
             }
         }
-        let policy = "valid is default or allow or deny";
+        let policy = "must be default, allow or deny";
         let unmatched = problems.read("unmatched", self.unmatched, policy);
         let unmatched = unmatched.ok().flatten().unwrap_or_default();
         let rules = default.map(|rule| RuleSet::new(rule, rules).with_unmatched(unmatched));
         if rules.as_ref().is_some_and(|rules| rules.max_matches() > MAX_HITS) {
             problems
-                .add("rules", format!("valid is up to {MAX_HITS} rules that one request may meet"));
+                .add("rules", format!("must have at most {MAX_HITS} rules that one request can match"));
         }
         problems.finish(rules)
     }
