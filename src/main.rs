@@ -1,4 +1,4 @@
-//! The process: parse, run, exit code.
+//! Entry point: parses the command line, runs the command, returns its exit code.
 
 use std::process::ExitCode;
 
@@ -6,12 +6,14 @@ use clap::Parser;
 use mimalloc::MiMalloc;
 use rlaas::cli::Cli;
 
-/// A call makes some twenty small allocations in tonic and prost, and frees them on the same thread.
+/// mimalloc, because a call makes about twenty small allocations in tonic and prost and frees them on
+/// the same thread.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    // Without one the first connection by TLS would panic; there is none before.
-    let _only_here = rustls::crypto::ring::default_provider().install_default();
+    // rustls panics on the first TLS connection if no provider is installed. The result is ignored:
+    // nothing was installed before.
+    let _already_installed = rustls::crypto::ring::default_provider().install_default();
     Cli::parse().run()
 }

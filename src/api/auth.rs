@@ -1,8 +1,8 @@
-//! Who may call what: bearer tokens and the names of client certificates give roles.
+//! Authorization: bearer tokens and client certificates grant roles.
 //!
-//! A call passes if its token or its certificate has the role that it needs. Of a token only the
-//! SHA-256 is known here, and it is shown nowhere. This file knows headers and names; what a
-//! refusal looks like is for each protocol to say.
+//! A call is admitted if its token or its certificate has the required role. Only the SHA-256 of a
+//! token is stored, and it is never shown. This module reads headers and certificate names; each
+//! protocol turns an [`AuthError`] into its own response.
 //!
 //! **Source:** RFC 6750 section 2.1 (the header of a bearer token).
 
@@ -23,9 +23,9 @@ use crate::telemetry::metrics::{Metrics, ReasonLabels};
 /// What a caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Ask for decisions.
+    /// Request decisions.
     Check,
-    /// See the configuration.
+    /// Read the configuration.
     Admin,
 }
 
@@ -33,22 +33,22 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Roles(u8);
 
-/// Everybody who may call, and with which roles.
+/// All known callers with their roles.
 #[derive(Clone, Debug, Default)]
 pub struct AuthSettings {
-    /// Whoever shows one of these tokens.
+    /// Bearer tokens.
     pub tokens: Vec<TokenEntry>,
-    /// Whoever shows a certificate with this name: a DNS name or a URI of its subject alternative
-    /// names, as it is written there.
+    /// Roles by the name in a client certificate: a DNS name or a URI among its subject alternative
+    /// names, compared literally.
     pub clients: HashMap<String, Roles>,
 }
 
-/// A bearer token, known by its hash.
+/// A bearer token, identified by its hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenEntry {
-    /// Its hash.
+    /// The hash of the token.
     pub sha256: TokenHash,
-    /// What it allows.
+    /// The roles that the token grants.
     pub roles: Roles,
 }
 
@@ -56,27 +56,27 @@ pub struct TokenEntry {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TokenHash([u8; SHA256_OUTPUT_LEN]);
 
-/// What a client has shown on a connection where it is to show a certificate.
+/// The client's certificate on a connection that asks for one. Extension of its requests.
 #[derive(Clone, Debug)]
 pub enum ClientCertificate {
-    /// One that was found to be valid, with these names.
+    /// A certificate that was verified, with its names.
     Verified(Arc<[String]>),
-    /// None: it may see what is open to all, and no more.
+    /// No certificate: only requests that need no role are answered.
     Missing,
 }
 
-/// Why a call is refused.
+/// The reason why a call is refused.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum AuthError {
-    /// Nobody knows its token or its certificate.
+    /// The caller is unknown: no known token, no known certificate.
     #[error("missing or unknown bearer token or client certificate")]
     Unauthenticated,
-    /// Its caller is known and has not this role.
-    #[error("the role {} is needed", .0.name())]
+    /// The caller is known and lacks this role.
+    #[error("role {} is required", .0.name())]
     Forbidden(Role),
 }
 
-/// Who may call what at this moment.
+/// Decides which calls are admitted.
 #[derive(Debug)]
 pub struct Auth {
     policy: Policy,
@@ -85,9 +85,9 @@ pub struct Auth {
 
 #[derive(Debug)]
 enum Policy {
-    /// Whoever is listed.
+    /// Admit the callers in the settings.
     Listed(ArcSwap<AuthSettings>),
-    /// Whoever does not owe a certificate.
+    /// Admit all callers except those whose connection asked for a certificate and got none.
     CertificateRequired,
 }
 
@@ -95,7 +95,7 @@ impl Role {
     /// Every role.
     pub const ALL: [Self; 2] = [Self::Check, Self::Admin];
 
-    /// The name, as settings have it.
+    /// Returns the name of the role in settings.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Check => "check",
@@ -105,7 +105,7 @@ impl Role {
 }
 
 impl Roles {
-    /// Is the role among them?
+    /// Returns `true` if the set contains `role`.
     pub const fn contains(self, role: Role) -> bool {
         self.0 & 1 << role as u8 != 0
     }
@@ -122,17 +122,17 @@ impl FromIterator<Role> for Roles {
 }
 
 impl AuthSettings {
-    /// Is anybody listed? Else everybody may call everything.
+    /// Returns `true` if any caller is listed. Otherwise every caller may call everything.
     pub fn is_enabled(&self) -> bool {
         !self.tokens.is_empty() || !self.clients.is_empty()
     }
 
-    /// The roles of a token. Every hash is compared whole, whichever fits: how long it takes tells
-    /// nothing about them.
+    /// Returns the roles of a token. Compares it with every hash in constant time, so the duration
+    /// reveals nothing about the hashes.
     fn roles_of_token(&self, token: &[u8]) -> Option<Roles> {
         let hash = TokenHash::from_token(token);
-        let fits = |known: &&TokenEntry| bool::from(known.sha256.0.ct_eq(&hash.0));
-        self.tokens.iter().filter(fits).map(|known| known.roles).reduce(Roles::with)
+        let matches = |known: &&TokenEntry| bool::from(known.sha256.0.ct_eq(&hash.0));
+        self.tokens.iter().filter(matches).map(|known| known.roles).reduce(Roles::with)
     }
 
     fn roles_of_names(&self, names: &[String]) -> Option<Roles> {
@@ -141,12 +141,12 @@ impl AuthSettings {
 }
 
 impl Auth {
-    /// Admits whom `settings` list.
+    /// Admits the callers that `settings` list.
     pub fn new(settings: AuthSettings, metrics: Arc<Metrics>) -> Self {
         Self::with(Policy::Listed(ArcSwap::from_pointee(settings)), metrics)
     }
 
-    /// Admits everybody who does not owe a certificate.
+    /// Admits every caller, except without a certificate on a connection that asks for one.
     pub fn certificate_required(metrics: Arc<Metrics>) -> Self {
         Self::with(Policy::CertificateRequired, metrics)
     }
@@ -155,18 +155,19 @@ impl Auth {
         Self { policy, metrics }
     }
 
-    /// Admits whom other settings list, from the next call on.
+    /// Replaces the settings, from the next call on. Has no effect after
+    /// [`Self::certificate_required`].
     pub fn replace(&self, settings: AuthSettings) {
         if let Policy::Listed(in_force) = &self.policy {
             in_force.store(Arc::new(settings));
         }
     }
 
-    /// Admits a call that needs a role.
+    /// Checks that the caller has a role.
     ///
     /// # Errors
     ///
-    /// [`AuthError`], which is counted.
+    /// [`AuthError`], counted in metrics.
     pub fn admit<B>(&self, request: &Request<B>, role: Role) -> Result<(), AuthError> {
         let refusal = match self.roles_of(request) {
             Some(roles) if roles.contains(role) => return Ok(()),
@@ -174,12 +175,12 @@ impl Auth {
             None => AuthError::Unauthenticated,
         };
         let reason = refusal.reason();
-        debug!(reason, "request refused");
+        debug!(reason, "request not authorized");
         self.metrics.refused.get_or_create(&ReasonLabels { reason }).inc();
         Err(refusal)
     }
 
-    /// The roles of a caller, or `None` if nobody knows it.
+    /// Returns the roles of the caller, or `None` if the caller is unknown.
     fn roles_of<B>(&self, request: &Request<B>) -> Option<Roles> {
         let names = match request.extensions().get() {
             Some(ClientCertificate::Missing) => return None,
@@ -207,7 +208,7 @@ impl AuthError {
     }
 }
 
-/// What follows `Bearer` in the header.
+/// Returns the token of the `Authorization` header.
 fn bearer_token<B>(request: &Request<B>) -> Option<&[u8]> {
     let header = request.headers().get(header::AUTHORIZATION)?.as_bytes();
     let (scheme, token) = header.split_at_checked(b"Bearer ".len())?;
@@ -216,7 +217,7 @@ fn bearer_token<B>(request: &Request<B>) -> Option<&[u8]> {
 }
 
 impl TokenHash {
-    /// The hash of a token.
+    /// Hashes a token.
     pub fn from_token(token: &[u8]) -> Self {
         let mut hash = [0; SHA256_OUTPUT_LEN];
         hash.copy_from_slice(digest(&SHA256, token).as_ref());
@@ -224,13 +225,13 @@ impl TokenHash {
     }
 }
 
-/// Not the hash of a token. Never shows what it is.
+/// The reason why a text is not the hash of a token. Never shows the text.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum HashError {
-    /// Not a SHA-256.
+    /// Not 64 hexadecimal digits.
     #[error("must be the SHA-256 of a token: 64 hexadecimal digits")]
     Digits,
-    /// The hash of an empty text, which a variable without a value leaves behind.
+    /// The hash of an empty string: the usual result of hashing an unset variable.
     #[error("must be the SHA-256 of a token, not of an empty string")]
     Empty,
 }
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_has_its_roles_and_no_others() {
+    fn token_has_its_roles_and_no_others() {
         let auth = auth();
         for header in ["Bearer one", "bearer one", "BEARER  one "] {
             assert_eq!(auth.admit(&with_token(header), Role::Check), Ok(()), "{header}");
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_known_by_any_of_its_names() {
+    fn certificate_is_known_by_any_of_its_names() {
         let auth = auth();
         let named = |names: &[&str]| {
             let mut request = with_token("Bearer wrong");
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn who_owes_a_certificate_is_refused_whatever_its_token() {
+    fn missing_certificate_is_refused_even_with_a_token() {
         let certified = Auth::certificate_required(Arc::default());
         for (auth, header) in [(auth(), "Bearer one"), (certified, "")] {
             let mut request = with_token(header);
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_is_in_force() {
+    fn replaced_settings_are_in_force() {
         let auth = auth();
         auth.replace(AuthSettings::default());
         let one = with_token("Bearer one");
@@ -337,13 +338,13 @@ mod tests {
     }
 
     #[test]
-    fn metrics_know_every_reason() {
+    fn metrics_have_every_reason() {
         let refusals = [AuthError::Unauthenticated, AuthError::Forbidden(Role::Admin)];
         assert_eq!(refusals.map(AuthError::reason), AUTH_REFUSALS);
     }
 
     #[test]
-    fn a_hash_is_64_digits_and_not_that_of_nothing() {
+    fn hash_is_64_digits_and_not_that_of_an_empty_string() {
         assert_eq!(ABC.parse(), Ok(TokenHash::from_token(b"abc")));
         assert_eq!(ABC.to_lowercase().parse(), Ok(TokenHash::from_token(b"abc")));
         for text in ["", "abc", &ABC[1..], &format!("{ABC}0"), &ABC.replace('f', "g")] {

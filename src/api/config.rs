@@ -1,7 +1,7 @@
-//! `GetConfig`: the rules in force as messages, in pages.
+//! `GetConfig`: the rules in force as protobuf messages, in pages.
 //!
-//! Everything that decides about a request is here; what a rule is called and where it stands in
-//! Envoy's files too.
+//! A message has every field of a rule that affects a decision. For rules from Envoy's files it also
+//! has the name and the path of the descriptor.
 
 use rlaas_proto::ratelimit::v1 as proto;
 use rlaas_proto::ratelimit::v1::grant::Kind;
@@ -16,20 +16,20 @@ use crate::rules::{
 };
 use rlaas_limiter::Limiter;
 
-/// Most rules in a page.
+/// Maximum number of rules in a page.
 const MAX_PAGE: usize = 1_000;
 
-/// A field of a request that is out of bounds.
+/// A field of a request that is not valid.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(super) enum InvalidPage {
     #[error("page_size must be 0, or 1 to {MAX_PAGE}")]
     Size,
-    #[error("page_token must be next_page_token of the response before")]
+    #[error("page_token must be the next_page_token of the previous response")]
     Token,
 }
 
 impl InvalidPage {
-    /// The field as metrics name it.
+    /// Returns the name of the field in metrics.
     pub(super) const fn field(self) -> &'static str {
         match self {
             Self::Size => "page_size",
@@ -44,11 +44,11 @@ impl From<InvalidPage> for Status {
     }
 }
 
-/// Returns the page that is asked for.
+/// Returns the requested page.
 ///
 /// # Errors
 ///
-/// [`InvalidPage`] for the first field that is out of bounds.
+/// [`InvalidPage`] for the first field that is not valid.
 pub(super) fn page(
     limiter: &Limiter,
     request: &proto::GetConfigRequest,
@@ -75,7 +75,7 @@ pub(super) fn page(
     })
 }
 
-/// A rule of either kind.
+/// A flat rule or a descriptor's rule.
 enum AnyRule<'a> {
     Flat(&'a Rule),
     Descriptor(PlacedRule<'a>),
@@ -97,7 +97,7 @@ impl AnyRule<'_> {
     }
 }
 
-/// Returns the default rule and all others by name.
+/// Returns the default rule, then all others sorted by name.
 fn all(rules: &RuleSet) -> Vec<AnyRule<'_>> {
     let mut all: Vec<_> = rules.iter().map(AnyRule::Flat).collect();
     all.extend(rules.descriptors().placed().into_iter().map(AnyRule::Descriptor));
@@ -114,7 +114,7 @@ fn message(rule: &Rule) -> proto::Rule {
     }
 }
 
-/// The fields that rules of both kinds have.
+/// Returns the fields that both kinds of rules have.
 fn common_message(rule: RuleInfo<'_>, grant: Grant) -> proto::Rule {
     let limit = match grant {
         Grant::Limited(limit) => Some(limit),

@@ -1,11 +1,11 @@
-//! When a gRPC caller stops waiting: the header `grpc-timeout`.
+//! The deadline of a gRPC call, from its header `grpc-timeout`.
 
 use rlaas_limiter::grpc_timeout;
 use tonic::metadata::MetadataMap;
 
 use crate::clock::Deadline;
 
-/// Returns when the response must leave.
+/// Returns the time by which the caller needs the response.
 pub(super) fn deadline(metadata: &MetadataMap) -> Deadline {
     let header = metadata.get("grpc-timeout").and_then(|value| value.to_str().ok());
     header.map_or(Deadline::NEVER, grpc_timeout::deadline)

@@ -1,7 +1,7 @@
 //! `CheckResponse` in the JSON mapping of protobuf, for HTTP and the command line.
 //!
-//! Numbers, texts, enums and booleans are always there, also where they are 0, empty or false;
-//! durations where they are set. 64-bit integers are texts, enums their names.
+//! Members with default values are included, durations only if they are set. 64-bit integers are
+//! strings, enums are written by name.
 //!
 //! **Source:** <https://protobuf.dev/programming-guides/json/>.
 
@@ -29,7 +29,7 @@ struct DecisionView<'a> {
     shadow: bool,
 }
 
-/// The fields of both.
+/// The members that responses and decisions share.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CommonFields<'a> {
@@ -49,7 +49,7 @@ struct CommonFields<'a> {
     reason: EnumName,
 }
 
-/// The name of an enum's value, or the number of one that a newer server has sent.
+/// The name of an enum value, or its number if only a newer server knows the name.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum EnumName {
@@ -114,7 +114,7 @@ fn reason(value: i32) -> EnumName {
     EnumName::new(value, |reason: Reason| reason.as_str_name())
 }
 
-/// A value that stands as a text.
+/// A value that is serialized as a string.
 #[derive(Debug)]
 struct JsonString<T>(T);
 
@@ -128,7 +128,7 @@ impl<T: Display> Serialize for JsonString<T> {
 struct Seconds(Duration);
 
 impl Display for Seconds {
-    /// With 0, 3, 6 or 9 decimals.
+    /// Writes 0, 3, 6 or 9 decimals, as protobuf's JSON mapping does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Duration { seconds, nanos } = self.0;
         let sign = if seconds < 0 || nanos < 0 { "-" } else { "" };
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_has_0_3_6_or_9_decimals() {
+    fn duration_has_0_3_6_or_9_decimals() {
         for (seconds, nanos, expected) in [
             (60, 0, "60s"),
             (59, 900_000_000, "59.900s"),

@@ -1,6 +1,8 @@
-//! Protocols: thin adapters over [`Limiter::check`]. Bytes to request, verdict to response.
+//! Protocols: adapters that turn bytes into a request for the [`Limiter`], and its verdict into a
+//! response.
 //!
-//! Wire types live here alone. No adapter knows which store decides.
+//! Wire types are used here and in the CLI only. An adapter never makes a decision itself and never
+//! depends on the kind of store; only `GetConfig` reports the name of the store.
 
 pub mod auth;
 mod config;
@@ -32,27 +34,27 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
 use rlaas_limiter::Limiter;
 
-/// Full name of the service, as health and reflection know it.
+/// Full name of the service in health checks and reflection.
 pub const SERVICE: &str = "ratelimit.v1.RateLimitService";
 
-/// Largest message that is read, in bytes: a request at all its bounds fits, and a batch of 1,000
+/// Maximum size of a message, in bytes: the largest valid request fits, and a batch of 1,000 requests
 /// with 500 bytes each.
 const MAX_MESSAGE: usize = 512 * 1024;
 
-/// How the services answer, beside what the limiter says.
+/// Settings of the services.
 #[derive(Clone, Debug, Default)]
 pub struct ApiSettings {
-    /// Who is answered; everybody if there is nothing.
+    /// Authorization; without it every caller is admitted.
     pub auth: Option<Arc<Auth>>,
-    /// How Envoy is answered.
+    /// Settings of Envoy's service.
     pub envoy: EnvoySettings,
-    /// What tells of each call.
+    /// Exporter of traces.
     pub traces: Option<Traces>,
-    /// Which headers are metadata of the responses of `Check`.
+    /// Rate limit headers in the metadata of responses to `Check`.
     pub headers: LimitHeaders,
 }
 
-/// Makes the gRPC services: rate limiting, that of Envoy, and reflection v1 and v1alpha.
+/// Creates the gRPC services: rate limiting, Envoy's rate limiting, and reflection v1 and v1alpha.
 ///
 /// # Panics
 ///
@@ -80,8 +82,8 @@ pub fn services(
     routes.routes()
 }
 
-/// Returns the role that a path of gRPC needs, such as `/ratelimit.v1.RateLimitService/Check`; `None`
-/// if it is open to everybody. Reflection is: it shows the protocol, which is public, and no data.
+/// Returns the role that a gRPC path requires, such as `/ratelimit.v1.RateLimitService/Check`; `None`
+/// if it requires none. Reflection requires none: it shows the protocol, which is public.
 pub fn role_of(path: &str) -> Option<Role> {
     let (service, method) = path.strip_prefix('/')?.split_once('/')?;
     match service {

@@ -1,7 +1,7 @@
-//! Requests in the log at `debug`: each decision, and why a request got none.
+//! Logs each decision at `debug`, and each request without a decision with its reason.
 //!
-//! Rules and fields are named; an id, a key or a value of a request never is. While the level is
-//! off a request costs one comparison.
+//! Entries name rules and fields, never an id, a key or a value of a request. If the level is
+//! disabled, a request costs one comparison.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -12,7 +12,7 @@ use super::response::{reason, rule_decision};
 use crate::algorithm::Outcome;
 use rlaas_limiter::{CheckError, RuleDecision};
 
-/// Logs the decisions of all rules on one request.
+/// Logs the decisions of all rules that matched a request.
 #[inline]
 pub(super) fn decided<'a>(
     api: &'static str,
@@ -24,12 +24,12 @@ pub(super) fn decided<'a>(
     }
 }
 
-/// Logs a request that is not valid.
+/// Logs an invalid request.
 pub(super) fn rejected(api: &'static str, field: &'static str, problem: impl Display) {
     debug!(api, field, %problem, "request rejected");
 }
 
-/// Logs a request that got no decision.
+/// Logs a request without a decision.
 pub(super) fn undecided(api: &'static str, error: &CheckError) {
     if enabled!(Level::DEBUG) {
         let cause = error.source().map(ToString::to_string);

@@ -1,5 +1,5 @@
-//! Verdicts as messages of `ratelimit.v1`: the one mapping, of which gRPC, JSON and the command line
-//! are forms.
+//! Mapping of verdicts to messages of `ratelimit.v1`. HTTP and the command line show the same messages
+//! as JSON and as text.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use crate::clock::Micros;
 use crate::rules::Grant;
 use rlaas_limiter::{RuleDecision, Source, Verdict};
 
-/// Returns the response to a request. Its fields are those of the rule that decides.
+/// Returns the response to a request. Its top-level fields are those of the deciding rule.
 pub(super) fn response(verdict: &Verdict) -> CheckResponse {
     let allowed = verdict.is_allowed();
     let decisions: Vec<_> = verdict.decisions.iter().map(rule_decision).collect();
@@ -48,7 +48,8 @@ pub(super) fn result(result: Result<&Verdict, &Status>) -> CheckResult {
     CheckResult { result: Some(result) }
 }
 
-/// Details are a whole `google.rpc.Status`, code and message included.
+/// Returns a status as a message. The details of a `tonic::Status` are a whole `google.rpc.Status`, so
+/// its list of details is taken out.
 fn error(status: &Status) -> tonic_types::Status {
     let detailed = tonic_types::Status::decode(status.details()).unwrap_or_default();
     tonic_types::Status {
@@ -58,7 +59,7 @@ fn error(status: &Status) -> tonic_types::Status {
     }
 }
 
-/// Returns what one rule says.
+/// Returns the decision of one rule.
 pub(super) fn rule_decision(decided: &RuleDecision) -> proto::RuleDecision {
     let decision = &decided.decision;
     let retry_after = match decision.outcome {
@@ -82,7 +83,7 @@ pub(super) fn rule_decision(decided: &RuleDecision) -> proto::RuleDecision {
     }
 }
 
-/// Units per window; without bound is the largest number there is.
+/// Returns the units per window; the maximum number if they are unlimited.
 pub(super) const fn units(grant: Grant) -> u64 {
     match grant {
         Grant::Limited(limit) => limit.units(),
@@ -91,7 +92,7 @@ pub(super) const fn units(grant: Grant) -> u64 {
     }
 }
 
-/// An algorithm has its canonical name on the wire, in the proto's spelling.
+/// Returns the enum value of an algorithm. It has the canonical name, in the proto's spelling.
 pub(super) fn algorithm(algorithm: Algorithm) -> proto::Algorithm {
     static ON_THE_WIRE: LazyLock<Vec<proto::Algorithm>> = LazyLock::new(|| {
         let name = |algorithm: &Algorithm| algorithm.lua_name().to_uppercase();
@@ -123,7 +124,7 @@ pub(super) fn reason(decided: &RuleDecision) -> Reason {
     }
 }
 
-/// Whole seconds and the rest.
+/// Converts a span of time.
 pub(super) fn duration(span: Micros) -> prost_types::Duration {
     let micros = span.as_micros();
     prost_types::Duration {
@@ -132,7 +133,7 @@ pub(super) fn duration(span: Micros) -> prost_types::Duration {
     }
 }
 
-/// The number, or the largest that there is.
+/// Converts a number; above the maximum it is the maximum.
 pub(super) fn int64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -144,7 +145,7 @@ mod tests {
     use rlaas_limiter::CheckError;
 
     #[test]
-    fn details_of_an_error_are_those_of_the_status() {
+    fn error_has_the_details_of_the_status() {
         let status = status::grpc(&CheckError::NoRule);
         let CheckResult { result: Some(check_result::Result::Error(error)) } = result(Err(&status))
         else {

@@ -1,5 +1,5 @@
-//! Errors to statuses, in this one place. Callers read less than logs do: no address, no key and
-//! no text of the store.
+//! The only place that maps errors to statuses. Callers read less than logs: no address, no key and
+//! no text from the store.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -13,22 +13,22 @@ use tonic_types::{ErrorDetails, StatusExt};
 use super::auth::AuthError;
 use rlaas_limiter::CheckError;
 
-/// What ends a call before its answer does.
+/// An event that ends a call before its response is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interruption {
-    /// Its connection closes.
+    /// The connection is closing.
     ConnectionClosing,
-    /// It took too long to arrive.
+    /// The request took too long to arrive.
     RequestTimeout,
-    /// A bug.
+    /// The handler panicked.
     Panic,
 }
 
 impl Interruption {
-    /// Returns the trailers of a response that ends by it.
+    /// Returns the trailers of the interrupted response.
     pub fn trailers(self) -> HeaderMap {
         let mut trailers = HeaderMap::new();
-        let _its_texts_are_valid = Status::from(self).add_header(&mut trailers);
+        let _texts_are_valid = Status::from(self).add_header(&mut trailers);
         trailers
     }
 }
@@ -45,7 +45,7 @@ impl From<Interruption> for Status {
     }
 }
 
-/// A request that is not valid: the text names the field and what it must be.
+/// Returns the status of an invalid request. The error names the field and what it must be.
 pub(super) fn invalid(error: impl Display) -> Status {
     Status::invalid_argument(error.to_string())
 }
@@ -59,7 +59,7 @@ impl From<AuthError> for Status {
     }
 }
 
-/// The status of a check without a verdict.
+/// Returns the status of a check without a verdict.
 pub(super) fn grpc(error: &CheckError) -> Status {
     let code = match error {
         CheckError::StoreUnavailable(_) => Code::Unavailable,
@@ -77,7 +77,7 @@ fn no_rule(message: String) -> Status {
     Status::with_error_details(Code::PermissionDenied, message, details)
 }
 
-/// What callers read of an error, whatever their protocol.
+/// Returns the text for callers, the same in all protocols.
 pub(super) fn text(error: &CheckError) -> String {
     match error {
         CheckError::StoreUnavailable(_) => "store unavailable".to_owned(),
@@ -88,7 +88,7 @@ pub(super) fn text(error: &CheckError) -> String {
     }
 }
 
-/// The same over HTTP.
+/// Returns the HTTP status of a check without a verdict.
 pub(super) fn http(error: &CheckError) -> StatusCode {
     match error {
         CheckError::Descriptor(_) => StatusCode::BAD_REQUEST,
@@ -108,7 +108,7 @@ mod tests {
     use crate::telemetry::labels::REQUEST_FIELDS;
 
     #[test]
-    fn metrics_know_every_field() {
+    fn metrics_have_every_field() {
         let requests = [
             InvalidRequest::UserId,
             InvalidRequest::Resource,

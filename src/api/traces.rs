@@ -1,6 +1,6 @@
-//! The span of a call: which method, what was decided by which rule, and how it ended.
+//! The span of a call: its method, the decision with the deciding rule, and its status.
 //!
-//! Nothing of a request is told, only of its verdict. Where traces are off there is no span.
+//! A span has no data of the request, only of the verdict. Without traces there is no span.
 //!
 //! **Source:** `OpenTelemetry`, semantic conventions for gRPC (statuses that are errors of the
 //! server) and for HTTP spans.
@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 use crate::telemetry::traces::{CallSpan, HttpRequest, TraceHeaders, Traces};
 use rlaas_limiter::{DescriptorVerdict, RuleDecision, Source, Verdict};
 
-/// The methods of gRPC whose calls have spans.
+/// The gRPC methods whose calls have spans.
 const METHODS: [&str; 5] = [
     "ratelimit.v1.RateLimitService/Check",
     "ratelimit.v1.RateLimitService/CheckBatch",
@@ -20,25 +20,25 @@ const METHODS: [&str; 5] = [
     "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
 ];
 
-/// Extension of a request whose call has a span: its response is to carry a [`TracedDecision`].
+/// Extension of a request whose call has a span: its response must carry a [`TracedDecision`].
 #[derive(Clone, Copy, Debug)]
 pub struct Sampled;
 
-/// What was decided, as an extension of a response carries it to the span.
+/// Extension of a response: the decision, for the span of the call.
 #[derive(Clone, Debug)]
 pub enum TracedDecision {
-    /// On one request, and the rule that tells most of it.
+    /// Decision on one request.
     One {
-        /// Whether the request may pass.
+        /// Whether the request is allowed.
         is_allowed: bool,
-        /// None if no rule applied.
+        /// The deciding rule; `None` if no rule matched.
         decided: Option<RuleDecision>,
     },
-    /// On several requests.
+    /// Decisions on several requests.
     Batch(BatchStats),
 }
 
-/// How many requests of a call met which end.
+/// Numbers of requests of a call by their result.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BatchStats {
     requests: i64,
@@ -46,14 +46,14 @@ pub struct BatchStats {
     failed: i64,
 }
 
-/// The span of one call; it ends when it is dropped.
+/// The span of one call. It ends when it is dropped.
 #[derive(Debug)]
 pub struct RequestTrace {
     span: CallSpan,
     has_ended: bool,
 }
 
-/// Returns `true` if what is decided on a request is to be told.
+/// Returns `true` if the response must carry a [`TracedDecision`].
 pub(super) fn is_sampled(extensions: &Extensions) -> bool {
     extensions.get::<Sampled>().is_some()
 }
@@ -84,21 +84,22 @@ impl BatchStats {
 }
 
 impl RequestTrace {
-    /// Begins the span of a gRPC call, if its method has spans and it is sampled.
+    /// Starts the span of a gRPC call. Returns `None` if the method has no spans or the call is not
+    /// sampled.
     pub fn start_grpc<B>(traces: &Traces, request: &Request<B>) -> Option<Self> {
         let path = request.uri().path().strip_prefix('/')?;
         let method = METHODS.into_iter().find(|method| *method == path)?;
         Self::sampled(traces.start_grpc_span(method, trace_headers(request.headers())))
     }
 
-    /// Begins the span of a request over HTTP, if it is sampled. Its path is that of a route without
-    /// parameters.
+    /// Starts the span of an HTTP request. Returns `None` if the request is not sampled. `route` is the
+    /// path: no route has parameters.
     pub fn start_http<B>(
         traces: &Traces,
         scheme: &'static str,
         request: &Request<B>,
     ) -> Option<Self> {
-        // What a caller makes up is no name.
+        // An arbitrary method would be an unbounded attribute value.
         let method = match *request.method() {
             Method::GET => "GET",
             Method::HEAD => "HEAD",
@@ -114,7 +115,7 @@ impl RequestTrace {
         span.is_sampled().then_some(Self { span, has_ended: false })
     }
 
-    /// Notes what was decided.
+    /// Records the decision.
     pub fn record_decision(&mut self, decision: Option<TracedDecision>) {
         match decision {
             Some(TracedDecision::One { is_allowed, decided }) => {
@@ -134,7 +135,7 @@ impl RequestTrace {
         }
     }
 
-    /// Notes the status of a response over HTTP.
+    /// Records the status of an HTTP response.
     pub fn record_http_status(&mut self, status: StatusCode) {
         self.has_ended = true;
         self.span.set("http.response.status_code", i64::from(status.as_u16()));
@@ -143,7 +144,7 @@ impl RequestTrace {
         }
     }
 
-    /// Notes the status of a gRPC call by headers or trailers, and returns `true` if they have one.
+    /// Records the status of a gRPC call if `trailers` (or headers) have one. Returns `true` if so.
     pub fn record_grpc_status(&mut self, trailers: &HeaderMap) -> bool {
         let status = Status::from_header_map(trailers);
         if let Some(status) = &status {
@@ -176,13 +177,13 @@ impl Drop for RequestTrace {
     }
 }
 
-/// The trace that a request is part of.
+/// Returns the trace context of the caller.
 fn trace_headers(headers: &HeaderMap) -> TraceHeaders<'_> {
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
     TraceHeaders { parent: header("traceparent"), state: header("tracestate") }
 }
 
-/// The name of a status, as the specification of gRPC has it.
+/// Returns the name of a status code in the gRPC specification.
 pub(crate) const fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

@@ -1,4 +1,4 @@
-//! `ratelimit.v1`: the service's own protocol.
+//! `ratelimit.v1.RateLimitService`, the native gRPC protocol.
 
 use std::fmt::Display;
 use std::pin::Pin;
@@ -27,14 +27,14 @@ use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::{HistogramTimer, ShardedHistogram};
 use rlaas_limiter::{CheckError, Limiter, StartedCheck, Verdict};
 
-/// This protocol in metrics and logs.
+/// Name of this protocol in metrics and logs.
 const API: &str = "grpc";
-/// Most requests in a batch.
+/// Maximum number of requests in a batch.
 const MAX_BATCH: usize = 1_000;
-/// Decisions of one batch or stream that are under way at once.
+/// Maximum number of concurrent decisions of one batch or stream.
 const IN_FLIGHT: usize = 64;
 
-/// `ratelimit.v1.RateLimitService`. Clones share everything.
+/// `ratelimit.v1.RateLimitService`. Clones share their state.
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     limiter: Limiter,
@@ -44,19 +44,19 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Answers by what `limiter` decides.
+    /// Creates the service over `limiter`.
     pub(super) fn new(limiter: Limiter, metrics: Arc<Metrics>) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
         Self { limiter, metrics, timing, headers: LimitHeaders::None }
     }
 
-    /// The same, with these headers as metadata of the responses of `Check`.
+    /// Sets the rate limit headers in the metadata of responses to `Check`.
     pub(super) fn with_headers(self, headers: LimitHeaders) -> Self {
         Self { headers, ..self }
     }
 
-    /// Decides one request, or begins to.
-    fn start(&self, request: &CheckRequest, deadline: Deadline) -> Result<StartedCheck, Status> {
+    /// Validates a request and begins its decision.
+    fn start(&self, request: &CheckRequest, deadline: Deadline) -> Result<Begun, Status> {
         let request = parse(request).map_err(|error| {
             self.count_rejected(error.field(), error);
             invalid(error)
@@ -79,7 +79,7 @@ impl Service {
         decided.map_err(|error| status::grpc(&error))
     }
 
-    /// Counts and logs a request that is not valid.
+    /// Counts and logs an invalid request.
     fn count_rejected(&self, reason: &'static str, problem: impl Display) {
         request_log::rejected(API, reason, problem);
         self.metrics.rejected.get_or_create(&ReasonLabels { reason }).inc();
@@ -114,9 +114,9 @@ impl RateLimitService for Service {
         let is_sampled = is_sampled(request.extensions());
         let requests = request.into_inner().requests;
         if requests.len() > MAX_BATCH {
-            let valid = format!("requests must have at most {MAX_BATCH} entries");
-            self.count_rejected("requests", &valid);
-            return Err(Status::invalid_argument(valid));
+            let problem = format!("requests must have at most {MAX_BATCH} entries");
+            self.count_rejected("requests", &problem);
+            return Err(Status::invalid_argument(problem));
         }
         let mut results = Vec::with_capacity(requests.len());
         let mut waiting = Vec::new();
@@ -173,7 +173,7 @@ impl RateLimitService for Service {
                 Ok(result(decided.as_ref()))
             }
         });
-        // No more is read than is answered: a client that does not read its answers waits.
+        // Back pressure: no further request is read while the client does not read its responses.
         Ok(Response::new(Box::pin(results.buffered(IN_FLIGHT))))
     }
 
@@ -188,7 +188,7 @@ impl RateLimitService for Service {
     }
 }
 
-/// Writes a decision to the log of requests.
+/// Logs a decision.
 fn log(decided: &Result<Verdict, CheckError>) {
     match decided {
         Ok(verdict) => request_log::decided(API, verdict.is_allowed(), &verdict.decisions),
@@ -196,7 +196,7 @@ fn log(decided: &Result<Verdict, CheckError>) {
     }
 }
 
-/// The role that a method needs. One that is not named here is for `admin`.
+/// Returns the role that a method requires: `admin` unless it is listed here.
 pub(super) fn role_of(method: &str) -> Role {
     match method {
         "Check" | "CheckBatch" | "CheckStream" => Role::Check,

@@ -1,4 +1,4 @@
-//! An answer in the JSON mapping of its messages: what is 0, empty or false is left out.
+//! `RateLimitResponse` in the JSON mapping of protobuf. Members with default values are omitted.
 //!
 //! **Source:** <https://protobuf.dev/programming-guides/json/>.
 
@@ -10,10 +10,11 @@ use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_response::{
 use rlaas_proto::envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response};
 use serde_json::{Map, Number, Value, json};
 
-/// A whole number below this is one in a float, too.
+/// 2^53: whole numbers below it are exact as `f64`.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// An answer of `ShouldRateLimit`, which has no `raw_body` and no `request_headers_to_add`.
+/// Returns a response of `ShouldRateLimit`. `raw_body` and `request_headers_to_add` are left out: this
+/// service never sets them.
 pub(in crate::api) fn response_json(response: &RateLimitResponse) -> Value {
     let mut members = Map::new();
     let code = response.overall_code().as_str_name();
@@ -78,7 +79,7 @@ fn value_json(value: &prost_types::Value) -> Value {
 
 fn number_json(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < EXACT {
-        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and fits")]
+        #[expect(clippy::cast_possible_truncation, reason = "it is whole and below 2^53")]
         return Value::from(number as i64);
     }
     Number::from_f64(number).map_or(Value::Null, Value::Number)

@@ -1,7 +1,7 @@
-//! `dynamic_metadata`: what was asked, and what the rules that pass say of themselves.
+//! `dynamic_metadata` of a response: the request, and the metadata of the rules that allow it.
 //!
-//! **Source:** envoyproxy/ratelimit, `RESPONSE_DYNAMIC_METADATA`: names and texts are its own. There
-//! a rule with `detailed_metric` or `value_to_metric` loses its metadata; here it does not.
+//! **Source:** envoyproxy/ratelimit, `RESPONSE_DYNAMIC_METADATA`, with the same names and formats. One
+//! difference: there a rule with `detailed_metric` or `value_to_metric` loses its metadata.
 
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
@@ -13,7 +13,7 @@ use crate::rules::Grant;
 use crate::rules::descriptors::{Metadata, MetadataValue};
 use rlaas_limiter::DescriptorVerdict;
 
-/// What the answer to `request` has as `dynamic_metadata`.
+/// Returns the `dynamic_metadata` of the response to `request`.
 pub(super) fn dynamic_metadata(request: &RateLimitRequest, verdict: &DescriptorVerdict) -> Struct {
     let descriptors = request.descriptors.iter().map(|one| Kind::StructValue(descriptor(one)));
     let mut fields = vec![("domain", text(&request.domain)), ("descriptors", list(descriptors))];
@@ -42,7 +42,7 @@ fn descriptor(descriptor: &RateLimitDescriptor) -> Struct {
         fields.push(("limit", Kind::StringValue(limit)));
     }
     if let Some(hits) = descriptor.hits_addend {
-        #[expect(clippy::cast_precision_loss, reason = "JSON has no other numbers")]
+        #[expect(clippy::cast_precision_loss, reason = "numbers in a Struct are f64")]
         fields.push(("hitsAddend", Kind::NumberValue(hits as f64)));
     }
     struct_of_fields(fields)

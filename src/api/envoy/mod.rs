@@ -1,7 +1,7 @@
-//! `envoy.service.ratelimit.v3`: what meshes and gateways ask.
+//! `envoy.service.ratelimit.v3`: the rate limit service of Envoy.
 //!
-//! **Source:** envoyproxy/envoy, `api/envoy/service/ratelimit/v3/rls.proto`; what it leaves open is as
-//! in envoyproxy/ratelimit, except where that server guesses or crashes.
+//! **Source:** envoyproxy/envoy, `api/envoy/service/ratelimit/v3/rls.proto`. Behaviour that the proto
+//! does not define follows envoyproxy/ratelimit, except where that server guesses or crashes.
 
 pub(super) mod json;
 mod metadata;
@@ -40,23 +40,23 @@ use rlaas_limiter::{
     CheckError, DescriptorAnswer, DescriptorVerdict, Limiter, RuleDecision, Source,
 };
 
-/// How Envoy's service answers.
+/// Settings of Envoy's rate limit service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnvoySettings {
-    /// The longest that an answer may take.
+    /// Maximum time for a response.
     pub deadline: Duration,
-    /// What it has Envoy add to responses.
+    /// Headers that Envoy adds to the responses to its clients.
     pub headers: LimitHeaders,
-    /// Whether answers have `dynamic_metadata`.
+    /// Whether responses have `dynamic_metadata`.
     pub metadata: DynamicMetadata,
 }
 
-/// Whether answers have `dynamic_metadata`.
+/// Whether responses have `dynamic_metadata`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DynamicMetadata {
-    /// They have.
+    /// Every response has it.
     Always,
-    /// They have not.
+    /// No response has it.
     Never,
 }
 
@@ -67,10 +67,10 @@ impl Default for EnvoySettings {
     }
 }
 
-/// This protocol in metrics and logs.
+/// Name of this protocol in metrics and logs.
 const API: &str = "envoy";
 
-/// `envoy.service.ratelimit.v3.RateLimitService`. Clones share everything.
+/// `envoy.service.ratelimit.v3.RateLimitService`. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Service {
     limiter: Limiter,
@@ -80,13 +80,13 @@ pub struct Service {
 }
 
 impl Service {
-    /// Answers by what `limiter` decides.
+    /// Creates the service over `limiter`.
     pub fn new(limiter: Limiter, metrics: Arc<Metrics>, settings: EnvoySettings) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
         Self { limiter, metrics, timing, settings }
     }
 
-    /// The same, with other settings.
+    /// Replaces the settings.
     #[must_use]
     pub fn with_settings(self, settings: EnvoySettings) -> Self {
         Self { settings, ..self }
@@ -96,7 +96,8 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// `INVALID_ARGUMENT`, which is counted; others if there is no decision.
+    /// `INVALID_ARGUMENT`, counted in metrics, if the request is not valid; another code if there is no
+    /// decision.
     pub(super) async fn decide(
         &self,
         request: &RateLimitRequest,
@@ -119,7 +120,7 @@ impl Service {
         })
     }
 
-    /// The answer to a request that was decided.
+    /// Returns the response to a decided request.
     pub(super) fn respond(
         &self,
         request: &RateLimitRequest,
@@ -155,7 +156,7 @@ impl RateLimitService for Service {
     }
 }
 
-/// The role that every method needs.
+/// Returns the role that a method requires: the same for every method.
 pub(super) fn role_of(_method: &str) -> Role {
     Role::Check
 }
@@ -170,7 +171,7 @@ fn parse(request: &RateLimitRequest) -> Result<DescriptorRequest<'_>, InvalidDes
     DescriptorRequest::new(&request.domain, asked.collect::<Result<_, _>>()?)
 }
 
-/// `hits` is what the request says for descriptors that say nothing.
+/// Parses a descriptor. `hits` applies if the descriptor has no `hits_addend` of its own.
 fn parse_one(
     index: usize,
     descriptor: &RateLimitDescriptor,
@@ -203,7 +204,7 @@ fn parse_override(
         RateLimitUnit::Year => YEAR,
         RateLimitUnit::Unknown => return Err(InvalidDescriptor::Unit { index }),
     };
-    // Larger ones mean "no limit" to those who send them.
+    // Callers send larger numbers to mean "no limit".
     let units = u64::from(limit.requests_per_unit).min(Limit::MAX_UNITS);
     if units < limit.requests_per_unit.into() {
         log::warn_limit_capped(units);
@@ -242,7 +243,8 @@ fn response_headers(verdict: &DescriptorVerdict, headers: LimitHeaders) -> Vec<H
     headers.for_verdict(&folded).into_iter().chain(retry_after(&folded)).map(header).collect()
 }
 
-/// Where no rule applies, and for what is unlimited, there is no limit to tell.
+/// Returns the status of a descriptor. It has no `current_limit` if no rule matched or the rule is
+/// unlimited.
 fn status(answer: Option<&DescriptorAnswer>) -> DescriptorStatus {
     let Some(DescriptorAnswer { decided, window, limit_name, .. }) = answer else {
         return DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
@@ -268,12 +270,12 @@ fn status(answer: Option<&DescriptorAnswer>) -> DescriptorStatus {
     }
 }
 
-/// Returns true where the status of a descriptor is `OK`.
+/// Returns `true` if the status of the descriptor is `OK`.
 fn passes(decided: &RuleDecision) -> bool {
     decided.decision.is_allowed() || decided.mode.is_shadow()
 }
 
-/// In whole seconds, rounded up: Envoy tells its clients no parts of one.
+/// Returns the time until reset in whole seconds, rounded up: Envoy's headers have no fractions.
 fn until_reset(answer: Option<&DescriptorAnswer>) -> Option<prost_types::Duration> {
     let decided = &answer?.decided;
     let span = match (decided.source, decided.decision.outcome) {
@@ -285,7 +287,7 @@ fn until_reset(answer: Option<&DescriptorAnswer>) -> Option<prost_types::Duratio
     Some(prost_types::Duration { seconds, nanos: 0 })
 }
 
-/// The unit of a window; a window that is none has none.
+/// Returns the unit whose length is `window`, or `Unknown`.
 pub(super) fn unit(window: Micros) -> Unit {
     match window.as_micros() {
         1_000_000 => Unit::Second,

@@ -1,4 +1,4 @@
-//! Reads bodies, within bounds.
+//! Reads request bodies up to a maximum size.
 
 use std::error::Error;
 use std::iter::successors;
@@ -11,16 +11,16 @@ use tonic::{Code, Status};
 
 use super::rejection::Rejection;
 
-/// Largest body that is read, in bytes: a request at all its bounds fits, even if each of its bytes
-/// is written as `\u0000`.
+/// Maximum size of a body, in bytes. The largest valid request fits, even with every byte escaped as
+/// `\u0000`.
 const MAX_BODY_BYTES: usize = 256 * 1024;
-/// Bytes that most bodies fit into: who announces more is given more as it comes.
+/// Initial capacity of the buffer, in bytes. It grows as data arrives, whatever size was announced.
 const INITIAL_CAPACITY: usize = 1024;
-/// What is larger is still received up to here, and dropped: a client that is cut off while it
-/// sends does not see the answer.
+/// Larger bodies are received up to this size and discarded: a client that is cut off while it sends
+/// does not read the response.
 const MAX_DISCARDED_BYTES: usize = 16 * 1024 * 1024;
 
-/// The whole body. How long it may take is for its connection to say.
+/// Reads the whole body. The connection limits the time that this may take.
 pub(super) async fn read(body: Body) -> Result<Vec<u8>, Rejection> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let (mut bytes, mut size) = (Vec::with_capacity(announced.min(INITIAL_CAPACITY)), 0);
@@ -40,24 +40,23 @@ pub(super) async fn read(body: Body) -> Result<Vec<u8>, Rejection> {
     Ok(bytes)
 }
 
-/// Reads the body of a request that is answered without it, and drops it. HTTP/2 would reset the
-/// stream of an answered request whose body is still on its way, and clients (curl 7.88 among them)
-/// drop the answer then.
+/// Receives and discards the body of a request that is answered without it. Otherwise HTTP/2 resets
+/// the stream while the body is still arriving, and some clients (curl 7.88) then drop the response.
 ///
-/// A body that is larger than any that is read, or comes only if it is wanted (`Expect`), is left.
+/// A body above the maximum size is not received, nor one that the client holds back (`Expect`).
 pub(super) async fn discard(request: Request) {
     let expects = request.headers().contains_key(header::EXPECT);
     let body = request.into_body();
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let (mut parts, mut size) = (body.into_data_stream(), 0);
     while !expects && announced.max(size) <= MAX_BODY_BYTES {
-        // At its end and where it is cut off the answer is the same.
+        // The response is the same at the end of the body and after an error.
         let Some(Ok(part)) = parts.next().await else { break };
         size += part.len();
     }
 }
 
-/// Why there is no more of it.
+/// Returns the response to a body that did not arrive whole.
 fn body_error(error: &axum::Error) -> Rejection {
     let mut causes = successors(error.source(), |cause| (*cause).source());
     match causes.find_map(|cause| cause.downcast_ref::<Status>()).map(Status::code) {

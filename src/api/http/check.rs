@@ -1,7 +1,7 @@
-//! `POST /v1/check`: `Check` in the JSON mapping of its messages.
+//! `POST /v1/check`: `Check` in the JSON mapping of protobuf.
 //!
-//! A denial is status 429 with a problem document that has the members of the response beside its
-//! own, so that who reads responses reads both.
+//! A denial has status 429 and a problem document. The document also has all members of the
+//! response, so a client can read both with one parser.
 //!
 //! **Source:** <https://protobuf.dev/programming-guides/json/>.
 
@@ -87,7 +87,7 @@ fn read(body: &[u8]) -> Result<CheckRequest, Rejection> {
     Ok(request)
 }
 
-/// A number, or a text that holds one; `1.0` and `1e2` are whole too.
+/// Parses a whole number, or a string that contains one. `1.0` and `1e2` are whole numbers too.
 pub(super) fn whole_number(number: &RawValue) -> Option<u64> {
     let text: Cow<'_, str> = match number.get() {
         quoted if quoted.starts_with('"') => serde_json::from_str::<String>(quoted).ok()?.into(),
@@ -97,7 +97,11 @@ pub(super) fn whole_number(number: &RawValue) -> Option<u64> {
     number.as_u64().or_else(|| {
         let number = number.as_f64()?;
         let fits = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it fits")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "checked above"
+        )]
         fits.then_some(number as u64)
     })
 }
@@ -111,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_and_every_form_of_a_number_are_read() {
+    fn both_spellings_and_every_form_of_a_number_are_accepted() {
         let expected = CheckRequest {
             user_id: "alice".to_owned(),
             resource: "/r".to_owned(),
@@ -135,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_name_and_without_its_value() {
+    fn errors_name_the_field_and_never_its_value() {
         for (body, expected) in [
             ("", "body: not JSON at line 1, column 0"),
             ("{\"userId\": \"s3cret", "body: not JSON at line 1, column 18"),

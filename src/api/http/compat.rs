@@ -1,7 +1,7 @@
-//! What the seed systems answered, for their clients: RLaaS Users Service by user, GoRL by endpoint
-//! and key.
+//! Endpoints for clients of two older services: `GET /check` of RLaaS Users Service, which limits by
+//! user, and `POST /check` of RLaaS on GoRL, which limits by endpoint and key.
 //!
-//! Texts and statuses are theirs; limits and waits are told in headers.
+//! Bodies and statuses are those of the older services. The rate limit headers are added.
 
 use std::collections::HashMap;
 
@@ -23,15 +23,15 @@ const USER_ID: Field = Field { names: &["userId"], reason: "user_id", valid: "a 
 const ENDPOINT: Field = Field { names: &["endpoint"], reason: "resource", valid: "a string" };
 const KEY: Field = Field { names: &["key"], reason: "user_id", valid: "a string" };
 const API_KEY: Field = Field { names: &["api_key"], reason: "attributes", valid: "a string" };
-/// The attribute that rules know the API key by.
+/// The name of the attribute that holds the API key.
 const API_KEY_ATTRIBUTE: &str = "api_key";
 
-/// Why there is no verdict.
+/// The reason why there is no verdict.
 pub(super) enum CompatError {
     Rejected(Rejection),
-    /// No rule matches, and such requests are refused.
+    /// No rule matches, and `unmatched` is `deny`.
     NoRule,
-    /// The seed systems knew no difference between why.
+    /// Any other error: the older services have one response for all of them.
     Undecided,
 }
 
@@ -74,7 +74,7 @@ fn read(body: &[u8]) -> Result<LegacyCheck, Rejection> {
     let mut members = JsonObject::from_body(body)?;
     let (resource, user_id) = (members.take(&ENDPOINT)?, members.take(&KEY)?);
     let api_key: Option<String> = members.take(&API_KEY)?;
-    // What is unknown before what is missing: it may be the same, misspelled.
+    // Unknown members are rejected before missing ones: an unknown one may be a misspelled one.
     members.close()?;
     let attributes = api_key.map(|api_key| (API_KEY_ATTRIBUTE.to_owned(), api_key));
     Ok(LegacyCheck {
@@ -84,7 +84,7 @@ fn read(body: &[u8]) -> Result<LegacyCheck, Rejection> {
     })
 }
 
-/// What was asked, not checked yet.
+/// The fields of a request, not validated yet.
 #[derive(Default)]
 struct LegacyCheck {
     user_id: String,

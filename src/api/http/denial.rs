@@ -1,4 +1,4 @@
-//! A denial as a problem document, with the response beside it.
+//! The body of a denial: a problem document that also has the members of the response.
 
 use axum::http::StatusCode;
 use rlaas_limiter::problem;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::api::json;
 use rlaas_limiter::Verdict;
 
-/// A problem document with the answer beside it.
+/// A problem document with the members of the response.
 #[derive(Debug, Serialize)]
 pub(super) struct Denial<'a> {
     r#type: &'static str,
@@ -22,7 +22,7 @@ pub(super) struct Denial<'a> {
 }
 
 impl<'a> Denial<'a> {
-    /// Of a verdict and the response that says it.
+    /// Creates the body from a verdict and the response made from it.
     pub(super) fn new(verdict: &Verdict, response: &'a CheckResponse) -> Self {
         Self {
             r#type: problem::TYPE,

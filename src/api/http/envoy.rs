@@ -1,8 +1,8 @@
-//! What envoyproxy/ratelimit answers over HTTP, for its users' probes and tools: `POST /json`,
+//! The HTTP endpoints of envoyproxy/ratelimit, for existing probes and tools: `POST /json`,
 //! `GET /healthcheck` and `GET /rlconfig`.
 //!
-//! Paths, shapes and statuses are its own, but that a request without a decision is 500: there it
-//! is 400, as if the caller had been wrong.
+//! Paths, bodies and statuses are the same, with one exception: a request without a decision has
+//! status 500 here and 400 there, although the caller made no mistake.
 //!
 //! **Source:** envoyproxy/ratelimit, "HTTP Port" and "Debug Port";
 //! <https://protobuf.dev/programming-guides/json/>.
@@ -56,14 +56,14 @@ const REQUESTS_PER_UNIT: Field =
 const UNIT: Field =
     Field { names: &["unit"], reason: "limit", valid: "SECOND, MINUTE, HOUR, DAY, MONTH or YEAR" };
 
-/// `GET /healthcheck`: the readiness of `/readyz`.
+/// `GET /healthcheck`: the same readiness as `/readyz`.
 pub(super) async fn healthcheck(
     State(ready): State<watch::Receiver<bool>>,
 ) -> (StatusCode, &'static str) {
     if *ready.borrow() { (StatusCode::OK, "OK") } else { (StatusCode::INTERNAL_SERVER_ERROR, "") }
 }
 
-/// `GET /rlconfig`: a line for each rule in force, in the order of the files.
+/// `GET /rlconfig`: one line for each rule in force, in the order of the files.
 pub(super) async fn rlconfig(State(state): State<HttpState>) -> Result<String, StatusCode> {
     let snapshot = state.limiter.snapshot();
     let written = state.background.spawn_blocking(move || {
@@ -73,7 +73,7 @@ pub(super) async fn rlconfig(State(state): State<HttpState>) -> Result<String, S
         }
         lines
     });
-    // The process ends: nothing new is begun.
+    // The task was cancelled because the process is shutting down.
     written.await.map_err(|_cancelled| StatusCode::SERVICE_UNAVAILABLE)
 }
 
@@ -92,7 +92,7 @@ fn push_line(lines: &mut String, rule: &DescriptorRule) {
     );
 }
 
-/// `POST /json`: `ShouldRateLimit` in the JSON mapping of its messages.
+/// `POST /json`: `ShouldRateLimit` in the JSON mapping of protobuf.
 pub(super) async fn should_rate_limit(State(state): State<HttpState>, body: Body) -> Response {
     let request = match read(body).await {
         Ok(request) => request,
@@ -177,7 +177,7 @@ fn limit_override(mut members: JsonObject<'_>) -> Result<RateLimitOverride, Reje
     Ok(limit)
 }
 
-/// Reads a list of objects, each by `read`.
+/// Reads a list of objects, each with `read`.
 fn objects<T>(
     members: &mut JsonObject<'_>,
     field: &Field,

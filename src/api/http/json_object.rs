@@ -1,4 +1,4 @@
-//! Reads JSON objects member by member, so that what is wrong is told by its name.
+//! Reads JSON objects member by member, so that errors can name the member.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::rejection::{Field, Rejection};
 
-/// The members of an object; their values are not read yet.
+/// The members of an object. Their values are parsed when they are taken.
 #[derive(Debug, Default)]
 pub(super) struct JsonObject<'a> {
     values: BTreeMap<String, &'a RawValue>,
@@ -20,7 +20,7 @@ pub(super) struct JsonObject<'a> {
 }
 
 impl<'a> JsonObject<'a> {
-    /// The members of a body.
+    /// Parses a request body.
     pub(super) fn from_body(body: &'a [u8]) -> Result<Self, Rejection> {
         let members: Self = serde_json::from_slice(body).map_err(|error| {
             let problem = match error.classify() {
@@ -37,7 +37,7 @@ impl<'a> JsonObject<'a> {
         }
     }
 
-    /// The members of a value.
+    /// Parses a value inside of a body.
     pub(super) fn from_value(value: &'a RawValue, field: &Field) -> Result<Self, Rejection> {
         let members: Self = serde_json::from_str(value.get()).map_err(|_| field.invalid())?;
         match &members.duplicate {
@@ -46,7 +46,7 @@ impl<'a> JsonObject<'a> {
         }
     }
 
-    /// Takes a member out; null is the same as none.
+    /// Takes a member out of the object. `null` is the same as absent.
     pub(super) fn take<T>(&mut self, field: &Field) -> Result<Option<T>, Rejection>
     where
         T: Deserialize<'a>,
@@ -61,7 +61,7 @@ impl<'a> JsonObject<'a> {
         })
     }
 
-    /// Refuses what nobody has taken.
+    /// Rejects members that were not taken.
     pub(super) fn close(self) -> Result<(), Rejection> {
         match self.values.first_key_value() {
             Some((name, _)) => Err(Rejection::client_name(name, "unknown field")),
@@ -69,7 +69,7 @@ impl<'a> JsonObject<'a> {
         }
     }
 
-    /// Every name and value: the names are data.
+    /// Returns all names and values of an object whose names are data.
     pub(super) fn entries<T>(self, field: &Field) -> Result<Vec<(String, T)>, Rejection>
     where
         T: Deserialize<'a>,

@@ -1,14 +1,14 @@
-//! HTTP: decisions for those who do not speak gRPC, probes and metrics.
+//! The HTTP API: decisions in JSON, probes and metrics.
 //!
-//! | path | answers |
+//! | path | response |
 //! | --- | --- |
-//! | `POST /v1/check` | the JSON mapping of `Check`; what is no 200 is a problem document |
-//! | `GET /check`, `POST /check` | what RLaaS Users Service and GoRL answered |
-//! | `POST /json`, `GET /rlconfig`, `GET /healthcheck` | what envoyproxy/ratelimit answers |
-//! | `GET /openapi.json` | the description of all this |
+//! | `POST /v1/check` | the JSON mapping of `Check`; other statuses than 200 have a problem document |
+//! | `GET /check`, `POST /check` | the responses of RLaaS Users Service and of RLaaS on GoRL |
+//! | `POST /json`, `GET /rlconfig`, `GET /healthcheck` | the responses of envoyproxy/ratelimit |
+//! | `GET /openapi.json` | the description of this API |
 //! | `GET /metrics`, `/livez`, `/readyz` | metrics and probes |
 //!
-//! Callers have no deadline here: the store's own bounds what they wait.
+//! HTTP requests carry no deadline: the timeout of the store limits the wait.
 
 mod body;
 mod check;
@@ -47,12 +47,12 @@ use crate::telemetry::sharded::ShardedHistogram;
 use crate::telemetry::traces::Traces;
 use rlaas_limiter::{CheckError, Limiter, Verdict};
 
-/// This protocol in metrics and logs.
+/// Name of this protocol in metrics and logs.
 const API: &str = "http";
-/// What a caller without a known token may show.
+/// The authentication scheme, for callers without a known token.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer");
 
-/// Everything that is answered.
+/// Returns the routes of the HTTP API.
 pub fn router(state: HttpState, ready: watch::Receiver<bool>) -> Router {
     let probes = probes::router(&state, ready);
     let decisions = Router::new()
@@ -69,7 +69,7 @@ pub fn router(state: HttpState, ready: watch::Receiver<bool>) -> Router {
         .method_not_allowed_fallback(other_method)
 }
 
-/// Returns the role that a request needs; `None` if it is open to everybody, or not answered at all.
+/// Returns the role that a request requires; `None` if none is required or the path is unknown.
 pub fn role_of(method: &Method, path: &str) -> Option<Role> {
     let reads = [Method::GET, Method::HEAD].contains(method);
     match path {
@@ -80,7 +80,7 @@ pub fn role_of(method: &Method, path: &str) -> Option<Role> {
     }
 }
 
-/// Returns the answer to a request whose caller may not make it.
+/// Returns the response to a request that is not authorized.
 pub async fn refuse(error: AuthError, request: Request) -> Response {
     body::discard(request).await;
     match error {
@@ -94,16 +94,16 @@ pub async fn refuse(error: AuthError, request: Request) -> Response {
     }
 }
 
-/// Returns the answer to a request that met a bug.
+/// Returns the response to a request whose handler panicked.
 pub fn internal_error() -> Response {
     ProblemDocument::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response()
 }
 
-/// Extension of a request that has come by TLS.
+/// Extension of a request that arrived over TLS.
 #[derive(Clone, Copy, Debug)]
 pub struct OverTls;
 
-/// What decides. Clones share everything.
+/// State of the handlers. Clones share it.
 #[derive(Clone, Debug)]
 pub struct HttpState {
     limiter: Limiter,
@@ -111,15 +111,15 @@ pub struct HttpState {
     timing: ShardedHistogram,
     headers: LimitHeaders,
     envoy: api::envoy::Service,
-    /// For what takes long.
+    /// Runtime for blocking work.
     background: Handle,
-    /// Whether responses carry what was decided to their spans.
+    /// Whether responses carry a [`TracedDecision`].
     is_traced: bool,
 }
 
 impl HttpState {
-    /// Answers by what `limiter` decides, and tells of the limits by `headers`. What takes long is
-    /// done as blocking work on the runtime of `background`.
+    /// Creates the state: `limiter` decides, `headers` selects the rate limit headers of responses.
+    /// Long work, such as writing metrics, runs as blocking tasks on `background`.
     pub fn new(
         limiter: Limiter,
         metrics: Arc<Metrics>,
@@ -132,13 +132,13 @@ impl HttpState {
         Self { limiter, metrics, timing, headers, envoy, background, is_traced: false }
     }
 
-    /// Answers what Envoy's service answers by these settings.
+    /// Sets the settings of `POST /json`.
     #[must_use]
     pub fn with_envoy(self, settings: EnvoySettings) -> Self {
         Self { envoy: self.envoy.with_settings(settings), ..self }
     }
 
-    /// The same, with responses that carry what was decided to their spans.
+    /// With traces, has responses carry a [`TracedDecision`] for their spans.
     #[must_use]
     pub fn with_traces(self, traces: Option<&Traces>) -> Self {
         Self { is_traced: traces.is_some(), ..self }
@@ -155,7 +155,7 @@ impl HttpState {
         verdict
     }
 
-    /// Counts and logs a request that is not valid.
+    /// Counts and logs an invalid request.
     fn count(&self, rejection: Rejection) -> Rejection {
         request_log::rejected(API, rejection.reason, rejection.without_name());
         let labels = ReasonLabels { reason: rejection.reason };
@@ -163,7 +163,7 @@ impl HttpState {
         rejection
     }
 
-    /// Tells of the limits, and that the answer holds for this moment alone.
+    /// Adds the rate limit headers, and `no-store`: a decision must not be cached.
     fn with_headers(&self, verdict: &Verdict, mut response: Response) -> Response {
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -182,17 +182,20 @@ impl HttpState {
 
 async fn unknown_path(request: Request) -> ProblemDocument {
     body::discard(request).await;
-    ProblemDocument::new(StatusCode::NOT_FOUND, "see /openapi.json for what there is")
+    ProblemDocument::new(StatusCode::NOT_FOUND, "unknown path: see /openapi.json")
 }
 
-/// The header `Allow` is added by the router.
+/// Answers other methods of a known path. The router adds the header `Allow`.
 async fn other_method(request: Request) -> Response {
     let method = request.method().clone();
     body::discard(request).await;
     if method == Method::OPTIONS {
         StatusCode::NO_CONTENT.into_response()
     } else {
-        ProblemDocument::new(StatusCode::METHOD_NOT_ALLOWED, "the header Allow tells which are")
-            .into_response()
+        ProblemDocument::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method not allowed: see the header Allow",
+        )
+        .into_response()
     }
 }

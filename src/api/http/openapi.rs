@@ -1,4 +1,4 @@
-//! The description of the HTTP API: `openapi.json`, which tests hold against the running server.
+//! The description of the HTTP API: `openapi.json`. Tests compare it with the running server.
 
 use axum::http::{HeaderName, header};
 

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::{HttpState, envoy};
 use crate::telemetry::exposition::Exposition;
 
-/// `GET /metrics`, `/livez`, `/readyz` and `/healthcheck`.
+/// Returns the routes `/metrics`, `/livez`, `/readyz` and `/healthcheck`.
 pub(super) fn router(state: &HttpState, ready: watch::Receiver<bool>) -> Router {
     let probes = Router::new()
         .route("/readyz", get(readyz))
@@ -23,7 +23,7 @@ pub(super) fn router(state: &HttpState, ready: watch::Receiver<bool>) -> Router 
         .merge(probes)
 }
 
-/// Many rules take a while to write down: not on a thread that decides.
+/// `GET /metrics`. With many rules this takes long, so it does not run on a worker thread.
 async fn render(
     State(state): State<HttpState>,
     headers: HeaderMap,
@@ -32,7 +32,7 @@ async fn render(
     let exposition = Exposition::from_accept(accept.unwrap_or_default());
     let metrics = state.metrics;
     let text = state.background.spawn_blocking(move || metrics.render(exposition)).await;
-    // The process ends: nothing new is begun.
+    // The task was cancelled because the process is shutting down.
     let text = text.map_err(|_cancelled| StatusCode::SERVICE_UNAVAILABLE)?;
     Ok(([(header::CONTENT_TYPE, exposition.content_type())], text))
 }
@@ -61,7 +61,7 @@ mod tests {
     use rlaas_limiter::Limiter;
 
     #[tokio::test]
-    async fn probes_are_answered_while_metrics_are_written_down() {
+    async fn probes_answer_while_metrics_are_rendered() {
         let background = Builder::new_current_thread().max_blocking_threads(1).build();
         let background = background.expect("a runtime");
         let (release, released) = mpsc::channel::<()>();
@@ -70,16 +70,16 @@ mod tests {
         let (metrics, handle) = (Arc::new(Metrics::new()), background.handle().clone());
         let state = HttpState::new(limiter, metrics, LimitHeaders::None, handle);
         let mut router = router(&state, watch::channel(true).1);
-        let mut ask = |path: &str| {
+        let mut get_status = |path: &str| {
             let request = Request::get(path).body(Body::empty()).expect("a request");
             router.call(request).map(|response| response.expect("infallible").status())
         };
-        let mut metrics = ask("/metrics");
-        assert_eq!((&mut metrics).now_or_never(), None, "the thread is busy");
+        let mut metrics = get_status("/metrics");
+        assert_eq!((&mut metrics).now_or_never(), None, "the background thread is busy");
         for probe in ["/livez", "/readyz", "/healthcheck"] {
-            assert_eq!(ask(probe).now_or_never(), Some(StatusCode::OK), "{probe}");
+            assert_eq!(get_status(probe).now_or_never(), Some(StatusCode::OK), "{probe}");
         }
-        release.send(()).expect("somebody who waits");
+        release.send(()).expect("a waiting receiver");
         assert_eq!(metrics.await, StatusCode::OK);
         background.shutdown_background();
     }

@@ -1,4 +1,4 @@
-//! Problem documents: what `/v1/check` answers where there is no decision, and unknown paths.
+//! Problem documents: the bodies of errors of `/v1/check`, and of unknown paths and methods.
 //!
 //! **Source:** RFC 9457.
 
@@ -12,23 +12,23 @@ use crate::api::status;
 use rlaas_limiter::CheckError;
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
-/// What a server that can't decide asks a caller to wait: the store may be back by then.
+/// The wait that a 503 suggests, in seconds: the store may be available again by then.
 const RETRY_AFTER: (HeaderName, &str) = (header::RETRY_AFTER, "1");
 
-/// Why a request has no answer.
+/// A problem document.
 #[derive(Debug, Serialize)]
 pub(super) struct ProblemDocument {
     r#type: &'static str,
     title: &'static str,
     status: u16,
     detail: String,
-    /// What programs tell it by, where the status says too little.
+    /// The reason as a constant for programs, where the status alone is ambiguous.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
 }
 
 impl ProblemDocument {
-    /// One that its status says all about, but for the detail.
+    /// Creates a problem of type `about:blank`: the status says everything except the detail.
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or_default();
         let (status, detail) = (status.as_u16(), detail.into());
@@ -63,8 +63,8 @@ impl IntoResponse for ProblemDocument {
     }
 }
 
-/// A problem document.
+/// Returns a response whose body is a problem document.
 pub(super) fn problem_response(status: StatusCode, problem: &impl Serialize) -> Response {
-    let text = serde_json::to_vec(problem).expect("texts, numbers and lists are JSON");
+    let text = serde_json::to_vec(problem).expect("strings, numbers and lists are JSON");
     (status, [(header::CONTENT_TYPE, PROBLEM_JSON)], text).into_response()
 }

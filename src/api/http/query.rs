@@ -1,8 +1,8 @@
-//! Reads the one parameter of a query, strictly: what can't be decoded is refused, not repaired.
+//! Reads one parameter of a query string. A value that can't be decoded is rejected, not repaired.
 
 use super::rejection::{Field, Rejection};
 
-/// The value of a parameter that has to be there once; others are nobody's business.
+/// Returns the value of a parameter that must be given exactly once. Other parameters are ignored.
 pub(super) fn parameter(query: &str, field: &Field) -> Result<String, Rejection> {
     let mut values = query.split('&').filter_map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -16,7 +16,7 @@ pub(super) fn parameter(query: &str, field: &Field) -> Result<String, Rejection>
     decode(value).ok_or_else(|| field.invalid())
 }
 
-/// Decodes `%41` and `+`; `None` unless it is whole, and UTF-8.
+/// Decodes `%41` and `+`. Returns `None` for an incomplete escape or invalid UTF-8.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
@@ -42,7 +42,7 @@ mod tests {
     const USER_ID: Field = Field { names: &["userId"], reason: "user_id", valid: "a string" };
 
     #[test]
-    fn a_parameter_is_decoded() {
+    fn parameter_is_decoded() {
         for (query, expected) in [
             ("userId=alice", "alice"),
             ("a=b&userId=a+b&c", "a b"),
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_name() {
+    fn errors_name_the_parameter() {
         for (query, expected) in [
             ("", "userId: missing"),
             ("userid=alice", "userId: missing"),
