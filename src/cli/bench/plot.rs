@@ -1,33 +1,36 @@
-//! Latency by percentile: as text that HdrHistogram's plotter reads, and as a picture.
+//! Latency by percentile: as text for HdrHistogram's plotter, and as an SVG plot.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Steps for each halving of the way to 100 %.
+/// Points on the curve per halving of the distance to 100 %.
 const STEPS_PER_HALVING: u32 = 5;
-/// What three digits take.
+/// Sub-buckets of a histogram with three significant digits.
 const SUB_BUCKETS: u32 = 2048;
 
-/// The most lines of latency above zero.
+/// Maximum number of horizontal grid lines above zero.
 const MAX_LINES: u32 = 6;
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 380.0;
-const LEFT: f64 = 70.0;
+const LEFT: f64 = 90.0;
 const RIGHT: f64 = 30.0;
 const TOP: f64 = 40.0;
-const BOTTOM: f64 = 40.0;
+const BOTTOM: f64 = 60.0;
 
-/// So many calls, a share of all, were not slower than this.
+const X_AXIS: &str = "percentile of calls (logarithmic towards 100 %)";
+const Y_AXIS: &str = "latency";
+
+/// A point of the distribution: `calls` calls, the share `quantile` of all, took at most `latency`.
 struct Point {
     latency: Duration,
     quantile: f64,
     calls: u64,
 }
 
-/// The percentile distribution, in milliseconds.
+/// Returns the percentile distribution as text, in milliseconds.
 ///
 /// **Source:** `AbstractHistogram.outputPercentileDistribution` of `HdrHistogram`.
 pub(super) fn distribution(latencies: &Histogram<u64>) -> String {
@@ -53,7 +56,8 @@ pub(super) fn distribution(latencies: &Histogram<u64>) -> String {
     text
 }
 
-/// A picture that is readable on light and dark: percentiles by their nines, and their latencies.
+/// Returns the plot. Its colours are readable on light and dark backgrounds; the x axis is logarithmic
+/// in the number of nines of the percentile.
 pub(super) fn svg(latencies: &Histogram<u64>, title: &str) -> String {
     let axes = Axes::new(latencies);
     let mut curve = String::new();
@@ -61,10 +65,14 @@ pub(super) fn svg(latencies: &Histogram<u64>, title: &str) -> String {
         let _infallible = write!(curve, "{:.1},{:.1} ", axes.x(quantile), axes.y(latency));
     }
     let grid = axes.grid();
-    let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
+    let centre = f64::midpoint(LEFT, WIDTH - RIGHT);
+    let middle = f64::midpoint(TOP, HEIGHT - BOTTOM);
+    let bottom = HEIGHT - 12.0;
     format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12" fill="#808080">
-<text x="{middle}" y="20" text-anchor="middle">{title}</text>
+<text x="{centre}" y="20" text-anchor="middle">{title}</text>
+<text x="{centre}" y="{bottom}" text-anchor="middle">{X_AXIS}</text>
+<text x="20" y="{middle}" text-anchor="middle" transform="rotate(-90 20 {middle})">{Y_AXIS}</text>
 {grid}<polyline points="{}" fill="none" stroke="#2f81f7" stroke-width="2" stroke-linejoin="round"/>
 </svg>
 "##,
@@ -77,7 +85,7 @@ fn points(latencies: &Histogram<u64>) -> impl Iterator<Item = Point> {
     latencies.iter_quantiles(STEPS_PER_HALVING).map(move |step| {
         calls += step.count_since_last_iteration();
         Point {
-            // A bucket is known by its greatest value, which may be above all that was seen.
+            // The upper bound of a bucket can be above the maximum that was recorded.
             latency: Duration::from_nanos(step.value_iterated_to().min(latencies.max())),
             quantile: step.quantile_iterated_to(),
             calls,
@@ -85,20 +93,20 @@ fn points(latencies: &Histogram<u64>) -> impl Iterator<Item = Point> {
     })
 }
 
-/// From percentile and latency to a place in the picture.
+/// Maps percentiles and latencies to coordinates.
 struct Axes {
-    /// Nines at the right end: 3 is 99.9 %.
+    /// Nines at the right end of the x axis: 3 is 99.9 %.
     nines: u32,
-    /// Where 100 % is drawn, in nines: one call of all.
+    /// Position of 100 %, in nines: the share of a single call.
     end: f64,
-    /// Between two lines of latency.
+    /// Latency between two horizontal grid lines.
     step: Duration,
     lines: u32,
 }
 
 impl Axes {
     fn new(latencies: &Histogram<u64>) -> Self {
-        #[expect(clippy::cast_precision_loss, reason = "for its logarithm")]
+        #[expect(clippy::cast_precision_loss, reason = "only its logarithm is used")]
         let end = (latencies.len().max(1) as f64).log10();
         let nines = (1..20).find(|nines| f64::from(*nines) >= end).unwrap_or(20);
         let max = Duration::from_nanos(latencies.max().max(1));
@@ -147,14 +155,15 @@ impl Axes {
     }
 }
 
-/// 1, 2 or 5 of a decimal unit, so that there are few lines do.
+/// Returns the distance of the grid lines: 1, 2 or 5 times a power of ten, with at most `MAX_LINES`
+/// lines.
 fn step(max: Duration) -> Duration {
     let units = (0..).map(|exponent| Duration::from_nanos(10_u64.pow(exponent)));
     let mut steps = units.flat_map(|unit| [unit, unit * 2, unit * 5]);
-    steps.find(|step| *step * MAX_LINES >= max).expect("an hour is the greatest latency")
+    steps.find(|step| *step * MAX_LINES >= max).expect("the sequence has no end")
 }
 
-/// The percentile with this many nines.
+/// Returns the name of the percentile with this many nines.
 fn percentile(nines: u32) -> String {
     match nines {
         0 => "0 %".to_owned(),
@@ -169,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_stand_at_round_latencies() {
+    fn grid_lines_are_at_round_latencies() {
         for (max, expected) in [(6, 1), (7, 2), (12, 2), (13, 5), (31, 10), (54_000, 10_000)] {
             let step = step(Duration::from_micros(max));
             assert_eq!(step, Duration::from_micros(expected), "{max}");

@@ -1,4 +1,4 @@
-//! The result, for people and for `jq`.
+//! The report of a run, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::options::BenchArgs;
 
-/// The result of a run.
+/// The report of a run. Its JSON form is for scripts.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
@@ -31,10 +31,12 @@ pub(super) struct Report {
     decisions_per_second: f64,
     #[serde(flatten)]
     outcomes: Outcomes,
+    /// More than half of the decisions are denials.
+    mostly_denied: bool,
     failed_calls: u64,
     unanswered_calls: u64,
     first_error: Option<String>,
-    /// What was answered before measuring began.
+    /// Calls before measuring began.
     warm_up: WarmUp,
     latency_us: Option<Latency>,
     failed_latency_us: Option<Latency>,
@@ -42,7 +44,7 @@ pub(super) struct Report {
     target: Option<TargetReport>,
 }
 
-/// Requests by their answer.
+/// Numbers of requests by their result.
 #[derive(Debug, Serialize)]
 struct Outcomes {
     allowed: u64,
@@ -58,7 +60,7 @@ struct WarmUp {
     outcomes: Outcomes,
 }
 
-/// In microseconds.
+/// Latencies in microseconds.
 #[derive(Debug, Serialize)]
 struct Latency {
     min: f64,
@@ -101,6 +103,7 @@ impl Report {
             decisions: counts.decisions(),
             decisions_per_second: per_second(counts.decisions(), *elapsed),
             outcomes: Outcomes::new(counts),
+            mostly_denied: counts.denied > counts.allowed,
             failed_calls: counts.failed_calls,
             unanswered_calls: measured.unanswered,
             first_error: counts.first_error.clone(),
@@ -116,7 +119,7 @@ impl Report {
         serde_json::to_string(self).expect("texts, numbers and booleans are JSON")
     }
 
-    /// One line that tells which run it was.
+    /// Returns one line with the settings of the run.
     pub(super) fn title(&self) -> String {
         let Self { method, connections, streams, threads, ids, distribution, .. } = self;
         let batch = self.batch.map(|size| format!(" of {size}")).unwrap_or_default();
@@ -153,7 +156,7 @@ impl Report {
             let _infallible = writeln!(text, "  {code:<18}{count:>4}");
         }
         if let Some(error) = &self.first_error {
-            let _infallible = writeln!(text, "  the first: {error}");
+            let _infallible = writeln!(text, "  first error: {error}");
         }
         if self.unanswered_calls > 0 {
             let _infallible = writeln!(text, "{:<12}{:>12}", "unanswered", self.unanswered_calls);
@@ -167,6 +170,14 @@ impl Report {
         for (name, latency) in rows {
             let Some(latency) = latency else { continue };
             let _infallible = writeln!(text, "{name:<12}{}", latency.to_row());
+        }
+        if self.mostly_denied {
+            let Self { outcomes: Outcomes { denied, .. }, decisions, .. } = self;
+            let _infallible = write!(
+                text,
+                "\nmostly denied: {denied} of {decisions} decisions. A denial takes no units and may \
+                 cost less than\nan allowed request: raise the limit or --ids to measure those.\n"
+            );
         }
         if let Some(target) = &self.target {
             let _infallible = write!(text, "\n{}\n", target.to_text(self.calls_per_second));
@@ -190,7 +201,7 @@ impl WarmUp {
 }
 
 impl Latency {
-    /// `None` if there is nothing to tell.
+    /// Returns `None` for an empty histogram.
     fn from_histogram(histogram: &Histogram<u64>) -> Option<Self> {
         let at = |quantile| micros(histogram.value_at_quantile(quantile));
         (!histogram.is_empty()).then(|| Self {
@@ -233,25 +244,25 @@ impl TargetReport {
         let behind = Duration::from_secs_f64(*behind_seconds);
         format!(
             "target: NOT reached: {calls_per_second:.1} of {target} calls/s; the last call started \
-             {behind:.2?} late,\n{unsent} that were due were never sent. Latencies grow with the \
-             length of such a run: find a rate that is kept."
+             {behind:.2?} late,\n{unsent} calls were due and never sent. Latencies of such a run \
+             grow with its length: choose a lower --rate."
         )
     }
 }
 
-/// A rate; zero where no time has passed.
+/// Returns a rate; zero if no time has passed.
 #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
 pub(super) fn per_second(count: u64, elapsed: Duration) -> f64 {
     if elapsed.is_zero() { 0.0 } else { count as f64 / elapsed.as_secs_f64() }
 }
 
-/// A time with its unit, such as `1.5ms`.
+/// Formats a duration with its unit, such as `1.5ms`.
 pub(super) fn format_nanos(nanos: u64) -> String {
     format!("{:.2?}", Duration::from_nanos(nanos))
 }
 
-/// To the hundredth, which is more than a histogram knows.
-#[expect(clippy::cast_precision_loss, reason = "three digits are known")]
+/// Converts to microseconds with two decimals, more than the precision of the histogram.
+#[expect(clippy::cast_precision_loss, reason = "a histogram has three digits")]
 fn micros(nanos: u64) -> f64 {
     (nanos as f64 / 10.0).round() / 100.0
 }

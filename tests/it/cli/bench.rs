@@ -159,6 +159,21 @@ fn bench_text_reports_the_measurement() {
 }
 
 #[test]
+fn bench_reports_mostly_denied_runs() {
+    // Of one user id 5 requests are allowed: half of 10, less than half of 11.
+    for (requests, mostly_denied) in [("10", false), ("11", true)] {
+        let options = ["--ids", "1", "--calls", requests];
+        let result = calls(&Rlaas::start(&[]), &options);
+        assert_eq!(result["mostlyDenied"], mostly_denied, "{result}");
+        let server = Rlaas::start(&[]);
+        let command = ["bench", "--addr", server.grpc(), "--warm-up", "0s"];
+        let (code, out, _) = run(&[&command[..], &options].concat());
+        assert_eq!(code, 0);
+        assert_eq!(out.contains("mostly denied: 6 of 11 decisions"), mostly_denied, "{out}");
+    }
+}
+
+#[test]
 fn bench_histogram_and_plot_are_well_formed() {
     let server = Rlaas::start(&[]);
     let dir = TempDir::new();
@@ -183,6 +198,9 @@ fn bench_histogram_and_plot_are_well_formed() {
     assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"), "{svg}");
     assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
     assert_eq!(svg.matches('"').count() % 2, 0);
+    for axis in ["percentile of calls (logarithmic towards 100 %)", "latency"] {
+        assert!(svg.contains(&format!(">{axis}</text>")), "{axis}: {svg}");
+    }
     let points = svg.split("points=\"").nth(1).and_then(|rest| rest.split('"').next());
     let points: Vec<(f64, f64)> = points
         .expect("a curve")
