@@ -1,8 +1,8 @@
-//! Certificates: read again when their files change, and on SIGHUP. Wrong ones leave the old in
-//! force.
+//! Reloads the server's certificates when their files change, and on SIGHUP. If the new files are not
+//! valid, the old certificates stay in force.
 //!
-//! They do not wait for the rest of the configuration: a mistake in a rule must not let a
-//! certificate run out.
+//! Certificates are reloaded independently of the configuration: a mistake in a rule must not let a
+//! certificate expire.
 
 use std::io;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::config::Watch;
 use crate::server::{Tls, Validity};
 use crate::telemetry::metrics::{CertificateLabels, Metrics};
 
-/// Time between two looks at the files.
+/// Time between two checks of the files.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Keeps the certificates as their files are.
+/// Follows the files of the certificates.
 pub(super) struct CertificateReloader {
     tls: Tls,
     metrics: Arc<Metrics>,
@@ -30,11 +30,11 @@ pub(super) struct CertificateReloader {
 }
 
 impl CertificateReloader {
-    /// Tells of the certificates with which the server starts.
+    /// Reports the validity of the current certificates.
     ///
     /// # Errors
     ///
-    /// If SIGHUP can't be listened to.
+    /// If the SIGHUP handler can't be installed.
     pub(super) fn new(tls: Tls, metrics: Arc<Metrics>) -> io::Result<Self> {
         let watch = Watch::new(tls.paths());
         let hangups = signal(SignalKind::hangup())?;
@@ -43,9 +43,9 @@ impl CertificateReloader {
         Ok(certificates)
     }
 
-    /// Follows the files and SIGHUP, for ever.
+    /// Reloads on each change or SIGHUP. Never returns.
     pub(super) async fn run(mut self) {
-        // They were read before they were watched: what has changed since would go unseen.
+        // The files may have changed between their first read and the first snapshot of `watch`.
         self.reload().await;
         let mut ticks = interval(POLL_INTERVAL);
         loop {
@@ -59,29 +59,30 @@ impl CertificateReloader {
         }
     }
 
-    /// Are the certificates of the files in force now?
+    /// Reads the files. Returns `true` if their certificates are in force now.
     async fn reload(&self) -> bool {
         let tls = self.tls.clone();
         let read = spawn_blocking(move || tls.reload().map_err(|error| error.to_string())).await;
-        // A panic while reading is a file that was not read.
+        // A panic of the parser is a failed reload.
         let read = read.unwrap_or_else(|panic| Err(panic.to_string()));
         match read {
             Ok(()) => self.report_validities(),
             Err(ref problem) => {
-                error!(problem, "certificates not reloaded: the old ones stay in force");
+                error!(problem, "certificate reload failed: the old certificates stay in force");
             }
         }
         self.metrics.tls_last_reload_successful.set(i64::from(read.is_ok()));
         read.is_ok()
     }
 
+    /// Exports the expiry of each certificate, and warns of those that are not valid now.
     fn report_validities(&self) {
         let now = Clock::default().now();
         for (certificate, Validity { not_before, not_after }) in self.tls.validities() {
             if now < not_before {
-                warn!(certificate, "not valid yet");
+                warn!(certificate, "certificate not valid yet");
             } else if now > not_after {
-                warn!(certificate, "expired");
+                warn!(certificate, "certificate expired");
             }
             let seconds = i64::try_from(not_after.as_millis() / 1000).unwrap_or(i64::MAX);
             let labels = CertificateLabels { certificate };

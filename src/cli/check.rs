@@ -1,4 +1,4 @@
-//! `rlaas check`: asks a running server once.
+//! `rlaas check`: sends one `Check` to a running server.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -13,18 +13,18 @@ use crate::rules::{Request, RequestFields};
 
 #[derive(Args, Debug)]
 pub(super) struct CheckArgs {
-    /// Who asks
+    /// User id
     user: String,
-    /// What is asked for, such as a path
+    /// Resource of the request, such as a path
     #[arg(long, default_value = "")]
     resource: String,
-    /// Anything else that rules look at; may be given several times
+    /// Attribute for the rules to match; may be given several times
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = key_value)]
     attributes: Vec<(String, String)>,
-    /// Units to take; 0 looks without taking
+    /// Units to take; 0 takes none and shows the state [default: 1]
     #[arg(long)]
     cost: Option<u64>,
-    /// Decide for this cost and take nothing
+    /// Decide for this cost without taking units
     #[arg(long)]
     dry_run: bool,
     /// Print the whole response in the JSON mapping of protobuf
@@ -64,7 +64,7 @@ async fn send_check(args: CheckArgs) -> anyhow::Result<CheckResponse> {
         cost: args.cost,
         dry_run: args.dry_run,
     });
-    // As the server would answer it.
+    // Validated here with the same text that the server would send.
     let request = request.map_err(|error| anyhow!("INVALID_ARGUMENT: {error}"))?;
     match client.check(&request).await {
         Ok(verdict) => Ok(verdict.into_response()),

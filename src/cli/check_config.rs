@@ -1,4 +1,4 @@
-//! `rlaas check-config`: loads, validates, tells every problem and what is probably not meant.
+//! `rlaas check-config`: validates configuration files, and warns of likely mistakes.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,12 +12,12 @@ use crate::rules::Rule;
 
 #[derive(Args, Debug)]
 pub(super) struct CheckConfigArgs {
-    /// YAML files; later ones win
+    /// YAML files; later ones override earlier ones
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 }
 
-/// The files alone are checked: the environment of this shell is not that of the server.
+/// Checks the files alone: the environment of this shell is not the server's.
 pub(super) fn run(args: CheckConfigArgs) -> ExitCode {
     match Config::load(&Sources { files: args.files, ..Sources::default() }) {
         Ok(config) => {
@@ -41,7 +41,7 @@ pub(super) fn run(args: CheckConfigArgs) -> ExitCode {
     }
 }
 
-/// Where a rule stands, or a descriptor that has none itself but rules below it.
+/// Returns the file of a rule. For a descriptor without a rule, that of a rule below it.
 fn origin<'a>(
     origins: &HashMap<&'a str, &'a str>,
     config: &'a Config,
@@ -52,7 +52,7 @@ fn origin<'a>(
     origins.get(rule).copied().or_else(below)
 }
 
-/// Where each rule stands, by its name.
+/// Returns the file of each rule by the name of the rule.
 fn origins(config: &Config) -> HashMap<&str, &str> {
     let is_name =
         |key: &str| key.strip_prefix("rules[").is_some_and(|rest| rest.ends_with("].name"));

@@ -1,4 +1,4 @@
-//! What the commands that ask a running server share: the way to it.
+//! Connection options of the commands that call a running server.
 
 use std::fmt;
 use std::fs;
@@ -17,43 +17,43 @@ use tonic::Status;
 
 use super::transport_error::Peer;
 
-/// Bounds of `--timeout`.
+/// Minimum and maximum of `--timeout`.
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 const MAX_TIMEOUT: Duration = Duration::from_hours(1);
-/// Tells the token where nobody else sees it, other than on a command line.
+/// Environment variable with the token. Unlike the command line, other users can't read it.
 const TOKEN_VARIABLE: &str = "RLAAS_TOKEN";
 
-const ADDR_HELP: &str = "Where gRPC is answered: host:port, https://host:port or unix:/path
+const ADDR_HELP: &str = "Address of gRPC: host:port, https://host:port or unix:/path
 [default: that of RLAAS_SERVER__LISTEN, else 127.0.0.1:50051]";
 
-/// Where the server is, and what it wants to see.
+/// The address of the server, and the caller's credentials.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ServerArgs {
-    /// Where gRPC is answered
+    /// Address of gRPC
     #[arg(long, value_name = "URL", help = ADDR_HELP)]
     addr: Option<String>,
-    /// Bearer token; better in the environment as `RLAAS_TOKEN`
+    /// Bearer token; safer in the environment variable `RLAAS_TOKEN`
     #[arg(long)]
     token: Option<BearerToken>,
-    /// Authorities to trust instead of the system's, in PEM
+    /// Certificate authorities to trust instead of the system's, in PEM
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Certificate to show to the server, in PEM
+    /// Client certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(super) cert: Option<PathBuf>,
-    /// Its private key, in PEM
+    /// Private key of the client certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// Longest wait for a connection, and for a response
+    /// Maximum time for the connection, and for the response
     #[arg(long, value_name = "D", default_value = "5s", value_parser = time_limit)]
     pub(super) timeout: Duration,
 }
 
-/// A bearer token. Never shown.
+/// A bearer token. `Debug` hides it.
 #[derive(Clone)]
 struct BearerToken(String);
 
-/// A server that is addressed, and not connected to yet.
+/// A server to connect to.
 #[derive(Clone, Debug)]
 pub(super) struct ServerEndpoint {
     pub(super) client: ClientBuilder,
@@ -61,7 +61,7 @@ pub(super) struct ServerEndpoint {
 }
 
 impl ServerArgs {
-    /// Reads the files.
+    /// Reads the files and returns the server that the options name.
     pub(super) fn endpoint(&self) -> anyhow::Result<ServerEndpoint> {
         let addr = self.addr.clone().unwrap_or_else(default_address);
         let mut client = Client::builder(&addr).timeout(self.timeout);
@@ -80,7 +80,7 @@ impl ServerArgs {
         Ok(ServerEndpoint { client, peer })
     }
 
-    /// The client's TLS once more, for the probe of [`Peer`].
+    /// Returns the TLS settings of the client, for the probe of [`Peer`].
     pub(super) fn probe_tls(&self) -> anyhow::Result<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
         match &self.ca {
@@ -109,9 +109,9 @@ impl ServerEndpoint {
     pub(super) fn explain_connect(&self, error: ConnectError) -> anyhow::Error {
         match error {
             ConnectError::Address => {
-                anyhow!("--addr: must be http://host:port, https://host:port or unix:/path")
+                anyhow!("--addr must be http://host:port, https://host:port or unix:/path")
             }
-            ConnectError::Token => anyhow!("--token: must be a line of ASCII"),
+            ConnectError::Token => anyhow!("--token must be one line of ASCII"),
             ConnectError::TlsUnused => anyhow!("--ca, --cert and --key require https://"),
             ConnectError::Tls(error) => anyhow::Error::new(error).context("--ca, --cert, --key"),
             ConnectError::Unreachable(error) => anyhow!(self.peer.explain_connect_error(&error)),
@@ -154,11 +154,11 @@ impl fmt::Debug for BearerToken {
     }
 }
 
-/// Where a server with this environment listens: that is how a container asks its own.
+/// Returns the address of a server with the same environment, as in a container's health check.
 fn default_address() -> String {
     let listen = std::env::var("RLAAS_SERVER__LISTEN");
     let listen = listen.unwrap_or_else(|_| "127.0.0.1:50051".to_owned());
-    // Of several the first.
+    // The first of several.
     loopback(listen.split([',', ' ']).next().unwrap_or_default())
 }
 

@@ -1,4 +1,4 @@
-//! `rlaas config`: the effective configuration, as YAML with the origin of each value.
+//! `rlaas config`: prints the effective configuration as YAML, with the origin of each value.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use crate::config::Effective;
 pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
     match load(&args.sources()) {
         Ok(config) => {
-            // A reader that closes the pipe has read enough.
+            // A closed pipe is no error: `rlaas config | head`.
             let _closed = io::stdout().write_all(as_yaml(&config.effective).as_bytes());
             ExitCode::SUCCESS
         }
@@ -22,14 +22,14 @@ fn as_yaml(effective: &[Effective]) -> String {
     for value in effective {
         let (sections, name) = value.path();
         yaml.open(&sections);
-        // A name of a file may hold anything.
+        // The name of a file may contain control characters.
         let origin = value.origin.replace(char::is_control, "?");
         yaml.push_line(&format!("{name}: {}  # {origin}", value.to_yaml()));
     }
     yaml.lines
 }
 
-/// Lines of YAML, and the sections that are open at their end.
+/// Lines of YAML, and the sections that are open after the last one.
 #[derive(Default)]
 struct Yaml<'a> {
     lines: String,
@@ -69,7 +69,7 @@ impl<'a> Yaml<'a> {
     }
 }
 
-/// Steps of indentation: an item stands below its list.
+/// Returns the levels of indentation: two for an item of a list.
 fn levels(section: &str) -> usize {
     if section.contains('[') { 2 } else { 1 }
 }

@@ -1,4 +1,4 @@
-//! `rlaas health`: asks the health service, for container health checks.
+//! `rlaas health`: queries the gRPC health service, for container health checks.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use super::{EXIT_NO, EXIT_NO_RESPONSE};
 use crate::api::SERVICE;
 
 const SERVICE_HELP: &str =
-    "Name of a service: \"\" (alive), store, or that of the gRPC service (ready)
+    "Name of a service: \"\" (liveness), store, or the gRPC service (readiness)
 [default: ratelimit.v1.RateLimitService]";
 
 #[derive(Args, Debug)]

@@ -1,7 +1,7 @@
 //! The command line: one file or folder for each command.
 //!
-//! Exit codes: 0 yes, 1 no, 2 no answer, 64 the configuration is wrong, 130 ended by a second
-//! signal.
+//! Exit codes: 0 success (allowed, serving), 1 denied, not serving or failed to serve, 2 no response,
+//! 64 invalid configuration, 130 terminated by a second signal.
 
 mod bench;
 mod certificates;
@@ -30,7 +30,7 @@ const EXIT_INTERRUPTED: u8 = 130;
 
 /// Rate limiting as a service: may this request pass?
 ///
-/// Without a command it serves: gRPC on 127.0.0.1:50051, state in memory.
+/// Without a command, starts the server: gRPC on 127.0.0.1:50051, state in memory.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 pub struct Cli {
@@ -42,27 +42,27 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve until SIGTERM or SIGINT, then drain; a second signal ends at once
+    /// Run the server until SIGTERM or SIGINT, then drain; a second signal exits at once
     Serve(ConfigurationArgs),
-    /// Ask a running server once: exit code 0 allowed, 1 denied, 2 no answer
+    /// Send one request to a running server: exit code 0 allowed, 1 denied, 2 no response
     Check(check::CheckArgs),
-    /// Validate configuration files: exit code 0, or 64 with every problem
+    /// Validate configuration files: exit code 0, or 64 and a list of all problems
     CheckConfig(check_config::CheckConfigArgs),
-    /// Print the effective configuration with the origin of each value, secrets masked
+    /// Print the effective configuration with the origin of each value; secrets are masked
     Config(ConfigurationArgs),
-    /// Ask the health service of a running server: exit code 0 if it is serving
+    /// Query the health of a server: exit code 0 serving, 1 not serving, 2 no response
     Health(health::HealthArgs),
-    /// Load a running server and measure it: throughput and latency by percentile
+    /// Load a running server and measure throughput and latency
     Bench(bench::BenchArgs),
 }
 
-/// Where the configuration comes from, beside the environment.
+/// Sources of the configuration, besides the environment.
 #[derive(Args, Debug)]
 struct ConfigurationArgs {
-    /// YAML file; may be given several times, later ones win
+    /// YAML file; may be given several times, later ones override earlier ones
     #[arg(long, value_name = "FILE")]
     config: Vec<PathBuf>,
-    /// One value, such as store.backend=redis; wins over files and environment
+    /// One value, such as store.backend=redis; overrides files and environment
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
 }
@@ -73,19 +73,19 @@ impl ConfigurationArgs {
     }
 }
 
-/// The configuration, or its problems on standard error and the exit code.
+/// Loads the configuration. If it is not valid, prints the problems and returns the exit code.
 fn load(sources: &Sources) -> Result<Config, ExitCode> {
     Config::load(sources).map_err(|problems| refuse(&problems))
 }
 
-/// Tells what is wrong.
+/// Prints the problems on standard error.
 fn refuse(problems: &Problems) -> ExitCode {
     eprintln!("{problems}");
     ExitCode::from(EXIT_CONFIG)
 }
 
 impl Cli {
-    /// Runs the command to its end.
+    /// Runs the command and returns its exit code.
     pub fn run(self) -> ExitCode {
         match self.command.unwrap_or(Command::Serve(self.configuration)) {
             Command::Serve(args) => serve::run(args),

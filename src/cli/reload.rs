@@ -1,8 +1,9 @@
-//! Reload: on change of a file and on SIGHUP, a whole valid configuration or nothing.
+//! Reloads the configuration when a file changes, and on SIGHUP: the whole configuration if it is
+//! valid, else nothing.
 //!
-//! The rules, the level of the logs and those who may call are put in force at once, states stay;
-//! credentials and certificates for Redis count from its next connection on. What needs a restart
-//! is named.
+//! Rules, log levels and authorization take effect at once; the state of keys is kept. Credentials
+//! and certificates for Redis take effect with the next connection. Other changed settings are
+//! logged: they need a restart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +20,10 @@ use crate::telemetry::log::Logs;
 use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::Limiter;
 
-/// Time between two looks at the files.
+/// Time between two checks of the files.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What begins with these is put in force without a restart.
+/// Prefixes of the settings that take effect without a restart.
 const RELOADABLE: &[&str] = &[
     "auth.",
     "rules[",
@@ -36,18 +37,18 @@ const RELOADABLE: &[&str] = &[
     "unmatched",
 ];
 
-/// Where the configuration comes from, and what tells that it may have changed.
+/// The sources of the configuration, and the triggers of a reload.
 pub(super) struct ReloadInputs {
     pub(super) sources: Sources,
     pub(super) watch: Watch,
-    /// SIGHUP.
+    /// SIGHUP signals.
     pub(super) hangups: Signal,
 }
 
-/// Keeps the rules as the sources say.
+/// Follows the sources of the configuration.
 pub(super) struct ConfigReloader {
     sources: Arc<Sources>,
-    /// What is in force beside the rules: from the start of the process.
+    /// The configuration at the start of the process: settings that need a restart keep these values.
     started_with: Vec<Effective>,
     limiter: Limiter,
     metrics: Arc<Metrics>,
@@ -70,17 +71,17 @@ impl ConfigReloader {
         Self { sources, started_with, limiter, metrics, logs, auth, hangups, watch }
     }
 
-    /// Has the logs follow the configuration as well.
+    /// Sets the logs whose level follows the configuration.
     pub(super) fn with_logs(self, logs: Logs) -> Self {
         Self { logs: Some(logs), ..self }
     }
 
-    /// Has those who may call follow the configuration as well.
+    /// Sets the authorization that follows the configuration.
     pub(super) fn with_auth(self, auth: Option<Arc<Auth>>) -> Self {
         Self { auth, ..self }
     }
 
-    /// Follows the files and SIGHUP, for ever.
+    /// Reloads on each change or SIGHUP. Never returns.
     pub(super) async fn run(mut self) {
         let mut ticks = interval(POLL_INTERVAL);
         loop {
@@ -95,13 +96,13 @@ impl ConfigReloader {
     }
 
     async fn reload(&mut self) {
-        // Many rules take a while to read: not on the thread that carries requests.
+        // Many rules take long to parse, so not on the main thread.
         let sources = Arc::clone(&self.sources);
         let loaded = spawn_blocking(move || {
             let (config, named) = Config::load_with_files(&sources);
             (config.map_err(|all| all.to_string()), Some(named))
         });
-        // A panic while reading is a configuration that was not read.
+        // A panic of the parser is a failed reload.
         let (loaded, named) = loaded.await.unwrap_or_else(|panic| (Err(panic.to_string()), None));
         if let Some(named) = named {
             self.watch.follow(named);
@@ -118,7 +119,7 @@ impl ConfigReloader {
                 if let (Store::Redis(store), StoreSettings::Redis(settings)) =
                     (self.limiter.store(), &config.store)
                 {
-                    // They were valid a moment ago, or they would not have been read.
+                    // Loading the configuration validated them already.
                     let _valid = store.update_credentials(settings);
                 }
                 if let Some(logs) = &self.logs {
@@ -132,22 +133,29 @@ impl ConfigReloader {
             }
             Err(problems) => {
                 self.metrics.config_last_reload_successful.set(0);
-                error!(problems, "configuration not reloaded: the old one stays in force");
+                error!(
+                    problems,
+                    "configuration reload failed: the old configuration stays in force"
+                );
             }
         }
     }
 
-    /// A list that was emptied lets nobody in, and the first one waits for a restart.
+    /// Replaces the authorization. After `auth` was emptied all callers are refused, until a restart;
+    /// if it was empty at the start, a restart is needed too.
     fn replace_auth(&self, settings: AuthSettings) {
         match &self.auth {
             Some(auth) => {
                 if !settings.is_enabled() {
-                    warn!(key = "auth", "nobody is listed: all are refused until a restart");
+                    warn!(
+                        key = "auth",
+                        "auth is empty now: all callers are refused until a restart"
+                    );
                 }
                 auth.replace(settings);
             }
             None if settings.is_enabled() => {
-                warn!(key = "auth", "changed: takes effect after a restart");
+                warn!(key = "auth", "setting changed: takes effect after a restart");
             }
             None => {}
         }
@@ -159,7 +167,7 @@ impl ConfigReloader {
         for before in self.started_with.iter().filter(|before| needs_restart(before)) {
             let changed = now.iter().any(|now| now.key == before.key && now.value != before.value);
             if changed {
-                warn!(key = before.key, "changed: takes effect after a restart");
+                warn!(key = before.key, "setting changed: takes effect after a restart");
             }
         }
     }

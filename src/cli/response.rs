@@ -1,4 +1,4 @@
-//! A `CheckResponse` for people, and in the JSON mapping of protobuf.
+//! Formats a `CheckResponse` as text, and in the JSON mapping of protobuf.
 //!
 //! **Source:** <https://protobuf.dev/programming-guides/json/>.
 
@@ -9,7 +9,7 @@ use crate::api::json;
 
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
-/// Returns the response on one line for people. `cost` is what the request asked for.
+/// Returns the response as one line of text. `cost` is the cost of the request.
 pub(super) fn to_text(response: &CheckResponse, user: &str, cost: u64) -> String {
     let (verb, detail) = if response.allowed {
         ("allowed ", allowed(response))
@@ -23,7 +23,8 @@ pub(super) fn to_text(response: &CheckResponse, user: &str, cost: u64) -> String
     }
 }
 
-/// Returns all members, also those that are 0, empty or false; durations where they are set.
+/// Returns the response as JSON. Members with default values are included, durations only if they
+/// are set.
 pub(super) fn to_json(response: &CheckResponse) -> String {
     serde_json::to_string(&json::ResponseView::from(response)).expect("texts and booleans are JSON")
 }
@@ -40,7 +41,7 @@ fn allowed(response: &CheckResponse) -> String {
         None => format!("{} of {} left", response.remaining, response.limit),
     };
     let all = match response.reset_after {
-        Some(reset) if nanos(&reset) > 0 => format!(", all in {}", for_people(&reset)),
+        Some(reset) if nanos(&reset) > 0 => format!(", all in {}", human_duration(&reset)),
         _ => String::new(),
     };
     match response.source() {
@@ -66,26 +67,26 @@ fn denied(response: &CheckResponse, cost: u64) -> String {
         _ => String::new(),
     };
     let wait = response.retry_after.as_ref();
-    let wait = wait.map(|wait| format!("try again in {}", for_people(wait)));
+    let wait = wait.map(|wait| format!("try again in {}", human_duration(wait)));
     let detail = [wait.unwrap_or_default(), why].into_iter().filter(|text| !text.is_empty());
     detail.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the burst of the rule where it is not its limit. The units in use and those left make up
-/// the burst for the algorithms that have one.
+/// Returns the burst of the rule if it differs from the limit. For algorithms with a burst it is the
+/// sum of the units in use and the remaining units.
 fn burst(response: &CheckResponse) -> Option<i64> {
     let has_burst = matches!(
         response.algorithm(),
         Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra
     );
-    // Of a local fallback it would be the burst of a share.
+    // A local fallback has a share of the burst only.
     let is_whole = response.source() == Source::Store;
     let burst = response.current_count.saturating_add(response.remaining);
     (has_burst && is_whole && burst != response.limit).then_some(burst)
 }
 
 /// Returns a duration of up to two units, rounded up: `57.216s`, `2m 5s`, `3h 20m`, `2d 1h`.
-fn for_people(duration: &prost_types::Duration) -> String {
+fn human_duration(duration: &prost_types::Duration) -> String {
     let up_to = |nanos: i128| (self::nanos(duration) + nanos - 1) / nanos;
     let two = |count: i128, of: i128, large: &str, small: &str| match (count / of, count % of) {
         (large_units, 0) => format!("{large_units}{large}"),
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_for_people_has_up_to_two_units_and_is_rounded_up() {
+    fn duration_has_up_to_two_units_and_is_rounded_up() {
         for (seconds, nanos, expected) in [
             (0, 0, "0s"),
             (0, 1_000, "0.001s"),
@@ -132,7 +133,7 @@ mod tests {
             (172_801, 0, "2d 1h"),
             (31_622_400, 0, "366d"),
         ] {
-            assert_eq!(for_people(&duration(seconds, nanos)), expected);
+            assert_eq!(human_duration(&duration(seconds, nanos)), expected);
         }
     }
 

@@ -1,4 +1,4 @@
-//! `rlaas serve`: configuration → store → server, until a signal.
+//! `rlaas serve`: builds the store and the server from the configuration, and runs until a signal.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -28,16 +28,16 @@ use crate::telemetry::traces::Traces;
 use rlaas_limiter::{DenyCache, Limiter};
 
 pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
-    // Before anything takes time: an early SIGHUP asks for a reload and must not end the process.
+    // Installed first: without a handler an early SIGHUP would terminate the process.
     let (runtime, hangups) = match runtime_and_hangups() {
         Ok(both) => both,
         Err(error) => {
-            eprintln!("rlaas: can't listen to SIGHUP: {error}");
+            eprintln!("rlaas: can't install the SIGHUP handler: {error}");
             return ExitCode::from(EXIT_NO);
         }
     };
     let sources = args.sources();
-    // Looked at before they are read: a change in between is seen.
+    // The snapshot is taken before the files are read, so no change in between is missed.
     let mut watch = Watch::new(sources.files.clone());
     let (config, named) = Config::load_with_files(&sources);
     let config = match config {
@@ -126,21 +126,22 @@ fn serve(
         }
         code.context("no worker threads or signals")
     });
-    // What is still running after the drain is not waited for.
+    // Tasks that still run after the drain are not waited for.
     runtime.shutdown_background();
     code
 }
 
-/// As Redis does: whoever first touches a huge page waits for two megabytes to be cleared, which is
-/// as long as a thousand decisions; and many connections with little in each fill them badly.
+/// Disables transparent huge pages, as Redis does. The first access to a huge page clears two
+/// megabytes, which takes as long as a thousand decisions; and many small connections use such pages
+/// badly.
 fn disable_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        tracing::debug!(%error, "can't do without huge pages");
+        tracing::debug!(%error, "can't disable transparent huge pages");
     }
 }
 
-/// Follows the certificates, if there are any, for ever.
+/// Reloads the certificates, if there are any. Never returns.
 async fn reload_certificates(certificates: Option<CertificateReloader>) {
     match certificates {
         Some(certificates) => certificates.run().await,
@@ -148,10 +149,10 @@ async fn reload_certificates(certificates: Option<CertificateReloader>) {
     }
 }
 
-/// Has the last spans sent, unless somebody is in a hurry.
+/// Sends the last spans, unless a second signal arrives.
 async fn flush_traces(traces: Traces, signals: &Signals) {
     tokio::select! {
-        // This runtime carries the connection: it must not wait.
+        // The exporter's connection runs on this runtime, so it must not block.
         _finished = spawn_blocking(move || traces.shutdown()) => {}
         () = signals.nth(2) => {}
     }
@@ -191,7 +192,7 @@ fn listed(addresses: &[ListenAddress]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// The options by which `check` reaches the server. Words in capitals are for the user to replace.
+/// Returns the options with which `check` reaches the server. Capitals are placeholders.
 fn check_options(address: &ListenAddress, tls: Option<&Tls>, has_tokens: bool) -> String {
     let mut options = match (address, tls) {
         (ListenAddress::Tcp(address), Some(tls)) => {
@@ -211,7 +212,7 @@ fn check_options(address: &ListenAddress, tls: Option<&Tls>, has_tokens: bool) -
     options
 }
 
-/// Warns of addresses at which everybody in the network may call everything.
+/// Warns of addresses at which every host in the network may call everything.
 fn warn_about_open_addresses(config: &Config) {
     let requires_certificates =
         config.server.tls.as_ref().is_some_and(Tls::requires_client_certificates);
@@ -222,7 +223,7 @@ fn warn_about_open_addresses(config: &Config) {
         [("server.listen", &config.server.listen), ("server.http", &config.server.http)]
     {
         for address in addresses.iter().filter(|address| !address.is_local()) {
-            warn!(key = setting, %address, "reachable beyond this machine, and auth lists nobody");
+            warn!(key = setting, %address, "reachable from other machines without auth");
         }
     }
 }

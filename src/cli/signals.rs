@@ -1,11 +1,11 @@
-//! The signals that end a command: the first politely, the second at once.
+//! SIGTERM and SIGINT: the first one stops a command gracefully, the second one at once.
 
 use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// SIGTERM and SIGINT, counted.
+/// Counts SIGTERM and SIGINT.
 pub(super) struct Signals(watch::Receiver<u32>);
 
 impl Signals {
@@ -25,7 +25,7 @@ impl Signals {
         Ok(Self(counted))
     }
 
-    /// Completes with the `wanted`th signal.
+    /// Completes with the `wanted`th signal since the start.
     pub(super) fn nth(&self, wanted: u32) -> impl Future<Output = ()> + use<> {
         let mut counted = self.0.clone();
         async move {

@@ -1,8 +1,8 @@
-//! Why a call got no response, in one line for people.
+//! Explains in one line why a call got no response.
 //!
-//! The libraries say much of it twice, or not at all: who speaks to a TLS port without TLS sees a
-//! frame of a wrong size, and who owes a certificate a closed connection. So the error tells what
-//! it can, and a second connection finds out the rest.
+//! Errors of the libraries are redundant or too vague: plain HTTP/2 to a TLS port ends in a frame of
+//! a wrong size, a missing client certificate in a closed connection. The cause is taken from the
+//! error where possible, otherwise from a second connection that probes the server.
 
 use std::error::Error;
 use std::io;
@@ -20,27 +20,27 @@ use tonic::{Code, Status, TimeoutExpired};
 use super::client::ServerArgs;
 use crate::api::code_name;
 
-/// The preface of HTTP/2 with settings that change nothing.
+/// The connection preface of HTTP/2 with an empty SETTINGS frame.
 ///
 /// **Source:** RFC 9113, section 3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-/// Bytes of the header of a frame, the first of which is of the server's settings.
+/// Size of a frame header. The first frame of an HTTP/2 server is SETTINGS.
 const FRAME_HEADER: usize = 9;
 const SETTINGS: u8 = 0x4;
-/// A TLS record with an alert, of any version.
+/// The start of a TLS alert record, of any version.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
-/// A server as a command addresses it.
+/// The server of a command.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
-    /// As the user has written it.
+    /// The address as the user wrote it.
     pub(super) addr: String,
-    /// With its scheme.
+    /// The address with its scheme.
     pub(super) url: String,
     pub(super) args: ServerArgs,
 }
 
-/// Why there is no response.
+/// The reason why there is no response.
 #[derive(Debug)]
 enum ConnectionFailure {
     Unreachable(String),
@@ -56,7 +56,7 @@ enum ConnectionFailure {
 }
 
 impl Peer {
-    /// Explains why there is no connection.
+    /// Explains a failed connection.
     pub(super) fn explain_connect_error(&self, error: &(dyn Error + 'static)) -> String {
         let causes = causes(error);
         let failure = self.tls_failure(&causes).unwrap_or_else(|| {
@@ -75,12 +75,12 @@ impl Peer {
         self.text(&failure)
     }
 
-    /// Explains that there was no connection in time.
+    /// Explains a timeout.
     pub(super) fn explain_timeout(&self) -> String {
         self.text(&ConnectionFailure::TimedOut)
     }
 
-    /// Explains why a call over a connection has failed.
+    /// Explains a failed call over an established connection.
     pub(super) async fn explain_call_error(&self, status: &Status) -> String {
         let Some(source) = status.source() else {
             let is_of_http = |text: &str| {
@@ -124,14 +124,14 @@ impl Peer {
             }
             ConnectionFailure::NoTls => format!("{addr} does not speak TLS: try http://{bare}"),
             ConnectionFailure::TlsRequired => {
-                format!("{addr} wants TLS: try https://{bare}, with --ca for its authority")
+                format!("{addr} requires TLS: try https://{bare}, with --ca for its authority")
             }
             ConnectionFailure::Tls(reason) => format!("TLS handshake with {addr} failed: {reason}"),
             ConnectionFailure::CertificateRequired => {
-                format!("{addr} wants a client certificate: --cert and --key")
+                format!("{addr} requires a client certificate: use --cert and --key")
             }
             ConnectionFailure::CertificateRefused(alert) => {
-                format!("{addr} refuses the client certificate of --cert: {alert:?}")
+                format!("{addr} rejected the client certificate of --cert: {alert:?}")
             }
             ConnectionFailure::NotTrusted(reason) => {
                 format!("the certificate of {addr} is not trusted: {reason}")
@@ -139,7 +139,7 @@ impl Peer {
         }
     }
 
-    /// What an error of TLS means, if there is one among the causes.
+    /// Returns the failure for the TLS error among the causes, if there is one.
     fn tls_failure(&self, causes: &[&(dyn Error + 'static)]) -> Option<ConnectionFailure> {
         let error = causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>())?;
         Some(match error {
@@ -149,14 +149,14 @@ impl Peer {
             rustls::Error::InvalidCertificate(error) => {
                 ConnectionFailure::NotTrusted(match error {
                     CertificateError::UnknownIssuer => {
-                        "unknown issuer, --ca must be the file of its authority".to_owned()
+                        "unknown issuer, --ca must name the file of its authority".to_owned()
                     }
                     CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                         "it has expired".to_owned()
                     }
                     CertificateError::NotValidForName
                     | CertificateError::NotValidForNameContext { .. } => {
-                        "it is for another name".to_owned()
+                        "it is for another host name".to_owned()
                     }
                     other => other.to_string(),
                 })
@@ -184,7 +184,7 @@ impl Peer {
         })
     }
 
-    /// Finds out on a connection of its own what the server speaks.
+    /// Finds out with a new connection which protocol the server speaks.
     async fn probe(&self) -> ConnectionFailure {
         match self.exchange_preface().await {
             Ok(reply) => match &*reply {
@@ -207,7 +207,7 @@ impl Peer {
         }
     }
 
-    /// Sends a preface of HTTP/2, and returns the first bytes of the reply.
+    /// Connects, sends the HTTP/2 preface and returns the first bytes of the reply.
     async fn exchange_preface(&self) -> io::Result<Vec<u8>> {
         if let Some(path) = self.url.strip_prefix("unix:") {
             return exchange_preface(
@@ -216,7 +216,7 @@ impl Peer {
             .await;
         }
         let unclear = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
-        let url: Uri = self.url.parse().map_err(|_| unclear("no address"))?;
+        let url: Uri = self.url.parse().map_err(|_| unclear("not an address"))?;
         let host = url.host().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = url.port_u16().unwrap_or(if self.has_tls() { 443 } else { 80 });
@@ -224,7 +224,7 @@ impl Peer {
         if !self.has_tls() {
             return exchange_preface(stream).await;
         }
-        let name = ServerName::try_from(host).map_err(|_| unclear("no name of a host"))?;
+        let name = ServerName::try_from(host).map_err(|_| unclear("not a host name"))?;
         let tls = self.args.probe_tls().map_err(io::Error::other)?;
         exchange_preface(TlsConnector::from(tls).connect(name, stream).await?).await
     }
@@ -235,7 +235,7 @@ impl Peer {
 }
 
 async fn exchange_preface(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<Vec<u8>> {
-    // A server that closes at once has its reason to be read all the same.
+    // A server may close at once and still have sent a reason, so the reply is read after a failed write.
     let sent = stream.write_all(PREFACE).await.and(stream.flush().await);
     let mut reply = Vec::new();
     let mut limited = stream.take(FRAME_HEADER as u64);
@@ -263,7 +263,7 @@ fn is_timeout(cause: &(dyn Error + 'static)) -> bool {
         || error.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
 }
 
-/// The error and what it comes from, those included that an [`io::Error`] holds.
+/// Returns the error and all its sources, including errors wrapped in an [`io::Error`].
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error + 'static)> {
     let mut causes = Vec::new();
     let mut next = Some(error);
@@ -278,7 +278,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error + 'static)
     causes
 }
 
-/// A reason without the number that the operating system has for it.
+/// Removes the operating system's error number from a reason.
 fn without_os_error_number(reason: &str) -> String {
     let text = reason.split(" (os error").next().unwrap_or_default();
     let mut characters = text.chars();

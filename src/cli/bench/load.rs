@@ -1,4 +1,4 @@
-//! Makes the load, shows its progress, and ends it on a signal.
+//! Runs the load, shows its progress, and stops it on a signal.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::cli::signals::Signals;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Loads the server until the plan is fulfilled, or the first signal; a second one does not wait
-/// for what is in flight.
+/// Loads the server until the plan is complete or the first signal arrives. After a second signal,
+/// calls in flight are not waited for.
 pub(super) async fn run(args: &BenchArgs) -> anyhow::Result<Measured> {
     let signals = Signals::listen()?;
     let (server, settings) = (args.server.endpoint()?, args.settings());
     let begun = tokio::select! {
-        begun = Load::start(&server.client, &settings) => begun,
-        () = signals.nth(1) => bail!("ended before the load began"),
+        begun = Load::begin(&server.client, &settings) => begun,
+        () = signals.nth(1) => bail!("interrupted before the load began"),
     };
     let mut load = begun.map_err(|error| match error {
         LoadError::Connect(error) => server.explain_connect(error),

@@ -1,7 +1,7 @@
 //! `rlaas bench`: a load generator over gRPC.
 //!
-//! [`rlaas_client::load`] makes the calls and counts; here are the options, the progress, the
-//! report and the pictures.
+//! [`rlaas_client::load`] makes the calls and counts them. This module has the options, the progress
+//! line, the report and the plots.
 
 mod load;
 mod options;
@@ -49,8 +49,8 @@ fn bench(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     Ok(if is_answered { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO_RESPONSE) })
 }
 
-/// A file that an option names. It is made before the load begins: a path that is wrong does not
-/// cost a run.
+/// An output file. It is created before the load begins, so a wrong path fails at once and not after
+/// the run.
 struct Output<'a> {
     option: &'static str,
     path: &'a Path,

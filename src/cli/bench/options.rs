@@ -1,4 +1,4 @@
-//! The options of `rlaas bench`, and what is valid for each.
+//! The options of `rlaas bench` and their validation.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use crate::cli::client::ServerArgs;
 
 /// Load a running server and measure it
 ///
-/// Without --rate a new call starts as soon as an earlier one is answered (closed loop): that
-/// finds the greatest throughput. With --rate each call has a time at which it is meant to start,
-/// and its latency is measured from then (open loop): a server that stalls makes callers wait, and
-/// their wait is counted.
+/// Without --rate, each call starts as soon as an earlier one completes (closed loop): this finds
+/// the maximum throughput. With --rate, each call has a scheduled start time, and its latency is
+/// measured from that time (open loop): if the server stalls, the time that calls wait to be sent
+/// counts.
 #[derive(Args, Debug)]
 pub(in crate::cli) struct BenchArgs {
     #[command(flatten)]
@@ -26,58 +26,58 @@ pub(in crate::cli) struct BenchArgs {
     /// Calls in flight on each connection
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = value_parser!(u16).range(1..=1000))]
     pub(super) streams: u16,
-    /// Threads that share the connections
+    /// Threads, which share the connections
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=1000))]
     pub(super) threads: u16,
-    /// Calls per second in total, evenly spaced: open loop [default: no pace]
+    /// Total calls per second, evenly spaced: open loop [default: closed loop]
     #[arg(long, value_name = "R", value_parser = rate)]
     pub(super) rate: Option<NonZeroU32>,
     /// How long to measure, such as 500ms, 10s or 5m [default: 10s]
     #[arg(long, value_name = "D", value_parser = duration, conflicts_with = "calls")]
     duration: Option<Duration>,
-    /// Measure this many calls, however long they take
+    /// Number of calls to measure, instead of a duration
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=1_000_000_000_000))]
     calls: Option<u64>,
     /// How long to load the server before measuring
     #[arg(long, value_name = "D", default_value = "2s", value_parser = pause)]
     pub(super) warm_up: Duration,
-    /// Different user ids
+    /// Number of different user ids
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = value_parser!(u32).range(1..=10_000_000))]
     pub(super) ids: u32,
-    /// Distribution of ids: uniform, zipf or zipf:EXPONENT
+    /// Distribution of the ids: uniform, zipf or zipf:EXPONENT
     #[arg(long, value_name = "NAME", default_value = "uniform")]
     pub(super) distribution: Distribution,
-    /// Seed of the ids, which are the same in each run with it
+    /// Seed of the random ids: the same seed gives the same ids
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-    /// Units that each request takes [default: unset, which is 1]
+    /// Cost of each request, in units [default: unset, which means 1]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(0..=u64::from(u32::MAX)))]
     pub(super) cost: Option<u64>,
-    /// What is asked for, such as a path
+    /// Resource of each request, such as a path
     #[arg(long, default_value = "")]
     pub(super) resource: String,
-    /// Ask in batches of this many requests, each batch one call
+    /// Send batches of this many requests, one batch per call
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1000))]
     pub(super) batch: Option<u16>,
     /// Print the result as JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Write the latencies in the format of HdrHistogram's plotter
+    /// Write the latency distribution for HdrHistogram's plotter
     #[arg(long, value_name = "FILE")]
     pub(super) hdr: Option<PathBuf>,
-    /// Draw latency by percentile
+    /// Plot latency by percentile
     #[arg(long, value_name = "FILE.svg", value_parser = svg)]
     pub(super) plot: Option<PathBuf>,
-    /// Show progress even if standard error is no terminal
+    /// Show progress even if standard error is not a terminal
     #[arg(long)]
     pub(super) progress: bool,
 }
 
 impl BenchArgs {
-    /// Checks what no option can tell alone.
+    /// Checks options that depend on each other.
     pub(super) fn validate(&self) -> anyhow::Result<()> {
         let Self { threads, connections, .. } = self;
-        ensure!(threads <= connections, "--threads: must be 1 to --connections ({connections})");
+        ensure!(threads <= connections, "--threads must be 1 to --connections ({connections})");
         Ok(())
     }
 
@@ -107,11 +107,11 @@ fn rate(text: &str) -> Result<NonZeroU32, &'static str> {
     rate.ok_or("must be a whole number of calls per second from 1 to 10000000")
 }
 
-/// The only format that is written.
+/// Parses the path of a plot. SVG is the only format.
 fn svg(text: &str) -> Result<PathBuf, &'static str> {
     let path = PathBuf::from(text);
     let is_svg = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
-    is_svg.then_some(path).ok_or("must be the name of a file that ends in .svg")
+    is_svg.then_some(path).ok_or("must end in .svg")
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {

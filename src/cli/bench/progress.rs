@@ -1,4 +1,4 @@
-//! A line on standard error for each second: on a terminal always the same one.
+//! Progress on standard error, once a second: on a terminal one line that is overwritten.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -12,9 +12,9 @@ pub(super) struct Progress {
     plan: LoadPlan,
     is_shown: bool,
     is_terminal: bool,
-    /// When the last line was written.
+    /// Time of the last line.
     last: Duration,
-    /// Measured calls so far.
+    /// Number of calls measured so far.
     calls: u64,
 }
 
@@ -30,8 +30,8 @@ impl Progress {
         }
     }
 
-    /// Tells of what was counted since the last time.
-    pub(super) fn show(&mut self, load: &Load, stats: &LoadStats) {
+    /// Shows the calls since the last line.
+    pub(super) fn show(&mut self, load: &Load, tally: &Tally) {
         let now = load.elapsed();
         let since = now.saturating_sub(self.last);
         self.last = now;
@@ -49,7 +49,7 @@ impl Progress {
             let left = self.left(load.measured_until(), now);
             format!("{rate:.0} calls/s, p50 {p50}, p99 {p99}, {errors} errors; {left}")
         };
-        // Progress that nobody can read is no reason to stop.
+        // A closed standard error must not stop the run.
         let _unread = if self.is_terminal {
             write!(io::stderr(), "\r\x1b[2K{line}")
         } else {
@@ -57,7 +57,7 @@ impl Progress {
         };
     }
 
-    /// Takes the line away.
+    /// Clears the line.
     pub(super) fn clear(&self) {
         if self.is_shown && self.is_terminal {
             let _unread = write!(io::stderr(), "\r\x1b[2K");

@@ -48,7 +48,7 @@ fn token_comes_from_option_or_environment() {
     for wrong in ["s3cret\n", "s3cret \u{1}"] {
         let (code, _, error) = run(&[&check[..], &["--token", wrong]].concat());
         assert_eq!(code, 2);
-        assert!(error.contains("--token: must be") && !error.contains("s3cret"), "{error}");
+        assert!(error.contains("--token must be") && !error.contains("s3cret"), "{error}");
     }
     // Only client commands read the variable; the configuration ignores it.
     let config = rlaas(&["config"]).env("RLAAS_TOKEN", TOKEN).output();

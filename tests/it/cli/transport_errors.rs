@@ -108,7 +108,7 @@ fn tls_errors_are_explained() {
     let tls = start(Certificate::Server, &[]);
     assert_explained(
         &["--addr", tls.grpc()],
-        &format!("{0} wants TLS: try https://{0}, with --ca for its authority", tls.grpc()),
+        &format!("{0} requires TLS: try https://{0}, with --ca for its authority", tls.grpc()),
     );
     let http = format!("https://{}", tls.http());
     assert_explained(
@@ -119,11 +119,11 @@ fn tls_errors_are_explained() {
     let url = format!("https://{}", tls.grpc());
     let not_trusted =
         |url: &str, why: &str| format!("the certificate of {url} is not trusted: {why}");
-    let unknown = "unknown issuer, --ca must be the file of its authority";
+    let unknown = "unknown issuer, --ca must name the file of its authority";
     assert_explained(&["--addr", &url], &not_trusted(&url, unknown));
     for (certificate, why) in [
         (Certificate::Expired, "it has expired"),
-        (Certificate::WrongHost, "it is for another name"),
+        (Certificate::WrongHost, "it is for another host name"),
     ] {
         let server = start(certificate, &[]);
         let url = format!("https://{}", server.grpc());
@@ -133,11 +133,11 @@ fn tls_errors_are_explained() {
     let mutual = start(Certificate::Server, &[&format!("server.tls.client-ca={ca}")]);
     let url = format!("https://{}", mutual.grpc());
     let options = ["--addr", &url, "--ca", &ca];
-    assert_explained(&options, &format!("{url} wants a client certificate: --cert and --key"));
+    assert_explained(&options, &format!("{url} requires a client certificate: use --cert and --key"));
     let cert = path(certificates.certificate(Certificate::ForeignClient));
     let key = path(certificates.key(Certificate::ForeignClient));
     assert_explained(
         &[&options[..], &["--cert", &cert, "--key", &key]].concat(),
-        &format!("{url} refuses the client certificate of --cert: UnknownCA"),
+        &format!("{url} rejected the client certificate of --cert: UnknownCA"),
     );
 }
