@@ -1,4 +1,4 @@
-//! Who may call what: `auth`.
+//! The section `auth`: tokens, client certificates and their roles.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -10,12 +10,12 @@ use super::values::{self, Invalid, Read};
 use crate::api::auth::{AuthSettings, Role, Roles, TokenEntry, TokenHash};
 use crate::server::{ServerSettings, Tls};
 
-/// Most tokens: each is compared with that of every call.
+/// Maximum number of tokens: each call's token is compared with all of them.
 const MAX_TOKENS: usize = 1_000;
-/// Most names of clients.
+/// Maximum number of client names.
 const MAX_CLIENTS: usize = 100_000;
 
-/// Clients are known by their certificates, so `server` comes first.
+/// Reads the section. Clients are identified by certificates, so it depends on `server.tls`.
 pub(super) fn read(root: &mut Section<'_>, server: &ServerSettings) -> AuthSettings {
     let mut section = root.section("auth");
     let mut taken = HashSet::new();
@@ -64,7 +64,7 @@ fn client(mut section: Section<'_>, clients: &mut HashMap<String, Roles>) {
 }
 
 fn hash(value: &Value) -> Read<TokenHash> {
-    // A number is no text; it would be refused for its length anyway.
+    // A number is not a string, and would have the wrong length.
     let hash = value.as_str().unwrap_or_default().parse()?;
     Ok((hash, "***".to_owned()))
 }

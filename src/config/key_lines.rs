@@ -1,5 +1,5 @@
-//! Where keys and values stand in a YAML text. A text is read for this once there is a problem with
-//! it.
+//! Finds the line of a key in a YAML text. The text is parsed for this only after a problem was found
+//! in it.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-/// The lines of a text by key.
+/// The line of each key in a text.
 #[derive(Debug)]
 pub(super) struct KeyLines(Node);
 
@@ -25,13 +25,13 @@ enum Children {
 }
 
 impl KeyLines {
-    /// Reads a text; `None` if it is not YAML.
+    /// Parses a text. Returns `None` if it is not valid YAML.
     pub(super) fn parse(text: &str) -> Option<Self> {
         serde_saphyr::from_str(text).ok().map(Self)
     }
 
-    /// The line of a key such as `rules[0].limit`, from 1; where it is not there that of the section
-    /// that it is missing in, unless that is the whole text.
+    /// Returns the line of a key such as `rules[0].limit`, counted from 1. For a missing key, the line
+    /// of the section that lacks it; `None` if that is the whole text.
     pub(super) fn line_of(&self, key: &str) -> Option<u64> {
         self.0.line_of(key)
     }
@@ -52,21 +52,21 @@ impl Node {
         }
     }
 
-    /// The line of what is below, else its own.
+    /// Returns the line of the key `rest` below this node, or the node's own line.
     fn line_at(&self, rest: &str) -> Option<u64> {
-        let children = rest.strip_prefix('.').unwrap_or(rest);
-        let line = if children.is_empty() { None } else { self.line_of(children) };
+        let key = rest.strip_prefix('.').unwrap_or(rest);
+        let line = if key.is_empty() { None } else { self.line_of(key) };
         line.or(Some(self.line)).filter(|line| *line > 0)
     }
 }
 
-/// What follows `name` in `key`, in which `-` and `_` are alike.
+/// Removes the prefix `name` from `key`, where `-` equals `_`.
 fn strip_name<'a>(key: &'a str, name: &str) -> Option<&'a str> {
     let (start, rest) = key.split_at_checked(name.len())?;
-    let is_alike = |(one, other): (u8, u8)| {
+    let is_equal = |(one, other): (u8, u8)| {
         one == other || (matches!(one, b'-' | b'_') && matches!(other, b'-' | b'_'))
     };
-    let is_name = start.bytes().zip(name.bytes()).all(is_alike);
+    let is_name = start.bytes().zip(name.bytes()).all(is_equal);
     (is_name && (rest.is_empty() || rest.starts_with(['.', '[']))).then_some(rest)
 }
 
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_key_has_its_line_and_a_missing_one_that_of_its_section() {
+    fn each_key_has_its_line_and_a_missing_key_the_line_of_its_section() {
         let text = "a: 1\nb_c:\n  d: [x, y]\n  e.f: 007\nrules:\n  - name: a\n    limit: 1\n  \
                     - name: b\n    match:\n      attributes: {p: ~}\n";
         let lines = KeyLines::parse(text).expect("YAML");

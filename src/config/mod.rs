@@ -1,8 +1,8 @@
-//! Configuration: defaults < files in order < environment < command line.
+//! Configuration. Precedence: defaults < files in order < environment < command line.
 //!
-//! figment layers the sources, `section.rs` reads them into settings that are valid, and every
-//! problem is reported at once, with its origin and key. This room only produces settings; it
-//! runs nothing.
+//! figment merges the sources, `section.rs` reads the result into validated settings. All problems
+//! are reported together, each with its origin and key. This module only produces settings; it starts
+//! nothing.
 
 mod auth;
 mod envoy;
@@ -43,23 +43,23 @@ use rlaas_limiter::DenyCacheSettings;
 /// A whole, valid configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where and how to serve.
+    /// Settings of the server.
     pub server: ServerSettings,
-    /// How Envoy's service answers.
+    /// Settings of Envoy's service.
     pub envoy: EnvoySettings,
-    /// Who may call what.
+    /// Authorization.
     pub auth: AuthSettings,
-    /// Where state lives.
+    /// Settings of the store.
     pub store: StoreSettings,
-    /// What answers denials that still hold, in front of Redis.
+    /// Settings of the cache of denials in front of Redis; `None` if it is disabled.
     pub deny_cache: Option<DenyCacheSettings>,
-    /// What is told, and how.
+    /// Logs and traces.
     pub telemetry: TelemetrySettings,
     /// The rules.
     pub rules: RuleSet,
-    /// Every value in force with its origin, secrets masked, in the order of the documentation.
+    /// Every value in force with its origin, in the order of the documentation. Secrets are masked.
     pub effective: Vec<Effective>,
-    /// What is valid in files and does less than it says.
+    /// Values in the files that are valid but have less effect than written.
     pub notices: Vec<Notice>,
 }
 
@@ -68,13 +68,13 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Problems`]: every one there is.
+    /// [`Problems`]: all problems of all sources.
     pub fn load(sources: &Sources) -> Result<Self, Problems> {
         Self::load_with_files(sources).0
     }
 
-    /// The same, and the files that the sources name, valid or not: those that are to be watched
-    /// beside the sources.
+    /// Reads all sources, and also returns the files that the settings name (`envoy.files`), valid or
+    /// not. They must be watched as well.
     pub fn load_with_files(sources: &Sources) -> (Result<Self, Problems>, Vec<FileSnapshot>) {
         let tree = sources.read();
         let mut root = tree.root();

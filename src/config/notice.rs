@@ -1,22 +1,22 @@
-//! What is valid in a file and does less than it says.
+//! Notices: values in a file that are valid but have less effect than written.
 
 use std::fmt;
 
-/// Something in a file that is valid and does less than it says.
+/// A value in a file that is valid but has less effect than written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Where it stands.
+    /// The file.
     pub(super) origin: String,
-    /// The whole key, or the path of what is meant; empty for all of the file.
+    /// The whole key; empty if the notice is about the whole file.
     pub(super) key: String,
-    /// How many more keys of the same file it is about.
+    /// Number of further keys of the same file with the same notice.
     pub(super) others: usize,
-    /// What it does instead.
+    /// The actual effect.
     pub(super) text: &'static str,
 }
 
 impl Notice {
-    /// Adds a notice to others; those of one file that say the same become one.
+    /// Adds the notice to a list. Notices of one file with the same text are merged.
     pub(super) fn add_to(self, notices: &mut Vec<Self>) {
         let same = |other: &&mut Self| other.origin == self.origin && other.text == self.text;
         match notices.iter_mut().find(same) {

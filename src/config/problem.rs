@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration. A value is shown only where it can be no secret.
+//! Problems of a configuration. A value is shown only if it can't be a secret.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,72 +6,72 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Problem {
     /// A file can't be read.
     #[error("{}: can't be read: {reason}", file.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Why, in the system's words.
+        /// The reason, from the operating system.
         reason: String,
     },
     /// A file is not YAML.
     #[error("{origin}: {reason}")]
     Syntax {
-        /// Which file.
+        /// The file.
         origin: String,
-        /// What is wrong, with line and column.
+        /// The parser's message, with line and column.
         reason: String,
     },
-    /// A key that means nothing.
+    /// An unknown key.
     #[error("{origin}: {key}: unknown key{}{}", suggest(suggestion.as_deref()), place(*line, None))]
     UnknownKey {
-        /// Where it stands.
+        /// The file, the environment variable or the command line.
         origin: String,
         /// The whole key.
         key: String,
-        /// The known key that is nearest, if one is near.
+        /// The most similar known key, if one is similar.
         suggestion: Option<String>,
-        /// Its line, where that is known.
+        /// The line of the key, if known.
         line: Option<u64>,
     },
-    /// Two spellings of the same key.
+    /// Two spellings of the same key in one source.
     #[error("{origin}: {key}: the same as {other}; give only one of them{}", place(*line, None))]
     Twice {
-        /// Where they stand.
+        /// The file, the environment variable or the command line.
         origin: String,
-        /// One spelling.
+        /// The later spelling.
         key: String,
-        /// The other.
+        /// The earlier spelling.
         other: String,
-        /// The line of one, where that is known.
+        /// The line of `key`, if known.
         line: Option<u64>,
     },
     /// A value that is not valid.
     #[error("{origin}: {key}: {valid}{}", place(*line, found.as_deref()))]
     Invalid {
-        /// Where it stands.
+        /// The file, the environment variable or the command line.
         origin: String,
         /// The whole key.
         key: String,
-        /// What would be valid.
+        /// The requirement, such as "must be true or false".
         valid: String,
-        /// Its line, or that of the section that it is missing in, where that is known.
+        /// The line of the key, or of the section that lacks it, if known.
         line: Option<u64>,
-        /// The value, or its kind, where that can be no secret.
+        /// The value or its type, if it can't be a secret.
         found: Option<String>,
     },
 }
 
 impl Problem {
-    /// A value that is not valid, of which no more is known.
+    /// Returns an [`Self::Invalid`] without line and value.
     pub(super) fn invalid(origin: String, key: String, valid: String) -> Self {
         Self::Invalid { origin, key, valid, line: None, found: None }
     }
 
-    /// Its file or other origin, its line and its key, where it has them.
+    /// Returns the origin, the line and the key.
     pub(super) fn place(&self) -> (Cow<'_, str>, Option<u64>, Option<&str>) {
         match self {
             Self::Unreadable { file, .. } => (file.to_string_lossy(), None, None),
@@ -82,7 +82,7 @@ impl Problem {
         }
     }
 
-    /// Adds the line to a problem of a key, by its origin and the key.
+    /// Sets the line of a problem with a key. `line_of` finds it from origin and key.
     pub(super) fn locate(&mut self, line_of: impl FnOnce(&str, &str) -> Option<u64>) {
         if let Self::UnknownKey { origin, key, line, .. }
         | Self::Twice { origin, key, line, .. }
@@ -106,7 +106,7 @@ fn place(line: Option<u64>, found: Option<&str>) -> String {
     }
 }
 
-/// Everything that is wrong, a line each.
+/// All problems, one line each.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 

@@ -1,12 +1,14 @@
-//! The rules: `rate-limiter` (the default rule), `rules` and `unmatched`. They are read as
-//! specifications, which core builds; what is wrong with a field is told where it stands.
+//! The rules: `rate-limiter` (the default rule), `rules` and `unmatched`.
+//!
+//! They are read as specifications, which `rlaas-core` validates and builds. Its problems are
+//! reported with the line of the field.
 
 use super::section::Section;
 use crate::algorithm::Limit;
 use crate::rules::spec::{Field, MatcherSpec, OverrideSpec, RuleSpec, RulesSpec, StoreFailureSpec};
 use crate::rules::{RuleSet, Unmatched};
 
-/// Fields of the default rule whose keys have names of their own.
+/// Fields of the default rule whose keys have other names than in `rules`.
 const KEYS_OF_DEFAULT_RULE: [(&str, &str); 3] = [
     ("rate-limiter.algorithm", "rate-limiter.use-algo"),
     ("rate-limiter.limit", "rate-limiter.max-requests"),
@@ -27,7 +29,7 @@ pub(super) fn read(root: &mut Section<'_>) -> RuleSet {
             }
         }
         root.refuse_fields(problems);
-        // Nothing is taken from here.
+        // A placeholder: the problems prevent its use.
         RulesSpec::default().build().expect("the built-in rule is valid")
     })
 }
@@ -67,14 +69,15 @@ fn named_rule(mut section: Section<'_>) -> RuleSpec {
         ..RuleSpec::from(store_failure(&mut section))
     };
     let overrides = section.items("overrides").into_iter();
-    let overrides = overrides.map(|section| section.map_or_else(OverrideSpec::default, exception));
+    let overrides =
+        overrides.map(|section| section.map_or_else(OverrideSpec::default, override_spec));
     let spec = RuleSpec { overrides: overrides.collect(), ..spec };
     section.close();
     spec
 }
 
-/// An override: `limit`, `limit: 0` or `unlimited: true`.
-fn exception(mut section: Section<'_>) -> OverrideSpec {
+/// Reads an override: `limit`, `limit: 0` or `unlimited: true`.
+fn override_spec(mut section: Section<'_>) -> OverrideSpec {
     let spec = OverrideSpec {
         matcher: matcher(&mut section),
         unlimited: section.field("unlimited"),

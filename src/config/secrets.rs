@@ -1,14 +1,14 @@
-//! Which values of a configuration may be shown where something is wrong with them.
+//! Decides which invalid values may be shown in a problem.
 
 use figment::value::Value;
 
 use super::values;
 
-/// Most characters of a value that are shown.
+/// Maximum number of characters shown of a value.
 const MAX_SHOWN_CHARS: usize = 40;
-/// Sections with secrets, or with what may be one by mistake: a key in place of its path.
+/// Sections with secrets, or where a user may put one by mistake: a private key instead of its path.
 const SECRET_SECTIONS: [&str; 4] = ["auth", "server.tls", "store", "telemetry.otlp"];
-/// Keys in them that hold none.
+/// Keys in these sections that are never secret.
 const PUBLIC_KEYS: [&str; 6] = [
     "store.backend",
     "store.memory.max-keys",
@@ -18,8 +18,8 @@ const PUBLIC_KEYS: [&str; 6] = [
     "telemetry.otlp.sample-ratio",
 ];
 
-/// The value of a canonical key, or its kind; `None` if it may hold a secret. What callers send
-/// (`match`) may be one too: the key of an API.
+/// Returns the value of a canonical key, or its type; `None` if it may be a secret. Values in `match`
+/// may be secret as well: API keys.
 pub(super) fn shown(key: &str, value: &Value) -> Option<String> {
     let kind = match value {
         Value::Dict(..) => Some("a section"),

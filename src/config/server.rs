@@ -1,4 +1,4 @@
-//! Where and how to serve: `server`, `http` and `health`.
+//! The sections `server`, `http`, `grpc` and `health`.
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
-//! Where values come from, layered by figment: files in order < environment < command line.
+//! The sources of the configuration, merged by figment: files in order < environment < command line.
 //!
-//! Each source is brought to canonical keys before it is layered (`_` and `-` are alike, and some
-//! keys have other names), so that one spelling overrides another. How a key was spelled is kept
-//! for messages.
+//! The keys of each source are first made canonical (`_` becomes `-`, and some keys have aliases), so
+//! that one spelling overrides another. Messages use the original spelling.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,39 +13,39 @@ use serde_saphyr::UserMessageFormatter;
 use super::problem::Problem;
 use super::section::{Nulls, Tree};
 
-/// What every environment variable of ours starts with.
+/// Prefix of the environment variables with settings.
 const PREFIX: &str = "RLAAS_";
-/// `RLAAS_TOKEN` is for the commands that ask a server.
+/// `RLAAS_TOKEN` is no setting: it is for the commands that call a server.
 const TOKEN: &str = "TOKEN";
-/// Settings that may be any text, brackets included.
+/// Settings that may be any string, so brackets do not make them a list.
 const FREE_TEXTS: [&str; 4] =
     ["store.redis.password", "store.redis.username", "store.redis.master-name", "telemetry.log"];
-/// Everything is layered below one key, so that it can be taken out whole.
+/// figment has all values below this key, so they can be taken out together.
 pub(super) const ROOT: &str = "root";
 
-/// Where values come from.
+/// The sources of the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// YAML files; later ones win.
+    /// YAML files; later ones override earlier ones.
     pub files: Vec<PathBuf>,
-    /// Environment variables. Only those that start with `RLAAS_`, `REDIS_URL` and `RUST_LOG` are
-    /// looked at.
+    /// Environment variables. Others than `REDIS_URL`, `RUST_LOG` and those that start with `RLAAS_` are
+    /// ignored.
     pub environment: Vec<(String, String)>,
     /// Keys and values from the command line.
     pub arguments: Vec<(String, String)>,
 }
 
 impl Sources {
-    /// `files`, and the environment of this process.
+    /// Returns sources with the environment of this process.
     pub fn with_environment(files: Vec<PathBuf>, arguments: Vec<(String, String)>) -> Self {
-        // What is not UTF-8 is not ours.
+        // No setting of ours has a name or value that is not UTF-8.
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
         Self { files, environment: std::env::vars_os().filter_map(text).collect(), arguments }
     }
 
-    /// Reads and layers all sources.
+    /// Reads and merges all sources.
     pub(super) fn read(&self) -> Tree {
         let mut layers = Layers::default();
         for file in &self.files {
@@ -78,7 +77,7 @@ impl Sources {
     }
 }
 
-/// The tree of one file that nothing is layered with, in which `null` means unset.
+/// Returns the tree of a single file, in which `null` means unset.
 pub(super) fn tree_of(origin: String, text: String, dict: Dict) -> Tree {
     let mut layers = Layers::default();
     layers.texts.insert(origin.clone(), text);
@@ -86,27 +85,27 @@ pub(super) fn tree_of(origin: String, text: String, dict: Dict) -> Tree {
     layers.tree().with_nulls(Nulls::Unset)
 }
 
-/// Why a text is not YAML of this shape; without a snippet: it may hold a secret.
+/// Formats a parser's error without the snippet of the text, which may have a secret.
 pub(super) fn reason(error: &serde_saphyr::Error) -> String {
     without_urls(&error.without_snippet().render_with_formatter(&UserMessageFormatter))
 }
 
-/// The key that an environment variable names, if it is one of ours.
+/// Returns the key that an environment variable sets, if it is a setting.
 fn key_of(variable: &str) -> Option<String> {
     let name = variable.strip_prefix(PREFIX)?;
     let ours = name.contains("__") || !(is_service_link(name) || name == TOKEN);
     ours.then(|| name.to_ascii_lowercase().replace("__", ".").replace('_', "-"))
 }
 
-/// Kubernetes sets these in every pod beside services that are called rlaas or rlaas-something.
+/// Returns `true` for variables that Kubernetes sets for services named `rlaas` or `rlaas-…`.
 fn is_service_link(name: &str) -> bool {
     name.ends_with("SERVICE_HOST")
         || name.contains("SERVICE_PORT")
         || name.split('_').any(|word| word == "PORT")
 }
 
-/// Returns `true` for `[a, b]`, `{ a: b }`, and a list with an item a line. Anything else is the text
-/// that it is: `007`, and the address `[::1]:80`.
+/// Returns `true` for `[a, b]`, `{ a: b }` and a list with one item per line. Anything else is a plain
+/// string, such as `007` or the address `[::1]:80`.
 fn is_collection(key: &str, text: &str) -> bool {
     let text = text.trim();
     let between = |open, close| text.starts_with(open) && text.ends_with(close);
@@ -114,7 +113,7 @@ fn is_collection(key: &str, text: &str) -> bool {
     !is_free_text && (between('[', ']') || between('{', '}') || text.starts_with("- "))
 }
 
-/// `a.b.c` and a value as nested dictionaries.
+/// Returns nested dictionaries for a key such as `a.b.c`.
 fn nest(key: &str, value: Value) -> Dict {
     match key.split_once('.') {
         Some((first, rest)) => Dict::from([(first.to_owned(), nest(rest, value).into())]),
@@ -130,10 +129,10 @@ struct Layers {
     problems: Vec<Problem>,
 }
 
-/// The texts of files by origin.
+/// The contents of files by origin.
 pub(super) type Texts = BTreeMap<String, String>;
 
-/// How keys were spelled, by origin and canonical key.
+/// The original spelling of keys, by origin and canonical key.
 pub(super) type Spellings = BTreeMap<(String, String), String>;
 
 impl Layers {
@@ -147,7 +146,7 @@ impl Layers {
         }
     }
 
-    /// One value of the environment or the command line: a text, or a list or section as YAML.
+    /// Adds a value of the environment or the command line: a string, or a list or section in YAML.
     fn add_value(&mut self, origin: String, key: &str, text: &str) {
         if !is_collection(key, text) {
             return self.add(origin, nest(key, text.into()));
@@ -184,7 +183,7 @@ impl Layers {
         self.figment = std::mem::take(&mut self.figment).merge(layer);
     }
 
-    /// `dict` with canonical keys. `path` is canonical, `spelled` as it stands in the source.
+    /// Returns `dict` with canonical keys. `path` is its canonical key, `spelled` the original one.
     fn canonical(&mut self, origin: &str, path: &str, spelled: &str, dict: Dict) -> Dict {
         let mut canonical = Dict::new();
         for (key, value) in dict {
@@ -221,7 +220,7 @@ impl Layers {
     }
 }
 
-/// The one name of a key that has several.
+/// Returns the canonical name of a key.
 fn canonical_name(path: &str, key: &str) -> String {
     if path.ends_with(".match.attributes") || is_metadata(path) {
         return key.to_owned();
@@ -240,7 +239,7 @@ fn canonical_name(path: &str, key: &str) -> String {
     name.to_owned()
 }
 
-/// Returns true for maps in `metadata` of a descriptor, whose names are data.
+/// Returns `true` for maps in `metadata` of a descriptor: their keys are data.
 fn is_metadata(path: &str) -> bool {
     let is_key = |part: &str| part == "metadata" || part.starts_with("metadata[");
     path.starts_with("descriptors[") && path.split('.').any(is_key)
@@ -250,16 +249,16 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// `text` without what may be a URL with a password.
+/// Masks URLs, which may have passwords.
 pub(super) fn without_urls(text: &str) -> String {
     let mask = |word| if str::contains(word, "://") { "***" } else { word };
     text.split(' ').map(mask).collect::<Vec<_>>().join(" ")
 }
 
-/// One source, for figment.
+/// One source, as a provider for figment.
 struct Layer {
     origin: String,
-    /// The file that it is read from.
+    /// The file, if the source is one.
     file: Option<PathBuf>,
     dict: Dict,
 }

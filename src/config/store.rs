@@ -1,4 +1,4 @@
-//! Where state lives: `store`.
+//! The section `store`.
 
 use std::fs;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use crate::store::{
     Credentials, Identity, MemorySettings, RedisSettings, RedisUrl, Secret, Servers, Tls,
 };
 
-/// Most addresses of servers or sentinels.
+/// Maximum number of addresses of servers or sentinels.
 const MAX_URLS: usize = 64;
 
-/// Where state lives.
+/// Settings of the store.
 #[derive(Clone, Debug)]
 pub enum StoreSettings {
-    /// In this process.
+    /// State in the memory of this process.
     Memory(MemorySettings),
-    /// In Redis.
+    /// State in Redis.
     Redis(Box<RedisSettings>),
 }
 
@@ -91,7 +91,7 @@ fn servers(section: &mut Section<'_>) -> Servers {
     use ModeName::{Cluster, Sentinel, Standalone};
     let modes = [("standalone", Standalone), ("sentinel", Sentinel), ("cluster", Cluster)];
     let mode = section.read("mode", "standalone", |value| values::word(value, &modes));
-    // Of the two that name servers only the one that belongs to the mode counts.
+    // `url` is for standalone, `urls` for the other modes. The one of another mode is ignored.
     let standalone = mode == Standalone;
     let url: RedisUrl = if standalone {
         section.read("url", "redis://127.0.0.1:6379", values::parsed)
@@ -119,7 +119,7 @@ fn servers(section: &mut Section<'_>) -> Servers {
     }
 }
 
-/// What only several values together tell.
+/// Checks settings that depend on each other.
 fn check(section: &Section<'_>, settings: &RedisSettings) {
     let urls = settings.servers.urls();
     let encrypted = urls.iter().filter(|url| url.is_tls()).count();
@@ -155,7 +155,7 @@ fn tls(redis: &mut Section<'_>) -> Tls {
     Tls { ca, identity }
 }
 
-/// The contents of a file, which is shown by its path.
+/// Reads a file. The effective configuration shows its path.
 fn file(value: &Value) -> Read<Vec<u8>> {
     let invalid = || Invalid::new("must be the path of a file that can be read");
     let path = value.as_str().ok_or_else(invalid)?;

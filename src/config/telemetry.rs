@@ -23,7 +23,7 @@ pub(super) fn read(root: &mut Section<'_>) -> TelemetrySettings {
     TelemetrySettings { log: LogSettings { filter, format }, otlp }
 }
 
-/// A filter. `off` without quotes is a boolean to YAML.
+/// Reads a filter. YAML parses `off` without quotes as a boolean.
 fn filter(value: &Value) -> Read<LogFilter> {
     match value {
         Value::Bool(_, false) => values::parsed(&Value::from("off")),
@@ -32,7 +32,7 @@ fn filter(value: &Value) -> Read<LogFilter> {
 }
 
 fn ratio(value: &Value) -> Read<SampleRatio> {
-    // What is no number is no part either.
+    // A value that is not a number becomes NaN, which is rejected.
     let ratio = values::scalar(value).and_then(|text| text.parse().ok()).unwrap_or(f64::NAN);
     Ok((SampleRatio::new(ratio)?, ratio.to_string()))
 }

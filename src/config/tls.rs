@@ -1,4 +1,4 @@
-//! Encryption of what clients say: `server.tls`.
+//! The section `server.tls`.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use super::section::Section;
 use super::values::{Invalid, Read};
 use crate::server::{Tls, TlsError, TlsFiles};
 
-/// `None` without the section, or if it has a problem, which is told.
+/// Reads the section. Returns `None` without it, or after it reported a problem.
 pub(super) fn read(server: &mut Section<'_>) -> Option<Tls> {
     let mut section = server.section("tls");
     let given = ["cert", "key", "client-ca"].iter().any(|key| section.has(key));
@@ -24,7 +24,7 @@ pub(super) fn read(server: &mut Section<'_>) -> Option<Tls> {
     tls
 }
 
-/// A path, and not what should be in the file.
+/// Reads a path. Rejects the contents of a PEM file in its place.
 fn path(value: &Value) -> Read<PathBuf> {
     let path = value.as_str().filter(|path| !path.is_empty() && !path.contains(['\n', '\0']));
     let path = path.ok_or(Invalid::new("must be the path of a PEM file"))?;

@@ -1,5 +1,5 @@
-//! From figment's values to settings: each function says what is valid, and never shows the value,
-//! which may hold a secret.
+//! Conversion of figment's values to settings. Errors say what a value must be and never show it: it may
+//! be a secret.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -19,13 +19,13 @@ use crate::api::LimitHeaders;
 use crate::rules::spec::Field;
 use crate::server::{AddressError, ListenAddress};
 
-/// Most addresses to listen on.
+/// Maximum number of addresses to listen on.
 const MAX_ADDRESSES: usize = 16;
 
-/// A value with the text that shows it, secrets masked; or what would be valid.
+/// A setting and its text in the effective configuration, secrets masked; or the error.
 pub(super) type Read<T> = Result<(T, String), Invalid>;
 
-/// What would be valid instead.
+/// The requirement that a value does not meet, such as "must be true or false".
 #[derive(Clone, Debug)]
 pub(super) struct Invalid(pub(super) Cow<'static, str>);
 
@@ -41,7 +41,7 @@ impl<E: Error> From<E> for Invalid {
     }
 }
 
-/// A field of a specification, which says itself what is valid.
+/// Reads a field of a specification, which has its own errors.
 pub(super) fn field<T>(value: &Value) -> Read<Field<T>>
 where
     Field<T>: DeserializeOwned + Serialize,
@@ -54,7 +54,8 @@ where
     Ok((field, shown))
 }
 
-/// A text that a setting's own type parses and shows. A number is no text: `007` would be `7`.
+/// Reads a string that the setting's own type parses and shows. A number is rejected: YAML reads `007`
+/// as `7`.
 pub(super) fn parsed<T>(value: &Value) -> Read<T>
 where
     T: FromStr<Err: Error> + Display,
@@ -64,7 +65,7 @@ where
     Ok((setting, shown))
 }
 
-/// One of a few words.
+/// Reads one of a few words.
 pub(super) fn word<T: Copy>(value: &Value, words: &[(&'static str, T)]) -> Read<T> {
     let found = words.iter().find(|(word, _)| value.as_str() == Some(word));
     let (word, setting) = found.ok_or_else(|| {
@@ -79,16 +80,16 @@ pub(super) fn word<T: Copy>(value: &Value, words: &[(&'static str, T)]) -> Read<
     Ok((*setting, (*word).to_owned()))
 }
 
-/// A text that is not empty.
+/// Reads a string that is not empty.
 pub(super) fn text(value: &Value) -> Read<String> {
     let text = value.as_str().filter(|text| !text.is_empty());
     let text = text.ok_or(Invalid::new("must be a string; quote numbers"))?;
     Ok((text.to_owned(), text.to_owned()))
 }
 
-/// A text, or several.
+/// Reads a string or a list of strings.
 pub(super) fn texts(value: &Value) -> Result<Vec<String>, Invalid> {
-    // What stands unquoted may be read as a number, and 007 as 7.
+    // An unquoted value may have been parsed as a number, and 007 as 7.
     let invalid =
         || Invalid::new("must be a string or a list of strings; quote numbers and booleans");
     let own = |value: &Value| value.as_str().map(str::to_owned);
@@ -99,7 +100,7 @@ pub(super) fn texts(value: &Value) -> Result<Vec<String>, Invalid> {
     texts.filter(|texts: &Vec<String>| !texts.is_empty()).ok_or_else(invalid)
 }
 
-/// Texts as a list, or as one text with commas or spaces between them: that of the environment.
+/// Reads a list of strings, or one string separated by commas or spaces, for the environment.
 pub(super) fn listed(value: &Value) -> Result<Vec<String>, Invalid> {
     match value.as_str() {
         Some(text) => {
@@ -110,7 +111,7 @@ pub(super) fn listed(value: &Value) -> Result<Vec<String>, Invalid> {
     }
 }
 
-/// `true` or `false`.
+/// Reads `true` or `false`.
 pub(super) fn boolean(value: &Value) -> Read<bool> {
     let setting: bool = scalar(value)
         .and_then(|text| text.parse().ok())
@@ -118,7 +119,7 @@ pub(super) fn boolean(value: &Value) -> Read<bool> {
     Ok((setting, setting.to_string()))
 }
 
-/// A whole number in a range.
+/// Reads a whole number in a range.
 pub(super) fn whole(
     value: &Value,
     range: RangeInclusive<u64>,
@@ -131,7 +132,7 @@ pub(super) fn whole(
     }
 }
 
-/// A whole number from 1 to `most`.
+/// Reads a whole number from 1 to `most`.
 pub(super) fn count(most: u32) -> impl Fn(&Value) -> Read<u32> {
     move |value| {
         let valid = || Invalid(Cow::Owned(format!("must be a whole number from 1 to {most}")));
@@ -140,7 +141,7 @@ pub(super) fn count(most: u32) -> impl Fn(&Value) -> Read<u32> {
     }
 }
 
-/// A duration in a range: text with a unit, or whole seconds.
+/// Reads a duration in a range: with a unit, or in whole seconds.
 pub(super) fn duration(
     value: &Value,
     range: RangeInclusive<Duration>,
@@ -155,13 +156,13 @@ pub(super) fn duration(
     Ok((duration, show(duration)))
 }
 
-/// A pause of up to an hour.
+/// Reads a duration from 0 to one hour.
 pub(super) fn pause(value: &Value) -> Read<Duration> {
     let range = Duration::ZERO..=Duration::from_hours(1);
     duration(value, range, "must be a duration from 0s to 1h, such as 30s")
 }
 
-/// Where clients connect.
+/// Reads the addresses to listen on.
 pub(super) fn addresses(value: &Value) -> Read<Vec<ListenAddress>> {
     let texts = listed(value).map_err(|_| AddressError)?;
     if !(1..=MAX_ADDRESSES).contains(&texts.len()) {
@@ -173,7 +174,7 @@ pub(super) fn addresses(value: &Value) -> Read<Vec<ListenAddress>> {
     Ok((addresses, shown.join(" ")))
 }
 
-/// Which headers tell of the limits.
+/// Reads the kind of rate limit headers.
 pub(super) fn limit_headers(value: &Value) -> Read<LimitHeaders> {
     word(
         value,
@@ -186,7 +187,7 @@ pub(super) fn limit_headers(value: &Value) -> Read<LimitHeaders> {
     )
 }
 
-/// Worker threads: `auto` is one for each core.
+/// Reads the number of worker threads. `auto` is one for each core.
 pub(super) fn workers(value: &Value) -> Read<NonZeroUsize> {
     const MAX_WORKERS: u64 = 1024;
     if value.as_str() == Some("auto") {
@@ -199,7 +200,7 @@ pub(super) fn workers(value: &Value) -> Read<NonZeroUsize> {
     Ok((number, shown))
 }
 
-/// The text of a scalar: what stands unquoted in a file may be read as a number or a boolean.
+/// Returns the text of a scalar: YAML may have parsed an unquoted string as a number or a boolean.
 pub(super) fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(_, text) => Some(text.clone()),

@@ -1,4 +1,4 @@
-//! What is valid and probably not meant.
+//! Warnings about rules that are valid but probably a mistake.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::rules::{Grant, Matcher, Part, Pattern, Request, Rule, RuleSet, TextPattern};
 
-/// More entries of one id than this are worth a warning.
+/// A log that may have more entries than this for one id causes a warning.
 const MANY_ENTRIES: u64 = 10_000;
 
-/// Something that is valid and probably not meant.
+/// A rule that is valid but probably a mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// Name of the rule.
+    /// The name of the rule.
     rule: Arc<str>,
     kind: WarningKind,
 }
@@ -28,7 +28,7 @@ enum WarningKind {
     ForeignPattern { part: String, of_override: bool, syntax: ForeignSyntax },
 }
 
-/// What other pattern languages have.
+/// Syntax of other pattern languages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ForeignSyntax {
     TwoStars,
@@ -38,13 +38,13 @@ enum ForeignSyntax {
 }
 
 impl Warning {
-    /// The name of the rule that it is about.
+    /// Returns the name of the rule.
     pub fn rule(&self) -> &str {
         &self.rule
     }
 }
 
-/// Looks at valid rules for what is probably not meant.
+/// Returns warnings about valid rules.
 pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for rule in rules.iter() {
@@ -84,7 +84,7 @@ pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
     warnings
 }
 
-/// The parts with a pattern that looks like one of another language.
+/// Returns the parts whose pattern has syntax of another language.
 fn foreign_patterns(matcher: &Matcher) -> impl Iterator<Item = (String, ForeignSyntax)> {
     matcher.patterns.iter().filter_map(|(part, pattern)| {
         let Pattern::OneOf(texts) = pattern else { return None };
@@ -100,7 +100,7 @@ fn foreign_patterns(matcher: &Matcher) -> impl Iterator<Item = (String, ForeignS
     })
 }
 
-/// The same of the values of descriptors, in the order of their paths.
+/// Returns warnings about the values of descriptors with such syntax, sorted by path.
 fn foreign_descriptor_patterns(rules: &RuleSet) -> Vec<Warning> {
     let mut found = Vec::new();
     rules.descriptors().visit_values(|label, text| {
@@ -139,19 +139,19 @@ fn syntax(text: &TextPattern) -> Option<ForeignSyntax> {
     signs.into_iter().find_map(|(is_there, syntax)| is_there.then_some(syntax))
 }
 
-/// Why no valid request can fit.
+/// Returns the reason why no valid request can match.
 fn unmatchable(matcher: &Matcher) -> Option<&'static str> {
     let attributes =
         matcher.patterns.iter().filter(|(part, _)| matches!(part, Part::Attribute(_))).count();
     if attributes > Request::MAX_ATTRIBUTES {
-        return Some("it wants more attributes than a request may have");
+        return Some("it has more attributes than a request can have");
     }
     matcher.patterns.iter().find_map(|(part, pattern)| {
         let most = match part {
             Part::UserId => Request::MAX_USER_ID,
             Part::Resource => Request::MAX_RESOURCE,
             Part::Attribute(name) if !(1..=Request::MAX_ATTRIBUTE_NAME).contains(&name.len()) => {
-                return Some("no attribute may have this name");
+                return Some("no attribute can have this name");
             }
             Part::Attribute(_) | Part::AttributeOrUserId(_) => Request::MAX_ATTRIBUTE_VALUE,
         };
@@ -163,16 +163,14 @@ fn unmatchable(matcher: &Matcher) -> Option<&'static str> {
             }
         };
         match pattern {
-            Pattern::OneOf(texts) if texts.iter().all(impossible) => {
-                Some("no value may be as it wants")
-            }
+            Pattern::OneOf(texts) if texts.iter().all(impossible) => Some("no value can match"),
             Pattern::OneOf(_) | Pattern::Present => None,
         }
     })
 }
 
-/// The attributes of the key that no matcher of the rule asks for. `POST /check` has a field for the
-/// API key of an endpoint.
+/// Returns the attributes in `key-by` that no matcher of the rule requires. `api_key` is not one if the
+/// rule matches a resource: `POST /check` has a field for it.
 fn unmatched_key_parts(rule: &Rule) -> impl Iterator<Item = &str> {
     let is_matched = |part: &Part| {
         let overrides = rule.overrides.iter().map(|other| &other.matcher);
@@ -186,7 +184,7 @@ fn unmatched_key_parts(rule: &Rule) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The most entries that a log of a rule may hold for one id, if they are many.
+/// Returns the maximum number of entries in a log for one id, if it is large.
 fn max_log_entries(algorithm: Algorithm, grants: impl IntoIterator<Item = Grant>) -> Option<u64> {
     if algorithm != Algorithm::SlidingWindowLog {
         return None;
@@ -198,10 +196,10 @@ fn max_log_entries(algorithm: Algorithm, grants: impl IntoIterator<Item = Grant>
     units.max().filter(|entries| *entries > MANY_ENTRIES)
 }
 
-/// Rules of the same requests, keys, algorithm and window: the stricter one always decides.
+/// Finds rules with the same requests, keys, algorithm and window: the stricter one always decides.
 fn redundant_rules(rules: &RuleSet) -> Vec<Warning> {
     let mut named: Vec<&Rule> = rules.iter().skip(1).collect();
-    // Alike ones stand together, the strictest first: no need to compare each with each.
+    // Sorted by scope, then by limit, so that only neighbours must be compared.
     named.sort_by_cached_key(|rule| (scope(rule), units(rule)));
     let mut warnings = Vec::new();
     for pair in named.windows(2) {
@@ -220,7 +218,7 @@ fn redundant_rules(rules: &RuleSet) -> Vec<Warning> {
     warnings
 }
 
-/// What has to be the same for one rule to outdo another.
+/// Returns the properties that must be equal for one rule to make another redundant.
 fn scope(rule: &Rule) -> String {
     let window = match rule.grant {
         Grant::Limited(limit) => limit.window(),
@@ -245,20 +243,20 @@ impl fmt::Display for Warning {
             WarningKind::NeverMatches(why) => write!(f, "it never matches: {why}"),
             WarningKind::OverrideNeverMatches(why) => write!(f, "an override never matches: {why}"),
             WarningKind::NeverDecides { stricter } => {
-                write!(f, "it never decides: rule {stricter} is about the same, and stricter")
+                write!(f, "it never decides: rule {stricter} has the same scope and is stricter")
             }
             WarningKind::ManyEntries(entries) => write!(
                 f,
-                "its log may hold {entries} entries for one id; other algorithms need a few numbers"
+                "its log may have {entries} entries for one id; other algorithms need a few numbers"
             ),
             WarningKind::KeyByUnmatched(attribute) => write!(
                 f,
-                "key-by: no matcher asks for the attribute {}: requests without it share one bucket",
+                "key-by: no matcher requires the attribute {}: requests without it share one bucket",
                 attribute.escape_debug()
             ),
             WarningKind::ForeignPattern { part, of_override, syntax } => {
                 let place = if *of_override { "an override's " } else { "" };
-                write!(f, "{place}{part}: {syntax}; `*` is any text, `\\*` a star")
+                write!(f, "{place}{part}: {syntax}; `*` matches any text, `\\*` a star")
             }
         }
     }
@@ -267,10 +265,10 @@ impl fmt::Display for Warning {
 impl fmt::Display for ForeignSyntax {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::TwoStars => "`**` means what `*` means",
-            Self::Braces => "`{…}` is taken literally",
-            Self::Caret => "`^` is taken literally",
-            Self::QuestionMark => "`?` is taken literally",
+            Self::TwoStars => "`**` is the same as `*`",
+            Self::Braces => "`{…}` is literal text",
+            Self::Caret => "`^` is a literal character",
+            Self::QuestionMark => "`?` is a literal character",
         })
     }
 }

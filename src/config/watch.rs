@@ -1,28 +1,28 @@
-//! Tells when a configuration file is another one than before.
+//! Detects changes of configuration files by polling.
 //!
-//! It looks at what a path leads to: a file that is written anew, one that is moved in place, and a
-//! symlink that is swapped, as Kubernetes does with a `ConfigMap`, all show another inode, size or
-//! time. Looking costs microseconds, so nobody has to be told by the system.
+//! Symlinks are followed. A rewritten file, a file moved into place and a swapped symlink (as in a
+//! Kubernetes `ConfigMap`) all have another inode, size or time. A check takes microseconds, so no
+//! notification by the system (inotify) is needed.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The files of a configuration, as they were when last looked at.
+/// The files of a configuration and their state at the last check.
 #[derive(Debug)]
 pub struct Watch {
     files: Vec<PathBuf>,
     snapshots: Vec<Option<Fingerprint>>,
-    /// How many of them are there for good.
+    /// The number of files that are watched for good: the first ones.
     permanent: usize,
-    /// They had changed then: somebody may still be writing.
+    /// Whether a file had changed at the last check, and may still be written to.
     was_changing: bool,
 }
 
-/// What differs when a file is another: device, inode, size, time of change in seconds and
-/// nanoseconds.
+/// Device, inode, size, and change time in seconds and nanoseconds. A changed file differs in at least
+/// one of them.
 type Fingerprint = (u64, u64, u64, i64, i64);
 
-/// A file that the configuration names, as it was before it was read.
+/// A file that the configuration names, and its fingerprint before it was read.
 #[derive(Clone, Debug)]
 pub struct FileSnapshot {
     file: PathBuf,
@@ -36,13 +36,13 @@ impl FileSnapshot {
 }
 
 impl Watch {
-    /// Looks at the files for the first time.
+    /// Starts to watch files.
     pub fn new(files: Vec<PathBuf>) -> Self {
         let permanent = files.len();
         Self { snapshots: fingerprints(&files), files, permanent, was_changing: false }
     }
 
-    /// Looks at these as well from now on, instead of those of an earlier call.
+    /// Watches these files as well, instead of those of an earlier call.
     pub fn follow(&mut self, named: Vec<FileSnapshot>) {
         self.files.truncate(self.permanent);
         self.snapshots.truncate(self.permanent);
@@ -52,8 +52,8 @@ impl Watch {
         }
     }
 
-    /// Has any file changed, and not gone on changing since the last look? A file that is being
-    /// written can be valid and half of what it will be.
+    /// Returns `true` if a file changed before the last check and none has changed since. A file that is
+    /// being written can be valid but incomplete.
     pub fn has_settled(&mut self) -> bool {
         let now = fingerprints(&self.files);
         let changes = now != self.snapshots;
@@ -78,7 +78,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn writes_moves_and_swapped_symlinks_are_seen() {
+    fn detects_writes_moves_and_swapped_symlinks() {
         let dir = std::env::temp_dir().join(format!("rlaas-watch-{}", std::process::id()));
         fs::create_dir_all(dir.join("one")).expect("a directory");
         fs::create_dir_all(dir.join("two")).expect("a directory");

@@ -1,21 +1,20 @@
-//! Values and keys as YAML that reads back as what they are.
+//! Formats values and keys as YAML that parses to the same values.
 
 use std::fmt::Write;
 
 use figment::value::{Dict, Value};
 
-/// Words that are no texts where they stand unquoted, in one of the versions of YAML.
+/// Words that some version of YAML does not parse as strings unless they are quoted.
 const KEYWORDS: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
 
-/// Returns `true` if `read` makes the same of `shown`, as it stands in a line of YAML, as it has made
-/// of the value.
+/// Returns `true` if `shown`, unquoted in a line of YAML, is parsed and read to the same setting again.
 pub(super) fn reads_back<T>(
     shown: &str,
     given: &Value,
     read: impl Fn(&Value) -> Result<(T, String), super::values::Invalid>,
 ) -> bool {
     let is_number = matches!(given, Value::Num(..)) && shown.bytes().all(|b| b.is_ascii_digit());
-    // Nearly all values are plain: to parse each of many rules again would take its time.
+    // A shortcut for plain values, which most are: parsing each one again is slow with many rules.
     if is_word(shown) || is_number {
         return true;
     }
@@ -24,18 +23,18 @@ pub(super) fn reads_back<T>(
     again.is_some_and(|(_, again)| again == shown)
 }
 
-/// Texts as a list.
+/// Formats strings as a list.
 pub(super) fn list(texts: &[String]) -> String {
     let item = |text: &String| if is_word(text) { text.clone() } else { quoted(text) };
     format!("[{}]", texts.iter().map(item).collect::<Vec<_>>().join(", "))
 }
 
-/// A name that is data as a key.
+/// Formats a name as a key.
 pub(super) fn key(name: &str) -> String {
     if is_word(name) && !name.contains(['.', '/']) { name.to_owned() } else { quoted(name) }
 }
 
-/// A text in quotes.
+/// Formats a string in quotes.
 pub(super) fn quoted(text: &str) -> String {
     let is_odd = |of: char| of.is_control() || matches!(of, '\u{2028}' | '\u{2029}' | '\u{feff}');
     if !text.contains(is_odd) {
@@ -55,7 +54,7 @@ pub(super) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// A text that nothing in YAML takes for something else.
+/// Returns `true` if YAML parses the unquoted text as a string.
 fn is_word(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte);
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

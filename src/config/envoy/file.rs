@@ -1,8 +1,8 @@
-//! One file of envoyproxy/ratelimit, read as it is: a domain and its tree of descriptors.
+//! Reads a configuration file of envoyproxy/ratelimit: a domain and its tree of descriptors.
 //!
-//! It is read as a tree of sections, which knows where every value stands and what is not known.
+//! The file is read as a tree of sections, so problems have a line, and unknown keys are found.
 //!
-//! **Source:** envoyproxy/ratelimit, "Configuration", with its rules of what is not valid.
+//! **Source:** envoyproxy/ratelimit, "Configuration", with its validation rules.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::config::values::{self, Invalid, Read};
 use crate::rules::descriptors::{Descriptor, DescriptorRequest, DescriptorSpec};
 use crate::rules::{Coupling, Mode, TextPattern};
 
-/// Levels of a tree: more than any request means, and few enough to walk.
+/// Maximum depth of a tree: more than any request needs, and few enough for recursion.
 const MAX_LEVELS: usize = 32;
-/// Descriptors of one level.
+/// Maximum number of descriptors in one list.
 const MAX_DESCRIPTORS_PER_LEVEL: usize = 100_000;
 
-/// Reads a file into the trees of all; notes what is wrong with it.
+/// Adds the descriptors of a file to the trees of all files. Problems are added to `root`.
 pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
     let unreadable = |error: std::io::Error| Problem::Unreadable {
         file: file.to_owned(),
@@ -47,7 +47,7 @@ pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
     let mut section = tree.root();
     domain(&mut section, &origin.as_str().into(), domains);
     section.close();
-    // The tree tells a wrong shape by its key.
+    // If the tree has problems, they describe the wrong structure better: by key.
     if let Err(error) = &restored
         && tree.is_valid()
     {
@@ -59,7 +59,7 @@ pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
     }
 }
 
-/// Keys of these files have `_`.
+/// Writes keys with `_`, as these files do.
 fn as_spelled(problem: Problem) -> Problem {
     match problem {
         Problem::Invalid { origin, key, valid, line, found } => {
@@ -92,7 +92,7 @@ fn domain(section: &mut Section<'_>, file: &Arc<str>, domains: &mut Domains) {
     path.read_level(section, level);
 }
 
-/// The way to a level.
+/// The path to a list of descriptors, and settings that apply to the whole file.
 struct DescriptorPath<'a> {
     domain: &'a str,
     above: &'a [(String, Option<String>)],
@@ -102,7 +102,7 @@ struct DescriptorPath<'a> {
 }
 
 impl DescriptorPath<'_> {
-    /// Reads what is below `descriptors` into a level.
+    /// Reads the list `descriptors` of a section into `level`.
     fn read_level(&self, section: &mut Section<'_>, level: &mut Siblings) {
         let sections = section.list("descriptors");
         let (deep, many) =
@@ -122,7 +122,7 @@ impl DescriptorPath<'_> {
     fn descriptor(&self, mut section: Section<'_>, level: &mut Siblings) -> Descriptor {
         let key = section.optional("key", text);
         let value = section.optional("value", text).filter(|value| !value.is_empty());
-        // A key or value of a wrong shape is told already.
+        // A key or value of a wrong type was reported already.
         let is_read = section.is_valid();
         let key = key.unwrap_or_default();
         if key.is_empty() {
@@ -140,7 +140,7 @@ impl DescriptorPath<'_> {
         }
         let own_metadata = section.optional("metadata", metadata::read);
         if own_metadata.is_some() && self.metadata == DynamicMetadata::Never {
-            section.warn("metadata", "not answered unless envoy.metadata is true");
+            section.warn("metadata", "not sent unless envoy.metadata is true");
         }
         let mut flag = |name| section.optional(name, values::boolean).unwrap_or(false);
         let (is_shadow, is_quota) = (flag("shadow-mode"), flag("quota-mode"));
@@ -148,7 +148,7 @@ impl DescriptorPath<'_> {
         let shares = flag("share-threshold");
         let is_pattern = |value: &String| !matches!(TextPattern::new(value), TextPattern::Exact(_));
         if shares && is_read && !value.as_ref().is_some_and(is_pattern) {
-            section.refuse("share-threshold", Invalid::new("only for a value with *"));
+            section.refuse("share-threshold", Invalid::new("requires a value with *"));
         }
         let mode = match (is_shadow, is_quota) {
             (true, true) => Mode::ShadowQuota,
@@ -180,7 +180,7 @@ impl DescriptorPath<'_> {
     }
 }
 
-/// Any scalar, as a text.
+/// Reads any scalar as a string.
 fn text(value: &Value) -> Read<String> {
     let text = values::scalar(value).ok_or(Invalid::new("must be a string"))?;
     Ok((text.clone(), text))

@@ -1,8 +1,8 @@
-//! The files of a folder, as envoyproxy/ratelimit finds them: every file below it is one of rules.
+//! Finds the rule files in a folder, as envoyproxy/ratelimit does: every file below it.
 //!
-//! Hidden files and folders are left out, and with them `..data` of Kubernetes and what it leads to:
-//! what is mounted are symlinks beside it. Other symlinks to folders are not followed, as there, so
-//! that no way leads in circles; that is told.
+//! Hidden files and folders are skipped. In a mounted Kubernetes volume this skips `..data`, whose
+//! files are also visible as symlinks beside it. Symlinks to folders are not followed, so there are
+//! no cycles; a notice reports them.
 
 use std::fs::{self, DirEntry};
 use std::io;
@@ -12,28 +12,28 @@ use crate::config::notice::Notice;
 use crate::config::problem::Problem;
 use crate::config::section::Section;
 
-/// Levels of folders.
+/// Maximum depth of folders.
 const MAX_LEVELS: usize = 16;
-/// Files and folders.
+/// Maximum number of files and folders.
 const MAX_ENTRIES: usize = 10_000;
 
-/// What a folder has.
+/// The files and folders below a folder.
 #[derive(Default)]
 pub(super) struct FolderContents {
-    /// Files of rules, folder by folder, by name.
+    /// Rule files, folder by folder, sorted by name.
     pub(super) files: Vec<PathBuf>,
-    /// Folders below, which change with what they have.
+    /// Folders, watched because they change when a file is added or removed.
     pub(super) folders: Vec<PathBuf>,
 }
 
 impl FolderContents {
-    /// A file that is named itself.
+    /// A single file that the settings name.
     pub(super) fn from_file(file: PathBuf) -> Self {
         Self { files: vec![file], folders: Vec::new() }
     }
 }
 
-/// Finds everything below `folder`; notes what can't be read, and tells what is left out.
+/// Finds all files below `folder`. Adds problems and notices of skipped entries to `root`.
 pub(super) fn find(folder: &Path, root: &Section<'_>) -> FolderContents {
     let found = FolderContents::default();
     let mut search = FolderWalk { found, entries_left: MAX_ENTRIES, is_complete: true, root };
@@ -47,7 +47,7 @@ pub(super) fn find(folder: &Path, root: &Section<'_>) -> FolderContents {
 struct FolderWalk<'a> {
     found: FolderContents,
     entries_left: usize,
-    /// Nothing was in its way so far.
+    /// No entry failed so far.
     is_complete: bool,
     root: &'a Section<'a>,
 }

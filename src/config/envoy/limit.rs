@@ -1,4 +1,4 @@
-//! `rate_limit`: the limit of a descriptor, with what this service can do beyond its source.
+//! Reads `rate_limit`, the limit of a descriptor, with this service's extensions.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::rules::Coupling;
 use crate::rules::descriptors::{DescriptorRule, DescriptorSpec};
 use crate::rules::spec::{Field, RateSpec};
 
-/// Units of time and their seconds: a month has 30 days and a year 365, as in the source.
+/// Units of time in seconds. A month has 30 days and a year 365, as in envoyproxy/ratelimit.
 const UNITS: [(&str, u64); 7] = [
     ("second", 1),
     ("minute", 60),
@@ -24,8 +24,8 @@ const UNITS: [(&str, u64); 7] = [
     ("year", 365 * 24 * 60 * 60),
 ];
 
-/// The rule that `rate_limit` makes of a descriptor, of which all else is given; none if there is
-/// none, or it has a problem, which is told.
+/// Reads `rate_limit` and completes `spec` to a rule. Returns `None` without the section, or after it
+/// reported a problem.
 pub(super) fn read(
     descriptor: &mut Section<'_>,
     spec: DescriptorSpec,
@@ -43,7 +43,7 @@ pub(super) fn read(
     let limit = section.field("requests-per-unit");
     let is_cut = |units: &u64| (Limit::MAX_UNITS + 1..=u32::MAX.into()).contains(units);
     if limit.value().is_some_and(is_cut) {
-        section.warn("requests-per-unit", "cut to 1000000000, the most that a limit may be");
+        section.warn("requests-per-unit", "reduced to 1000000000, the maximum of a limit");
     }
     let burst = section.field("burst");
     let post_paid = section.optional("post-paid", values::boolean).unwrap_or(false);
@@ -67,8 +67,8 @@ pub(super) fn read(
     rule.ok()
 }
 
-/// `unit`, with `unit_multiplier`; or `window`. Any window where something is wrong with them, which
-/// is told.
+/// Reads the window: `unit` with `unit_multiplier`, or `window`. After it reported a problem it
+/// returns an arbitrary window.
 fn window(section: &mut Section<'_>, unlimited: bool) -> Field<Micros> {
     let unit = if unlimited {
         section.optional("unit", unit_of_unlimited).flatten()
@@ -90,7 +90,7 @@ fn window(section: &mut Section<'_>, unlimited: bool) -> Field<Micros> {
         return Field::Unset;
     }
     match (section.has("unit"), section.has("window")) {
-        (true, true) => return refuse("window", "give either unit or window"),
+        (true, true) => return refuse("window", "must not be given with unit"),
         (false, true) if section.has("unit-multiplier") => {
             return refuse("unit-multiplier", "requires unit");
         }
@@ -106,7 +106,7 @@ fn window(section: &mut Section<'_>, unlimited: bool) -> Field<Micros> {
     Field::Set(window)
 }
 
-/// Names of rules, each in a section of its own.
+/// Reads the names of replaced limits, each in its own section.
 fn replaces(section: &mut Section<'_>, own: Option<&str>) -> Vec<Arc<str>> {
     let mut names = Vec::new();
     for mut replaced in section.list("replaces") {
@@ -122,7 +122,7 @@ fn replaces(section: &mut Section<'_>, own: Option<&str>) -> Vec<Arc<str>> {
     names
 }
 
-/// What is unlimited has no unit, which may be written down.
+/// Reads the unit of an unlimited rule: empty or `unknown`.
 fn unit_of_unlimited(value: &Value) -> Read<Option<u64>> {
     let given = values::scalar(value).unwrap_or_default().to_ascii_lowercase();
     if matches!(given.as_str(), "unknown" | "") {

@@ -1,19 +1,19 @@
-//! `metadata` of a descriptor: a map of any values of JSON.
+//! Reads `metadata` of a descriptor: a map of JSON values.
 
 use figment::value::{Dict, Num, Value};
 
 use crate::config::values::{Invalid, Read};
 use crate::rules::descriptors::{Metadata, MetadataValue};
 
-/// Levels of maps and lists.
+/// Maximum depth of maps and lists.
 const MAX_LEVELS: usize = 16;
-/// Values, those inside of maps and lists included.
+/// Maximum number of values, including those in nested maps and lists.
 const MAX_VALUES: usize = 1_000;
 
 const BOUNDS: Invalid =
-    Invalid::new("must be a map of up to 1000 values, 16 levels deep, without NaN and infinity");
+    Invalid::new("must be a map of at most 1000 values and 16 levels, without NaN and infinity");
 
-/// The map, which answers have as it is.
+/// Reads the map. It is not shown in the effective configuration.
 pub(super) fn read(value: &Value) -> Read<Metadata> {
     let Value::Dict(_, dict) = value else { return Err(BOUNDS) };
     let metadata = MetadataReader { values_left: MAX_VALUES }.map(dict, MAX_LEVELS);
@@ -52,8 +52,8 @@ impl MetadataReader {
     }
 }
 
-/// As a number of JSON; large whole ones lose digits, as in the source.
-#[expect(clippy::cast_precision_loss, reason = "JSON has no other numbers")]
+/// Converts a number to a JSON number. Large integers lose digits, as in envoyproxy/ratelimit.
+#[expect(clippy::cast_precision_loss, reason = "numbers in a Struct are f64")]
 fn finite(number: Num) -> Option<f64> {
     let whole = number.to_u128().map(|whole| whole as f64);
     let whole = whole.or_else(|| number.to_i128().map(|whole| whole as f64));

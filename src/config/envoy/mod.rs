@@ -1,4 +1,4 @@
-//! The section `envoy`, and the files of envoyproxy/ratelimit that it names.
+//! The section `envoy`, and the rule files of envoyproxy/ratelimit that it names.
 
 mod file;
 mod folder;
@@ -21,22 +21,22 @@ use crate::api::envoy::{DynamicMetadata, EnvoySettings};
 use crate::rules::Coupling;
 use crate::rules::descriptors::{Descriptor, Descriptors};
 
-/// What the section says.
+/// The settings and rules of the section.
 pub(super) struct Envoy {
     pub(super) settings: EnvoySettings,
     pub(super) descriptors: Descriptors,
-    /// The files and folders as they were before they were read.
+    /// Snapshots of the files and folders, taken before they were read.
     pub(super) files: Vec<FileSnapshot>,
 }
 
-/// The trees of all files so far.
+/// The descriptor trees by domain, and settings for all files.
 struct Domains {
     trees: BTreeMap<String, Siblings>,
     metadata: DynamicMetadata,
     coupling: Coupling,
 }
 
-/// Descriptors of one level, no two with the same key and value.
+/// The descriptors of one list. No two have the same key and value.
 #[derive(Default)]
 struct Siblings {
     descriptors: Vec<Descriptor>,
@@ -65,7 +65,7 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
         files.push(FileSnapshot::take(&path));
         let found =
             if path.is_dir() { folder::find(&path, root) } else { FolderContents::from_file(path) };
-        // A folder tells only which files it has.
+        // The snapshot of a folder shows added and removed files, not changed ones.
         files.extend(found.folders.iter().map(|folder| FileSnapshot::take(folder)));
         for file in found.files {
             files.push(FileSnapshot::take(&file));
@@ -77,8 +77,8 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     Envoy { settings, descriptors: Descriptors::new(domains, coupling), files }
 }
 
-/// A path, or several, relative to the folder of the file that names them; an empty text is none.
-/// They are shown as they can be found from anywhere.
+/// Reads one or several paths, relative to the folder of the configuration file. An empty string means
+/// none. The effective configuration shows absolute paths.
 fn paths(value: &Value, folder: &Path) -> Read<Vec<PathBuf>> {
     let none = matches!(value, Value::Array(_, items) if items.is_empty());
     if none || value.as_str() == Some("") {

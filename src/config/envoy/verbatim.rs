@@ -1,5 +1,5 @@
-//! Texts of a file as they are written: what YAML reads as a number, such as `value: 007`, stays
-//! the text `007` where a text belongs.
+//! Restores strings as written in the file: for `value: 007` YAML returns the number 7, but the value
+//! of a descriptor is the string `007`.
 
 use figment::value::{Dict, Value};
 use serde::Deserialize;
@@ -30,11 +30,11 @@ struct NameText {
     name: Option<String>,
 }
 
-/// Puts the texts of `file` into `dict`, which was read from it.
+/// Replaces scalars in `dict`, which was parsed from `file`, by their original text.
 ///
 /// # Errors
 ///
-/// Where the file has not the shape of its source; then `dict` stays as it is.
+/// If the file has another structure than expected. `dict` is unchanged then.
 pub(super) fn restore(file: &str, dict: &mut Dict) -> Result<(), serde_saphyr::Error> {
     if let Some(texts) = serde_saphyr::from_str::<Option<FileText>>(file)? {
         set(dict, "domain", texts.domain);
@@ -59,7 +59,7 @@ fn restore_descriptors(dict: &mut Dict, texts: Option<Vec<DescriptorText>>) {
     }
 }
 
-/// The sections of a list, each with its texts.
+/// Returns the sections of a list, each with its original strings.
 fn zipped<'a, T: 'a>(
     dict: &'a mut Dict,
     key: &str,

@@ -82,20 +82,20 @@ fn invalid_descriptors_are_rejected_by_key() {
         ),
         (descriptor("key: k\nrate_limit: 5"), "descriptors[0].rate_limit: must be a section"),
         (descriptor("key: k\nvalues: [a]"), "descriptors[0].values: unknown key, did you mean"),
-        (descriptor("key: k\nmetadata: [a]"), "descriptors[0].metadata: must be a map of up to"),
+        (descriptor("key: k\nmetadata: [a]"), "descriptors[0].metadata: must be a map of at most"),
         (descriptor("key: k\nmetadata: { a: .nan }"), "line 5, column 20"),
         (
             descriptor(&format!("key: k\nmetadata: {}1{}", "{ a: ".repeat(17), " }".repeat(17))),
-            "descriptors[0].metadata: must be a map of up to 1000 values, 16 levels deep",
+            "descriptors[0].metadata: must be a map of at most 1000 values and 16 levels",
         ),
         (
             descriptor(&format!("key: k\nmetadata: {{ a: [{}] }}", "1,".repeat(1_000))),
-            "descriptors[0].metadata: must be a map of up to 1000 values, 16 levels deep",
+            "descriptors[0].metadata: must be a map of at most 1000 values and 16 levels",
         ),
         (descriptor("key: k\nshadow_mode: maybe"), "descriptors[0].shadow_mode: must be true or"),
         (
             descriptor("key: k\nvalue: v\nshare_threshold: true"),
-            "descriptors[0].share_threshold: only for a value with *",
+            "descriptors[0].share_threshold: requires a value with *",
         ),
     ] {
         assert_rejected(&rules, expected);
@@ -139,7 +139,7 @@ fn invalid_limits_are_rejected_by_key() {
     for (rules, expected) in [
         (
             descriptor("key: k\nvalue: v\\*\nshare_threshold: true"),
-            "descriptors[0].share_threshold: only for a value with *",
+            "descriptors[0].share_threshold: requires a value with *",
         ),
         (
             descriptor("key: k\nrate_limit: { requests_per_unit: 1 }"),
@@ -171,7 +171,7 @@ fn invalid_limits_are_rejected_by_key() {
         ),
         (
             descriptor(&format!("{minute}, window: 1s }}")),
-            "descriptors[0].rate_limit.window: give either unit or window",
+            "descriptors[0].rate_limit.window: must not be given with unit",
         ),
         (
             descriptor(
@@ -220,11 +220,11 @@ fn invalid_limits_are_rejected_by_key() {
 fn reduced_limit_is_warned_of_by_file_and_key() {
     let limit = "{ key: KEY, rate_limit: { unit: day, requests_per_unit: 4294967295 } }";
     let [one, other] = ["a", "b"].map(|key| limit.replace("KEY", key));
-    let cut = "rate_limit.requests_per_unit: cut to 1000000000, the most that a limit may be\n";
+    let cut = "rate_limit.requests_per_unit: reduced to 1000000000, the maximum of a limit\n";
     let reported = problems(&format!("domain: a\ndescriptors: [{one}]"));
     assert_eq!(reported, (0, format!("warning: descriptors[0].{cut}")));
     let reported = problems(&format!("domain: a\ndescriptors: [{one}, {other}]"));
-    let cut = cut.replace(": cut", " and 1 more: cut");
+    let cut = cut.replace(": reduced", " and 1 more: reduced");
     assert_eq!(reported, (0, format!("warning: descriptors[0].{cut}")));
 }
 
@@ -233,14 +233,14 @@ fn rule_warnings_name_the_file() {
     let limit = "{ unit: day, requests_per_unit: 20000, algorithm: sliding-window-log }";
     let (code, error) = problems(&descriptor(&format!("key: k\nrate_limit: {limit}")));
     assert_eq!(code, 0);
-    assert!(error.starts_with("warning: rule shop.k: its log may hold 20000 entries"), "{error}");
+    assert!(error.starts_with("warning: rule shop.k: its log may have 20000 entries"), "{error}");
 }
 
 #[test]
 fn metadata_without_its_setting_is_warned_of() {
     let limit = "rate_limit: { unit: day, requests_per_unit: 1 }";
     let rules = descriptor(&format!("key: k\n{limit}\nmetadata: {{ a_b: 1, a-b: {{ c: null }} }}"));
-    let unless = "descriptors[0].metadata: not answered unless envoy.metadata is true";
+    let unless = "descriptors[0].metadata: not sent unless envoy.metadata is true";
     assert_eq!(problems(&rules), (0, format!("warning: {unless}\n")));
     let dir = TempDir::new();
     let file = dir.write("rules.yaml", &rules);
