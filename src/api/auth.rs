@@ -175,7 +175,7 @@ impl Auth {
             None => AuthError::Unauthenticated,
         };
         let reason = refusal.reason();
-        debug!(reason, "request not authorized");
+        debug!(reason, "request refused");
         self.metrics.refused.get_or_create(&ReasonLabels { reason }).inc();
         Err(refusal)
     }
