@@ -1,13 +1,13 @@
-//! What each algorithm costs: prints the numbers of the README's table.
+//! Cost of a decision by algorithm. Prints a table of `benches/README.md`.
 //!
 //! ```sh
 //! cargo bench --bench algorithms
 //! ```
 //!
-//! Memory: nanoseconds of a decision through the store, 1,000 ids in turn on one thread, the median
-//! of five runs; resident bytes of an id of 16 bytes, 1,000,000 ids with one request each. Redis:
-//! microseconds of server time for a decision, asked alone or with 31 others, and bytes of a key, as
-//! a redis-server of its own tells them.
+//! Memory: nanoseconds from request to verdict, for 1,000 ids in turn on one thread, median of five
+//! runs; and resident bytes per id, for 1,000,000 ids of 16 bytes with one request each. Redis:
+//! microseconds of server time per decision, with 1 and with 32 decisions per call, and bytes per key,
+//! both as a redis-server reports them.
 
 #![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
 
@@ -27,7 +27,7 @@ use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::rules;
 use rlaas_testkit::service::Service;
 
-/// As the service has it.
+/// The allocator of the service.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -35,19 +35,19 @@ const IDS: usize = 1_000;
 const ROUNDS: usize = 200;
 const RESIDENT_IDS: usize = 1_000_000;
 const REDIS_CALLS: usize = 20_000;
-/// What a busy worker gathers into one call.
+/// Decisions per call of a busy worker.
 const TOGETHER: usize = 32;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    // Called by itself: resident memory is measured in a fresh process.
+    // This program runs itself, because resident memory is measured in a fresh process.
     let wanted = std::env::args().skip_while(|argument| argument != "--resident").nth(1);
     if let Some(algorithm) = wanted.and_then(|name| Algorithm::from_name(&name)) {
         println!("{}", bytes_in_memory(&rules(algorithm, 100, Micros::from_secs(60))).await);
         return;
     }
     println!(
-        "| algorithm | memory: ns/decision | bytes/id | Redis: µs/decision | of {TOGETHER} at once | bytes/key |"
+        "| algorithm | memory: ns/decision | bytes/id | Redis: µs/decision | {TOGETHER} per call | bytes/key |"
     );
     println!("| --- | --- | --- | --- | --- | --- |");
     for algorithm in Algorithm::ALL {

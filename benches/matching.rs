@@ -1,11 +1,11 @@
-//! What matching costs with many rules: rules that ask for an exact value are looked up.
+//! Cost of matching a request against many rules. Rules with an exact value are found by lookup.
 //!
 //! ```sh
 //! cargo bench --bench matching
 //! ```
 //!
-//! Nanoseconds from request to matches with their keys, the median of nine runs, for requests that
-//! meet one rule, and what that is to ten rules.
+//! Nanoseconds from request to plan, median of nine runs, for requests that match one rule; and the
+//! ratio to ten rules.
 #![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use rlaas::rules::{Matcher, Part, Pattern, Request, RequestFields, Rule, RuleSet
 const CALLS: usize = 100_000;
 
 fn main() {
-    println!("| rules | ns/request | to 10 rules |");
+    println!("| rules | ns/request | ratio to 10 rules |");
     println!("| --- | --- | --- |");
     let base = nanos(10);
     for count in [10, 100, 1_000, 10_000] {
@@ -40,7 +40,7 @@ fn nanos(count: usize) -> f64 {
     });
     let rules = RuleSet::new(default.clone(), rules.collect());
     let attributes = HashMap::new();
-    // The same ten in all sets, so that the caches of the machine are no subject.
+    // Ten requests for every number of rules, so that the CPU caches have the same effect.
     let resources: Vec<String> = (0..10).map(|index| resource(index * (count / 10))).collect();
     let requests: Vec<Request<'_>> = resources
         .iter()

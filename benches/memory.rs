@@ -1,13 +1,13 @@
-//! The memory store by itself: nanoseconds and allocations of a decision, bytes of an id.
+//! The memory store alone: nanoseconds and allocations per decision.
 //!
 //! ```sh
-//! cargo bench --bench memory                 # or less of it: -- 1000 gcra
+//! cargo bench --bench memory                 # or a part of it: -- 1000 gcra
 //! ```
 //!
-//! Then how long decisions take while 1,000,000 expired ids are swept beside them.
+//! Then the latency of decisions while 1,000,000 expired ids are swept.
 //!
-//! A decision is `MemoryStore::execute_one`, with a whole [`rlaas::algorithm::Decision`] as its
-//! result; keys are made before. Medians of five runs, which take turns.
+//! A decision is `MemoryStore::execute_one`, which returns a whole [`rlaas::algorithm::Decision`]. Keys
+//! are built in advance. Medians of five interleaved runs.
 
 #![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
 
@@ -33,7 +33,9 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let wanted: Option<usize> = arguments.iter().find_map(|keys| keys.parse().ok());
     let only = arguments.iter().find_map(|name| Algorithm::from_name(name));
-    println!("| algorithm | keys | threads | ns/decision | one thread's | allocations/decision |");
+    println!(
+        "| algorithm | keys | threads | ns/decision | ratio to one thread | allocations/decision |"
+    );
     println!("| --- | --- | --- | --- | --- | --- |");
     for keys in KEYS.into_iter().filter(|keys| wanted.unwrap_or(*keys) == *keys) {
         let kinds = if keys == 1_000 { &Threads::ALL[..] } else { &[Threads::One] };
@@ -46,7 +48,7 @@ fn main() {
     }
 }
 
-/// Decisions on as many keys, by these threads in turn.
+/// Measures decisions on this number of keys, with each kind of threads.
 fn decisions(algorithm: Algorithm, keys: usize, kinds: &[Threads]) {
     let stores = if kinds.contains(&Threads::OwnStores) { 2 } else { 1 };
     let benches: Vec<Bench> = (0..stores).map(|_| Bench::new(algorithm, keys)).collect();
@@ -68,15 +70,15 @@ fn decisions(algorithm: Algorithm, keys: usize, kinds: &[Threads]) {
     }
 }
 
-/// How many decide, and on what.
+/// The number of threads, and what they share.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Threads {
     One,
-    /// Two on the same keys: what one has written travels to the core of the other.
+    /// Two threads on the same keys: cache lines move between their cores.
     SameKeys,
-    /// Two on a half of the keys each.
+    /// Two threads, each on one half of the keys.
     OwnKeys,
-    /// Two that have nothing in common but the machine: as well as two can do on it.
+    /// Two threads, each with a store of its own: the limit of the machine.
     OwnStores,
 }
 
@@ -97,7 +99,7 @@ impl Threads {
     }
 }
 
-/// Decisions beside the sweep of expired ids, and beside none.
+/// Measures decisions while expired ids are swept, and without a sweep.
 fn sweep() {
     const EXPIRED: usize = 1_000_000;
     let clock = ManualClock::new(Timestamp::from_millis(1_000_000));
@@ -116,15 +118,15 @@ fn sweep() {
             mode,
         })
     };
-    println!("\n| beside | decisions | p99.99 µs | longest µs | over 1 ms |");
+    println!("\n| background work | decisions | p99.99 µs | max µs | over 1 ms |");
     println!("| --- | --- | --- | --- | --- |");
-    for (name, expired) in [("nothing to sweep", 0), ("1,000,000 expired ids", EXPIRED)] {
+    for (name, expired) in [("none", 0), ("sweep of 1,000,000 expired ids", EXPIRED)] {
         (0..expired).for_each(|number| _ = black_box(decide(&key(&rules, 1_000 + number))));
         clock.set(clock.now() + Micros::from_secs(3_600));
         let keys: Vec<Key> = (0..1_000).map(|number| key(&rules, number)).collect();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| tend_until(&store, &stop));
+            scope.spawn(|| run_until(&store, &stop));
             let mut micros: Vec<f64> = Vec::new();
             // The sweep of all shards takes 256 steps of 20 ms.
             for key in keys.iter().cycle() {
@@ -147,13 +149,13 @@ fn sweep() {
     }
 }
 
-fn tend_until(store: &MemoryStore, stop: &AtomicBool) {
+fn run_until(store: &MemoryStore, stop: &AtomicBool) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let mut looks = tokio::time::interval(std::time::Duration::from_millis(50));
+        let mut ticks = tokio::time::interval(std::time::Duration::from_millis(50));
         let stopped = async {
             while !stop.load(Ordering::Relaxed) {
-                looks.tick().await;
+                ticks.tick().await;
             }
         };
         tokio::select! { () = store.run() => {}, () = stopped => {} }
@@ -170,7 +172,7 @@ struct Bench {
     algorithm: Algorithm,
     limit: Limit,
     keys: Vec<Key>,
-    /// Which keys are asked for, in turn: at random.
+    /// Positions of the keys in random order.
     order: Vec<u32>,
 }
 
@@ -179,7 +181,7 @@ impl Bench {
         let metrics = Arc::new(Metrics::new());
         let settings = MemorySettings { max_keys: 2_000_000 };
         let store = MemoryStore::new(settings, Clock::default(), metrics.clone());
-        // A log is at its limit: what it holds is what it costs.
+        // The log is at its limit, because its cost depends on its number of entries.
         let units = if algorithm == Algorithm::SlidingWindowLog { 100 } else { Limit::MAX_UNITS };
         let limit = Limit::new(units, Micros::from_secs(60)).expect("a valid limit");
         let rules = RuleSet::new(Rule::new_default(algorithm, limit), Vec::new());
@@ -195,7 +197,7 @@ impl Bench {
         bench
     }
 
-    /// Nanoseconds of wall time for one decision, on as many threads.
+    /// Returns the nanoseconds of wall time per decision.
     fn nanos(benches: &[Self], threads: Threads) -> f64 {
         let started = now();
         std::thread::scope(|scope| {
@@ -215,7 +217,7 @@ impl Bench {
         counted.count_total as f64 / COUNTED as f64
     }
 
-    /// Decides on all keys in their order, or on every second one: the even or the odd ones.
+    /// Decides on all keys in their order, or on the even or the odd keys alone.
     fn run(&self, decisions: usize, from: usize, own: Option<usize>) {
         for step in 0..decisions {
             let key = self.order[(from + step) % self.order.len()] as usize;
@@ -232,7 +234,7 @@ impl Bench {
     }
 }
 
-/// An id of 16 bytes.
+/// Returns the key of an id of 16 bytes.
 fn key(rules: &RuleSet, number: usize) -> Key {
     let (user, attributes) = (format!("user-{number:011}"), HashMap::new());
     let fields = RequestFields {

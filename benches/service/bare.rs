@@ -1,4 +1,4 @@
-//! What the service is measured against: a bare echo.
+//! The baseline: a tonic server that returns a prepared response.
 
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
@@ -10,7 +10,7 @@ use rlaas_proto::ratelimit::v1::{
 use tokio_stream::Empty;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Serves a ready answer until it is killed.
+/// Serves the prepared response until the process is killed.
 pub(crate) fn serve() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
@@ -20,7 +20,7 @@ pub(crate) fn serve() {
         let connections = tokio_stream::StreamExt::map(connections, |connection| {
             connection.inspect(|connection| drop(connection.set_nodelay(true)))
         });
-        let service = RateLimitServiceServer::new(Bare { answer: answer() });
+        let service = RateLimitServiceServer::new(Echo { response: response() });
         tonic::transport::Server::builder()
             .max_concurrent_streams(1024)
             .add_service(service)
@@ -30,11 +30,11 @@ pub(crate) fn serve() {
     });
 }
 
-struct Bare {
-    answer: CheckResponse,
+struct Echo {
+    response: CheckResponse,
 }
 
-fn answer() -> CheckResponse {
+fn response() -> CheckResponse {
     CheckResponse {
         allowed: true,
         current_count: 1,
@@ -63,31 +63,31 @@ fn answer() -> CheckResponse {
 }
 
 #[tonic::async_trait]
-impl RateLimitService for Bare {
+impl RateLimitService for Echo {
     type CheckStreamStream = Empty<Result<CheckResult, Status>>;
 
     async fn check(&self, _: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
-        Ok(Response::new(self.answer.clone()))
+        Ok(Response::new(self.response.clone()))
     }
 
     async fn check_batch(
         &self,
         _: Request<CheckBatchRequest>,
     ) -> Result<Response<CheckBatchResponse>, Status> {
-        Err(Status::unimplemented("bare"))
+        Err(Status::unimplemented("echo"))
     }
 
     async fn check_stream(
         &self,
         _: Request<Streaming<CheckRequest>>,
     ) -> Result<Response<Self::CheckStreamStream>, Status> {
-        Err(Status::unimplemented("bare"))
+        Err(Status::unimplemented("echo"))
     }
 
     async fn get_config(
         &self,
         _: Request<GetConfigRequest>,
     ) -> Result<Response<GetConfigResponse>, Status> {
-        Err(Status::unimplemented("bare"))
+        Err(Status::unimplemented("echo"))
     }
 }

@@ -7,17 +7,17 @@ use std::time::Instant;
 use rlaas_testkit::process;
 use rlaas_testkit::redis::RedisServer;
 
-/// A server under test and what was measured of it.
+/// A server under test and its measurements.
 pub(crate) struct Contender {
     pub(crate) name: &'static str,
     process: Child,
     pub(crate) address: String,
     pub(crate) load: Load,
-    /// Seconds from its start to its address.
+    /// Seconds from the start of the process to the log entry with its address.
     pub(crate) start: f64,
-    /// Answers in a second.
+    /// Responses per second, by round.
     pub(crate) rates: Vec<f64>,
-    /// Microseconds of processor time for one answer.
+    /// Microseconds of processor time per response, by round.
     pub(crate) costs: Vec<f64>,
     /// The processes of its Redis servers, where their processor time is measured too.
     redis: Vec<u32>,
@@ -25,7 +25,7 @@ pub(crate) struct Contender {
     pub(crate) redis_costs: Vec<f64>,
 }
 
-/// What is asked.
+/// The call that the load makes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
     Check,
@@ -37,7 +37,7 @@ pub(crate) enum Load {
 }
 
 impl Contender {
-    /// A server of this program: the echo.
+    /// Starts this program as a server: the echo.
     pub(crate) fn own(name: &'static str, arguments: &[&str]) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         Self::start(name, Load::Check, command.args(arguments))
@@ -77,10 +77,15 @@ impl Contender {
         }
     }
 
-    /// Measures the processor time of these Redis servers too.
-    pub(crate) fn with_redis(mut self, servers: &[&RedisServer]) -> Self {
-        self.redis = servers.iter().map(|server| server.pid()).collect();
-        self
+    /// Returns the processor time of all threads of the process so far.
+    pub(crate) fn processor_seconds(&self) -> f64 {
+        const TICKS_PER_SECOND: f64 = 100.0;
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()));
+        let stat = stat.expect("a running process");
+        let fields = stat.rsplit(") ").next().expect("fields after the name").split(' ');
+        let ticks: Vec<f64> =
+            fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
+        ticks.iter().sum::<f64>() / TICKS_PER_SECOND
     }
 
     /// Processor time of the server so far, in seconds, all threads.

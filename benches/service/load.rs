@@ -1,4 +1,4 @@
-//! The load: h2load with a ready request.
+//! The load: h2load, with a prepared request.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ use rlaas_testkit::TempDir;
 const CONNECTIONS: usize = 4;
 const STREAMS: usize = 32;
 
-/// The requests, in files.
+/// The files of the requests.
 pub(crate) struct Requests {
     dir: TempDir,
     check: PathBuf,
@@ -41,15 +41,15 @@ impl Requests {
         Self { dir, check, batch, json, envoy }
     }
 
-    /// A file of rules for the one descriptor, by which nobody is refused.
+    /// Writes rules for the descriptor, with a limit so high that no request is denied.
     pub(crate) fn rules(&self) -> String {
         let rules = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: { unit: minute, \
                      requests_per_unit: 1000000000 }\n";
         self.dir.write("rules.yaml", rules).display().to_string()
     }
 
-    /// As many as possible for some seconds: answers, and how many in a second.
-    pub(crate) fn flood(&self, contender: &Contender, seconds: usize) -> (f64, f64) {
+    /// Sends as many calls as possible. Returns the responses and their rate per second.
+    pub(crate) fn run_closed_loop(&self, contender: &Contender, seconds: usize) -> (f64, f64) {
         let text = self.h2load(contender, &["-D", &seconds.to_string()]);
         let number = |after: &str, before: &str| -> Option<f64> {
             text.split(after).nth(1)?.split(before).next()?.trim().parse().ok()
@@ -60,8 +60,8 @@ impl Requests {
         answers.zip(rate).unwrap_or_else(|| panic!("no rate in {text}"))
     }
 
-    /// So many in a second: the latencies in microseconds, ascending.
-    pub(crate) fn pace(&self, contender: &Contender, seconds: usize, rate: f64) -> Vec<f64> {
+    /// Sends calls at a rate per second. Returns the latencies in microseconds, ascending.
+    pub(crate) fn run_at_rate(&self, contender: &Contender, seconds: usize, rate: f64) -> Vec<f64> {
         let log = self.dir.path("log");
         let each = format!("{:.0}", rate / CONNECTIONS as f64);
         let path = log.to_string_lossy().into_owned();
@@ -85,7 +85,7 @@ impl Requests {
             }
             Load::Json => ("v1/check", &self.json, &json[..]),
         };
-        // HTTP/1.1 has one request in flight on a connection.
+        // HTTP/1.1 has one request in flight per connection.
         let streams = if contender.load == Load::Json { 1 } else { STREAMS };
         let connections = CONNECTIONS * STREAMS / streams;
         let url = format!("http://{}/{path}", contender.address);
@@ -104,7 +104,7 @@ impl Requests {
     }
 }
 
-/// What Envoy sends for a header, of the same user.
+/// Returns the request that Envoy sends for a header with the user.
 fn one_descriptor() -> RateLimitRequest {
     let entry = Entry { key: "user".to_owned(), value: format!("user-{:011}", 1) };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
@@ -115,7 +115,7 @@ fn one_descriptor() -> RateLimitRequest {
     }
 }
 
-/// A gRPC message: no compression, its length, itself.
+/// Frames a gRPC message: flag for no compression, length, message.
 fn framed(message: &impl Message) -> Vec<u8> {
     let bytes = message.encode_to_vec();
     let length = u32::try_from(bytes.len()).expect("a short message");

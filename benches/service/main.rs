@@ -1,19 +1,17 @@
-//! The whole service against a bare tonic echo: answers per second as ratios, in one run.
+//! The whole service against a bare tonic echo: rates and processor time as ratios within one run.
 //!
 //! ```sh
 //! cargo bench --bench service                 # needs h2load: apt-get install nghttp2-client
 //! cargo bench --bench service -- --seconds 5 --rounds 5
-//! cargo bench --bench service -- --only Redis,Envoy   # beside the first two, rates alone
-//! cargo bench --bench service -- --only CheckBatch --algorithm gcra
+//! cargo bench --bench service -- --only Redis,Envoy   # these and the first two, rates only
 //! ```
 //!
-//! The echo is a tonic server with the same messages, the same HTTP/2 settings and the same layout of
-//! threads, which answers every Check with a ready answer: what remains is what deciding costs. The
-//! load comes from h2load, 4 connections with 32 streams each (over HTTP/1.1 128 connections), which
-//! costs a fraction of a tonic client. Servers are measured in turn, round after round, and the
-//! medians are compared: these machines are noisy. With two cores the server has one and the load
-//! the other. Where the load is the slower side, the server's own processor time for an answer
-//! tells more than the rate.
+//! The echo is a tonic server with the same messages, HTTP/2 settings and threads that returns a
+//! prepared response to every Check. The difference to it is the cost of the decision. h2load makes
+//! the load, with 4 connections of 32 streams each (HTTP/1.1: 128 connections); it needs much less
+//! processor time than a tonic client. Servers are measured in turn, round by round, and medians are
+//! compared, because the machines are noisy. On two cores the server has one and the load the other.
+//! If the load is slower than the server, compare the processor time per response, not the rate.
 
 #![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
 
@@ -28,12 +26,13 @@ use load::Requests;
 use rlaas_testkit::cluster::RedisCluster;
 use rlaas_testkit::redis::RedisServer;
 
-/// As the service has it.
+/// The allocator of the service.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A limit so high that no request is denied.
-const HIGH_LIMIT: &str = "rate-limiter.max-requests=1000000000";
+const WIDE: [&str; 2] =
+    ["rate-limiter.max-requests=1000000000", "rate-limiter.use-algo=fixed-window"];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -101,10 +100,9 @@ fn compare(seconds: usize, rounds: usize, only: Option<&str>, algorithm: &str) {
         of.filter(|(at, one)| *at < 2 || is_wanted(one)).map(|(_, one)| one).collect();
     for round in 0..=rounds {
         for contender in &mut contenders {
-            let before = (contender.processor_seconds(), contender.redis_seconds());
-            let (answers, rate) = requests.flood(contender, seconds);
-            let spent = contender.processor_seconds() - before.0;
-            let spent_by_redis = contender.redis_seconds() - before.1;
+            let before = contender.processor_seconds();
+            let (answers, rate) = requests.run_closed_loop(contender, seconds);
+            let spent = contender.processor_seconds() - before;
             // The first round warms up.
             if round > 0 {
                 contender.rates.push(rate);
@@ -114,17 +112,18 @@ fn compare(seconds: usize, rounds: usize, only: Option<&str>, algorithm: &str) {
         }
         eprintln!("round {round} of {rounds}");
     }
-    tell_rates(&mut contenders);
-    compare_redis(&mut contenders);
+    print_rates(&mut contenders);
     if only.is_none() {
         compare_latency(&requests, [&contenders[0], &contenders[1]], seconds, rounds);
         compare_start(&in_memory, rounds);
     }
 }
 
-/// As ratios to the echo, and of other protocols to Check.
-fn tell_rates(contenders: &mut [Contender]) {
-    println!("| what | per second | against the echo | processor µs each | against the echo |");
+/// Prints the rates as ratios to the echo, and those of other protocols as ratios to Check.
+fn print_rates(contenders: &mut [Contender]) {
+    println!(
+        "| server | per second | ratio to the echo | processor µs per call | ratio to the echo |"
+    );
     println!("| --- | --- | --- | --- | --- |");
     let mut medians = |of: usize| {
         let Contender { rates, costs, .. } = &mut contenders[of];
@@ -149,7 +148,7 @@ fn tell_rates(contenders: &mut [Contender]) {
             }
         }
     }
-    println!("\n| what | rate against Check | processor against Check |");
+    println!("\n| server | rate, ratio to Check | processor time, ratio to Check |");
     println!("| --- | --- | --- |");
     let is_other = |contender: &&mut Contender| matches!(contender.load, Load::Json | Load::Envoy);
     for contender in contenders.iter_mut().filter(is_other) {
@@ -158,30 +157,18 @@ fn tell_rates(contenders: &mut [Contender]) {
     }
 }
 
-/// Processor time of all Redis servers for a decision.
-fn compare_redis(contenders: &mut [Contender]) {
-    println!("\n| what | processor µs of Redis for a decision |");
-    println!("| --- | --- |");
-    for Contender { name, redis_costs, .. } in contenders {
-        let cost = median(redis_costs) / 100.0;
-        if cost > 0.0 {
-            println!("| {name} | {cost:.2} |");
-        }
-    }
-}
-
-/// Latencies at half of what the echo can answer.
+/// Compares latencies at half of the maximum rate of the echo.
 fn compare_latency(requests: &Requests, of: [&Contender; 2], seconds: usize, rounds: usize) {
     let rate = of[0].rates[rounds / 2] / 2.0;
     let mut percentiles = [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]];
     for _ in 0..rounds {
         for (contender, [half, most]) in of.iter().zip(&mut percentiles) {
-            let latencies = requests.pace(contender, seconds, rate);
+            let latencies = requests.run_at_rate(contender, seconds, rate);
             half.push(latencies[latencies.len() / 2]);
             most.push(latencies[latencies.len() * 99 / 100]);
         }
     }
-    println!("\n| at {rate:.0} per second | p50 µs | p99 µs | p99 against the echo |");
+    println!("\n| at {rate:.0} per second | p50 µs | p99 µs | p99, ratio to the echo |");
     println!("| --- | --- | --- | --- |");
     let echo = median(&mut percentiles[0][1]);
     for (contender, [half, most]) in of.iter().zip(&mut percentiles) {
@@ -190,9 +177,9 @@ fn compare_latency(requests: &Requests, of: [&Contender; 2], seconds: usize, rou
     }
 }
 
-/// From the start of the process to the line that tells its addresses.
-fn compare_start(settings: &[&str], rounds: usize) {
-    let start = |_| Contender::rlaas("start", Load::Check, settings).start * 1e3;
+/// Measures the time from the start of the process to the log entry with its addresses.
+fn compare_start(rounds: usize) {
+    let start = |_| Contender::rlaas("start", Load::Check, &WIDE).start * 1e3;
     let mut starts: Vec<f64> = (0..rounds).map(start).collect();
     println!("\nstart to serving, memory: {:.1} ms", median(&mut starts));
 }

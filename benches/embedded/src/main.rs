@@ -1,13 +1,13 @@
-//! The library beside governor: nanoseconds of one GCRA decision by key, on one thread.
+//! The library against governor: nanoseconds per GCRA decision by key, on one thread.
 //!
 //! ```sh
 //! cd benches/embedded && cargo run --release
 //! ```
 //!
-//! Rounds are interleaved, and so short that many are not interrupted, even on a busy machine: of each
-//! the quickest twentieth counts. The ratio matters, not the nanoseconds. Keys are visited in an order
-//! that caches can't guess, the same for all. The column `store` is a decision by a key that is there,
-//! which is what governor does too; `check` matches rules, makes the key and folds a verdict as well.
+//! Rounds are interleaved and short, so that many are undisturbed even on a busy machine; the 5th
+//! percentile of each counts. Compare the ratio, not the nanoseconds. Keys are visited in the same
+//! order by all, one that CPU caches can't predict. The column `store` is a decision by an existing
+//! key, which is what governor does too; `check` also matches rules, builds the key and folds a verdict.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -24,9 +24,9 @@ use rlaas_limiter::{Limiter, Request, Rule};
 
 const ROUNDS: usize = 801;
 const DECISIONS: usize = 10_000;
-/// From one key to the next: prime to every number of keys.
+/// Distance from one key to the next: coprime to every number of keys.
 const STEP: usize = 7_368_787;
-/// So many per window that nobody is denied.
+/// A limit so high that no request is denied.
 const LIMIT: u32 = 1_000_000_000;
 
 fn main() {
@@ -75,7 +75,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds of one decision.
+/// Returns the nanoseconds per decision.
 fn time<T>(keys: &[T], first: usize, decide: impl Fn(&T) -> bool) -> f64 {
     let started = Instant::now();
     let mut at = first;
@@ -86,7 +86,7 @@ fn time<T>(keys: &[T], first: usize, decide: impl Fn(&T) -> bool) -> f64 {
     started.elapsed().as_secs_f64() * 1e9 / DECISIONS as f64
 }
 
-/// The slowest of the quickest twentieth.
+/// Returns the 5th percentile.
 fn undisturbed(mut runs: Vec<f64>) -> f64 {
     runs.sort_by(f64::total_cmp);
     runs[runs.len() / 20]
