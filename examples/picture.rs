@@ -4,8 +4,8 @@
 //! cargo run --example picture > docs/algorithms.svg
 //! ```
 //!
-//! Each row is an algorithm, each stroke a request: tall and dark where it passes, short and red
-//! where it is denied. The decisions are those of the library, on a clock that the program moves.
+//! Each row is an algorithm, each bar a request: tall and dark if it is allowed, short and red if it
+//! is denied. The library makes the decisions, on a manual clock.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -31,7 +31,7 @@ const SIX: [Algorithm; 6] = [
 /// Five requests in ten seconds.
 const UNITS: u64 = 5;
 const WINDOW: Micros = Micros::from_secs(10);
-/// The start of a window of wall time.
+/// A time at which a fixed window starts.
 const START: Timestamp = Timestamp::from_millis(1_700_000_100_000);
 const SECONDS: u32 = 40;
 
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The whole picture.
+/// Draws the whole picture.
 pub(crate) async fn draw() -> Result<String, Box<dyn Error>> {
     let mut rows = String::new();
     for (row, algorithm) in (0_u32..).zip(&SIX) {
@@ -65,8 +65,8 @@ pub(crate) async fn draw() -> Result<String, Box<dyn Error>> {
     ))
 }
 
-/// The times of the requests, in milliseconds: a burst late in a window and one early in the next,
-/// a steady stream at twice the limit, silence, a burst.
+/// Returns the times of the requests in milliseconds: a burst at the end of a window and one at the start
+/// of the next, a steady stream at twice the limit, a pause, a burst.
 fn traffic() -> Vec<u64> {
     let mut times: Vec<u64> = (0..6).map(|step| 8_000 + 250 * step).collect();
     times.extend((0..6).map(|step| 10_500 + 250 * step));
@@ -123,7 +123,7 @@ fn limiter(algorithm: Algorithm, clock: &ManualClock) -> Result<Limiter, Box<dyn
     Ok(Limiter::new(rules, Store::Memory(store), metrics))
 }
 
-/// A line for each second, a stronger one for each window of wall time.
+/// Draws a line for each second, a darker one for each start of a fixed window.
 fn grid(height: f64) -> String {
     let mut lines = String::new();
     for second in 0..=SECONDS {

@@ -1,4 +1,4 @@
-// Asks rlaas, for each user id on standard input: may this request pass?
+// Checks the rate limit of each user id on standard input.
 package main
 
 import (
@@ -20,44 +20,43 @@ import (
 	pb "rlaas-client/ratelimitv1"
 )
 
-// What a request meets when there is no answer. Yours to decide: let it pass, and there is no
-// limit for that long, or turn it away, and an outage of the limits is an outage of yours.
-const passesWithoutAnswer = true
+// failOpen is what to do without a response. true allows the request: during an outage of rlaas
+// there is no limit. false rejects it: an outage of rlaas is an outage of your service.
+const failOpen = true
 
-// deadline is the longest that a request waits for its answer. Generous for a first try: in
-// production, where connections are warm, 20 ms are plenty, and a late answer is worth no more
-// than none.
+// deadline of a call. The default is generous for a first try. In production, with established
+// connections, 20 ms is enough.
 var deadline = milliseconds("DEADLINE_MS", 5000)
 
-// connect makes one channel for the whole process: any number of goroutines share it, and it
-// connects again by itself.
+// connect creates one channel for the whole process. Any number of goroutines share it, and it
+// reconnects automatically.
 func connect(target string) (*grpc.ClientConn, error) {
 	alive := keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second}
 	return grpc.NewClient(target,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// All addresses of the name take turns: the pods of a headless Service, for one.
+		// Balance calls over all addresses of the name, such as the pods of a headless Service.
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
-		// A server that vanished without a word is noticed.
+		// Detect a server that disappeared without closing the connection.
 		grpc.WithKeepaliveParams(alive))
 }
 
-// ask asks once. Never again for the same request: a call that was sent may have counted.
-func ask(limits pb.RateLimitServiceClient, userID string) (string, error) {
+// check sends one call. Never repeat it for the same request: the first one may have taken a unit.
+func check(limits pb.RateLimitServiceClient, userID string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
 	response, err := limits.Check(ctx, &pb.CheckRequest{UserId: userID})
 	switch code := status.Code(err); code {
 	case codes.OK:
 	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
-		// Bugs of ours: don't hide them behind the policy.
+		// Errors caused by this client: return them.
 		return "", err
 	default:
-		// Unavailable and DeadlineExceeded above all: no answer.
+		// Usually Unavailable or DeadlineExceeded.
 		outcome := "503 Service Unavailable"
-		if passesWithoutAnswer {
-			outcome = "it passes"
+		if failOpen {
+			outcome = "allowed"
 		}
-		return fmt.Sprintf("no answer (%v): %s", code, outcome), nil
+		return fmt.Sprintf("no response (%v): %s", code, outcome), nil
 	}
 	if response.GetAllowed() {
 		return fmt.Sprintf("allowed, %d left", response.GetRemaining()), nil
@@ -82,15 +81,15 @@ func main() {
 	defer channel.Close()
 	limits := pb.NewRateLimitServiceClient(channel)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		answer, err := ask(limits, lines.Text())
+		outcome, err := check(limits, lines.Text())
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Printf("%s: %s\n", lines.Text(), answer)
+		fmt.Printf("%s: %s\n", lines.Text(), outcome)
 	}
 }
 
-// milliseconds reads a length of time from the environment.
+// milliseconds reads a duration from the environment.
 func milliseconds(variable string, preset int) time.Duration {
 	if number, err := strconv.Atoi(os.Getenv(variable)); err == nil {
 		preset = number

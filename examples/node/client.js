@@ -1,21 +1,21 @@
-// Asks rlaas, for each user id on standard input: may this request pass?
+// Checks the rate limit of each user id on standard input.
 
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import grpc from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
 
-// The longest that a request waits for its answer. Generous for a first try: in production, where
-// connections are warm, 20 are plenty, and a late answer is worth no more than none.
+// Deadline of a call. The default is generous for a first try. In production, with established
+// connections, 20 ms is enough.
 const DEADLINE_MS = Number(process.env.DEADLINE_MS ?? 5000);
 
-// What a request meets when there is no answer. Yours to decide: let it pass, and there is no limit
-// for that long, or turn it away, and an outage of the limits is an outage of yours.
-const PASSES_WITHOUT_ANSWER = true;
+// What to do without a response. true allows the request: during an outage of rlaas there is no
+// limit. false rejects it: an outage of rlaas is an outage of your service.
+const FAIL_OPEN = true;
 
-// Bugs of ours: don't hide them behind the policy. Any other error, UNAVAILABLE and
-// DEADLINE_EXCEEDED above all, is no answer.
-const BUGS = new Set([
+// Errors caused by this client: throw them. After any other error, usually UNAVAILABLE or
+// DEADLINE_EXCEEDED, FAIL_OPEN applies.
+const CLIENT_ERRORS = new Set([
   grpc.status.INVALID_ARGUMENT,
   grpc.status.PERMISSION_DENIED,
   grpc.status.UNAUTHENTICATED,
@@ -23,9 +23,9 @@ const BUGS = new Set([
 ]);
 
 const OPTIONS = {
-  // All addresses of the name take turns: the pods of a headless Service, for one.
+  // Balance calls over all addresses of the name, such as the pods of a headless Service.
   "grpc.service_config": '{"loadBalancingConfig": [{"round_robin": {}}]}',
-  // A server that vanished without a word is noticed.
+  // Detect a server that disappeared without closing the connection.
   "grpc.keepalive_time_ms": 10_000,
   "grpc.keepalive_timeout_ms": 1_000,
 };
@@ -35,8 +35,8 @@ const format = { includeDirs: [protos], longs: Number, enums: String };
 const definition = loadSync("ratelimit.proto", format);
 const { RateLimitService } = grpc.loadPackageDefinition(definition).ratelimit.v1;
 
-// Asks once. Never again for the same request: a call that was sent may have counted.
-function check(limits, request) {
+// Sends one call. Never repeat it for the same request: the first one may have taken a unit.
+function sendCheck(limits, request) {
   const deadline = Date.now() + DEADLINE_MS;
   return new Promise((resolve, reject) => {
     limits.check(request, { deadline }, (error, response) => {
@@ -46,14 +46,14 @@ function check(limits, request) {
   });
 }
 
-async function ask(limits, userId) {
+async function check(limits, userId) {
   let response;
   try {
-    response = await check(limits, { userId });
+    response = await sendCheck(limits, { userId });
   } catch (error) {
-    if (BUGS.has(error.code)) throw error;
-    const outcome = PASSES_WITHOUT_ANSWER ? "it passes" : "503 Service Unavailable";
-    return `no answer (${grpc.status[error.code]}): ${outcome}`;
+    if (CLIENT_ERRORS.has(error.code)) throw error;
+    const outcome = FAIL_OPEN ? "allowed" : "503 Service Unavailable";
+    return `no response (${grpc.status[error.code]}): ${outcome}`;
   }
   if (response.allowed) return `allowed, ${response.remaining ?? 0} left`;
   if (response.retryAfter) {
@@ -65,9 +65,9 @@ async function ask(limits, userId) {
 }
 
 const target = process.argv[2] ?? "127.0.0.1:50051";
-// One channel for the whole process: it carries any number of calls and connects again by itself.
+// One channel for the whole process. It carries any number of calls and reconnects automatically.
 const limits = new RateLimitService(target, grpc.credentials.createInsecure(), OPTIONS);
 for await (const userId of createInterface({ input: process.stdin })) {
-  console.log(`${userId}: ${await ask(limits, userId)}`);
+  console.log(`${userId}: ${await check(limits, userId)}`);
 }
 limits.close();

@@ -1,4 +1,4 @@
-"""Asks rlaas, for each user id on standard input: may this request pass?"""
+"""Checks the rate limit of each user id on standard input."""
 
 import math
 import os
@@ -8,17 +8,17 @@ import grpc
 from ratelimit_pb2 import CheckRequest, CheckResponse
 from ratelimit_pb2_grpc import RateLimitServiceStub
 
-# The longest that a request waits for its answer. Generous for a first try: in production, where
-# connections are warm, 20 ms are plenty, and a late answer is worth no more than none.
+# Deadline of a call. The default is generous for a first try. In production, with established
+# connections, 20 ms is enough.
 DEADLINE_SECONDS = int(os.environ.get("DEADLINE_MS", "5000")) / 1000
 
-# What a request meets when there is no answer. Yours to decide: let it pass, and there is no limit
-# for that long, or turn it away, and an outage of the limits is an outage of yours.
-PASSES_WITHOUT_ANSWER = True
+# What to do without a response. True allows the request: during an outage of rlaas there is no
+# limit. False rejects it: an outage of rlaas is an outage of your service.
+FAIL_OPEN = True
 
-# Bugs of ours: don't hide them behind the policy. Any other error, UNAVAILABLE and
-# DEADLINE_EXCEEDED above all, is no answer.
-BUGS = {
+# Errors caused by this client: raise them. After any other error, usually UNAVAILABLE or
+# DEADLINE_EXCEEDED, FAIL_OPEN applies.
+CLIENT_ERRORS = {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.UNAUTHENTICATED,
@@ -26,23 +26,23 @@ BUGS = {
 }
 
 OPTIONS = [
-    # All addresses of the name take turns: the pods of a headless Service, for one.
+    # Balance calls over all addresses of the name, such as the pods of a headless Service.
     ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
-    # A server that vanished without a word is noticed.
+    # Detect a server that disappeared without closing the connection.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 1_000),
 ]
 
 
-def ask(limits: RateLimitServiceStub, user_id: str) -> str:
-    """Asks once. Never again for the same request: a call that was sent may have counted."""
+def check(limits: RateLimitServiceStub, user_id: str) -> str:
+    """Sends one call. Never repeat it for the same request: the first one may have taken a unit."""
     try:
         response = limits.Check(CheckRequest(user_id=user_id), timeout=DEADLINE_SECONDS)
     except grpc.RpcError as error:
-        if error.code() in BUGS:
+        if error.code() in CLIENT_ERRORS:
             raise
-        outcome = "it passes" if PASSES_WITHOUT_ANSWER else "503 Service Unavailable"
-        return f"no answer ({error.code().name}): {outcome}"
+        outcome = "allowed" if FAIL_OPEN else "503 Service Unavailable"
+        return f"no response ({error.code().name}): {outcome}"
     if response.allowed:
         return f"allowed, {response.remaining} left"
     if response.HasField("retry_after"):
@@ -54,14 +54,14 @@ def ask(limits: RateLimitServiceStub, user_id: str) -> str:
 
 def main() -> None:
     target = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051"
-    # A path would be sent as the authority of a Unix domain socket: it is no valid one.
-    beside = [("grpc.default_authority", "localhost")] if target.startswith("unix:") else []
-    # One channel for the whole process, for all its threads: it connects again by itself.
-    with grpc.insecure_channel(target, OPTIONS + beside) as channel:
+    # gRPC would send the path of a Unix domain socket as the authority, which is not valid.
+    authority = [("grpc.default_authority", "localhost")] if target.startswith("unix:") else []
+    # One channel for all threads of the process. It reconnects automatically.
+    with grpc.insecure_channel(target, OPTIONS + authority) as channel:
         limits = RateLimitServiceStub(channel)
         for line in sys.stdin:
             user_id = line.rstrip("\n")
-            print(f"{user_id}: {ask(limits, user_id)}", flush=True)
+            print(f"{user_id}: {check(limits, user_id)}", flush=True)
 
 
 if __name__ == "__main__":

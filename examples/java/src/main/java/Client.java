@@ -15,47 +15,47 @@ import ratelimit.v1.CheckResponse;
 import ratelimit.v1.RateLimitServiceGrpc;
 import ratelimit.v1.RateLimitServiceGrpc.RateLimitServiceBlockingStub;
 
-/** Asks rlaas, for each user id on standard input: may this request pass? */
+/** Checks the rate limit of each user id on standard input. */
 public final class Client {
   /**
-   * The longest that a request waits for its answer. Generous for a first try: in production, where
-   * connections and the JVM are warm, 20 are plenty, and a late answer is worth no more than none.
+   * Deadline of a call. The default is generous for a first try. In production, with established
+   * connections and a warm JVM, 20 ms is enough.
    */
   private static final long DEADLINE_MS =
       Long.parseLong(System.getenv().getOrDefault("DEADLINE_MS", "5000"));
 
   /**
-   * What a request meets when there is no answer. Yours to decide: let it pass, and there is no
-   * limit for that long, or turn it away, and an outage of the limits is an outage of yours.
+   * What to do without a response. true allows the request: during an outage of rlaas there is no
+   * limit. false rejects it: an outage of rlaas is an outage of your service.
    */
-  private static final boolean PASSES_WITHOUT_ANSWER = true;
+  private static final boolean FAIL_OPEN = true;
 
-  /** One for the whole process, for all its threads: it connects again by itself. */
+  /** Creates one channel for all threads of the process. It reconnects automatically. */
   private static ManagedChannel connect(String target) {
     ManagedChannelBuilder<?> channel =
         Grpc.newChannelBuilder(target, InsecureChannelCredentials.create())
-            // All addresses of the name take turns: the pods of a headless Service, for one.
+            // Balance calls over all addresses of the name, such as the pods of a headless Service.
             .defaultLoadBalancingPolicy("round_robin")
-            // A server that vanished without a word is noticed.
+            // Detect a server that disappeared without closing the connection.
             .keepAliveTime(10, SECONDS)
             .keepAliveTimeout(1, SECONDS);
-    // A path would be sent as the authority of a Unix domain socket: it is no valid one.
+    // gRPC would send the path of a Unix domain socket as the authority, which is not valid.
     return (target.startsWith("unix:") ? channel.overrideAuthority("localhost") : channel).build();
   }
 
-  /** Asks once. Never again for the same request: a call that was sent may have counted. */
-  private static String ask(RateLimitServiceBlockingStub limits, String userId) {
+  /** Sends one call. Never repeat it for the same request: the first one may have taken a unit. */
+  private static String check(RateLimitServiceBlockingStub limits, String userId) {
     CheckRequest request = CheckRequest.newBuilder().setUserId(userId).build();
     CheckResponse response;
     try {
       response = limits.withDeadlineAfter(DEADLINE_MS, MILLISECONDS).check(request);
     } catch (StatusRuntimeException error) {
       return switch (error.getStatus().getCode()) {
-        // Bugs of ours: don't hide them behind the policy.
+        // Errors caused by this client: throw them.
         case INVALID_ARGUMENT, PERMISSION_DENIED, UNAUTHENTICATED, UNIMPLEMENTED -> throw error;
-        // UNAVAILABLE and DEADLINE_EXCEEDED above all: no answer.
-        default -> "no answer (" + error.getStatus().getCode() + "): "
-            + (PASSES_WITHOUT_ANSWER ? "it passes" : "503 Service Unavailable");
+        // Usually UNAVAILABLE or DEADLINE_EXCEEDED.
+        default -> "no response (" + error.getStatus().getCode() + "): "
+            + (FAIL_OPEN ? "allowed" : "503 Service Unavailable");
       };
     }
     if (response.getAllowed()) {
@@ -75,7 +75,7 @@ public final class Client {
     RateLimitServiceBlockingStub limits = RateLimitServiceGrpc.newBlockingStub(channel);
     BufferedReader users = new BufferedReader(new InputStreamReader(System.in));
     for (String userId; (userId = users.readLine()) != null; ) {
-      System.out.println(userId + ": " + ask(limits, userId));
+      System.out.println(userId + ": " + check(limits, userId));
     }
     channel.shutdown();
   }
