@@ -346,10 +346,7 @@ fn invalid_redis_settings_are_rejected_by_key() {
         ("mode: cluster, urls: [7]", "urls: must be"),
         ("mode: cluster, urls: {a: 1}", "urls: must be"),
         ("mode: cluster, urls: ['redis://h:1', 'http://h:2']", "urls: must be redis://"),
-        (
-            "mode: cluster, urls: ['redis://h:1', 'rediss://h:2']",
-            "urls: must be rediss:// for all",
-        ),
+        ("mode: cluster, urls: ['redis://h:1', 'rediss://h:2']", "urls: must be rediss:// for all"),
         ("mode: cluster, urls: ['redis://h:1/3']", "database: must be 0"),
         ("mode: cluster, urls: ['redis://h:1'], database: 3", "database: must be 0"),
         ("mode: sentinel, urls: ['redis://h:1'], master-name: ''", "master-name: must be a string"),

@@ -133,7 +133,10 @@ fn tls_errors_are_explained() {
     let mutual = start(Certificate::Server, &[&format!("server.tls.client-ca={ca}")]);
     let url = format!("https://{}", mutual.grpc());
     let options = ["--addr", &url, "--ca", &ca];
-    assert_explained(&options, &format!("{url} requires a client certificate: use --cert and --key"));
+    assert_explained(
+        &options,
+        &format!("{url} requires a client certificate: use --cert and --key"),
+    );
     let cert = path(certificates.certificate(Certificate::ForeignClient));
     let key = path(certificates.key(Certificate::ForeignClient));
     assert_explained(
