@@ -60,8 +60,10 @@ impl RulesSpec {
         let unmatched = unmatched.ok().flatten().unwrap_or_default();
         let rules = default.map(|rule| RuleSet::new(rule, rules).with_unmatched(unmatched));
         if rules.as_ref().is_some_and(|rules| rules.max_matches() > MAX_HITS) {
-            problems
-                .add("rules", format!("must have at most {MAX_HITS} rules that one request can match"));
+            problems.add(
+                "rules",
+                format!("must have at most {MAX_HITS} rules that one request can match"),
+            );
         }
         problems.finish(rules)
     }
