@@ -18,7 +18,7 @@ pub(super) async fn run(args: &BenchArgs) -> anyhow::Result<Measured> {
     let signals = Signals::listen()?;
     let (server, settings) = (args.server.endpoint()?, args.settings());
     let begun = tokio::select! {
-        begun = Load::begin(&server.client, &settings) => begun,
+        begun = Load::start(&server.client, &settings) => begun,
         () = signals.nth(1) => bail!("interrupted before the load began"),
     };
     let mut load = begun.map_err(|error| match error {

@@ -31,7 +31,7 @@ impl Progress {
     }
 
     /// Shows the calls since the last line.
-    pub(super) fn show(&mut self, load: &Load, tally: &Tally) {
+    pub(super) fn show(&mut self, load: &Load, stats: &LoadStats) {
         let now = load.elapsed();
         let since = now.saturating_sub(self.last);
         self.last = now;
