@@ -19,9 +19,9 @@ pub(crate) struct Contender {
     pub(crate) rates: Vec<f64>,
     /// Microseconds of processor time per response, by round.
     pub(crate) costs: Vec<f64>,
-    /// The processes of its Redis servers, where their processor time is measured too.
+    /// The processes of its Redis servers, if their processor time is measured too.
     redis: Vec<u32>,
-    /// Microseconds of processor time of all Redis servers for one answer.
+    /// Microseconds of processor time of all Redis servers per response, by round.
     pub(crate) redis_costs: Vec<f64>,
 }
 
@@ -77,23 +77,18 @@ impl Contender {
         }
     }
 
-    /// Returns the processor time of all threads of the process so far.
-    pub(crate) fn processor_seconds(&self) -> f64 {
-        const TICKS_PER_SECOND: f64 = 100.0;
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()));
-        let stat = stat.expect("a running process");
-        let fields = stat.rsplit(") ").next().expect("fields after the name").split(' ');
-        let ticks: Vec<f64> =
-            fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
-        ticks.iter().sum::<f64>() / TICKS_PER_SECOND
+    /// Measures the processor time of these Redis servers too.
+    pub(crate) fn with_redis(mut self, servers: &[&RedisServer]) -> Self {
+        self.redis = servers.iter().map(|server| server.pid()).collect();
+        self
     }
 
-    /// Processor time of the server so far, in seconds, all threads.
+    /// Returns the processor time of all threads of the server so far, in seconds.
     pub(crate) fn processor_seconds(&self) -> f64 {
         processor_seconds(self.process.id())
     }
 
-    /// Processor time of its Redis servers so far, in seconds.
+    /// Returns the processor time of its Redis servers so far, in seconds.
     pub(crate) fn redis_seconds(&self) -> f64 {
         self.redis.iter().copied().map(processor_seconds).sum()
     }

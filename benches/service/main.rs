@@ -4,6 +4,7 @@
 //! cargo bench --bench service                 # needs h2load: apt-get install nghttp2-client
 //! cargo bench --bench service -- --seconds 5 --rounds 5
 //! cargo bench --bench service -- --only Redis,Envoy   # these and the first two, rates only
+//! cargo bench --bench service -- --only CheckBatch --algorithm gcra
 //! ```
 //!
 //! The echo is a tonic server with the same messages, HTTP/2 settings and threads that returns a
@@ -31,8 +32,7 @@ use rlaas_testkit::redis::RedisServer;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A limit so high that no request is denied.
-const WIDE: [&str; 2] =
-    ["rate-limiter.max-requests=1000000000", "rate-limiter.use-algo=fixed-window"];
+const HIGH_LIMIT: &str = "rate-limiter.max-requests=1000000000";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -67,7 +67,7 @@ fn compare(seconds: usize, rounds: usize, only: Option<&str>, algorithm: &str) {
         ],
     ]
     .concat();
-    // The ids of a batch are in as many slots, each of which is a script call of its own.
+    // Almost every id of a batch is in a slot of its own, and each slot is a script call of its own.
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let cluster = runtime.block_on(RedisCluster::start(3, 0));
     let settings = cluster.settings();
@@ -100,9 +100,10 @@ fn compare(seconds: usize, rounds: usize, only: Option<&str>, algorithm: &str) {
         of.filter(|(at, one)| *at < 2 || is_wanted(one)).map(|(_, one)| one).collect();
     for round in 0..=rounds {
         for contender in &mut contenders {
-            let before = contender.processor_seconds();
+            let before = (contender.processor_seconds(), contender.redis_seconds());
             let (answers, rate) = requests.run_closed_loop(contender, seconds);
-            let spent = contender.processor_seconds() - before;
+            let spent = contender.processor_seconds() - before.0;
+            let spent_by_redis = contender.redis_seconds() - before.1;
             // The first round warms up.
             if round > 0 {
                 contender.rates.push(rate);
@@ -113,6 +114,7 @@ fn compare(seconds: usize, rounds: usize, only: Option<&str>, algorithm: &str) {
         eprintln!("round {round} of {rounds}");
     }
     print_rates(&mut contenders);
+    print_redis_costs(&mut contenders);
     if only.is_none() {
         compare_latency(&requests, [&contenders[0], &contenders[1]], seconds, rounds);
         compare_start(&in_memory, rounds);
@@ -157,6 +159,18 @@ fn print_rates(contenders: &mut [Contender]) {
     }
 }
 
+/// Prints the processor time of all Redis servers per decision.
+fn print_redis_costs(contenders: &mut [Contender]) {
+    println!("\n| server | processor µs of Redis per decision |");
+    println!("| --- | --- |");
+    for Contender { name, redis_costs, .. } in contenders {
+        let cost = median(redis_costs) / 100.0;
+        if cost > 0.0 {
+            println!("| {name} | {cost:.2} |");
+        }
+    }
+}
+
 /// Compares latencies at half of the maximum rate of the echo.
 fn compare_latency(requests: &Requests, of: [&Contender; 2], seconds: usize, rounds: usize) {
     let rate = of[0].rates[rounds / 2] / 2.0;
@@ -178,8 +192,8 @@ fn compare_latency(requests: &Requests, of: [&Contender; 2], seconds: usize, rou
 }
 
 /// Measures the time from the start of the process to the log entry with its addresses.
-fn compare_start(rounds: usize) {
-    let start = |_| Contender::rlaas("start", Load::Check, &WIDE).start * 1e3;
+fn compare_start(settings: &[&str], rounds: usize) {
+    let start = |_| Contender::rlaas("start", Load::Check, settings).start * 1e3;
     let mut starts: Vec<f64> = (0..rounds).map(start).collect();
     println!("\nstart to serving, memory: {:.1} ms", median(&mut starts));
 }
