@@ -56,7 +56,7 @@ impl Service {
     }
 
     /// Validates a request and begins its decision.
-    fn start(&self, request: &CheckRequest, deadline: Deadline) -> Result<Begun, Status> {
+    fn start(&self, request: &CheckRequest, deadline: Deadline) -> Result<StartedCheck, Status> {
         let request = parse(request).map_err(|error| {
             self.count_rejected(error.field(), error);
             invalid(error)
