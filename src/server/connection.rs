@@ -156,6 +156,7 @@ impl Drop for OpenConnection {
 mod tests {
     use std::convert::Infallible;
     use std::net::SocketAddr;
+    use std::sync::Mutex;
     use std::time::Duration;
 
     use axum::Router;
@@ -163,14 +164,19 @@ mod tests {
     use axum::http::header::CONTENT_TYPE;
     use axum::routing::post;
     use futures_util::stream;
+    use opentelemetry::KeyValue;
+    use opentelemetry_sdk::error::OTelSdkResult;
+    use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
     use rlaas_proto::ratelimit::v1::CheckRequest;
     use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::timeout;
     use tonic::Code;
-    use tonic::transport::Endpoint;
+    use tonic::transport::{Channel, Endpoint};
 
     use super::*;
+    use crate::telemetry::traces::{SampleRatio, Traces};
 
     const SETTINGS: ConnectionSettings = ConnectionSettings {
         max_age: None,
@@ -196,18 +202,21 @@ mod tests {
         ([(CONTENT_TYPE, "application/grpc")], Body::from_stream(body))
     }
 
-    /// Accepts and serves one connection.
-    async fn serve(protocol: Protocol, routes: Router, metrics: &Arc<Metrics>) -> SocketAddr {
-        let middleware = Arc::new(Middleware {
+    fn middleware(protocol: Protocol, services: Router, metrics: &Arc<Metrics>) -> Middleware {
+        Middleware {
             protocol,
-            services: routes,
+            services,
             auth: None,
             traces: None,
             request_timeout: SETTINGS.request_time,
             metrics: Arc::clone(metrics),
-        });
+        }
+    }
+
+    /// Accepts and serves one connection.
+    async fn serve(middleware: Middleware) -> SocketAddr {
         let handler = Arc::new(ConnectionHandler {
-            middleware,
+            middleware: Arc::new(middleware),
             settings: SETTINGS,
             tls: None,
             drain: CancellationToken::new(),
@@ -221,6 +230,61 @@ mod tests {
         address
     }
 
+    async fn connect(address: SocketAddr) -> RateLimitServiceClient<Channel> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"));
+        let channel = endpoint.expect("an address").connect().await.expect("a connection");
+        RateLimitServiceClient::new(channel)
+    }
+
+    /// Keeps the gRPC statuses of ended spans.
+    #[derive(Clone, Debug, Default)]
+    struct SpanStatuses(Arc<Mutex<Vec<String>>>);
+
+    impl SpanProcessor for SpanStatuses {
+        fn on_start(&self, _span: &mut Span, _context: &opentelemetry::Context) {}
+
+        fn on_end(&self, span: SpanData) {
+            let is_status =
+                |attribute: &&KeyValue| attribute.key.as_str() == "rpc.response.status_code";
+            let statuses = span.attributes.iter().filter(is_status);
+            let statuses = statuses.map(|attribute| attribute.value.to_string());
+            self.0.lock().expect("no panic").extend(statuses);
+        }
+
+        fn force_flush(&self) -> OTelSdkResult {
+            Ok(())
+        }
+
+        fn shutdown_with_timeout(&self, _timeout: Duration) -> OTelSdkResult {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn span_of_a_panic_has_the_status_of_the_response() {
+        for routes in [
+            Router::new().route(CHECK, post(panics)),
+            Router::new().route(CHECK, post(panics_in_the_body)),
+        ] {
+            let statuses = SpanStatuses::default();
+            let every_call = SampleRatio::new(1.0).expect("a ratio");
+            let traces = Traces::with_processor(statuses.clone(), every_call);
+            let middleware = Middleware {
+                traces: Some(traces),
+                ..middleware(Protocol::Grpc, routes, &Arc::new(Metrics::new()))
+            };
+            let mut client = connect(serve(middleware).await).await;
+            client.check(CheckRequest::default()).await.expect_err("a panic");
+            let ended = async {
+                while statuses.0.lock().expect("no panic").is_empty() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            timeout(Duration::from_secs(10), ended).await.expect("the span ends");
+            assert_eq!(*statuses.0.lock().expect("no panic"), ["INTERNAL"]);
+        }
+    }
+
     #[tokio::test]
     async fn panic_is_an_internal_error_and_the_connection_stays_open() {
         for routes in [
@@ -228,10 +292,8 @@ mod tests {
             Router::new().route(CHECK, post(panics_in_the_body)),
         ] {
             let metrics = Arc::new(Metrics::new());
-            let address = serve(Protocol::Grpc, routes, &metrics).await;
-            let endpoint = Endpoint::from_shared(format!("http://{address}"));
-            let channel = endpoint.expect("an address").connect().await.expect("a connection");
-            let mut client = RateLimitServiceClient::new(channel);
+            let address = serve(middleware(Protocol::Grpc, routes, &metrics)).await;
+            let mut client = connect(address).await;
             for count in 1..=3 {
                 let status = client.check(CheckRequest::default()).await.expect_err("a panic");
                 assert_eq!((status.code(), status.message()), (Code::Internal, "internal error"));
@@ -246,7 +308,7 @@ mod tests {
     async fn panic_over_http_is_a_problem_document() {
         let metrics = Arc::new(Metrics::new());
         let routes = Router::new().route("/check", post(panics));
-        let address = serve(Protocol::Http, routes, &metrics).await;
+        let address = serve(middleware(Protocol::Http, routes, &metrics)).await;
         let mut client = TcpStream::connect(address).await.expect("a connection");
         let mut responses = String::new();
         for (count, then) in [(1, "keep-alive"), (2, "close")] {

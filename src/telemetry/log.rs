@@ -87,8 +87,8 @@ pub fn start(settings: &LogSettings) -> Logs {
 ///
 /// **Source:** <https://no-color.org>.
 fn has_colours() -> bool {
-    let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    io::stderr().is_terminal() && !refused
+    let no_color = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    io::stderr().is_terminal() && !no_color
 }
 
 impl Logs {

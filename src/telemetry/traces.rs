@@ -21,6 +21,7 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{
     BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider, Span, SpanData, SpanExporter,
+    SpanProcessor,
 };
 use thiserror::Error;
 use tracing::{info, warn};
@@ -106,15 +107,24 @@ impl Traces {
         let exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic();
         let exporter = exporter.with_endpoint(&endpoint).with_timeout(EXPORT_TIMEOUT).build()?;
         let exporter = LoggingExporter { exporter, endpoint, is_failing: AtomicBool::new(false) };
+        let processor = BatchSpanProcessor::builder(exporter).build();
+        Ok(Self::with_processor(processor, settings.sample_ratio))
+    }
+
+    /// Gives ended spans to `processor`.
+    pub(crate) fn with_processor(
+        processor: impl SpanProcessor + 'static,
+        sample_ratio: SampleRatio,
+    ) -> Self {
         let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
         let resource = Resource::builder().with_service_name("rlaas").with_attribute(version);
-        let sampler = Sampler::TraceIdRatioBased(settings.sample_ratio.0);
+        let sampler = Sampler::TraceIdRatioBased(sample_ratio.0);
         let provider = SdkTracerProvider::builder()
-            .with_span_processor(BatchSpanProcessor::builder(exporter).build())
+            .with_span_processor(processor)
             .with_sampler(Sampler::ParentBased(Box::new(sampler)))
             .with_resource(resource.build())
             .build();
-        Ok(Self { tracer: provider.tracer("rlaas"), provider })
+        Self { tracer: provider.tracer("rlaas"), provider }
     }
 
     /// Starts the span of a call to a gRPC method, such as `package.Service/Method`.
