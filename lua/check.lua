@@ -1,58 +1,57 @@
--- Answers requests, one after the other, each with its hits. An error in one request is its own
--- answer.
+-- Executes requests, one after the other. An error of one request does not affect the others.
 --
--- KEYS     the keys of the first hit, then those of the second, ...
--- ARGV[1]  nonce   text, unique for each call; echoed, and in the suffix of log entries
--- ARGV[2]  note    text, of no meaning here
--- ARGV[3]  and on: one request each, as values of MessagePack, one behind the other: reading a
---          number from text takes longer than a command on a key
---      1   coupling     text: `all_or_nothing` takes only if no hit refuses, `each_alone` from each hit
---                       in order
---      2   hits         how many hits follow
+-- KEYS: the keys of the first hit of the first request, then those of its second hit, and so on.
+-- Each hit has, in this order:
+--   `keys` keys    of the state; the type depends on the algorithm (see its file)
+--   1 key          refund and reset only: STRING `reset at`, the time of the last reset in µs. Units
+--                  that were taken up to then are not refunded.
+--   1 key          refund to a fixed window only: the key of the window in which the units were taken
+--
+-- ARGV[1]  nonce   text, unique for each call: echoed in the reply, and part of log entries
+-- ARGV[2]  note    text for readers of MONITOR and the slow log, ignored here
+-- ARGV[3]  and following: one request each, as concatenated MessagePack values. (Converting text to a
+--          number would take longer than a command on a key.)
+--      1   coupling     text: `all_or_nothing` takes units only if no hit refuses the request,
+--                       `each_alone` decides each hit independently, in order
+--      2   hits         integer: number of hits that follow
 -- then for each hit
---      +1  algorithm    text, as in `algorithms`
---      +2  keys         how many KEYS belong to the hit, a record aside
---      +3  first_index  fixed window: index of the window of the hit's first key; else 0
---      +4  units        limit: units per window
---      +5  window       limit: µs
---      +6  burst        limit: units at once
---      +7  cost         units
---      +8  mode         what a denial does to the others: 1 stops them from taking, 0 (a shadow)
---                       nothing, 2 (a quota) stops them if all quotas deny, 3 (a shadow quota)
---                       nothing, and counts as a quota that allows
---      +9  seen         µs: the latest time of this server at which the service saw a decision on
---                       a limit with this window, or 0
---      +10 action       0 decides and takes nothing, 1 takes, 2 reports: counts whatever is left;
---                       3 refunds, 4 credits, 5 resets
---      +11 max_debt     limit: units that may be owed; -1: what is above the limit is no debt
--- and of a refund
---      +12 taken_at     µs: when the cost was taken
---      +13 taken_reset_after  µs: as that decision told
+--      +1  algorithm    text: a name in `algorithms`
+--      +2  keys         integer: number of keys of the state
+--      +3  first_index  integer: index of the window of the hit's first key for a fixed window, else 0
+--      +4  units        integer: units per window
+--      +5  window       integer, µs: length of the window
+--      +6  burst        integer: units at once
+--      +7  cost         integer: units of the action
+--      +8  mode         integer: 0 shadow, never refuses the request; 1 enforced, refuses it with a
+--                       denial; 2 quota, refuses it if all quotas deny; 3 shadow quota, always allows
+--      +9  seen         integer, µs: latest time of a decision on a limit with this window by this
+--                       server that the service knows, or 0
+--      +10 action       integer: 0 peek, 1 take, 2 report (counts even if too few units are left),
+--                       3 refund, 4 credit, 5 reset
+--      +11 max_debt     integer: most units of debt, or -1 if the limit keeps no debt
+-- and for a refund
+--      +12 taken_at     integer, µs: time of the decision that took the units
+--      +13 taken_reset_after  integer, µs: reset_after of that decision
 --
--- A refund and a reset have one more key, behind those of the state: STRING `reset at`, the time of
--- the last reset in µs. A refund of what was taken before that does nothing. A refund to a fixed window
--- has one more behind that: the key of the window in which the cost was taken.
---
--- Reply: values of MessagePack, one behind the other: nonce, time in µs, then for each request one
--- of
---   1, and for each hit outcome (0 allowed, 1 denied, 2 impossible), current_count, remaining, then
---      in µs retry_after, reset_after, ttl, delay; then, unless the request is one plain hit, the units
---      that were counted;
---   0: the keys were of another window than the time's, and nothing was written;
---   2 and the text of an error: a write failed, and those before it stand;
---   the text of an error: nothing was written.
+-- Reply: a string of concatenated MessagePack values: nonce, time in µs, then for each request one of
+--   1   executed; followed by the values of each hit: outcome (0 allowed, 1 denied, 2 impossible),
+--       current_count, remaining, then in µs retry_after, reset_after, ttl and delay. Unless the
+--       request is one plain hit, the number of units counted comes last.
+--   0   not executed, because the keys belong to another window than the current one
+--   2   failed at a write after others had succeeded, which are not undone; followed by the error text
+--   an error text   failed before any write
 
 local time = clock()
 local reply = { NONCE, time }
 local length = #reply
--- The next of KEYS that belongs to no hit yet.
+-- Index of the first of KEYS that is not assigned to a hit yet.
 local next_key = 1
 
--- Is the request one hit that takes or looks, of a limit that keeps no debt?
+-- True if the request is plain: one hit that takes or peeks, with a limit that keeps no debt.
 local is_plain = false
 
--- Reads a request from its values. A hit begins with room for every field: a table that grows costs as
--- much as a command on a key.
+-- Reads a request from its values. A hit has all its fields from the start, because growing a table
+-- takes as long as a command on a key.
 local function parse(values)
   coupling, count = values[1], values[2]
   local at = 2
@@ -79,7 +78,7 @@ local function parse(values)
     and hits[1].action < REPORT and hits[1].max_debt < 0
 end
 
--- Gives the hits the next of KEYS.
+-- Assigns the next of KEYS to the hits.
 local function assign_keys()
   for i = 1, count do
     local hit = hits[i]
@@ -97,8 +96,7 @@ local function assign_keys()
   end
 end
 
--- The common case: nothing depends on others, so what is decided is taken. False if the key is of
--- another window.
+-- Executes a plain request. Returns false if the key belongs to another window.
 local function execute_plain(request)
   local hit = hits[1]
   local algorithm, cost = hit.algorithm, hit.cost
@@ -113,7 +111,7 @@ local function execute_plain(request)
     algorithm.commit(state, hit, hit.now, cost, decision, request)
     if state.dirty then algorithm.save(state) end
   elseif cost > 0 then
-    -- Nothing is taken: the outcome stands, the numbers are those of the state as it stays.
+    -- A peek has the outcome for its cost, with the numbers of the unchanged state.
     local outcome, retry_after = decision.outcome, decision.retry_after
     decision = algorithm.decide(state, hit, hit.now, 0)
     decision.outcome, decision.retry_after = outcome, retry_after
@@ -122,12 +120,13 @@ local function execute_plain(request)
   return true
 end
 
--- Decides the hits; false if their keys are of another window.
+-- Executes a request. Returns false if its keys belong to another window.
 local function execute(request)
   if is_plain then return execute_plain(request) end
   return execute_coupled(request)
 end
 
+-- Appends the values of all hits to the reply.
 local function append_reply()
   reply[length + 1] = 1
   length = length + 1
@@ -148,7 +147,7 @@ local function append_reply()
   end
 end
 
--- What was read last: many ask the same of other keys.
+-- The request that was parsed last. Requests that differ in their keys alone are parsed once.
 local last_argument
 for request = 3, #ARGV do
   local argument = ARGV[request]

@@ -1,16 +1,18 @@
--- Requests of several hits, and hits that do more than take: reports, refunds, credits, resets.
+-- Executes requests of several hits, and reports, refunds, credits and resets. Twin of
+-- crates/core/src/step.rs.
 --
--- Reads all states and decides, which changes tables alone; then writes each state once, and records
--- last. So nothing is written before all is read and decided. If a write fails, those before it stand:
--- check.lua tells.
+-- All states are read and decided on first, which changes tables only. Then each changed state is
+-- written once, and the records of resets last. If a write fails, those before it are not undone;
+-- check.lua reports that.
 
--- What a denial does to the others: modes of hits. A shadow, 0, does nothing.
+-- Modes of hits. 0 is a shadow, which never refuses a request.
 local ENFORCED, QUOTA, SHADOW_QUOTA = 1, 2, 3
 
--- By key of the record: when states were reset, as far as the request at hand wants to know.
+-- Times of resets in µs by the key of their record, for the refunds and resets of the request.
 local reset_at
 
--- Reads the states of all hits; those of one key share one. False if a key is of another window.
+-- Loads the states of all hits. Hits of the same key share one state. Returns false if a key belongs
+-- to another window.
 local function load_all()
   local loaded = {}
   reset_at = {}
@@ -32,31 +34,31 @@ local function load_all()
   return true
 end
 
--- Tells entries of a log apart that one call writes: the request and its hit.
+-- Returns the number of a hit in this call, which makes its log entries unique.
 local function entry_number(request, i)
   return i == 1 and request or request .. '.' .. i
 end
 
--- Decides on `cost` units of the state as it is.
+-- Decides on `cost` units.
 local function decide(hit, cost)
   hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, cost)
 end
 
--- Keeps the outcome; the numbers become those of the state as it stays.
+-- Replaces the numbers of the decision by those of the current state, and keeps the outcome.
 local function with_current_numbers(hit)
   local outcome, retry_after = hit.decision.outcome, hit.decision.retry_after
   decide(hit, 0)
   hit.decision.outcome, hit.decision.retry_after = outcome, retry_after
 end
 
--- Takes the cost if that was decided.
+-- Commits the decision on `cost`.
 local function take(hit, cost, number)
   hit.algorithm.commit(hit.state, hit, hit.now, cost, hit.decision, number)
   if hit.decision.outcome == ALLOWED then hit.counted = cost end
 end
 
--- Counts a cost that has been incurred already. Allows if it fitted; the numbers are those of the
--- state after it, the wait is that of one unit.
+-- Counts a cost that was incurred already. Allowed if enough units were left. The numbers are those
+-- of the state afterwards, the wait is that of one unit.
 local function report(hit, number)
   local most = hit.algorithm.max_cost or hit.cost
   decide(hit, 0)
@@ -68,12 +70,12 @@ local function report(hit, number)
   if hit.cost <= min(left, most) then
     hit.decision.outcome, hit.decision.retry_after = ALLOWED, 0
   elseif hit.decision.outcome == ALLOWED then
-    -- There is room for what was not counted.
+    -- The cost exceeded the maximum, and units are left.
     hit.decision.outcome = IMPOSSIBLE
   end
 end
 
--- Takes the cost, or what is left where that is denied.
+-- Takes the cost, or the remaining units if the cost is denied.
 local function take_remaining(hit, number)
   decide(hit, hit.cost)
   take(hit, hit.cost, number)
@@ -84,7 +86,7 @@ local function take_remaining(hit, number)
   decide(hit, hit.cost)
 end
 
--- Gives units back, or forgets them all.
+-- Executes a refund, a credit or a reset.
 local function return_units(hit)
   local algorithm, state = hit.algorithm, hit.state
   if hit.action == RESET then
@@ -99,7 +101,7 @@ local function return_units(hit)
   end
 end
 
--- Decides one hit whatever the others say.
+-- Executes one hit independently of the others.
 local function execute_alone(hit, number)
   if hit.action >= REFUND then
     return_units(hit)
@@ -116,7 +118,8 @@ local function execute_alone(hit, number)
   end
 end
 
--- True if a hit refuses the request, or all quotas do. The one place in Lua that says so.
+-- Returns true if an enforced hit refuses the request, or all quotas do. Twin of `Mode::refuse`, and
+-- the only place in Lua that decides this.
 local function is_refused()
   local refused, quota_allows = false, nil
   for i = 1, count do
@@ -133,7 +136,7 @@ local function is_refused()
   return refused or quota_allows == false
 end
 
--- Decides a hit for the sum of what is taken of its key up to it.
+-- Decides a hit for its cost plus the costs of the earlier takes from the same key.
 local function decide_sum(hit, sums)
   local before = sums[hit.key] or 0
   hit.before = before
@@ -141,11 +144,12 @@ local function decide_sum(hit, sums)
   if hit.action == TAKE then sums[hit.key] = before + hit.cost end
 end
 
--- Takes what was decided, unless the request is refused. A denial may leave a trace all the same.
+-- Takes the cost if the decision allows it and the request is not refused. A denial is committed too,
+-- because it may change the state.
 local function apply(hit, refused, number)
   local allows = hit.decision.outcome == ALLOWED
   if hit.action == TAKE and hit.cost > 0 and not (refused and allows) then
-    -- What was taken before of the same key is in the state by now.
+    -- The state has the units of the earlier hits by now.
     if hit.before > 0 then
       if allows then decide(hit, hit.cost) else with_current_numbers(hit) end
     end
@@ -155,7 +159,7 @@ local function apply(hit, refused, number)
   end
 end
 
--- Reports, then takes if no hit refuses, then what gives.
+-- Executes reports first, then takes if no hit refuses the request, then refunds, credits and resets.
 local function all_or_nothing(request)
   local sums = {}
   for i = 1, count do
@@ -184,7 +188,7 @@ local function save(state, algorithm)
   wrote = true
 end
 
--- Writes each state that has changed, then what is remembered of resets.
+-- Writes each state that has changed, then the records of resets.
 local function save_all()
   for i = 1, count do
     local hit = hits[i]
@@ -200,7 +204,7 @@ local function save_all()
   end
 end
 
--- Decides the hits; false if their keys are of another window.
+-- Executes a request. Returns false if its keys belong to another window.
 function execute_coupled(request)
   for i = 1, count do hits[i].counted = 0 end
   if not load_all() then return false end

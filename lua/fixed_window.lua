@@ -1,23 +1,25 @@
 -- Fixed window: a counter for each window of wall time, aligned to the Unix epoch.
 --
--- Twin of crates/core/src/algorithm/fixed_window.rs. Key: STRING, the count, one key for each window:
--- hit.key belongs to the window with index hit.first_index, the next of KEYS to the next window.
+-- Twin of crates/core/src/algorithm/fixed_window.rs.
+--
+-- Keys: STRING, the count, an integer in decimal. Each window has a key of its own: hit.key is that of
+-- the window with index hit.first_index, and each following one of KEYS is that of the next window.
 
--- The highest count that is told exactly, with room for more.
+-- The largest count that is accepted: with a cost added it is below 2^53.
 local MAX_COUNT = 9007199254740000
 
--- Counted although it is denied: one more attempt at a full window.
+-- Returns true if the request is counted although it is denied: of cost 1, in a full window.
 local function is_attempt(limit, count, cost)
   return count >= limit.units and cost == 1 and limit.max_debt < 0
 end
 
--- The key of the window of `now`, if it is among the declared ones.
+-- Returns the key of the current window; nil if it is not among the declared ones.
 local function key_of(hit, now)
   local offset = (now - now % hit.window) / hit.window - hit.first_index
   if offset >= 0 and offset < hit.keys then return KEYS[hit.first_key + offset] end
 end
 
--- What a counter that expires in `ttl_ms` says at `now`.
+-- Returns the state of a counter that expires in `ttl_ms`.
 local function live(hit, now, key, count, ttl_ms)
   local endless = ttl_ms < 0
   local expires_at_ms = floor_millis(now - hit.held_for) + ttl_ms
@@ -28,10 +30,10 @@ local function live(hit, now, key, count, ttl_ms)
   }
 end
 
--- What a key holds; without one if the window of `now` is not among the declared ones.
+-- Loads the state of a key. `key` is nil if the current window is not among the declared ones.
 local function load_key(hit, now, key)
   local value = key and read('GET', key)
-  -- As Redis writes it: INCRBY takes nothing else.
+  -- The format that INCRBY accepts.
   local is_count = type(value) == 'string' and (value:find('^[1-9]%d*$') or value == '0')
   local count = is_count and tonumber(value)
   if not count or count > MAX_COUNT then
@@ -65,7 +67,7 @@ local function decide(state, limit, now, cost)
   }
 end
 
--- Adds to the count of the window of `now`.
+-- Adds to the count of the current window.
 local function add(state, limit, now, counted)
   if counted == 0 then return end
   state.count = state.count + counted
@@ -88,8 +90,8 @@ local function save(state)
   end
 end
 
--- Decides on one unit and commits that, in fewer commands: it is counted whether it is allowed or an
--- attempt. Answers nothing, and leaves the key as it was, unless that holds a count that expires.
+-- Decides on one unit and commits, in fewer commands: the unit is counted whether it is allowed or
+-- not. Returns nothing and changes nothing unless the key has a valid count with an expiry.
 local function take_one(hit, now)
   local key = key_of(hit, now)
   local ttl_ms = key and redis.call('PTTL', key)
@@ -133,7 +135,8 @@ end
 local window = algorithms.fixed_window
 window.refund, window.charge, window.reset, window.credit = refund, charge, reset, credit
 
--- The state of the window in which the cost of a refund was taken, if that is another one by now.
+-- Loads the state of the window in which the units of a refund were taken, if it is not the current
+-- one.
 function window.load_past(hit)
   local at, window_now = hit.taken.at, hit.now - hit.now % hit.window
   if at - at % hit.window ~= window_now then return load_key(hit, hit.now, hit.taken_key) end

@@ -1,15 +1,18 @@
--- GCRA, the generic cell rate algorithm: the state is the theoretical arrival time (tat).
+-- GCRA, the generic cell rate algorithm: the state is the theoretical arrival time (TAT).
 --
--- Twin of crates/core/src/algorithm/gcra.rs. Key: STRING `gcra tat part at units window`: the tat in
--- µs, its part below a microsecond in µs divided by the units, the time in µs that it is of, and the rate
--- that it was made with: units per window in µs.
+-- Twin of crates/core/src/algorithm/gcra.rs.
+--
+-- Key: STRING `gcra tat part at units window`, all integers in decimal: the TAT in µs, its fraction in
+-- 1 / units of a µs, the time of the last change in µs, and the rate at that time: units per window
+-- in µs.
 
--- The emission intervals of `units`: whole microseconds, and the part below.
+-- Returns the emission intervals of `units`: whole microseconds, and the fraction.
 local function intervals(limit, units)
   return divide(limit.window, units, 0, limit.units)
 end
 
--- How far the tat was ahead, at the rate of `limit`: as many units are in use at any rate.
+-- Returns how far the TAT was ahead at the last change, converted to the rate of `limit` so that the
+-- number of units in use is the same.
 local function at_this_rate(state, limit)
   local ahead = max(state.tat - state.at, 0)
   if state.units == limit.units and state.window == limit.window then return ahead, state.part end
@@ -17,14 +20,15 @@ local function at_this_rate(state, limit)
   return intervals(limit, min(whole + (rest > 0 and 1 or 0), limit.max_in_use))
 end
 
--- How far a tat may be ahead: by all that can be in use.
+-- Limits how far the TAT is ahead to the units that can be in use.
 local function at_most(limit, ahead, part)
   local most, most_part = intervals(limit, limit.max_in_use)
   if ahead > most or ahead == most and part > most_part then return most, most_part end
   return ahead, part
 end
 
--- How far the tat is ahead of `now`, and the time that this is of.
+-- Returns how far the TAT is ahead, as µs and fraction, and the time to which this refers: `now`, or
+-- later if the state is from later.
 local function ahead_of(state, limit, now)
   local known = state.tat and not is_from_the_future(state.at, now, limit)
   if not known then return 0, 0, now end
@@ -35,7 +39,7 @@ local function ahead_of(state, limit, now)
   return ahead - elapsed, part, max(state.at, now)
 end
 
--- A point in time `units` emission intervals later.
+-- Adds `units` emission intervals.
 local function later(ahead, part, limit, units)
   local whole, rest = intervals(limit, units)
   local sum, carry = part + rest, 0
@@ -46,7 +50,7 @@ end
 local function load(hit)
   local tat, part, at, units, window =
     load_numbers(hit.key, '^gcra (%d+) (%d+) (%d+) ([1-9]%d*) ([1-9]%d*)$')
-  -- What no limit can have left is a foreign value.
+  -- A value that no limit can have written counts as no state.
   if tat and (part >= units or units > MAX_UNITS or window > MAX_WINDOW) then tat = nil end
   return {
     key = hit.key, tat = tat, part = part, at = at, units = units, window = window, dirty = false,
@@ -79,7 +83,7 @@ local function decide(state, limit, now, cost)
   }
 end
 
--- Moves the tat to so far ahead of `at`.
+-- Sets the TAT to `ahead` and `part` after `at`.
 local function set_state(state, limit, ahead, part, at)
   state.tat, state.part, state.at = at + ahead, part, at
   state.units, state.window, state.dirty = limit.units, limit.window, true
@@ -106,7 +110,7 @@ algorithms.gcra = { load = load, decide = decide, commit = commit, save = save }
 
 --@coupled
 
--- A point in time earlier by a length and its part, which are not more.
+-- Subtracts a length and its fraction, which must not be the larger ones.
 local function earlier(ahead, part, limit, whole, rest)
   if part >= rest then return ahead - whole, part - rest end
   return ahead - whole - 1, part + limit.units - rest

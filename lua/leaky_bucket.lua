@@ -1,10 +1,12 @@
--- Leaky bucket: a meter whose level leaks `limit` per window, and overflows above `burst`.
+-- Leaky bucket as a meter: the level drains at `limit` per window and must not exceed `burst`.
 --
--- Twin of crates/core/src/algorithm/leaky_bucket.rs. Key: STRING `leaky level part at`: the level, the
--- part of its topmost unit that has leaked in units divided by the window's µs, and the time in µs that
--- they are of.
+-- Twin of crates/core/src/algorithm/leaky_bucket.rs.
+--
+-- Key: STRING `leaky level part at`, all integers in decimal: the level in units, the fraction of its
+-- topmost unit that has drained in 1 / window µs of a unit, and the time of the last change in µs.
 
--- The level at `now`, the part of its topmost unit that has leaked, and the time that they are of.
+-- Returns the level, the fraction of its topmost unit that has drained, and the time to which they
+-- refer: `now`, or later if the state is from later.
 local function leaked(state, limit, now)
   local known = state.level and not is_from_the_future(state.at, now, limit)
   if not known then return 0, 0, now end
@@ -43,7 +45,7 @@ local function decide(state, limit, now, cost)
   }
 end
 
--- Leaves the meter at this level, until it is empty.
+-- Sets the level.
 local function set_state(state, limit, now, level, part, at)
   state.level, state.part, state.at, state.now, state.dirty = level, part, at, now, true
   state.until_empty = time_for(limit, level, part)

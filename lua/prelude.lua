@@ -1,55 +1,60 @@
--- What every script starts with: the clock and integers.
+-- The beginning of every script: constants, variables, the clock, integer arithmetic, and numbers in
+-- strings.
 --
--- A script is this file, then the algorithms that it needs, then coupled.lua, then check.lua. Each call
--- makes all functions of its script, so where each request is one plain hit, coupled.lua is left out,
--- and of the other files what stands below a line `--@coupled`. Lua numbers are doubles: every number
--- here is a whole number below 2^53.
+-- A script consists of this file, the algorithms that it needs, coupled.lua and check.lua. Redis
+-- creates all functions of a script on each call. So a script for plain hits alone leaves out
+-- coupled.lua, and the part of each other file below a line `--@coupled`.
+--
+-- Lua numbers are doubles. All numbers here are whole and below 2^53, up to which doubles are exact.
 
 local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
 
--- Algorithms by name, the twins of crates/core/src/algorithm/<name>.rs. Each has steps on a table, the
--- state of one key: load reads it; decide only looks; commit, refund, charge, reset and credit change
--- the table and set `dirty`; save writes it, once, when all is decided. take_one stands where one unit
--- can be taken in fewer commands, max_cost where one request may not take more.
+-- Algorithms by name, the twins of crates/core/src/algorithm/<name>.rs. An algorithm is a table of
+-- steps on a state, which is a table for one key:
+--   load      reads the state
+--   decide    returns a decision and changes nothing
+--   commit, refund, charge, reset, credit   change the state and set `dirty`
+--   save      writes the state; called once, after all decisions
+--   take_one  optional: decides on one unit and commits, in fewer commands
+--   max_cost  optional: most units that one request may take
 local algorithms = {}
 
--- Unique for each call.
+-- Text, unique for each call.
 local NONCE = ARGV[1]
 
 -- The most units per window, and the longest window in µs: 366 days.
 local MAX_UNITS, MAX_WINDOW = 1000000000, 31622400000000
 
--- Outcomes of a decision.
+-- Outcomes of decisions.
 local ALLOWED, DENIED, IMPOSSIBLE = 0, 1, 2
 
--- Actions of a hit. A peek, 0, takes nothing.
+-- Actions of hits. 0 is a peek, which takes nothing.
 local TAKE, REPORT, REFUND, CREDIT, RESET = 1, 2, 3, 4, 5
 
--- The request at hand: how its hits depend on each other, and they. A hit is its own limit:
--- `units` per `window`, `burst`, `most_in_use` of a burst with its debt, and `least`, what is left in
--- the deepest debt.
+-- The current request: its coupling, its hits and their number. A hit also serves as its limit:
+-- `units` per `window` (µs), `burst`, `max_in_use` (burst and debt), and `least` (the negative debt).
 local coupling, hits, count = nil, {}, 0
 
--- Answers requests that are more than one plain hit; in coupled.lua.
+-- Executes requests other than one plain hit. Defined in coupled.lua.
 local execute_coupled
 
--- Has a write of the request at hand succeeded? If a later one fails, it stands.
+-- True if a write of the current request has succeeded. It is not undone if a later one fails.
 local wrote = false
 
--- The server's clock: microseconds since the Unix epoch.
+-- Returns the time of the Redis server in microseconds since the Unix epoch.
 local function clock()
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
 end
 
--- The time at which to decide: a clock that stepped back by up to `window` is held at what was
--- seen, one that stepped back further is followed. Microseconds.
+-- Returns the time of a decision in µs: a clock that stepped back from `seen` by up to `window` is
+-- held at `seen`, one that stepped back further is followed.
 local function hold(now, seen, window)
   if seen > now and seen - now <= window then return seen end
   return now
 end
 
--- Writes a whole number in full: tostring would keep 14 digits.
+-- Formats a whole number with all digits; tostring would keep 14.
 local function integer(number)
   if number == 1 then return '1' end
   return string.format('%.0f', number)
@@ -59,14 +64,14 @@ local function floor_millis(micros)
   return (micros - micros % 1000) / 1000
 end
 
--- Allows what fits into the `available` units; denies what could fit into `most`.
+-- Decides on `cost`: allowed if at most `available` units, denied if at most `most`, else impossible.
 local function outcome_of(cost, available, most)
   if cost <= available then return ALLOWED end
   return cost > most and IMPOSSIBLE or DENIED
 end
 
--- (time * units + more) / by: quotient and remainder, exact though the product may be above 2^53.
--- units are below 2^36, by and more are at most 366 days in µs, the quotient is below 2^53.
+-- Returns quotient and remainder of (time * units + more) / by, exact even if the product is above
+-- 2^53. `units` must be below 2^36, `by` and `more` at most 366 days in µs, the quotient below 2^53.
 local function divide(time, units, more, by)
   local sum = time * units + more
   if sum < 9007199254740992 then
@@ -87,37 +92,40 @@ local function divide(time, units, more, by)
   return (time - time_rest) / by * units + quotient + (sum - rest) / by, rest
 end
 
--- The whole units that come in `span`, and the part of the next one, counted in units divided by
--- the window's microseconds. `part` is what was left from before.
+-- Returns the whole units that become available in `span` µs, and the fraction of the next one.
+-- `part` is the fraction to start from. Fractions are in 1 / window microseconds of a unit.
 local function units_in(limit, span, part)
   return divide(span, limit.units, part, limit.window)
 end
 
--- The shortest time in which `units` less `part` of one come.
+-- Returns the shortest time in µs in which `units` minus the fraction `part` become available.
 local function time_for(limit, units, part)
   local whole, rest = divide(limit.window, units, 0, limit.units)
   return whole + ceil((rest - part) / limit.units)
 end
 
--- The time from the deepest debt to a whole burst.
+-- Returns the time in µs from the largest debt to a whole burst.
 local function fill_time(limit)
   return time_for(limit, limit.max_in_use, 0)
 end
 
--- Is a state of `at` from a clock that has jumped back since? It counts as none then.
+-- Returns true if a state was written at `at` by a clock that has stepped back by more than a window
+-- since. Such a state counts as none.
 local function is_from_the_future(at, now, limit)
   return at > now + limit.window
 end
 
--- What a command answers; nil where the key holds a value of another type, which is no state.
--- Any other error ends the script: an unreadable state must not pass for none.
+-- Calls a command that reads `key`, and returns its result: nil if the key has another type, which
+-- counts as no state. Raises any other error, because a state that cannot be read must not count as
+-- none.
 local function read(command, key, ...)
-  local answer = redis.pcall(command, key, ...)
-  if type(answer) ~= 'table' or not answer.err then return answer end
-  if not answer.err:find('WRONGTYPE', 1, true) then error(answer) end
+  local result = redis.pcall(command, key, ...)
+  if type(result) ~= 'table' or not result.err then return result end
+  if not result.err:find('WRONGTYPE', 1, true) then error(result) end
 end
 
--- The numbers that `remember` wrote in this form, or nothing: a foreign value is no state.
+-- Returns the numbers that `save_numbers` wrote in this form; nothing for any other value, which
+-- counts as no state.
 local function load_numbers(key, form)
   local value = read('GET', key)
   if type(value) ~= 'string' then return end
@@ -129,8 +137,8 @@ local function load_numbers(key, form)
   return unpack(numbers)
 end
 
--- Writes a state of `now` that makes no difference once `spent_after` µs are over; it lives a
--- second longer. The time to live ends at a point in time: `now` may be held ahead of the clock.
+-- Writes a state that has no effect from `spent_after` µs after `now`. It expires a second later, at
+-- an absolute time, because `now` may be held ahead of the server's clock.
 local function save_numbers(key, now, spent_after, ...)
   local value = string.format(...)
   local expires_at = floor_millis(now) + ceil(spent_after / 1000) + 1000
@@ -139,9 +147,10 @@ end
 
 --@coupled
 
--- What of the units that a refund has `taken` may still be out at `now`: units, and the part of one in
--- units divided by the window's microseconds. Had nobody else asked, the bucket would be whole again
--- when `taken` said: no more is out than what comes until then.
+-- Returns the units of `taken` that may be outstanding at `now`, not refilled since: whole units, and
+-- a fraction in 1 / window microseconds of a unit. Without other requests the bucket is full
+-- `reset_after` after the units were taken, so no more of them are outstanding than are refilled from
+-- now until then.
 local function outstanding(limit, now, taken)
   local left = max(taken.at + taken.reset_after - now, 0)
   if left >= time_for(limit, taken.cost, 0) then return taken.cost, 0 end

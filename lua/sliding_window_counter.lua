@@ -1,10 +1,13 @@
--- Sliding window counter: two counters, the one before weighted by how much of it is still in the
--- window.
+-- Sliding window counter: the count of the current window plus a part of the previous one, weighted by
+-- its overlap with the sliding window.
 --
--- Twin of crates/core/src/algorithm/sliding_window_counter.rs. Key: STRING `counter start current
--- previous`: the start of the current window in µs, and the two counts.
+-- Twin of crates/core/src/algorithm/sliding_window_counter.rs.
+--
+-- Key: STRING `counter start current previous`, all integers in decimal: the start of the current
+-- window in µs, and the counts of the current and the previous window.
 
--- The windows at `now`: rolled over by one, or started anew.
+-- Returns the windows at `now`: the same, the next one, or new ones after two windows without a request
+-- or after a clock step back by more than a window.
 local function rolled(state, limit, now)
   local window = limit.window
   if not state.start then return now, 0, 0 end
@@ -14,13 +17,14 @@ local function rolled(state, limit, now)
   return state.start, state.current, state.previous
 end
 
--- The part of `count` that weighs with `left` of its window, rounded down.
+-- Returns the weight of `count` with `left` µs of its window inside the sliding window, rounded down.
 local function weighted(count, left, limit)
   local whole = divide(left, count, 0, limit.window)
   return whole
 end
 
--- How long after the start of the next window the weighted `count` has fallen to `most`.
+-- Returns the time in µs from the start of the next window until the weighted `count` has fallen to
+-- `most`. `count` must be more than `most`.
 local function falls_to(most, count, limit)
   local whole = divide(limit.window, count - most - 1, 0, count)
   return whole + 1
@@ -28,7 +32,7 @@ end
 
 local function load(hit)
   local start, current, previous = load_numbers(hit.key, '^counter (%d+) (%d+) (%d+)$')
-  -- What no limit can have left is a foreign value.
+  -- A value that no limit can have written counts as no state.
   if start and max(current, previous) > MAX_UNITS then start = nil end
   return {
     key = hit.key, start = start, current = current, previous = previous, now = 0, until_left = 0,
@@ -71,7 +75,7 @@ local function decide(state, limit, now, cost)
   }
 end
 
--- Leaves these windows at `now`, until both have left.
+-- Sets the windows.
 local function set_state(state, limit, now, start, current, previous)
   state.start, state.current, state.previous = start, current, previous
   state.now, state.dirty = now, true
@@ -102,10 +106,10 @@ local function reset(state)
   state.start, state.dirty = nil, true
 end
 
--- Leaves windows from which units were taken off.
+-- Sets windows from which units were subtracted.
 local function store_reduced(state, limit, now, start, current, previous)
   if current + previous == 0 then return reset(state) end
-  -- As before the first request in it: two windows of silence start with the one before.
+  -- Without requests in the current window, the previous one is again the latest with any.
   if current == 0 then start, current, previous = max(start - limit.window, 0), previous, 0 end
   set_state(state, limit, now, start, current, previous)
 end

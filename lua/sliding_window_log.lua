@@ -1,15 +1,17 @@
--- Sliding window log: the exact log of the last window.
+-- Sliding window log: an entry for each unit of the last window.
 --
--- Twin of crates/core/src/algorithm/sliding_window_log.rs. Key: ZSET, an entry for each unit: member
--- `{ms}-{suffix}`, score ms. The suffix is the nonce of the service, unique for each script call, the
--- number of the request in it and of the hit in that, and that of the unit.
+-- Twin of crates/core/src/algorithm/sliding_window_log.rs.
+--
+-- Key: ZSET with an entry for each unit: score ms (Unix time in milliseconds), member `{ms}-{suffix}`.
+-- The suffix is unique: `{nonce}.{number}.{unit}`, with the nonce of the script call, the number of
+-- the hit in it, and the number of the unit.
 
--- Entries that one request may write.
+-- Most entries that one request writes.
 local MAX_WRITTEN = 10000
--- ZADD takes its members on Lua's stack, which is short.
+-- Most members in one ZADD: Lua's stack, which holds its arguments, is small.
 local MEMBERS_PER_CALL = 1000
 
--- The live range of scores, and how many entries are in it.
+-- Loads the range of scores inside the window, and the number of entries in it.
 local function load(hit, now)
   local key, now_ms = hit.key, floor_millis(now)
   local first, last = '(' .. integer(now_ms - hit.window / 1000), integer(now_ms)
@@ -21,17 +23,19 @@ local function load(hit, now)
   }
 end
 
--- Where the live entry at `position` stands in Redis, from 0 for the oldest: behind those before it
--- that are still to be removed.
+-- Returns the position in Redis of the entry at `position`, which does not count entries that are
+-- planned for removal. Both count from 0 for the oldest entry inside the window.
 local function stored_position(state, position)
   for _, removal in ipairs(state.removals) do
-    -- Below 0 it is among those that have left the window.
-    if removal.position >= 0 and position >= removal.position then position = position + removal.units end
+    -- Below 0 are entries that have left the window.
+    if removal.position >= 0 and position >= removal.position then
+      position = position + removal.units
+    end
   end
   return position
 end
 
--- Score of the live entry at `position`. Those that are still to be written are the youngest.
+-- Returns the score of the entry at `position`. The youngest ones may not be written yet.
 local function score_at(state, position)
   if state.removals then position = stored_position(state, position) end
   if position >= state.stored then return state.now_ms end
@@ -43,7 +47,7 @@ end
 local function decide(state, limit, now, cost)
   local window_ms = limit.window / 1000
   local count = state.count
-  -- Nothing above the limit can be kept: there is no debt.
+  -- A log has no entries above the limit, and so no debt.
   local available = max(limit.units - count, 0)
   local function leaves_after(at_ms) return (at_ms + window_ms) * 1000 - now end
 
@@ -71,7 +75,7 @@ local function decide(state, limit, now, cost)
   }
 end
 
--- Writes `units` entries at `at_ms` for the hit with this number.
+-- Writes `units` entries at `at_ms` for the hit with `number`.
 local function write(key, at_ms, units, number)
   local score, members = integer(at_ms), {}
   local suffix = NONCE .. '.' .. number
@@ -85,7 +89,8 @@ local function write(key, at_ms, units, number)
   end
 end
 
--- Adds `units` entries. Even a denial has what has left the window dropped, and the log live on.
+-- Plans to add `units` entries. Even without any, `save` drops entries that have left the window and
+-- extends the life of the log.
 local function add(state, limit, now, units, number)
   if units > 0 then
     state.added, state.count = state.added + units, state.count + units
@@ -100,7 +105,7 @@ local function commit(state, limit, now, cost, decision, number)
   add(state, limit, now, is_allowed and cost or 0, number)
 end
 
--- Removes what was refunded, the youngest first: ranks are those before anything is removed.
+-- Removes the planned entries, from the last to the first, because ranks are those before any removal.
 local function apply_removals(state)
   for i = #state.removals, 1, -1 do
     local removal = state.removals[i]
@@ -117,7 +122,7 @@ local function save(state)
     redis.call('DEL', key)
     wrote = true
   end
-  -- A refund alone leaves the time to live as it is.
+  -- A refund does not change the time to live.
   if not state.expires_at_ms then return end
   if not state.wrong_type and not state.was_reset then
     redis.call('ZREMRANGEBYSCORE', key, '-inf', state.first:sub(2))
@@ -145,20 +150,20 @@ local function reset(state)
   state.was_reset, state.dirty = true, true
 end
 
--- Entries of this score range, now in Redis.
+-- Returns the number of entries of a score range in Redis.
 local function entries(state, from, to)
   return redis.call('ZCOUNT', state.key, from, to)
 end
 
--- Takes up to `units` off the entries that are still to be written, and returns how many.
+-- Cancels up to `units` of the entries that are planned to be added, and returns their number.
 local function cancel_added(state, units)
   local fewer = min(state.added, units)
   state.added, state.count = state.added - fewer, state.count - fewer
   return fewer
 end
 
--- Has up to `units` of the entries removed that have these ranks in Redis, from the last one down, and
--- returns how many. Holes are in the order of ranks, and no two of them overlap.
+-- Plans to remove up to `units` of the entries with these ranks in Redis, from the last to the first,
+-- and returns their number. Removals are sorted by rank and do not overlap.
 local function plan_removal(state, first, last, units)
   state.removals = state.removals or {}
   local gone = entries(state, '-inf', state.first:sub(2))

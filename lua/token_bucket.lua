@@ -1,13 +1,15 @@
--- Token bucket: `burst` tokens at first, refilled continuously at `limit` per window.
+-- Token bucket: starts with `burst` tokens and is refilled continuously at `limit` per window.
 --
--- Twin of crates/core/src/algorithm/token_bucket.rs. Key: STRING `token tokens part at`: the tokens,
--- the part of the next one in tokens divided by the window's µs, and the time in µs that they are of.
+-- Twin of crates/core/src/algorithm/token_bucket.rs.
 --
--- Tokens that are owed stand under a second key, for limits that keep debt: STRING `debt tokens
--- part at`, which counts while the first key says 0 tokens of the same part and time. A release that
--- knows nothing of debt reads an empty bucket.
+-- Key 1: STRING `token tokens part at`, all integers in decimal: the tokens, the fraction of the next
+-- one in 1 / window µs of a token, and the time of the last change in µs.
+-- Key 2, only for limits that keep debt: STRING `debt tokens part at`: the tokens of debt. Valid only
+-- while key 1 has 0 tokens with the same part and time. Releases without debt read key 1 alone, as an
+-- empty bucket.
 
--- The tokens at `now`, the part of the next one, and the time that they are of.
+-- Returns the tokens, the fraction of the next one, and the time to which they refer: `now`, or later
+-- if the state is from later.
 local function refilled(state, limit, now)
   local known = state.tokens and not is_from_the_future(state.at, now, limit)
   if not known then return limit.burst, 0, now end
@@ -54,7 +56,7 @@ local function decide(state, limit, now, cost)
   }
 end
 
--- Leaves so many tokens at `now`, until the bucket is full.
+-- Sets the tokens.
 local function set_state(state, limit, now, tokens, part, at)
   state.tokens, state.part, state.at, state.now, state.dirty = tokens, part, at, now, true
   state.until_full = time_for(limit, limit.burst - tokens, part)
