@@ -1,4 +1,4 @@
-//! Protos to code and descriptor set, for `crates/proto`; nothing else, and no protoc.
+//! Compiles the protos for `crates/proto`: to Rust code and to a descriptor set. Needs no protoc.
 
 use std::error::Error;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The connection, with the token that each call shows.
+//! The connection, which adds the token to each call.
 
 use std::task::{Context, Poll};
 
@@ -7,9 +7,9 @@ use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderValue, Request, Response, header};
 use tonic::transport::{self, Channel};
 
-/// A connection that shows the client's token with each call, for any generated client.
+/// A connection for generated clients, which sends the client's token with each call.
 ///
-/// Clones share the connection. It is made anew when it is lost.
+/// Clones share the connection. It reconnects when the connection is lost.
 #[derive(Clone, Debug)]
 pub struct ApiChannel {
     channel: Channel,

@@ -1,4 +1,4 @@
-//! One request, one verdict: remembered, from the server, or by policy.
+//! The client: one verdict for each request, from the cache, the server or the policy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub use self::builder::{ClientBuilder, ConnectError};
 
 mod builder;
 
-/// A client of the service. Clones share the connection and the refusals that are remembered.
+/// A client of the service. Clones share the connection and the cache of refusals.
 #[derive(Clone, Debug)]
 pub struct Client {
     channel: ApiChannel,
@@ -37,13 +37,13 @@ struct Shared {
     refusals: RefusalCache<Verdict>,
 }
 
-/// Why there is no verdict.
+/// The reason why there is no verdict.
 #[derive(Debug, Error)]
 pub enum CheckError {
-    /// The server did not answer, or could not decide, and there is no [`OnNoAnswer`] policy.
+    /// The server did not answer or could not decide, and there is no [`OnNoAnswer`] policy.
     #[error("no answer: {0}")]
     NoAnswer(#[source] Box<Status>),
-    /// The server does not take the request: it is not valid, or the caller may not ask.
+    /// The server rejected the request: it is not valid, or the caller lacks permission.
     #[error("rejected: {0}")]
     Rejected(#[source] Box<Status>),
 }
@@ -58,7 +58,7 @@ impl CheckError {
 }
 
 impl Client {
-    /// Begins a client of the server at this address: `host:port`, `http://host:port`,
+    /// Starts building a client of the server at this address: `host:port`, `http://host:port`,
     /// `https://host:port` or `unix:/path`.
     pub fn builder(address: impl Into<String>) -> ClientBuilder {
         ClientBuilder::new(address.into())
@@ -77,14 +77,13 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`CheckError`] if the server does not answer and there is no policy for that, or does not
-    /// take the request.
+    /// [`CheckError`] if the server does not answer and there is no policy for that, or if it rejects
+    /// the request.
     pub async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.check_with_deadline(request, Deadline::NEVER).await
     }
 
-    /// Decides one request for a caller who waits until `deadline`: within the client's timeout, and
-    /// never longer than that.
+    /// Decides one request before `deadline`, and within the client's timeout.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/server.rs"));
@@ -123,7 +122,7 @@ impl Client {
         call.set_timeout(left);
         let mut service = RateLimitServiceClient::new(self.channel.clone());
         let answer = timeout(left, service.check(call)).await;
-        // The channel's own timer does not count the time that it takes to connect.
+        // The timeout of the channel does not include the time to connect.
         let answer = answer.unwrap_or_else(|_| Err(Status::cancelled("Timeout expired")));
         match answer {
             Ok(response) => {
@@ -138,7 +137,7 @@ impl Client {
     }
 
     /// Returns the connection, for generated clients of this and other services. Their calls have the
-    /// client's timeout, and nothing else of what a [`Client`] adds.
+    /// client's timeout and token, but neither the cache of refusals nor the policy.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/server.rs"));
@@ -172,7 +171,7 @@ impl Client {
     }
 }
 
-/// Returns `true` if the server is there and asking it again would not help.
+/// Returns `true` if the server answered and would answer the same again.
 fn is_rejection(code: Code) -> bool {
     matches!(
         code,
@@ -186,7 +185,7 @@ fn is_rejection(code: Code) -> bool {
     )
 }
 
-/// Returns `true` if the call failed because no rule matches, which is an answer.
+/// Returns `true` if the call failed because no rule matches, which is a verdict.
 fn is_no_rule(status: &Status) -> bool {
     status.get_details_error_info().is_some_and(|info| {
         info.domain == ERROR_DOMAIN && info.reason == Reason::NoRule.as_str_name()

@@ -1,8 +1,8 @@
-//! A client of rlaas: may this request pass?
+//! A client of rlaas, a rate limiting service: decides whether a request may pass.
 //!
-//! A [`Client`] has one connection, which its clones share. Every call has a deadline; what happens
-//! without an answer is the caller's choice ([`OnNoAnswer`]); a refusal is remembered until its
-//! `retry_after`, for a second at most, so that a caller that hammers at a limit costs no calls.
+//! A [`Client`] has one connection, which its clones share. Each call has a timeout. The caller
+//! chooses the policy for requests without an answer ([`OnNoAnswer`]). A refusal is cached until its
+//! `retry_after`, for one second at most, so that a caller that repeats it causes no calls.
 //!
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/server.rs"));
@@ -30,20 +30,22 @@
 //!
 //! # Background work
 //!
-//! A client starts no thread. Its connection is driven by a task on the tokio runtime in which the
-//! client was built: it ends with that runtime, or when the last clone is dropped. A client may be
-//! called from other runtimes for as long as that one runs.
+//! A client starts no thread. A task on the tokio runtime in which the client was built drives the
+//! connection. The task ends with that runtime, or when the last clone is dropped. Other runtimes may
+//! call the client while that one runs.
 //!
 //! # Features
 //!
 //! | feature | adds |
 //! | --- | --- |
 //! | `load` | the load generator behind `rlaas bench` |
-//! | `tower` | deciding by the service for the layer of rlaas-limiter |
+//! | `tower` | decisions by the service for the tower layer of rlaas-limiter |
 //!
 //! # Minimum Rust version
 //!
 //! 1.95, as `rust-version` says; a higher one is a new minor version.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod channel;
 mod client;

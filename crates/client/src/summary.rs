@@ -1,5 +1,5 @@
-//! What callers are told of a verdict by the service. The length of a window and a burst are not in
-//! its responses.
+//! The summary of a verdict by the service. Its responses do not have the length of the window and
+//! the burst.
 
 use rlaas_core::clock::Micros;
 use rlaas_core::summary::{RuleSummary, Summary};
@@ -43,7 +43,7 @@ impl Summary for Verdict {
             }
         };
         let shorten_ttl = |ttl: &mut i64, algorithm: Algorithm| {
-            // Of a log it is always the window.
+            // The time to live of a log is always the window.
             if algorithm != Algorithm::SlidingWindowLog {
                 let seconds = i64::try_from(elapsed.as_micros() / 1_000_000).unwrap_or(i64::MAX);
                 *ttl = ttl.saturating_sub(seconds).max(1);
@@ -55,7 +55,7 @@ impl Summary for Verdict {
         shorten(&mut response.reset_after);
         let algorithm = response.algorithm();
         shorten_ttl(&mut response.ttl, algorithm);
-        // Those that allowed may have changed since.
+        // The rules that allowed the request may deny it by now.
         response.decisions.retain(|decision| !decision.allowed);
         for decision in &mut response.decisions {
             shorten(&mut decision.retry_after);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_says_what_is_left() {
+    fn summary_has_the_numbers_of_each_reason() {
         let some = Some(2);
         for (reason, expected) in [
             (Reason::WithinLimit, Some((5, some, Some(Micros::from_secs(9))))),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_refusal_the_rules_that_deny_are_told_and_no_shadow() {
+    fn rules_that_deny_are_relevant_and_shadows_are_left_out() {
         let shadow = RuleDecision { shadow: true, ..decision("trial", Reason::OverLimit) };
         let denied = decision("minute", Reason::OverLimit);
         let decisions = vec![denied, decision("hour", Reason::WithinLimit), shadow];
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_refusals_by_a_limit_of_the_server_hold() {
+    fn only_refusals_by_a_limit_of_the_server_are_cached() {
         for (reason, answered_by, expected) in [
             (Reason::OverLimit, AnsweredBy::Server, Some(WAIT)),
             (Reason::OverLimit, AnsweredBy::Cache, None),

@@ -1,4 +1,4 @@
-//! Deciding for a layer by the service.
+//! Decisions by the service for the tower layer of rlaas-limiter.
 
 use rlaas_core::clock::Deadline;
 use rlaas_core::decide::{Decide, NoVerdict};
@@ -10,17 +10,17 @@ use thiserror::Error;
 use crate::client::Client;
 use crate::verdict::{AnsweredBy, Verdict};
 
-/// Decides by the service.
+/// Decides requests by the service. Created by [`remote`].
 #[derive(Clone, Debug)]
 pub struct Remote(Client);
 
-/// The server did not answer, and the client has a policy for that.
+/// The server did not answer. Source of the error if the client has a policy for that.
 #[derive(Debug, Error)]
 #[error("the server did not answer")]
 struct Unanswered;
 
-/// Returns what has a `RateLimitLayer` of rlaas-limiter decide by the service. Where the server does
-/// not answer, the policy of the layer decides, whatever that of the client is.
+/// Returns a decider for the `RateLimitLayer` of rlaas-limiter that calls the service. If the server
+/// does not answer, the policy of the layer applies, and not that of the client.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -67,14 +67,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_policy_of_the_client_is_no_verdict() {
+    async fn policy_of_the_client_is_ignored() {
         let request = Request::user("alice").build().expect("a valid request");
         for policy in [None, Some(OnNoAnswer::Allow), Some(OnNoAnswer::Deny)] {
-            let mut nobody = Client::builder("unix:/nowhere");
+            let mut builder = Client::builder("unix:/nowhere");
             if let Some(policy) = policy {
-                nobody = nobody.on_no_answer(policy);
+                builder = builder.on_no_answer(policy);
             }
-            let remote = remote(nobody.connect_lazy().expect("a client"));
+            let remote = remote(builder.connect_lazy().expect("a client"));
             let verdict = remote.decide(&request, Deadline::NEVER).await;
             assert!(matches!(verdict, Err(NoVerdict::NoAnswer(_))), "{policy:?}: {verdict:?}");
         }

@@ -1,4 +1,4 @@
-//! The outcome for a request, in the words of the library.
+//! Verdicts of the service, with the types of rlaas-core.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use rlaas_core::decide::OnNoAnswer;
 use rlaas_proto::ratelimit::v1::CheckResponse;
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
 
-/// Time after which a request that was refused by [`OnNoAnswer::Deny`] may be tried again: what the
-/// server says for a rule that denies without its store.
+/// Time after which a request that [`OnNoAnswer::Deny`] refused may be tried again. The same as the
+/// server returns with the source `FAIL_CLOSED`.
 const RETRY_AFTER_NO_ANSWER: Micros = Micros::from_secs(1);
 
-/// The outcome for a request.
+/// The outcome of a request.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/server.rs"));
@@ -42,14 +42,14 @@ pub struct Verdict {
     answered_by: AnsweredBy,
 }
 
-/// Where a verdict comes from.
+/// The origin of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnsweredBy {
     /// The server answered.
     Server,
-    /// The server refused the same request a moment ago.
+    /// An earlier refusal of the same request still holds.
     Cache,
-    /// The server did not answer: [`OnNoAnswer`] decided.
+    /// The server did not answer, and [`OnNoAnswer`] decided.
     Policy,
 }
 
@@ -58,7 +58,7 @@ impl Verdict {
         Self { response, answered_by }
     }
 
-    /// No rule matches, and the server refuses what none does.
+    /// Returns the verdict for a request that the server refuses because no rule matches.
     pub(crate) fn no_rule() -> Self {
         let response = CheckResponse { reason: Reason::NoRule.into(), ..CheckResponse::default() };
         Self::new(response, AnsweredBy::Server)
@@ -82,8 +82,7 @@ impl Verdict {
         self.response.allowed
     }
 
-    /// Returns the decision of the rule that decided. When it was made is not told: `at` is the
-    /// epoch.
+    /// Returns the decision of the deciding rule. Its time `at` is not known, and so the epoch.
     pub fn decision(&self) -> Decision {
         let response = &self.response;
         let outcome = match &response.retry_after {
@@ -102,28 +101,28 @@ impl Verdict {
         }
     }
 
-    /// Returns the name of the rule that decided; empty if none did.
+    /// Returns the name of the deciding rule; empty if there is none.
     pub fn rule(&self) -> &str {
         &self.response.rule
     }
 
-    /// Returns where the verdict comes from.
+    /// Returns the origin of the verdict.
     pub fn answered_by(&self) -> AnsweredBy {
         self.answered_by
     }
 
-    /// Returns the whole response of the server, or what stands for it.
+    /// Returns the response of the server, or an equivalent one if the server did not answer.
     pub fn response(&self) -> &CheckResponse {
         &self.response
     }
 
-    /// Returns the whole response of the server, or what stands for it.
+    /// Returns the response of the server, or an equivalent one if the server did not answer.
     pub fn into_response(self) -> CheckResponse {
         self.response
     }
 }
 
-/// Whole microseconds, which is what servers send; zero for what is no length of time.
+/// Converts a duration of a response, which has whole microseconds. A negative one becomes zero.
 pub(crate) fn micros(duration: &prost_types::Duration) -> Micros {
     Duration::try_from(*duration).map_or(Micros::ZERO, Micros::from)
 }

@@ -1,8 +1,8 @@
-//! Time: points ([`Timestamp`]), lengths ([`Micros`]) and where they come from ([`Clock`]).
+//! Time: points ([`Timestamp`]), lengths ([`Micros`]) and clocks ([`Clock`]).
 //!
-//! Everything inside counts whole microseconds, so that decisions are exact and the same in Rust
-//! and in Lua. This is one of the few files that may read the machine's clocks; the rest of the
-//! house is handed a [`Timestamp`], and tests move a [`ManualClock`].
+//! All times are whole microseconds, so that decisions are exact and equal in Rust and Lua. This
+//! module is one of the few that may read the system clock. All other code is given a [`Timestamp`],
+//! and tests set a [`ManualClock`].
 
 mod deadline;
 mod high_water_marks;
@@ -17,17 +17,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Where the time comes from.
+/// A source of the current time.
 #[derive(Clone, Debug)]
 pub enum Clock {
-    /// The machine's clock.
+    /// Wall time.
     System(SystemClock),
-    /// A clock that tests move.
+    /// A clock that tests set.
     Manual(ManualClock),
 }
 
 impl Clock {
-    /// The time now.
+    /// Returns the current time.
     #[inline]
     pub fn now(&self) -> Timestamp {
         match self {
@@ -36,7 +36,7 @@ impl Clock {
         }
     }
 
-    /// Follows the machine's wall time; see [`SystemClock::follow_wall_time`].
+    /// Adjusts a system clock to wall time; see [`SystemClock::follow_wall_time`].
     pub fn follow_wall_time(&self) {
         if let Self::System(clock) = self {
             clock.follow_wall_time();
@@ -50,26 +50,27 @@ impl Default for Clock {
     }
 }
 
-/// A counter of the processor's cycles, anchored to wall time. Clones share the anchor.
+/// Wall time, read from the processor's cycle counter. Clones share the anchor.
 ///
-/// Reading the system's own clock takes three times as long, which is a third of a decision in
-/// memory. Over hours the counter drifts by milliseconds, and wall time may be set:
-/// [`SystemClock::follow_wall_time`] moves the anchor, and so this clock may step back, as wall time
-/// does. Where cycles are not comparable between cores, quanta reads the system's clock.
+/// The system clock would take three times as long to read, which is a third of a decision in
+/// memory. Over hours the counter drifts from wall time by milliseconds, and wall time itself can be
+/// set. [`SystemClock::follow_wall_time`] corrects both by moving the anchor. This clock is therefore
+/// not monotonic: it can step back, as wall time can. Where cycle counters differ between cores,
+/// quanta reads the system clock instead.
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     counter: quanta::Clock,
     counted_from: u64,
-    /// Wall time, in microseconds, when nothing was counted.
+    /// Wall time at the counter value `counted_from`, in microseconds since the Unix epoch.
     anchor: Arc<AtomicU64>,
 }
 
 impl SystemClock {
-    /// The longest between two looks at the system's clock for what is counted between them to be
-    /// of the same moment.
+    /// Most time between two readings of the system clock for a counter value that is read between
+    /// them to count as simultaneous.
     const MAX_READING_TIME: Micros = Micros::from_micros(5);
 
-    /// Anchors the counter to the wall time of this moment.
+    /// Creates a clock that shows the current wall time.
     pub fn new() -> Self {
         Self::counting(quanta::Clock::new())
     }
@@ -79,16 +80,17 @@ impl SystemClock {
         Self { counted_from: counter.raw(), counter, anchor }
     }
 
-    /// The time now.
+    /// Returns the current time.
     #[inline]
     pub fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.anchor.load(Ordering::Relaxed)) + self.counted()
     }
 
-    /// Sets the count to wall time: by microseconds if this is done every second or so, by more
-    /// where somebody has set the machine's clock. Stores hold small steps back and follow large
-    /// ones ([`Timestamp::hold`]). To be tried again where the machine was busy with something else
-    /// just now.
+    /// Adjusts this clock to wall time.
+    ///
+    /// Called about once a second, this moves the clock by microseconds, or by more after the system
+    /// clock was set. Stores hold small steps back and follow large ones ([`Timestamp::hold`]). Does
+    /// nothing if the thread was interrupted between the readings; call it again later.
     pub fn follow_wall_time(&self) {
         let before = wall_time();
         let counted = self.counted();
@@ -112,36 +114,37 @@ impl Default for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved. Clones share the time.
+/// A clock that shows the time that it was set to. Clones share the time.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
-    /// A clock that shows `now`.
+    /// Creates a clock that shows `now`.
     pub fn new(now: Timestamp) -> Self {
         Self(Arc::new(AtomicU64::new(now.as_micros())))
     }
 
-    /// The time that the clock shows.
+    /// Returns the time that was set.
     pub fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.0.load(Ordering::SeqCst))
     }
 
-    /// Moves the clock, forward or back.
+    /// Sets the time, forward or back.
     pub fn set(&self, now: Timestamp) {
         self.0.store(now.as_micros(), Ordering::SeqCst);
     }
 }
 
-/// Returns a random length from half to all of `interval`, so that instances do not act in step.
+/// Returns a random duration from half of `interval` to all of it, so that instances do not act at
+/// the same moment.
 pub fn jittered(interval: Duration) -> Duration {
-    // Keys are random for each thread, and others each time: no generator is needed for this.
+    // `RandomState` has new random keys each time, so no random number generator is needed.
     let random = RandomState::new().hash_one(());
     let part = u32::try_from(random % 1024).unwrap_or_default();
     interval / 2 + interval / 2 * part / 1024
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's wall time")]
+#[expect(clippy::disallowed_methods, reason = "the one place that reads wall time")]
 fn wall_time() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::EPOCH + Micros::from(since_epoch)
@@ -152,11 +155,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jitter_is_spread_over_half_to_all_of_a_pause() {
+    fn jitter_is_spread_over_half_to_all_of_the_interval() {
         let interval = Duration::from_secs(1);
         let intervals: Vec<Duration> = (0..1000).map(|_| jittered(interval)).collect();
         assert!(intervals.iter().all(|jittered| (interval / 2..=interval).contains(jittered)));
-        // A generator that is broken stays in one place, or goes from one to the next.
+        // Each quarter of the range must have about 250: a broken generator would repeat values or
+        // step through them in order.
         for quarter in 4..8 {
             let part = interval * quarter / 8..interval * (quarter + 1) / 8;
             let count = intervals.iter().filter(|jittered| part.contains(jittered)).count();
@@ -165,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_clock_goes_forward() {
+    fn system_clock_goes_forward() {
         let clock = SystemClock::new();
         let first = clock.now();
         assert!(first > Timestamp::from_millis(1_700_000_000_000));
@@ -173,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_has_gone_wrong_is_set_right() {
+    fn system_clock_is_corrected_to_wall_time() {
         let (counter, cycles) = quanta::Clock::mock();
         let clock = SystemClock::counting(counter);
         let started = clock.now();
         cycles.increment(Duration::from_hours(1));
         assert_eq!(clock.now().since(started), Micros::from_secs(3600));
-        // Tried until nobody else had the processor in between.
+        // Repeated until the thread is not interrupted between the readings.
         while clock.now().since(started) >= Micros::from_secs(3600) {
             clock.follow_wall_time();
         }

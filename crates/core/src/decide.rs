@@ -1,4 +1,5 @@
-//! Deciding requests, by a limiter in this process or by a service, for adapters that serve both.
+//! The interface of deciders: a limiter in this process, or a client of the service. For adapters
+//! that work with both.
 
 use std::error::Error;
 
@@ -16,9 +17,9 @@ use crate::summary::Summary;
 /// use rlaas_core::rules::Request;
 /// use rlaas_core::verdict::Verdict;
 ///
-/// struct Everybody;
+/// struct AllowAll;
 ///
-/// impl Decide for Everybody {
+/// impl Decide for AllowAll {
 ///     type Verdict = Verdict;
 ///
 ///     async fn decide(&self, _: &Request<'_>, _: Deadline) -> Result<Verdict, NoVerdict> {
@@ -27,14 +28,14 @@ use crate::summary::Summary;
 /// }
 /// ```
 pub trait Decide {
-    /// The outcome for a request.
+    /// The outcome of a request.
     type Verdict: Summary + Send;
 
     /// Decides one request for a caller who waits until `deadline`.
     ///
     /// # Errors
     ///
-    /// [`NoVerdict`] if the request is refused without a decision, or there is no answer.
+    /// [`NoVerdict`] if no rule matches and such requests are refused, or if there is no answer.
     fn decide(
         &self,
         request: &Request<'_>,
@@ -42,22 +43,22 @@ pub trait Decide {
     ) -> impl Future<Output = Result<Self::Verdict, NoVerdict>> + Send;
 }
 
-/// Why there is no verdict.
+/// The reason why there is no verdict.
 #[derive(Debug, Error)]
 pub enum NoVerdict {
-    /// No enforced rule matches, and such requests are refused.
+    /// No enforced rule matches, and the policy refuses such requests.
     #[error("no rule matches")]
     NoRule,
-    /// There is no answer, or none in time: [`OnNoAnswer`] decides.
+    /// There is no answer, or none in time. [`OnNoAnswer`] decides.
     #[error("no answer: {0}")]
     NoAnswer(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// What becomes of a request on which there is no answer in time, or none at all.
+/// Policy for requests without an answer, or without one in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnNoAnswer {
-    /// It passes.
+    /// The request passes.
     Allow,
-    /// It is refused.
+    /// The request is refused.
     Deny,
 }

@@ -1,9 +1,27 @@
-//! The pure part of rate limiting: what time it is, what an algorithm decides, and which rules a
-//! request meets.
+//! The pure part of rate limiting: algorithms, rules, plans, decisions and verdicts.
 //!
-//! Nothing here waits, reads a socket or counts a metric: the crate has no async, no I/O and no
-//! Prometheus. The clock alone reads what time it is, so that tests and simulations can move it.
-//! With the feature `serde` rules are read from YAML, JSON and the like: see [`rules::spec`].
+//! The crate has no async functions except in traits, no I/O and no metrics. Time comes from
+//! [`clock`] alone, so that tests and simulations can set it. To limit requests in a process, use
+//! rlaas-limiter, which adds stores; to use the service, rlaas-client.
+//!
+//! | module | has |
+//! | --- | --- |
+//! | [`algorithm`] | the six algorithms, limits, costs, decisions |
+//! | [`clock`] | points in time, clocks, deadlines |
+//! | [`rules`] | rules, requests, keys, specifications of rules |
+//! | [`plan`] | from a request to hits on states |
+//! | [`operation`] | the interface of stores: requests, replies, receipts |
+//! | [`step`] | one atomic step of a store |
+//! | [`verdict`], [`summary`] | from decisions on hits to the outcome of a request |
+//! | [`decide`], [`refusal_cache`] | the interface of deciders, a cache of refusals |
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | `serde` | rules from YAML, JSON and the like ([`rules::spec`]), and states to be stored |
+//!
+//! # Example
 //!
 //! ```
 //! use rlaas_core::algorithm::{Algorithm, Cost, Limit, State};
@@ -18,6 +36,8 @@
 //! assert!(!Algorithm::Gcra.take(&mut state, &limit, now, Cost::ONE).is_allowed());
 //! # Ok::<(), rlaas_core::algorithm::LimitError>(())
 //! ```
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod algorithm;
 pub mod clock;

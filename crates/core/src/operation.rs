@@ -1,10 +1,10 @@
-//! What a store is asked, and what it answers: hits with actions, decisions, and receipts.
+//! The interface of stores: requests of hits with actions, replies with decisions, and receipts.
 //!
-//! A store takes one request and gives one reply. What is to be done with a state is the hit's
-//! [`Action`]; the request says only how its hits depend on each other. A further operation is a
-//! further action. Crediting units, for one, is: the variant and its lines in the methods of [`Action`]
-//! here; `credit` in each algorithm and its Lua twin; one line in `give` of [`step`](crate::step) and
-//! of `lua/coupled.lua`, and in `action_code` and `plain_cost` of the Redis store.
+//! A store executes one request and returns one reply. Each hit has its own [`Action`]; the request
+//! says only how its hits depend on each other. A new operation is a new action. For example,
+//! crediting units consists of the variant and its lines in the methods of [`Action`], of `credit` in
+//! each algorithm and its Lua twin, and of one line each in `return_units` of [`step`](crate::step)
+//! and `lua/coupled.lua`, and in `action_code` and `plain_cost` of the Redis store.
 
 use std::sync::Arc;
 
@@ -13,26 +13,26 @@ use smallvec::SmallVec;
 use crate::algorithm::{Algorithm, Cost, Decision, Limit, TakenUnits};
 use crate::rules::{Coupling, Key, Mode};
 
-/// What a store does with the state of a hit.
+/// The operation on the state of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Decides, and takes the cost if it may.
+    /// Decides, and takes the cost if it is allowed.
     Take(Cost),
-    /// Decides, and takes nothing.
+    /// Decides and takes nothing.
     Peek(Cost),
-    /// Counts a cost that has been incurred already, whatever is left and whatever other hits say.
+    /// Counts a cost that was incurred already, even if too few units are left and whatever the
+    /// other hits decide.
     Report(Cost),
-    /// Gives back what an earlier hit has taken, as if it never had. Does nothing if the state was
-    /// reset since.
+    /// Returns the units that an earlier hit has taken. Does nothing if the state was reset since.
     Refund(TakenUnits),
-    /// Gives units that nobody has a receipt for, never above full.
+    /// Returns units without a receipt, never above full.
     Credit(Cost),
-    /// Forgets the state.
+    /// Removes the state.
     Reset,
 }
 
 impl Action {
-    /// The units that it is about.
+    /// Returns the units of the action.
     pub const fn cost(self) -> Cost {
         match self {
             Self::Take(cost) | Self::Peek(cost) | Self::Report(cost) | Self::Credit(cost) => cost,
@@ -41,7 +41,7 @@ impl Action {
         }
     }
 
-    /// Returns `true` if a state may be changed, so that to repeat a call may do so twice.
+    /// Returns `true` if the action may change a state, so that repeating it is not safe.
     pub fn changes(self) -> bool {
         match self {
             Self::Take(cost) | Self::Report(cost) => cost != Cost::NONE,
@@ -50,8 +50,8 @@ impl Action {
         }
     }
 
-    /// What is left of it in a request that is refused: a take looks, a credit gives nothing. Reports
-    /// count all the same.
+    /// Returns the action to execute in a request that is already refused: a take becomes a peek, a
+    /// credit returns nothing. Reports, refunds and resets stay the same.
     #[must_use]
     pub const fn when_refused(self) -> Self {
         match self {
@@ -61,63 +61,65 @@ impl Action {
         }
     }
 
-    /// Returns `true` if what it gives depends on what the takes of the request come to.
+    /// Returns `true` if the action returns units. Such actions follow the takes of their request.
     pub const fn returns_units(self) -> bool {
         matches!(self, Self::Refund(_) | Self::Credit(_) | Self::Reset)
     }
 }
 
-/// One key and what is done with its state, as a store sees it: borrowed from a plan.
+/// One key and the operation on its state. Borrows from a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreHit<'a> {
-    /// Names the state.
+    /// Name of the state.
     pub key: &'a Key,
-    /// Decides.
+    /// Algorithm that decides.
     pub algorithm: Algorithm,
-    /// How many per window.
+    /// Limit by which it decides.
     pub limit: &'a Limit,
-    /// What to do with the state.
+    /// Operation on the state.
     pub action: Action,
-    /// Whether a denial stops the others from taking.
+    /// Whether a denial of this hit refuses the request.
     pub mode: Mode,
 }
 
-/// Hits of one [shard](Shard), which are decided in one atomic step.
+/// Hits of one [shard](Shard), which the store decides in one atomic step.
 ///
-/// Hits of one key are decided in order, each for the sum of the costs up to it. Reports come before
-/// takes, refunds and credits after them. Where nothing is taken, the outcome of a hit is that of its
-/// cost, and the numbers are those of the state as it stays.
+/// Takes of the same key are decided in order, each for the sum of the costs up to it. Reports come
+/// before takes, refunds and credits after them. A hit that takes nothing has the outcome for its
+/// cost, with the numbers of the unchanged state.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreRequest<'a> {
     /// The hits, in order.
     pub hits: &'a [StoreHit<'a>],
-    /// How they depend on each other.
+    /// How the hits depend on each other.
     pub coupling: Coupling,
-    /// Where their states are, as the store has said of their keys.
+    /// Shard of their keys, as returned by the store.
     pub shard: Shard,
 }
 
-/// What became of each hit, in order.
+/// The reply of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// One for each hit of the request.
+    /// One reply for each hit of the request, in order.
     pub hits: SmallVec<[HitReply; 2]>,
 }
 
-/// What became of one hit.
+/// The reply to one hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HitReply {
-    /// The outcome and the numbers of its state. `remaining` below 0 is debt.
+    /// The outcome and the numbers of the state.
     pub decision: Decision,
-    /// Units that were counted: of a report or a take by itself maybe fewer than asked for.
+    /// Units that were counted. May be fewer than the cost for a report, and for a take with
+    /// [`Coupling::EachAlone`].
     pub taken: u64,
 }
 
-/// Where a state is: hits of one shard are decided in one atomic step.
+/// The place of a state. Hits of one shard are decided in one atomic step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shard(pub u16);
 
-/// What a hit has taken, to be given back once: it is no `Clone`, and a refund consumes it.
+/// The units that a hit has taken, to be refunded at most once: not [`Clone`], and consumed by the
+/// refund.
 ///
 /// ```compile_fail,E0599
 /// fn twice(receipt: rlaas_core::operation::Receipt) -> [rlaas_core::operation::Receipt; 2] {
@@ -126,31 +128,31 @@ pub struct Shard(pub u16);
 /// ```
 #[derive(Debug)]
 pub struct Receipt {
-    /// Name of the rule that it was taken by.
+    /// Name of the rule by which the units were taken.
     pub rule: Arc<str>,
-    /// Names the state.
+    /// Name of the state.
     pub key: Key,
-    /// Keeps the state.
+    /// Algorithm of the rule.
     pub algorithm: Algorithm,
-    /// The limit by which it was taken, whatever the rule says by now.
+    /// Limit at the time of the decision; that of the rule may have changed since.
     pub limit: Limit,
-    /// The units, and when they were taken.
+    /// The units, with the data that the refund needs.
     pub taken: TakenUnits,
-    /// Which store has counted them.
+    /// The store that counted them.
     pub store: StoreId,
 }
 
-/// Which store of a limiter has decided.
+/// A store of a limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreId {
-    /// Its store.
+    /// The configured store.
     Primary,
-    /// The memory by which it decides alone while the store is away.
+    /// The memory store by which the limiter decides alone while the configured one fails.
     Fallback,
 }
 
 impl Receipt {
-    /// The hit that gives back what was taken, under the limit that is in force.
+    /// Returns the hit that refunds the units, with the limit that is in force now.
     pub fn refund<'a>(&'a self, limit: &'a Limit) -> StoreHit<'a> {
         let Self { key, algorithm, taken, .. } = self;
         let action = Action::Refund(*taken);

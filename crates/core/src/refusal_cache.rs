@@ -1,8 +1,8 @@
-//! RefusalCache that still hold: who hammers at a limit is answered without a call.
+//! A cache of refusals, so that a caller that repeats a refused request causes no calls.
 //!
-//! A refusal holds for the same request until its `retry_after`, and no longer than `max_age`: a
-//! reset or a lifted ban must reach callers. Entries live in two generations, so that nothing is
-//! ever searched for one to drop.
+//! A refusal holds for the same request until its `retry_after`, but for `max_age` at most, so that a
+//! reset or a lifted ban takes effect. Entries are in two generations; the older one is dropped as a
+//! whole, without a search for expired entries.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,16 +13,16 @@ use crate::clock::{Clock, Micros, Timestamp};
 use crate::rules::Request;
 use crate::summary::Summary;
 
-/// Bytes of a request that is remembered: memory is bounded whatever is asked.
+/// Most bytes in a key. Longer requests are not cached, which bounds the memory.
 const MAX_KEY: usize = 512;
-/// RefusalCache in a generation.
+/// Most refusals in a generation.
 const MAX_REFUSALS: usize = 8_192;
 
-/// What makes two requests the same.
+/// All fields of a request that affect the decision, encoded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RequestKey(Box<[u8]>);
 
-/// RefusalCache by request.
+/// Refusals by request.
 #[derive(Debug)]
 pub struct RefusalCache<V> {
     max_age: Micros,
@@ -39,25 +39,25 @@ struct Generations<V> {
 
 #[derive(Debug)]
 struct CachedRefusal<V> {
-    /// When the question was asked: it was decided no earlier.
+    /// Time at which the request was sent. The decision was made then or later.
     asked_at: Timestamp,
     holds_until: Timestamp,
     verdict: V,
 }
 
 impl<V: Summary> RefusalCache<V> {
-    /// Remembers refusals for up to `max_age` by `clock`; zero remembers none.
+    /// Creates a cache that holds refusals for up to `max_age`; zero holds none.
     pub fn new(max_age: Duration, clock: Clock) -> Self {
         Self { max_age: max_age.into(), clock, generations: Mutex::new(Generations::new()) }
     }
 
-    /// Returns the time, for [`RefusalCache::remember`].
+    /// Returns the current time, for [`RefusalCache::insert`].
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Returns the key of a request; `None` if its refusal is not to be remembered: a request that
-    /// takes nothing looks at the state as it is.
+    /// Returns the key of a request; `None` if it must not be cached. Requests that take nothing must
+    /// not: they read the current state.
     pub fn key(&self, request: &Request<'_>) -> Option<RequestKey> {
         if self.max_age == Micros::ZERO || request.dry_run() || request.cost() == Cost::NONE {
             return None;
@@ -73,8 +73,8 @@ impl<V: Summary> RefusalCache<V> {
         (key.len() <= MAX_KEY).then(|| RequestKey(key.into()))
     }
 
-    /// Remembers the verdict on a request that was sent at `asked_at`, if it is a refusal that time
-    /// ends.
+    /// Inserts the verdict on a request that was sent at `asked_at`, if it is a refusal by a store
+    /// that ends with time.
     pub fn insert(&self, key: RequestKey, asked_at: Timestamp, verdict: &V) {
         let Some(wait) = verdict.refused_for() else { return };
         let holds_until = asked_at + wait.min(self.max_age);
@@ -84,7 +84,7 @@ impl<V: Summary> RefusalCache<V> {
         generations.young.insert(key, refusal);
     }
 
-    /// Returns the refusal of a request that still holds, with the waits that are left.
+    /// Returns the refusal of a request, with the waits that are left, if it still holds.
     pub fn get(&self, key: &RequestKey) -> Option<V> {
         let generations = self.generations();
         let refusal = generations.young.get(key).or_else(|| generations.old.get(key))?;
@@ -102,8 +102,8 @@ impl<V> Generations<V> {
         Self { since: Timestamp::EPOCH, young: HashMap::new(), old: HashMap::new() }
     }
 
-    /// Drops the older generation once the younger one has lived for `max_age` or is full: by then
-    /// nothing of the older holds, or there is no room for it.
+    /// Drops the older generation if the younger one is full or has the age `max_age`. In the second
+    /// case all refusals of the older one have expired.
     fn rotate(&mut self, now: Timestamp, max_age: Micros) {
         if now.since(self.since) >= max_age || self.young.len() >= MAX_REFUSALS {
             self.since = now;
@@ -155,7 +155,7 @@ mod tests {
     const DENIED: Outcome = Outcome::Denied { retry_after: MAX_AGE };
 
     #[test]
-    fn memory_is_bounded() {
+    fn cache_has_at_most_two_full_generations() {
         let (refusals, clock) = refusals();
         let verdict = from_rules([verdict(DENIED, Source::Store, Mode::Enforced)]);
         let remember = |user| refusals.insert(key(&refusals, user), refusals.now(), &verdict);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn only_refusals_by_a_store_are_remembered_and_once() {
+    fn cache_takes_refusals_by_a_store_and_not_its_own() {
         let (refusals, clock) = refusals();
         let is_cached = |verdict: &Verdict| {
             let (refusals, _) = self::refusals();
@@ -201,7 +201,7 @@ mod tests {
         let passed = Micros::from_millis(400);
         clock.set(clock.now() + passed);
         let cached = refusals.get(&key(&refusals, 0)).expect("a refusal");
-        assert_eq!(cached.decisions.len(), 1, "the other may deny by now");
+        assert_eq!(cached.decisions.len(), 1, "allowing decisions are outdated");
         assert_eq!(cached.deciding().source, Source::DenyCache);
         assert_eq!(cached.retry_after(), Some(MAX_AGE - passed));
         refusals.insert(key(&refusals, 1), refusals.now(), &cached);

@@ -1,9 +1,9 @@
-//! One atomic step of a store: every hit of a request, decided on the states of their keys.
+//! One atomic step of a store: decides every hit of a request on the states of their keys.
 //!
-//! A store says where states are ([`Slots`]), this module what becomes of them. It knows neither
-//! locks nor transactions: the store that calls it makes sure that the states are not changed
-//! meanwhile, or writes nothing if they were. A store that reads and writes all of a key
-//! at once keeps [`Record`]s and calls [`execute_on_records`].
+//! The store provides access to the states ([`Slots`]); this module changes them. It knows no locks
+//! and no transactions: the calling store ensures that nobody else changes the states meanwhile, or
+//! discards the changes if someone did. A store that reads and writes all data of a key at once keeps
+//! [`Record`]s and calls [`execute_on_records`].
 
 mod record;
 
@@ -16,29 +16,30 @@ use crate::clock::{Micros, Timestamp};
 use crate::operation::{Action, HitReply, Reply, StoreHit, StoreRequest};
 use crate::rules::{Coupling, Mode};
 
-/// Where a store keeps the state of one key, at the moment of a step.
+/// Access of a step to the state of one key.
 pub trait Slot {
-    /// The time of the decision: what the clock shows, or later where it is
+    /// Returns the time of the decision: the time that the clock shows, or a later one if it is
     /// [held](Timestamp::hold).
     fn now(&self) -> Timestamp;
 
-    /// How long the clock is held.
+    /// Returns the difference between [`Slot::now`] and the time that the clock shows.
     fn held_for(&self) -> Micros;
 
-    /// The state; [`State::None`] if there is none, or it has expired.
+    /// Returns the state; [`State::None`] if there is none or it has expired.
     fn state(&self) -> &State;
 
-    /// Changes the state if the key has one, as [`State::None`] if that has expired. `change` returns
-    /// the decision whose numbers are those of the changed state.
+    /// Calls `change` with the state, if the key has one, and returns its decision. An expired state
+    /// may be passed as [`State::None`].
     fn update(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Option<Decision>;
 
-    /// Makes a state for a key that has none: `change` is given [`State::None`].
+    /// Creates a state for a key that has none. Calls `change` with [`State::None`] and returns its
+    /// decision.
     fn insert(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Decision;
 
-    /// Remembers until then that the key was reset now.
+    /// Records that the key is reset now. The record is needed up to `until`.
     fn record_reset(&mut self, until: Timestamp);
 
-    /// Returns `true` if the key was reset at this time or later.
+    /// Returns `true` if the key was reset at `taken_at` or later.
     fn was_reset_since(&self, taken_at: Timestamp) -> bool;
 }
 
@@ -49,10 +50,10 @@ pub trait Slots {
     where
         Self: 'a;
 
-    /// The slot of the hit at this position.
+    /// Returns the slot of the hit at this position.
     fn slot(&mut self, at: usize) -> Self::Slot<'_>;
 
-    /// Returns `true` if the hits at these positions are of one key.
+    /// Returns `true` if the hits at these positions have the same key.
     fn have_same_key(&self, one: usize, other: usize) -> bool;
 }
 
@@ -67,7 +68,7 @@ pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
     Reply { hits }
 }
 
-/// Decides one hit by itself, all or nothing: the common case.
+/// Decides a request of one hit: the common case of [`execute`], with [`Coupling::AllOrNothing`].
 #[inline]
 pub fn execute_one(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
     let mut entry = Entry { hit, slot };
@@ -82,11 +83,11 @@ pub fn execute_one(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
     reply
 }
 
-/// What became of one hit so far.
+/// A hit with the decision so far.
 #[derive(Clone, Copy)]
 struct DecidedHit {
     reply: HitReply,
-    /// `true` if a hit before it takes from the same key.
+    /// `true` if an earlier hit takes from the same key.
     is_repeated: bool,
 }
 
@@ -127,17 +128,17 @@ impl<'h, S: Slots> AtomicStep<'h, S> {
                 self.entry(at).return_units();
             }
         }
-        let settled = decided.into_iter().enumerate();
-        settled.map(|(at, one)| one.map_or_else(|| self.peek(at), |one| one.reply)).collect()
+        let decided = decided.into_iter().enumerate();
+        decided.map(|(at, one)| one.map_or_else(|| self.peek(at), |one| one.reply)).collect()
     }
 
-    /// Takes what was decided, if anything is to be taken.
+    /// Takes the cost if the decision allows it and the request is not refused.
     fn apply(&mut self, at: usize, decided: &mut DecidedHit, refused: bool) {
         let DecidedHit { reply: HitReply { decision, taken }, is_repeated } = decided;
         let mut entry = self.entry(at);
         match entry.hit.action {
             Action::Take(cost) if cost != Cost::NONE && !(refused && decision.is_allowed()) => {
-                // What was committed before of the same key is in the state by now.
+                // The state has the units of the earlier hits by now.
                 if *is_repeated {
                     *decision = match decision.outcome {
                         Outcome::Allowed => entry.decide(cost),
@@ -150,13 +151,13 @@ impl<'h, S: Slots> AtomicStep<'h, S> {
             Action::Take(_) | Action::Peek(_) => {
                 *decision = entry.with_current_numbers(decision.outcome);
             }
-            // DecidedHit and settled at once.
+            // Executed before: not to be applied again.
             Action::Report(_) | Action::Refund(_) | Action::Credit(_) | Action::Reset => return,
         }
         decision.extend_waits(entry.slot.held_for());
     }
 
-    /// Decides one hit whatever the others say.
+    /// Executes one hit independently of the others.
     fn execute_alone(&mut self, at: usize) -> HitReply {
         let mut entry = self.entry(at);
         let mut reply = match entry.hit.action {
@@ -167,7 +168,7 @@ impl<'h, S: Slots> AtomicStep<'h, S> {
         reply
     }
 
-    /// The numbers of the state as it is.
+    /// Returns the numbers of the state.
     fn peek(&mut self, at: usize) -> HitReply {
         let entry = self.entry(at);
         let mut decision = entry.peek(Cost::NONE);
@@ -175,7 +176,7 @@ impl<'h, S: Slots> AtomicStep<'h, S> {
         HitReply { decision, taken: 0 }
     }
 
-    /// What this hit costs, and those that take before it from the same key.
+    /// Returns the cost of the hit plus the costs of the earlier takes from the same key.
     fn cost_up_to(&self, at: usize) -> Cost {
         let earlier = self.hits[..at].iter().enumerate().filter(|(other, hit)| {
             matches!(hit.action, Action::Take(_)) && self.slots.have_same_key(*other, at)
@@ -214,12 +215,12 @@ impl<S: Slot> Entry<'_, S> {
         Decision { outcome, ..algorithm.decide(state, limit, now, Cost::NONE) }
     }
 
-    /// The numbers of the state as it stays, with this outcome.
+    /// Returns a decision with this outcome and the numbers of the current state.
     fn with_current_numbers(&self, outcome: Outcome) -> Decision {
         Decision { outcome, ..self.decide(Cost::NONE) }
     }
 
-    /// Does whatever else than to take.
+    /// Executes any action other than a take of some units.
     fn execute_other(&mut self) -> HitReply {
         let mut taken = 0;
         let decision = match self.hit.action {
@@ -251,7 +252,7 @@ impl<S: Slot> Entry<'_, S> {
         decision
     }
 
-    /// Takes the cost, or what is left where it is denied.
+    /// Takes the cost, or the remaining units if the cost is denied.
     fn take_remaining(&mut self, cost: Cost) -> HitReply {
         let decision = self.take(cost);
         let left = u32::try_from(decision.remaining).ok().filter(|left| *left > 0);
@@ -275,7 +276,8 @@ impl<S: Slot> Entry<'_, S> {
         }
     }
 
-    /// A denial that finds no state leaves none: nobody's room is taken by what never passed.
+    /// Creates the state after a decision. A denial creates none, so that denied requests use no
+    /// memory.
     fn insert(&mut self, cost: Cost, decision: &Decision) {
         let StoreHit { algorithm, limit, .. } = *self.hit;
         let now = self.slot.now();
@@ -287,7 +289,8 @@ impl<S: Slot> Entry<'_, S> {
         }
     }
 
-    /// Counts the cost whatever is left; returns how many units were counted, too.
+    /// Counts the cost even if too few units are left. Returns the decision and the number of units
+    /// that were counted.
     fn report(&mut self, cost: Cost) -> (Decision, u64) {
         let StoreHit { algorithm, limit, .. } = *self.hit;
         let now = self.slot.now();
@@ -304,13 +307,14 @@ impl<S: Slot> Entry<'_, S> {
         (decision, counted)
     }
 
-    /// Gives units back, or all of them.
+    /// Executes a refund, a credit or a reset.
     fn return_units(&mut self) {
         let StoreHit { algorithm, limit, action, .. } = *self.hit;
         let now = self.slot.now();
         match action {
             Action::Reset => {
-                // A sliding counter weighs what was counted up to two windows ago.
+                // A refund has an effect for up to two windows (sliding window counter), or for the
+                // time to fill.
                 let window = limit.window();
                 self.slot.record_reset(now + (window + window).max(limit.fill_time()));
             }

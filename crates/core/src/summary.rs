@@ -1,34 +1,36 @@
-//! What callers are told of a verdict, whoever made it: a limiter in this process, or a service.
+//! The common view of verdicts, made by a limiter in this process or by a service.
 
 use crate::algorithm::{Algorithm, Limit, Outcome};
 use crate::clock::Micros;
 use crate::rules::Grant;
 use crate::verdict::{RuleDecision, Source, Verdict};
 
-/// A verdict as callers are told of it.
+/// A verdict as reported to callers.
 pub trait Summary: Clone {
     /// Returns `true` if the request may pass.
     fn is_allowed(&self) -> bool;
 
-    /// Returns the time after which a refused request passes; `None` if waiting does not help.
+    /// Returns the time after which a refused request passes; `None` if the request is allowed or
+    /// waiting does not help.
     fn retry_after(&self) -> Option<Micros>;
 
-    /// Returns the rules that are enforced, quotas included, but for those without a limit.
+    /// Returns the enforced rules and quotas, except those without a limit.
     fn rules(&self) -> impl Iterator<Item = RuleSummary<'_>>;
 
-    /// Returns the rule that decided; `None` if there is none, or it has no limit.
+    /// Returns the rule that decided; `None` if there is none or it has no limit.
     fn deciding_rule(&self) -> Option<RuleSummary<'_>>;
 
-    /// Returns the time for which the same request is surely refused, if nothing is given back.
-    /// `None` if it may pass, if no store said so, or if this is told a second time.
+    /// Returns the time for which the refusal can be cached: the same request is refused until then
+    /// unless units are returned. `None` if the request may pass, if no store decided, or if the
+    /// refusal comes from a cache.
     fn refused_for(&self) -> Option<Micros>;
 
-    /// Returns a refusal as it is `elapsed` later, told a second time.
+    /// Returns a refusal as it reads `elapsed` later, from a cache.
     #[must_use]
     fn after(&self, elapsed: Micros) -> Self;
 }
 
-/// The limit of a rule, and what is left of it.
+/// The limit of a rule, and the units that are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleSummary<'a> {
     /// Name of the rule.
@@ -37,15 +39,15 @@ pub struct RuleSummary<'a> {
     pub quota: u64,
     /// Length of the window; `None` for a ban, or if it is not known.
     pub window: Option<Micros>,
-    /// The burst, where it is another number than the quota.
+    /// Units at once; `None` if equal to `quota`.
     pub burst: Option<u64>,
     /// Units left, 0 in debt; `None` if nothing was counted.
     pub remaining: Option<u64>,
-    /// Time within which no more may be used than is left: until a denied request passes, else until
-    /// everything is there again. `None` for a ban, which no time ends.
+    /// Time until a denied request passes, or else until all units are available again. `None` for a
+    /// ban, which does not end with time.
     pub reset: Option<Micros>,
-    /// Returns `true` if the numbers are of interest: those of rules that allow an allowed request,
-    /// or that refuse a refused one.
+    /// `true` if the rule agrees with the verdict: it allows an allowed request, or it is a reason
+    /// why the request is refused.
     pub is_relevant: bool,
 }
 
@@ -81,7 +83,7 @@ impl Summary for Verdict {
         self.retry_after().filter(|_| is_fresh)
     }
 
-    /// Without the rules that allowed: they may deny by now.
+    /// Leaves out the rules that allowed the request, because they may deny it by now.
     fn after(&self, elapsed: Micros) -> Self {
         let denying = self.decisions.iter().filter(|one| !one.decision.is_allowed());
         let later = denying.map(|one| RuleDecision {
@@ -119,7 +121,7 @@ impl<'a> RuleSummary<'a> {
     }
 }
 
-/// The burst of algorithms that have one, where it is not the limit.
+/// Returns the burst, if the algorithm has one and it differs from the units per window.
 fn burst(algorithm: Algorithm, limit: &Limit) -> Option<u64> {
     (algorithm.has_burst() && limit.burst() != limit.units()).then_some(limit.burst())
 }

@@ -1,4 +1,4 @@
-//! The outcome for a request, folded from what became of its hits.
+//! Verdicts: the outcome of a request, folded from the decisions on its hits.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, LazyLock};
@@ -11,21 +11,21 @@ use crate::operation::HitReply;
 use crate::plan::{Hit, Plan, RuleIndex};
 use crate::rules::{Grant, Mode, RuleInfo, RuleSet};
 
-/// What became of a hit, and who says so.
+/// The reply to one hit, and its origin.
 #[derive(Clone, Copy, Debug)]
 pub struct HitResult {
-    /// Its outcome and numbers.
+    /// Outcome and numbers.
     pub reply: HitReply,
-    /// Where they come from.
+    /// Origin of the reply.
     pub source: Source,
 }
 
-/// What became of each hit of a plan, in order. `None` where nothing is known of one, because the
-/// request is refused anyhow.
+/// The results of the hits of a plan, in order. `None` for hits that were not decided because the
+/// request is refused already.
 pub type HitResults = SmallVec<[Option<HitResult>; 1]>;
 
 impl HitResult {
-    /// What needs no store: a ban, and what is unlimited. `None` for what has a limit.
+    /// Returns the result for grants that need no store: bans and unlimited ones. `None` for limits.
     pub fn without_store(grant: Grant) -> Option<Self> {
         let outcome = match grant {
             Grant::Limited(_) => return None,
@@ -35,58 +35,58 @@ impl HitResult {
         Some(Self::uncounted(outcome, Source::Store))
     }
 
-    /// An outcome for which nothing is counted.
+    /// Returns a result for which nothing is counted.
     pub const fn uncounted(outcome: Outcome, source: Source) -> Self {
         Self { reply: HitReply { decision: uncounted(outcome), taken: 0 }, source }
     }
 }
 
-/// Where a decision comes from.
+/// The origin of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// The store decided, or nothing had to be counted.
+    /// The store decided, or no store was needed.
     Store,
-    /// The store has denied as much a moment ago.
+    /// An earlier denial by the store still holds.
     DenyCache,
-    /// The store did not answer and the rule lets requests pass.
+    /// The store failed, and the rule allows requests then.
     FailOpen,
-    /// The store did not answer and the rule denies.
+    /// The store failed, and the rule denies requests then.
     FailClosed,
-    /// The store did not answer and this instance decides alone, by its share of the limit.
+    /// The store failed, and this instance decided alone, by its share of the limit.
     LocalFallback,
-    /// No rule applies. Of no decision of a rule.
+    /// No rule applies. Decisions of rules never have this source.
     NoRule,
 }
 
-/// The outcome for a request.
+/// The outcome of a request.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// What each rule that matched says, by name.
+    /// The decision of each rule that matches, by name.
     pub decisions: SmallVec<[RuleDecision; 1]>,
-    /// Which of them tells most; `None` where no rule applies.
+    /// Position of the deciding one; `None` if no rule applies.
     deciding: Option<usize>,
 }
 
-/// What one rule says about a request.
+/// The decision of one rule on a request.
 #[derive(Clone, Debug)]
 pub struct RuleDecision {
-    /// Where the rule stands in its set.
+    /// Position of the rule in its set.
     pub index: RuleIndex,
     /// Name of the rule.
     pub rule: Arc<str>,
-    /// Its algorithm.
+    /// Algorithm of the rule.
     pub algorithm: Algorithm,
-    /// What it grants to this request.
+    /// Grant of the rule to this request.
     pub grant: Grant,
-    /// Is it enforced?
+    /// Mode of the rule.
     pub mode: Mode,
-    /// What it says.
+    /// Outcome and numbers.
     pub decision: Decision,
-    /// Where that comes from.
+    /// Origin of the decision.
     pub source: Source,
 }
 
-/// Stands for the decision that there is none of.
+/// Stands in for the deciding decision if no rule applies.
 static NO_RULE: LazyLock<RuleDecision> = LazyLock::new(|| RuleDecision {
     index: RuleIndex::Flat(usize::MAX),
     rule: "".into(),
@@ -98,16 +98,16 @@ static NO_RULE: LazyLock<RuleDecision> = LazyLock::new(|| RuleDecision {
 });
 
 impl Verdict {
-    /// Folds what became of the hits of `plan`, which `rules` have made.
+    /// Folds the results of the hits of `plan`, which `rules` have made.
     #[inline]
-    pub fn fold(rules: &RuleSet, plan: &Plan, settled: &[Option<HitResult>]) -> Self {
-        if let ([hit], [Some(settled)], false) = (&*plan.hits, settled, plan.is_unmatched) {
+    pub fn fold(rules: &RuleSet, plan: &Plan, results: &[Option<HitResult>]) -> Self {
+        if let ([hit], [Some(result)], false) = (&*plan.hits, results, plan.is_unmatched) {
             let mut decisions = SmallVec::new();
-            decisions.push(RuleDecision::new(rules.rule(hit.rule), hit, settled));
+            decisions.push(RuleDecision::new(rules.rule(hit.rule), hit, result));
             return Self { decisions, deciding: Some(0) };
         }
-        let decisions = plan.hits.iter().zip(settled).filter_map(|(hit, settled)| {
-            Some(RuleDecision::new(rules.rule(hit.rule), hit, settled.as_ref()?))
+        let decisions = plan.hits.iter().zip(results).filter_map(|(hit, result)| {
+            Some(RuleDecision::new(rules.rule(hit.rule), hit, result.as_ref()?))
         });
         let decisions = decisions.collect();
         if plan.is_unmatched {
@@ -116,12 +116,12 @@ impl Verdict {
         Self::from_decisions(decisions)
     }
 
-    /// Folds decisions, of one request or of descriptors, of which there is at least one.
+    /// Folds at least one decision.
     ///
-    /// The one that decides: of the enforced rules that deny that with the longest wait, for ever
-    /// being the longest. Where all quotas deny, the one with the shortest wait decides among them,
-    /// since the request passes as soon as one has room. If nothing refuses, the rule with the least
-    /// left.
+    /// The deciding decision is, if the request is refused, the one with the longest wait of those
+    /// that refuse it; a rule that never allows it has the longest. If all quotas deny, only the one
+    /// with the shortest wait is among them, since the request passes as soon as one quota allows
+    /// it. If nothing refuses the request, the decision with the fewest units left decides.
     pub fn from_decisions(decisions: SmallVec<[RuleDecision; 1]>) -> Self {
         let quotas_refuse = Mode::quotas_refuse(decisions.iter().map(RuleDecision::denial));
         let quota_wait = decisions.iter().filter_map(|one| one.wait_of(Mode::Quota)).min();
@@ -131,23 +131,24 @@ impl Verdict {
             });
             (one.mode == Mode::Enforced || refuses.is_some(), refuses, Reverse(one.scarcity()))
         };
-        // Of equals the first by name: the last of the reversed order.
+        // `max_by_key` returns the last of equals: reversed, the first by name.
         let heaviest = decisions.iter().enumerate().rev().max_by_key(|(_, one)| weight(one));
         let deciding = heaviest.map(|(position, _)| position);
         Self { decisions, deciding }
     }
 
-    /// The verdict where no rule applies and the request may pass.
+    /// Returns the verdict for a request that may pass because no rule applies.
     pub fn unmatched() -> Self {
         Self { decisions: SmallVec::new(), deciding: None }
     }
 
-    /// Which of the decisions is that of [`Verdict::deciding`]; `None` where no rule applies.
+    /// Returns the position of the deciding decision; `None` if no rule applies.
     pub fn deciding_position(&self) -> Option<usize> {
         self.deciding
     }
 
-    /// The decision that tells most; where no rule applies one of [`Source::NoRule`], without a name.
+    /// Returns the deciding decision; if no rule applies, one with [`Source::NoRule`] and an empty
+    /// name.
     pub fn deciding(&self) -> &RuleDecision {
         match self.deciding {
             Some(position) => &self.decisions[position],
@@ -155,13 +156,13 @@ impl Verdict {
         }
     }
 
-    /// May the request pass?
+    /// Returns `true` if the request may pass.
     pub fn is_allowed(&self) -> bool {
         !Mode::refuse(self.decisions.iter().map(RuleDecision::denial))
     }
 
-    /// Returns `true` if this decision of the request is why it is refused: an enforced rule that
-    /// denies, or a quota where all of them do.
+    /// Returns `true` if this decision refuses the request: that of an enforced rule that denies, or
+    /// of a quota if all quotas deny.
     pub fn is_refused_by(&self, decided: &RuleDecision) -> bool {
         let (mode, denies) = decided.denial();
         let all = self.decisions.iter().map(RuleDecision::denial);
@@ -174,31 +175,31 @@ impl Verdict {
 }
 
 impl RuleDecision {
-    /// What became of a hit of this rule.
+    /// Creates the decision of a rule from the result of its hit.
     #[inline]
-    pub fn new(rule: RuleInfo<'_>, hit: &Hit, settled: &HitResult) -> Self {
+    pub fn new(rule: RuleInfo<'_>, hit: &Hit, result: &HitResult) -> Self {
         Self {
             index: hit.rule,
             rule: Arc::clone(rule.name),
             algorithm: hit.algorithm,
             grant: hit.grant,
             mode: hit.mode,
-            decision: settled.reply.decision,
-            source: settled.source,
+            decision: result.reply.decision,
+            source: result.source,
         }
     }
 
-    /// Units that are left; `None` if the grant is unlimited.
+    /// Returns the units left; `None` if the grant is unlimited.
     pub fn remaining(&self) -> Option<i64> {
         (self.grant != Grant::Unlimited).then_some(self.decision.remaining)
     }
 
-    /// The less is left, the less this is.
+    /// Orders decisions by the units left; unlimited ones come last.
     fn scarcity(&self) -> (bool, i64) {
         (self.grant == Grant::Unlimited, self.decision.remaining)
     }
 
-    /// How long the request has to wait for this rule, if it has this mode and denies.
+    /// Returns the wait that a denial of this rule causes, if the rule has this mode.
     fn wait_of(&self, mode: Mode) -> Option<Micros> {
         match self.decision.outcome {
             _ if self.mode != mode => None,
@@ -208,13 +209,13 @@ impl RuleDecision {
         }
     }
 
-    /// How it is enforced, and whether it denies.
+    /// Returns the effective mode, and whether the rule denies the request.
     pub fn denial(&self) -> (Mode, bool) {
         (self.grant.effective_mode(self.mode), !self.decision.is_allowed())
     }
 }
 
-/// A decision for which nothing is counted.
+/// Returns a decision for which nothing is counted.
 pub const fn uncounted(outcome: Outcome) -> Decision {
     Decision {
         at: Timestamp::EPOCH,
@@ -228,7 +229,7 @@ pub const fn uncounted(outcome: Outcome) -> Decision {
 }
 
 impl Source {
-    /// The source as a metric label, but for [`Source::NoRule`], which no decision has.
+    /// Returns the value of the metrics' label `source`. [`Source::NoRule`] is not used there.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Store => "store",

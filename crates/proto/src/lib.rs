@@ -1,8 +1,17 @@
-//! Messages and services of the protocols that rlaas speaks, in modules named as their packages:
-//! its own, `ratelimit.v1`, and Envoy's `envoy.service.ratelimit.v3`.
+//! Messages and services of the protocols of rlaas, in modules named after their packages: its own
+//! protocol, [`ratelimit::v1`], and Envoy's [`envoy::service::ratelimit::v3`].
 //!
-//! This is the only place where the protos are compiled; no `protoc` is needed. Without features
-//! there are messages alone; `client` adds clients, `server` the traits of servers.
+//! The build script of this crate compiles the protos; no `protoc` is needed.
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | (none) | messages |
+//! | `client` | generated clients, for any channel of tonic or tower |
+//! | `server` | traits to implement the services |
+//!
+//! # Example
 //!
 //! ```
 //! use prost::Message;
@@ -19,13 +28,15 @@
 //! # Ok::<(), prost::DecodeError>(())
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub use self::generated::{envoy, ratelimit};
 
-/// All protos and those that they import, for reflection: an encoded
-/// `google.protobuf.FileDescriptorSet`.
+/// All protos and their imports as an encoded `google.protobuf.FileDescriptorSet`, for server
+/// reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-/// Domain of `google.rpc.ErrorInfo` in the errors of the service.
+/// The domain of `google.rpc.ErrorInfo` in errors of the service.
 pub const ERROR_DOMAIN: &str = "rlaas";
 
 #[expect(missing_docs, clippy::pedantic, reason = "documented in the protos")]

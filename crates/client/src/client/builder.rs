@@ -1,4 +1,4 @@
-//! What a client is to be like, and how it connects.
+//! The builder of clients: settings, and connecting.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,11 +14,12 @@ use tonic::transport::{self, Certificate, ClientTlsConfig, Endpoint, Identity};
 use super::Client;
 use crate::channel::ApiChannel;
 
-/// Pings find a server that went away without a word; an idle connection is left alone.
+/// Interval of pings on a connection with calls in flight. They detect a server that disappeared
+/// without closing the connection.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The settings of a [`Client`].
+/// Builds a [`Client`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -51,31 +52,31 @@ pub struct ClientBuilder {
 #[derive(Clone, Copy)]
 struct InvalidToken;
 
-/// Why there is no client, or no connection.
+/// The reason why there is no client or no connection.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The address is of no form that is known.
+    /// The address has none of the accepted forms.
     #[error("address must be host:port, http://host:port, https://host:port or unix:/path")]
     Address,
-    /// The token has characters that no header can have.
-    #[error("token must be a line of visible ASCII")]
+    /// The token has characters that are not allowed in headers.
+    #[error("token must be one line of visible ASCII characters")]
     Token,
-    /// There are certificates, and the address is not `https://`.
-    #[error("certificates are for https:// only")]
+    /// Certificates are set, but the address does not begin with `https://`.
+    #[error("address must begin with https:// if certificates are set")]
     TlsUnused,
-    /// A certificate or key can't be read.
+    /// A certificate or key is not valid.
     #[error("certificates and key must be PEM")]
     Tls(#[source] transport::Error),
-    /// Nothing could drive the connection: [`ClientBuilder::connect_lazy`] was called outside of a
-    /// tokio runtime.
+    /// [`ClientBuilder::connect_lazy`] was called outside of a tokio runtime, which has to drive the
+    /// connection.
     #[error("a client must be built inside a tokio runtime")]
     NoRuntime,
-    /// The server can't be reached.
-    #[error("no connection")]
+    /// The server could not be reached.
+    #[error("connection failed")]
     Unreachable(#[source] transport::Error),
-    /// The server did not accept the connection in time.
-    #[error("no connection within {0:?}")]
+    /// The connection was not established in time.
+    #[error("connection not established within {0:?}")]
     TimedOut(Duration),
 }
 
@@ -93,7 +94,7 @@ impl ClientBuilder {
         }
     }
 
-    /// Shows this bearer token with each call.
+    /// Sends this bearer token with each call.
     #[must_use]
     pub fn token(self, token: &str) -> Self {
         let header = HeaderValue::try_from(format!("Bearer {token}"));
@@ -104,7 +105,7 @@ impl ClientBuilder {
         Self { authorization: Some(authorization), ..self }
     }
 
-    /// Trusts these authorities, in PEM, instead of the system's.
+    /// Trusts these certificate authorities, in PEM, instead of those of the system.
     #[must_use]
     pub fn ca(self, pem: impl AsRef<[u8]>) -> Self {
         Self { ca: Some(Certificate::from_pem(pem)), ..self }
@@ -116,13 +117,13 @@ impl ClientBuilder {
         Self { identity: Some(Identity::from_pem(certificate, key)), ..self }
     }
 
-    /// Sets the longest wait for a connection, and for each answer. By default a second.
+    /// Sets the timeout of connecting and of each call. By default one second.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Sets what becomes of a request that the server does not answer. By default an error.
+    /// Sets the policy for requests that the server does not answer. By default they are errors.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -132,12 +133,12 @@ impl ClientBuilder {
     /// #     user_id: "alice", resource: "", attributes: &attributes, cost: None, dry_run: false })?;
     /// use rlaas_client::{AnsweredBy, CheckError, Client, OnNoAnswer};
     ///
-    /// let nobody = Client::builder("unix:/nowhere");
-    /// let client = nobody.clone().on_no_answer(OnNoAnswer::Allow).connect_lazy()?;
+    /// let builder = Client::builder("unix:/nowhere");
+    /// let client = builder.clone().on_no_answer(OnNoAnswer::Allow).connect_lazy()?;
     /// let verdict = client.check(&request).await?;
     /// assert_eq!((verdict.is_allowed(), verdict.answered_by()), (true, AnsweredBy::Policy));
     ///
-    /// let error = nobody.connect_lazy()?.check(&request).await.unwrap_err();
+    /// let error = builder.connect_lazy()?.check(&request).await.unwrap_err();
     /// assert!(matches!(error, CheckError::NoAnswer(_)));
     /// # Ok(())
     /// # }
@@ -147,21 +148,21 @@ impl ClientBuilder {
         Self { on_no_answer: Some(policy), ..self }
     }
 
-    /// Sets the longest that a refusal is remembered: so long may it take until a reset or a lifted
-    /// ban reaches the caller. By default a second; zero remembers none.
+    /// Sets the longest time for which a refusal is cached. A reset or a lifted ban can take as long
+    /// to have an effect. By default one second; zero caches none.
     #[must_use]
     pub fn max_age(self, max_age: Duration) -> Self {
         Self { max_age, ..self }
     }
 
-    /// Sets the clock by which refusals are remembered, for tests that move it.
+    /// Sets the clock of the cache of refusals, for tests.
     #[must_use]
     pub fn clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 
-    /// Returns the address with its scheme: `https://` where there are certificates and the address
-    /// does not say otherwise.
+    /// Returns the address with its scheme. Without one it is `https://` if certificates are set, else
+    /// `http://`.
     pub fn url(&self) -> String {
         let address = &self.address;
         if address.contains("://") || address.starts_with("unix:") {
@@ -177,21 +178,21 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] if a setting is not valid, or the server can't be reached in time.
+    /// [`ConnectError`] if a setting is not valid, or if the server cannot be reached in time.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let (authorization, endpoint) = (self.authorization()?, self.endpoint()?);
-        // A handshake has no time limit of its own.
+        // The TLS handshake has no timeout of its own.
         let channel = timeout(self.timeout, endpoint.connect()).await;
         let channel = channel.map_err(|_elapsed| ConnectError::TimedOut(self.timeout))?;
         let channel = channel.map_err(ConnectError::Unreachable)?;
         Ok(Client::new(ApiChannel::new(channel, authorization), &self))
     }
 
-    /// Returns a client that connects with its first call, and is no error while the server is away.
+    /// Returns a client that connects with its first call. Succeeds even if the server is unavailable.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] if a setting is not valid, or there is no tokio runtime here.
+    /// [`ConnectError`] if a setting is not valid, or outside of a tokio runtime.
     pub fn connect_lazy(self) -> Result<Client, ConnectError> {
         let (authorization, endpoint) = (self.authorization()?, self.endpoint()?);
         Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
@@ -231,7 +232,7 @@ impl ClientBuilder {
 }
 
 impl fmt::Debug for ClientBuilder {
-    /// Shows neither token nor key.
+    /// Omits token and key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { timeout, on_no_answer, max_age, .. } = self;
         f.debug_struct("ClientBuilder")

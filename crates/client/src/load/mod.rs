@@ -1,10 +1,10 @@
-//! A load generator, by feature `load`: the one behind `rlaas bench`.
+//! The load generator behind `rlaas bench`. Requires the feature `load`.
 //!
-//! Each thread of a [`Load`] has a runtime, its share of the connections and a stats of its own; a
-//! worker is a task with one call in flight. In a closed loop a new call starts as soon as an earlier
-//! one is answered. In an open loop ([`LoadPlan::rate`]) each call has a time at which it is meant to
-//! start, and its latency counts from then: a server that stalls makes callers wait, and their wait
-//! is measured.
+//! Each thread of a [`Load`] has a runtime, a part of the connections, and its own statistics. A
+//! worker is a task with one call in flight. In a closed loop a worker starts the next call when the
+//! previous one is answered. In an open loop ([`LoadPlan::rate`]) each call has an intended start, and
+//! its latency counts from then. So the latency includes the time that calls wait while the server
+//! stalls.
 //!
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/server.rs"));
@@ -21,7 +21,7 @@
 //! let mut load = Load::start(&Client::builder(address), &settings).await?;
 //! load.finished().await?;
 //! let measured = load.measured(LoadStats::default())?;
-//! // Two for each of the ten.
+//! // The server allows two requests for each of the ten ids.
 //! assert_eq!((measured.stats.measured.allowed, measured.stats.measured.denied), (20, 80));
 //! assert!(measured.stats.answered.value_at_quantile(0.5) > 0);
 //! # Ok(())
@@ -50,10 +50,10 @@ pub use self::stats::{Counts, LoadStats};
 use self::threads::Threads;
 use crate::client::{ClientBuilder, ConnectError};
 
-/// What a load asks for, and how.
+/// The settings of a load.
 #[derive(Clone, Debug)]
 pub struct LoadSettings {
-    /// When calls are made.
+    /// Timing of the calls.
     pub plan: LoadPlan,
     /// Connections to the server: at least 1.
     pub connections: u16,
@@ -63,21 +63,21 @@ pub struct LoadSettings {
     pub threads: u16,
     /// Different user ids: at least 1.
     pub ids: u32,
-    /// How often each id is asked for.
+    /// Distribution of ids over requests.
     pub distribution: Distribution,
-    /// Makes the sequence of ids: the same in each load with it.
+    /// Seed of the sequence of ids. Loads with the same seed have the same sequence.
     pub seed: u64,
-    /// What is asked for, such as a path.
+    /// Resource of the requests, such as a path.
     pub resource: String,
-    /// Units that each request takes; unset is 1.
+    /// Units that each request takes; `None` means 1.
     pub cost: Option<u64>,
-    /// Requests in each call, by `CheckBatch`; unset is one, by `Check`.
+    /// Requests in each call of `CheckBatch`; `None` means calls of `Check`.
     pub batch: Option<u16>,
 }
 
 impl Default for LoadSettings {
-    /// A closed loop of `Check` for ten seconds after two of warm-up: 4 connections with 32 calls in
-    /// flight each, 1,000 ids.
+    /// Returns the settings of a closed loop of `Check`: 2 s of warm-up and 10 s of measuring, 4
+    /// connections with 32 calls in flight each, 1,000 ids.
     fn default() -> Self {
         let length = Length::Duration(Duration::from_secs(10));
         Self {
@@ -110,79 +110,79 @@ impl LoadSettings {
     }
 }
 
-/// Why there is no load, or no result.
+/// The reason why there is no load or no result.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoadError {
     /// A setting is out of bounds.
     #[error("{0}")]
     Settings(&'static str),
-    /// A connection was not made.
+    /// A connection was not established.
     #[error(transparent)]
     Connect(ConnectError),
-    /// The system has no thread or runtime to give.
+    /// A thread or runtime could not be created.
     #[error(transparent)]
     Thread(#[from] io::Error),
-    /// A bug.
+    /// A thread of the load panicked, which is a bug.
     #[error("a thread of the load has panicked")]
     Panicked,
-    /// Calls were made, and the load was ended before one was answered.
+    /// The load ended before a call was answered.
     #[error("no call was answered")]
     NoAnswer,
-    /// The load was ended during its warm-up.
-    #[error("ended before measuring began")]
+    /// The load ended during the warm-up.
+    #[error("stopped before measuring began")]
     NotMeasured,
 }
 
-/// A load that has begun. If it is dropped it goes on to its end; see [`Load::stop`].
+/// A running load. Dropping it does not end the load; see [`Load::stop`].
 #[derive(Debug)]
 pub struct Load {
     threads: Threads,
     schedule: Arc<Schedule>,
 }
 
-/// What a load has measured.
+/// The result of a load.
 #[derive(Debug)]
 pub struct Measured {
-    /// Counts and times.
+    /// Counts and latencies.
     pub stats: LoadStats,
-    /// From the first measured call to the end of the measured time, or the start of the last call
-    /// if that is later; where a number of calls was asked for, to the last answer.
+    /// Duration of the measured part. Ends with the planned time, or with the start of the last call
+    /// if that is later. For [`Length::Calls`] it ends with the last answer.
     pub elapsed: Duration,
-    /// Returns `true` if the load was ended early.
+    /// Whether the load was stopped early.
     pub is_interrupted: bool,
-    /// Calls that were in flight when the wait for them was given up.
+    /// Calls without an answer when the load ended.
     pub unanswered: u64,
-    /// Of an open loop.
+    /// Whether an open loop reached its rate; `None` for a closed loop.
     pub rate: Option<RateReport>,
 }
 
-/// How an open loop has met its rate.
+/// The rate of an open loop, planned and reached.
 #[derive(Clone, Copy, Debug)]
 pub struct RateReport {
-    /// Calls per second that were asked for.
+    /// Planned calls per second.
     pub rate: u32,
-    /// Calls that were due and never made.
+    /// Calls that were due and were not started.
     pub unsent: u64,
-    /// How late the last call was.
+    /// Delay of the start of the last call.
     pub behind: Duration,
-    /// True if all calls were made, the last one not much too late.
+    /// Whether all calls were started, and the last one with a small delay only.
     pub is_reached: bool,
 }
 
 impl Load {
-    /// Makes all connections, then begins.
+    /// Establishes all connections, then starts the calls.
     ///
     /// # Errors
     ///
-    /// [`LoadError`] if a setting is out of bounds, or a connection is not made.
+    /// [`LoadError`] if a setting is out of bounds, or if a connection is not established.
     pub async fn start(client: &ClientBuilder, settings: &LoadSettings) -> Result<Self, LoadError> {
         settings.validate()?;
         let mut threads = Threads::spawn(client, settings)?;
         let starts = threads.connected().await?;
         let schedule = Arc::new(Schedule::start(settings.plan));
         for start in starts {
-            // A thread that has ended is seen when it is joined.
+            // A panic of the thread is reported when it is joined.
             let _ended = start.send(Arc::clone(&schedule));
         }
         minimize_timer_slack();
@@ -191,45 +191,46 @@ impl Load {
         Ok(Self { threads, schedule })
     }
 
-    /// Waits until the last call is answered. May be cancelled and called again.
+    /// Waits until the last call is answered. Cancel safe.
     ///
     /// # Errors
     ///
-    /// [`LoadError::Panicked`], a bug.
+    /// [`LoadError::Panicked`] if a thread of the load panicked.
     pub async fn finished(&mut self) -> Result<(), LoadError> {
         self.threads.finished().await
     }
 
-    /// Ends early: calls that have not started do not start any more.
+    /// Stops early: no further call starts.
     pub fn stop(&self) {
         self.schedule.stop();
     }
 
-    /// Returns `true` if the load was ended early.
+    /// Returns `true` if the load was stopped early.
     pub fn is_stopped(&self) -> bool {
         self.schedule.is_stopped()
     }
 
-    /// Returns the time since the beginning.
+    /// Returns the time since the start of the load.
     pub fn elapsed(&self) -> Duration {
         self.schedule.elapsed()
     }
 
-    /// Returns when measuring ends, since the beginning, unless it ends with a number of calls.
+    /// Returns the end of measuring as a time since the start of the load; `None` for
+    /// [`Length::Calls`].
     pub fn measured_until(&self) -> Option<Duration> {
         self.schedule.measured_until()
     }
 
-    /// Takes what was counted since the last time.
+    /// Returns the statistics since the previous call, and resets them.
     pub fn take_stats(&self) -> LoadStats {
         self.threads.take_stats()
     }
 
-    /// Returns the result, of which `stats` was taken before.
+    /// Returns the result. `stats` is the sum of all earlier [`Load::take_stats`].
     ///
     /// # Errors
     ///
-    /// [`LoadError::NoAnswer`] or [`LoadError::NotMeasured`] if there is none.
+    /// [`LoadError::NoAnswer`] or [`LoadError::NotMeasured`] if there is no result.
     pub fn measured(&self, mut stats: LoadStats) -> Result<Measured, LoadError> {
         let schedule = &self.schedule;
         stats.add(&self.take_stats());
@@ -253,7 +254,7 @@ impl Load {
 
 impl RateReport {
     fn new(stats: &LoadStats, schedule: &Schedule) -> Option<Self> {
-        /// What a thread that was not woken for a while makes up for.
+        /// Delay that late wake-ups of a thread may cause.
         const SLACK: Duration = Duration::from_millis(10);
         let rate = schedule.plan().rate?.get();
         let unsent = schedule.due()?.saturating_sub(schedule.taken());

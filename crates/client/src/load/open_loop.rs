@@ -1,8 +1,8 @@
-//! The open loop: calls become due by the clock and wait in one queue for a worker that is free.
+//! The open loop: calls become due by the clock and wait in a queue for a free worker.
 //!
-//! The queue is two numbers, due and taken: a server that can't keep up costs no memory. Timers of
-//! tokio are good to a millisecond, which is more than most answers take. So a thread of its own
-//! sleeps, as exactly as the system does (to some 50 µs), and wakes the workers.
+//! The queue consists of two numbers, due and taken, so that a slow server needs no memory here.
+//! Timers of tokio have a resolution of one millisecond, which is more than most answers take. So a
+//! separate thread sleeps with the resolution of the system (about 50 µs) and wakes the workers.
 
 use std::fs;
 use std::num::NonZeroU32;
@@ -14,34 +14,36 @@ use tokio::sync::Semaphore;
 
 use super::schedule::{Length, LoadPlan};
 
-/// How long after the end of the measured time calls that are still in the queue are made.
+/// Time after the end of measuring in which queued calls are still started.
 const GRACE_PERIOD: Duration = Duration::from_secs(1);
-/// The longest sleep: so long may it take to notice that the load was stopped.
+/// The longest sleep, and so the longest time to notice that the load was stopped.
 const MAX_SLEEP: Duration = Duration::from_millis(50);
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
-/// The calls of the warm-up, or the measured ones.
+/// The calls of the warm-up or of the measured part.
 #[derive(Debug)]
 pub(super) struct OpenLoop {
     rate: NonZeroU32,
-    /// When the first call is meant to start, since the beginning of the load.
+    /// Intended start of the first call, since the start of the load.
     begins: Duration,
     calls: u64,
-    /// No call starts after this time.
+    /// End of the time in which calls are started, since the start of the load.
     closes: Option<Duration>,
     due: AtomicU64,
     taken: AtomicU64,
-    /// One for each call that is due and not taken; closed when there is nothing more to start.
+    /// One permit for each call that is due and not taken. Closed when no further call starts.
     permits: Semaphore,
 }
 
 impl OpenLoop {
-    /// What is still in its queue when measuring begins is dropped: it would delay what is measured.
+    /// Creates the loop of the warm-up. Calls that are queued when measuring begins are dropped,
+    /// because they would delay measured calls.
     pub(super) fn warm_up(rate: NonZeroU32, plan: &LoadPlan) -> Self {
         let calls = calls_within(plan.warm_up, rate);
         Self::new(rate, Duration::ZERO, calls, Some(plan.warm_up))
     }
 
+    /// Creates the loop of the measured part.
     pub(super) fn measured(rate: NonZeroU32, plan: &LoadPlan) -> Self {
         let (calls, closes) = match plan.length {
             Length::Calls(calls) => (calls, None),
@@ -61,8 +63,8 @@ impl OpenLoop {
         Self { rate, begins, calls, closes, due, taken, permits }
     }
 
-    /// Number and intended start of the oldest call that is due and not taken, as soon as there is
-    /// one; `None` when there is no more.
+    /// Waits for a call that is due, and returns the number and the intended start of the oldest one;
+    /// `None` if no further call starts.
     pub(super) async fn next(&self, elapsed: impl Fn() -> Duration) -> Option<(u64, Duration)> {
         self.permits.acquire().await.ok()?.forget();
         if self.closes.is_some_and(|closes| elapsed() > closes) {
@@ -76,7 +78,7 @@ impl OpenLoop {
         Some((number, self.intended(number)))
     }
 
-    /// Gives a permit for each call when it is due, until there is no more; blocks.
+    /// Adds a permit for each call when it is due, up to the last one. Blocks the thread.
     pub(super) fn pace(&self, elapsed: impl Fn() -> Duration) {
         let mut due = 0;
         while due < self.calls && !self.permits.is_closed() {
@@ -93,22 +95,22 @@ impl OpenLoop {
         }
     }
 
-    /// Nothing starts any more.
+    /// Stops the loop: no further call starts.
     pub(super) fn stop(&self) {
         self.permits.close();
     }
 
-    /// Calls that have been due so far.
+    /// Returns the number of calls that have been due so far.
     pub(super) fn due(&self) -> u64 {
         self.due.load(Ordering::Relaxed)
     }
 
-    /// Calls that [`Self::next`] has given out.
+    /// Returns the number of calls that [`Self::next`] has returned.
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Calls that are meant to have started by `now`.
+    /// Returns the number of calls with an intended start up to `now`.
     fn due_at(&self, now: Duration) -> u64 {
         let later = now.saturating_add(Duration::from_nanos(1));
         calls_within(later.saturating_sub(self.begins), self.rate).min(self.calls)
@@ -120,14 +122,14 @@ impl OpenLoop {
     }
 }
 
-/// Calls that are meant to start before the end of a time that begins with one.
+/// Returns the number of calls in a duration that begins with a call.
 fn calls_within(duration: Duration, rate: NonZeroU32) -> u64 {
     let calls = (duration.as_nanos() * u128::from(rate.get())).div_ceil(NANOS_PER_SECOND);
     u64::try_from(calls).unwrap_or(u64::MAX)
 }
 
-/// Asks the system to wake threads that this one starts from now on as exactly as it can: by default
-/// Linux takes 50 µs more to wake several at once.
+/// Sets the smallest timer slack for threads that this thread spawns from now on. By default Linux
+/// wakes threads up to 50 µs late, to combine wake-ups.
 pub(super) fn minimize_timer_slack() {
     let _best_effort = fs::write("/proc/self/timerslack_ns", "1");
 }
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_due_from_its_intended_time_on() {
+    fn call_is_due_from_its_intended_start_on() {
         for rate in [1, 3, 7, 999, 1_000, 30_011, 10_000_000] {
             let (rate, plan) = plan(rate, MILLI, Length::Calls(u64::MAX));
             let open = OpenLoop::measured(rate, &plan);
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_waits_keeps_its_intended_time() {
+    async fn queued_call_keeps_its_intended_start() {
         let (rate, plan) = plan(1_000, MILLI * 10, Length::Calls(3));
         let open = OpenLoop::measured(rate, &plan);
         let late = || MILLI * 100;
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_warm_up_leaves_in_the_queue_is_dropped() {
+    async fn queued_calls_of_the_warm_up_are_dropped() {
         let (rate, plan) = plan(1_000, MILLI * 10, Length::Calls(1));
         let open = OpenLoop::warm_up(rate, &plan);
         open.pace(|| MILLI * 9);
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_starts_after_the_overtime_or_a_stop_or_without_calls() {
+    async fn no_call_starts_after_the_grace_period_or_a_stop() {
         let (rate, plan) = plan(1_000, Duration::ZERO, Length::Duration(MILLI * 10));
         let open = OpenLoop::measured(rate, &plan);
         open.pace(|| MILLI * 10);

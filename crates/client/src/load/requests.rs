@@ -1,4 +1,4 @@
-//! From the number of a call to its answers, over the generated client.
+//! Sends the requests of a load with the generated client.
 
 use std::collections::HashMap;
 
@@ -14,8 +14,8 @@ use crate::channel::ApiChannel;
 
 pub(super) type ServiceClient = RateLimitServiceClient<ApiChannel>;
 
-/// What is asked for. A call costs a copy of its ids, which the client wants to own, and no other
-/// memory than tonic's.
+/// The requests of a load. A call allocates copies of its ids, which the generated client must own,
+/// and no other memory outside of tonic.
 #[derive(Debug)]
 pub(super) struct Requests {
     ids: Ids,
@@ -34,7 +34,7 @@ impl Requests {
         }
     }
 
-    /// Makes the call with this number, and counts what is answered.
+    /// Sends the call with this number, and returns counts of its results.
     pub(super) async fn send(&self, client: &mut ServiceClient, call: u64) -> Counts {
         match self.batch {
             None => self.check(client, call).await,
@@ -68,7 +68,7 @@ impl Requests {
                         Some(check_result::Result::Error(status)) => {
                             counts.add_errors(Code::from(status.code), 1, &status.message);
                         }
-                        None => counts.add_errors(Code::Unknown, 1, "no answer to this request"),
+                        None => counts.add_errors(Code::Unknown, 1, "empty result"),
                     }
                 }
                 counts

@@ -1,10 +1,12 @@
-//! Which call is to start when.
+//! The timing of calls.
 //!
-//! Workers ask for their [`Schedule::next`] call. In a closed loop they get one at once, until the
-//! time or the calls are used up. In an open loop call n is meant to start n / rate after the
-//! beginning, whether earlier ones are answered or not. Even spacing, not Poisson: each second has
-//! exactly `rate` calls, a run can be repeated, and what queues does so because of the server and
-//! not because of a burst that the generator made.
+//! Workers take their calls from [`Schedule::next`]. In a closed loop it returns at once, until the
+//! time or the number of calls is used up. In an open loop the intended start of call n is n / rate
+//! after the start of the load, whether earlier calls are answered or not.
+//!
+//! The calls of an open loop have even intervals rather than a Poisson distribution. So each second
+//! has exactly `rate` calls, runs can be repeated, and calls wait in the queue because of the server
+//! and not because of a burst by the generator.
 
 use std::num::NonZeroU32;
 use std::sync::OnceLock;
@@ -13,44 +15,44 @@ use std::time::{Duration, Instant};
 
 use super::open_loop::OpenLoop;
 
-/// When calls are made.
+/// The timing of the calls of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadPlan {
-    /// Calls per second of an open loop; `None`: a closed loop, as fast as the server answers.
+    /// Calls per second of an open loop. `None`: a closed loop, as fast as the server answers.
     pub rate: Option<NonZeroU32>,
-    /// How long the server is loaded before anything is measured.
+    /// Duration of the load before measuring begins.
     pub warm_up: Duration,
-    /// When the measured part is over.
+    /// Length of the measured part.
     pub length: Length,
 }
 
-/// When the measured part is over.
+/// The length of the measured part.
 #[derive(Clone, Copy, Debug)]
 pub enum Length {
-    /// After this time.
+    /// A duration.
     Duration(Duration),
-    /// After this many calls.
+    /// A number of calls.
     Calls(u64),
 }
 
 impl Length {
-    /// Have so many calls used it up?
+    /// Returns `true` if the measured part is over after `calls` calls.
     fn is_over(self, calls: u64) -> bool {
         matches!(self, Self::Calls(most) if calls >= most)
     }
 }
 
-/// A call that is to be made now.
+/// A call to be started now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ScheduledCall {
-    /// Counted from 0 in the warm-up and in the measured part.
+    /// Counts from 0, separately in the warm-up and the measured part.
     pub(super) number: u64,
     pub(super) is_measured: bool,
-    /// When it is meant to start, since the beginning of the load.
+    /// Intended start, since the start of the load.
     pub(super) intended: Duration,
 }
 
-/// The calls of a load that has begun; shared by all who make them.
+/// The calls of a running load, shared by its workers.
 #[derive(Debug)]
 pub(super) struct Schedule {
     began: Instant,
@@ -66,7 +68,7 @@ enum Pace {
 }
 
 impl Schedule {
-    /// Begins now.
+    /// Starts the load now.
     pub(super) fn start(plan: LoadPlan) -> Self {
         let pace = match plan.rate {
             None => Pace::Closed { warm_up_calls: AtomicU64::new(0), calls: AtomicU64::new(0) },
@@ -82,12 +84,12 @@ impl Schedule {
         &self.plan
     }
 
-    /// Time since the beginning.
+    /// Returns the time since the start of the load.
     pub(super) fn elapsed(&self) -> Duration {
         now().saturating_duration_since(self.began)
     }
 
-    /// The call that is to be made next, as soon as it is to start; `None` when there is no more.
+    /// Waits for the start of the next call and returns it; `None` if no further call starts.
     pub(super) async fn next(&self) -> Option<ScheduledCall> {
         match &self.pace {
             Pace::Closed { warm_up_calls, calls } => {
@@ -113,7 +115,8 @@ impl Schedule {
         }
     }
 
-    /// Gives out calls as they come to be due, until all are; blocks. A closed loop has no need.
+    /// Releases the calls of an open loop when they are due, up to the last one. Blocks the thread.
+    /// Returns at once for a closed loop.
     pub(super) fn pace(&self) {
         if let Pace::Open { warm_up, measured } = &self.pace {
             warm_up.pace(|| self.elapsed());
@@ -121,7 +124,7 @@ impl Schedule {
         }
     }
 
-    /// Ends early: calls that have not started do not start any more.
+    /// Stops early: no further call starts.
     pub(super) fn stop(&self) {
         let _first_time_counts = self.stopped.set(self.elapsed());
         if let Pace::Open { warm_up, measured } = &self.pace {
@@ -130,31 +133,31 @@ impl Schedule {
         }
     }
 
-    /// Has it been ended early?
+    /// Returns `true` if the load was stopped early.
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.get().is_some()
     }
 
-    /// When measuring ends, unless it ends with a number of calls.
+    /// Returns the end of measuring since the start of the load; `None` for [`Length::Calls`].
     pub(super) fn measured_until(&self) -> Option<Duration> {
         let Length::Duration(duration) = self.plan.length else { return None };
         let end = self.plan.warm_up + duration;
         Some(self.stopped.get().map_or(end, |stopped| end.min(*stopped)))
     }
 
-    /// Measured calls that have been given out.
+    /// Returns the number of measured calls that [`Self::next`] has returned.
     pub(super) fn taken(&self) -> u64 {
         match &self.pace {
             Pace::Closed { calls, .. } => {
                 let taken = calls.load(Ordering::Relaxed);
-                // Those who asked for one more got none.
+                // The counter also counts attempts after the last call.
                 if let Length::Calls(calls) = self.plan.length { taken.min(calls) } else { taken }
             }
             Pace::Open { measured, .. } => measured.taken(),
         }
     }
 
-    /// Measured calls that have been due so far; `None` in a closed loop.
+    /// Returns the number of measured calls that have been due so far; `None` in a closed loop.
     pub(super) fn due(&self) -> Option<u64> {
         match &self.pace {
             Pace::Closed { .. } => None,
@@ -163,10 +166,7 @@ impl Schedule {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "latency is the machine's time; nothing decides by it"
-)]
+#[expect(clippy::disallowed_methods, reason = "for latencies; no decision depends on it")]
 fn now() -> Instant {
     Instant::now()
 }

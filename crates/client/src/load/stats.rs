@@ -1,7 +1,7 @@
-//! What was answered, and how late.
+//! Counts and latencies of calls.
 //!
-//! Each thread of the load has a stats of its own. The command takes it once a second, which is the
-//! only time that its lock is ever waited for, and adds up what it took.
+//! Each thread of the load has its own statistics. `rlaas bench` takes and adds them once a second;
+//! their lock is contended only then.
 
 use std::error::Error;
 use std::ops::AddAssign;
@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 
 use super::schedule::ScheduledCall;
 
-/// Status codes of gRPC, by their numbers.
+/// Names of the status codes of gRPC, by number.
 const CODES: [&str; 17] = [
     "OK",
     "CANCELLED",
@@ -33,32 +33,32 @@ const CODES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// Calls, and the answers to their requests: allowed + denied + errors is as many as requests.
+/// Numbers of calls and of the results of their requests. Each request is allowed, denied or an error.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Calls with an answer, be it an error.
+    /// Calls that returned a response or an error.
     pub calls: u64,
-    /// Calls that got an error for an answer. An error of one request in a batch is none.
+    /// Calls that returned an error. A batch with errors of some requests is not one.
     pub failed_calls: u64,
-    /// Requests that may pass.
+    /// Requests that were allowed.
     pub allowed: u64,
-    /// Requests that are refused.
+    /// Requests that were denied.
     pub denied: u64,
     errors: [u64; CODES.len()],
-    /// What the first error says.
+    /// Code and message of the first error.
     pub first_error: Option<String>,
 }
 
 impl Counts {
-    /// A call with an answer; its decisions are still to be added.
+    /// Counts a call that returned a response, whose decisions are to be added.
     pub(super) fn answered() -> Self {
         Self { calls: 1, ..Self::default() }
     }
 
-    /// A call that failed, with all its requests.
+    /// Counts a call that returned an error, and its requests.
     pub(super) fn failed(status: &Status, requests: u64) -> Self {
         let mut counts = Self { calls: 1, failed_calls: 1, ..Self::default() };
-        // tonic says "transport error"; what lies behind says which.
+        // The text of tonic is only "transport error". Its root cause has the details.
         let mut root: &dyn Error = status;
         while let Some(source) = root.source() {
             root = source;
@@ -80,12 +80,12 @@ impl Counts {
         self.first_error.get_or_insert_with(|| format!("{name}: {}", message.escape_debug()));
     }
 
-    /// Requests with a decision.
+    /// Returns the number of requests with a decision.
     pub fn decisions(&self) -> u64 {
         self.allowed + self.denied
     }
 
-    /// Requests that got an error, by the name of its code.
+    /// Returns the numbers of requests with an error, by the name of the code.
     pub fn errors(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let by_code = CODES.into_iter().zip(self.errors);
         by_code.filter(|(_, requests)| *requests > 0)
@@ -107,24 +107,24 @@ impl AddAssign<&Self> for Counts {
     }
 }
 
-/// Counts and times. Histograms are in nanoseconds and tell the measured calls alone.
+/// Counts and latencies. Histograms are in nanoseconds and have the measured calls only.
 #[derive(Debug)]
 pub struct LoadStats {
     /// Calls of the warm-up.
     pub warm_up: Counts,
-    /// Calls that are measured.
+    /// Measured calls.
     pub measured: Counts,
-    /// From the intended start to the answer.
+    /// Latency of calls that returned a response: from the intended start.
     pub answered: Histogram<u64>,
-    /// From the intended start to the error.
+    /// Latency of calls that returned an error: from the intended start.
     pub failed: Histogram<u64>,
-    /// From the intended start to the real one.
+    /// Delay of the start of calls: from the intended to the actual start.
     pub start_delay: Histogram<u64>,
-    /// When the last measured call was meant to start, did, and was answered: since the beginning.
+    /// Times of the last measured call.
     pub(super) last: Times,
 }
 
-/// Points in the life of a call, since the beginning of the load.
+/// Times of a call, since the start of the load.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
     pub(super) intended: Duration,
@@ -133,7 +133,7 @@ pub(super) struct Times {
 }
 
 impl Default for LoadStats {
-    /// Nothing counted.
+    /// Returns statistics without any call.
     fn default() -> Self {
         Self {
             warm_up: Counts::default(),
@@ -147,7 +147,7 @@ impl Default for LoadStats {
 }
 
 impl LoadStats {
-    /// Counts a call.
+    /// Adds a call.
     pub(super) fn record(&mut self, call: &ScheduledCall, times: Times, counts: &Counts) {
         if !call.is_measured {
             self.warm_up += counts;
@@ -163,11 +163,11 @@ impl LoadStats {
         self.last = self.last.or_later(times);
     }
 
-    /// Adds what another one has counted.
+    /// Adds other statistics.
     ///
     /// # Panics
     ///
-    /// If a histogram was replaced by one of other bounds.
+    /// If a histogram was replaced by one with other bounds.
     pub fn add(&mut self, other: &Self) {
         self.warm_up += &other.warm_up;
         self.measured += &other.measured;
@@ -193,7 +193,7 @@ impl Times {
     }
 }
 
-/// Up to an hour with three digits, in a quarter of a megabyte.
+/// Creates a histogram of up to an hour with three significant digits. It takes 250 kB.
 fn histogram() -> Histogram<u64> {
     const HOUR: u64 = 3_600_000_000_000;
     Histogram::new_with_bounds(1, HOUR, 3).expect("the bounds are valid")
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_has_its_name() {
+    fn codes_have_the_names_of_tonic() {
         for (number, name) in (0..).zip(CODES) {
             let code = format!("{:?}", Code::from(number)).to_uppercase();
             assert_eq!(code, name.replace('_', ""));

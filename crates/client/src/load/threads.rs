@@ -1,4 +1,4 @@
-//! The threads of a load, their connections and workers.
+//! The threads of a load, with their connections and workers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -23,7 +23,7 @@ pub(super) struct Threads {
     running: mpsc::Receiver<()>,
 }
 
-/// Gives a thread that is connected what it is to do.
+/// Starts a thread that has established its connections.
 pub(super) type Start = oneshot::Sender<Arc<Schedule>>;
 
 impl Threads {
@@ -56,7 +56,7 @@ impl Threads {
         Ok(threads)
     }
 
-    /// Waits until every connection is made.
+    /// Waits until all connections are established.
     pub(super) async fn connected(&mut self) -> Result<Vec<Start>, LoadError> {
         let mut starts = Vec::new();
         while starts.len() < self.handles.len() {
@@ -74,7 +74,7 @@ impl Threads {
         Ok(())
     }
 
-    /// What was counted since the last time.
+    /// Returns the statistics since the previous call, and resets them.
     pub(super) fn take_stats(&self) -> LoadStats {
         let mut sum = LoadStats::default();
         for stats in &self.all_stats {
@@ -94,7 +94,7 @@ struct Thread {
     streams: u16,
     requests: Arc<Requests>,
     stats: Arc<Mutex<LoadStats>>,
-    /// Dropped with the thread: tells that it has finished.
+    /// Dropped at the end of the thread, which closes the channel after the last one.
     _alive: mpsc::Sender<()>,
 }
 
@@ -114,7 +114,7 @@ impl Thread {
         let _nobody_waits = ready.send(Ok(start)).await;
         let Ok(schedule) = schedule.await else { return };
         let mut workers = JoinSet::new();
-        // The first calls go out on all connections in turn.
+        // In this order the first calls are spread over all connections.
         for _ in 0..self.streams {
             for client in &clients {
                 let worker = Worker {

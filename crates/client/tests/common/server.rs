@@ -1,4 +1,4 @@
-// A server for the examples in the documentation: two requests a minute for each user.
+// The server of the documentation's examples. It allows two requests per minute for each user.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -45,7 +45,7 @@ impl proto::rate_limit_service_server::RateLimitService for Example {
         &self,
         _: Incoming<proto::CheckBatchRequest>,
     ) -> Result<Response<proto::CheckBatchResponse>, Status> {
-        Err(Status::unimplemented("an example"))
+        Err(Status::unimplemented("not part of the example"))
     }
 
     type CheckStreamStream = std::pin::Pin<
@@ -59,18 +59,18 @@ impl proto::rate_limit_service_server::RateLimitService for Example {
         &self,
         _: Incoming<tonic::Streaming<proto::CheckRequest>>,
     ) -> Result<Response<Self::CheckStreamStream>, Status> {
-        Err(Status::unimplemented("an example"))
+        Err(Status::unimplemented("not part of the example"))
     }
 
     async fn get_config(
         &self,
         _: Incoming<proto::GetConfigRequest>,
     ) -> Result<Response<proto::GetConfigResponse>, Status> {
-        Err(Status::unimplemented("an example"))
+        Err(Status::unimplemented("not part of the example"))
     }
 }
 
-/// Serves on a free port, and returns its address.
+/// Starts the server on a free port, and returns its address.
 async fn serve() -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address").to_string();

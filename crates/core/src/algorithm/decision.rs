@@ -1,29 +1,30 @@
-//! What an algorithm says about one hit.
+//! The decision of an algorithm on one hit.
 
 use super::{Algorithm, Cost};
 use crate::clock::{Micros, Timestamp};
 
-/// The outcome for one hit, with the numbers that callers are told.
+/// The outcome of one hit, with the numbers for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// When it was decided, by the clock of the store as it was held; the epoch if no store was.
+    /// Time of the decision by the store's clock, after [`Timestamp::hold`]. The epoch if no store
+    /// decided.
     pub at: Timestamp,
-    /// May the request pass?
+    /// Whether the request may pass.
     pub outcome: Outcome,
-    /// Units counted; each algorithm says which.
+    /// Units counted, as the algorithm defines them.
     pub current_count: u64,
-    /// Units left after this request; below 0 is debt.
+    /// Units left after this request. Negative: debt.
     pub remaining: i64,
-    /// Until the whole quota is there again if nobody asks.
+    /// Time until all units of the limit are available again if no further request is made.
     pub reset_after: Micros,
-    /// What the seed systems call `ttl`; each algorithm says which.
+    /// Time to live, as the algorithm defines it. Compatible with RLaaS Users Service.
     pub ttl: Micros,
-    /// How long to hold this request back for an even outflow: leaky bucket, else zero.
+    /// Time to hold this request back for an even pace. Leaky bucket only, else zero.
     pub delay: Micros,
 }
 
 impl Decision {
-    /// Adds to every wait the time for which the store's clock is held.
+    /// Adds to each wait the time by which the store's clock is held ahead.
     pub fn extend_waits(&mut self, held_for: Micros) {
         self.reset_after = self.reset_after + held_for;
         if let Outcome::Denied { retry_after } = &mut self.outcome {
@@ -31,57 +32,56 @@ impl Decision {
         }
     }
 
-    /// Returns the same decision `elapsed` later, if nobody takes or gives units: every wait is
-    /// shorter.
+    /// Returns the same decision as it reads `elapsed` later: each wait is shorter.
     #[must_use]
     pub fn after(mut self, elapsed: Micros, algorithm: Algorithm) -> Self {
-        let left = |span: Micros| (span - elapsed).max(Micros::from_micros(1));
+        let left = |wait: Micros| (wait - elapsed).max(Micros::from_micros(1));
         if let Outcome::Denied { retry_after } = &mut self.outcome {
             *retry_after = left(*retry_after);
         }
         self.reset_after = left(self.reset_after);
-        // Of a log it is always the window.
+        // The time to live of a log is always the window.
         if algorithm != Algorithm::SlidingWindowLog {
             self.ttl = left(self.ttl);
         }
         self
     }
 
-    /// Is the outcome [`Outcome::Allowed`]?
+    /// Returns `true` if the outcome is [`Outcome::Allowed`].
     pub const fn is_allowed(&self) -> bool {
         matches!(self.outcome, Outcome::Allowed)
     }
 }
 
-/// What a hit has taken, as far as the algorithm needs it to be given back.
+/// The units that a hit has taken, with the data that a refund needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TakenUnits {
-    /// Units that were counted.
+    /// Units that were taken.
     pub cost: Cost,
-    /// When they were, by the clock of the store as it was held.
+    /// [`Decision::at`] of the decision that took them.
     pub at: Timestamp,
-    /// How long after that the whole limit would have been there again.
+    /// [`Decision::reset_after`] of the decision that took them.
     pub reset_after: Micros,
 }
 
-/// May the request pass, and if not, when?
+/// Whether a request may pass, and if not, when it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It may.
+    /// The request may pass.
     Allowed,
-    /// Not now.
+    /// The request may not pass now.
     Denied {
-        /// The same cost passes after this time, not a microsecond earlier, if nobody else takes
-        /// the units. Never zero.
+        /// Time after which the same cost passes if nobody else takes the units: exact to the
+        /// microsecond, never zero.
         retry_after: Micros,
     },
-    /// Never: the cost is above what the rule can ever grant.
+    /// The request can never pass: its cost is above the most that the rule grants.
     Impossible,
 }
 
 impl Outcome {
-    /// Allows what fits into the `available` units, so nothing in debt; denies what could fit into
-    /// `most`.
+    /// Decides on `cost`: allowed if at most `available` units, denied for `wait` if at most `most`,
+    /// else impossible. `available` is negative in debt, so that not even a cost of 0 is allowed.
     pub(super) fn new(
         cost: Cost,
         available: i64,
@@ -97,7 +97,7 @@ impl Outcome {
         }
     }
 
-    /// The units that are taken if this is committed.
+    /// Returns the units that a commit of this outcome takes.
     pub const fn taken(self, cost: Cost) -> u64 {
         match self {
             Self::Allowed => cost.units(),

@@ -1,14 +1,16 @@
 //! Fixed window: a counter for each window of wall time, aligned to the Unix epoch.
 //!
-//! Once a window is full, further attempts of cost 1 go on counting, as in the seed system; an
-//! attempt that does not fit takes nothing. A limit that keeps debt counts no such attempts, since
-//! they would look like debt. Two windows meet at a boundary: up to twice the limit
-//! can pass around it. That is the price of one small number per id.
+//! Denied requests of cost 1 are counted too once the window is full, as in RLaaS Users Service. All
+//! other denied requests count nothing. A limit that keeps debt does not count denied requests,
+//! because they could not be told apart from debt.
+//!
+//! Up to twice the limit can pass around the boundary of two windows. In return the state is a
+//! single number.
 
 use super::{Cost, Decision, Limit, Outcome, TakenUnits, window_index};
 use crate::clock::{Micros, Timestamp};
 
-/// `rlaas:rate_limit:alice:28333335`: each window has a key of its own.
+/// The Redis key ends with the index of the window: `rlaas:rate_limit:alice:28333335`.
 pub(super) const KEYED_BY_WINDOW: bool = true;
 pub(super) const HAS_BURST: bool = false;
 pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
@@ -20,12 +22,12 @@ pub(super) const MAX_COST: u32 = u32::MAX;
 pub struct State {
     index: u64,
     count: u64,
-    /// One window after the first hit, in whole milliseconds like the expiry of a Redis key.
+    /// One window after the first hit, in whole milliseconds as the expiry of a Redis key.
     expires_at: Timestamp,
 }
 
 impl Default for State {
-    /// A window that never comes.
+    /// Has an index that no window reaches.
     fn default() -> Self {
         Self { index: u64::MAX, count: 0, expires_at: Timestamp::EPOCH }
     }
@@ -36,14 +38,14 @@ impl State {
         self.expires_at
     }
 
-    /// The count of the window with this index.
+    /// Returns the count of the window with this index.
     #[inline]
     fn count_in(&self, index: u64) -> u64 {
         if self.index == index { self.count } else { 0 }
     }
 }
 
-/// `current_count` is the count after this request, `ttl` the time to live of the counter.
+/// Decides. `current_count` is the count after this request, `ttl` the time to live of the counter.
 #[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let window = limit.window().as_micros();
@@ -68,7 +70,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     }
 }
 
-/// Counts what was decided.
+/// Counts the cost if the decision allows it, or 1 for a denied request that is counted.
 #[inline]
 pub(super) fn commit(
     state: &mut State,
@@ -82,14 +84,14 @@ pub(super) fn commit(
     add(state, limit, now, counted);
 }
 
-/// Counts the cost above the limit too, as far as debt may go.
+/// Counts the cost up to the limit and its debt.
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let count = state.count_in(window_index(now, limit.window()));
     let room = (limit.units() + limit.debt()).saturating_sub(count);
     add(state, limit, now, cost.units().min(room));
 }
 
-/// Adds to the count of the window of `now`.
+/// Adds to the count of the current window.
 #[inline]
 fn add(state: &mut State, limit: &Limit, now: Timestamp, counted: u64) {
     if counted == 0 {
@@ -102,8 +104,10 @@ fn add(state: &mut State, limit: &Limit, now: Timestamp, counted: u64) {
     state.count = state.count.saturating_add(counted);
 }
 
-/// Takes the cost off the count of its window. Attempts that were counted above the limit are no
-/// units; debt is. The time to live stays; a window that counts nothing is gone.
+/// Subtracts the cost from the count of the window in which it was taken.
+///
+/// Denied requests that were counted above the limit are dropped first; debt is not. The time to
+/// live does not change. A count of 0 removes the state.
 pub(super) fn refund(state: &mut State, limit: &Limit, _now: Timestamp, taken: &TakenUnits) {
     if state.index != window_index(taken.at, limit.window()) {
         return;
@@ -115,12 +119,12 @@ pub(super) fn refund(state: &mut State, limit: &Limit, _now: Timestamp, taken: &
     }
 }
 
-/// Takes the cost off the count of the window of `now`.
+/// Subtracts the cost from the count of the current window.
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     refund(state, limit, now, &TakenUnits { cost, at: now, reset_after: Micros::ZERO });
 }
 
-/// Returns `true` if this is counted although it is denied: one more attempt at a full window.
+/// Returns `true` if the request is counted although it is denied: of cost 1, in a full window.
 #[inline]
 fn is_attempt(limit: &Limit, count: u64, cost: Cost) -> bool {
     count >= limit.units() && cost == Cost::ONE && limit.max_debt().is_none()

@@ -1,12 +1,12 @@
 //! GCRA, the generic cell rate algorithm: the state is one point in time, the theoretical arrival
-//! time (tat) of the next request.
+//! time (TAT) of the next request.
 //!
-//! It decides as the token bucket does: each unit moves the tat by one emission interval, window /
-//! limit, and may move it up to the burst tolerance, burst × window / limit, ahead of now. The
-//! tat's part below a microsecond is kept, so that no interval is ever rounded.
+//! GCRA decides as the token bucket does. Each unit moves the TAT by one emission interval
+//! (window / limit), up to the burst tolerance (burst × window / limit) ahead of now. Fractions of a
+//! microsecond are kept, so that no interval is rounded.
 //!
-//! Beside the tat stand the time that it is of and the rate that it was made with: a rule that is
-//! changed finds as many units in use as there were, and not as much time.
+//! The state also has the time of its last change and the rate at that time. After a change of the
+//! rule they preserve the number of units in use rather than the time that these took.
 //!
 //! **Source:** ITU-T I.371 (2004), section 5.4.1, the virtual scheduling algorithm.
 
@@ -21,7 +21,7 @@ pub(super) const HAS_BURST: bool = true;
 pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
 pub(super) const MAX_COST: u32 = u32::MAX;
 
-/// The theoretical arrival time as it was last left. None yet: left in a time that does not come.
+/// The theoretical arrival time (TAT) at its last change. Initial state: `at` is [`NEVER`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
@@ -30,8 +30,7 @@ pub struct State {
     /// The rate: units per window.
     window: Micros,
     units: u32,
-    /// The tat's part below a microsecond, in microseconds divided by the units of the rate: fewer
-    /// than those.
+    /// The fraction of a microsecond of the TAT, in 1 / `units` of a microsecond: below `units`.
     part: u32,
 }
 
@@ -42,7 +41,7 @@ impl Default for State {
 }
 
 impl State {
-    /// The tat that is so far ahead of `at`, at the rate of `limit`.
+    /// Creates the state whose TAT is `ahead` and `part` after `at`, at the rate of `limit`.
     #[inline]
     fn new((ahead, part): (Micros, u64), at: Timestamp, limit: &Limit) -> Self {
         let (units, part) = (stored(limit.units()), stored(part));
@@ -54,8 +53,9 @@ impl State {
     }
 }
 
-/// `current_count` is the units in use after this request, `ttl` the time until none is.
-#[expect(clippy::inline_always, reason = "decided and committed at once, the state is read once")]
+/// Decides. `current_count` is the units in use after this request, `ttl` the time until none is in
+/// use.
+#[expect(clippy::inline_always, reason = "lets decide and commit share one read of the state")]
 #[inline(always)]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let (ahead, part, _) = ahead_of(state, limit, now);
@@ -82,8 +82,8 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     }
 }
 
-/// Moves the tat.
-#[expect(clippy::inline_always, reason = "decided and committed at once, the state is read once")]
+/// Moves the TAT forward by the cost.
+#[expect(clippy::inline_always, reason = "lets decide and commit share one read of the state")]
 #[inline(always)]
 pub(super) fn commit(
     state: &mut State,
@@ -99,7 +99,7 @@ pub(super) fn commit(
     *state = State::new(later(ahead, part, limit, cost.units()), at, limit);
 }
 
-/// Moves the tat beyond the burst tolerance too, as far as debt may go.
+/// Moves the TAT forward by the cost, up to the burst tolerance and the debt.
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let (ahead, part, at) = ahead_of(state, limit, now);
     let units = cost.units().min(limit.max_in_use());
@@ -107,7 +107,8 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
         State::new(later(ahead, part, limit, units).min(limit.time_of_max_in_use()), at, limit);
 }
 
-/// Moves the tat back by what of the emission intervals is still ahead; see [`super::outstanding`].
+/// Moves the TAT back by the part of the cost that is still outstanding; see
+/// [`super::outstanding`].
 pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &TakenUnits) {
     let (ahead, part, at) = ahead_of(state, limit, now);
     let left = (taken.at + taken.reset_after).since(now);
@@ -119,14 +120,15 @@ pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &T
     };
 }
 
-/// Moves the tat back by the emission intervals of the cost, at most to now.
+/// Moves the TAT back by the cost, at most to now.
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let reset_after = decide(state, limit, now, Cost::NONE).reset_after;
     refund(state, limit, now, &TakenUnits { cost, at: now, reset_after });
 }
 
-/// How far the tat is ahead of `now`, and the time that this is of.
-#[expect(clippy::inline_always, reason = "decided and committed at once, the state is read once")]
+/// Returns how far the TAT is ahead, as microseconds and fraction, and the time to which this
+/// refers: `now`, or later if the state is from later.
+#[expect(clippy::inline_always, reason = "lets decide and commit share one read of the state")]
 #[inline(always)]
 fn ahead_of(state: &State, limit: &Limit, now: Timestamp) -> (Micros, u64, Timestamp) {
     if is_from_the_future(state.at, now, limit) {
@@ -140,7 +142,8 @@ fn ahead_of(state: &State, limit: &Limit, now: Timestamp) -> (Micros, u64, Times
     (ahead - elapsed, part, state.at.max(now))
 }
 
-/// How far the tat was ahead, at the rate of `limit`: as many units are in use at any rate.
+/// Returns how far the TAT was ahead at the last change, converted to the rate of `limit` so that
+/// the number of units in use is the same.
 #[inline]
 fn at_this_rate(state: &State, limit: &Limit) -> (Micros, u64) {
     let ahead = state.tat.since(state.at);
@@ -152,7 +155,7 @@ fn at_this_rate(state: &State, limit: &Limit) -> (Micros, u64) {
     limit.time_of((whole + u64::from(rest > 0)).min(limit.max_in_use()))
 }
 
-/// A point in time `units` emission intervals later.
+/// Adds `units` emission intervals.
 #[inline]
 fn later(ahead: Micros, part: u64, limit: &Limit, units: u64) -> (Micros, u64) {
     let (whole, rest) = limit.time_of(units);
@@ -164,7 +167,7 @@ fn later(ahead: Micros, part: u64, limit: &Limit, units: u64) -> (Micros, u64) {
     (ahead + whole + Micros::from_micros(carry), sum)
 }
 
-/// A point in time earlier by a length and its part, which are not more.
+/// Subtracts a length and its fraction, which must not be the larger ones.
 fn earlier(ahead: Micros, part: u64, limit: &Limit, by: (Micros, u64)) -> (Micros, u64) {
     let (whole, rest) = by;
     if part >= rest {

@@ -1,7 +1,8 @@
-//! Leaky bucket: a meter whose level leaks `limit` per window, and overflows above `burst`.
+//! Leaky bucket as a meter: the level drains at `limit` per window and must not exceed `burst`.
 //!
-//! Never more than burst + limit × elapsed / window in any span, reports aside. `delay` tells how
-//! long to hold a request back so that the outflow stays even: a queue without the queue.
+//! In any span of time at most burst + limit × span / window units pass, reports aside. `delay` is
+//! the time for which to hold a request back so that requests leave at an even pace, as they would
+//! leave a queue.
 
 use super::{
     Cost, Decision, Limit, NEVER, Outcome, TakenUnits, is_from_the_future, outstanding, stored,
@@ -14,12 +15,11 @@ pub(super) const HAS_BURST: bool = true;
 pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
 pub(super) const MAX_COST: u32 = u32::MAX;
 
-/// The meter as it was last left. None yet, or empty: left in a time that does not come.
+/// The level at its last change. Initial state, and state of an empty bucket: `at` is [`NEVER`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
-    /// The part of the topmost unit that has leaked, in units divided by the window's
-    /// microseconds.
+    /// The fraction of the topmost unit that has drained, in 1 / window microseconds of a unit.
     part: u64,
     at: Timestamp,
     expires_at: Timestamp,
@@ -38,8 +38,8 @@ impl State {
     }
 }
 
-/// `current_count` is the level after this request, `ttl` the time until empty, `delay` the time
-/// until what was in the bucket before this request has leaked.
+/// Decides. `current_count` is the level after this request, `ttl` the time until the bucket is
+/// empty, `delay` the time until the level before this request has drained.
 #[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let (level, part, _) = leaked(state, limit, now);
@@ -60,7 +60,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     }
 }
 
-/// Pours the units in.
+/// Adds the cost to the level.
 #[inline]
 pub(super) fn commit(
     state: &mut State,
@@ -77,7 +77,7 @@ pub(super) fn commit(
     *state = State { level: stored(level + cost.units()), part, at, expires_at };
 }
 
-/// Pours the units in above the burst too, as far as debt may go.
+/// Adds the cost to the level, up to the burst and the debt.
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let (level, part, at) = leaked(state, limit, now);
     let (level, most) = (level + cost.units(), limit.max_in_use());
@@ -86,7 +86,7 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
     *state = State { level: stored(level), part, at, expires_at };
 }
 
-/// Takes the units out that have not leaked yet.
+/// Subtracts the units that have not drained yet; see [`super::outstanding`].
 pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &TakenUnits) {
     let (level, part, at) = leaked(state, limit, now);
     let (units, rest) = outstanding(limit, now, taken);
@@ -101,15 +101,17 @@ pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &T
     };
 }
 
-/// Takes units out, at most all.
+/// Subtracts the cost, at most down to 0.
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let reset_after = decide(state, limit, now, Cost::NONE).reset_after;
     refund(state, limit, now, &TakenUnits { cost, at: now, reset_after });
 }
 
-/// The level at `now`, the part of its topmost unit that has leaked, and the time that they are
-/// of. A level above all that can be in use, which a rule that was changed may leave, counts as
-/// that.
+/// Returns the level, the fraction of its topmost unit that has drained, and the time to which they
+/// refer: `now`, or later if the state is from later.
+///
+/// After a change of the rule the stored level may be above the burst and the debt; it is cut to
+/// them.
 #[inline]
 fn leaked(state: &State, limit: &Limit, now: Timestamp) -> (u64, u64, Timestamp) {
     if is_from_the_future(state.at, now, limit) {

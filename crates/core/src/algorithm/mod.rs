@@ -1,22 +1,21 @@
 //! The algorithms: pure arithmetic on a state, a limit, a time and a cost.
 //!
-//! Each algorithm is a few small steps, the same in Rust and in Lua:
+//! Each algorithm has the same few steps in Rust and in Lua:
 //!
-//! - *decide*: state, limit, now, cost → [`Decision`]; changes nothing;
-//! - *commit*: the state after that decision. It is called for what is taken, and for a denial that
-//!   leaves a trace (a full fixed window counts attempts, a log lives on);
-//! - *charge*: the state after a cost that has been incurred already, counted although nothing may
-//!   be left;
-//! - *refund*: the state as if that decision had never taken its cost, wherever the state still
-//!   tells; where it does not, rather fewer units than more. What time has brought back meanwhile
-//!   is not given again;
-//! - *credit*: the state with units more, never above full, whoever has taken them;
-//! - *reset*: no state.
+//! - *decide*: state, limit, now, cost → [`Decision`]. Changes nothing.
+//! - *commit*: changes the state as the decision says. Called for a cost that is taken, and for a
+//!   denial that changes the state (a full fixed window counts it, a log lives longer).
+//! - *charge*: counts a cost that was incurred already, even if too few units are left.
+//! - *refund*: undoes a decision that took its cost. Units that time has made available again are
+//!   not returned twice. Where the state does not show how many those are, too few are returned
+//!   rather than too many.
+//! - *credit*: returns units without a receipt, never above full.
+//! - *reset*: removes the state.
 //!
-//! The Rust form is the specification and the memory store's engine. Its Lua twin in `lua/` has the
+//! The Rust form is the specification, and the memory store runs it. The Lua twin in `lua/` has the
 //! same file name, function names, local names and order.
 //!
-//! This room knows nothing of stores, requests or protocols. It neither waits nor reads a clock.
+//! This module knows no stores, requests and protocols. It does not wait and reads no clock.
 
 mod decision;
 mod limit;
@@ -26,13 +25,13 @@ pub use limit::{Cost, Limit, LimitError};
 
 use crate::clock::{Micros, Timestamp};
 
-/// Declares every algorithm once: module, variant, canonical name, other accepted names. A missing
-/// Lua twin does not compile.
+/// Declares each algorithm once: module, variant, canonical name, other accepted names. Does not
+/// compile if the Lua twin is missing.
 macro_rules! registry {
     ($($module:ident $variant:ident $name:literal [$($alias:literal),*];)*) => {
         $(mod $module;)*
 
-        /// Which algorithm decides.
+        /// A rate limiting algorithm.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Algorithm {
             $(#[doc = concat!("`", $name, "`")] $variant,)*
@@ -42,12 +41,13 @@ macro_rules! registry {
             /// Every algorithm.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The canonical name.
+            /// Returns the canonical name.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// The algorithm with this canonical or other accepted name; `_` and `-` are alike.
+            /// Returns the algorithm with this canonical or other accepted name. `_` and `-` are
+            /// equivalent.
             pub fn from_name(name: &str) -> Option<Self> {
                 match name.replace('_', "-").as_str() {
                     $($name $(| $alias)* => Some(Self::$variant),)*
@@ -55,21 +55,21 @@ macro_rules! registry {
                 }
             }
 
-            /// Name of the Lua twin in a script.
+            /// Returns the name of the Lua twin in scripts.
             pub const fn lua_name(self) -> &'static str {
                 match self { $(Self::$variant => stringify!($module),)* }
             }
 
-            /// Does the Redis key end with the index of the window?
+            /// Returns `true` if the Redis key ends with the index of the window.
             pub const fn keyed_by_window(self) -> bool {
                 match self { $(Self::$variant => $module::KEYED_BY_WINDOW,)* }
             }
 
-            /// Checks what this algorithm asks of a limit beyond what every limit keeps.
+            /// Checks a limit against the bounds of this algorithm.
             ///
             /// # Errors
             ///
-            /// [`LimitError`] with the bound.
+            /// [`LimitError::TooMany`] or [`LimitError::NoBurst`].
             pub fn accepts(self, limit: &Limit) -> Result<(), LimitError> {
                 let (algorithm, max) = (self.name(), self.max_units());
                 if limit.units() > max {
@@ -81,23 +81,23 @@ macro_rules! registry {
                 Ok(())
             }
 
-            /// May `burst` differ from `limit`?
+            /// Returns `true` if the burst may differ from the units per window.
             pub const fn has_burst(self) -> bool {
                 match self { $(Self::$variant => $module::HAS_BURST,)* }
             }
 
-            /// The most units that one request may take.
+            /// Returns the most units that one request may take.
             pub const fn max_cost(self) -> u32 {
                 match self { $(Self::$variant => $module::MAX_COST,)* }
             }
 
-            /// The most units per window.
+            /// Returns the most units per window.
             pub const fn max_units(self) -> u64 {
                 match self { $(Self::$variant => $module::MAX_UNITS,)* }
             }
 
-            /// Decides what `cost` at `now` meets in `state`; changes nothing. A state of another
-            /// algorithm counts as none.
+            /// Decides on `cost` at `now` and changes nothing. A state of another algorithm counts
+            /// as none.
             pub fn decide(self, state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
                 match (self, state) {
                     $(
@@ -111,9 +111,9 @@ macro_rules! registry {
                 }
             }
 
-            /// Makes `state` what it is after `decision`, which [`Algorithm::decide`] has just made
-            /// with the same arguments. A state of another algorithm is replaced, but not by a
-            /// denial.
+            /// Changes `state` as `decision` says, which must be the result of [`Algorithm::decide`]
+            /// for the same arguments. Replaces a state of another algorithm, unless the decision is
+            /// a denial.
             pub fn commit(
                 self,
                 state: &mut State,
@@ -137,7 +137,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Decides, and commits that at once: one look at the state for both.
+            /// Decides and commits. Faster than both calls, because the state is matched once.
             #[inline]
             pub fn take(
                 self,
@@ -160,14 +160,14 @@ macro_rules! registry {
                 }
             }
 
-            /// Counts a cost that has been incurred already, whatever is left: above the limit as
-            /// [debt](Limit::max_debt), where a limit keeps any. A state of another algorithm is
-            /// replaced.
+            /// Counts a cost that was incurred already, even if too few units are left: the rest is
+            /// [debt](Limit::max_debt) if the limit keeps any, and is not counted otherwise. Replaces
+            /// a state of another algorithm.
             ///
-            /// The decision allows if the cost fitted. Its numbers are those of the state after it,
-            /// and its wait is that of one unit. Of a cost above [`Algorithm::max_cost`] only so much
-            /// is counted; it is impossible if there was room for more. Returns the units that were
-            /// counted, too.
+            /// Returns the decision and the number of units that were counted. The decision allows
+            /// if enough units were left. Its numbers are those of the state afterwards, and its wait
+            /// is that of one unit. Of a cost above [`Algorithm::max_cost`] only that many units are
+            /// counted, and the outcome is [`Outcome::Impossible`] if units are still left.
             pub fn report(
                 self,
                 state: &mut State,
@@ -193,16 +193,15 @@ macro_rules! registry {
                     return (Decision { outcome: Outcome::Allowed, ..after }, counted);
                 }
                 let outcome = match self.decide(state, limit, now, Cost::ONE).outcome {
-                    // There is room for what was not counted.
+                    // The cost exceeded the maximum, and units are left.
                     Outcome::Allowed => Outcome::Impossible,
                     denied => denied,
                 };
                 (Decision { outcome, ..after }, counted)
             }
 
-            /// Makes `state` at `now` what it would be if what was `taken` had stayed, as far as the
-            /// state tells: it never gives more than that. A state of another algorithm stays as it
-            /// is.
+            /// Returns the units that were `taken`, except those that time has made available again.
+            /// Does not change a state of another algorithm.
             pub fn refund(self, state: &mut State, limit: &Limit, now: Timestamp, taken: &TakenUnits) {
                 match (self, state) {
                     $((Self::$variant, State::$variant(state)) => {
@@ -212,8 +211,8 @@ macro_rules! registry {
                 }
             }
 
-            /// Gives `cost` units that nobody has a receipt for, never more than are in use. A state
-            /// of another algorithm stays as it is.
+            /// Returns `cost` units without a receipt, at most those in use. Does not change a state
+            /// of another algorithm.
             pub fn credit(self, state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
                 match (self, state) {
                     $((Self::$variant, State::$variant(state)) => {
@@ -224,11 +223,11 @@ macro_rules! registry {
             }
         }
 
-        /// What an algorithm remembers of one key.
+        /// The state of one key.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
         pub enum State {
-            /// Nothing yet.
+            /// No state.
             #[default]
             None,
             $(
@@ -238,7 +237,7 @@ macro_rules! registry {
         }
 
         impl State {
-            /// From when on the state makes no difference to any decision.
+            /// Returns the time from which the state makes no difference to any decision.
             pub fn expires_at(&self) -> Timestamp {
                 match self {
                     Self::None => Timestamp::EPOCH,
@@ -258,36 +257,38 @@ registry! {
     gcra                   Gcra                 "gcra"                   ["GCRA"];
 }
 
-/// When a state was left that there never was: in a time that does not come.
+/// Time of the last change of an initial state: later than any other, so that the state counts as
+/// none ([`is_from_the_future`]).
 const NEVER: Timestamp = Timestamp::from_micros(u64::MAX);
 
-/// Units within the bounds of a limit, as a state keeps them.
+/// Converts a number of units, which the bounds of a limit keep small, to the type of the state.
 #[inline]
 fn stored(units: u64) -> u32 {
     u32::try_from(units).expect("a limit has at most 10⁹ units")
 }
 
-/// Is a state of `at` from a clock that has jumped back since? It counts as none then, so that
-/// nobody is blocked for longer than a window: at most one extra refill.
+/// Returns `true` if a state was written at `at` by a clock that has stepped back by more than a
+/// window since. Such a state counts as none, so that nobody is blocked for longer than a window.
+/// This grants at most one extra refill.
 fn is_from_the_future(at: Timestamp, now: Timestamp, limit: &Limit) -> bool {
     at > now + limit.window()
 }
 
-/// How much longer than it makes a difference a state lives.
+/// Time for which a state outlives its effect.
 const MARGIN: Micros = Micros::from_millis(1_000);
 
-/// From when on a state that is `spent` after some time makes no difference, with a margin and in
-/// whole milliseconds like the expiry of a Redis key.
+/// Returns the time at which a state expires that makes no difference after `spent_after`: in whole
+/// milliseconds as the expiry of a Redis key, with a margin.
 fn time_to_live(now: Timestamp, spent_after: Micros) -> Timestamp {
     let millis = now.as_millis() + spent_after.as_micros().div_ceil(1_000);
     Timestamp::from_millis(millis) + MARGIN
 }
 
-/// What of a taken cost may still be out at `now`: units, and the part of one in units divided by
-/// the window's microseconds.
+/// Returns the units of a taken cost that may be outstanding at `now`, not refilled since: whole
+/// units, and a fraction in 1 / window microseconds of a unit.
 ///
-/// Had nobody else asked, the bucket would be whole again when `taken` said, and what comes after
-/// that finds no room: of the cost, no more is out than what comes until then.
+/// Without other requests the bucket is full `reset_after` after the units were taken. So no more of
+/// them are outstanding than are refilled from now until then.
 fn outstanding(limit: &Limit, now: Timestamp, taken: &TakenUnits) -> (u64, u64) {
     let left = (taken.at + taken.reset_after).since(now);
     if left >= limit.time_for(taken.cost.units(), 0) {
@@ -297,7 +298,7 @@ fn outstanding(limit: &Limit, now: Timestamp, taken: &TakenUnits) -> (u64, u64) 
     }
 }
 
-/// Index of the window that `now` is in: windows are aligned to the Unix epoch.
+/// Returns the index of the window that contains `now`. Windows are aligned to the Unix epoch.
 pub fn window_index(now: Timestamp, window: Micros) -> u64 {
     now.as_micros() / window.as_micros()
 }
@@ -307,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_algorithm_is_found_by_its_name_in_both_spellings() {
+    fn from_name_accepts_both_spellings_of_every_name() {
         for algorithm in Algorithm::ALL {
             assert_eq!(Algorithm::from_name(algorithm.name()), Some(*algorithm));
             assert_eq!(Algorithm::from_name(algorithm.lua_name()), Some(*algorithm));
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_small() {
+    fn state_fits_40_bytes() {
         assert!(size_of::<State>() <= 40, "{} bytes", size_of::<State>());
     }
 }

@@ -1,9 +1,10 @@
-//! Sliding window counter: two counters, the one before weighted by how much of it is still in
-//! the window.
+//! Sliding window counter: the count of the current window plus a part of the previous one, weighted
+//! by its overlap with the sliding window.
 //!
-//! The windows of an id start with its first request and follow each other without a gap; after
-//! two windows of silence they start anew. The estimate takes the requests of the window before
-//! as spread evenly: cheap in memory, smooth at the boundaries, and exact only on average.
+//! The windows of a key start with its first request and follow each other without a gap. After two
+//! windows without a request they start anew. The estimate assumes that the requests of the previous
+//! window were spread evenly. It needs little memory and is smooth at the boundaries, but exact only
+//! on average.
 
 use super::limit::divide;
 use super::{Cost, Decision, Limit, Outcome, TakenUnits, is_from_the_future, time_to_live};
@@ -14,7 +15,7 @@ pub(super) const HAS_BURST: bool = false;
 pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
 pub(super) const MAX_COST: u32 = u32::MAX;
 
-/// The counters as they were last left.
+/// The two counters at their last change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
@@ -37,8 +38,8 @@ impl State {
     }
 }
 
-/// `current_count` is the estimate after this request, `ttl` the time until both counters have
-/// left.
+/// Decides. `current_count` is the estimate after this request, `ttl` the time until both counters
+/// have left the sliding window.
 #[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let window = limit.window();
@@ -75,7 +76,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     }
 }
 
-/// Counts in the current window.
+/// Adds the cost to the current window.
 #[inline]
 pub(super) fn commit(
     state: &mut State,
@@ -92,7 +93,7 @@ pub(super) fn commit(
     state.expires_at = time_to_live(now, decision.reset_after);
 }
 
-/// Counts above the limit too, as far as debt may go and a counter may.
+/// Adds the cost to the current window, up to the limit and its debt, and up to the largest count.
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let mut windows = rolled(&state.windows, limit, now);
     let left = limit.window() - now.since(windows.start);
@@ -108,7 +109,7 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
     state.expires_at = time_to_live(now, until_left);
 }
 
-/// Takes the cost off the window that it was counted in, if that still weighs.
+/// Subtracts the cost from the window in which it was counted, if that is one of the two.
 pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &TakenUnits) {
     let mut windows = rolled(&state.windows, limit, now);
     if taken.at >= windows.start {
@@ -119,7 +120,7 @@ pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &T
     store_reduced(state, limit, now, windows);
 }
 
-/// Takes the cost off the current window, and what that does not have off the one before.
+/// Subtracts the cost from the current window, and the rest of it from the previous one.
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let mut windows = rolled(&state.windows, limit, now);
     let rest = cost.units().saturating_sub(windows.current);
@@ -128,7 +129,7 @@ pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
     store_reduced(state, limit, now, windows);
 }
 
-/// Makes the state that of windows from which units were taken off.
+/// Stores counts from which units were subtracted.
 fn store_reduced(state: &mut State, limit: &Limit, now: Timestamp, windows: Windows) {
     let Windows { start, current, previous } = windows;
     if current + previous == 0 {
@@ -137,7 +138,7 @@ fn store_reduced(state: &mut State, limit: &Limit, now: Timestamp, windows: Wind
     }
     state.windows = windows;
     if current == 0 {
-        // As before the first request in it: two windows of silence start with the one before.
+        // Without requests in the current window, the previous one is again the latest with any.
         let start = start - limit.window();
         state.windows = Windows { start, current: previous, previous: 0 };
     }
@@ -145,8 +146,8 @@ fn store_reduced(state: &mut State, limit: &Limit, now: Timestamp, windows: Wind
     state.expires_at = time_to_live(now, until_left);
 }
 
-/// The windows at `now`: rolled over by one, or started anew after two, as after a clock that has
-/// jumped back by more than a window.
+/// Returns the windows at `now`: the same, the next one, or new ones after two windows without a
+/// request or after a clock step back by more than a window.
 #[inline]
 fn rolled(windows: &Windows, limit: &Limit, now: Timestamp) -> Windows {
     let window = limit.window();
@@ -160,13 +161,14 @@ fn rolled(windows: &Windows, limit: &Limit, now: Timestamp) -> Windows {
     }
 }
 
-/// The part of `count` that weighs with `left` of its window: count × left / window, rounded down.
+/// Returns the weight of `count` with `left` of its window inside the sliding window:
+/// count × left / window, rounded down.
 fn weighted(count: u64, left: Micros, limit: &Limit) -> u64 {
     divide(left.as_micros(), count, 0, limit.window().as_micros()).0
 }
 
-/// How long after the start of the next window the weighted `count`, which is more than `most`,
-/// has fallen to `most`.
+/// Returns the time from the start of the next window until the weighted `count` has fallen to
+/// `most`. `count` must be more than `most`.
 fn falls_to(most: u64, count: u64, limit: &Limit) -> Micros {
     let (whole, _) = divide(limit.window().as_micros(), count - most - 1, 0, count);
     Micros::from_micros(whole + 1)

@@ -1,7 +1,7 @@
-//! Sliding window log: the exact log of the last window. The default.
+//! Sliding window log: an entry for each unit of the last window. The default algorithm.
 //!
-//! Never more than the limit in *any* span of one window. It remembers every unit for one window,
-//! in whole milliseconds: exact, and the dearest in memory.
+//! Exact: in *any* span of one window at most the limit passes. The log has one entry for each unit,
+//! with its time in whole milliseconds, and so needs the most memory of all algorithms.
 
 use std::collections::VecDeque;
 
@@ -10,16 +10,15 @@ use crate::clock::{Micros, Timestamp};
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
 pub(super) const HAS_BURST: bool = false;
-/// An entry a unit is kept: for one id this is about 10 MB in Redis.
+/// The log has one entry for each unit. A key with this many takes about 10 MB in Redis.
 pub(super) const MAX_UNITS: u64 = 100_000;
-/// Entries that one request may write: that takes Redis about 15 ms.
+/// Most entries that one request writes. Writing this many takes Redis about 15 ms.
 pub(super) const MAX_COST: u32 = 10_000;
-
-/// The log, oldest entries first. Units of the same millisecond share a run.
+/// The log, oldest entries first. Entries of the same millisecond share a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
-    /// Before the first entry stands a run of the epoch, for those that were dropped.
+    /// The first run stands for dropped entries: it has the time 0, and its `upto` is their number.
     runs: VecDeque<Run>,
     expires_at: Timestamp,
 }
@@ -29,7 +28,7 @@ pub struct State {
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 struct Run {
     at_ms: u64,
-    /// Entries up to here, those of this run included, counted from the start of the log.
+    /// Number of entries from the start of the log to the end of this run.
     upto: u64,
 }
 
@@ -42,8 +41,8 @@ impl State {
         self.expires_at
     }
 
-    /// Runs after `millis` start at this index: nearly always behind the last one, or before the
-    /// first entry.
+    /// Returns the index of the first run after `millis`. The common cases come first: no such run,
+    /// and all of them.
     fn after(&self, millis: u64) -> usize {
         if self.runs.back().is_none_or(|last| last.at_ms <= millis) {
             self.runs.len()
@@ -54,7 +53,7 @@ impl State {
         }
     }
 
-    /// The first run at index `first` or behind it up to which there are so many entries.
+    /// Returns the run with entry number `entries`, which is not before the run at index `first`.
     fn reaching(&self, first: usize, entries: u64) -> &Run {
         let run = &self.runs[first];
         if run.upto >= entries {
@@ -63,13 +62,13 @@ impl State {
         &self.runs[self.runs.partition_point(|run| run.upto < entries)]
     }
 
-    /// The index of the entries of this millisecond, if there are any.
+    /// Returns the index of the run of this millisecond, if there is one.
     fn run_of(&self, at_ms: u64) -> Option<usize> {
         let last = self.after(at_ms).checked_sub(1)?;
         (last > 0 && self.runs[last].at_ms == at_ms).then_some(last)
     }
 
-    /// Entries in the runs before index `end`.
+    /// Returns the number of entries in the runs before index `end`.
     fn upto(&self, end: usize) -> u64 {
         end.checked_sub(1).map_or(0, |last| self.runs[last].upto)
     }
@@ -83,17 +82,17 @@ impl State {
     }
 }
 
-/// `current_count` is the number of entries before this request, `ttl` always the window.
+/// Decides. `current_count` is the number of entries before this request, `ttl` always the window.
 ///
-/// Entries at or before `now - window` are gone, those after `now` are from a clock that has
-/// jumped back since, and do not count.
+/// Entries at or before `now - window` have left the window. Entries after `now` were written before
+/// the clock stepped back, and do not count.
 #[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let window_ms = limit.window().as_millis();
     let (first, end) = live_range(state, limit, now);
     let gone = state.upto(first);
     let count = state.upto(end) - gone;
-    // Nothing above the limit can be kept: there is no debt.
+    // A log has no entries above the limit, and so no debt.
     let available = limit.units().saturating_sub(count);
     let leaves_after = |at_ms: u64| Timestamp::from_millis(at_ms + window_ms).since(now);
 
@@ -120,7 +119,8 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     }
 }
 
-/// Writes an entry for each unit taken. The log lives on for two windows, after a denial too.
+/// Writes an entry for each unit taken. Extends the life of the log to two windows from now, even
+/// after a denial.
 #[inline]
 pub(super) fn commit(
     state: &mut State,
@@ -138,7 +138,7 @@ pub(super) fn commit(
     state.expires_at = Timestamp::from_millis(now.as_millis()) + window + window;
 }
 
-/// Writes an entry for each unit that there is room for.
+/// Writes an entry for each unit of the cost, up to the limit.
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let (first, end) = live_range(state, limit, now);
     let available = limit.units().saturating_sub(state.upto(end) - state.upto(first));
@@ -151,15 +151,15 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
     state.expires_at = Timestamp::from_millis(now.as_millis()) + window + window;
 }
 
-/// Removes as many entries of the millisecond of `taken`: units of one millisecond are alike. The
-/// time to live stays; a log without entries is gone.
+/// Removes entries of the millisecond in which the units were taken; which ones makes no difference.
+/// The time to live does not change. A log without entries is removed.
 pub(super) fn refund(state: &mut State, _limit: &Limit, _now: Timestamp, taken: &TakenUnits) {
     if let Some(run) = state.run_of(taken.at.as_millis()) {
         remove(state, run, taken.cost.units().min(MAX_COST.into()));
     }
 }
 
-/// Removes the youngest entries that count at `now`.
+/// Removes the youngest entries that count.
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let mut left = cost.units();
     while left > 0 {
@@ -171,7 +171,7 @@ pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
     }
 }
 
-/// Removes up to `units` entries of a run, and returns how many those were.
+/// Removes up to `units` entries of a run, and returns their number.
 fn remove(state: &mut State, run: usize, units: u64) -> u64 {
     let entries = state.upto(run + 1) - state.upto(run);
     let units = entries.min(units);
@@ -187,16 +187,16 @@ fn remove(state: &mut State, run: usize, units: u64) -> u64 {
     units
 }
 
-/// The runs that count at `now`, as a range of indices.
+/// Returns the runs that count at `now` as a range of indices.
 fn live_range(state: &State, limit: &Limit, now: Timestamp) -> (usize, usize) {
     let gone_ms = now.as_millis().checked_sub(limit.window().as_millis());
-    // Before there is a whole window since the epoch nothing is gone but what was dropped.
+    // Less than a window after the epoch no entry has left the window.
     let dropped = state.runs.len().min(1);
     let first = gone_ms.map_or(dropped, |gone_ms| state.after(gone_ms));
     (first, state.after(now.as_millis()))
 }
 
-/// Adds `units` entries at `at_ms`, which is nearly always the end of the log.
+/// Adds `units` entries at `at_ms`, in order of time.
 fn write(state: &mut State, at_ms: u64, units: u64) {
     if state.runs.is_empty() {
         state.runs.push_back(Run::DROPPED);
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_of_the_epoch_counts_for_one_window() {
+    fn entry_of_the_epoch_counts_for_one_window() {
         let limit = Limit::new(1, Micros::from_millis(10)).expect("a valid limit");
         let mut state = State::default();
         let mut take = |millis| {

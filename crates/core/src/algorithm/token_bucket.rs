@@ -1,7 +1,7 @@
-//! Token bucket: `burst` tokens at first, refilled continuously at `limit` per window.
+//! Token bucket: starts with `burst` tokens and is refilled continuously at `limit` per window.
 //!
-//! Never more than burst + limit × elapsed / window in any span, reports aside. Parts of a token are
-//! kept, so that no rate is ever rounded.
+//! In any span of time at most burst + limit × span / window units pass, reports aside. Fractions of
+//! a token are kept, so that no rate is rounded.
 
 use super::{
     Cost, Decision, Limit, NEVER, Outcome, TakenUnits, is_from_the_future, outstanding,
@@ -14,15 +14,15 @@ pub(super) const HAS_BURST: bool = true;
 pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
 pub(super) const MAX_COST: u32 = u32::MAX;
 
-/// The bucket as it was last left. None yet, or full: left in a time that does not come.
+/// The tokens at the last change. Initial state, and state of a full bucket: `at` is [`NEVER`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
-    /// The part of the next token, in tokens divided by the window's microseconds.
+    /// The fraction of the next token, in 1 / window microseconds of a token.
     part: u64,
     at: Timestamp,
     expires_at: Timestamp,
-    /// Below 0 they are owed.
+    /// Negative: debt.
     tokens: i32,
 }
 
@@ -38,7 +38,8 @@ impl State {
     }
 }
 
-/// `current_count` is the units in use after this request, `ttl` the time until full.
+/// Decides. `current_count` is the units in use after this request, `ttl` the time until the bucket
+/// is full.
 #[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let (tokens, part, _) = refilled(state, limit, now);
@@ -60,7 +61,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     }
 }
 
-/// Takes the tokens.
+/// Removes the cost from the tokens.
 #[inline]
 pub(super) fn commit(
     state: &mut State,
@@ -78,7 +79,7 @@ pub(super) fn commit(
     *state = State { part, at, expires_at, tokens };
 }
 
-/// Takes tokens that are not there too, as far as debt may go.
+/// Removes the cost from the tokens, down to the debt.
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let (tokens, part, at) = refilled(state, limit, now);
     let (tokens, least) = (tokens - cost.units().cast_signed(), -limit.debt().cast_signed());
@@ -87,7 +88,7 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
     *state = State { part, at, expires_at, tokens: stored(tokens) };
 }
 
-/// Puts the tokens back that are still out.
+/// Adds the tokens that have not been refilled yet; see [`super::outstanding`].
 pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &TakenUnits) {
     let (tokens, part, at) = refilled(state, limit, now);
     let (units, rest) = outstanding(limit, now, taken);
@@ -102,14 +103,16 @@ pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &T
     };
 }
 
-/// Adds tokens, at most up to the burst.
+/// Adds the cost to the tokens, at most up to the burst.
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let reset_after = decide(state, limit, now, Cost::NONE).reset_after;
     refund(state, limit, now, &TakenUnits { cost, at: now, reset_after });
 }
 
-/// The tokens at `now`, the part of the next one, and the time that they are of. More debt than
-/// there can be, which a rule that was changed may leave, counts as the most.
+/// Returns the tokens, the fraction of the next one, and the time to which they refer: `now`, or
+/// later if the state is from later.
+///
+/// After a change of the rule the stored debt may be larger than the limit allows; it is cut.
 #[inline]
 fn refilled(state: &State, limit: &Limit, now: Timestamp) -> (i64, u64, Timestamp) {
     let (burst, least) = (limit.burst().cast_signed(), -limit.debt().cast_signed());
@@ -124,13 +127,13 @@ fn refilled(state: &State, limit: &Limit, now: Timestamp) -> (i64, u64, Timestam
     (tokens, part, state.at.max(now))
 }
 
-/// Units that are not in the bucket, debt included.
+/// Returns the tokens that are missing from a full bucket, debt included.
 #[inline]
 fn in_use(limit: &Limit, tokens: i64) -> u64 {
     (limit.burst().cast_signed() - tokens).cast_unsigned()
 }
 
-/// Tokens within the bounds of a limit, as a state keeps them.
+/// Converts a number of tokens, which the bounds of a limit keep small, to the type of the state.
 fn stored(tokens: i64) -> i32 {
     i32::try_from(tokens).expect("a limit has at most 10⁹ units, and as much debt")
 }

@@ -2,27 +2,27 @@
 
 use std::time::{Duration, Instant};
 
-/// When an answer must be there, by the machine's monotonic clock.
+/// The latest time for an answer, by the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// Nobody waits.
+    /// No deadline.
     pub const NEVER: Self = Self(None);
 
-    /// `timeout` from now; a point that no clock can show is never.
-    #[expect(clippy::disallowed_methods, reason = "how long somebody waits is no decision's time")]
+    /// Creates a deadline `timeout` from now, or none if that time cannot be represented.
+    #[expect(clippy::disallowed_methods, reason = "a timeout does not affect decisions")]
     pub fn within(timeout: Duration) -> Self {
         Self(Instant::now().checked_add(timeout))
     }
 
-    /// This one, or `timeout` from now if that is sooner.
+    /// Returns `self`, or a deadline `timeout` from now if that is earlier.
     #[must_use]
     pub fn or_within(self, timeout: Duration) -> Self {
         self.earlier(Self::within(timeout))
     }
 
-    /// The sooner one.
+    /// Returns the earlier one of two deadlines.
     #[must_use]
     pub fn earlier(self, other: Self) -> Self {
         match (self.0, other.0) {
@@ -31,13 +31,13 @@ impl Deadline {
         }
     }
 
-    /// Time that is left; zero when it is over.
-    #[expect(clippy::disallowed_methods, reason = "how long somebody waits is no decision's time")]
+    /// Returns the time until the deadline: zero if it has passed, [`Duration::MAX`] if there is none.
+    #[expect(clippy::disallowed_methods, reason = "a timeout does not affect decisions")]
     pub fn remaining(self) -> Duration {
         self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// Is nobody waiting any more?
+    /// Returns `true` if the deadline has passed.
     pub fn has_passed(self) -> bool {
         self.remaining().is_zero()
     }

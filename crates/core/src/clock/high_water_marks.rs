@@ -2,27 +2,30 @@
 
 use super::{Micros, Timestamp};
 
-/// The latest times at which decisions were made, for each length of window: what is a jump to a
-/// short window is a step back to a long one.
+/// The latest times of decisions, by length of window.
+///
+/// [`Timestamp::hold`] treats a step of the clock by the length of the window: the same step back is
+/// held for a long window and followed for a short one. So each length needs a time of its own.
 #[derive(Clone, Debug, Default)]
 pub struct HighWaterMarks {
-    /// Most limits share one length: it stands here and not behind a pointer. Of no length at first.
+    /// The first length of window, zero if there is none yet. Kept outside of the vector because
+    /// most configurations use a single length.
     first: (Micros, Timestamp),
     others: Vec<(Micros, Timestamp)>,
 }
 
 impl HighWaterMarks {
-    /// Windows of more lengths than this share the last place.
+    /// Most lengths that are kept. A further one replaces the last.
     const MAX_LENGTHS: usize = 64;
 
-    /// The latest time of a decision on a limit with this window.
+    /// Returns the latest time of a decision on a limit with this window.
     pub fn latest(&self, window: Micros) -> Timestamp {
         let mut all = std::iter::once(&self.first).chain(&self.others);
         all.find(|(of, _)| *of == window).map_or(Timestamp::EPOCH, |(_, seen)| *seen)
     }
 
-    /// Notes that a decision on a limit with this window is made while the clock shows `time`, and
-    /// tells when that is: later where the clock is held.
+    /// Records a decision on a limit with this window while the clock shows `time`, and returns the
+    /// time of that decision: later than `time` if the clock is held.
     #[inline]
     pub fn record(&mut self, window: Micros, time: Timestamp) -> Timestamp {
         let seen = if self.first.0 == window { &mut self.first.1 } else { self.entry(window) };
@@ -30,7 +33,7 @@ impl HighWaterMarks {
         *seen
     }
 
-    /// Where a length is noted that is not the first, or not yet.
+    /// Returns the time for a length other than the first one, and adds it if it is new.
     fn entry(&mut self, window: Micros) -> &mut Timestamp {
         if self.first.0 == Micros::ZERO {
             self.first.0 = window;

@@ -16,38 +16,38 @@ impl Timestamp {
     /// The Unix epoch.
     pub const EPOCH: Self = Self(0);
 
-    /// The point `micros` microseconds after the Unix epoch.
+    /// Creates the point `micros` microseconds after the Unix epoch.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// The point `millis` milliseconds after the Unix epoch.
+    /// Creates the point `millis` milliseconds after the Unix epoch. Saturates.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(MICROS_PER_MILLI))
     }
 
-    /// Microseconds since the Unix epoch.
+    /// Returns the microseconds since the Unix epoch.
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 
-    /// Whole milliseconds since the Unix epoch, rounded down.
+    /// Returns the whole milliseconds since the Unix epoch, rounded down.
     pub const fn as_millis(self) -> u64 {
         self.0 / MICROS_PER_MILLI
     }
 
-    /// The time from `earlier` to here; zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is the later one.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// The point at which a store whose clock shows `self` decides, given the latest time that it
-    /// has `seen`. It is what the store has seen from then on.
+    /// Returns the time of a decision when the clock shows `self` and the latest decision was at
+    /// `seen`.
     ///
-    /// A clock that stepped back by up to `window` is held at what was seen, so that no quota is
-    /// minted. One that stepped back further is followed, so that nobody is blocked for longer
-    /// than a window: that costs at most one extra refill.
+    /// A clock that stepped back by up to `window` is held at `seen`, so that the step grants no
+    /// units twice. A clock that stepped back further is followed, so that nobody is blocked for
+    /// longer than a window. That grants at most one extra refill.
     #[must_use]
     pub fn hold(self, seen: Self, window: Micros) -> Self {
         if seen.since(self) <= window { self.max(seen) } else { self }
@@ -57,7 +57,7 @@ impl Timestamp {
 impl Add<Micros> for Timestamp {
     type Output = Self;
 
-    /// Saturates: the end of time is far away.
+    /// Saturates at the largest timestamp.
     fn add(self, span: Micros) -> Self {
         Self(self.0.saturating_add(span.0))
     }
@@ -66,47 +66,47 @@ impl Add<Micros> for Timestamp {
 impl Sub<Micros> for Timestamp {
     type Output = Self;
 
-    /// Saturates at the epoch.
+    /// Saturates at the Unix epoch.
     fn sub(self, span: Micros) -> Self {
         Self(self.0.saturating_sub(span.0))
     }
 }
 
-/// A length of time: whole microseconds.
+/// A length of time in whole microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Micros(u64);
 
 impl Micros {
-    /// No time at all.
+    /// Zero microseconds.
     pub const ZERO: Self = Self(0);
 
-    /// `micros` microseconds.
+    /// Creates a length of `micros` microseconds.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// `millis` milliseconds.
+    /// Creates a length of `millis` milliseconds. Saturates.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(MICROS_PER_MILLI))
     }
 
-    /// `seconds` seconds.
+    /// Creates a length of `seconds` seconds. Saturates.
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(MICROS_PER_SECOND))
     }
 
-    /// The length in microseconds.
+    /// Returns the length in microseconds.
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 
-    /// The length in whole milliseconds, rounded down.
+    /// Returns the length in whole milliseconds, rounded down.
     pub const fn as_millis(self) -> u64 {
         self.0 / MICROS_PER_MILLI
     }
 
-    /// The length in whole seconds, rounded up.
+    /// Returns the length in whole seconds, rounded up.
     pub const fn as_secs_ceil(self) -> u64 {
         self.0.div_ceil(MICROS_PER_SECOND)
     }
@@ -131,7 +131,7 @@ impl Sub for Micros {
 }
 
 impl From<Duration> for Micros {
-    /// Whole microseconds; saturates after half a million years.
+    /// Rounds down to whole microseconds. Saturates after half a million years.
     fn from(duration: Duration) -> Self {
         Self(micros(duration))
     }
@@ -150,7 +150,7 @@ impl fmt::Display for Micros {
     }
 }
 
-/// Whole microseconds of `duration`; saturates after half a million years.
+/// Returns the whole microseconds of `duration`. Saturates.
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_step_back_is_held_and_a_jump_is_followed() {
+    fn hold_keeps_a_small_step_back_and_follows_a_large_one() {
         let window = Micros::from_secs(60);
         let seen = Timestamp::from_millis(200_000);
         let at = |seconds: u64| Timestamp::from_millis(seconds * 1000);

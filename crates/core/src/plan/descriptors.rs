@@ -1,4 +1,4 @@
-//! The plan for a request by descriptors: each that meets a rule makes one hit.
+//! Plans for requests by descriptors: one hit for each descriptor that matches a rule.
 
 use smallvec::SmallVec;
 
@@ -11,30 +11,32 @@ use crate::rules::descriptors::{
 };
 use crate::rules::{Coupling, Grant};
 
-/// What a request by descriptors asks of the store, and what its statuses need beside that.
+/// The plan for a request by descriptors, with data for the status of each descriptor.
 #[derive(Clone, Debug)]
 pub struct DescriptorPlan {
-    /// The hits of the descriptors that meet a rule, in order.
+    /// One hit for each descriptor that matches a rule, in order.
     pub plan: Plan,
-    /// One for each descriptor, in order; `None` for those that meet no rule.
+    /// One entry for each descriptor, in order. `None` if it matches no rule.
     pub statuses: SmallVec<[Option<PlannedStatus>; 2]>,
 }
 
-/// What the answer to a descriptor needs beside its hit, which is the next of the plan.
+/// Data for the status of a descriptor beside its hit. The n-th of them belongs to the n-th hit of
+/// the plan.
 #[derive(Clone, Debug)]
 pub struct PlannedStatus {
-    /// The window of the limit, even where that is 0.
+    /// Window of the limit; set for a limit of 0 too.
     pub window: Micros,
-    /// The rule with the values of the request, where its metrics tell them.
+    /// Label of the rule with the values of the request, if its metrics have them.
     pub detailed_label: Option<String>,
 }
 
 impl Descriptors {
-    /// Plans what each descriptor meets; rules that another one of them replaces are met by none.
+    /// Plans a request. Leaves out rules that other rules of the request replace.
     ///
     /// # Errors
     ///
-    /// [`InvalidDescriptor`] if what is asked for can't be had from the algorithm of a rule.
+    /// [`InvalidDescriptor`] if the algorithm of a rule does not support a limit or negative hits of
+    /// the request.
     pub fn plan(
         &self,
         request: &DescriptorRequest<'_>,
@@ -66,12 +68,14 @@ impl Descriptors {
     }
 }
 
-/// What the store does for a descriptor; `earlier` are the hits of those before it.
+/// Returns the action for a descriptor. `earlier` are the hits of the descriptors before it.
 ///
-/// A look at a budget that is used up is refused, as a request of one unit is. Only debt refuses it
-/// where everything is counted and the limit keeps debt, as in envoyproxy/ratelimit (at the limit it
-/// passes still, and the hits that follow count above it), and after a take of the same key, which
-/// may use up what is left.
+/// A descriptor with 0 hits is denied if no unit is left: it peeks for one unit. It peeks for none,
+/// and so is denied only in debt, in two cases:
+///
+/// - Every hit is counted and the limit keeps debt, as in envoyproxy/ratelimit. There a request at
+///   the limit passes, and further hits are counted above it.
+/// - An earlier descriptor of the request takes from the same key and may use up the units.
 fn action(found: &MatchedDescriptor, coupling: Coupling, earlier: &[Hit]) -> Action {
     let cost = match found.hits {
         HitsAddend::Take(cost) => cost,
@@ -95,7 +99,7 @@ fn action(found: &MatchedDescriptor, coupling: Coupling, earlier: &[Hit]) -> Act
     }
 }
 
-/// Has a key that comes with several limits decided by the strictest.
+/// Sets [`Hit::stricter`] on hits of the same key that have different limits.
 fn apply_strictest_limit(hits: &mut [Hit]) {
     for at in 1..hits.len() {
         for earlier in 0..at {

@@ -1,7 +1,7 @@
-//! A request, matched: what is to be done with which states, and how the outcomes combine.
+//! Plans: the hits of a request, and how their outcomes combine.
 //!
-//! A plan is made by the rules alone, for flat requests and for descriptors alike. It owns its keys
-//! and names rules by their position, so that it can be handed to a task: nothing is matched twice.
+//! The rules alone make a plan, both for flat requests and for descriptors. A plan owns its keys and
+//! refers to rules by position, so that it can be moved to a task without matching again.
 
 mod descriptors;
 
@@ -13,53 +13,53 @@ use crate::algorithm::{Algorithm, Cost, Limit};
 use crate::operation::{Action, StoreHit};
 use crate::rules::{Coupling, Grant, Key, Mode, Request, RuleInfo, RuleSet, Unmatched};
 
-/// What a request asks of the store, hit by hit.
+/// The hits of a request.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// One for each rule that matches, or for each descriptor that meets one.
+    /// One hit for each rule that matches, or for each descriptor that matches a rule.
     pub hits: SmallVec<[Hit; 1]>,
     /// How the hits depend on each other.
     pub coupling: Coupling,
-    /// `true` if no enforced rule matches: the policy for such requests decides, and the hits are
-    /// those of shadows.
+    /// `true` if no enforced rule matches. The hits are then those of shadow rules, and [`Unmatched`]
+    /// decides.
     pub is_unmatched: bool,
 }
 
-/// One key and what is to be done with its state.
+/// One key and the operation on its state.
 #[derive(Clone, Debug)]
 pub struct Hit {
-    /// The rule that it comes from, in the set that made the plan.
+    /// The rule, in the set that made the plan.
     pub rule: RuleIndex,
-    /// Names the state.
+    /// Name of the state.
     pub key: Key,
-    /// Decides.
+    /// Algorithm of the rule.
     pub algorithm: Algorithm,
-    /// What the rule grants to this request. The store decides where that is limited.
+    /// Grant of the rule to this request. The store decides only if it is limited.
     pub grant: Grant,
-    /// Decides in place of the limit that is granted: that of another hit of the same key.
+    /// Limit of another hit of the same key that replaces the one of `grant`.
     pub stricter: Option<Box<Limit>>,
-    /// How the rule is enforced.
+    /// Mode of the rule.
     pub mode: Mode,
-    /// What to do with the state.
+    /// Operation on the state.
     pub action: Action,
 }
 
-/// Where a rule stands in its set.
+/// The position of a rule in its set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleIndex {
-    /// In [`RuleSet::iter`].
+    /// Position in [`RuleSet::iter`].
     Flat(usize),
-    /// Among the rules for descriptors.
+    /// A rule for descriptors.
     Descriptor {
-        /// In [`every`](crate::rules::descriptors::Descriptors::every).
+        /// Position in [`every`](crate::rules::descriptors::Descriptors::every).
         position: usize,
-        /// `true` if the request brought a limit of its own.
+        /// `true` if the limit is one of the request.
         is_override: bool,
     },
 }
 
 impl Plan {
-    /// The plan for a request by user, resource and attributes.
+    /// Plans a request by user, resource and attributes.
     pub fn for_request(rules: &RuleSet, request: &Request<'_>) -> Self {
         let cost = request.cost();
         let action = if request.dry_run() { Action::Peek(cost) } else { Action::Take(cost) };
@@ -80,7 +80,7 @@ impl Plan {
         Self { hits, coupling: Coupling::AllOrNothing, is_unmatched }
     }
 
-    /// Returns `true` if the request is refused whatever the store says.
+    /// Returns `true` if a ban refuses the request, whatever the store decides.
     pub fn is_banned(&self) -> bool {
         self.hits.iter().any(|hit| hit.grant == Grant::Banned)
             && Mode::refuse(
@@ -88,19 +88,19 @@ impl Plan {
             )
     }
 
-    /// Returns `true` if the hits are those of descriptors, each of which is answered by itself.
+    /// Returns `true` if the hits are those of descriptors, each of which has its own status.
     pub fn is_for_descriptors(&self) -> bool {
         matches!(self.hits.first().map(|hit| hit.rule), Some(RuleIndex::Descriptor { .. }))
     }
 
-    /// Returns `true` if no other hit of the plan has the key of this one.
+    /// Returns `true` if no other hit of the plan has the key of `hit`.
     pub fn has_key_once(&self, hit: &Hit) -> bool {
         self.hits.len() == 1 || self.hits.iter().filter(|other| other.key == hit.key).count() == 1
     }
 }
 
 impl Hit {
-    /// What the store has to decide; `None` where nothing is counted.
+    /// Returns the hit for the store; `None` if nothing is counted.
     pub fn for_store(&self) -> Option<StoreHit<'_>> {
         let Grant::Limited(limit) = &self.grant else { return None };
         let Self { key, algorithm, action, mode, stricter, .. } = self;
@@ -108,23 +108,23 @@ impl Hit {
         Some(StoreHit { key, algorithm: *algorithm, limit, action: *action, mode: *mode })
     }
 
-    /// What a denial of it does to the request.
+    /// Returns the mode in view of the grant: how a denial affects the request.
     pub fn effective_mode(&self) -> Mode {
         self.grant.effective_mode(self.mode)
     }
 
-    /// Returns `true` if it asks whether a cost passes: a denial of that is worth remembering.
+    /// Returns `true` if the hit decides whether a cost passes, so that a denial can be cached.
     pub fn decides_cost(&self) -> bool {
         matches!(self.action, Action::Take(cost) | Action::Peek(cost) if cost != Cost::NONE)
     }
 }
 
 impl RuleSet {
-    /// The rule of a hit that these rules have planned.
+    /// Returns the rule at a position of a plan that these rules have made.
     ///
     /// # Panics
     ///
-    /// If other rules have.
+    /// May panic if other rules have made the plan.
     pub fn rule(&self, index: RuleIndex) -> RuleInfo<'_> {
         match index {
             RuleIndex::Flat(position) => self.rule_at(position).info(),

@@ -1,13 +1,13 @@
-//! Attributes of a request, borrowed in the form that the caller has them in.
+//! Attributes of a request, borrowed from the caller's collection.
 
 use std::collections::HashMap;
 
-/// Anything that rules look at beside the user and the resource, by name.
+/// Properties of a request beside the user and the resource, by name.
 #[derive(Clone, Copy, Debug)]
 pub enum Attributes<'a> {
     /// A map from name to value.
     Map(&'a HashMap<String, String>),
-    /// Pairs of name and value; of several with one name the first counts.
+    /// Pairs of name and value. Of several with the same name the first counts.
     Pairs(&'a [(&'a str, &'a str)]),
 }
 
@@ -15,15 +15,17 @@ impl<'a> Attributes<'a> {
     /// No attributes.
     pub const NONE: Self = Self::Pairs(&[]);
 
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     pub fn get(self, name: &str) -> Option<&'a str> {
         match self {
             Self::Map(map) => map.get(name).map(String::as_str),
-            Self::Pairs(pairs) => pairs.iter().find(|(of, _)| *of == name).map(|(_, value)| *value),
+            Self::Pairs(pairs) => {
+                pairs.iter().find(|(other, _)| *other == name).map(|(_, value)| *value)
+            }
         }
     }
 
-    /// The number of attributes.
+    /// Returns the number of attributes.
     pub fn len(self) -> usize {
         match self {
             Self::Map(map) => map.len(),
@@ -36,7 +38,7 @@ impl<'a> Attributes<'a> {
         self.len() == 0
     }
 
-    /// Names and values, in no order.
+    /// Returns names and values, in no particular order.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let (map, pairs) = match self {
             Self::Map(map) => (Some(map), [].as_slice()),
@@ -46,7 +48,7 @@ impl<'a> Attributes<'a> {
         map.chain(pairs.iter().copied())
     }
 
-    /// A map of their own.
+    /// Copies the attributes to a map.
     pub fn to_map(self) -> HashMap<String, String> {
         let mut map = HashMap::with_capacity(self.len());
         for (name, value) in self.iter() {
@@ -85,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_as_a_map_of_the_first_of_each_name() {
+    fn pairs_equal_a_map_of_the_first_of_each_name() {
         let pairs = [("plan", "pro"), ("ip", "::1"), ("plan", "free")];
         let map = Attributes::from(&pairs).to_map();
         assert_eq!(map.len(), 2);

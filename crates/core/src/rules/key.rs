@@ -1,4 +1,4 @@
-//! The unambiguous name of one piece of state.
+//! Keys: unambiguous names of states.
 
 use std::fmt::Write;
 
@@ -6,29 +6,29 @@ use smallvec::SmallVec;
 
 use crate::clock::Micros;
 
-/// Rule + matched values, as text: the name of the rule, a colon, then the id. The default rule has
-/// no name here.
+/// The name of one state: the name of the rule (empty for the default rule), a colon, and the id,
+/// which consists of the matched values.
 ///
-/// Bytes that have a meaning in keys (`:`, `%`, braces) and control characters are
-/// percent-encoded, so that no two ids share a key and every key can be typed.
+/// Characters with a meaning in keys (`:`, `%`, braces) and control characters are percent-encoded,
+/// so that different ids have different keys and every key is printable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     text: KeyBuffer,
-    /// Where the id starts, in bytes.
+    /// Offset of the id in bytes.
     id_at: usize,
 }
 
-/// Most keys are made and forgotten without an allocation.
+/// Large enough for most keys, so that these need no allocation.
 type KeyBuffer = SmallVec<[u8; 56]>;
 
 impl Key {
-    /// The key of the default rule.
+    /// Creates the key of the default rule.
     pub(super) fn for_default_rule<'a>(values: impl Iterator<Item = Option<&'a str>>) -> Self {
         Self::for_rule("", values)
     }
 
-    /// The key of a rule. The id is the values with `:` between them. One that is absent is a `%`
-    /// alone, which no value is encoded as.
+    /// Creates the key of a rule. The id is the values, separated by `:`. An absent value is written
+    /// as a single `%`, which is not the encoding of any value.
     pub(super) fn for_rule<'a>(name: &str, values: impl Iterator<Item = Option<&'a str>>) -> Self {
         let mut text = KeyBuffer::new();
         if !name.is_empty() {
@@ -48,8 +48,9 @@ impl Key {
         Self { text, id_at }
     }
 
-    /// The key of a descriptor: `envoy/` and the domain for a rule, which no name of one is, then its
-    /// keys and values in turn; and the window of a limit that a request brought along.
+    /// Creates the key of a descriptor: `envoy/` and the domain in place of a rule name, then the
+    /// keys and values of the entries in turn. A limit of the request adds its `window`. No rule has
+    /// a name with `/`.
     pub(super) fn for_descriptor<'a>(
         domain: &str,
         entries: impl Iterator<Item = (&'a str, IdValue<'a>)>,
@@ -80,39 +81,39 @@ impl Key {
         Self { text, id_at }
     }
 
-    /// The whole key, which is UTF-8.
+    /// Returns the whole key, which is UTF-8.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.text
     }
 
-    /// The rule, encoded; empty for the default rule.
+    /// Returns the encoded name of the rule; empty for the default rule.
     pub fn rule(&self) -> &str {
         as_text(&self.text[..self.id_at - 1])
     }
 
-    /// The part that names whose state it is, encoded.
+    /// Returns the encoded id.
     pub fn id(&self) -> &str {
         as_text(&self.text[self.id_at..])
     }
 }
 
-/// What stands for the value of a descriptor's entry. Neither `%%` nor `%/` is how a value begins
-/// that is encoded.
+/// The value of a descriptor's entry in a key. Encoded values begin neither with `%%` nor with `%/`,
+/// which mark patterns and windows.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum IdValue<'a> {
-    /// The value itself.
+    /// The value of the request.
     Own(&'a str),
-    /// The pattern that the value fits, with all that do.
+    /// The pattern that the value matches. All values that match share one state.
     Shared(&'a str),
 }
 
 fn as_text(bytes: &[u8]) -> &str {
-    str::from_utf8(bytes).expect("keys are put together from texts")
+    str::from_utf8(bytes).expect("keys consist of strings")
 }
 
 fn push_encoded(text: &mut KeyBuffer, value: &str) {
-    // Nearly all values are plain.
+    // Fast path for the common case.
     let is_plain = value.bytes().fold(true, |plain, byte| plain & PLAIN[usize::from(byte)]);
     if is_plain {
         return text.extend_from_slice(value.as_bytes());
@@ -130,7 +131,7 @@ fn push_encoded(text: &mut KeyBuffer, value: &str) {
     text.extend_from_slice(encoded.as_bytes());
 }
 
-/// Bytes that stand for themselves in any text that consists of them alone.
+/// Bytes that need no encoding. Text of other bytes must be decoded to characters first.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte: u8 = b' ';
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_names_its_rule_and_whose_state_it_is() {
+    fn key_has_rule_and_id() {
         let key = default_key("alice");
         assert_eq!((key.rule(), key.id()), ("", "alice"));
         let key = Key::for_rule("p:y", [Some("a"), None, Some("")].into_iter());
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_with_a_meaning_are_encoded() {
+    fn key_encodes_separators_and_control_characters() {
         let key = default_key("a:b%3A{c}\0\n\u{85}é/ 💡");
         assert_eq!(key.id(), "a%3Ab%253A%7Bc%7D%00%0A%C2%85é/ 💡");
     }
@@ -174,7 +175,7 @@ mod tests {
             let key = |(name, values): &(String, Vec<Option<String>>)| {
                 Key::for_rule(name, values.iter().map(Option::as_deref))
             };
-            // As many values as the rule has parts.
+            // A rule always has the same number of values.
             let same_parts = one.0 != other.0 || one.1.len() == other.1.len();
             prop_assume!(same_parts);
             prop_assert_eq!(one == other, key(&one) == key(&other));
@@ -182,7 +183,7 @@ mod tests {
         }
     }
 
-    /// Values of the bytes that could confuse, and any others.
+    /// Values of characters with a meaning in keys, and any others.
     fn values() -> impl Strategy<Value = Vec<Option<String>>> {
         let value = prop_oneof!["[:%{}a3A\\x00\\n]{0,5}", any::<String>()];
         prop::collection::vec(prop::option::weighted(0.8, value), 1..4)

@@ -1,24 +1,25 @@
-//! Which requests a rule or an override is about.
+//! Matchers: the conditions of a rule or an override.
 
 use super::pattern::{Fit, Pattern};
 use super::{Part, Request};
 
-/// Which requests a rule or an override is about: all parts must fit. None: every request.
+/// The conditions of a rule or an override, all of which a request must meet. Without conditions it
+/// matches every request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Matcher {
-    /// What is said about each part, at most once.
+    /// Patterns of parts, at most one for each part.
     pub patterns: Vec<(Part, Pattern)>,
 }
 
 impl Matcher {
-    /// How closely the request fits; `None` if it does not.
+    /// Returns how closely the request matches; `None` if it does not match.
     pub(super) fn fit(&self, request: &Request<'_>) -> Option<Fit> {
         self.patterns.iter().try_fold(Fit::default(), |fit, (part, pattern)| {
             Some(fit.and(pattern.fit(part.value_in(request))?))
         })
     }
 
-    /// A part that has to have one of a few exact values, and these; what can be looked up.
+    /// Returns a part that must have one of some exact values, with these values, for an index.
     pub(super) fn exact(&self) -> Option<(&Part, Vec<&str>)> {
         self.patterns.iter().find_map(|(part, pattern)| Some((part, pattern.exact()?)))
     }

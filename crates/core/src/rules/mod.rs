@@ -1,7 +1,7 @@
-//! Rules: from a request to the limits that it meets.
+//! Rules: from a request to its limits.
 //!
-//! A [`RuleSet`] is a whole, valid, immutable snapshot; matching a [`Request`] against it is pure.
-//! This room knows nothing of stores and protocols.
+//! A [`RuleSet`] is a complete, valid and immutable snapshot. Matching a [`Request`] against it is
+//! pure. This module knows no stores and no protocols.
 
 mod attributes;
 pub mod descriptors;
@@ -27,31 +27,31 @@ use smallvec::SmallVec;
 
 use self::descriptors::Descriptors;
 
-/// The rules in force: every one that matches applies, in no order.
+/// The rules in force. Every rule that matches applies; their order has no meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSet {
     default: Rule,
-    /// By name, so that the order in a file changes nothing.
+    /// Sorted by name, so that the order in a file has no effect.
     named: Vec<Rule>,
-    /// Rules that ask for an exact value of a part, by that part and value: each rule stands under
-    /// one part.
+    /// Positions of the rules that need an exact value of some part, by part and value. Each rule is
+    /// under one part only.
     by_value: HashMap<Part, HashMap<String, Vec<usize>>>,
-    /// The other rules: each request looks at all of them.
+    /// Positions of the other rules, which are matched against every request.
     others: Vec<usize>,
     unmatched: Unmatched,
     descriptors: Descriptors,
 }
 
-/// Policy for requests that no enforced rule matches. Requests by descriptors have none: what meets no
-/// rule passes.
+/// Policy for requests that no enforced rule matches. Not for requests by descriptors: a descriptor
+/// that matches no rule passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unmatched {
     /// The default rule decides.
     #[default]
     DefaultRule,
-    /// They pass.
+    /// The requests pass.
     Allow,
-    /// They are refused.
+    /// The requests are refused.
     Deny,
 }
 
@@ -59,7 +59,7 @@ impl Unmatched {
     /// Every policy.
     pub const ALL: [Self; 3] = [Self::DefaultRule, Self::Allow, Self::Deny];
 
-    /// The policy as configuration names it.
+    /// Returns the name of the policy in configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::DefaultRule => "default",
@@ -70,7 +70,7 @@ impl Unmatched {
 }
 
 impl RuleSet {
-    /// Indexes the rules. Their names must differ.
+    /// Creates a rule set. The names of the rules must differ.
     pub fn new(default: Rule, mut named: Vec<Rule>) -> Self {
         named.sort_by(|one, other| one.name.cmp(&other.name));
         let mut by_value: HashMap<Part, HashMap<String, Vec<usize>>> = HashMap::new();
@@ -83,7 +83,7 @@ impl RuleSet {
             let of_part = by_value.entry(part.clone()).or_default();
             for value in values {
                 let of_value = of_part.entry(value.to_owned()).or_default();
-                // A value that is said twice counts once.
+                // The same value may be given twice.
                 if of_value.last() != Some(&index) {
                     of_value.push(index);
                 }
@@ -93,56 +93,56 @@ impl RuleSet {
         Self { default, named, by_value, others, unmatched, descriptors }
     }
 
-    /// The same rules, with a policy for requests that none of them matches.
+    /// Sets the policy for requests that no enforced rule matches.
     #[must_use]
     pub fn with_unmatched(self, unmatched: Unmatched) -> Self {
         Self { unmatched, ..self }
     }
 
-    /// Policy for requests that no enforced rule matches.
+    /// Returns the policy for requests that no enforced rule matches.
     pub fn unmatched(&self) -> Unmatched {
         self.unmatched
     }
 
-    /// The same rules, and these for requests by descriptors.
+    /// Sets the rules for requests by descriptors.
     #[must_use]
     pub fn with_descriptors(self, descriptors: Descriptors) -> Self {
         Self { descriptors, ..self }
     }
 
-    /// The rules for requests by descriptors.
+    /// Returns the rules for requests by descriptors.
     pub fn descriptors(&self) -> &Descriptors {
         &self.descriptors
     }
 
-    /// Calls `meet` with each rule that `request` meets and where it stands in [`RuleSet::iter`]; where
-    /// no other is enforced also with the default rule, if that is the policy.
+    /// Calls `visit` with each rule that matches and its position in [`RuleSet::iter`]. If no
+    /// enforced rule matches and the policy says so, the default rule is visited too.
     pub(crate) fn for_each_match<'a>(
         &'a self,
         request: &Request<'_>,
-        mut meet: impl FnMut(usize, &'a Rule),
+        mut visit: impl FnMut(usize, &'a Rule),
     ) {
         let mut is_enforced = false;
         if !self.named.is_empty() {
             self.for_each_named(request, |position, rule| {
                 is_enforced |= rule.mode != Mode::Shadow;
-                meet(position, rule);
+                visit(position, rule);
             });
         }
         if self.unmatched == Unmatched::DefaultRule && !is_enforced {
-            meet(0, &self.default);
+            visit(0, &self.default);
         }
     }
 
-    fn for_each_named<'a>(&'a self, request: &Request<'_>, mut meet: impl FnMut(usize, &'a Rule)) {
-        let mut meet = |index: usize| {
+    fn for_each_named<'a>(&'a self, request: &Request<'_>, mut visit: impl FnMut(usize, &'a Rule)) {
+        let mut try_rule = |index: usize| {
             let rule = &self.named[index];
             if rule.matcher.fit(request).is_some() {
-                meet(index + 1, rule);
+                visit(index + 1, rule);
             }
         };
         if self.by_value.is_empty() {
-            self.others.iter().for_each(|index| meet(*index));
+            self.others.iter().for_each(|index| try_rule(*index));
             return;
         }
         let looked_up = self
@@ -152,10 +152,10 @@ impl RuleSet {
         let mut candidates: SmallVec<[usize; 8]> =
             looked_up.flatten().chain(&self.others).copied().collect();
         candidates.sort_unstable();
-        candidates.into_iter().for_each(meet);
+        candidates.into_iter().for_each(try_rule);
     }
 
-    /// The rule at a position of [`RuleSet::iter`].
+    /// Returns the rule at a position of [`RuleSet::iter`].
     pub(crate) fn rule_at(&self, position: usize) -> &Rule {
         match position.checked_sub(1) {
             None => &self.default,
@@ -163,7 +163,7 @@ impl RuleSet {
         }
     }
 
-    /// The most rules that one request may meet, at a guess from above.
+    /// Returns an upper bound of the rules that one request can match.
     pub fn max_matches(&self) -> usize {
         let longest = |by_value: &HashMap<String, Vec<usize>>| {
             by_value.values().map(Vec::len).max().unwrap_or_default()
@@ -171,12 +171,12 @@ impl RuleSet {
         1 + self.others.len() + self.by_value.values().map(longest).sum::<usize>()
     }
 
-    /// The rule that applies where no other is enforced.
+    /// Returns the default rule, which applies if no other enforced rule matches.
     pub fn default_rule(&self) -> &Rule {
         &self.default
     }
 
-    /// Every rule, the default one first, then by name.
+    /// Returns all rules: the default rule first, then the others by name.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         std::iter::once(&self.default).chain(&self.named)
     }

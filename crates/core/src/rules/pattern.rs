@@ -1,35 +1,36 @@
-//! What a value must look like: exact, with `*` in it, one of several, or just there.
+//! Patterns of values: an exact text, a text with `*`, one of several texts, or any value.
 
 use super::wildcard::{Wildcard, escaped};
 
-/// What a value must look like.
+/// A condition on a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Any value, as long as there is one: `*`.
+    /// Any value that is present: `*`.
     Present,
-    /// One of these.
+    /// A value that matches one of these.
     OneOf(Vec<TextPattern>),
 }
 
-/// A text in which each `*` stands for any text.
+/// A text in which each `*` matches any text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TextPattern {
-    /// This value.
+    /// Matches this value only.
     Exact(String),
-    /// Any value that starts with this: one `*`, at the end.
+    /// Matches values that start with this text. Written with a single `*`, at the end.
     Prefix(String),
-    /// Any value that fits this.
+    /// Matches values with some `*` elsewhere.
     Wildcard(Wildcard),
 }
 
-/// How closely a request fits: the more is said about it, the closer. Compares field by field.
+/// How closely a request matches: the more specific the patterns, the closer. Compares field by
+/// field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Fit {
-    /// Values that are exactly as said.
+    /// Number of values that match an exact text.
     exact: usize,
-    /// Bytes of what is said beside stars.
+    /// Bytes outside of `*` in patterns that match.
     literal: usize,
-    /// Values that are said to be there.
+    /// Number of values that only have to be present.
     present: usize,
 }
 
@@ -44,12 +45,12 @@ impl Fit {
 }
 
 impl Pattern {
-    /// Reads `*`, or a text as [`TextPattern::new`] does.
+    /// Parses `*`, or a text as [`TextPattern::new`] does.
     pub fn one(text: &str) -> Self {
         if text == "*" { Self::Present } else { Self::OneOf(vec![TextPattern::new(text)]) }
     }
 
-    /// Reads texts, one of which must fit; their order says nothing.
+    /// Parses texts, one of which must match. Their order has no meaning.
     pub fn any_of(texts: &[String]) -> Self {
         match texts {
             [one] => Self::one(one),
@@ -63,7 +64,7 @@ impl Pattern {
         }
     }
 
-    /// How closely the pattern fits `value`; `None` if it does not.
+    /// Returns how closely `value` matches; `None` if it does not match.
     pub(super) fn fit(&self, value: Option<&str>) -> Option<Fit> {
         let value = value?;
         match self {
@@ -72,7 +73,7 @@ impl Pattern {
         }
     }
 
-    /// The values that fit, if all of them are exact.
+    /// Returns the values that match, if the pattern has exact texts only.
     pub(super) fn exact(&self) -> Option<Vec<&str>> {
         match self {
             Self::Present => None,
@@ -82,7 +83,7 @@ impl Pattern {
 }
 
 impl TextPattern {
-    /// Reads a text: `*` is any text, `\*` a star.
+    /// Parses a text: `*` matches any text, `\*` an asterisk.
     pub fn new(text: &str) -> Self {
         let wildcard = Wildcard::new(text);
         match wildcard.literals() {
@@ -92,7 +93,7 @@ impl TextPattern {
         }
     }
 
-    /// The text that [`TextPattern::new`] reads as this.
+    /// Returns the text that [`TextPattern::new`] parses to this pattern.
     pub fn to_text(&self) -> String {
         match self {
             Self::Exact(exact) => escaped(exact, false),
@@ -101,7 +102,7 @@ impl TextPattern {
         }
     }
 
-    /// Returns `true` if `value` is as the text says.
+    /// Returns `true` if `value` matches.
     pub(super) fn fits(&self, value: &str) -> bool {
         match self {
             Self::Exact(exact) => exact == value,
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_closest_of_several_fits() {
+    fn closest_of_several_texts_counts() {
         let pattern = Pattern::OneOf(["a*", "ab*", "abc"].map(TextPattern::new).to_vec());
         let fit = |value| pattern.fit(Some(value));
         assert!(fit("abc") > fit("abx"));
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_beside_stars_says_how_closely_a_pattern_fits() {
+    fn longer_literal_text_is_closer() {
         let fit = |pattern| Pattern::one(pattern).fit(Some("/v1/a.png"));
         assert!(fit("/v1/*.png") > fit("/v1/*"));
         assert!(fit("/v1/*") == fit("*.png"));

@@ -1,4 +1,4 @@
-//! A rule: matcher + key + limit + algorithm + policies.
+//! Rules: matcher, key, limit, algorithm and policies.
 
 use std::sync::Arc;
 
@@ -6,99 +6,99 @@ use super::matcher::Matcher;
 use super::{Key, Request};
 use crate::algorithm::{Algorithm, Limit};
 
-/// Matcher + key + limit + algorithm + policies.
+/// A rule for requests by user, resource and attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Unique name, shown to callers and in metrics.
+    /// Unique name, for callers and metrics.
     pub name: Arc<str>,
-    /// Which requests it is about.
+    /// Requests to which the rule applies.
     pub matcher: Matcher,
-    /// Whose state it is: the parts of the request that name it.
+    /// Parts of a request whose values name the state.
     pub key_by: Vec<Part>,
-    /// Which algorithm decides.
+    /// Algorithm that decides.
     pub algorithm: Algorithm,
-    /// What it grants.
+    /// Grant to requests without an override.
     pub grant: Grant,
-    /// What it grants to some; the closest counts.
+    /// Grants to some requests. The closest match counts.
     pub overrides: Vec<Override>,
-    /// Is it enforced?
+    /// Whether the rule is enforced.
     pub mode: Mode,
-    /// What a request meets when the store does not answer.
+    /// Policy for the time when the store fails.
     pub on_store_failure: OnStoreFailure,
-    /// Do requests pass once the store has failed so often that it is no longer asked?
+    /// Whether requests pass while the circuit breaker of the store is open.
     pub breaker_opens: bool,
 }
 
-/// What rules of both kinds have, flat ones and those for descriptors.
+/// The common data of flat rules and rules for descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleInfo<'a> {
-    /// Its name, or the label of its descriptor.
+    /// Name of the rule, or label of its descriptor.
     pub name: &'a Arc<str>,
-    /// Its algorithm.
+    /// Algorithm that decides.
     pub algorithm: Algorithm,
-    /// How it is enforced.
+    /// Whether the rule is enforced.
     pub mode: Mode,
-    /// The policy for when the store does not answer.
+    /// Policy for the time when the store fails.
     pub on_store_failure: OnStoreFailure,
-    /// Requests pass once the store is no longer asked.
+    /// Whether requests pass while the circuit breaker of the store is open.
     pub breaker_opens: bool,
 }
 
 /// A part of a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// Who asks.
+    /// The user.
     UserId,
-    /// What is asked for.
+    /// The resource.
     Resource,
-    /// An attribute, by its name.
+    /// The attribute with this name.
     Attribute(String),
-    /// An attribute, by its name; the user id in requests without it. In keys alone.
+    /// The attribute with this name, or the user in requests without it. Only for keys.
     AttributeOrUserId(String),
 }
 
-/// What a rule grants.
+/// The units that a rule grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
-    /// So many per window.
+    /// A number of units per window.
     Limited(Limit),
-    /// Nothing, ever: `limit: 0`.
+    /// No units: `limit: 0`.
     Banned,
-    /// Everything: `unlimited: true`.
+    /// Any number of units: `unlimited: true`.
     Unlimited,
 }
 
-/// What a rule grants to some.
+/// A different grant for some requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
-    /// To whom.
+    /// Requests to which the override applies.
     pub matcher: Matcher,
-    /// What.
+    /// Replaces the grant of the rule.
     pub grant: Grant,
 }
 
-/// Is a rule enforced?
+/// How the decision of a rule affects the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// It is.
+    /// A denial refuses the request.
     #[default]
     Enforced,
-    /// It is decided, counted and reported, and stops nobody.
+    /// Decides, counts and reports, but never refuses a request.
     Shadow,
-    /// One of several quotas of a request: it is refused if all of them deny.
+    /// One of the quotas of a request, which is refused if all of its quotas deny.
     Quota,
-    /// A quota that is decided, counted and reported, and always has room.
+    /// Decides, counts and reports, but always allows as a quota.
     ShadowQuota,
 }
 
 impl Mode {
-    /// Returns true for a rule that stops nobody by itself.
+    /// Returns `true` for the shadow modes, in which a denial refuses no request.
     pub fn is_shadow(self) -> bool {
         matches!(self, Self::Shadow | Self::ShadowQuota)
     }
 
-    /// Returns `true` if these rules, each with whether it denies, refuse a request: an enforced one
-    /// denies, or every quota that there is.
+    /// Returns `true` if the decisions of these rules refuse the request: an enforced rule denies, or
+    /// all quotas deny. Each item is the mode of a rule and whether it denies.
     pub fn refuse(denials: impl Iterator<Item = (Self, bool)> + Clone) -> bool {
         denials.clone().any(|denial| denial == (Self::Enforced, true))
             || Self::quotas_refuse(denials)
@@ -115,53 +115,52 @@ impl Mode {
     }
 }
 
-/// How the takes of a request depend on each other.
+/// How the hits of a request depend on each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Coupling {
-    /// Units are taken only if no hit refuses the request. Reports are counted first, then all else
-    /// is decided.
+    /// Units are taken only if no hit refuses the request. Reports are counted first.
     #[default]
     AllOrNothing,
-    /// Each hit by itself, in order; one that denies takes what is left.
+    /// Each hit is decided independently, in order. A hit that is denied takes the remaining units.
     EachAlone,
 }
 
-/// What a request meets when the store does not answer.
+/// Policy of a rule for the time when the store fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStoreFailure {
-    /// The call fails: fail-closed, the caller decides.
+    /// The call fails, so that the caller decides (fail-closed).
     Error,
-    /// The request passes: fail-open.
+    /// The request is allowed (fail-open).
     Allow,
     /// The request is denied.
     Deny,
-    /// This instance decides alone, in memory, by its share of the limit.
+    /// This instance decides alone in memory, by its share of the limit.
     Local(Share),
 }
 
-/// A part of a limit, in millionths: above 0, at most 1.
+/// A part of a limit: above 0 and at most 1, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(u32);
 
 impl Share {
-    /// All of it, in millionths.
+    /// The whole limit, in millionths.
     pub const WHOLE: u32 = 1_000_000;
-    /// Half of it.
+    /// Half of the limit.
     pub const HALF: Self = Self(Self::WHOLE / 2);
 
-    /// So many millionths, if that is above 0 and at most 1.
+    /// Creates a share of `millionths`; `None` unless they are 1 to [`Share::WHOLE`].
     pub fn new(millionths: u32) -> Option<Self> {
         (1..=Self::WHOLE).contains(&millionths).then_some(Self(millionths))
     }
 
-    /// In millionths.
+    /// Returns the share in millionths.
     pub const fn millionths(self) -> u32 {
         self.0
     }
 }
 
 impl OnStoreFailure {
-    /// The policy as configuration and metrics name it.
+    /// Returns the name of the policy in configuration and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -173,7 +172,7 @@ impl OnStoreFailure {
 }
 
 impl Part {
-    /// Its value in a request; an attribute may be absent.
+    /// Returns the value of the part in a request; `None` for an absent attribute.
     pub(super) fn value_in<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
         match self {
             Self::UserId => Some(request.user_id()),
@@ -188,11 +187,11 @@ impl Part {
 }
 
 impl RuleInfo<'_> {
-    /// The policy that applies when the store does not answer, or is no longer asked.
+    /// Returns the policy that applies when the store fails.
     pub fn policy(&self, is_breaker_open: bool) -> OnStoreFailure {
         match self.on_store_failure {
             _ if is_breaker_open && self.breaker_opens => OnStoreFailure::Allow,
-            // A shadow stops nobody.
+            // A rule in shadow mode refuses no request.
             OnStoreFailure::Error | OnStoreFailure::Deny if self.mode.is_shadow() => {
                 OnStoreFailure::Allow
             }
@@ -202,10 +201,10 @@ impl RuleInfo<'_> {
 }
 
 impl Rule {
-    /// Name of the rule that applies where no other does.
+    /// Name of the default rule.
     pub const DEFAULT: &str = "default";
 
-    /// The default rule: so many per window for each user, fail-closed.
+    /// Creates a default rule: a limit for each user, fail-closed.
     pub fn new_default(algorithm: Algorithm, limit: Limit) -> Self {
         Self {
             name: Self::DEFAULT.into(),
@@ -220,15 +219,15 @@ impl Rule {
         }
     }
 
-    /// What it has in common with rules for descriptors.
+    /// Returns the data that rules of both kinds have.
     pub fn info(&self) -> RuleInfo<'_> {
         let Self { name, algorithm, mode, on_store_failure, breaker_opens, .. } = self;
         let (algorithm, mode, on_store_failure) = (*algorithm, *mode, *on_store_failure);
         RuleInfo { name, algorithm, mode, on_store_failure, breaker_opens: *breaker_opens }
     }
 
-    /// What it grants to this request: that of the closest override, of equally close ones the
-    /// strictest, else its own.
+    /// Returns the grant to a request: that of the closest override, of equally close ones the
+    /// strictest, else that of the rule.
     pub(crate) fn grant_for(&self, request: &Request<'_>) -> Grant {
         let close = self.overrides.iter().filter_map(|other| {
             let fit = other.matcher.fit(request)?;
@@ -239,7 +238,7 @@ impl Rule {
         closest.map_or(self.grant, |(_, grant)| grant)
     }
 
-    /// The key of its state for this request.
+    /// Returns the key of the state for a request.
     pub(crate) fn key_for(&self, request: &Request<'_>) -> Key {
         let values = self.key_by.iter().map(|part| part.value_in(request));
         if &*self.name == Self::DEFAULT {
@@ -251,10 +250,10 @@ impl Rule {
 }
 
 impl Grant {
-    /// The mode of a rule with this mode that grants this. What is unlimited is no quota either: it
-    /// neither refuses a request nor lets it pass.
-    pub fn effective_mode(self, of_rule: Mode) -> Mode {
-        if self == Self::Unlimited { Mode::Shadow } else { of_rule }
+    /// Returns the effective mode of a rule with this grant. An unlimited grant does not count as a
+    /// quota: it neither refuses a request nor lets it pass.
+    pub fn effective_mode(self, mode: Mode) -> Mode {
+        if self == Self::Unlimited { Mode::Shadow } else { mode }
     }
 
     fn generosity(self) -> (u64, u64) {

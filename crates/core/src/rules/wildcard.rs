@@ -1,16 +1,17 @@
-//! The pattern language of rules and of Envoy's files: `*` is any text, `\*` a star.
+//! The pattern language of rules and of Envoy's files: `*` matches any text, `\*` an asterisk.
 
-/// A text in which each `*` stands for any text, the empty one included.
+/// A text in which each `*` matches any text, including the empty one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wildcard {
-    /// The texts around the stars: one more than there are stars.
+    /// The texts around the wildcards: one more than there are wildcards.
     literals: Vec<String>,
 }
 
 impl Wildcard {
-    /// Reads a text; without a star that stands for any text there is one literal.
+    /// Parses a text. Without a wildcard the result has one literal.
     ///
-    /// `\*` is a star. Backslashes mean something right before a star alone: there `\\` is one.
+    /// `\*` is an asterisk. Backslashes are escapes only directly before a `*`, where `\\` is one
+    /// backslash.
     pub(super) fn new(text: &str) -> Self {
         let mut literals = Vec::new();
         let mut literal = String::new();
@@ -33,12 +34,12 @@ impl Wildcard {
         Self { literals }
     }
 
-    /// The texts around the stars: one more than there are stars.
+    /// The texts around the wildcards: one more than there are wildcards.
     pub fn literals(&self) -> &[String] {
         &self.literals
     }
 
-    /// The text that [`Wildcard::new`] reads as this.
+    /// Returns the text that [`Wildcard::new`] parses to this wildcard.
     pub(super) fn to_text(&self) -> String {
         let last = self.literals.len() - 1;
         let written =
@@ -46,8 +47,8 @@ impl Wildcard {
         written.collect::<Vec<_>>().join("*")
     }
 
-    /// Returns `true` if `value` has all literals, in order, and nothing before the first and after
-    /// the last.
+    /// Returns `true` if `value` begins with the first literal, ends with the last one, and has the
+    /// others in order between them.
     pub(super) fn fits(&self, value: &str) -> bool {
         let [first, between @ .., last] = self.literals.as_slice() else {
             return self.literals.iter().any(|exact| exact == value);
@@ -61,7 +62,7 @@ impl Wildcard {
     }
 }
 
-/// The literal as it is written, before a star that stands for any text or at the end.
+/// Escapes a literal that stands before a wildcard (`before_star`) or at the end.
 pub(super) fn escaped(literal: &str, before_star: bool) -> String {
     let mut written = String::with_capacity(literal.len());
     let mut pieces = literal.split('*').peekable();
@@ -69,7 +70,7 @@ pub(super) fn escaped(literal: &str, before_star: bool) -> String {
         written.push_str(piece);
         let is_last = pieces.peek().is_none();
         if !is_last || before_star {
-            // Before a star a backslash means something.
+            // Before a `*` backslashes are escapes.
             let backslashes = piece.len() - piece.trim_end_matches('\\').len();
             written.extend(std::iter::repeat_n('\\', backslashes));
         }
@@ -87,14 +88,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(text in r"[a*\\]{0,12}") {
+        fn to_text_is_parsed_to_the_same_wildcard(text in r"[a*\\]{0,12}") {
             let read = Wildcard::new(&text);
             prop_assert_eq!(Wildcard::new(&read.to_text()), read);
         }
     }
 
     #[test]
-    fn each_star_stands_for_any_text() {
+    fn each_star_matches_any_text() {
         let fits = |pattern: &str, value: &str| Wildcard::new(pattern).fits(value);
         for (pattern, value) in [
             ("*", ""),

@@ -1,4 +1,4 @@
-//! All that is remembered of a key as one value, for stores that read and write it as a whole.
+//! All data of a key as one value, for stores that read and write it as a whole.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use crate::clock::{Micros, Timestamp};
 use crate::operation::{Reply, StoreHit, StoreRequest};
 use crate::rules::Key;
 
-/// All that a store remembers of one key.
+/// All data that a store keeps for one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Record {
     state: State,
-    /// The latest time of a change: a clock that steps back is held at it.
+    /// Time of the latest change. A clock that steps back is held at it.
     seen: Timestamp,
     reset: Option<Reset>,
 }
@@ -22,30 +22,31 @@ pub struct Record {
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 struct Reset {
     at: Timestamp,
-    /// When no refund needs to know of it any more.
+    /// Time from which no refund can precede the reset.
     until: Timestamp,
 }
 
 impl Record {
-    /// The time from which on the record makes no difference to any decision, and may be deleted.
+    /// Returns the time from which the record makes no difference to any decision and may be deleted.
     pub fn expires_at(&self) -> Timestamp {
         self.state.expires_at().max(self.reset.map_or(Timestamp::EPOCH, |reset| reset.until))
     }
 
-    /// Returns `true` if the state is alive: as in the other stores, in its last millisecond too.
+    /// Returns `true` if the state has not expired. It expires at the end of its last millisecond, as
+    /// in the other stores.
     fn is_alive(&self, time: Timestamp) -> bool {
         self.state != State::None && time < self.state.expires_at() + Micros::from_millis(1)
     }
 }
 
-/// The records of the keys of one request; a key that has none is missing.
+/// The records of the keys of one request. A key without a record has no entry.
 pub type Records<'a> = HashMap<&'a Key, Record>;
 
 /// Decides every hit of a request on the records of its keys while the clock shows `time`.
 ///
-/// Records that must be written are those that differ from what they were; all of them at once or
-/// none, and only if nobody else has written one meanwhile. Peeks change no record, and neither do
-/// most denials.
+/// Afterwards the caller writes the records that have changed: all of them in one transaction, which
+/// fails if someone else has changed one meanwhile. Peeks change no record, and neither do most
+/// denials.
 ///
 /// ```
 /// use rlaas_core::algorithm::{Algorithm, Cost, Limit};
@@ -61,12 +62,12 @@ pub type Records<'a> = HashMap<&'a Key, Record>;
 /// let hits: Vec<_> = plan.hits.iter().filter_map(|hit| hit.for_store()).collect();
 /// let request = StoreRequest { hits: &hits, coupling: plan.coupling, shard: Shard(0) };
 ///
-/// let mut records = Records::new(); // read from somewhere
+/// let mut records = Records::new(); // Read these from the database.
 /// let now = Timestamp::from_millis(1_700_000_100_000);
 /// let mut is_allowed = || execute_on_records(request, now, &mut records).hits[0].decision.is_allowed();
 /// assert!(is_allowed());
 /// assert!(!is_allowed());
-/// assert_eq!(records.len(), 1); // to be written
+/// assert_eq!(records.len(), 1); // Write these to the database.
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn execute_on_records<'a>(
@@ -103,7 +104,7 @@ impl<'a> Slots for RecordSlots<'_, 'a> {
 
 struct RecordSlot<'r, 'a> {
     key: &'a Key,
-    /// What the clock shows: by this states expire.
+    /// The time that the clock shows, by which states expire.
     time: Timestamp,
     now: Timestamp,
     records: &'r mut Records<'a>,

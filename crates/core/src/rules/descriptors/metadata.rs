@@ -1,12 +1,12 @@
-//! What a rule says of itself to those who ask: data of the file, which decides nothing.
+//! Metadata of rules: data of the rules file that is passed to callers and affects no decision.
 
 use std::collections::BTreeMap;
 
-/// Names and values of a rule, for answers.
+/// Metadata of a rule: values by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(pub BTreeMap<String, MetadataValue>);
 
-/// A value of metadata: one of JSON.
+/// A value of metadata, as in JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MetadataValue {
     /// `null`.
@@ -15,7 +15,7 @@ pub enum MetadataValue {
     Boolean(bool),
     /// A finite number.
     Number(f64),
-    /// A text.
+    /// A string.
     Text(String),
     /// Values in order.
     List(Vec<Self>),
@@ -23,11 +23,11 @@ pub enum MetadataValue {
     Map(Metadata),
 }
 
-/// No number is NaN.
+/// Numbers are finite, so equality is reflexive.
 impl Eq for MetadataValue {}
 
 impl Metadata {
-    /// Adds what `other` has and this one has not, in maps that both have too.
+    /// Adds the names of `other` that are missing here, recursively for maps that both have.
     pub fn merge(&mut self, other: &Self) {
         for (name, value) in &other.0 {
             match (self.0.get_mut(name), value) {

@@ -1,8 +1,8 @@
-//! Descriptor rules: trees of keys and values by domain, as envoyproxy/ratelimit has them.
+//! Rules for descriptors: a tree of keys and values for each domain, as in envoyproxy/ratelimit.
 //!
-//! A request names a domain and descriptors, each a path of keys and values; each meets at most one
-//! rule, which stands at the same depth of the tree. To look that up is pure, and costs a few
-//! look-ups for each entry, however many rules there are.
+//! A request has a domain and descriptors, each of which is a path of keys and values. A descriptor
+//! matches at most one rule, at the same depth of the tree. Matching is pure, and takes a few look-ups
+//! for each entry, independent of the number of rules.
 //!
 //! **Source:** envoyproxy/ratelimit, "Configuration".
 
@@ -34,43 +34,44 @@ use crate::clock::Micros;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptors {
     domains: HashMap<String, Domain>,
-    /// Those of the trees, then one for each domain.
+    /// The rules in trees, then one rule for each domain.
     rules: Vec<DescriptorRule>,
-    /// How many stand in trees.
+    /// Number of rules in trees.
     in_trees: usize,
     coupling: Coupling,
 }
 
-/// A rule that stands in a tree.
+/// A rule of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorRule {
-    /// Its path as configured ([`label`]): its name in metrics.
+    /// Name in metrics: the path as configured ([`label`]).
     pub name: Arc<str>,
-    /// What answers and `replaces` of other rules call it.
+    /// Name of the limit, for responses and for `replaces` of other rules.
     pub limit_name: Option<Arc<str>>,
-    /// Which algorithm decides.
+    /// Algorithm that decides.
     pub algorithm: Algorithm,
-    /// What it grants.
+    /// Units that the rule grants.
     pub grant: Grant,
-    /// How it is enforced.
+    /// Whether the rule is enforced.
     pub mode: Mode,
-    /// What a request meets when the store does not answer.
+    /// Policy for the time when the store fails.
     pub on_store_failure: OnStoreFailure,
-    /// Requests pass once the store is no longer asked.
+    /// Whether requests pass while the circuit breaker of the store is open.
     pub breaker_opens: bool,
-    /// The rules that do not apply where this one does.
+    /// Names of the limits that do not apply to requests to which this rule applies.
     pub replaces: Vec<Arc<str>>,
-    /// The window of its limit, even where that is 0.
+    /// Window of the limit; set for a limit of 0 too.
     pub window: Micros,
-    /// Do metrics tell the values that requests have?
+    /// Whether metrics have the values of requests.
     pub is_detailed: bool,
-    /// Are hits reports of what has happened already, counted whatever is left?
+    /// Whether hits are reports of costs that were incurred already, counted even if too few units
+    /// are left.
     pub is_post_paid: bool,
-    /// The most units that reports may count above the limit, where that is not one limit.
+    /// Most units of debt. `None`: the units per window.
     pub max_debt: Option<u64>,
-    /// What it says of itself to those who ask, if anything.
+    /// Metadata for callers.
     pub metadata: Option<Arc<Metadata>>,
-    /// The file that it stands in, for messages; empty for none.
+    /// File of the rule, for messages. Empty if there is none.
     pub file: Arc<str>,
 }
 
@@ -79,40 +80,40 @@ pub struct DescriptorRule {
 pub struct PlacedRule<'a> {
     /// Domain of the tree.
     pub domain: &'a str,
-    /// From the top of the tree down.
+    /// Path from the top of the tree to the rule.
     pub path: Vec<PathStep<'a>>,
-    /// The rule that stands there.
+    /// The rule.
     pub rule: &'a DescriptorRule,
 }
 
-/// What a descriptor meets.
+/// A descriptor of a request with the rule that it matches.
 #[derive(Clone, Debug)]
 pub(crate) struct MatchedDescriptor {
-    /// Where the rule stands in [`Descriptors::every`].
+    /// Position of the rule in [`Descriptors::every`].
     pub(crate) position: usize,
-    /// `true` if the request has a limit of its own.
+    /// `true` if the limit is one of the request.
     pub(crate) is_override: bool,
     pub(crate) grant: Grant,
-    /// Per how long, even where that is nothing.
+    /// Window of the limit; set for a limit of 0 too.
     pub(crate) window: Micros,
     pub(crate) key: Key,
     pub(crate) detailed_label: Option<String>,
     pub(crate) hits: HitsAddend,
 }
 
-/// What each descriptor of a request meets, in order.
+/// One entry for each descriptor of a request, in order. `None` if it matches no rule.
 pub(crate) type MatchedDescriptors = SmallVec<[Option<MatchedDescriptor>; 2]>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Domain {
     top: Level,
-    /// The entry of limits that requests bring along where no rule stands.
+    /// Position of the rule for limits of requests that match no rule of the tree.
     others: usize,
 }
 
 impl Descriptors {
-    /// Indexes the trees of each domain. Of the descriptors of a level no two may have the same key
-    /// and value.
+    /// Creates an index of the trees by domain. Key and value of the descriptors on one level must be
+    /// unique.
     pub fn new(domains: Vec<(String, Vec<Descriptor>)>, coupling: Coupling) -> Self {
         let mut rules = Vec::new();
         let mut tops = Vec::new();
@@ -131,23 +132,23 @@ impl Descriptors {
         Self { domains, rules, in_trees, coupling }
     }
 
-    /// How the hits of a request depend on each other.
+    /// Returns how the hits of a request depend on each other.
     pub fn coupling(&self) -> Coupling {
         self.coupling
     }
 
-    /// The rules that stand in trees.
+    /// Returns the rules in trees.
     pub fn iter(&self) -> impl Iterator<Item = &DescriptorRule> {
         self.rules[..self.in_trees].iter()
     }
 
-    /// Every rule, those of [`Descriptors::iter`] first, then one for each domain: it stands for
-    /// limits that requests bring along.
+    /// Returns all rules: those of [`Descriptors::iter`], then one for each domain, which stands for
+    /// the limits of requests.
     pub fn every(&self) -> impl Iterator<Item = &DescriptorRule> {
         self.rules.iter()
     }
 
-    /// Visits the value of each descriptor, with the path to it as [`label`] writes it.
+    /// Calls `visit` with the label of the path ([`label`]) and the value of each descriptor.
     pub fn visit_values(&self, mut visit: impl FnMut(&dyn Fn() -> String, &TextPattern)) {
         for (name, domain) in &self.domains {
             domain.top.visit_values(&mut Vec::new(), &mut |path, text| {
@@ -156,7 +157,7 @@ impl Descriptors {
         }
     }
 
-    /// Returns the rules that stand in trees with their places, by name and place.
+    /// Returns the rules in trees with their paths, sorted by name and path.
     pub fn placed(&self) -> Vec<PlacedRule<'_>> {
         let mut placed = Vec::with_capacity(self.in_trees);
         for (domain, Domain { top, .. }) in &self.domains {
@@ -172,45 +173,46 @@ impl Descriptors {
         placed
     }
 
-    /// How many rules there are: those in trees, and one for each domain.
+    /// Returns the number of rules: those in trees, and one for each domain.
     pub fn count(&self) -> usize {
         self.rules.len()
     }
 
-    /// The rule at a position of [`Descriptors::every`]. Limits that requests bring along are
+    /// Returns the rule at a position of [`Descriptors::every`]. A limit of a request is always
     /// enforced.
     pub(crate) fn rule_at(&self, position: usize, is_override: bool) -> RuleInfo<'_> {
         let rule = self.rules[position].info();
         if is_override { RuleInfo { mode: Mode::Enforced, ..rule } } else { rule }
     }
 
-    /// The name of the limit at a position; one that a request brought along has none.
+    /// Returns the name of the limit at a position. A limit of a request has none.
     pub fn limit_name(&self, position: usize, is_override: bool) -> Option<&Arc<str>> {
         self.rules[position].limit_name.as_ref().filter(|_| !is_override)
     }
 
-    /// What the rule at a position says of itself; that of a limit that a request brought along says
-    /// nothing.
+    /// Returns the metadata of the rule at a position. A limit of a request has none.
     pub fn metadata(&self, position: usize, is_override: bool) -> Option<&Arc<Metadata>> {
         self.rules[position].metadata.as_ref().filter(|_| !is_override)
     }
 
-    /// What each descriptor meets; rules that another one of them replaces are met by none.
+    /// Matches the descriptors of a request. Leaves out rules that other rules of the request
+    /// replace.
     ///
     /// # Errors
     ///
-    /// [`InvalidDescriptor`] if what is asked for can't be had from the algorithm of a rule.
+    /// [`InvalidDescriptor`] if the algorithm of a rule does not support a limit or negative hits of
+    /// the request.
     pub(crate) fn match_request(
         &self,
         request: &DescriptorRequest<'_>,
     ) -> Result<MatchedDescriptors, InvalidDescriptor> {
-        let asked = request.descriptors();
+        let descriptors = request.descriptors();
         let Some(domain) = self.domains.get(request.domain()) else {
-            return Ok(asked.iter().map(|_| None).collect());
+            return Ok(descriptors.iter().map(|_| None).collect());
         };
-        let mut all = MatchedDescriptors::with_capacity(asked.len());
-        for (index, asked) in asked.iter().enumerate() {
-            all.push(self.match_one(request.domain(), domain, asked, index)?);
+        let mut all = MatchedDescriptors::with_capacity(descriptors.len());
+        for (index, descriptor) in descriptors.iter().enumerate() {
+            all.push(self.match_one(request.domain(), domain, descriptor, index)?);
         }
         self.drop_replaced(&mut all);
         Ok(all)
@@ -220,29 +222,31 @@ impl Descriptors {
         &self,
         name: &str,
         domain: &Domain,
-        asked: &RequestDescriptor<'_>,
+        descriptor: &RequestDescriptor<'_>,
         index: usize,
     ) -> Result<Option<MatchedDescriptor>, InvalidDescriptor> {
-        let path = domain.top.walk(&asked.entries);
+        let path = domain.top.walk(&descriptor.entries);
         let position = path.last().and_then(|step| step.node.rule);
-        let found = match (asked.limit, position) {
+        let found = match (descriptor.limit, position) {
             (None, None) => return Ok(None),
-            (None, Some(position)) => self.by_rule(position, name, &path, asked),
+            (None, Some(position)) => self.by_rule(position, name, &path, descriptor),
             (Some(limit), position) => {
                 let position = position.unwrap_or(domain.others);
-                self.by_override(limit, position, name, asked)
+                self.by_override(limit, position, name, descriptor)
             }
         };
         let algorithm = self.rule_at(found.position, found.is_override).algorithm;
         if let Grant::Limited(limit) = &found.grant {
-            // Of more, a report would count a part.
+            // A report above the maximum cost would be counted in part only.
             let max = u64::from(algorithm.max_cost());
             let is_reported_whole = limit.max_debt().is_none() || limit.units() <= max;
             let too_many = LimitError::TooMany { algorithm: algorithm.name(), max };
             let accepted = if is_reported_whole { algorithm.accepts(limit) } else { Err(too_many) };
             accepted.map_err(|error| InvalidDescriptor::Limit { index, error })?;
         }
-        if matches!(asked.hits, HitsAddend::Credit(_)) && algorithm == Algorithm::SlidingWindowLog {
+        if matches!(descriptor.hits, HitsAddend::Credit(_))
+            && algorithm == Algorithm::SlidingWindowLog
+        {
             return Err(InvalidDescriptor::NegativeHits { index });
         }
         Ok(Some(found))
@@ -253,7 +257,7 @@ impl Descriptors {
         position: usize,
         domain: &str,
         path: &Path<'_>,
-        asked: &RequestDescriptor<'_>,
+        descriptor: &RequestDescriptor<'_>,
     ) -> MatchedDescriptor {
         let DescriptorRule { grant, window, is_detailed, .. } = &self.rules[position];
         let values = path.iter().map(|step| (step.key, step.id_value()));
@@ -264,20 +268,20 @@ impl Descriptors {
             window: *window,
             key: Key::for_descriptor(domain, values, None),
             detailed_label: tree::detailed_label(domain, path, *is_detailed),
-            hits: asked.hits,
+            hits: descriptor.hits,
         }
     }
 
-    /// A limit that the request brings along has a state of its own, for each window: that of the
-    /// rule in the tree counts by another one.
+    /// Applies the limit of the request. Its state has a key of its own for each window, because the
+    /// state of the rule in the tree belongs to another limit.
     fn by_override(
         &self,
         limit: LimitOverride,
         position: usize,
         domain: &str,
-        asked: &RequestDescriptor<'_>,
+        descriptor: &RequestDescriptor<'_>,
     ) -> MatchedDescriptor {
-        let values = asked.entries.iter().map(|(key, value)| (*key, IdValue::Own(value)));
+        let values = descriptor.entries.iter().map(|(key, value)| (*key, IdValue::Own(value)));
         MatchedDescriptor {
             position,
             is_override: true,
@@ -285,7 +289,7 @@ impl Descriptors {
             window: limit.window(),
             key: Key::for_descriptor(domain, values, Some(limit.window())),
             detailed_label: None,
-            hits: asked.hits,
+            hits: descriptor.hits,
         }
     }
 
@@ -308,7 +312,7 @@ impl Descriptors {
 }
 
 impl DescriptorRule {
-    /// Stands in for a rule where a request brings its own limit.
+    /// Creates the rule that stands for limits of requests.
     fn for_domain(domain: &str) -> Self {
         let limit = Limit::new(1, Limit::MAX_WINDOW).expect("a valid limit");
         Self {
@@ -329,16 +333,18 @@ impl DescriptorRule {
         }
     }
 
-    /// What it has in common with flat rules.
+    /// Returns the data that rules of both kinds have.
     pub fn info(&self) -> RuleInfo<'_> {
         let Self { name, algorithm, mode, on_store_failure, breaker_opens, .. } = self;
         let (algorithm, mode, on_store_failure) = (*algorithm, *mode, *on_store_failure);
         RuleInfo { name, algorithm, mode, on_store_failure, breaker_opens: *breaker_opens }
     }
 
-    /// The grant as hits on it are counted: where they are reports, what is above it is debt. Where
-    /// everything is counted, every hit on a fixed window is a report, as in envoyproxy/ratelimit;
-    /// other algorithms would lock out for ever who keeps asking.
+    /// Returns the grant with debt, if hits of this rule are reports.
+    ///
+    /// With [`Coupling::EachAlone`] every hit on a fixed window is a report, as in
+    /// envoyproxy/ratelimit. With other algorithms repeated requests would extend their own denial
+    /// without end.
     fn with_debt(&self, grant: Grant, coupling: Coupling) -> Grant {
         let Grant::Limited(limit) = grant else { return grant };
         let is_counter = self.algorithm == Algorithm::FixedWindow;
@@ -346,7 +352,7 @@ impl DescriptorRule {
             return grant;
         }
         let most = match self.algorithm {
-            // It keeps an entry a unit, and none above its limit.
+            // A log has no entries above the limit.
             Algorithm::SlidingWindowLog => 0,
             _ => limit.units(),
         };
@@ -355,7 +361,7 @@ impl DescriptorRule {
     }
 }
 
-/// A path as metrics name it: `domain.key_value.key`.
+/// Returns the name of a path in metrics: `domain.key_value.key`.
 pub fn label<'a>(domain: &str, path: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> String {
     let mut label = domain.to_owned();
     for (key, value) in path {

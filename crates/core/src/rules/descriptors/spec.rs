@@ -1,4 +1,4 @@
-//! The specification of a rule for descriptors, in no format: that of files is for their reader.
+//! Specifications of rules for descriptors, independent of a file format.
 
 use std::sync::Arc;
 
@@ -8,46 +8,47 @@ use crate::clock::Micros;
 use crate::rules::spec::{Field, Problem, Problems, Rate, RateSpec, StoreFailureSpec};
 use crate::rules::{Coupling, Grant, Mode};
 
-/// Units per window, of which those above [`Limit::MAX_UNITS`] are cut.
+/// Most units per window. Those above [`Limit::MAX_UNITS`] are cut to it.
 const UNITS: (u64, &str) = (u32::MAX as u64, "must be a whole number from 0 to 4294967295");
 const DEBT: &str = "must be 0 to 1000000000";
 
-/// A rule for descriptors as a source gives it.
+/// A rule for descriptors, not checked yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescriptorSpec {
-    /// Path of the rule as metrics name it ([`super::label`]).
+    /// Path of the rule, as in metrics ([`super::label`]).
     pub label: String,
-    /// What answers and `replaces` of other rules call it.
+    /// Name of the limit, for responses and for `replaces` of other rules.
     pub name: Option<Arc<str>>,
-    /// The rules that do not apply where this one does.
+    /// Names of the limits that do not apply to requests to which this rule applies.
     pub replaces: Vec<Arc<str>>,
-    /// How many units per how long; by default in a fixed window. What is unlimited has neither.
+    /// Units per window, by default with a fixed window. Ignored if `unlimited`.
     pub rate: RateSpec,
-    /// Everything is allowed.
+    /// Whether everything is allowed.
     pub unlimited: bool,
-    /// How the rule is enforced.
+    /// Whether the rule is enforced.
     pub mode: Mode,
-    /// What requests meet when the store does not answer.
+    /// Policy for the time when the store fails.
     pub failure: StoreFailureSpec,
-    /// Hits are reports of what has happened already, counted whatever is left.
+    /// Whether hits are reports of costs that were incurred already, counted even if too few units
+    /// are left.
     pub post_paid: bool,
-    /// The most units that reports may count above the limit; by default one limit.
+    /// Most units of debt; by default the units per window.
     pub max_debt: Field<u64>,
-    /// Metrics tell the values that requests have.
+    /// Whether metrics have the values of requests.
     pub is_detailed: bool,
-    /// What the rule says of itself to those who ask.
+    /// Metadata for callers.
     pub metadata: Option<Arc<Metadata>>,
-    /// The file that it stands in, for messages; empty for none.
+    /// File of the rule, for messages. Empty if there is none.
     pub file: Arc<str>,
 }
 
 impl DescriptorSpec {
-    /// Builds the rule, for requests whose hits depend on each other as `coupling` says.
+    /// Builds the rule. `coupling` is that of the requests to which it applies.
     ///
     /// # Errors
     ///
-    /// Every [`Problem`] there is, with its field: `algorithm`, `limit`, `window`, `burst`,
-    /// `max-debt`, or one of [`StoreFailureSpec`].
+    /// All [`Problem`]s, each with its field: `algorithm`, `limit`, `window`, `burst`, `max-debt`, or
+    /// one of [`StoreFailureSpec`].
     pub fn build(self, coupling: Coupling) -> Result<DescriptorRule, Vec<Problem>> {
         let mut problems = Problems::default();
         let failure = self.failure.build(&mut problems);
@@ -76,7 +77,7 @@ impl DescriptorSpec {
         }))
     }
 
-    /// The most debt, of a rule whose hits may be reports.
+    /// Checks `max_debt`, which is for rules whose hits are reports.
     fn max_debt(
         &self,
         rate: Option<Rate>,

@@ -1,4 +1,5 @@
-//! The tree of one domain: at each level exact values before patterns before keys alone.
+//! The tree of one domain. On each level exact values match before patterns, and patterns before keys
+//! without a value.
 
 use std::collections::HashMap;
 
@@ -8,52 +9,52 @@ use super::{DescriptorRule, label};
 use crate::rules::TextPattern;
 use crate::rules::key::IdValue;
 
-/// A descriptor as configured, with those below it.
+/// A node of a tree as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Its key.
+    /// Key of the entry.
     pub key: String,
-    /// The value that it wants, as [`TextPattern`] reads it; any value if absent.
+    /// Value of the entry, parsed as a [`TextPattern`]. `None` matches any value.
     pub value: Option<String>,
-    /// Do all values that fit a pattern share one state?
+    /// Whether all values that match the pattern share one state.
     pub shares: bool,
-    /// Do metrics tell the value that a request has?
+    /// Whether metrics have the value of the request.
     pub value_to_metric: bool,
-    /// What applies to requests that end here.
+    /// Rule for descriptors whose last entry matches here.
     pub rule: Option<DescriptorRule>,
-    /// What may follow.
+    /// Nodes for the next entry.
     pub below: Vec<Descriptor>,
 }
 
-/// One level on the way to a rule, as configured.
+/// One level of the path to a rule, as configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathStep<'a> {
     /// Key of the descriptor.
     pub key: &'a str,
-    /// Its value, in which each `*` stands for any text; `None` is any value.
+    /// Value of the descriptor, in which each `*` matches any text. `None` matches any value.
     pub value: Option<&'a str>,
-    /// True if all values that fit a pattern share one state.
+    /// Whether all values that match the pattern share one state.
     pub shares: bool,
-    /// True if metrics have the value of a request.
+    /// Whether metrics have the value of the request.
     pub value_to_metric: bool,
 }
 
-/// The descriptors that may come next, by their keys.
+/// The nodes of one level, by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Level(HashMap<String, Choices>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Choices {
     exact: HashMap<String, Node>,
-    /// In the order of the file: the first that fits counts.
+    /// In the order of the file: the first match counts.
     patterns: Vec<(TextPattern, Node)>,
     alone: Option<Box<Node>>,
 }
 
-/// A descriptor in its place.
+/// A node of the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
-    /// Where its rule stands.
+    /// Position of its rule.
     pub(super) rule: Option<usize>,
     value: Option<String>,
     shares: bool,
@@ -61,7 +62,7 @@ pub(super) struct Node {
     below: Level,
 }
 
-/// An entry of a request and what it met.
+/// An entry of a request and the node that it matches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MatchedEntry<'a> {
     pub(super) key: &'a str,
@@ -69,14 +70,14 @@ pub(super) struct MatchedEntry<'a> {
     pub(super) node: &'a Node,
 }
 
-/// What the entries of a descriptor met, one after the other; empty if one of them met nothing.
+/// The nodes that the entries of a descriptor match, in order. Empty if an entry matches none.
 pub(super) type Path<'a> = SmallVec<[MatchedEntry<'a>; 4]>;
 
-/// A descriptor on the way to another one.
+/// Key and value of a node above another one.
 pub(super) type KeyAndValue<'a> = (&'a str, Option<&'a str>);
 
 impl Level {
-    /// Indexes descriptors, and adds their rules to `rules`.
+    /// Creates the index of descriptors, and adds their rules to `rules`.
     pub(super) fn new(descriptors: Vec<Descriptor>, rules: &mut Vec<DescriptorRule>) -> Self {
         let mut level = Self::default();
         for Descriptor { key, value, shares, value_to_metric, rule, below } in descriptors {
@@ -109,7 +110,7 @@ impl Level {
         path
     }
 
-    /// Visits the value of each descriptor, with the way to it.
+    /// Calls `visit` with the value of each descriptor and the path to it.
     pub(super) fn visit_values<'a>(
         &'a self,
         above: &mut Vec<KeyAndValue<'a>>,
@@ -131,7 +132,7 @@ impl Level {
         }
     }
 
-    /// Calls `visit` with each node that has a rule, and the steps to it.
+    /// Calls `visit` with the position of each rule and the path to it.
     pub(super) fn visit<'a>(
         &'a self,
         above: &mut Vec<PathStep<'a>>,
@@ -162,7 +163,7 @@ impl Level {
 }
 
 impl MatchedEntry<'_> {
-    /// What stands for its value in a key.
+    /// Returns the value of the entry in a key.
     pub(super) fn id_value(&self) -> IdValue<'_> {
         match &self.node.value {
             Some(pattern) if self.node.shares => IdValue::Shared(pattern),
@@ -171,15 +172,17 @@ impl MatchedEntry<'_> {
     }
 }
 
-/// The label of a path with the values that its metrics tell; none if it is that of the rule.
+/// Returns the label of a path with the values of the request, for metrics. `None` if it equals the
+/// label of the rule.
 pub(super) fn detailed_label(domain: &str, path: &Path<'_>, all: bool) -> Option<String> {
-    let tells = |step: &&MatchedEntry<'_>| {
+    let has_own_value = |step: &&MatchedEntry<'_>| {
         let is_other = step.node.value.as_deref() != Some(step.value);
         (all || step.node.value_to_metric) && !step.node.shares && is_other
     };
-    path.iter().find(tells)?;
+    path.iter().find(has_own_value)?;
     let shown = path.iter().map(|step| {
-        let value = if tells(&step) { Some(step.value) } else { step.node.value.as_deref() };
+        let value =
+            if has_own_value(&step) { Some(step.value) } else { step.node.value.as_deref() };
         (step.key, value)
     });
     Some(label(domain, shown))

@@ -1,5 +1,5 @@
-//! Rules from code: a specification, step by step. What is wrong with it is reported when it is
-//! built, with the name of the field.
+//! Builder methods for rules in code. [`RuleSpec::build`] reports all problems, each with the name of
+//! its field.
 //!
 //! ```
 //! use std::time::Duration;
@@ -18,40 +18,40 @@ use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::rules::Rule;
 
-/// Specifications by algorithm.
+/// Builders by algorithm.
 impl Rule {
-    /// A rule by a fixed window.
+    /// Starts building a rule with a fixed window.
     pub fn fixed_window(name: impl Into<String>) -> RuleSpec {
         RuleSpec::named(name, Algorithm::FixedWindow)
     }
 
-    /// A rule by a sliding window log.
+    /// Starts building a rule with a sliding window log.
     pub fn sliding_window_log(name: impl Into<String>) -> RuleSpec {
         RuleSpec::named(name, Algorithm::SlidingWindowLog)
     }
 
-    /// A rule by a sliding window counter.
+    /// Starts building a rule with a sliding window counter.
     pub fn sliding_window_counter(name: impl Into<String>) -> RuleSpec {
         RuleSpec::named(name, Algorithm::SlidingWindowCounter)
     }
 
-    /// A rule by a token bucket.
+    /// Starts building a rule with a token bucket.
     pub fn token_bucket(name: impl Into<String>) -> RuleSpec {
         RuleSpec::named(name, Algorithm::TokenBucket)
     }
 
-    /// A rule by a leaky bucket.
+    /// Starts building a rule with a leaky bucket.
     pub fn leaky_bucket(name: impl Into<String>) -> RuleSpec {
         RuleSpec::named(name, Algorithm::LeakyBucket)
     }
 
-    /// A rule by GCRA.
+    /// Starts building a rule with GCRA.
     pub fn gcra(name: impl Into<String>) -> RuleSpec {
         RuleSpec::named(name, Algorithm::Gcra)
     }
 }
 
-/// Steps of a specification; each replaces what was there.
+/// Builder methods. Each replaces the previous value.
 impl RuleSpec {
     fn named(name: impl Into<String>, algorithm: Algorithm) -> Self {
         let (name, algorithm) = (Field::Set(name.into()), Field::Set(algorithm));
@@ -76,33 +76,34 @@ impl RuleSpec {
         Self { burst: Field::Set(units), ..self }
     }
 
-    /// Applies to requests for this resource alone; `*` is any text.
+    /// Applies the rule only to requests for this resource. `*` matches any text.
     #[must_use]
     pub fn resource(mut self, pattern: impl Into<String>) -> Self {
         self.matcher.resource = Field::Set(vec![pattern.into()]);
         self
     }
 
-    /// Applies to requests with this attribute alone; `*` is any text.
+    /// Applies the rule only to requests with this attribute. `*` matches any text. May be called for
+    /// several attributes.
     #[must_use]
     pub fn attribute(mut self, name: impl Into<String>, pattern: impl Into<String>) -> Self {
         self.matcher.attributes.insert(name.into(), Field::Set(vec![pattern.into()]));
         self
     }
 
-    /// Counts by these parts of a request: `user_id`, `resource`, or names of attributes.
+    /// Counts requests by these parts: `user_id`, `resource`, or names of attributes.
     #[must_use]
     pub fn key_by<T: Into<String>>(self, parts: impl IntoIterator<Item = T>) -> Self {
         Self { key_by: Field::Set(parts.into_iter().map(Into::into).collect()), ..self }
     }
 
-    /// Decides and counts, and stops nobody.
+    /// Sets shadow mode: the rule decides and counts, but refuses no request.
     #[must_use]
     pub fn shadow(self) -> Self {
         Self { shadow: Field::Set(true), ..self }
     }
 
-    /// Sets the policy for when the store does not answer.
+    /// Sets the policy for the time when the store fails.
     #[must_use]
     pub fn on_store_failure(self, policy: StoreFailurePolicy) -> Self {
         Self { on_store_failure: Field::Set(policy), ..self }

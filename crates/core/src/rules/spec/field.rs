@@ -1,17 +1,17 @@
-//! A field of a specification, as it was given.
+//! Fields of specifications.
 
-/// A field of a specification, as it was given.
+/// A field of a specification, not checked yet.
 ///
-/// To deserialize one never fails: a value of the wrong kind is [`Field::Unreadable`], so that
-/// building the specification reports it beside all other problems.
+/// Deserializing a field never fails: a value of the wrong type becomes [`Field::Unreadable`], so that
+/// building the specification reports it together with all other problems.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Field<T> {
     /// The field is not given.
     #[default]
     Unset,
-    /// The value that is given.
+    /// The field has this value.
     Set(T),
-    /// Something is given that is no value of this field.
+    /// The field is given, but its value has the wrong type.
     Unreadable,
 }
 
@@ -21,7 +21,7 @@ impl<T> Field<T> {
         matches!(self, Self::Unset)
     }
 
-    /// The value, if one is given that can be read.
+    /// Returns the value, if one of the right type is given.
     pub const fn value(&self) -> Option<&T> {
         match self {
             Self::Set(value) => Some(value),
@@ -29,7 +29,7 @@ impl<T> Field<T> {
         }
     }
 
-    /// The same field, or this value if it is not given.
+    /// Returns the field, or `default` if it is not given.
     #[must_use]
     pub fn or(self, default: T) -> Self {
         if self.is_unset() { Self::Set(default) } else { self }

@@ -1,4 +1,4 @@
-//! Problems of a specification: which field, and what it must be.
+//! Problems of specifications.
 
 use std::fmt::Display;
 
@@ -12,11 +12,11 @@ use super::Field;
 pub struct Problem {
     /// Path of the field, such as `overrides[1].limit`.
     pub field: String,
-    /// What the field must be. Never its value.
+    /// The problem: what the field must be. Never contains the value.
     pub text: String,
 }
 
-/// The field is refused, and the problem added.
+/// The field is not valid, and its problem has been added.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InvalidField;
 
@@ -29,7 +29,7 @@ impl Problems {
         self.0.push(Problem { field: field.into(), text: text.to_string() });
     }
 
-    /// Returns the value of a field, if it is set; `text` says what it must be.
+    /// Returns the value of a field, if it is set. Adds the problem `text` if it is not valid.
     pub(crate) fn check<'a, T>(
         &mut self,
         key: &str,
@@ -47,7 +47,7 @@ impl Problems {
         }
     }
 
-    /// Returns the value of a field that is valid if it can be read.
+    /// Returns the value of a field, if it is set. Adds the problem `text` if it has the wrong type.
     pub(crate) fn read<T: Copy>(
         &mut self,
         key: &str,
@@ -57,7 +57,7 @@ impl Problems {
         self.check(key, &field, text, |_| true).map(Option::<&T>::copied)
     }
 
-    /// Returns the value of a field that has to be given.
+    /// Returns the value of a required field. Adds a problem if it is missing.
     pub(crate) fn required<T>(
         &mut self,
         key: &str,
@@ -70,7 +70,7 @@ impl Problems {
         value
     }
 
-    /// Adds the problems of a part, with the path of the part before their fields.
+    /// Adds the problems of a part. Their fields get the prefix `path`.
     pub(crate) fn add_below(&mut self, path: &str, problems: impl IntoIterator<Item = Problem>) {
         let below = |problem: Problem| Problem {
             field: format!("{path}.{}", problem.field),
@@ -79,7 +79,7 @@ impl Problems {
         self.0.extend(problems.into_iter().map(below));
     }
 
-    /// Returns what was built, if nothing was wrong.
+    /// Returns `built`, or the problems if there are any.
     pub(crate) fn finish<T>(self, built: Option<T>) -> Result<T, Vec<Problem>> {
         match built {
             Some(built) if self.0.is_empty() => Ok(built),

@@ -1,4 +1,4 @@
-//! Fields of a specification as values of YAML and JSON.
+//! Conversion of fields from and to values of YAML and JSON.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
 use crate::rules::{Share, Unmatched};
 
-/// Digits after the point of a share.
+/// Digits after the decimal point of a share.
 const SHARE_DIGITS: usize = 6;
 
-/// A value of any kind, before a field reads it.
+/// A value of any type.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -23,17 +23,17 @@ pub enum Value {
     Float(f64),
     Text(String),
     Texts(Vec<String>),
-    /// Nothing that a field may be.
+    /// A value that no field has, such as a map.
     #[serde(skip_serializing)]
     Other(IgnoredAny),
 }
 
-/// A type of fields.
+/// A type of a field.
 pub trait FieldType: Sized {
-    /// Reads a value, if it is one of this type.
+    /// Converts a value; `None` if it has the wrong type.
     fn read(value: Value) -> Option<Self>;
 
-    /// Returns the value that [`FieldType::read`] reads as this.
+    /// Returns the value that [`FieldType::read`] converts to `self`.
     fn write(&self) -> Value;
 }
 
@@ -54,7 +54,7 @@ impl<T: FieldType> Serialize for Field<T> {
 }
 
 impl Value {
-    /// The text of a scalar: an unquoted text may have been read as a number or a boolean.
+    /// Returns a scalar as text. YAML reads some unquoted texts as numbers or booleans.
     fn into_scalar(self) -> Option<String> {
         match self {
             Self::Boolean(boolean) => Some(boolean.to_string()),
@@ -66,7 +66,7 @@ impl Value {
         }
     }
 
-    /// A text. A number is none: `007` would be `7`.
+    /// Returns a text. Numbers are refused, because `007` would become `7`.
     fn into_text(self) -> Option<String> {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
@@ -102,7 +102,7 @@ impl FieldType for String {
     }
 }
 
-/// A text, or several.
+/// One text or several.
 impl FieldType for Vec<String> {
     fn read(value: Value) -> Option<Self> {
         match value {
@@ -194,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_specification_is_read_as_it_was_written(spec in rule()) {
+        fn specification_is_unchanged_by_serialization(spec in rule()) {
             let yaml = serde_saphyr::to_string(&spec).expect("YAML");
             let read = serde_saphyr::from_str::<RuleSpec>(&yaml);
             prop_assert_eq!(read.as_ref().ok(), Some(&spec), "{}\n{:?}", yaml, read);
@@ -214,7 +214,7 @@ mod tests {
         .boxed()
     }
 
-    /// Texts, among them those that YAML takes for something else where they stand unquoted.
+    /// Texts, including those that are other values in YAML without quotes.
     fn text() -> impl Strategy<Value = String> {
         prop_oneof![
             "[a-z/*.]{1,8}",
@@ -229,7 +229,7 @@ mod tests {
     }
 
     fn matcher() -> impl Strategy<Value = MatcherSpec> {
-        // What a map has is given.
+        // A key of a map always has a value.
         let given = texts().prop_filter("unset", |field| !field.is_unset());
         let attributes = prop::collection::btree_map(text(), given, 0..3);
         let parts = (texts(), texts(), attributes);
