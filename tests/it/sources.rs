@@ -1,6 +1,5 @@
 //! Rules for sources that no compiler checks: scripts use only declared keys, and calls that exist
-//! only
-//! on Linux are behind `cfg`.
+//! only on Linux are behind `cfg`.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,6 +1,5 @@
 //! Redis refuses one write of a step. If it is the first, nothing changes. If it is a later one,
-//! the
-//! earlier writes stay, and the error reports a partial result.
+//! the earlier writes stay, and the error reports a partial result.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -120,8 +119,7 @@ impl ScenarioRunner {
     }
 
     /// Returns every key with its value and its time to live. Of logs it returns the scores,
-    /// because
-    /// members are unique to each call.
+    /// because members are unique to each call.
     fn contents(&self) -> Vec<(String, String, i64)> {
         let content = |key: String| {
             let value = match &*self.server.query::<String>(&["TYPE", &key]) {
@@ -157,8 +155,7 @@ impl ScenarioRunner {
     }
 
     /// Executes the step while the last of these writes is refused; returns its result and the
-    /// contents
-    /// of Redis.
+    /// contents of Redis.
     async fn run_refused(
         &self,
         scenario: &Scenario,

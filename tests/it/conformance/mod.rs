@@ -1,12 +1,10 @@
 //! One suite of cases, instantiated for each algorithm and store.
 //!
 //! The cases that every store must pass are public, in `rlaas_limiter::conformance`. Here they run
-//! on
-//! memory and on Redis, together with cases for only one of the two.
+//! on memory and on Redis, together with cases for only one of the two.
 //!
 //! Every case goes through `Limiter::check`. Tests set the time: in memory by a manual clock, in
-//! Redis
-//! by the clock of a real redis-server. Times are seconds after T0, Unix 1700000100.
+//! Redis by the clock of a real redis-server. Times are seconds after T0, Unix 1700000100.
 
 mod against_memory;
 mod buckets;

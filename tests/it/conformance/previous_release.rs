@@ -1,6 +1,6 @@
 //! States of this release, read by the scripts of the previous one. Both releases use one Redis
-//! while
-//! instances are replaced. The previous release may forgive debt, but grants no more than that.
+//! while instances are replaced. The previous release may forgive debt, but grants no more than
+//! that.
 
 use rlaas::algorithm::{Algorithm, Cost, Limit};
 use rlaas::clock::{Micros, Timestamp};

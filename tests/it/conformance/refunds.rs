@@ -100,8 +100,7 @@ async fn refund_keeps_a_foreign_value(on: Service) {
 }
 
 /// A rule and the requests under it: each advances the clock by thousandths of the window, and
-/// costs
-/// a percentage of the burst.
+/// costs a percentage of the burst.
 #[derive(Clone, Debug)]
 struct RefundCase {
     units: u64,

@@ -1,7 +1,6 @@
 //! Random rules, ids, costs and time steps on memory, Redis and the reference model: all decisions
-//! are
-//! equal in every field. A failure is reduced to the smallest case and saved beside this file, in a
-//! file for each test.
+//! are equal in every field. A failure is reduced to the smallest case and saved beside this file,
+//! in a file for each test.
 //!
 //! `DIFFERENTIAL_CASES` sets the number of cases. The default makes more than 100,000 decisions on
 //! each store.

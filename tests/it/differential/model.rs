@@ -1,6 +1,5 @@
 //! The reference model: each algorithm by its definition, in 128-bit rational arithmetic and
-//! without
-//! optimizations. Waits are found by a search for the first time at which the cost fits.
+//! without optimizations. Waits are found by a search for the first time at which the cost fits.
 
 use std::collections::HashMap;
 

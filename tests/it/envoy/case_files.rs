@@ -1,6 +1,5 @@
 //! Case files: each file in `cases/` has rules and cases. Cases run over a socket on both stores,
-//! with
-//! a clock that only the case moves.
+//! with a clock that only the case moves.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -18,8 +18,7 @@ fn naming(dir: &TempDir, files: &[&Path]) -> std::path::PathBuf {
 }
 
 /// Runs `rlaas check-config` on a file of rules. Returns the exit code and the problems, without
-/// the
-/// path of the file, which starts each of them.
+/// the path of the file, which starts each of them.
 fn problems(rules: &str) -> (i32, String) {
     let dir = TempDir::new();
     let file = dir.write("rules.yaml", rules);

@@ -1,6 +1,5 @@
 //! `envoy.service.ratelimit.v3`: cases on both stores, the rule files of envoyproxy/ratelimit, and
-//! a
-//! real Envoy.
+//! a real Envoy.
 
 mod case_files;
 mod client;

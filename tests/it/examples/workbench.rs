@@ -42,8 +42,7 @@ impl Workbench {
     }
 
     /// Fetches and builds the client unless the build is up to date. Returns `false` and reports
-    /// the
-    /// skipped test if the tools or the package index are missing.
+    /// the skipped test if the tools or the package index are missing.
     ///
     /// # Panics
     ///

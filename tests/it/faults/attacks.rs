@@ -51,8 +51,7 @@ impl Bystander {
     }
 
     /// Asserts after an attack that every call and probe succeeded, and that memory grew by less
-    /// than
-    /// `max_kib`.
+    /// than `max_kib`.
     async fn was_served(self, server: &Rlaas, max_kib: u64) {
         assert_eq!(server.get("/livez").await.0, 200);
         assert_eq!(run(&["health", "--addr", server.grpc()]).0, 0);

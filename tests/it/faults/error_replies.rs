@@ -41,8 +41,7 @@ impl<'a> ErrorReplyFault<'a> {
     }
 
     /// Asserts after the fault that calls soon pass, that each passed call was counted once, and
-    /// that
-    /// no failed call was counted.
+    /// that no failed call was counted.
     async fn assert_recovered(self) {
         self.load.wait_for_passed(1, RECOVERY).await;
         self.load.wait_for_passed(50, SOON).await;

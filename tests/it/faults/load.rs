@@ -55,8 +55,7 @@ impl Load {
     }
 
     /// Starts clients with an id of their own, which detect responses to other clients and calls
-    /// that
-    /// are counted twice. The server needs the settings of [`COUNTED`].
+    /// that are counted twice. The server needs the settings of [`COUNTED`].
     pub(super) async fn start_apart(server: &Rlaas, clients: u64) -> Self {
         Self::start_with(server, (1..=clients).map(Subject::Own)).await
     }

@@ -1,6 +1,5 @@
 //! `config/kubernetes` and the image, compared with the program and, if the tools are installed,
-//! with
-//! the schemas of Kubernetes.
+//! with the schemas of Kubernetes.
 
 mod containers;
 mod image;

@@ -1,6 +1,5 @@
 //! Series exist with the value 0 before their first event: `rate()` misses an increase from nothing
-//! to
-//! 1.
+//! to 1.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
