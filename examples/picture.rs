@@ -42,12 +42,12 @@ const TOP: f64 = 40.0;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    print!("{}", draw().await?);
+    print!("{}", render().await?);
     Ok(())
 }
 
 /// Draws the whole picture.
-pub(crate) async fn draw() -> Result<String, Box<dyn Error>> {
+pub(crate) async fn render() -> Result<String, Box<dyn Error>> {
     let mut rows = String::new();
     for (row, algorithm) in (0_u32..).zip(&SIX) {
         draw_row(&mut rows, TOP + ROW * f64::from(row), *algorithm).await?;

@@ -14,7 +14,7 @@ mod picture;
 
 #[tokio::test]
 async fn algorithms_picture_is_up_to_date() {
-    let drawn = picture::draw().await.expect("a picture");
+    let drawn = picture::render().await.expect("a picture");
     let kept = include_str!("../../../docs/algorithms.svg");
     assert!(drawn == kept, "cargo run --example picture > docs/algorithms.svg");
 }

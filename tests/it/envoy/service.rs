@@ -300,7 +300,7 @@ async fn metric_labels_use_the_configured_descriptor_path() {
 
 #[tokio::test]
 async fn value_labels_are_bounded() {
-    const MOST: usize = 1_000;
+    const MAX: usize = 1_000;
     let dir = TempDir::new();
     let text = "domain: shop\ndescriptors:\n  - { key: a, detailed_metric: true, rate_limit: { unit: \
                 hour, requests_per_unit: 1 } }\n";
@@ -309,11 +309,11 @@ async fn value_labels_are_bounded() {
     let mut client = client(&server).await;
     let long = "x".repeat(300);
     check(&mut client, &format!("shop: a={long}")).await;
-    for value in 0..MOST + 50 {
+    for value in 0..MAX + 50 {
         check(&mut client, &format!("shop: a={value}")).await;
     }
     let (_, text) = server.get("/metrics").await;
-    assert_eq!(text.matches("rule=\"shop.a_").count(), MOST);
+    assert_eq!(text.matches("rule=\"shop.a_").count(), MAX);
     assert_eq!(server.metric_sum("rlaas_decisions_total", &["rule=\"shop.a\""]).await, 51);
 }
 
