@@ -1,0 +1,34 @@
+//! The configuration: sources, problems, warnings and its printed form.
+
+mod invalid_rules;
+mod invalid_values;
+mod printing;
+mod secrets;
+mod sources;
+mod warnings;
+
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::{finish, rlaas, run};
+
+/// Runs `check-config` on an invalid file and returns its problems, without the path of the file.
+fn problems(text: &str) -> Vec<String> {
+    let dir = TempDir::new();
+    let file = dir.write("bad.yaml", text);
+    let (code, out, error) = run(&["check-config", &file.display().to_string()]);
+    assert_eq!((code, out.as_str()), (64, ""), "{text}\n{error}");
+    let prefix = format!("{}: ", file.display());
+    let line = |line: &str| {
+        let inside = line.strip_prefix(&prefix);
+        inside.unwrap_or_else(|| panic!("no file name in {line}")).to_owned()
+    };
+    error.lines().map(line).collect()
+}
+
+/// Runs `config` and returns the effective configuration.
+fn effective(arguments: &[&str], environment: &[(&str, &str)]) -> String {
+    let mut command = rlaas(&["config"]);
+    command.args(arguments).envs(environment.iter().copied());
+    let (code, out, error) = finish(command.output().expect("the program"));
+    assert_eq!(code, 0, "{error}");
+    out
+}

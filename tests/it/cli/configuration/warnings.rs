@@ -1,0 +1,107 @@
+//! Warnings about rules that are valid but probably wrong.
+
+use std::path::Path;
+
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::run;
+
+#[test]
+fn key_by_attribute_without_a_matcher_is_warned_of() {
+    let dir = TempDir::new();
+    let text = "rules:\n  \
+        - {name: login, match: {resource: /login}, key_by: ip, limit: 5, window: 1m}\n  \
+        - {name: everybody, key_by: [user_id, tenant, api_key], limit: 5, window: 1m}\n  \
+        - {name: matched, match: {attributes: {tenant: '*'}}, key_by: tenant, limit: 5, window: 1m}\n  \
+        - {name: seed, endpoint: /login, strategy: sliding, key_by: ip, limit: 5, window: 1m}\n  \
+        - {name: pay, endpoint: /pay, key_by: api_key, limit: 5, window: 1m}\n\
+        rate-limiter: {key-by: plan}\n";
+    let file = dir.write("rules.yaml", text).display().to_string();
+    let (code, out, error) = run(&["check-config", &file]);
+    assert_eq!((code, out.as_str()), (0, "valid\n"));
+    let warned = |rule: &str, attribute: &str| {
+        format!(
+            "warning: {file}: rule {rule}: key-by: no matcher requires the attribute {attribute}: \
+             requests without it share one bucket"
+        )
+    };
+    assert_eq!(
+        error.lines().collect::<Vec<_>>(),
+        [
+            warned("default", "plan"),
+            warned("everybody", "tenant"),
+            warned("everybody", "api_key"),
+            warned("login", "ip"),
+        ]
+    );
+}
+
+#[test]
+fn foreign_pattern_syntax_is_warned_of() {
+    let dir = TempDir::new();
+    let descriptors = "domain: shop\ndescriptors:\n  - key: path\n    value: /x/**\n    \
+        descriptors: [{key: id, value: '{id}', rate_limit: {unit: day, \
+        requests_per_unit: 1}}, {key: id, value: '\\*\\*'}]\n  \
+        - {key: path, value: /x/*/y}\n";
+    let envoy = dir.write("envoy.yaml", descriptors).display().to_string();
+    let text = format!(
+        r#"
+envoy: {{ files: [{envoy}] }}
+rules:
+  - {{ name: braces, endpoint: "/users/{{id}}", limit: 1, window: 1s }}
+  - {{ name: caret, match: {{ user_id: "^a" }}, limit: 1, window: 1s }}
+  - {{ name: mark, match: {{ attributes: {{ "p	a": [a, "b?"] }} }}, limit: 1, window: 1s }}
+  - name: stars
+    endpoint: /search/**
+    limit: 1
+    window: 1s
+    overrides: [{{ match: {{ user_id: "a/{{*}}" }}, limit: 2 }}]
+  - {{ name: plain, endpoint: ["*.png", '/\*\*/\*', "/x/*/y", "/a}}{{b"], limit: 1, window: 1s }}
+"#
+    );
+    let file = dir.write("rules.yaml", &text).display().to_string();
+    let (code, out, error) = run(&["check-config", &file]);
+    assert_eq!((code, out.as_str()), (0, "valid\n"), "{error}");
+    let warned = |(file, rule, what): (&str, &str, &str)| {
+        format!("warning: {file}: rule {rule}: {what}; `*` matches any text, `\\*` a star")
+    };
+    let expected = [
+        (&*file, "braces", "resource: `{…}` is literal text"),
+        (&*file, "caret", "user_id: `^` is a literal character"),
+        (&*file, "mark", r"attributes.p\ta: `?` is a literal character"),
+        (&*file, "stars", "resource: `**` is the same as `*`"),
+        (&*file, "stars", "an override's user_id: `{…}` is literal text"),
+        (&*envoy, "shop.path_/x/**", "value: `**` is the same as `*`"),
+        (&*envoy, "shop.path_/x/**.id_{id}", "value: `{…}` is literal text"),
+    ];
+    assert_eq!(error.lines().collect::<Vec<_>>(), expected.map(warned));
+}
+
+#[test]
+fn probable_mistakes_are_warned_of() {
+    let dir = TempDir::new();
+    let long = "x".repeat(1025);
+    let text = format!(
+        "rules:\n  - {{name: long, endpoint: {long}, limit: 1, window: 1s}}\n  \
+         - {{name: nobody, match: {{user_id: ''}}, limit: 1, window: 1s}}\n  \
+         - {{name: wide, endpoint: /a, limit: 9, window: 1s}}\n  \
+         - {{name: strict, endpoint: /a, limit: 5, window: 1s}}\n  \
+         - {{name: other, endpoint: /b, limit: 5, window: 1s}}\n  \
+         - {{name: log, endpoint: /c, limit: 20000, window: 1s}}\n"
+    );
+    let file = dir.write("rules.yaml", &text).display().to_string();
+    let (code, out, error) = run(&["check-config", &file]);
+    assert_eq!((code, out.as_str()), (0, "valid\n"));
+    let error = error.replace(&file, "FILE");
+    let warned: Vec<&str> = error.lines().collect();
+    assert_eq!(
+        warned,
+        [
+            "warning: FILE: rule log: its log may have 20000 entries for one id; other algorithms need a few numbers",
+            "warning: FILE: rule long: it never matches: no value can match",
+            "warning: FILE: rule nobody: it never matches: no value can match",
+            "warning: FILE: rule wide: it never decides: rule strict has the same scope and is stricter",
+        ]
+    );
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/rules.yaml");
+    assert_eq!(run(&["check-config", &example.display().to_string()]).2, "");
+}
