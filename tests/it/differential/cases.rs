@@ -1,0 +1,217 @@
+//! Random cases: rules, and steps of requests, refunds and changes of the rules.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use rlaas::algorithm::{Algorithm, Limit};
+use rlaas::clock::Micros;
+use rlaas::rules::{Mode, Rule, RuleSet};
+
+const DAY_MS: u64 = 86_400_000;
+
+/// The rules, and the steps that are taken under them.
+#[derive(Clone, Debug)]
+pub(super) struct DifferentialCase {
+    pub(super) rule: Shape,
+    /// More rules with their modes. If empty, `rule` is the default rule.
+    pub(super) more: Vec<(Shape, Mode)>,
+    pub(super) steps: Vec<Step>,
+}
+
+impl DifferentialCase {
+    pub(super) fn rules(&self) -> RuleSet {
+        if self.more.is_empty() {
+            return self.rule.rules();
+        }
+        let named = self.shapes().enumerate().map(|(index, (shape, mode))| {
+            let rule = Rule::new_default(shape.algorithm(), shape.limit());
+            Rule { name: format!("rule-{index}").into(), mode, ..rule }
+        });
+        let wide = Limit::new(Limit::MAX_UNITS, Limit::MAX_WINDOW).expect("a valid limit");
+        RuleSet::new(Rule::new_default(Algorithm::Gcra, wide), named.collect())
+    }
+
+    pub(super) fn shapes(&self) -> impl Iterator<Item = (Shape, Mode)> {
+        std::iter::once((self.rule, Mode::Enforced)).chain(self.more.iter().copied())
+    }
+
+    /// Returns the shortest window: a longer step back counts as a jump of the clock for its rule.
+    pub(super) fn shortest_window(&self) -> Micros {
+        let windows = self.shapes().map(|(shape, _)| shape.limit().window());
+        windows.min().expect("a rule")
+    }
+}
+
+/// A rule before its values are clamped to the bounds of its algorithm.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) algorithm: usize,
+    pub(super) units: u64,
+    pub(super) window_ms: u64,
+    /// The burst as a percentage of the units.
+    pub(super) burst_percent: u64,
+    /// The maximum debt as a percentage of the units.
+    pub(super) debt_percent: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) advance: Advance,
+    /// Which of the earlier requests is refunded before the requests of this step, if any.
+    pub(super) refunds: Option<Index>,
+    /// The rule from this step on, if it changes.
+    pub(super) rule: Option<Shape>,
+    /// The requests of this step, each for another id.
+    pub(super) requests: Vec<(Cost, Verb)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Advance {
+    Micros(u64),
+    /// Forward by thousandths of the window.
+    Window(u64),
+    /// To the end of the last announced wait, or a microsecond before.
+    LastWait {
+        too_early: bool,
+    },
+    /// Back by thousandths of the window, up to one window.
+    Back(u64),
+}
+
+/// The action of a request. Without debt a report is a take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Take,
+    Look,
+    Report,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cost {
+    Units(u32),
+    /// A percentage of the burst; 101 is one unit more than the burst.
+    Share(u64),
+}
+
+impl Shape {
+    pub(super) fn limit(self) -> Limit {
+        let algorithm = self.algorithm();
+        let most = if algorithm == Algorithm::SlidingWindowLog { 300 } else { Limit::MAX_UNITS };
+        let limit = Limit::new(self.units.min(most), Micros::from_millis(self.window_ms));
+        let limit = limit.expect("a valid limit");
+        let burst = (limit.units() * self.burst_percent / 100).max(1);
+        let limit =
+            if algorithm.has_burst() { limit.with_burst(burst).unwrap_or(limit) } else { limit };
+        match self.debt_percent {
+            Some(percent) => limit.with_max_debt(limit.units() * percent / 100),
+            None => Ok(limit),
+        }
+        .expect("at most one limit")
+    }
+
+    /// Returns `true` if two rules use the same keys in Redis. Fixed windows have one key per
+    /// window:
+    /// after a change to other keys and back, Redis would find states that memory has replaced.
+    pub(super) fn shares_keys_with(self, other: &Self) -> bool {
+        let keys = |shape: &Self| shape.algorithm().keyed_by_window().then_some(shape.window_ms);
+        keys(&self) == keys(other)
+    }
+
+    pub(super) fn algorithm(self) -> Algorithm {
+        Algorithm::ALL[self.algorithm]
+    }
+
+    pub(super) fn rules(self) -> RuleSet {
+        RuleSet::new(Rule::new_default(self.algorithm(), self.limit()), Vec::new())
+    }
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    let units = prop_oneof![
+        4 => 1..=10_u64,
+        2 => prop::sample::select(vec![100, 999_983, 3_000_000, 1_000_000_000]),
+        1 => 1..=1_000_000_000_u64,
+    ];
+    let window_ms = prop_oneof![
+        4 => prop::sample::select(vec![1, 2, 7, 100, 1_000, 60_000, DAY_MS, 366 * DAY_MS]),
+        1 => 1..=366 * DAY_MS,
+    ];
+    let burst_percent = prop::sample::select(vec![100, 100, 1, 50, 150, 250]);
+    let debt_percent = prop::sample::select(vec![None, None, Some(0), Some(50), Some(100)]);
+    (0..Algorithm::ALL.len(), units, window_ms, burst_percent, debt_percent).prop_map(
+        |(algorithm, units, window_ms, burst_percent, debt_percent)| Shape {
+            algorithm,
+            units,
+            window_ms,
+            burst_percent,
+            debt_percent,
+        },
+    )
+}
+
+fn step(rules: Rules) -> impl Strategy<Value = Step> {
+    let advance = prop_oneof![
+        2 => Just(Advance::Micros(0)),
+        2 => (0..=3_000_u64).prop_map(Advance::Micros),
+        4 => (0..=1_200_u64).prop_map(Advance::Window),
+        1 => (1_200..=4_000_u64).prop_map(Advance::Window),
+        4 => any::<bool>().prop_map(|too_early| Advance::LastWait { too_early }),
+        // A step back may revive a state that has expired, unless it was swept already. A changed
+        // rule could tell the difference.
+        1 => (0..=1_000_u64).prop_map(move |thousandths| match rules {
+            Rules::Stay => Advance::Back(thousandths),
+            Rules::Change => Advance::Window(thousandths),
+        }),
+    ];
+    let cost = prop_oneof![
+        6 => Just(Cost::Units(1)),
+        1 => Just(Cost::Units(0)),
+        2 => (2..=5_u32).prop_map(Cost::Units),
+        1 => Just(Cost::Units(u32::MAX)),
+        4 => (1..=101_u64).prop_map(Cost::Share),
+    ];
+    let verb = prop_oneof![7 => Just(Verb::Take), 2 => Just(Verb::Look), 3 => Just(Verb::Report)];
+    let requests = prop::collection::vec((cost, verb), 1..=4);
+    let rule = match rules {
+        Rules::Stay => Just(None).boxed(),
+        Rules::Change => prop::option::weighted(0.05, shape()).boxed(),
+    };
+    (advance, rule, requests).prop_map(|(advance, rule, requests)| Step {
+        advance,
+        refunds: None,
+        rule,
+        requests,
+    })
+}
+
+/// Whether rules change while states exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rules {
+    Stay,
+    Change,
+}
+
+pub(super) fn case(rules: Rules) -> impl Strategy<Value = DifferentialCase> {
+    (shape(), prop::collection::vec(step(rules), 1..=80))
+        .prop_map(|(rule, steps)| DifferentialCase { rule, more: Vec::new(), steps })
+}
+
+/// Generates cases with two to four rules on each request.
+pub(super) fn case_of_many() -> impl Strategy<Value = DifferentialCase> {
+    let modes = prop_oneof![3 => Just(Mode::Enforced), 1 => Just(Mode::Shadow)];
+    let more = prop::collection::vec((shape(), modes), 1..=3);
+    (shape(), more, prop::collection::vec(step(Rules::Stay), 1..=40))
+        .prop_map(|(rule, more, steps)| DifferentialCase { rule, more, steps })
+}
+
+/// Adds occasional refunds to the steps of a case.
+pub(super) fn with_refunds(
+    case: impl Strategy<Value = DifferentialCase>,
+) -> impl Strategy<Value = DifferentialCase> {
+    let which = prop::option::weighted(0.4, any::<Index>());
+    (case, prop::collection::vec(which, 80)).prop_map(|(mut case, refunds)| {
+        for (step, refunds) in case.steps.iter_mut().zip(refunds) {
+            step.refunds = refunds;
+        }
+        case
+    })
+}
