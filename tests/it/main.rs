@@ -12,6 +12,7 @@ mod examples;
 mod faults;
 mod http;
 mod kubernetes;
+mod names;
 mod public_api;
 mod sources;
 mod telemetry;

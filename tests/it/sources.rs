@@ -57,13 +57,14 @@ fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     code.filter(|(_, line)| !line.trim_start().starts_with("//"))
 }
 
-fn files_below(dir: &str, extension: &str) -> Vec<PathBuf> {
+/// Returns the files with this extension in a folder of the project, without build outputs.
+pub(super) fn files_below(dir: &str, extension: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut dirs = vec![PathBuf::from(dir)];
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(&dir).expect("a directory of the project") {
             let path = entry.expect("an entry").path();
-            if path.is_dir() {
+            if path.is_dir() && !path.ends_with("target") {
                 dirs.push(path);
             } else if path.extension().is_some_and(|found| found == extension) {
                 files.push(path);
