@@ -31,6 +31,7 @@ fn timestamp(time: ASN1Time) -> Timestamp {
     let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
     Timestamp::from_millis(seconds.saturating_mul(1000))
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
