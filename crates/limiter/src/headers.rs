@@ -11,8 +11,8 @@
 //! | `ratelimit-limit`, `-remaining`, `-reset` | the deciding rule, for clients of older drafts; a burst above the limit is reported as the limit |
 //! | `retry-after` | on a denial: seconds until the same request would pass |
 //!
-//! The draft has no parameter for a burst. It requires a vendor prefix for parameters of one's own,
-//! hence `rlaas-burst`.
+//! The draft has no parameter for a burst, and requires a vendor prefix for parameters that it does
+//! not define: hence `rlaas-burst`.
 //!
 //! **Source:** draft-ietf-httpapi-ratelimit-headers-11, sections 3 and 4; its revision 06 for the
 //! older three; RFC 9651, 3.3.3 (strings); RFC 9110, 10.2.3 (`Retry-After`).

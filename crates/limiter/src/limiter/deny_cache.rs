@@ -1,10 +1,12 @@
-//! A cache of denials, which answers clients that keep calling at their limit without the store.
+//! A cache of denials, so that clients that keep calling at their limit cause no store calls.
 //!
-//! A denial holds until its `retry_after`, at most for `deny-cache.max-age`, and only for requests
-//! of the same cost. During this time the store would deny as well, with two exceptions: other
-//! rules, which have another revision and so don't match the entry, and refunds, after which this
-//! instance forgets the entry while other instances may deny until theirs expires. Counts are those
-//! of the cached denial; a full fixed window does not count attempts that the cache answers.
+//! A denial holds until its `retry_after`, at most for `deny-cache.max-age`, for requests of the
+//! same cost. Until then the store would deny them as well, unless one of two things happens. Rules
+//! are replaced: entries of another revision do not match. Units are refunded: this instance
+//! removes the entry, but other instances may deny until their entries expire.
+//!
+//! Counts are those of the cached denial. A full fixed window does not count attempts that the
+//! cache denies.
 //!
 //! Entries live in two generations, so that no search for an entry to evict is needed.
 

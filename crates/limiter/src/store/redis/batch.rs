@@ -34,7 +34,8 @@ const MAX_BATCH_WORK: u64 = 32;
 #[derive(Debug)]
 pub(crate) struct ScriptContext {
     scripts: Scripts,
-    /// Together they make the nonce of each call unique among all instances.
+    /// Number of this instance. With the number of the call it makes a nonce that is unique among
+    /// all instances.
     instance: u64,
     calls: AtomicU64,
     /// Store timeout, quoted in the error when a call exceeds it.

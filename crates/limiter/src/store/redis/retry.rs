@@ -56,7 +56,7 @@ struct Route {
 }
 
 impl RetryingCall<'_> {
-    /// Calls until there is a decision, or an error that can't be repaired.
+    /// Calls until there is a decision, or an error after which the call must not be repeated.
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
-//! Accepts a server certificate that is its own authority and is itself in `store.redis.tls.ca`, as
-//! `openssl req -x509` creates them.
+//! A verifier that accepts a self-signed certificate of a server, as `openssl req -x509` creates
+//! it, if this certificate is in `store.redis.tls.ca`.
 //!
-//! rustls rejects the certificate of an authority (`CA:TRUE`) as that of a server. If the server
-//! presents the very certificate that the operator trusts, accepting it adds no trust, because this
-//! authority could sign any other. Its validity period and its names are verified all the same. Go
-//! accepts such certificates, too.
+//! Such a certificate is its own authority (`CA:TRUE`), and rustls rejects the certificate of an
+//! authority as that of a server. Accepting it adds no trust, because the operator trusts this
+//! authority already. Its validity period and its names are verified all the same. Go accepts such
+//! certificates, too.
 
 use std::sync::Arc;
 
