@@ -203,7 +203,7 @@ async fn outage_is_logged_once_and_local_counts_end_with_it() {
     wait_for_store(&server).await;
     let mut client = server.client().await;
     assert_eq!(allowed(&mut client, "/local", "alice", 3).await, 3);
-    let (entered, left) = ("the rules' policies do", "no longer the rules' policies");
+    let (entered, left) = ("store failed: decisions by policy", "store recovered");
     assert!(!server.log().contains(entered));
 
     redis.kill();
