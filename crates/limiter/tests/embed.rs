@@ -102,7 +102,8 @@ fn rules_can_come_from_yaml() {
 #[test]
 fn decisions_from_memory_allocate_nothing() {
     const DECISIONS: u64 = 1_000;
-    let rule = Rule::gcra("login").limit(DECISIONS).per(MINUTE);
+    // No unit is refilled during the test.
+    let rule = Rule::gcra("login").limit(DECISIONS).per(Duration::from_hours(24));
     let limiter = Limiter::builder().rule(rule).build().expect("a limiter");
     let request = Request::user("alice").attributes(&[("plan", "pro")]);
     let request = request.build().expect("a valid request");
