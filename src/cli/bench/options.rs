@@ -14,8 +14,8 @@ use crate::cli::client::ServerArgs;
 ///
 /// Without --rate, each call starts as soon as an earlier one completes (closed loop): this finds
 /// the maximum throughput. With --rate, each call has a scheduled start time, and its latency is
-/// measured from that time (open loop): if the server stalls, the time that calls wait to be sent
-/// counts.
+/// measured from that time (open loop): if the server stalls, it includes the time that a call
+/// waits to be sent.
 #[derive(Args, Debug)]
 pub(in crate::cli) struct BenchArgs {
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(in crate::cli) struct BenchArgs {
     /// Number of different user ids
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = value_parser!(u32).range(1..=10_000_000))]
     pub(super) ids: u32,
-    /// Distribution of the ids: uniform, zipf or zipf:EXPONENT
+    /// Distribution of ids: uniform, zipf or zipf:EXPONENT
     #[arg(long, value_name = "NAME", default_value = "uniform")]
     pub(super) distribution: Distribution,
     /// Seed of the random ids: the same seed gives the same ids
