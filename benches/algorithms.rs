@@ -41,8 +41,8 @@ const TOGETHER: usize = 32;
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     // This program runs itself, because resident memory is measured in a fresh process.
-    let wanted = std::env::args().skip_while(|argument| argument != "--resident").nth(1);
-    if let Some(algorithm) = wanted.and_then(|name| Algorithm::from_name(&name)) {
+    let algorithm = std::env::args().skip_while(|argument| argument != "--resident").nth(1);
+    if let Some(algorithm) = algorithm.and_then(|name| Algorithm::from_name(&name)) {
         println!("{}", bytes_in_memory(&rules(algorithm, 100, Micros::from_secs(60))).await);
         return;
     }

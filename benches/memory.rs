@@ -31,19 +31,19 @@ const KEYS: [usize; 3] = [1, 1_000, 1_000_000];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let wanted: Option<usize> = arguments.iter().find_map(|keys| keys.parse().ok());
+    let only_keys: Option<usize> = arguments.iter().find_map(|keys| keys.parse().ok());
     let only = arguments.iter().find_map(|name| Algorithm::from_name(name));
     println!(
         "| algorithm | keys | threads | ns/decision | ratio to one thread | allocations/decision |"
     );
     println!("| --- | --- | --- | --- | --- | --- |");
-    for keys in KEYS.into_iter().filter(|keys| wanted.unwrap_or(*keys) == *keys) {
+    for keys in KEYS.into_iter().filter(|keys| only_keys.unwrap_or(*keys) == *keys) {
         let kinds = if keys == 1_000 { &Threads::ALL[..] } else { &[Threads::One] };
         for algorithm in Algorithm::ALL.iter().filter(|one| only.unwrap_or(**one) == **one) {
             decisions(*algorithm, keys, kinds);
         }
     }
-    if wanted.is_none_or(|wanted| wanted == 1_000_000) {
+    if only_keys.is_none_or(|only_keys| only_keys == 1_000_000) {
         sweep();
     }
 }

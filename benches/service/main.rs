@@ -92,12 +92,12 @@ fn compare(seconds: usize, rounds: usize, only: Option<&str>, algorithm: &str) {
         Contender::rlaas("POST /v1/check, memory", Load::Json, &in_memory),
         Contender::rlaas("Envoy's ShouldRateLimit, memory", Load::Envoy, &[&files]),
     ];
-    let is_wanted = |contender: &Contender| {
+    let is_selected = |contender: &Contender| {
         only.is_none_or(|only| only.split(',').any(|part| contender.name.contains(part)))
     };
     let of = all.into_iter().enumerate();
     let mut contenders: Vec<Contender> =
-        of.filter(|(at, one)| *at < 2 || is_wanted(one)).map(|(_, one)| one).collect();
+        of.filter(|(at, one)| *at < 2 || is_selected(one)).map(|(_, one)| one).collect();
     for round in 0..=rounds {
         for contender in &mut contenders {
             let before = (contender.processor_seconds(), contender.redis_seconds());

@@ -146,7 +146,7 @@ impl Auth {
         Self::with(Policy::Listed(ArcSwap::from_pointee(settings)), metrics)
     }
 
-    /// Admits every caller, except without a certificate on a connection that asks for one.
+    /// Admits all callers except those whose connection asked for a certificate and got none.
     pub fn certificate_required(metrics: Arc<Metrics>) -> Self {
         Self::with(Policy::CertificateRequired, metrics)
     }

@@ -48,8 +48,8 @@ pub(super) fn result(result: Result<&Verdict, &Status>) -> CheckResult {
     CheckResult { result: Some(result) }
 }
 
-/// Returns a status as a message. The details of a `tonic::Status` are a whole `google.rpc.Status`, so
-/// its list of details is taken out.
+/// Converts a status to a message. In a `tonic::Status` the details are an encoded `google.rpc.Status`;
+/// the message has its list of details.
 fn error(status: &Status) -> tonic_types::Status {
     let detailed = tonic_types::Status::decode(status.details()).unwrap_or_default();
     tonic_types::Status {
@@ -83,7 +83,7 @@ pub(super) fn rule_decision(decided: &RuleDecision) -> proto::RuleDecision {
     }
 }
 
-/// Returns the units per window; the maximum number if they are unlimited.
+/// Returns the units per window, or `u64::MAX` if they are unlimited.
 pub(super) const fn units(grant: Grant) -> u64 {
     match grant {
         Grant::Limited(limit) => limit.units(),
@@ -133,7 +133,7 @@ pub(super) fn duration(span: Micros) -> prost_types::Duration {
     }
 }
 
-/// Converts a number; above the maximum it is the maximum.
+/// Converts a number. Numbers above `i64::MAX` become `i64::MAX`.
 pub(super) fn int64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,5 +1,5 @@
-//! The only place that maps errors to statuses. Callers read less than logs: no address, no key and
-//! no text from the store.
+//! The only place that maps errors to statuses. Callers get less detail than logs: no
+//! address, no key and no text from the store.
 
 use std::collections::HashMap;
 use std::fmt::Display;

@@ -214,7 +214,7 @@ pub(super) fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, Invali
     })
 }
 
-/// Adds the headers, and `retry-after` where waiting helps.
+/// Adds the rate limit headers, and `retry-after` if waiting helps.
 fn add_headers(metadata: &mut MetadataMap, headers: LimitHeaders, verdict: &Verdict) {
     for (name, value) in headers.for_verdict(verdict).into_iter().chain(retry_after(verdict)) {
         let value = value.parse().expect("names are encoded, numbers are ASCII");

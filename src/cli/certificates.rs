@@ -49,11 +49,11 @@ impl CertificateReloader {
         self.reload().await;
         let mut ticks = interval(POLL_INTERVAL);
         loop {
-            let wanted = tokio::select! {
+            let is_due = tokio::select! {
                 _ = self.hangups.recv() => true,
                 _ = ticks.tick() => self.watch.has_settled(),
             };
-            if wanted && self.reload().await {
+            if is_due && self.reload().await {
                 info!("certificates reloaded");
             }
         }

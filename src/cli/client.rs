@@ -20,7 +20,7 @@ use super::transport_error::Peer;
 /// Minimum and maximum of `--timeout`.
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 const MAX_TIMEOUT: Duration = Duration::from_hours(1);
-/// Environment variable with the token. Unlike the command line, other users can't read it.
+/// Environment variable with the token. Other users can read a command line, but not this variable.
 const TOKEN_VARIABLE: &str = "RLAAS_TOKEN";
 
 const ADDR_HELP: &str = "Address of gRPC: host:port, https://host:port or unix:/path

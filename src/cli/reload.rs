@@ -85,11 +85,11 @@ impl ConfigReloader {
     pub(super) async fn run(mut self) {
         let mut ticks = interval(POLL_INTERVAL);
         loop {
-            let wanted = tokio::select! {
+            let is_due = tokio::select! {
                 _ = self.hangups.recv() => true,
                 _ = ticks.tick() => self.watch.has_settled(),
             };
-            if wanted {
+            if is_due {
                 self.reload().await;
             }
         }

@@ -67,7 +67,7 @@ fn runtime_and_hangups() -> io::Result<(Runtime, Signal)> {
 fn serve(
     runtime: Runtime,
     config: Config,
-    origin: ReloadInputs,
+    inputs: ReloadInputs,
     logs: Logs,
 ) -> anyhow::Result<ExitCode> {
     disable_huge_pages();
@@ -107,11 +107,11 @@ fn serve(
             ..ApiSettings::default()
         };
         let server = server.with_api(api_settings);
-        let reload = ConfigReloader::new(origin, config.effective, limiter.clone(), metrics);
+        let reload = ConfigReloader::new(inputs, config.effective, limiter.clone(), metrics);
         let reload = reload.with_logs(logs).with_auth(auth);
         log_serving(&server, &limiter);
-        let is_for_people = config.telemetry.log.format == LogFormat::Text;
-        if is_for_people && io::stdout().is_terminal() {
+        let is_text = config.telemetry.log.format == LogFormat::Text;
+        if is_text && io::stdout().is_terminal() {
             let (address, tls) = (&server.grpc_addresses()[0], tls.as_ref());
             println!("try: rlaas check alice {}", check_options(address, tls, has_tokens));
         }
@@ -132,8 +132,8 @@ fn serve(
 }
 
 /// Disables transparent huge pages, as Redis does. The first access to a huge page clears two
-/// megabytes, which takes as long as a thousand decisions; and many small connections use such pages
-/// badly.
+/// megabytes, which takes as long as a thousand decisions. In addition, many connections with little
+/// data each waste most of such a page.
 fn disable_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
@@ -212,7 +212,7 @@ fn check_options(address: &ListenAddress, tls: Option<&Tls>, has_tokens: bool) -
     options
 }
 
-/// Warns of addresses at which every host in the network may call everything.
+/// Warns about addresses at which every host in the network may call everything.
 fn warn_about_open_addresses(config: &Config) {
     let requires_certificates =
         config.server.tls.as_ref().is_some_and(Tls::requires_client_certificates);

@@ -25,11 +25,11 @@ impl Signals {
         Ok(Self(counted))
     }
 
-    /// Completes with the `wanted`th signal since the start.
-    pub(super) fn nth(&self, wanted: u32) -> impl Future<Output = ()> + use<> {
+    /// Completes with the `n`th signal since the start.
+    pub(super) fn nth(&self, n: u32) -> impl Future<Output = ()> + use<> {
         let mut counted = self.0.clone();
         async move {
-            let _never_closed = counted.wait_for(|count| *count >= wanted).await;
+            let _never_closed = counted.wait_for(|count| *count >= n).await;
         }
     }
 }

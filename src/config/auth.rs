@@ -18,9 +18,9 @@ const MAX_CLIENTS: usize = 100_000;
 /// Reads the section. Clients are identified by certificates, so it depends on `server.tls`.
 pub(super) fn read(root: &mut Section<'_>, server: &ServerSettings) -> AuthSettings {
     let mut section = root.section("auth");
-    let mut taken = HashSet::new();
+    let mut names = HashSet::new();
     let sections = list(&mut section, "tokens", MAX_TOKENS).into_iter();
-    let tokens = sections.filter_map(|section| token(section, &mut taken)).collect();
+    let tokens = sections.filter_map(|section| token(section, &mut names)).collect();
     let mut clients = HashMap::new();
     for section in list(&mut section, "clients", MAX_CLIENTS) {
         client(section, &mut clients);
@@ -41,9 +41,9 @@ fn list<'a>(auth: &mut Section<'a>, key: &'static str, most: usize) -> Vec<Secti
     sections
 }
 
-fn token(mut section: Section<'_>, taken: &mut HashSet<String>) -> Option<TokenEntry> {
+fn token(mut section: Section<'_>, names: &mut HashSet<String>) -> Option<TokenEntry> {
     let name = section.required("name", values::text);
-    if name.is_some_and(|name| !taken.insert(name)) {
+    if name.is_some_and(|name| !names.insert(name)) {
         section.refuse("name", Invalid::new("another token has this name"));
     }
     let sha256 = section.required("sha256", hash);

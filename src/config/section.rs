@@ -168,8 +168,8 @@ impl Tree {
         value: &Value,
         read: impl Fn(&Value) -> Read<T>,
     ) -> Option<T> {
-        let taken = self.read_as(path.to_owned(), self.origin(value.tag()), value, read);
-        taken.map_err(|invalid| self.refuse(value.tag(), path, invalid, Some(value))).ok()
+        let result = self.read_as(path.to_owned(), self.origin(value.tag()), value, read);
+        result.map_err(|invalid| self.refuse(value.tag(), path, invalid, Some(value))).ok()
     }
 
     /// Reads a value, and notes what it is, under the key that is shown.
@@ -191,8 +191,8 @@ impl Tree {
     where
         Field<T>: DeserializeOwned + Serialize,
     {
-        let taken = self.read_as(key, self.origin(value.tag()), value, values::field);
-        taken.unwrap_or(Field::Unreadable)
+        let result = self.read_as(key, self.origin(value.tag()), value, values::field);
+        result.unwrap_or(Field::Unreadable)
     }
 
     fn refuse(&self, tag: Tag, path: &str, Invalid(valid): Invalid, given: Option<&Value>) {
@@ -248,8 +248,8 @@ impl<'a> Section<'a> {
     ) -> T {
         self.optional(key, &read).unwrap_or_else(|| {
             let (key, origin) = (self.join(key), "default".to_owned());
-            let taken = self.tree.read_as(key, origin, &Value::from(default), &read);
-            taken.unwrap_or_else(|Invalid(valid)| {
+            let result = self.tree.read_as(key, origin, &Value::from(default), &read);
+            result.unwrap_or_else(|Invalid(valid)| {
                 unreachable!("the default {default:?} is not valid: {valid}")
             })
         })
@@ -276,8 +276,8 @@ impl<'a> Section<'a> {
         }
         let default = Value::serialize(Field::Set(default)).expect("a scalar");
         let (key, origin) = (self.join(key), "default".to_owned());
-        let taken = self.tree.read_as(key, origin, &default, values::field);
-        taken.unwrap_or(Field::Unreadable)
+        let result = self.tree.read_as(key, origin, &default, values::field);
+        result.unwrap_or(Field::Unreadable)
     }
 
     /// Every key and value as fields of a specification: the keys are data.

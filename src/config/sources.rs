@@ -20,7 +20,7 @@ const TOKEN: &str = "TOKEN";
 /// Settings that may be any string, so brackets do not make them a list.
 const FREE_TEXTS: [&str; 4] =
     ["store.redis.password", "store.redis.username", "store.redis.master-name", "telemetry.log"];
-/// figment has all values below this key, so they can be taken out together.
+/// The key below which figment holds all values, so that one lookup returns them all.
 pub(super) const ROOT: &str = "root";
 
 /// The sources of the configuration.
@@ -249,7 +249,7 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// Masks URLs, which may have passwords.
+/// Masks URLs: they may have passwords.
 pub(super) fn without_urls(text: &str) -> String {
     let mask = |word| if str::contains(word, "://") { "***" } else { word };
     text.split(' ').map(mask).collect::<Vec<_>>().join(" ")

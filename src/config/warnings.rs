@@ -7,7 +7,7 @@ use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::rules::{Grant, Matcher, Part, Pattern, Request, Rule, RuleSet, TextPattern};
 
-/// A log that may have more entries than this for one id causes a warning.
+/// Number of log entries for one id above which a rule gets a warning.
 const MANY_ENTRIES: u64 = 10_000;
 
 /// A rule that is valid but probably a mistake.

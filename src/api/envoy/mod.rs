@@ -104,8 +104,8 @@ impl Service {
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, Status> {
         let timer = self.timing.start();
-        let asked = parse(request).map_err(|error| self.count_rejected(error))?;
-        let verdict = self.limiter.check_descriptors(&asked, deadline).await;
+        let parsed = parse(request).map_err(|error| self.count_rejected(error))?;
+        let verdict = self.limiter.check_descriptors(&parsed, deadline).await;
         timer.stop();
         if let Ok(verdict) = &verdict {
             let decisions = verdict.answers.iter().flatten().map(|answer| &answer.decided);
@@ -167,8 +167,8 @@ fn parse(request: &RateLimitRequest) -> Result<DescriptorRequest<'_>, InvalidDes
     }
     let hits = u64::from(request.hits_addend.max(1));
     let descriptors = request.descriptors.iter().enumerate();
-    let asked = descriptors.map(|(index, descriptor)| parse_one(index, descriptor, hits));
-    DescriptorRequest::new(&request.domain, asked.collect::<Result<_, _>>()?)
+    let parsed = descriptors.map(|(index, descriptor)| parse_one(index, descriptor, hits));
+    DescriptorRequest::new(&request.domain, parsed.collect::<Result<_, _>>()?)
 }
 
 /// Parses a descriptor. `hits` applies if the descriptor has no `hits_addend` of its own.

@@ -1,7 +1,7 @@
-//! Endpoints for clients of two older services: `GET /check` of RLaaS Users Service, which limits by
+//! Endpoints for clients of two other services: `GET /check` of RLaaS Users Service, which limits by
 //! user, and `POST /check` of RLaaS on GoRL, which limits by endpoint and key.
 //!
-//! Bodies and statuses are those of the older services. The rate limit headers are added.
+//! Bodies and statuses are those of the other services. The rate limit headers are added.
 
 use std::collections::HashMap;
 
@@ -31,7 +31,7 @@ pub(super) enum CompatError {
     Rejected(Rejection),
     /// No rule matches, and `unmatched` is `deny`.
     NoRule,
-    /// Any other error: the older services have one response for all of them.
+    /// Any other error: the other services have one response for all of them.
     Undecided,
 }
 

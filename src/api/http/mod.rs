@@ -138,7 +138,7 @@ impl HttpState {
         Self { envoy: self.envoy.with_settings(settings), ..self }
     }
 
-    /// With traces, has responses carry a [`TracedDecision`] for their spans.
+    /// Enables traces: responses carry a [`TracedDecision`] if `traces` is given.
     #[must_use]
     pub fn with_traces(self, traces: Option<&Traces>) -> Self {
         Self { is_traced: traces.is_some(), ..self }

@@ -97,7 +97,8 @@ fn points(latencies: &Histogram<u64>) -> impl Iterator<Item = Point> {
 struct Axes {
     /// Nines at the right end of the x axis: 3 is 99.9 %.
     nines: u32,
-    /// Position of 100 %, in nines: the share of a single call.
+    /// Position at which 100 % is drawn, in nines. On this axis 100 % is at infinity, so the position is
+    /// that of a single call among all.
     end: f64,
     /// Latency between two horizontal grid lines.
     step: Duration,

@@ -19,11 +19,11 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(is_wanted: bool, plan: LoadPlan) -> Self {
+    pub(super) fn new(is_forced: bool, plan: LoadPlan) -> Self {
         let is_terminal = io::stderr().is_terminal();
         Self {
             plan,
-            is_shown: is_wanted || is_terminal,
+            is_shown: is_forced || is_terminal,
             is_terminal,
             last: Duration::ZERO,
             calls: 0,

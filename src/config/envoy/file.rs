@@ -18,7 +18,7 @@ use crate::config::values::{self, Invalid, Read};
 use crate::rules::descriptors::{Descriptor, DescriptorRequest, DescriptorSpec};
 use crate::rules::{Coupling, Mode, TextPattern};
 
-/// Maximum depth of a tree: more than any request needs, and few enough for recursion.
+/// Maximum depth of a tree: more than any request needs, and small enough for recursion.
 const MAX_LEVELS: usize = 32;
 /// Maximum number of descriptors in one list.
 const MAX_DESCRIPTORS_PER_LEVEL: usize = 100_000;
@@ -47,7 +47,7 @@ pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
     let mut section = tree.root();
     domain(&mut section, &origin.as_str().into(), domains);
     section.close();
-    // If the tree has problems, they describe the wrong structure better: by key.
+    // Problems of the tree describe a wrong structure better, because they have the key.
     if let Err(error) = &restored
         && tree.is_valid()
     {
