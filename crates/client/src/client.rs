@@ -77,8 +77,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`CheckError`] if the server does not answer and there is no policy for that, or if it rejects
-    /// the request.
+    /// [`CheckError`] if the server does not answer and there is no policy for that, or if it
+    /// rejects the request.
     pub async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.check_with_deadline(request, Deadline::NEVER).await
     }
@@ -136,8 +136,8 @@ impl Client {
         }
     }
 
-    /// Returns the connection, for generated clients of this and other services. Their calls have the
-    /// client's timeout and token, but neither the cache of refusals nor the policy.
+    /// Returns the connection, for generated clients of this and other services. Their calls have
+    /// the client's timeout and token, but neither the cache of refusals nor the policy.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/server.rs"));

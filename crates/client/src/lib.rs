@@ -1,8 +1,8 @@
 //! A client of rlaas, a rate limiting service: decides whether a request may pass.
 //!
 //! A [`Client`] has one connection, which its clones share. Each call has a timeout. The caller
-//! chooses the policy for requests without an answer ([`OnNoAnswer`]). A refusal is cached until its
-//! `retry_after`, for one second at most, so that a caller that repeats it causes no calls.
+//! chooses the policy for requests without an answer ([`OnNoAnswer`]). A refusal is cached until
+//! its `retry_after`, for one second at most, so that a caller that repeats it causes no calls.
 //!
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/server.rs"));
@@ -31,8 +31,8 @@
 //! # Background work
 //!
 //! A client starts no thread. A task on the tokio runtime in which the client was built drives the
-//! connection. The task ends with that runtime, or when the last clone is dropped. Other runtimes may
-//! call the client while that one runs.
+//! connection. The task ends with that runtime, or when the last clone is dropped. Other runtimes
+//! may call the client while that one runs.
 //!
 //! # Features
 //!

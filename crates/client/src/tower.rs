@@ -19,8 +19,8 @@ pub struct Remote(Client);
 #[error("the server did not answer")]
 struct Unanswered;
 
-/// Returns a decider for the `RateLimitLayer` of rlaas-limiter that calls the service. If the server
-/// does not answer, the policy of the layer applies, and not that of the client.
+/// Returns a decider for the `RateLimitLayer` of rlaas-limiter that calls the service. If the
+/// server does not answer, the policy of the layer applies, and not that of the client.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

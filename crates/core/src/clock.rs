@@ -1,8 +1,8 @@
 //! Time: points ([`Timestamp`]), lengths ([`Micros`]) and clocks ([`Clock`]).
 //!
 //! All times are whole microseconds, so that decisions are exact and equal in Rust and Lua. This
-//! module is one of the few that may read the system clock. All other code is given a [`Timestamp`],
-//! and tests set a [`ManualClock`].
+//! module is one of the few that may read the system clock. All other code is given a
+//! [`Timestamp`], and tests set a [`ManualClock`].
 
 mod deadline;
 mod high_water_marks;
@@ -53,10 +53,10 @@ impl Default for Clock {
 /// Wall time, read from the processor's cycle counter. Clones share the anchor.
 ///
 /// The system clock would take three times as long to read, which is a third of a decision in
-/// memory. Over hours the counter drifts from wall time by milliseconds, and wall time itself can be
-/// set. [`SystemClock::follow_wall_time`] corrects both by moving the anchor. This clock is therefore
-/// not monotonic: it can step back, as wall time can. Where cycle counters differ between cores,
-/// quanta reads the system clock instead.
+/// memory. Over hours the counter drifts from wall time by milliseconds, and wall time itself can
+/// be set. [`SystemClock::follow_wall_time`] corrects both by moving the anchor. This clock is
+/// therefore not monotonic: it can step back, as wall time can. Where cycle counters differ between
+/// cores, quanta reads the system clock instead.
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     counter: quanta::Clock,
@@ -88,9 +88,10 @@ impl SystemClock {
 
     /// Adjusts this clock to wall time.
     ///
-    /// Called about once a second, this moves the clock by microseconds, or by more after the system
-    /// clock was set. Stores hold small steps back and follow large ones ([`Timestamp::hold`]). Does
-    /// nothing if the thread was interrupted between the readings; call it again later.
+    /// Called about once a second, this moves the clock by microseconds, or by more after the
+    /// system clock was set. Stores hold small steps back and follow large ones
+    /// ([`Timestamp::hold`]). Does nothing if the thread was interrupted between the readings; call
+    /// it again later.
     pub fn follow_wall_time(&self) {
         let before = wall_time();
         let counted = self.counted();

@@ -2,9 +2,10 @@
 //!
 //! A store executes one request and returns one reply. Each hit has its own [`Action`]; the request
 //! says only how its hits depend on each other. A new operation is a new action. For example,
-//! crediting units consists of the variant and its lines in the methods of [`Action`], of `credit` in
-//! each algorithm and its Lua twin, and of one line each in `return_units` of [`step`](crate::step)
-//! and `lua/coupled.lua`, and in `action_code` and `plain_cost` of the Redis store.
+//! crediting units consists of the variant and its lines in the methods of [`Action`], of `credit`
+//! in each algorithm and its Lua twin, and of one line each in `return_units` of
+//! [`step`](crate::step) and `lua/coupled.lua`, and in `action_code` and `plain_cost` of the Redis
+//! store.
 
 use std::sync::Arc;
 

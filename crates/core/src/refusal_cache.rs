@@ -1,8 +1,8 @@
 //! A cache of refusals, so that a caller that repeats a refused request causes no calls.
 //!
-//! A refusal holds for the same request until its `retry_after`, but for `max_age` at most, so that a
-//! reset or a lifted ban takes effect. Entries are in two generations; the older one is dropped as a
-//! whole, without a search for expired entries.
+//! A refusal holds for the same request until its `retry_after`, but for `max_age` at most, so that
+//! a reset or a lifted ban takes effect. Entries are in two generations; the older one is dropped
+//! as a whole, without a search for expired entries.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -56,8 +56,8 @@ impl<V: Summary> RefusalCache<V> {
         self.clock.now()
     }
 
-    /// Returns the key of a request; `None` if it must not be cached. Requests that take nothing must
-    /// not: they read the current state.
+    /// Returns the key of a request; `None` if it must not be cached. Requests that take nothing
+    /// must not: they read the current state.
     pub fn key(&self, request: &Request<'_>) -> Option<RequestKey> {
         if self.max_age == Micros::ZERO || request.dry_run() || request.cost() == Cost::NONE {
             return None;
@@ -102,8 +102,8 @@ impl<V> Generations<V> {
         Self { since: Timestamp::EPOCH, young: HashMap::new(), old: HashMap::new() }
     }
 
-    /// Drops the older generation if the younger one is full or has the age `max_age`. In the second
-    /// case all refusals of the older one have expired.
+    /// Drops the older generation if the younger one is full or has the age `max_age`. In the
+    /// second case all refusals of the older one have expired.
     fn rotate(&mut self, now: Timestamp, max_age: Micros) {
         if now.since(self.since) >= max_age || self.young.len() >= MAX_REFUSALS {
             self.since = now;

@@ -2,8 +2,8 @@
 //!
 //! The store provides access to the states ([`Slots`]); this module changes them. It knows no locks
 //! and no transactions: the calling store ensures that nobody else changes the states meanwhile, or
-//! discards the changes if someone did. A store that reads and writes all data of a key at once keeps
-//! [`Record`]s and calls [`execute_on_records`].
+//! discards the changes if someone did. A store that reads and writes all data of a key at once
+//! keeps [`Record`]s and calls [`execute_on_records`].
 
 mod record;
 
@@ -28,8 +28,8 @@ pub trait Slot {
     /// Returns the state; [`State::None`] if there is none or it has expired.
     fn state(&self) -> &State;
 
-    /// Calls `change` with the state, if the key has one, and returns its decision. An expired state
-    /// may be passed as [`State::None`].
+    /// Calls `change` with the state, if the key has one, and returns its decision. An expired
+    /// state may be passed as [`State::None`].
     fn update(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Option<Decision>;
 
     /// Creates a state for a key that has none. Calls `change` with [`State::None`] and returns its

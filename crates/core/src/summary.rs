@@ -43,8 +43,8 @@ pub struct RuleSummary<'a> {
     pub burst: Option<u64>,
     /// Units left, 0 in debt; `None` if nothing was counted.
     pub remaining: Option<u64>,
-    /// Time until a denied request passes, or else until all units are available again. `None` for a
-    /// ban, which does not end with time.
+    /// Time until a denied request passes, or else until all units are available again. `None` for
+    /// a ban, which does not end with time.
     pub reset: Option<Micros>,
     /// `true` if the rule agrees with the verdict: it allows an allowed request, or it is a reason
     /// why the request is refused.

@@ -25,7 +25,8 @@ pub struct HitResult {
 pub type HitResults = SmallVec<[Option<HitResult>; 1]>;
 
 impl HitResult {
-    /// Returns the result for grants that need no store: bans and unlimited ones. `None` for limits.
+    /// Returns the result for grants that need no store: bans and unlimited ones. `None` for
+    /// limits.
     pub fn without_store(grant: Grant) -> Option<Self> {
         let outcome = match grant {
             Grant::Limited(_) => return None,
@@ -119,9 +120,9 @@ impl Verdict {
     /// Folds at least one decision.
     ///
     /// The deciding decision is, if the request is refused, the one with the longest wait of those
-    /// that refuse it; a rule that never allows it has the longest. If all quotas deny, only the one
-    /// with the shortest wait is among them, since the request passes as soon as one quota allows
-    /// it. If nothing refuses the request, the decision with the fewest units left decides.
+    /// that refuse it; a rule that never allows it has the longest. If all quotas deny, only the
+    /// one with the shortest wait is among them, since the request passes as soon as one quota
+    /// allows it. If nothing refuses the request, the decision with the fewest units left decides.
     pub fn from_decisions(decisions: SmallVec<[RuleDecision; 1]>) -> Self {
         let quotas_refuse = Mode::quotas_refuse(decisions.iter().map(RuleDecision::denial));
         let quota_wait = decisions.iter().filter_map(|one| one.wait_of(Mode::Quota)).min();
@@ -161,8 +162,8 @@ impl Verdict {
         !Mode::refuse(self.decisions.iter().map(RuleDecision::denial))
     }
 
-    /// Returns `true` if this decision refuses the request: that of an enforced rule that denies, or
-    /// of a quota if all quotas deny.
+    /// Returns `true` if this decision refuses the request: that of an enforced rule that denies,
+    /// or of a quota if all quotas deny.
     pub fn is_refused_by(&self, decided: &RuleDecision) -> bool {
         let (mode, denies) = decided.denial();
         let all = self.decisions.iter().map(RuleDecision::denial);

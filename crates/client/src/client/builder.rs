@@ -68,8 +68,8 @@ pub enum ConnectError {
     /// A certificate or key is not valid.
     #[error("certificates and key must be PEM")]
     Tls(#[source] transport::Error),
-    /// [`ClientBuilder::connect_lazy`] was called outside of a tokio runtime, which has to drive the
-    /// connection.
+    /// [`ClientBuilder::connect_lazy`] was called outside of a tokio runtime, which has to drive
+    /// the connection.
     #[error("a client must be built inside a tokio runtime")]
     NoRuntime,
     /// The server could not be reached.
@@ -148,8 +148,8 @@ impl ClientBuilder {
         Self { on_no_answer: Some(policy), ..self }
     }
 
-    /// Sets the longest time for which a refusal is cached. A reset or a lifted ban can take as long
-    /// to have an effect. By default one second; zero caches none.
+    /// Sets the longest time for which a refusal is cached. A reset or a lifted ban can take as
+    /// long to have an effect. By default one second; zero caches none.
     #[must_use]
     pub fn max_age(self, max_age: Duration) -> Self {
         Self { max_age, ..self }
@@ -161,8 +161,8 @@ impl ClientBuilder {
         Self { clock, ..self }
     }
 
-    /// Returns the address with its scheme. Without one it is `https://` if certificates are set, else
-    /// `http://`.
+    /// Returns the address with its scheme. Without one it is `https://` if certificates are set,
+    /// else `http://`.
     pub fn url(&self) -> String {
         let address = &self.address;
         if address.contains("://") || address.starts_with("unix:") {
@@ -188,7 +188,8 @@ impl ClientBuilder {
         Ok(Client::new(ApiChannel::new(channel, authorization), &self))
     }
 
-    /// Returns a client that connects with its first call. Succeeds even if the server is unavailable.
+    /// Returns a client that connects with its first call. Succeeds even if the server is
+    /// unavailable.
     ///
     /// # Errors
     ///

@@ -1,21 +1,22 @@
-//! Who asks: the ids, and how often each of them does.
+//! User ids of requests, and their distribution.
 //!
-//! The id of a request follows from the seed and the request's number alone, whichever thread makes
-//! it and when: two runs with one seed ask for the same.
+//! The id of a request depends only on the seed and the number of the request, not on threads and
+//! timing. Two runs with the same seed have the same sequence of ids.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How often each id is asked for.
+/// The distribution of ids over requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
-    /// All alike.
+    /// All ids have the same number of requests.
     Uniform,
-    /// The id of rank k in proportion to 1 / k^exponent; the exponent is above 0, up to 10.
+    /// The id of rank k has requests in proportion to 1 / k^exponent. The exponent is above 0 and
+    /// at most 10.
     Zipf(f64),
 }
 
-/// Reads `uniform`, `zipf` (of exponent 1) or `zipf:EXPONENT`.
+/// Parses `uniform`, `zipf` (exponent 1) or `zipf:EXPONENT`.
 impl FromStr for Distribution {
     type Err = &'static str;
 
@@ -41,17 +42,17 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// The ids, made before the load begins.
+/// The ids, created before the load starts.
 #[derive(Debug)]
 pub(super) struct Ids {
     names: Box<[Box<str>]>,
-    /// For zipf: the share of all requests that is asked by the ids up to each rank.
+    /// For Zipf: the cumulative share of requests of the ids up to each rank.
     up_to: Box<[f64]>,
     seed: u64,
 }
 
 impl Ids {
-    /// `count` ids, at least one.
+    /// Creates `count` ids, at least one.
     pub(super) fn new(count: u32, distribution: Distribution, seed: u64) -> Self {
         let up_to = match distribution {
             Distribution::Uniform => Box::default(),
@@ -61,14 +62,14 @@ impl Ids {
         Self { names, up_to, seed }
     }
 
-    /// The id of the request with this number.
+    /// Returns the id of the request with this number.
     pub(super) fn for_request(&self, request: u64) -> &str {
         let random = splitmix(self.seed, request);
         let index = if self.up_to.is_empty() {
             below(random, self.names.len())
         } else {
             let share = fraction(random);
-            // Rounding may leave the last share a little below 1.
+            // The last share may be slightly below 1 because of rounding.
             self.up_to.partition_point(|up_to| *up_to <= share).min(self.names.len() - 1)
         };
         &self.names[index]
@@ -87,7 +88,7 @@ fn shares_up_to(count: u32, exponent: f64) -> Box<[f64]> {
     up_to
 }
 
-/// The number in place `index` of the sequence that `seed` begins.
+/// Returns element `index` of the pseudorandom sequence of `seed`.
 ///
 /// **Source:** Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014, with the
 /// constants of `SplitMix64`.
@@ -103,13 +104,13 @@ fn mix(z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A random number, scaled to less than `bound`.
+/// Scales a random number to less than `bound`.
 fn below(random: u64, bound: usize) -> usize {
     let scaled = (u128::from(random) * bound as u128) >> 64;
     usize::try_from(scaled).expect("less than the bound")
 }
 
-/// A random number, scaled to less than 1.
+/// Scales a random number to less than 1.
 fn fraction(random: u64) -> f64 {
     let high = u32::try_from(random >> 32).expect("32 bits");
     f64::from(high) / 4_294_967_296.0
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_asks_for_each_id_alike() {
+    fn uniform_has_as_many_requests_for_each_id() {
         let ids = Ids::new(10, Distribution::Uniform, 7);
         let counts = counts(&ids, 100_000);
         assert_eq!(counts.len(), 10);
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn zipf_asks_for_rank_k_in_proportion_to_its_weight() {
+    fn zipf_has_requests_in_proportion_to_weights() {
         let ids = Ids::new(4, Distribution::Zipf(1.0), 7);
         let counts = counts(&ids, 100_000);
         // 1 + 1/2 + 1/3 + 1/4 = 25/12.
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_makes_the_sequence() {
+    fn sequence_depends_on_the_seed() {
         let sequence = |seed| {
             let ids = Ids::new(1_000, Distribution::Uniform, seed);
             (0..50).map(|request| ids.for_request(request).to_owned()).collect::<Vec<_>>()
@@ -157,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn a_single_id_is_always_the_one() {
+    fn single_id_has_all_requests() {
         for distribution in [Distribution::Uniform, Distribution::Zipf(10.0)] {
             assert_eq!(counts(&Ids::new(1, distribution, 0), 100)["user-0"], 100);
         }
     }
 
     #[test]
-    fn names_of_distributions_are_read_as_they_are_shown() {
+    fn distribution_is_parsed_from_its_displayed_form() {
         for text in ["uniform", "zipf:1", "zipf:0.99", "zipf:10"] {
             assert_eq!(text.parse::<Distribution>().expect(text).to_string(), text);
         }

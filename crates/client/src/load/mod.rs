@@ -1,10 +1,10 @@
 //! The load generator behind `rlaas bench`. Requires the feature `load`.
 //!
 //! Each thread of a [`Load`] has a runtime, a part of the connections, and its own statistics. A
-//! worker is a task with one call in flight. In a closed loop a worker starts the next call when the
-//! previous one is answered. In an open loop ([`LoadPlan::rate`]) each call has an intended start, and
-//! its latency counts from then. So the latency includes the time that calls wait while the server
-//! stalls.
+//! worker is a task with one call in flight. In a closed loop a worker starts the next call when
+//! the previous one is answered. In an open loop ([`LoadPlan::rate`]) each call has an intended
+//! start, and its latency counts from then. So the latency includes the time that calls wait while
+//! the server stalls.
 //!
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/server.rs"));
@@ -146,8 +146,8 @@ pub struct Load {
 pub struct Measured {
     /// Counts and latencies.
     pub stats: LoadStats,
-    /// Duration of the measured part. Ends with the planned time, or with the start of the last call
-    /// if that is later. For [`Length::Calls`] it ends with the last answer.
+    /// Duration of the measured part. Ends with the planned time, or with the start of the last
+    /// call if that is later. For [`Length::Calls`] it ends with the last answer.
     pub elapsed: Duration,
     /// Whether the load was stopped early.
     pub is_interrupted: bool,

@@ -63,8 +63,8 @@ impl OpenLoop {
         Self { rate, begins, calls, closes, due, taken, permits }
     }
 
-    /// Waits for a call that is due, and returns the number and the intended start of the oldest one;
-    /// `None` if no further call starts.
+    /// Waits for a call that is due, and returns the number and the intended start of the oldest
+    /// one; `None` if no further call starts.
     pub(super) async fn next(&self, elapsed: impl Fn() -> Duration) -> Option<(u64, Duration)> {
         self.permits.acquire().await.ok()?.forget();
         if self.closes.is_some_and(|closes| elapsed() > closes) {

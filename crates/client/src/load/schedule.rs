@@ -5,8 +5,8 @@
 //! after the start of the load, whether earlier calls are answered or not.
 //!
 //! The calls of an open loop have even intervals rather than a Poisson distribution. So each second
-//! has exactly `rate` calls, runs can be repeated, and calls wait in the queue because of the server
-//! and not because of a burst by the generator.
+//! has exactly `rate` calls, runs can be repeated, and calls wait in the queue because of the
+//! server and not because of a burst by the generator.
 
 use std::num::NonZeroU32;
 use std::sync::OnceLock;

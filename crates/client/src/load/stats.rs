@@ -33,7 +33,8 @@ const CODES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// Numbers of calls and of the results of their requests. Each request is allowed, denied or an error.
+/// Numbers of calls and of the results of their requests. Each request is allowed, denied or an
+/// error.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Calls that returned a response or an error.

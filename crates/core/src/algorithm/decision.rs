@@ -80,8 +80,9 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Decides on `cost`: allowed if at most `available` units, denied for `wait` if at most `most`,
-    /// else impossible. `available` is negative in debt, so that not even a cost of 0 is allowed.
+    /// Decides on `cost`: allowed if at most `available` units, denied for `wait` if at most
+    /// `most`, else impossible. `available` is negative in debt, so that not even a cost of 0 is
+    /// allowed.
     pub(super) fn new(
         cost: Cost,
         available: i64,

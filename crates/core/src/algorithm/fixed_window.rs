@@ -1,7 +1,7 @@
 //! Fixed window: a counter for each window of wall time, aligned to the Unix epoch.
 //!
-//! Denied requests of cost 1 are counted too once the window is full, as in RLaaS Users Service. All
-//! other denied requests count nothing. A limit that keeps debt does not count denied requests,
+//! Denied requests of cost 1 are counted too once the window is full, as in RLaaS Users Service.
+//! All other denied requests count nothing. A limit that keeps debt does not count denied requests,
 //! because they could not be told apart from debt.
 //!
 //! Up to twice the limit can pass around the boundary of two windows. In return the state is a

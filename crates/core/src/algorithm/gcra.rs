@@ -1,8 +1,8 @@
 //! GCRA, the generic cell rate algorithm: the state is one point in time, the theoretical arrival
 //! time (TAT) of the next request.
 //!
-//! GCRA decides as the token bucket does. Each unit moves the TAT by one emission interval
-//! (window / limit), up to the burst tolerance (burst × window / limit) ahead of now. Fractions of a
+//! GCRA decides as the token bucket does. Each unit moves the TAT by one emission interval (window
+//! / limit), up to the burst tolerance (burst × window / limit) ahead of now. Fractions of a
 //! microsecond are kept, so that no interval is rounded.
 //!
 //! The state also has the time of its last change and the rate at that time. After a change of the

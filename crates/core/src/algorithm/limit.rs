@@ -1,4 +1,4 @@
-//! How many, per how long; and what one request takes of it.
+//! Limits: units per window. Costs: units of one request.
 
 use std::num::NonZeroU32;
 
@@ -6,41 +6,41 @@ use thiserror::Error;
 
 use crate::clock::Micros;
 
-/// Units that one request takes: 0 to 2^32 − 1. 0 looks without taking.
+/// The units that one request takes: 0 to 2^32 − 1. A cost of 0 reads the state and takes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost(u32);
 
 impl Cost {
-    /// Looks without taking.
+    /// No units.
     pub const NONE: Self = Self(0);
-    /// What a request takes that says nothing else.
+    /// One unit, the default of requests.
     pub const ONE: Self = Self(1);
 
-    /// A cost of `units`.
+    /// Creates a cost of `units`.
     pub const fn new(units: u32) -> Self {
         Self(units)
     }
 
-    /// The units.
+    /// Returns the units.
     pub const fn units(self) -> u64 {
         self.0 as u64
     }
 }
 
-/// How many units per window, and how many at once. Always valid.
+/// A valid limit: units per window, and units at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     window: Micros,
     units: NonZeroU32,
     burst: NonZeroU32,
-    /// Units that may be owed; none: what is above the limit is no debt.
+    /// Most units of debt. `None`: the limit keeps no debt.
     max_debt: Option<u32>,
-    /// What follows from them, so that no decision divides for it.
+    /// Derived from the fields above, so that a decision needs no division.
     times: Times,
 }
 
-/// How long a unit and a whole burst take: whole microseconds, and the part below in microseconds
-/// divided by the units per window.
+/// The times in which one unit and a whole burst become available: whole microseconds, and the
+/// fraction in 1 / units of a microsecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Times {
     unit: Micros,
@@ -57,11 +57,11 @@ impl Limit {
     /// The longest window: 366 days.
     pub const MAX_WINDOW: Micros = Micros::from_secs(366 * 24 * 60 * 60);
 
-    /// The longest time that a burst may take to come back: 100 years, so that every point in
-    /// time stays far below 2^53 µs.
+    /// The longest time in which a burst may become available again: 100 years. Keeps all points in
+    /// time far below 2^53 µs, up to which Lua's numbers are exact.
     pub const MAX_FILL: Micros = Micros::from_secs(100 * 366 * 24 * 60 * 60);
 
-    /// Allows `units` per `window`, and as many at once.
+    /// Creates a limit of `units` per `window`, and as many at once.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl Limit {
         Ok(Self::from_parts(window, units, units))
     }
 
-    /// What follows from a window, units per window and a burst that are valid.
+    /// Creates a limit from parts that are valid.
     fn from_parts(window: Micros, units: NonZeroU32, burst: NonZeroU32) -> Self {
         let times = |count: u32| {
             let (whole, part) = divide(count.into(), window.as_micros(), 0, units.get().into());
@@ -88,17 +88,18 @@ impl Limit {
         Self { window, units, burst, max_debt: None, times }
     }
 
-    /// A number of units that a limit may have.
+    /// Returns `units` if a limit may have as many.
     fn count(units: u64) -> Option<NonZeroU32> {
         let count = u32::try_from(units).ok().filter(|_| units <= Self::MAX_UNITS);
         count.and_then(NonZeroU32::new)
     }
 
-    /// Allows `burst` units at once.
+    /// Returns the same limit with `burst` units at once.
     ///
     /// # Errors
     ///
-    /// [`LimitError::Burst`] unless `burst` is from 1 to 10⁹ and comes back within 100 years.
+    /// [`LimitError::Burst`] unless `burst` is from 1 to 10⁹ and becomes available again within
+    /// [`Limit::MAX_FILL`].
     pub fn with_burst(self, burst: u64) -> Result<Self, LimitError> {
         let most = self.units_in(Self::MAX_FILL, 0).0.min(Self::MAX_UNITS);
         let burst = Self::count(burst).filter(|_| burst <= most);
@@ -106,9 +107,10 @@ impl Limit {
         Ok(Self { max_debt: self.max_debt, ..Self::from_parts(self.window, self.units, burst) })
     }
 
-    /// Keeps up to `units` above the limit as debt: costs that are reported after the fact count
-    /// although nothing is left. A full fixed window then counts no refused attempts, which would
-    /// look the same.
+    /// Returns the same limit with up to `units` of debt.
+    ///
+    /// Costs that are reported after the fact are then counted above the limit, as debt. A fixed
+    /// window with debt does not count denied requests, because these would look like debt.
     ///
     /// # Errors
     ///
@@ -120,8 +122,8 @@ impl Limit {
         Ok(Self { max_debt: Some(max_debt), ..self })
     }
 
-    /// A part of it, in millionths, of at least one unit: what one of several instances grants when
-    /// they can't count together.
+    /// Returns a part of the limit, in millionths: at least one unit. Used by an instance that
+    /// decides alone while the store fails.
     #[must_use]
     pub fn share(&self, millionths: u32) -> Self {
         let of = |units: u64| (units * u64::from(millionths) / 1_000_000).max(1);
@@ -129,29 +131,29 @@ impl Limit {
         let debt = |debt: u32| u64::from(debt) * u64::from(millionths) / 1_000_000;
         let max_debt = self.max_debt.and_then(|owed| u32::try_from(debt(owed)).ok());
         let share = Self { max_debt, ..Self::from_parts(self.window, units, units) };
-        // A burst that would take too long to come back is as long as it may be.
+        // A burst that would take too long to become available is cut to the largest valid one.
         share.with_burst(of(self.burst())).unwrap_or_else(|error| match error {
             LimitError::Burst { most } => share.with_burst(most.max(1)).unwrap_or(share),
             _ => share,
         })
     }
 
-    /// Units per window: 1 to 10⁹.
+    /// Returns the units per window: 1 to 10⁹.
     pub const fn units(&self) -> u64 {
         self.units.get() as u64
     }
 
-    /// The window: 1 ms to 366 days, in whole milliseconds.
+    /// Returns the window: 1 ms to 366 days, in whole milliseconds.
     pub const fn window(&self) -> Micros {
         self.window
     }
 
-    /// Units at once: 1 to 10⁹; those per window unless it was said otherwise.
+    /// Returns the units at once: 1 to 10⁹. By default the units per window.
     pub const fn burst(&self) -> u64 {
         self.burst.get() as u64
     }
 
-    /// Units that may be owed: 0 to those per window. `None`: what is above the limit is no debt.
+    /// Returns the most units of debt: 0 to the units per window. `None`: the limit keeps no debt.
     pub const fn max_debt(&self) -> Option<u64> {
         match self.max_debt {
             Some(units) => Some(units as u64),
@@ -159,7 +161,7 @@ impl Limit {
         }
     }
 
-    /// Units that may be owed; none by default.
+    /// Returns the most units of debt; 0 if the limit keeps none.
     pub(super) const fn debt(&self) -> u64 {
         match self.max_debt {
             Some(units) => units as u64,
@@ -167,30 +169,30 @@ impl Limit {
         }
     }
 
-    /// The most units that can be in use of a burst: all of it, and the debt.
+    /// Returns the most units that can be in use: the burst and the debt.
     pub(super) const fn max_in_use(&self) -> u64 {
         self.burst() + self.debt()
     }
 
-    /// What is left of `whole` with `used` units in use: below 0 by the debt, never more.
+    /// Returns `whole` minus `used`, but no less than the negative debt.
     pub(super) const fn remaining_of(&self, whole: u64, used: u64) -> i64 {
         let (left, least) = (whole.cast_signed() - used.cast_signed(), -self.debt().cast_signed());
         if left < least { least } else { left }
     }
 
-    /// The time from the deepest debt to a whole burst.
+    /// Returns the time from the largest debt to a whole burst.
     pub fn fill_time(&self) -> Micros {
         self.time_for(self.max_in_use(), 0)
     }
 
-    /// The time that all units take that can be in use, as [`Limit::time_of`] returns it.
+    /// Returns the time of [`Limit::max_in_use`] units; see [`Limit::time_of`].
     #[inline]
     pub(super) fn time_of_max_in_use(&self) -> (Micros, u64) {
         self.time_of(self.max_in_use())
     }
 
-    /// The time that `units` take: whole microseconds, and the part below in microseconds divided
-    /// by the units per window.
+    /// Returns the time in which `units` become available: whole microseconds, and the fraction in
+    /// 1 / units per window of a microsecond.
     #[inline]
     pub(super) fn time_of(&self, units: u64) -> (Micros, u64) {
         if units == 1 {
@@ -203,21 +205,21 @@ impl Limit {
         }
     }
 
-    /// The whole units that come in `span`, and the part of the next one.
+    /// Returns the whole units that become available in `span`, and the fraction of the next one.
     ///
-    /// Parts are counted in units divided by the window's microseconds; `part` is what was left
-    /// from before. Exact as long as the units fit into 64 bits.
+    /// `part` is the fraction to start from. Fractions are in 1 / window microseconds of a unit.
+    /// Exact as long as the units fit into 64 bits.
     #[inline]
     pub(super) fn units_in(&self, span: Micros, part: u64) -> (u64, u64) {
         divide(span.as_micros(), self.units(), part, self.window.as_micros())
     }
 
-    /// The shortest time in which `units` less `part` of one come.
+    /// Returns the shortest time in which `units` minus the fraction `part` become available.
     pub(super) fn time_for(&self, units: u64, part: u64) -> Micros {
         let (whole, rest) = self.time_of(units);
         // whole + ⌈(rest - part) / units⌉
         if rest >= part {
-            // What is left of a part is less than a microsecond.
+            // The difference of the fractions is less than a microsecond.
             whole + Micros::from_micros(u64::from(rest > part))
         } else {
             whole - Micros::from_micros((part - rest) / self.units())
@@ -225,7 +227,7 @@ impl Limit {
     }
 }
 
-/// `(one × other + more) / by`: quotient and remainder.
+/// Returns quotient and remainder of `(one × other + more) / by`.
 #[inline]
 pub(super) fn divide(one: u64, other: u64, more: u64, by: u64) -> (u64, u64) {
     match one.checked_mul(other).and_then(|product| product.checked_add(more)) {
@@ -234,7 +236,7 @@ pub(super) fn divide(one: u64, other: u64, more: u64, by: u64) -> (u64, u64) {
     }
 }
 
-/// Saturates where the quotient does not fit: callers bound what they ask for.
+/// Divides in 128 bits. Saturates if the quotient does not fit 64, which the callers rule out.
 #[cold]
 fn divide_wide(one: u64, other: u64, more: u64, by: u64) -> (u64, u64) {
     let sum = u128::from(one) * u128::from(other) + u128::from(more);
@@ -242,7 +244,7 @@ fn divide_wide(one: u64, other: u64, more: u64, by: u64) -> (u64, u64) {
     (u64::try_from(sum / u128::from(by)).unwrap_or(u64::MAX), rest)
 }
 
-/// Why a limit is refused.
+/// The reason why a limit is not valid.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum LimitError {
     /// Too few or too many units.
@@ -251,30 +253,30 @@ pub enum LimitError {
     /// Too short, too long, or not whole milliseconds.
     #[error("must be a window from 1ms to 366d in whole milliseconds")]
     Window,
-    /// Too small, too large, or too slow to come back.
+    /// Too small, too large, or available again too late.
     #[error("must be a whole number from 1 to {most} for this limit and window")]
     Burst {
-        /// The most that comes back within 100 years.
+        /// The largest burst that is available again within [`Limit::MAX_FILL`].
         most: u64,
     },
-    /// More debt than one limit.
+    /// More debt than units per window.
     #[error("must be a whole number from 0 to {most}")]
     Debt {
         /// The units per window.
         most: u64,
     },
-    /// A burst where the algorithm has none.
+    /// A burst for an algorithm that has none.
     #[error("{algorithm} has no burst; token-bucket, leaky-bucket and gcra have")]
     NoBurst {
         /// Canonical name of the algorithm.
         algorithm: &'static str,
     },
-    /// More units than this algorithm can keep for one id.
+    /// More units than the algorithm can keep for one key.
     #[error("must be a whole number from 1 to {max} for {algorithm}")]
     TooMany {
         /// Canonical name of the algorithm.
         algorithm: &'static str,
-        /// The most units that it takes.
+        /// The most units of the algorithm.
         max: u64,
     },
 }

@@ -111,9 +111,9 @@ macro_rules! registry {
                 }
             }
 
-            /// Changes `state` as `decision` says, which must be the result of [`Algorithm::decide`]
-            /// for the same arguments. Replaces a state of another algorithm, unless the decision is
-            /// a denial.
+            /// Changes `state` as `decision` says, which must be the result of
+            /// [`Algorithm::decide`] for the same arguments. Replaces a state of another algorithm,
+            /// unless the decision is a denial.
             pub fn commit(
                 self,
                 state: &mut State,
@@ -161,13 +161,14 @@ macro_rules! registry {
             }
 
             /// Counts a cost that was incurred already, even if too few units are left: the rest is
-            /// [debt](Limit::max_debt) if the limit keeps any, and is not counted otherwise. Replaces
-            /// a state of another algorithm.
+            /// [debt](Limit::max_debt) if the limit keeps any, and is not counted otherwise.
+            /// Replaces a state of another algorithm.
             ///
             /// Returns the decision and the number of units that were counted. The decision allows
-            /// if enough units were left. Its numbers are those of the state afterwards, and its wait
-            /// is that of one unit. Of a cost above [`Algorithm::max_cost`] only that many units are
-            /// counted, and the outcome is [`Outcome::Impossible`] if units are still left.
+            /// if enough units were left. Its numbers are those of the state afterwards, and its
+            /// wait is that of one unit. Of a cost above [`Algorithm::max_cost`] only that many
+            /// units are counted, and the outcome is [`Outcome::Impossible`] if units are still
+            /// left.
             pub fn report(
                 self,
                 state: &mut State,
@@ -200,8 +201,8 @@ macro_rules! registry {
                 (Decision { outcome, ..after }, counted)
             }
 
-            /// Returns the units that were `taken`, except those that time has made available again.
-            /// Does not change a state of another algorithm.
+            /// Returns the units that were `taken`, except those that time has made available
+            /// again. Does not change a state of another algorithm.
             pub fn refund(self, state: &mut State, limit: &Limit, now: Timestamp, taken: &TakenUnits) {
                 match (self, state) {
                     $((Self::$variant, State::$variant(state)) => {
@@ -211,8 +212,8 @@ macro_rules! registry {
                 }
             }
 
-            /// Returns `cost` units without a receipt, at most those in use. Does not change a state
-            /// of another algorithm.
+            /// Returns `cost` units without a receipt, at most those in use. Does not change a
+            /// state of another algorithm.
             pub fn credit(self, state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
                 match (self, state) {
                     $((Self::$variant, State::$variant(state)) => {
@@ -287,8 +288,8 @@ fn time_to_live(now: Timestamp, spent_after: Micros) -> Timestamp {
 /// Returns the units of a taken cost that may be outstanding at `now`, not refilled since: whole
 /// units, and a fraction in 1 / window microseconds of a unit.
 ///
-/// Without other requests the bucket is full `reset_after` after the units were taken. So no more of
-/// them are outstanding than are refilled from now until then.
+/// Without other requests the bucket is full `reset_after` after the units were taken. So no more
+/// of them are outstanding than are refilled from now until then.
 fn outstanding(limit: &Limit, now: Timestamp, taken: &TakenUnits) -> (u64, u64) {
     let left = (taken.at + taken.reset_after).since(now);
     if left >= limit.time_for(taken.cost.units(), 0) {

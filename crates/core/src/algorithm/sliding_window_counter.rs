@@ -1,10 +1,10 @@
-//! Sliding window counter: the count of the current window plus a part of the previous one, weighted
-//! by its overlap with the sliding window.
+//! Sliding window counter: the count of the current window plus a part of the previous one,
+//! weighted by its overlap with the sliding window.
 //!
 //! The windows of a key start with its first request and follow each other without a gap. After two
-//! windows without a request they start anew. The estimate assumes that the requests of the previous
-//! window were spread evenly. It needs little memory and is smooth at the boundaries, but exact only
-//! on average.
+//! windows without a request they start anew. The estimate assumes that the requests of the
+//! previous window were spread evenly. It needs little memory and is smooth at the boundaries, but
+//! exact only on average.
 
 use super::limit::divide;
 use super::{Cost, Decision, Limit, Outcome, TakenUnits, is_from_the_future, time_to_live};

@@ -1,7 +1,7 @@
 //! Sliding window log: an entry for each unit of the last window. The default algorithm.
 //!
-//! Exact: in *any* span of one window at most the limit passes. The log has one entry for each unit,
-//! with its time in whole milliseconds, and so needs the most memory of all algorithms.
+//! Exact: in *any* span of one window at most the limit passes. The log has one entry for each
+//! unit, with its time in whole milliseconds, and so needs the most memory of all algorithms.
 
 use std::collections::VecDeque;
 
@@ -84,8 +84,8 @@ impl State {
 
 /// Decides. `current_count` is the number of entries before this request, `ttl` always the window.
 ///
-/// Entries at or before `now - window` have left the window. Entries after `now` were written before
-/// the clock stepped back, and do not count.
+/// Entries at or before `now - window` have left the window. Entries after `now` were written
+/// before the clock stepped back, and do not count.
 #[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let window_ms = limit.window().as_millis();
@@ -151,8 +151,8 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
     state.expires_at = Timestamp::from_millis(now.as_millis()) + window + window;
 }
 
-/// Removes entries of the millisecond in which the units were taken; which ones makes no difference.
-/// The time to live does not change. A log without entries is removed.
+/// Removes entries of the millisecond in which the units were taken; which ones makes no
+/// difference. The time to live does not change. A log without entries is removed.
 pub(super) fn refund(state: &mut State, _limit: &Limit, _now: Timestamp, taken: &TakenUnits) {
     if let Some(run) = state.run_of(taken.at.as_millis()) {
         remove(state, run, taken.cost.units().min(MAX_COST.into()));

@@ -1,7 +1,7 @@
 //! Token bucket: starts with `burst` tokens and is refilled continuously at `limit` per window.
 //!
-//! In any span of time at most burst + limit × span / window units pass, reports aside. Fractions of
-//! a token are kept, so that no rate is rounded.
+//! In any span of time at most burst + limit × span / window units pass, reports aside. Fractions
+//! of a token are kept, so that no rate is rounded.
 
 use super::{
     Cost, Decision, Limit, NEVER, Outcome, TakenUnits, is_from_the_future, outstanding,

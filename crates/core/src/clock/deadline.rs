@@ -31,7 +31,8 @@ impl Deadline {
         }
     }
 
-    /// Returns the time until the deadline: zero if it has passed, [`Duration::MAX`] if there is none.
+    /// Returns the time until the deadline: zero if it has passed, [`Duration::MAX`] if there is
+    /// none.
     #[expect(clippy::disallowed_methods, reason = "a timeout does not affect decisions")]
     pub fn remaining(self) -> Duration {
         self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))

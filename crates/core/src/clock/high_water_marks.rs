@@ -4,8 +4,8 @@ use super::{Micros, Timestamp};
 
 /// The latest times of decisions, by length of window.
 ///
-/// [`Timestamp::hold`] treats a step of the clock by the length of the window: the same step back is
-/// held for a long window and followed for a short one. So each length needs a time of its own.
+/// [`Timestamp::hold`] treats a step of the clock by the length of the window: the same step back
+/// is held for a long window and followed for a short one. So each length needs a time of its own.
 #[derive(Clone, Debug, Default)]
 pub struct HighWaterMarks {
     /// The first length of window, zero if there is none yet. Kept outside of the vector because

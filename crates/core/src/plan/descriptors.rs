@@ -35,8 +35,8 @@ impl Descriptors {
     ///
     /// # Errors
     ///
-    /// [`InvalidDescriptor`] if the algorithm of a rule does not support a limit or negative hits of
-    /// the request.
+    /// [`InvalidDescriptor`] if the algorithm of a rule does not support a limit or negative hits
+    /// of the request.
     pub fn plan(
         &self,
         request: &DescriptorRequest<'_>,

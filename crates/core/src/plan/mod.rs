@@ -1,7 +1,7 @@
 //! Plans: the hits of a request, and how their outcomes combine.
 //!
-//! The rules alone make a plan, both for flat requests and for descriptors. A plan owns its keys and
-//! refers to rules by position, so that it can be moved to a task without matching again.
+//! The rules alone make a plan, both for flat requests and for descriptors. A plan owns its keys
+//! and refers to rules by position, so that it can be moved to a task without matching again.
 
 mod descriptors;
 
@@ -20,8 +20,8 @@ pub struct Plan {
     pub hits: SmallVec<[Hit; 1]>,
     /// How the hits depend on each other.
     pub coupling: Coupling,
-    /// `true` if no enforced rule matches. The hits are then those of shadow rules, and [`Unmatched`]
-    /// decides.
+    /// `true` if no enforced rule matches. The hits are then those of shadow rules, and
+    /// [`Unmatched`] decides.
     pub is_unmatched: bool,
 }
 

@@ -27,8 +27,8 @@ impl Key {
         Self::for_rule("", values)
     }
 
-    /// Creates the key of a rule. The id is the values, separated by `:`. An absent value is written
-    /// as a single `%`, which is not the encoding of any value.
+    /// Creates the key of a rule. The id is the values, separated by `:`. An absent value is
+    /// written as a single `%`, which is not the encoding of any value.
     pub(super) fn for_rule<'a>(name: &str, values: impl Iterator<Item = Option<&'a str>>) -> Self {
         let mut text = KeyBuffer::new();
         if !name.is_empty() {
@@ -49,8 +49,8 @@ impl Key {
     }
 
     /// Creates the key of a descriptor: `envoy/` and the domain in place of a rule name, then the
-    /// keys and values of the entries in turn. A limit of the request adds its `window`. No rule has
-    /// a name with `/`.
+    /// keys and values of the entries in turn. A limit of the request adds its `window`. No rule
+    /// has a name with `/`.
     pub(super) fn for_descriptor<'a>(
         domain: &str,
         entries: impl Iterator<Item = (&'a str, IdValue<'a>)>,
@@ -98,8 +98,8 @@ impl Key {
     }
 }
 
-/// The value of a descriptor's entry in a key. Encoded values begin neither with `%%` nor with `%/`,
-/// which mark patterns and windows.
+/// The value of a descriptor's entry in a key. Encoded values begin neither with `%%` nor with
+/// `%/`, which mark patterns and windows.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum IdValue<'a> {
     /// The value of the request.

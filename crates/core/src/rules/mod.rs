@@ -33,8 +33,8 @@ pub struct RuleSet {
     default: Rule,
     /// Sorted by name, so that the order in a file has no effect.
     named: Vec<Rule>,
-    /// Positions of the rules that need an exact value of some part, by part and value. Each rule is
-    /// under one part only.
+    /// Positions of the rules that need an exact value of some part, by part and value. Each rule
+    /// is under one part only.
     by_value: HashMap<Part, HashMap<String, Vec<usize>>>,
     /// Positions of the other rules, which are matched against every request.
     others: Vec<usize>,

@@ -1,4 +1,4 @@
-//! What a caller asks, within its bounds.
+//! Requests by user, resource and attributes, checked against their bounds.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::Attributes;
 use crate::algorithm::Cost;
 
-/// A valid request: what it holds is within the bounds below.
+/// A valid request: all fields are within the bounds below.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     user_id: &'a str,
@@ -17,18 +17,18 @@ pub struct Request<'a> {
     dry_run: bool,
 }
 
-/// What a caller sent, not checked yet.
+/// The fields of a request as the caller sent them, not checked yet.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestFields<'a> {
-    /// Who asks.
+    /// User or client that makes the request.
     pub user_id: &'a str,
-    /// What is asked for.
+    /// Resource that is requested.
     pub resource: &'a str,
-    /// Anything else that rules look at.
+    /// Further properties that rules can use.
     pub attributes: &'a HashMap<String, String>,
-    /// Units to take; absent is 1.
+    /// Units to take; `None` means 1.
     pub cost: Option<u64>,
-    /// Decide and take nothing.
+    /// Whether to decide without taking the cost.
     pub dry_run: bool,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Request<'a> {
     /// Most bytes in an attribute's value.
     pub const MAX_ATTRIBUTE_VALUE: usize = 1024;
 
-    /// Checks a draft against the bounds.
+    /// Checks the fields against the bounds.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl<'a> Request<'a> {
         Ok(Self { cost, ..request })
     }
 
-    /// Begins a request by this user for 1 unit.
+    /// Starts building a request by this user for one unit.
     pub const fn user(user_id: &'a str) -> RequestBuilder<'a> {
         let (resource, attributes) = ("", Attributes::NONE);
         RequestBuilder(Self { user_id, resource, attributes, cost: Cost::ONE, dry_run: false })
@@ -88,33 +88,33 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Who asks: 1 to 1024 bytes.
+    /// Returns the user: 1 to 1024 bytes.
     pub const fn user_id(&self) -> &'a str {
         self.user_id
     }
 
-    /// What is asked for: up to 1024 bytes.
+    /// Returns the resource: up to 1024 bytes.
     pub const fn resource(&self) -> &'a str {
         self.resource
     }
 
-    /// Anything else that rules look at.
+    /// Returns the attributes.
     pub const fn attributes(&self) -> Attributes<'a> {
         self.attributes
     }
 
-    /// Units to take.
+    /// Returns the units to take.
     pub const fn cost(&self) -> Cost {
         self.cost
     }
 
-    /// Decide and take nothing?
+    /// Returns `true` if the request takes nothing.
     pub const fn dry_run(&self) -> bool {
         self.dry_run
     }
 }
 
-/// A request that is not checked yet, step by step.
+/// Builds a [`Request`].
 ///
 /// ```
 /// use rlaas_core::rules::{InvalidRequest, Request};
@@ -129,12 +129,12 @@ impl<'a> Request<'a> {
 pub struct RequestBuilder<'a>(Request<'a>);
 
 impl<'a> RequestBuilder<'a> {
-    /// Sets what is asked for.
+    /// Sets the resource.
     pub const fn resource(self, resource: &'a str) -> Self {
         Self(Request { resource, ..self.0 })
     }
 
-    /// Sets anything else that rules look at: pairs, or a map.
+    /// Sets the attributes: pairs or a map.
     pub fn attributes(self, attributes: impl Into<Attributes<'a>>) -> Self {
         Self(Request { attributes: attributes.into(), ..self.0 })
     }
@@ -144,7 +144,7 @@ impl<'a> RequestBuilder<'a> {
         Self(Request { cost: Cost::new(units), ..self.0 })
     }
 
-    /// Decides, and takes nothing.
+    /// Decides without taking the cost.
     pub const fn dry_run(self) -> Self {
         Self(Request { dry_run: true, ..self.0 })
     }
@@ -160,7 +160,7 @@ impl<'a> RequestBuilder<'a> {
     }
 }
 
-/// Which field is out of bounds, and what is valid. Never the value.
+/// The field that is out of bounds. The text names the field and its bounds, never the value.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum InvalidRequest {
     /// Empty or too long.
@@ -184,7 +184,7 @@ pub enum InvalidRequest {
 }
 
 impl InvalidRequest {
-    /// The field that is out of bounds.
+    /// Returns the name of the field.
     pub const fn field(self) -> &'static str {
         match self {
             Self::UserId => "user_id",

@@ -97,8 +97,8 @@ impl Mode {
         matches!(self, Self::Shadow | Self::ShadowQuota)
     }
 
-    /// Returns `true` if the decisions of these rules refuse the request: an enforced rule denies, or
-    /// all quotas deny. Each item is the mode of a rule and whether it denies.
+    /// Returns `true` if the decisions of these rules refuse the request: an enforced rule denies,
+    /// or all quotas deny. Each item is the mode of a rule and whether it denies.
     pub fn refuse(denials: impl Iterator<Item = (Self, bool)> + Clone) -> bool {
         denials.clone().any(|denial| denial == (Self::Enforced, true))
             || Self::quotas_refuse(denials)

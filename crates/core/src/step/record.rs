@@ -27,13 +27,14 @@ struct Reset {
 }
 
 impl Record {
-    /// Returns the time from which the record makes no difference to any decision and may be deleted.
+    /// Returns the time from which the record makes no difference to any decision and may be
+    /// deleted.
     pub fn expires_at(&self) -> Timestamp {
         self.state.expires_at().max(self.reset.map_or(Timestamp::EPOCH, |reset| reset.until))
     }
 
-    /// Returns `true` if the state has not expired. It expires at the end of its last millisecond, as
-    /// in the other stores.
+    /// Returns `true` if the state has not expired. It expires at the end of its last millisecond,
+    /// as in the other stores.
     fn is_alive(&self, time: Timestamp) -> bool {
         self.state != State::None && time < self.state.expires_at() + Micros::from_millis(1)
     }
@@ -44,9 +45,9 @@ pub type Records<'a> = HashMap<&'a Key, Record>;
 
 /// Decides every hit of a request on the records of its keys while the clock shows `time`.
 ///
-/// Afterwards the caller writes the records that have changed: all of them in one transaction, which
-/// fails if someone else has changed one meanwhile. Peeks change no record, and neither do most
-/// denials.
+/// Afterwards the caller writes the records that have changed: all of them in one transaction,
+/// which fails if someone else has changed one meanwhile. Peeks change no record, and neither do
+/// most denials.
 ///
 /// ```
 /// use rlaas_core::algorithm::{Algorithm, Cost, Limit};

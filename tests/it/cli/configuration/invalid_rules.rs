@@ -27,7 +27,7 @@ fn invalid_rules_are_rejected_by_key() {
         (with(", burst: 9"), "rules[0].burst: sliding-window-log has no burst"),
         (with(", key-by: []"), "rules[0].key-by: must be"),
         (with(", match: {user_id: 007}"), "rules[0].match.user_id: must be a string or a list"),
-        (with(", key_by: [user_id, user_id]"), "rules[0].key_by: each part"),
+        (with(", key_by: [user_id, user_id]"), "rules[0].key_by: must not name"),
         (with(", match: {resourc: a}"), "rules[0].match.resourc: unknown key"),
         (with(", match: {resource: {a: 1}}"), "rules[0].match.resource: must be a string or"),
         (with(", match: {attributes: {plan: []}}"), "rules[0].match.attributes.plan: must be"),

@@ -1,8 +1,8 @@
 //! Rules for descriptors: a tree of keys and values for each domain, as in envoyproxy/ratelimit.
 //!
 //! A request has a domain and descriptors, each of which is a path of keys and values. A descriptor
-//! matches at most one rule, at the same depth of the tree. Matching is pure, and takes a few look-ups
-//! for each entry, independent of the number of rules.
+//! matches at most one rule, at the same depth of the tree. Matching is pure, and takes a few
+//! look-ups for each entry, independent of the number of rules.
 //!
 //! **Source:** envoyproxy/ratelimit, "Configuration".
 
@@ -112,8 +112,8 @@ struct Domain {
 }
 
 impl Descriptors {
-    /// Creates an index of the trees by domain. Key and value of the descriptors on one level must be
-    /// unique.
+    /// Creates an index of the trees by domain. Key and value of the descriptors on one level must
+    /// be unique.
     pub fn new(domains: Vec<(String, Vec<Descriptor>)>, coupling: Coupling) -> Self {
         let mut rules = Vec::new();
         let mut tops = Vec::new();
@@ -142,8 +142,8 @@ impl Descriptors {
         self.rules[..self.in_trees].iter()
     }
 
-    /// Returns all rules: those of [`Descriptors::iter`], then one for each domain, which stands for
-    /// the limits of requests.
+    /// Returns all rules: those of [`Descriptors::iter`], then one for each domain, which stands
+    /// for the limits of requests.
     pub fn every(&self) -> impl Iterator<Item = &DescriptorRule> {
         self.rules.iter()
     }
@@ -200,8 +200,8 @@ impl Descriptors {
     ///
     /// # Errors
     ///
-    /// [`InvalidDescriptor`] if the algorithm of a rule does not support a limit or negative hits of
-    /// the request.
+    /// [`InvalidDescriptor`] if the algorithm of a rule does not support a limit or negative hits
+    /// of the request.
     pub(crate) fn match_request(
         &self,
         request: &DescriptorRequest<'_>,
@@ -272,8 +272,8 @@ impl Descriptors {
         }
     }
 
-    /// Applies the limit of the request. Its state has a key of its own for each window, because the
-    /// state of the rule in the tree belongs to another limit.
+    /// Applies the limit of the request. Its state has a key of its own for each window, because
+    /// the state of the rule in the tree belongs to another limit.
     fn by_override(
         &self,
         limit: LimitOverride,

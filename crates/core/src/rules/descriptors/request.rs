@@ -1,4 +1,4 @@
-//! What a caller asks by descriptors, within its bounds.
+//! Requests by descriptors, checked against their bounds.
 
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -17,24 +17,24 @@ pub struct DescriptorRequest<'a> {
 /// One descriptor of a request.
 #[derive(Clone, Debug)]
 pub struct RequestDescriptor<'a> {
-    /// Keys and values, from the outside in.
+    /// Keys and values, from the top of the tree down.
     pub entries: SmallVec<[(&'a str, &'a str); 4]>,
-    /// Applies instead of the limit of a rule.
+    /// Replaces the limit of the rule.
     pub limit: Option<LimitOverride>,
-    /// What is to be taken.
+    /// Units to take or to return.
     pub hits: HitsAddend,
 }
 
-/// What a descriptor takes.
+/// The units that a descriptor takes or returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HitsAddend {
-    /// It takes so much; nothing is a look.
+    /// Units to take. 0 reads the state.
     Take(Cost),
-    /// It gives so much back.
+    /// Units to return.
     Credit(Cost),
 }
 
-/// A limit that a request brings along.
+/// A limit that is part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitOverride {
     grant: Grant,
@@ -42,11 +42,11 @@ pub struct LimitOverride {
 }
 
 impl LimitOverride {
-    /// So many per window; 0 grants nothing.
+    /// Creates a limit of `units` per window; 0 denies everything.
     ///
     /// # Errors
     ///
-    /// [`LimitError`] as for any limit.
+    /// [`LimitError`] as [`Limit::new`].
     pub fn new(units: u64, window: Micros) -> Result<Self, LimitError> {
         let grant = match units {
             0 => Grant::Banned,
@@ -65,14 +65,14 @@ impl LimitOverride {
 }
 
 impl<'a> DescriptorRequest<'a> {
-    /// Most descriptors: the store decides them in one step.
+    /// Most descriptors. The store decides all of them in one step.
     pub const MAX_DESCRIPTORS: usize = 64;
     /// Most bytes in a domain.
     pub const MAX_DOMAIN: usize = 1024;
-    /// Most bytes in the keys and values of one descriptor: more than the headers that Envoy takes.
+    /// Most bytes in the keys and values of one descriptor: more than Envoy accepts in headers.
     pub const MAX_BYTES: usize = 64 * 1024;
 
-    /// Checks what was asked against the bounds.
+    /// Checks a request against the bounds.
     ///
     /// # Errors
     ///
@@ -87,27 +87,27 @@ impl<'a> DescriptorRequest<'a> {
         if !(1..=Self::MAX_DESCRIPTORS).contains(&descriptors.len()) {
             return Err(InvalidDescriptor::Descriptors);
         }
-        let bytes = |asked: &RequestDescriptor<'_>| -> usize {
-            asked.entries.iter().map(|(key, value)| key.len() + value.len()).sum()
+        let bytes = |descriptor: &RequestDescriptor<'_>| -> usize {
+            descriptor.entries.iter().map(|(key, value)| key.len() + value.len()).sum()
         };
-        match descriptors.iter().position(|asked| bytes(asked) > Self::MAX_BYTES) {
+        match descriptors.iter().position(|descriptor| bytes(descriptor) > Self::MAX_BYTES) {
             Some(index) => Err(InvalidDescriptor::Entries { index }),
             None => Ok(Self { domain, descriptors }),
         }
     }
 
-    /// Whose rules apply.
+    /// Returns the domain: 1 to 1024 bytes.
     pub fn domain(&self) -> &'a str {
         self.domain
     }
 
-    /// At least one.
+    /// Returns the descriptors: 1 to 64.
     pub fn descriptors(&self) -> &[RequestDescriptor<'a>] {
         &self.descriptors
     }
 }
 
-/// Which field is not valid, and what is. Never the value.
+/// The field that is not valid. The text names the field and its bounds, never the value.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum InvalidDescriptor {
     /// Empty or too long.
@@ -122,41 +122,42 @@ pub enum InvalidDescriptor {
         DescriptorRequest::MAX_BYTES
     )]
     Entries {
-        /// Of the descriptor.
+        /// Position of the descriptor.
         index: usize,
     },
     /// Too large.
     #[error("descriptors[{index}].hits_addend must be 0 to {}", u32::MAX)]
     Hits {
-        /// Of the descriptor.
+        /// Position of the descriptor.
         index: usize,
     },
-    /// A unit that is not known.
+    /// An unknown unit.
     #[error("descriptors[{index}].limit.unit must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR")]
     Unit {
-        /// Of the descriptor.
+        /// Position of the descriptor.
         index: usize,
     },
-    /// A limit that can't be.
+    /// A limit that is not valid.
     #[error("descriptors[{index}].limit.requests_per_unit {error}")]
     Limit {
-        /// Of the descriptor.
+        /// Position of the descriptor.
         index: usize,
-        /// What is valid.
+        /// The reason.
         error: LimitError,
     },
-    /// Units for an algorithm that takes none back.
+    /// Negative hits for an algorithm that does not support them.
     #[error(
-        "descriptors[{index}].is_negative_hits: the rule's sliding-window-log takes no units back"
+        "descriptors[{index}].is_negative_hits must be false: the rule's algorithm is \
+         sliding-window-log"
     )]
     NegativeHits {
-        /// Of the descriptor.
+        /// Position of the descriptor.
         index: usize,
     },
 }
 
 impl InvalidDescriptor {
-    /// The field that is not valid.
+    /// Returns the name of the field.
     pub const fn field(self) -> &'static str {
         match self {
             Self::Domain => "domain",

@@ -47,8 +47,8 @@ impl DescriptorSpec {
     ///
     /// # Errors
     ///
-    /// All [`Problem`]s, each with its field: `algorithm`, `limit`, `window`, `burst`, `max-debt`, or
-    /// one of [`StoreFailureSpec`].
+    /// All [`Problem`]s, each with its field: `algorithm`, `limit`, `window`, `burst`, `max-debt`,
+    /// or one of [`StoreFailureSpec`].
     pub fn build(self, coupling: Coupling) -> Result<DescriptorRule, Vec<Problem>> {
         let mut problems = Problems::default();
         let failure = self.failure.build(&mut problems);

@@ -1,5 +1,5 @@
-//! Builder methods for rules in code. [`RuleSpec::build`] reports all problems, each with the name of
-//! its field.
+//! Builder methods for rules in code. [`RuleSpec::build`] reports all problems, each with the name
+//! of its field.
 //!
 //! ```
 //! use std::time::Duration;
@@ -83,8 +83,8 @@ impl RuleSpec {
         self
     }
 
-    /// Applies the rule only to requests with this attribute. `*` matches any text. May be called for
-    /// several attributes.
+    /// Applies the rule only to requests with this attribute. `*` matches any text. May be called
+    /// for several attributes.
     #[must_use]
     pub fn attribute(mut self, name: impl Into<String>, pattern: impl Into<String>) -> Self {
         self.matcher.attributes.insert(name.into(), Field::Set(vec![pattern.into()]));

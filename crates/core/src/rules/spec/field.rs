@@ -2,8 +2,8 @@
 
 /// A field of a specification, not checked yet.
 ///
-/// Deserializing a field never fails: a value of the wrong type becomes [`Field::Unreadable`], so that
-/// building the specification reports it together with all other problems.
+/// Deserializing a field never fails: a value of the wrong type becomes [`Field::Unreadable`], so
+/// that building the specification reports it together with all other problems.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Field<T> {
     /// The field is not given.

@@ -1,11 +1,11 @@
-//! Specifications of rules: what sources of rules say, before it is known to be valid.
+//! Specifications of rules: rules from files, messages or code that are not checked yet.
 //!
-//! A file, a stored catalogue and a message are sources of [`RuleSpec`]s; [`RulesSpec::build`] merges
-//! them into one [`RuleSet`](super::RuleSet), or reports all problems at once. A problem names the
-//! path of its field; only the source knows files and lines.
+//! [`RulesSpec::build`] checks all rules and returns a [`RuleSet`](super::RuleSet), or all problems
+//! at once. A problem has the path of its field. Only the source of the specification knows files
+//! and lines.
 //!
-//! With the feature `serde` specifications are read and written in the format of rules files, such
-//! as YAML: keys in kebab-case, unknown ones refused.
+//! With the feature `serde` specifications can be deserialized and serialized in the format of
+//! rules files, such as YAML: keys in kebab-case, unknown keys refused.
 #![cfg_attr(feature = "serde", doc = "```")]
 #![cfg_attr(not(feature = "serde"), doc = "```ignore")]
 //! use rlaas_core::rules::spec::RulesSpec;
@@ -14,10 +14,10 @@
 //! let spec: RulesSpec = serde_json::from_str(json)?;
 //! assert_eq!(spec.build().expect("valid rules").iter().count(), 2);
 //!
-//! let json = r#"{ "rules": [{ "name": "login", "limit": "many", "window": "1m", "shadow": 5 }] }"#;
-//! let problems = serde_json::from_str::<RulesSpec>(json)?.build().expect_err("two problems");
-//! assert_eq!(problems[0].field, "rules[0].limit");
-//! assert_eq!(problems[1].to_string(), "rules[0].shadow: must be true or false");
+//! let json = r#"{ "rules": [{ "name": "login", "limit": "many", "window": "1m", "shadow": 5 }]
+//! }"#; let problems = serde_json::from_str::<RulesSpec>(json)?.build().expect_err("two problems");
+//! assert_eq!(problems[0].field, "rules[0].limit"); assert_eq!(problems[1].to_string(),
+//! "rules[0].shadow: must be true or false");
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 

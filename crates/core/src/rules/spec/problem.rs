@@ -47,7 +47,8 @@ impl Problems {
         }
     }
 
-    /// Returns the value of a field, if it is set. Adds the problem `text` if it has the wrong type.
+    /// Returns the value of a field, if it is set. Adds the problem `text` if it has the wrong
+    /// type.
     pub(crate) fn read<T: Copy>(
         &mut self,
         key: &str,

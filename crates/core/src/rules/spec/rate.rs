@@ -1,5 +1,5 @@
-//! The part of a specification that rules and descriptors share: rate, and policy for failures of
-//! the store.
+//! Common parts of the specifications of flat rules and rules for descriptors: the rate, and the
+//! policy for store failures.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub(crate) const BOOLEAN: &str = "must be true or false";
 const SHARE: &str = "must be a number above 0 and at most 1, such as 0.5";
 const POLICY: &str = "must be error, allow, deny or local";
 
-/// How many units per how long, by which algorithm.
+/// Units per window, and the algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateSpec {
     /// The algorithm that decides.
@@ -26,16 +26,16 @@ pub struct RateSpec {
     pub burst: Field<u64>,
 }
 
-/// What requests meet when the store does not answer.
+/// Policy of a rule for the time when the store fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreFailureSpec {
-    /// The part of the limit that an instance grants by itself.
+    /// Part of the limit that an instance grants when it decides alone.
     pub local_share: Field<Share>,
     /// The policy.
     pub on_store_failure: Field<StoreFailurePolicy>,
-    /// The policy in other words: `true` is `allow`, `false` is `error`.
+    /// Other notation of the policy: `true` is `allow`, `false` is `error`.
     pub fail_open: Field<bool>,
-    /// Requests pass once the store has failed several times in a row.
+    /// Whether requests pass while the circuit breaker of the store is open.
     pub breaker_opens_rule: Field<bool>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Rate {
 }
 
 impl RateSpec {
-    /// The same where everything is allowed: a limit may be written down, and means nothing.
+    /// Returns the specification for an unlimited rule, in which a limit is optional and ignored.
     pub(crate) fn as_unlimited(self) -> Self {
         let limit = match self.limit {
             Field::Set(units) if units > u32::MAX.into() => self.limit,
@@ -71,8 +71,8 @@ impl RateSpec {
         Self { limit, window: Field::Set(Limit::MIN_WINDOW), ..self }
     }
 
-    /// What is granted, and the rate for other grants in the same window; `limit` says what the
-    /// units must be.
+    /// Checks the rate. Returns it, for overrides in the same window, and the grant of the rule.
+    /// `limit` has the most units and the problem to add for more.
     pub(crate) fn build(
         &self,
         default: Algorithm,
@@ -96,7 +96,7 @@ impl RateSpec {
     }
 }
 
-/// Units at once, if they are given.
+/// Checks the burst.
 pub(crate) fn burst(
     burst: Field<u64>,
     problems: &mut Problems,
@@ -107,7 +107,7 @@ pub(crate) fn burst(
 }
 
 impl Rate {
-    /// What so many units are: 0 is a ban, whatever the burst.
+    /// Returns the grant of these units per window. 0 units are a ban, whatever the burst.
     pub(crate) fn grant(self, burst: Option<u64>, problems: &mut Problems) -> Option<Grant> {
         if self.units == 0 {
             return Some(Grant::Banned);
@@ -132,7 +132,7 @@ impl Rate {
 }
 
 impl StoreFailureSpec {
-    /// The policy, and whether requests pass once the store is no longer asked.
+    /// Checks the policy. Returns it, and whether requests pass while the circuit breaker is open.
     pub(crate) fn build(&self, problems: &mut Problems) -> Option<(OnStoreFailure, bool)> {
         let share = problems.read("local-share", self.local_share, SHARE);
         let policy = problems.read("on-store-failure", self.on_store_failure, POLICY);
@@ -162,7 +162,7 @@ impl StoreFailurePolicy {
     /// Every policy.
     pub const ALL: [Self; 4] = [Self::Error, Self::Allow, Self::Deny, Self::Local];
 
-    /// The policy as configuration names it.
+    /// Returns the name of the policy in configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Error => OnStoreFailure::Error.name(),

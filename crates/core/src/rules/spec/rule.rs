@@ -1,4 +1,4 @@
-//! The specification of one rule.
+//! Specifications of flat rules.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,17 @@ use crate::rules::{Grant, Matcher, Mode, Override, Part, Pattern, Request, Rule,
 
 /// Most overrides of a rule.
 const MAX_OVERRIDES: usize = 100_000;
-/// The `key` of a request to RLaaS, beside `api_key`, which is an attribute.
+/// Values of `key_by` in rules of RLaaS on GoRL that mean the `key` of a request.
 const RLAAS_KEY_NAMES: [&str; 3] = ["ip", "token", "custom"];
 
 const NAME: &str = "must be 1 to 64 letters, digits, '-', '_' or '.', and not \"default\"";
 const TEXTS: &str = "must be a string or a list of strings; quote numbers and booleans";
 const UNITS: (u64, &str) = (Limit::MAX_UNITS, "must be a whole number from 0 to 1000000000");
 
-/// A rule as a source gives it.
+/// A rule that is not checked yet.
 ///
-/// The fields are those of the message `Rule` of `ratelimit.proto`, in the words of rules files.
+/// The fields correspond to the message `Rule` of `ratelimit.proto`, under their names in rules
+/// files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Deserialize, Serialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields, rename_all = "kebab-case"))]
@@ -34,15 +35,15 @@ pub struct RuleSpec {
     /// Unique name: 1 to 64 letters, digits, `-`, `_` or `.`. Required.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub name: Field<String>,
-    /// Short for `match.resource`.
+    /// Short form of `match.resource`.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub endpoint: Field<Vec<String>>,
-    /// Which requests the rule applies to; by default all.
+    /// Requests to which the rule applies; by default all.
     #[cfg_attr(feature = "serde", serde(rename = "match"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "MatcherSpec::is_empty"))]
     pub matcher: MatcherSpec,
-    /// Parts of a request that name the state: `user_id`, `resource`, or names of attributes. The
-    /// default is `user_id`.
+    /// Parts of a request whose values name the state: `user_id`, `resource`, or names of
+    /// attributes. By default `user_id`.
     #[cfg_attr(feature = "serde", serde(alias = "key_by"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub key_by: Field<Vec<String>>,
@@ -63,68 +64,68 @@ pub struct RuleSpec {
     #[cfg_attr(feature = "serde", serde(alias = "window-size", alias = "window_size"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub window: Field<Micros>,
-    /// Units at once, for algorithms that have a burst; by default those per window.
+    /// Units at once, for algorithms that have a burst; by default the units per window.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub burst: Field<u64>,
-    /// Returns decisions and counts them, and stops nobody.
+    /// Shadow mode: the rule decides and counts, but refuses no request.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub shadow: Field<bool>,
-    /// The part of the limit that an instance grants by itself; by default half of it.
+    /// Part of the limit that an instance grants when it decides alone; by default half.
     #[cfg_attr(feature = "serde", serde(alias = "local_share"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub local_share: Field<Share>,
-    /// The policy for when the store does not answer; by default the call fails.
+    /// Policy for the time when the store fails; by default the call fails.
     #[cfg_attr(feature = "serde", serde(alias = "on_store_failure"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub on_store_failure: Field<StoreFailurePolicy>,
-    /// The same in other words: `true` is `allow`, `false` is `error`.
+    /// Other notation of `on_store_failure`: `true` is `allow`, `false` is `error`.
     #[cfg_attr(feature = "serde", serde(alias = "fail_open"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub fail_open: Field<bool>,
-    /// Requests pass once the store has failed several times in a row.
+    /// Whether requests pass while the circuit breaker of the store is open.
     #[cfg_attr(feature = "serde", serde(alias = "breaker_opens_rule"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub breaker_opens_rule: Field<bool>,
-    /// Other grants for some requests; the closest one counts.
+    /// Different grants for some requests. The closest match counts.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub overrides: Vec<OverrideSpec>,
 }
 
-/// Which requests a rule or an override applies to: every part must fit. Each part is a text or
-/// several, one of which must fit; `*` is any text and `\*` a star.
+/// The conditions of a rule or an override, all of which a request must meet. Each condition is one
+/// text or several, one of which must match. `*` matches any text and `\*` an asterisk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Deserialize, Serialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields, rename_all = "kebab-case"))]
 pub struct MatcherSpec {
-    /// What is asked for.
+    /// The resource.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub resource: Field<Vec<String>>,
-    /// Who asks.
+    /// The user.
     #[cfg_attr(feature = "serde", serde(alias = "user_id"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub user_id: Field<Vec<String>>,
-    /// Attributes by name.
+    /// Attributes, by name.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "BTreeMap::is_empty"))]
     pub attributes: BTreeMap<String, Field<Vec<String>>>,
 }
 
-/// Another grant for some requests: `limit`, or `unlimited: true`.
+/// A different grant for some requests: `limit`, or `unlimited: true`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Deserialize, Serialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields, rename_all = "kebab-case"))]
 pub struct OverrideSpec {
-    /// Which requests it is for. Required.
+    /// Requests to which the override applies. Required.
     #[cfg_attr(feature = "serde", serde(rename = "match"))]
     pub matcher: MatcherSpec,
-    /// Everything is allowed.
+    /// Whether everything is allowed.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub unlimited: Field<bool>,
-    /// Units per window of the rule; 0 denies everything.
+    /// Units per window; 0 denies everything.
     #[cfg_attr(feature = "serde", serde(alias = "limit-count", alias = "limit_count"))]
     #[cfg_attr(feature = "serde", serde(alias = "max-requests", alias = "max_requests"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub limit: Field<u64>,
-    /// Units at once; by default those per window.
+    /// Units at once; by default the units per window.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub burst: Field<u64>,
 }
@@ -132,18 +133,18 @@ pub struct OverrideSpec {
 impl RuleSpec {
     /// The version of this format.
     pub const VERSION: u64 = 1;
-    /// The algorithm of rules that name none.
+    /// The algorithm of rules without `algorithm`.
     pub const DEFAULT_ALGORITHM: Algorithm = Algorithm::SlidingWindowLog;
-    /// Units per window of a default rule that gives none.
+    /// Units per window of a default rule without `limit`.
     pub const DEFAULT_LIMIT: u64 = 5;
-    /// The window of a default rule that gives none.
+    /// Window of a default rule without `window`.
     pub const DEFAULT_WINDOW: Micros = Micros::from_secs(60);
 
     /// Builds the rule.
     ///
     /// # Errors
     ///
-    /// Every [`Problem`] there is, with the path of its field.
+    /// All [`Problem`]s, each with the path of its field.
     pub fn build(&self) -> Result<Rule, Vec<Problem>> {
         let mut problems = Problems::default();
         let name = problems.check("name", &self.name, NAME, |name| is_name(name));
@@ -152,7 +153,7 @@ impl RuleSpec {
         problems.finish(rule)
     }
 
-    /// Builds the default rule, which has neither name nor required fields.
+    /// Builds the default rule, which has no name and no required fields.
     pub(super) fn build_default(&self) -> Result<Rule, Vec<Problem>> {
         let mut problems = Problems::default();
         if !self.name.is_unset() {
@@ -213,7 +214,7 @@ impl RuleSpec {
         if !self.endpoint.is_unset() && !self.matcher.resource.is_unset() {
             problems.add("endpoint", "the same as match.resource; give only one");
         }
-        // Where `match.resource` would stand.
+        // First, as `match.resource` would be.
         patterns.splice(..0, endpoint.map(|pattern| (Part::Resource, pattern)));
         Matcher { patterns }
     }
@@ -236,7 +237,7 @@ impl RuleSpec {
                 }
             };
             if parts.contains(&part) {
-                problems.add("key-by", "each part names the key once");
+                problems.add("key-by", "must not name a part twice");
                 return None;
             }
             parts.push(part);
@@ -245,7 +246,7 @@ impl RuleSpec {
     }
 }
 
-/// A rule with this policy and nothing else.
+/// Creates a specification with this policy only.
 impl From<StoreFailureSpec> for RuleSpec {
     fn from(failure: StoreFailureSpec) -> Self {
         let StoreFailureSpec { local_share, on_store_failure, fail_open, breaker_opens_rule } =
@@ -258,7 +259,7 @@ impl OverrideSpec {
     fn build(&self, rate: Option<Rate>, problems: &mut Problems) -> Option<Override> {
         let patterns = self.matcher.patterns(problems);
         if self.matcher.is_empty() {
-            problems.add("match", "missing: it says to whom this is granted");
+            problems.add("match", "missing");
         }
         let (max_units, text) = UNITS;
         let unlimited = problems.read("unlimited", self.unlimited, BOOLEAN);
@@ -302,8 +303,8 @@ fn pattern(key: &str, texts: &Field<Vec<String>>, problems: &mut Problems) -> Op
     Some(Pattern::any_of(texts))
 }
 
-/// The `key_by` of RLaaS, whose requests have one `key`: where it is not sent as an attribute, it is
-/// the user id.
+/// Translates `key_by` of rules in the format of RLaaS on GoRL, whose requests have a single `key`:
+/// it is the user id unless the request has the attribute.
 fn key_of_endpoint(key_by: Vec<Part>) -> Vec<Part> {
     match key_by.as_slice() {
         [Part::Attribute(name)] if RLAAS_KEY_NAMES.contains(&name.as_str()) => {
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_reported_at_once_with_its_field() {
+    fn build_reports_all_problems_with_their_fields() {
         let spec = read(
             "{version: 2, name: a b, endpoint: 5, key-by: [a, a], algorithm: guess, limit: many,
               burst: 0, shadow: maybe, on-store-failure: maybe, local-share: 2, fail-open: 1,
@@ -363,14 +364,14 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_refused() {
+    fn deserializing_refuses_unknown_fields() {
         for yaml in ["{limits: 5}", "{match: {resourc: a}}", "{overrides: [{window: 1s}]}"] {
             assert!(serde_saphyr::from_str::<RuleSpec>(yaml).is_err(), "{yaml}");
         }
     }
 
     #[test]
-    fn every_spelling_of_rules_files_is_read() {
+    fn deserializing_accepts_every_spelling_of_rules_files() {
         let one = "name: a\nkey-by: ip\nalgorithm: gcra\nlimit: 5\nwindow: 1m\nlocal-share: 0.25\n\
                    on-store-failure: local\nbreaker-opens-rule: true\nmatch: {user-id: x}\n";
         let other = "name: a\nkey_by: [ip]\nstrategy: GCRA\nlimit_count: '5'\nwindow_seconds: 60\n\

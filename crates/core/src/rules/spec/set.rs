@@ -1,4 +1,4 @@
-//! The rules of all sources, merged.
+//! Specifications of rule sets.
 
 use std::collections::HashSet;
 
@@ -11,21 +11,20 @@ use crate::rules::{RuleSet, Unmatched};
 
 /// Most rules.
 const MAX_RULES: usize = 100_000;
-/// Most rules that one request may meet: the store decides them in one step.
+/// Most rules that one request may match. The store decides them in one step.
 const MAX_HITS: usize = 64;
 
-/// The rules of all sources, as a rules file has them.
+/// A set of rules that are not checked yet, in the format of rules files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Deserialize, Serialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields, rename_all = "kebab-case"))]
 pub struct RulesSpec {
-    /// The default rule, without a name. By default a sliding window log that allows 5 units
-    /// per 60 s.
+    /// The default rule, without a name. By default a sliding window log of 5 units per 60 s.
     #[cfg_attr(feature = "serde", serde(rename = "rate-limiter", alias = "rate_limiter"))]
     pub default_rule: RuleSpec,
-    /// The other rules; their order says nothing.
+    /// The other rules. Their order has no meaning.
     pub rules: Vec<RuleSpec>,
-    /// The policy for requests that no enforced rule matches.
+    /// Policy for requests that no enforced rule matches.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub unmatched: Field<Unmatched>,
 }
@@ -35,7 +34,7 @@ impl RulesSpec {
     ///
     /// # Errors
     ///
-    /// Every [`Problem`] there is, with the path of its field, such as `rules[3].limit`.
+    /// All [`Problem`]s, each with the path of its field, such as `rules[3].limit`.
     pub fn build(&self) -> Result<RuleSet, Vec<Problem>> {
         let mut problems = Problems::default();
         let default = self.default_rule.build_default();
