@@ -57,37 +57,6 @@ fn token_comes_from_option_or_environment() {
 }
 
 #[test]
-fn documented_recipe_makes_working_tokens_and_certificates() {
-    let readme = include_str!("../../../README.md");
-    let section = readme.split("### TLS and authentication").nth(1).expect("a section");
-    let block = |number: usize, of: &str| {
-        let block = section.split(&format!("```{of}\n")).nth(number).expect("a block");
-        block.split("```").next().expect("its end").to_owned()
-    };
-    let dir = TempDir::new();
-    let sh = |script: &str| {
-        let program = std::path::Path::new(env!("CARGO_BIN_EXE_rlaas"));
-        let path = std::env::var("PATH").expect("a path");
-        let path = format!("{}:{path}", program.parent().expect("a directory").display());
-        let mut command = std::process::Command::new("bash");
-        command.args(["-euc", script]).current_dir(dir.path(".")).env("PATH", path);
-        finish(command.output().expect("bash"))
-    };
-    let (code, _, error) = sh(&block(1, "sh"));
-    assert_eq!(code, 0, "{error}");
-    let hash = std::fs::read_to_string(dir.path("token.sha256")).expect("a hash");
-    let mut yaml = block(1, "yaml").replace("the contents of token.sha256", hash.trim());
-    for file in ["tls.crt", "tls.key", "ca.crt"] {
-        yaml = yaml.replace(file, &dir.path(file).display().to_string());
-    }
-    let server = Rlaas::start_from(&dir.write("rlaas.yaml", &yaml), &[]);
-    let port = server.grpc().rsplit(':').next().expect("a port");
-    let (code, out, error) = sh(&block(2, "sh").replace("50051", port));
-    assert_eq!(code, 0, "{error}");
-    assert_eq!(out.matches("allowed  alice").count(), 2, "{out}");
-}
-
-#[test]
 fn commands_speak_tls_and_present_certificates() {
     let certificates = Certificates::make();
     let dir = TempDir::new();

@@ -10,6 +10,5 @@ mod envoy;
 mod headers;
 mod invalid_requests;
 mod openapi;
-mod readme;
 mod schema;
 mod schemathesis;

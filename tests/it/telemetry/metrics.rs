@@ -97,8 +97,8 @@ fn assert_listed(text: &str) {
         let (name, kind) = (cells.next()?.strip_suffix('`')?, cells.next()?);
         ["counter", "gauge", "histogram"].contains(&kind).then_some((name, kind))
     };
-    let readme = include_str!("../../../README.md");
-    let listed: BTreeSet<(&str, &str)> = readme.lines().filter_map(row).collect();
+    let book = include_str!("../../../docs/observability.md");
+    let listed: BTreeSet<(&str, &str)> = book.lines().filter_map(row).collect();
     assert_eq!(listed, exposed);
 }
 
@@ -109,7 +109,7 @@ async fn documented_store_error_kinds_match_the_exposed_ones() {
     let kinds = text.lines().filter_map(|line| {
         line.strip_prefix("rlaas_store_errors_total{kind=\"")?.split('"').next()
     });
-    let rows = include_str!("../../../README.md")
+    let rows = include_str!("../../../docs/failures.md")
         .lines()
         .skip_while(|line| !line.starts_with("| what fails |"))
         .take_while(|line| line.starts_with('|'));
