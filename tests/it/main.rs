@@ -7,6 +7,7 @@ mod cli;
 mod client;
 mod conformance;
 mod differential;
+mod docs;
 mod envoy;
 mod examples;
 mod faults;

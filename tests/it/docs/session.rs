@@ -1,0 +1,160 @@
+//! One page's surroundings: a folder, servers on free ports, and a shell that finds the program.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::{Rlaas, program};
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::tools::{fetch, workshop};
+
+use super::markdown::root;
+
+/// Entries at the top of the repository that a page does not see.
+const HIDDEN: [&str; 2] = ["target", ".git"];
+/// The longest that a command may take, in seconds.
+const MAX_SECONDS: &str = "60";
+/// The version of grpcurl that is run.
+const GRPCURL: &str = "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3";
+
+/// Runs the commands of one page. They see the files of the repository in a folder of their own, and
+/// servers under the addresses of the text: a default one until a command starts another.
+pub(super) struct Session {
+    pub(super) dir: TempDir,
+    server: Option<Rlaas>,
+    redis: Option<RedisServer>,
+    tools: String,
+}
+
+/// What a command has printed, errors included.
+#[derive(Debug)]
+pub(super) struct Printed {
+    pub(super) code: i32,
+    pub(super) text: String,
+}
+
+impl Session {
+    pub(super) fn new() -> Self {
+        let dir = TempDir::new();
+        for entry in std::fs::read_dir(root()).expect("the repository") {
+            let name = entry.expect("an entry").file_name();
+            if !HIDDEN.iter().any(|hidden| name == *hidden) {
+                let link = dir.path(".").join(&name);
+                std::os::unix::fs::symlink(root().join(&name), link).expect("a link");
+            }
+        }
+        dir.write(".curlrc", "silent\nshow-error\n");
+        Self { dir, server: None, redis: None, tools: String::new() }
+    }
+
+    /// Makes a tool available that is not part of the machine's setup.
+    ///
+    /// # Errors
+    ///
+    /// Why it can't be had.
+    pub(super) fn need(&mut self, tool: &str) -> Result<(), String> {
+        assert_eq!(tool, "grpcurl", "nothing fetches {tool}");
+        let bin = workshop("grpcurl");
+        if !bin.join(tool).exists() {
+            let mut go = Command::new("go");
+            fetch(go.args(["install", GRPCURL]).env("GOBIN", &bin))?;
+        }
+        self.tools = format!("{}:", bin.display());
+        Ok(())
+    }
+
+    /// Runs a script. A command that serves goes on until the next one or the end of the page.
+    pub(super) fn run(&mut self, script: &str) -> Printed {
+        let script = script.replace("cargo run --release", "rlaas serve");
+        assert!(!script.contains("cargo "), "a block that builds must be notrun: {script}");
+        if script.contains(":6379") || script.contains("-p 6379") {
+            self.redis.get_or_insert_with(RedisServer::start);
+        }
+        if is_serve(&script) {
+            self.serve(&script);
+            return Printed { code: 0, text: String::new() };
+        }
+        if self.server.is_none() {
+            self.server = Some(Rlaas::start(&[]));
+        }
+        let mut command = self.in_folder("timeout");
+        let script_with_errors = format!("exec 2>&1\n{}", self.with_ports(&script));
+        command.args([MAX_SECONDS, "bash", "-c", &script_with_errors]);
+        // The commands that ask look here; those that show the configuration would show it.
+        if let Some(server) = self.server.as_ref().filter(|_| !script.contains("config")) {
+            command.env("RLAAS_SERVER__LISTEN", server.grpc());
+        }
+        let output = command.stdin(Stdio::null()).output().expect("bash");
+        let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+        Printed { code: output.status.code().unwrap_or(-1), text }
+    }
+
+    fn serve(&mut self, script: &str) {
+        self.server = None;
+        let command = script.trim().split(" #").next().expect("a first part");
+        let script = format!("exec env {} \"$@\"", self.with_ports(command));
+        let mut bash = self.in_folder("bash");
+        bash.args(["-c", &script, "bash"]);
+        // A busy machine is no subject here.
+        self.server = Some(Rlaas::start_with(bash, &["store.redis.timeout=10s"]));
+    }
+
+    /// Replaces the ports of the text by those of the servers.
+    fn with_ports(&self, script: &str) -> String {
+        let mut script = script.to_owned();
+        if let Some(server) = &self.server {
+            script = script.replace(":50051", &format!(":{}", port(server.grpc())));
+            script = script.replace(":8080", &format!(":{}", port(server.http())));
+        }
+        if let Some(redis) = &self.redis {
+            script = script.replace(":6379", &format!(":{}", redis.port()));
+            script = script.replace("-p 6379", &format!("-p {}", redis.port()));
+        }
+        script
+    }
+
+    /// A command in the page's folder, which finds the program and the tools.
+    fn in_folder(&self, name: &str) -> Command {
+        let program = program();
+        let bin = program.parent().expect("a folder").display();
+        let path = std::env::var("PATH").expect("a path");
+        let mut command = Command::new(name);
+        command
+            .current_dir(self.dir.path("."))
+            .env("PATH", format!("{}{bin}:{path}", self.tools))
+            .env("CURL_HOME", self.dir.path("."))
+            .env_remove("REDIS_URL")
+            .env_remove("RUST_LOG")
+            .env_remove("RLAAS_TOKEN");
+        command
+    }
+
+    /// Writes a file, with the ports of the servers.
+    pub(super) fn write(&mut self, name: &str, text: &str) {
+        if text.contains(":6379") {
+            self.redis.get_or_insert_with(RedisServer::start);
+        }
+        assert!(!Path::new(name).is_absolute(), "{name} is outside of the page's folder");
+        self.dir.write(name, &self.with_ports(text));
+    }
+}
+
+/// Returns `true` if a script is one command that serves.
+fn is_serve(script: &str) -> bool {
+    let words = script.split_whitespace().skip_while(|word| word.contains('='));
+    let words: Vec<&str> = words.take(2).collect();
+    words == ["rlaas", "serve"] && script.trim().lines().count() == 1
+}
+
+fn port(address: &str) -> &str {
+    address.rsplit(':').next().expect("a port")
+}
+
+#[test]
+fn commands_that_serve_are_known() {
+    assert!(is_serve("rlaas serve --config my.yaml\n"));
+    assert!(is_serve("REDIS_URL=redis://127.0.0.1:6379 rlaas serve"));
+    for other in ["rlaas check alice", "echo rlaas serve", "rlaas serve\nrlaas check alice"] {
+        assert!(!is_serve(other), "{other}");
+    }
+}
