@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, program};
 use rlaas_testkit::redis::RedisServer;
-use rlaas_testkit::tools::{fetch, workshop};
+use rlaas_testkit::tools::{cache_dir, fetch};
 
 use super::markdown::root;
 
@@ -54,7 +54,7 @@ impl Session {
     /// Why it can't be had.
     pub(super) fn need(&mut self, tool: &str) -> Result<(), String> {
         assert_eq!(tool, "grpcurl", "nothing fetches {tool}");
-        let bin = workshop("grpcurl");
+        let bin = cache_dir("grpcurl");
         if !bin.join(tool).exists() {
             let mut go = Command::new("go");
             fetch(go.args(["install", GRPCURL]).env("GOBIN", &bin))?;
