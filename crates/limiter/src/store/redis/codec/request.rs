@@ -200,7 +200,7 @@ impl ScriptRequest {
 fn write_number(argument: &mut Vec<u8>, number: u64) {
     match number {
         NO_DEBT => {
-            rmp::encode::write_nfix(argument, -1).expect("writing to a vector does not fail")
+            rmp::encode::write_nfix(argument, -1).expect("writing to a vector does not fail");
         }
         number => {
             rmp::encode::write_uint(argument, number).expect("writing to a vector does not fail");
