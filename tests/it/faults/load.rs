@@ -43,7 +43,7 @@ pub(super) struct CallCounts {
 #[derive(Clone, Copy)]
 enum Subject {
     /// An id that all clients share.
-    Alice,
+    Shared,
     /// An id of its own, whose counts differ from those of every other id.
     Own(u64),
 }
@@ -51,7 +51,7 @@ enum Subject {
 impl Load {
     /// Starts clients that share one id.
     pub(super) async fn start(server: &Rlaas, clients: usize) -> Self {
-        Self::start_with(server, (0..clients).map(|_| Subject::Alice)).await
+        Self::start_with(server, (0..clients).map(|_| Subject::Shared)).await
     }
 
     /// Starts clients with an id of their own, which detect responses to other clients and calls
@@ -68,7 +68,7 @@ impl Load {
             let (stop, counts) = (Arc::clone(&load.stop), Arc::clone(&load.counts));
             load.clients.spawn(async move {
                 match subject {
-                    Subject::Alice => {
+                    Subject::Shared => {
                         check_until_stopped(client, "alice", &stop, &counts, |_| {}).await;
                     }
                     Subject::Own(number) => check_own_id(client, number, &stop, &counts).await,

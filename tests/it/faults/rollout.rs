@@ -25,12 +25,12 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// succeed.
 async fn check_until_stopped(
     mut clients: [Client; 2],
-    drains: Arc<AtomicBool>,
+    is_draining: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
 ) -> u64 {
     let mut answers = 0;
     while !stop.load(Ordering::Relaxed) {
-        let at = usize::from(drains.load(Ordering::Relaxed));
+        let at = usize::from(is_draining.load(Ordering::Relaxed));
         check(&mut clients[at], "everybody").await.expect("an answer of one of the servers");
         answers += 1;
     }
@@ -38,13 +38,13 @@ async fn check_until_stopped(
 }
 
 /// Sets a flag once the server reports that it is not ready.
-async fn watch_readiness(server: &Rlaas, drains: Arc<AtomicBool>) {
+async fn watch_readiness(server: &Rlaas, is_draining: Arc<AtomicBool>) {
     let mut health = HealthClient::new(server.channel().await);
     let ready = HealthCheckRequest { service: rlaas::api::SERVICE.to_owned() };
     let mut watch = health.watch(ready).await.expect("a stream").into_inner();
     tokio::spawn(async move {
         while let Some(Ok(report)) = watch.next().await {
-            drains.store(report.status == 2, Ordering::Relaxed);
+            is_draining.store(report.status == 2, Ordering::Relaxed);
         }
     });
 }
@@ -57,11 +57,11 @@ impl StalledConnection {
     async fn start(server: &Rlaas, calls: u32) -> Self {
         const PATH: &str = "/ratelimit.v1.RateLimitService/Check";
         let mut connection = RawHttp2::connect(server.grpc(), &[(INITIAL_WINDOW_SIZE, 0)]).await;
-        let request_frame = message(&request("crowd").encode_to_vec());
+        let payload = message(&request("crowd").encode_to_vec());
         for call in 0..calls {
             let stream = 2 * call + 1;
             connection.call(stream, PATH).await.expect("a server");
-            let request_frame = Frame::new(DATA, END_STREAM, stream, request_frame.clone());
+            let request_frame = Frame::new(DATA, END_STREAM, stream, payload.clone());
             connection.send(&request_frame).await.expect("a server");
         }
         Self(connection)
@@ -102,27 +102,29 @@ fn counted(redis: &RedisServer) -> i64 {
 async fn rollout_answers_ten_thousand_requests_in_flight() {
     const CONNECTIONS: u32 = 20;
     const CALLS: u32 = 500;
-    const TOGETHER: i64 = (CONNECTIONS * CALLS) as i64;
+    const TOTAL: i64 = (CONNECTIONS * CALLS) as i64;
     let redis = RedisServer::start();
     let limits = ["store.redis.max-in-flight=20000", "server.drain.delay=500ms"];
     let settings = [COUNTED, &limits].concat();
     let mut old = Rlaas::on_redis(&redis, &settings);
     let new = Rlaas::on_redis(&redis, &settings);
-    let (drains, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    watch_readiness(&old, Arc::clone(&drains)).await;
+    let (is_draining, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    watch_readiness(&old, Arc::clone(&is_draining)).await;
     let mut callers = JoinSet::new();
     for _ in 0..10 {
         let clients = [old.client().await, new.client().await];
-        callers.spawn(check_until_stopped(clients, Arc::clone(&drains), Arc::clone(&stop)));
+        callers.spawn(check_until_stopped(clients, Arc::clone(&is_draining), Arc::clone(&stop)));
     }
     let mut crowd = Vec::new();
     for _ in 0..CONNECTIONS {
         crowd.push(StalledConnection::start(&old, CALLS).await);
     }
-    eventually("every check is decided", TIMEOUT, async || counted(&redis) == TOGETHER).await;
+    eventually("every check is decided", TIMEOUT, async || counted(&redis) == TOTAL).await;
     old.signal("TERM");
-    eventually("the first server is not ready", TIMEOUT, async || drains.load(Ordering::Relaxed))
-        .await;
+    eventually("the first server is not ready", TIMEOUT, async || {
+        is_draining.load(Ordering::Relaxed)
+    })
+    .await;
     for connection in &mut crowd {
         connection.wait_for_goaway().await;
     }
@@ -132,8 +134,8 @@ async fn rollout_answers_ten_thousand_requests_in_flight() {
     }
     // Each check was answered, and each was counted once.
     counts.sort_unstable();
-    assert!(counts.iter().copied().eq(1..=TOGETHER), "{} answers", counts.len());
-    assert_eq!(counted(&redis), TOGETHER);
+    assert!(counts.iter().copied().eq(1..=TOTAL), "{} answers", counts.len());
+    assert_eq!(counted(&redis), TOTAL);
 
     eventually("the first process ends", TIMEOUT, async || old.has_ended()).await;
     assert_eq!(old.wait().code(), Some(0), "{}", old.log());
