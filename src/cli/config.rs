@@ -1,20 +1,43 @@
-//! `rlaas config`: prints the effective configuration as YAML, with the origin of each value.
+//! `rlaas config`: prints the effective configuration as YAML, with the origin of each value; or the
+//! reference of all settings, or an example configuration.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use super::{ConfigurationArgs, load};
+use clap::Args;
+
+use super::{ConfigurationArgs, example, load, reference};
 use crate::config::Effective;
 
-pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
-    match load(&args.sources()) {
-        Ok(config) => {
-            // A closed pipe is no error: `rlaas config | head`.
-            let _closed = io::stdout().write_all(as_yaml(&config.effective).as_bytes());
-            ExitCode::SUCCESS
-        }
+#[derive(Args, Debug)]
+pub(super) struct ConfigArgs {
+    #[command(flatten)]
+    configuration: ConfigurationArgs,
+    /// Print every setting with its values, default and environment variable, as Markdown
+    #[arg(long, conflicts_with_all = ["config", "set"])]
+    reference: bool,
+    /// Print a configuration file with every setting at its default and a comment for each
+    #[arg(long, conflicts_with_all = ["config", "set", "reference"])]
+    example: bool,
+}
+
+pub(super) fn run(args: ConfigArgs) -> ExitCode {
+    if args.reference {
+        return print(&reference::settings());
+    }
+    if args.example {
+        return print(&example::configuration());
+    }
+    match load(&args.configuration.sources()) {
+        Ok(config) => print(&as_yaml(&config.effective)),
         Err(code) => code,
     }
+}
+
+/// Writes to standard output. A reader that closes the pipe has read enough.
+pub(super) fn print(text: &str) -> ExitCode {
+    let _closed = io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
 }
 
 fn as_yaml(effective: &[Effective]) -> String {

@@ -9,7 +9,10 @@ mod check;
 mod check_config;
 mod client;
 mod config;
+mod example;
 mod health;
+mod metrics;
+mod reference;
 mod reload;
 mod response;
 mod serve;
@@ -49,11 +52,13 @@ enum Command {
     /// Validate configuration files: exit code 0, or 64 and a list of all problems
     CheckConfig(check_config::CheckConfigArgs),
     /// Print the effective configuration with the origin of each value; secrets are masked
-    Config(ConfigurationArgs),
+    Config(config::ConfigArgs),
     /// Query the health of a server: exit code 0 serving, 1 not serving, 2 no response
     Health(health::HealthArgs),
     /// Load a running server and measure throughput and latency
     Bench(bench::BenchArgs),
+    /// Print every metric with its type, unit, labels and help, as Markdown
+    Metrics(metrics::MetricsArgs),
 }
 
 /// Sources of the configuration, besides the environment.
@@ -94,6 +99,7 @@ impl Cli {
             Command::Config(args) => config::run(args),
             Command::Health(args) => health::run(&args),
             Command::Bench(args) => bench::run(&args),
+            Command::Metrics(_) => metrics::run(),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use figment::value::Value;
 
 use super::section::Section;
+use super::setting::Setting;
 use super::values::{self, Invalid, Read};
 use crate::api::auth::{AuthSettings, Role, Roles, TokenEntry, TokenHash};
 use crate::server::{ServerSettings, Tls};
@@ -15,14 +16,40 @@ const MAX_TOKENS: usize = 1_000;
 /// Maximum number of client names.
 const MAX_CLIENTS: usize = 100_000;
 
+const AUTH: Setting = Setting::new(
+    "auth",
+    "Authorization. If no token and no client is listed, every caller may call everything. \
+     Health, reflection, metrics and probes never require a role.",
+);
+const TOKENS: Setting = Setting::new(
+    "tokens",
+    "Bearer tokens. Changes apply without a restart, but enabling auth needs one.",
+);
+const TOKEN_NAME: Setting =
+    Setting::new("name", "Name of the token, unique in the list.").example("shop");
+const SHA256: Setting =
+    Setting::new("sha256", "SHA-256 of the token: printf %s \"$TOKEN\" | sha256sum.")
+        .example("'0000000000000000000000000000000000000000000000000000000000000000'");
+const ROLES: Setting = Setting::new(
+    "roles",
+    "check may request decisions, admin may read the configuration (GetConfig). Neither \
+     includes the other.",
+)
+.example("[check]");
+const CLIENTS: Setting =
+    Setting::new("clients", "Client certificates. Requires server.tls.client-ca.");
+const CLIENT_NAME: Setting =
+    Setting::new("name", "DNS name or URI from the subject alternative names of the certificate.")
+        .example("spiffe://example.org/ns/shop/sa/web");
+
 /// Reads the section. Clients are identified by certificates, so it depends on `server.tls`.
 pub(super) fn read(root: &mut Section<'_>, server: &ServerSettings) -> AuthSettings {
-    let mut section = root.section("auth");
+    let mut section = root.section(AUTH);
     let mut names = HashSet::new();
-    let sections = list(&mut section, "tokens", MAX_TOKENS).into_iter();
+    let sections = list(&mut section, TOKENS, MAX_TOKENS).into_iter();
     let tokens = sections.filter_map(|section| token(section, &mut names)).collect();
     let mut clients = HashMap::new();
-    for section in list(&mut section, "clients", MAX_CLIENTS) {
+    for section in list(&mut section, CLIENTS, MAX_CLIENTS) {
         client(section, &mut clients);
     }
     let knows_certificates = server.tls.as_ref().is_some_and(Tls::requires_client_certificates);
@@ -33,28 +60,28 @@ pub(super) fn read(root: &mut Section<'_>, server: &ServerSettings) -> AuthSetti
     AuthSettings { tokens, clients }
 }
 
-fn list<'a>(auth: &mut Section<'a>, key: &'static str, most: usize) -> Vec<Section<'a>> {
-    let sections = auth.list(key);
+fn list<'a>(auth: &mut Section<'a>, setting: Setting, most: usize) -> Vec<Section<'a>> {
+    let sections = auth.list(setting);
     if sections.len() > most {
-        auth.refuse(key, Invalid(Cow::Owned(format!("must have at most {most} entries"))));
+        auth.refuse(setting.key, Invalid(Cow::Owned(format!("must have at most {most} entries"))));
     }
     sections
 }
 
 fn token(mut section: Section<'_>, names: &mut HashSet<String>) -> Option<TokenEntry> {
-    let name = section.required("name", values::text);
+    let name = section.required(TOKEN_NAME, values::text);
     if name.is_some_and(|name| !names.insert(name)) {
         section.refuse("name", Invalid::new("another token has this name"));
     }
-    let sha256 = section.required("sha256", hash);
-    let roles = section.required("roles", roles);
+    let sha256 = section.required(SHA256, hash);
+    let roles = section.required(ROLES, roles);
     section.close();
     Some(TokenEntry { sha256: sha256?, roles: roles? })
 }
 
 fn client(mut section: Section<'_>, clients: &mut HashMap<String, Roles>) {
-    let name = section.required("name", values::text);
-    let roles = section.required("roles", roles);
+    let name = section.required(CLIENT_NAME, values::text);
+    let roles = section.required(ROLES, roles);
     if let Some((name, roles)) = name.zip(roles)
         && clients.insert(name, roles).is_some()
     {

@@ -9,10 +9,12 @@ mod envoy;
 mod key_lines;
 mod notice;
 mod problem;
+mod reference;
 mod rules;
 mod secrets;
 mod section;
 mod server;
+mod setting;
 mod sources;
 mod store;
 mod telemetry;
@@ -24,7 +26,9 @@ mod yaml;
 
 pub use notice::Notice;
 pub use problem::{Problem, Problems};
+pub use reference::{SettingReference, envoy_file_reference, reference};
 pub use section::Effective;
+pub use setting::Kind;
 pub use sources::Sources;
 pub use store::StoreSettings;
 pub use warnings::{Warning, warnings};
@@ -33,6 +37,7 @@ pub use watch::{FileSnapshot, Watch};
 use std::time::Duration;
 
 use self::section::Section;
+use self::setting::Setting;
 use crate::api::auth::AuthSettings;
 use crate::api::envoy::EnvoySettings;
 use crate::rules::RuleSet;
@@ -78,34 +83,48 @@ impl Config {
     pub fn load_with_files(sources: &Sources) -> (Result<Self, Problems>, Vec<FileSnapshot>) {
         let tree = sources.read();
         let mut root = tree.root();
-        let server = server::read(&mut root);
-        let envoy = envoy::read(&mut root);
+        let (config, files) = Self::read(&mut root);
+        root.close();
+        let config = Self { notices: tree.notices(), ..config };
+        (tree.finish().map(|effective| Self { effective, ..config }), files)
+    }
+
+    /// Reads every section; the order is that of the documentation.
+    fn read(root: &mut Section<'_>) -> (Self, Vec<FileSnapshot>) {
+        let server = server::read(root);
+        let envoy = envoy::read(root);
         let config = Self {
-            auth: auth::read(&mut root, &server),
+            auth: auth::read(root, &server),
             server,
             envoy: envoy.settings,
-            store: store::read(&mut root),
-            deny_cache: deny_cache(&mut root),
-            telemetry: telemetry::read(&mut root),
-            rules: rules::read(&mut root).with_descriptors(envoy.descriptors),
+            store: store::read(root),
+            deny_cache: deny_cache(root),
+            telemetry: telemetry::read(root),
+            rules: rules::read(root).with_descriptors(envoy.descriptors),
             effective: Vec::new(),
             notices: Vec::new(),
         };
-        root.close();
-        let config = Self { notices: tree.notices(), ..config };
-        (tree.finish().map(|effective| Self { effective, ..config }), envoy.files)
+        (config, envoy.files)
     }
 }
 
+const DENY_CACHE: Setting = Setting::new(
+    "deny-cache",
+    "Cache in front of Redis: a denial is repeated from it while it still holds.",
+);
+const ENABLED: Setting = Setting::new("enabled", "Enables the cache.");
+const MAX_AGE: Setting = Setting::new("max-age", "Maximum age of a cached denial.");
+const MAX_KEYS: Setting = Setting::new("max-keys", "Maximum number of cached denials.");
+
 fn deny_cache(root: &mut Section<'_>) -> Option<DenyCacheSettings> {
     const VALID_AGE: &str = "must be a duration from 1ms to 1h, such as 1s";
-    let mut section = root.section("deny-cache");
-    let enabled = section.read("enabled", "true", values::boolean);
-    let max_age = section.read("max-age", "1s", |value| {
+    let mut section = root.section(DENY_CACHE);
+    let enabled = section.read(ENABLED, "true", values::boolean);
+    let max_age = section.read(MAX_AGE, "1s", |value| {
         let range = Duration::from_millis(1)..=Duration::from_hours(1);
         values::duration(value, range, VALID_AGE)
     });
-    let max_keys = section.read("max-keys", "100000", values::count(100_000_000));
+    let max_keys = section.read(MAX_KEYS, "100000", values::count(100_000_000));
     section.close();
     enabled.then_some(DenyCacheSettings { max_age, max_keys })
 }

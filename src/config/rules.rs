@@ -4,6 +4,7 @@
 //! reported with the line of the field.
 
 use super::section::Section;
+use super::setting::Setting;
 use crate::algorithm::Limit;
 use crate::rules::spec::{Field, MatcherSpec, OverrideSpec, RuleSpec, RulesSpec, StoreFailureSpec};
 use crate::rules::{RuleSet, Unmatched};
@@ -15,11 +16,95 @@ const KEYS_OF_DEFAULT_RULE: [(&str, &str); 3] = [
     ("rate-limiter.window", "rate-limiter.window-size"),
 ];
 
+const DEFAULT_RULE: Setting =
+    Setting::new("rate-limiter", "The default rule, for requests that no other rule matches.");
+const USE_ALGO: Setting = Setting::new("use-algo", "Algorithm of the default rule.");
+const WINDOW_SIZE: Setting =
+    Setting::new("window-size", "Window; a number without a unit is in seconds.");
+const MAX_REQUESTS: Setting =
+    Setting::new("max-requests", "Units per window for each user. 0 denies every request.");
+const BURST: Setting = Setting::new(
+    "burst",
+    "Maximum units at once, for token-bucket, leaky-bucket and gcra; default is the limit.",
+)
+.example("5");
+const KEY_BY: Setting = Setting::new(
+    "key-by",
+    "Parts of a request that name the counter: user_id, resource, or names of attributes; \
+     default user_id.",
+)
+.example("[user_id]");
+const LOCAL_SHARE: Setting = Setting::new(
+    "local-share",
+    "Share of the limit that this instance grants with on-store-failure: local; default 0.5.",
+)
+.example("0.5");
+const ON_STORE_FAILURE: Setting = Setting::new(
+    "on-store-failure",
+    "Decision if the store does not answer: error (UNAVAILABLE), allow, deny, or local, which \
+     decides in memory with a share of the limit; default error.",
+)
+.example("local");
+const FAIL_OPEN: Setting = Setting::new(
+    "fail-open",
+    "Short form of on-store-failure: false is error, true is allow. Set only one of them.",
+);
+const BREAKER_OPENS_RULE: Setting = Setting::new(
+    "breaker-opens-rule",
+    "true: allow requests while the circuit breaker is open; default false.",
+)
+.example("false");
+const RULES: Setting = Setting::new(
+    "rules",
+    "Rules beside the default rule. All that match a request apply; if one denies, none takes \
+     units. Their order has no meaning.",
+);
+const VERSION: Setting = Setting::new("version", "Version of the format of the rule.").example("1");
+const NAME: Setting =
+    Setting::new("name", "Name of the rule, unique in the list; label of its metrics.")
+        .example("search");
+const ENDPOINT: Setting = Setting::new("endpoint", "Short for match.resource.");
+const ALGORITHM: Setting =
+    Setting::new("algorithm", "Algorithm of the rule; default sliding-window-log.").example("gcra");
+const LIMIT: Setting =
+    Setting::new("limit", "Units per window. 0 denies every request.").example("100");
+const WINDOW: Setting =
+    Setting::new("window", "Window; a number without a unit is in seconds.").example("10s");
+const SHADOW: Setting = Setting::new(
+    "shadow",
+    "true: the rule is decided, counted and reported, but not enforced; default false.",
+)
+.example("false");
+const OVERRIDES: Setting = Setting::new(
+    "overrides",
+    "Other limits for some requests of the rule. The most specific override that matches counts.",
+);
+const UNLIMITED: Setting = Setting::new("unlimited", "Allows everything, in place of limit.");
+const MATCH: Setting = Setting::new("match", "Conditions, all of which a request must meet.");
+const RESOURCE: Setting = Setting::new(
+    "resource",
+    "Pattern of the resource, or a list of patterns. An asterisk is any text; after a backslash it \
+     is an asterisk.",
+)
+.example("/search/*");
+const USER_ID: Setting =
+    Setting::new("user-id", "Pattern of the user id, or a list of patterns.").example("vip-*");
+const ATTRIBUTES: Setting = Setting::new("attributes", "Conditions on attributes.");
+const ATTRIBUTE: Setting =
+    Setting::new("NAME", "Pattern of the attribute of this name, or a list of patterns.")
+        .example("[free, trial]");
+const UNMATCHED: Setting = Setting::new(
+    "unmatched",
+    "Requests that no enforced rule matches. default: the default rule decides; allow: they \
+     are allowed; deny: they are refused (PERMISSION_DENIED, 403). Envoy's service always \
+     allows them.",
+);
+
 pub(super) fn read(root: &mut Section<'_>) -> RuleSet {
     let default_rule = default_rule(root);
-    let rules = root.items("rules").into_iter();
+    let rules = root.items(RULES).into_iter();
     let rules = rules.map(|section| section.map_or_else(RuleSpec::default, named_rule)).collect();
-    let unmatched = root.field_or("unmatched", Unmatched::default());
+    let unmatched = root.field_or(UNMATCHED, Unmatched::default());
     let spec = RulesSpec { default_rule, rules, unmatched };
     spec.build().unwrap_or_else(|mut problems| {
         for problem in &mut problems {
@@ -35,20 +120,20 @@ pub(super) fn read(root: &mut Section<'_>) -> RuleSet {
 }
 
 fn default_rule(root: &mut Section<'_>) -> RuleSpec {
-    let mut section = root.section("rate-limiter");
-    let algorithm = section.field_or("use-algo", RuleSpec::DEFAULT_ALGORITHM);
-    let window = section.field_or("window-size", RuleSpec::DEFAULT_WINDOW);
-    let limit = section.field_or("max-requests", RuleSpec::DEFAULT_LIMIT);
+    let mut section = root.section(DEFAULT_RULE);
+    let algorithm = section.field_or(USE_ALGO, RuleSpec::DEFAULT_ALGORITHM);
+    let window = section.field_or(WINDOW_SIZE, RuleSpec::DEFAULT_WINDOW);
+    let limit = section.field_or(MAX_REQUESTS, RuleSpec::DEFAULT_LIMIT);
     let burst = match limit {
         Field::Set(units) if (1..=Limit::MAX_UNITS).contains(&units) => {
-            section.field_or("burst", units)
+            section.field_or(BURST, units)
         }
-        _ => section.field("burst"),
+        _ => section.field(BURST),
     };
-    let key_by = section.field("key-by");
+    let key_by = section.field(KEY_BY);
     let failure = store_failure(&mut section);
     if !section.has("fail-open") && !section.has("on-store-failure") {
-        section.field_or("fail-open", false);
+        section.field_or(FAIL_OPEN, false);
     }
     section.close();
     RuleSpec { algorithm, window, limit, burst, key_by, ..RuleSpec::from(failure) }
@@ -56,19 +141,19 @@ fn default_rule(root: &mut Section<'_>) -> RuleSpec {
 
 fn named_rule(mut section: Section<'_>) -> RuleSpec {
     let spec = RuleSpec {
-        version: section.field("version"),
-        name: section.field("name"),
-        endpoint: section.field("endpoint"),
+        version: section.field(VERSION),
+        name: section.field(NAME),
+        endpoint: section.field(ENDPOINT),
         matcher: matcher(&mut section),
-        key_by: section.field("key-by"),
-        algorithm: section.field("algorithm"),
-        limit: section.field("limit"),
-        window: section.field("window"),
-        burst: section.field("burst"),
-        shadow: section.field("shadow"),
+        key_by: section.field(KEY_BY),
+        algorithm: section.field(ALGORITHM),
+        limit: section.field(LIMIT),
+        window: section.field(WINDOW),
+        burst: section.field(BURST),
+        shadow: section.field(SHADOW),
         ..RuleSpec::from(store_failure(&mut section))
     };
-    let overrides = section.items("overrides").into_iter();
+    let overrides = section.items(OVERRIDES).into_iter();
     let overrides =
         overrides.map(|section| section.map_or_else(OverrideSpec::default, override_spec));
     let spec = RuleSpec { overrides: overrides.collect(), ..spec };
@@ -80,20 +165,20 @@ fn named_rule(mut section: Section<'_>) -> RuleSpec {
 fn override_spec(mut section: Section<'_>) -> OverrideSpec {
     let spec = OverrideSpec {
         matcher: matcher(&mut section),
-        unlimited: section.field("unlimited"),
-        limit: section.field("limit"),
-        burst: section.field("burst"),
+        unlimited: section.field(UNLIMITED),
+        limit: section.field(LIMIT),
+        burst: section.field(BURST),
     };
     section.close();
     spec
 }
 
 fn matcher(section: &mut Section<'_>) -> MatcherSpec {
-    let mut conditions = section.section("match");
+    let mut conditions = section.section(MATCH);
     let spec = MatcherSpec {
-        resource: conditions.field("resource"),
-        user_id: conditions.field("user-id"),
-        attributes: conditions.section("attributes").fields(),
+        resource: conditions.field(RESOURCE),
+        user_id: conditions.field(USER_ID),
+        attributes: conditions.section(ATTRIBUTES).fields(ATTRIBUTE),
     };
     conditions.close();
     spec
@@ -101,9 +186,9 @@ fn matcher(section: &mut Section<'_>) -> MatcherSpec {
 
 pub(super) fn store_failure(section: &mut Section<'_>) -> StoreFailureSpec {
     StoreFailureSpec {
-        local_share: section.field("local-share"),
-        on_store_failure: section.field("on-store-failure"),
-        fail_open: section.field("fail-open"),
-        breaker_opens_rule: section.field("breaker-opens-rule"),
+        local_share: section.field(LOCAL_SHARE),
+        on_store_failure: section.field(ON_STORE_FAILURE),
+        fail_open: section.field(FAIL_OPEN),
+        breaker_opens_rule: section.field(BREAKER_OPENS_RULE),
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use figment::value::{Dict, Tag, Value};
+use figment::value::{Dict, Empty, Tag, Value};
 use figment::{Figment, Source};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,6 +13,7 @@ use super::key_lines::KeyLines;
 use super::notice::Notice;
 use super::problem::{Problem, Problems};
 use super::secrets;
+use super::setting::{Declared, Kind, Setting};
 use super::sources::{ROOT, Spellings, Texts, without_urls};
 use super::values::{self, Invalid, Read};
 use super::yaml;
@@ -70,6 +71,8 @@ pub(super) struct Tree {
     nulls: Nulls,
     /// The tag of the last source, where nothing in it tells.
     tag: Tag,
+    /// The settings, in the order in which they are read; `None` except in a survey.
+    survey: Option<RefCell<Vec<Declared>>>,
 }
 
 /// What `key: null` means.
@@ -101,7 +104,21 @@ impl Tree {
             notices: RefCell::default(),
             nulls: Nulls::Values,
             tag,
+            survey: None,
         }
+    }
+
+    /// Creates a tree that lists the settings that are read from it. Lists have one item, and no value
+    /// is valid, so that each setting reports its valid values and falls back to its default.
+    pub(super) fn survey() -> Self {
+        let tree = Self::new(Figment::new(), Spellings::new(), Texts::new(), Vec::new());
+        Self { survey: Some(RefCell::default()), ..tree }
+    }
+
+    /// Returns the settings of a survey, their problems, and their defaults.
+    pub(super) fn surveyed(self) -> (Vec<Declared>, Vec<Problem>, Vec<Effective>) {
+        let declared = self.survey.map(RefCell::into_inner).unwrap_or_default();
+        (declared, self.problems.into_inner(), self.effective.into_inner())
     }
 
     /// The same, with another meaning of `null`.
@@ -222,8 +239,8 @@ pub(super) struct Section<'a> {
 
 impl<'a> Section<'a> {
     /// The section below `key`, empty if there is none.
-    pub(super) fn section(&mut self, key: &'static str) -> Section<'a> {
-        self.known.push(key);
+    pub(super) fn section(&mut self, setting: Setting) -> Section<'a> {
+        let key = self.declare(setting, Kind::Section);
         let path = self.join(key);
         let given = self.dict.and_then(|dict| dict.get(key));
         let tag = given.map_or_else(|| self.nearest_tag(key), tag_of);
@@ -239,15 +256,15 @@ impl<'a> Section<'a> {
         self.tree.section(path, dict, tag)
     }
 
-    /// The value of `key`, or of `default`, which must be valid.
+    /// The value of a setting, or of `default`, which must be valid.
     pub(super) fn read<T>(
         &mut self,
-        key: &'static str,
+        setting: Setting,
         default: &str,
         read: impl Fn(&Value) -> Read<T>,
     ) -> T {
-        self.optional(key, &read).unwrap_or_else(|| {
-            let (key, origin) = (self.join(key), "default".to_owned());
+        self.optional(setting, &read).unwrap_or_else(|| {
+            let (key, origin) = (self.join(setting.key), "default".to_owned());
             let result = self.tree.read_as(key, origin, &Value::from(default), &read);
             result.unwrap_or_else(|Invalid(valid)| {
                 unreachable!("the default {default:?} is not valid: {valid}")
@@ -255,36 +272,40 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// The value of `key` as a field of a specification.
-    pub(super) fn field<T>(&mut self, key: &'static str) -> Field<T>
+    /// The value of a setting as a field of a specification.
+    pub(super) fn field<T>(&mut self, setting: Setting) -> Field<T>
     where
         Field<T>: DeserializeOwned + Serialize,
     {
-        self.known.push(key);
+        let key = self.declare(setting, Kind::Value);
         let given = self.value(key);
         given.map_or(Field::Unset, |given| self.tree.read_field(self.join(key), given))
     }
 
-    /// The value of `key` as a field of a specification, or its default.
-    pub(super) fn field_or<T>(&mut self, key: &'static str, default: T) -> Field<T>
+    /// The value of a setting as a field of a specification, or its default.
+    pub(super) fn field_or<T>(&mut self, setting: Setting, default: T) -> Field<T>
     where
         Field<T>: DeserializeOwned + Serialize,
     {
-        let field = self.field(key);
-        if !field.is_unset() {
+        let field = self.field(setting);
+        if !field.is_unset() && self.tree.survey.is_none() {
             return field;
         }
         let default = Value::serialize(Field::Set(default)).expect("a scalar");
-        let (key, origin) = (self.join(key), "default".to_owned());
+        let (key, origin) = (self.join(setting.key), "default".to_owned());
         let result = self.tree.read_as(key, origin, &default, values::field);
-        result.unwrap_or(Field::Unreadable)
+        if field.is_unset() { result.unwrap_or(Field::Unreadable) } else { field }
     }
 
-    /// Every key and value as fields of a specification: the keys are data.
-    pub(super) fn fields<T>(&mut self) -> BTreeMap<String, Field<T>>
+    /// Every key and value as fields of a specification: the keys are data, which the setting
+    /// describes by its own key.
+    pub(super) fn fields<T>(&mut self, setting: Setting) -> BTreeMap<String, Field<T>>
     where
         Field<T>: DeserializeOwned + Serialize,
     {
+        if self.tree.survey.is_some() {
+            return BTreeMap::from([(setting.key.to_owned(), self.field(setting))]);
+        }
         let entries = self.dict.take().into_iter().flatten();
         let fields = entries.map(|(key, value)| {
             (key.clone(), self.tree.read_field(self.join(&yaml::key(key)), value))
@@ -292,39 +313,45 @@ impl<'a> Section<'a> {
         fields.collect()
     }
 
-    /// The value of `key`, if it is given and valid.
+    /// The value of a setting, if it is given and valid.
     pub(super) fn optional<T>(
         &mut self,
-        key: &'static str,
+        setting: Setting,
         read: impl Fn(&Value) -> Read<T>,
     ) -> Option<T> {
-        self.known.push(key);
+        let key = self.declare(setting, Kind::Value);
         let given = self.value(key)?;
         self.tree.read_value(&self.join(key), given, read)
     }
 
-    /// The value of `key`, which has to be given.
+    /// The value of a setting, which has to be given.
     pub(super) fn required<T>(
         &mut self,
-        key: &'static str,
+        setting: Setting,
         read: impl Fn(&Value) -> Read<T>,
     ) -> Option<T> {
-        if !self.has(key) {
-            self.refuse(key, Invalid::new("missing"));
+        if !self.has(setting.key) {
+            self.refuse(setting.key, Invalid::new("missing"));
         }
-        self.optional(key, read)
+        self.optional(setting, read)
     }
 
-    /// The sections of the list below `key`.
-    pub(super) fn list(&mut self, key: &'static str) -> Vec<Section<'a>> {
-        self.items(key).into_iter().flatten().collect()
+    /// The sections of a list.
+    pub(super) fn list(&mut self, setting: Setting) -> Vec<Section<'a>> {
+        self.items(setting).into_iter().flatten().collect()
     }
 
-    /// The items of the list below `key`; `None` is no section, which is told.
-    pub(super) fn items(&mut self, key: &'static str) -> Vec<Option<Section<'a>>> {
+    /// The items of a list; `None` is no section, which is reported.
+    pub(super) fn items(&mut self, setting: Setting) -> Vec<Option<Section<'a>>> {
         const VALID: Invalid = Invalid::new("must be a list of sections");
-        self.known.push(key);
+        let key = self.declare(setting, Kind::List);
         let path = self.join(key);
+        if self.tree.survey.is_some() {
+            // A list within itself is surveyed once.
+            let is_nested = self.path.split(['.', '[']).any(|part| part == key);
+            let item = || Some(self.tree.section(format!("{path}[0]"), None, self.tag));
+            return (!is_nested).then(item).into_iter().collect();
+        }
         let items = match self.dict.and_then(|dict| dict.get(key)) {
             Some(Value::Array(_, items)) => items.as_slice(),
             Some(Value::Empty(..)) | None => &[],
@@ -346,15 +373,34 @@ impl<'a> Section<'a> {
 
     /// Is the section there?
     pub(super) fn is_given(&self) -> bool {
-        self.dict.is_some()
+        self.dict.is_some() || self.tree.survey.is_some()
     }
 
     /// Is `key` given?
     pub(super) fn has(&self, key: &str) -> bool {
-        self.value(key).is_some()
+        self.given(key).is_some()
+    }
+
+    /// Returns the key of a setting that is read, and makes it a known one.
+    fn declare(&mut self, setting: Setting, kind: Kind) -> &'static str {
+        self.known.push(setting.key);
+        if let Some(survey) = &self.tree.survey {
+            let path = self.join(setting.key);
+            let mut declared = survey.borrow_mut();
+            if declared.iter().all(|of| of.path != path) {
+                declared.push(Declared { path, kind, setting });
+            }
+        }
+        setting.key
     }
 
     fn value(&self, key: &str) -> Option<&'a Value> {
+        /// A value that no setting accepts.
+        static NOTHING: Value = Value::Empty(Tag::Default, Empty::None);
+        if self.tree.survey.is_some() { Some(&NOTHING) } else { self.given(key) }
+    }
+
+    fn given(&self, key: &str) -> Option<&'a Value> {
         let is_unset =
             |value: &Value| self.tree.nulls == Nulls::Unset && matches!(value, Value::Empty(..));
         self.dict?.get(key).filter(|value| !is_unset(value))
@@ -376,6 +422,9 @@ impl<'a> Section<'a> {
 
     /// Refuses the value of `key` for a reason that only other values tell.
     pub(super) fn refuse(&self, key: &str, invalid: impl Into<Invalid>) {
+        if self.tree.survey.is_some() {
+            return;
+        }
         // What is not given is missed where the rest of the section stands.
         let given = self.dict.and_then(|dict| dict.get(key));
         let is_collection = |value: &Value| matches!(value, Value::Dict(..) | Value::Array(..));

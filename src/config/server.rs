@@ -5,25 +5,94 @@ use std::time::Duration;
 use figment::value::Value;
 
 use super::section::Section;
+use super::setting::Setting;
 use super::tls;
 use super::values::{self, Read};
 use crate::api::LimitHeaders;
 use crate::server::{ConnectionSettings, ServerSettings, StoreHealth};
 
+const SERVER: Setting = Setting::new("server", "Listeners, connections and the drain.");
+const LISTEN: Setting =
+    Setting::new("listen", "Addresses of gRPC: one, or a list. Port 0 selects a free port.");
+const HTTP: Setting = Setting::new(
+    "http",
+    "Addresses of HTTP, in the same format: the check endpoints, /metrics, /livez and \
+     /readyz.",
+);
+const WORKERS: Setting =
+    Setting::new("workers", "Number of worker threads. auto is one for each core.");
+const DRAIN: Setting = Setting::new("drain", "The end of the server, after SIGTERM or SIGINT.");
+const DRAIN_DELAY: Setting =
+    Setting::new("delay", "Delay between health NOT_SERVING and closing the listeners.");
+const DRAIN_TIMEOUT: Setting = Setting::new("timeout", "Maximum wait for requests in flight.");
+const MAX_CONNECTION_AGE: Setting = Setting::new(
+    "max-connection-age",
+    "Connections receive GOAWAY at a random point between 50 % and 100 % of this age, so that \
+     clients reconnect and load reaches new instances. never is no maximum.",
+);
+const MAX_CONNECTION_AGE_GRACE: Setting = Setting::new(
+    "max-connection-age-grace",
+    "Time for streams to end after GOAWAY. Calls in flight always complete.",
+);
+const KEEPALIVE: Setting =
+    Setting::new("keepalive", "HTTP/2 PING frames that find dead connections.");
+const KEEPALIVE_INTERVAL: Setting =
+    Setting::new("interval", "Time without data from the client after which a PING is sent.");
+const KEEPALIVE_TIMEOUT: Setting = Setting::new(
+    "timeout",
+    "Time without a response to the PING after which the connection is closed.",
+);
+const LIMITS: Setting = Setting::new("limits", "Bounds for all clients and for each.");
+const CONNECTIONS: Setting = Setting::new(
+    "connections",
+    "Maximum number of open gRPC connections, and the same number for HTTP. The limit of open \
+     files may lower it.",
+);
+const CONNECTIONS_PER_ADDRESS: Setting = Setting::new(
+    "connections-per-address",
+    "Maximum number from one IPv4 address or one IPv6 /64 network.",
+);
+const STREAMS: Setting =
+    Setting::new("streams", "Maximum number of concurrent calls on one connection.");
+const REQUEST_TIME: Setting = Setting::new(
+    "request-time",
+    "Maximum time for a request to arrive, from its first byte to its last, and for a \
+     connection without a request to stay silent. Streams have no such limit.",
+);
+const HTTP_RESPONSES: Setting = Setting::new("http", "Responses over HTTP.");
+const HTTP_HEADERS: Setting = Setting::new(
+    "headers",
+    "Rate limit headers of responses: draft (RateLimit-Policy and RateLimit of the IETF), \
+     legacy (RateLimit-Limit, -Remaining, -Reset), both or none. Denials have Retry-After in \
+     any case.",
+);
+const GRPC_RESPONSES: Setting = Setting::new("grpc", "Responses over gRPC.");
+const GRPC_HEADERS: Setting = Setting::new(
+    "headers",
+    "The same headers as metadata of responses to Check, with retry-after. Batches and \
+     streams have none: their items differ.",
+);
+const HEALTH: Setting = Setting::new("health", "Readiness of the server.");
+const REQUIRE_STORE: Setting = Setting::new(
+    "require-store",
+    "true: not ready while the store is unavailable. false: ready once the store has \
+     answered. All replicas share the store, so removing them all does not help.",
+);
+
 pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
-    let mut section = root.section("server");
-    let listen = section.read("listen", "127.0.0.1:50051", values::addresses);
-    let http = section.read("http", "127.0.0.1:8080", values::addresses);
-    let workers = section.read("workers", "auto", values::workers);
+    let mut section = root.section(SERVER);
+    let listen = section.read(LISTEN, "127.0.0.1:50051", values::addresses);
+    let http = section.read(HTTP, "127.0.0.1:8080", values::addresses);
+    let workers = section.read(WORKERS, "auto", values::workers);
     let tls = tls::read(&mut section);
     let connection = connection(&mut section);
-    let mut drain = section.section("drain");
-    let drain_delay = drain.read("delay", "0s", values::pause);
-    let drain_timeout = drain.read("timeout", "30s", values::pause);
+    let mut drain = section.section(DRAIN);
+    let drain_delay = drain.read(DRAIN_DELAY, "0s", values::pause);
+    let drain_timeout = drain.read(DRAIN_TIMEOUT, "30s", values::pause);
     drain.close();
     section.close();
-    let http_headers = limit_headers(root, "http", "draft");
-    let grpc_headers = limit_headers(root, "grpc", "none");
+    let http_headers = limit_headers(root, HTTP_RESPONSES, HTTP_HEADERS, "draft");
+    let grpc_headers = limit_headers(root, GRPC_RESPONSES, GRPC_HEADERS, "none");
     let store_health = store_health(root);
     ServerSettings {
         listen,
@@ -41,28 +110,29 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
 
 fn limit_headers(
     root: &mut Section<'_>,
-    section: &'static str,
+    section: Setting,
+    headers: Setting,
     default: &'static str,
 ) -> LimitHeaders {
     let mut section = root.section(section);
-    let headers = section.read("headers", default, values::limit_headers);
+    let headers = section.read(headers, default, values::limit_headers);
     section.close();
     headers
 }
 
 fn connection(server: &mut Section<'_>) -> ConnectionSettings {
-    let max_age = server.read("max-connection-age", "30m", max_age);
-    let max_age_grace = server.read("max-connection-age-grace", "10s", values::pause);
-    let mut keepalive = server.section("keepalive");
-    let keepalive_interval = keepalive.read("interval", "20s", timeout);
-    let keepalive_timeout = keepalive.read("timeout", "20s", timeout);
+    let max_age = server.read(MAX_CONNECTION_AGE, "30m", max_age);
+    let max_age_grace = server.read(MAX_CONNECTION_AGE_GRACE, "10s", values::pause);
+    let mut keepalive = server.section(KEEPALIVE);
+    let keepalive_interval = keepalive.read(KEEPALIVE_INTERVAL, "20s", timeout);
+    let keepalive_timeout = keepalive.read(KEEPALIVE_TIMEOUT, "20s", timeout);
     keepalive.close();
-    let mut limits = server.section("limits");
-    let connections = limits.read("connections", "10000", values::count(1_000_000));
+    let mut limits = server.section(LIMITS);
+    let connections = limits.read(CONNECTIONS, "10000", values::count(1_000_000));
     let connections_per_address =
-        limits.read("connections-per-address", "1000", values::count(1_000_000));
-    let streams = limits.read("streams", "1024", values::count(65_536));
-    let request_time = limits.read("request-time", "10s", timeout);
+        limits.read(CONNECTIONS_PER_ADDRESS, "1000", values::count(1_000_000));
+    let streams = limits.read(STREAMS, "1024", values::count(65_536));
+    let request_time = limits.read(REQUEST_TIME, "10s", timeout);
     limits.close();
     ConnectionSettings {
         max_age,
@@ -77,8 +147,8 @@ fn connection(server: &mut Section<'_>) -> ConnectionSettings {
 }
 
 fn store_health(root: &mut Section<'_>) -> StoreHealth {
-    let mut section = root.section("health");
-    let require_store = section.read("require-store", "false", values::boolean);
+    let mut section = root.section(HEALTH);
+    let require_store = section.read(REQUIRE_STORE, "false", values::boolean);
     section.close();
     if require_store { StoreHealth::Required } else { StoreHealth::Reported }
 }

@@ -97,6 +97,11 @@ fn key_of(variable: &str) -> Option<String> {
     ours.then(|| name.to_ascii_lowercase().replace("__", ".").replace('_', "-"))
 }
 
+/// Returns the environment variable of a key.
+pub(super) fn variable_of(key: &str) -> String {
+    format!("{PREFIX}{}", key.replace('.', "__").replace('-', "_").to_ascii_uppercase())
+}
+
 /// Returns `true` for variables that Kubernetes sets for services named `rlaas` or `rlaas-…`.
 fn is_service_link(name: &str) -> bool {
     name.ends_with("SERVICE_HOST")

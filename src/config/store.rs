@@ -6,6 +6,7 @@ use std::time::Duration;
 use figment::value::Value;
 
 use super::section::Section;
+use super::setting::Setting;
 use super::values::{self, Invalid, Read};
 use crate::store::{
     Credentials, Identity, MemorySettings, RedisSettings, RedisUrl, Secret, Servers, Tls,
@@ -23,14 +24,75 @@ pub enum StoreSettings {
     Redis(Box<RedisSettings>),
 }
 
+const STORE: Setting = Setting::new("store", "The store of the counters.");
+const BACKEND: Setting = Setting::new(
+    "backend",
+    "memory: state in this process. redis: state shared by any number of instances.",
+);
+const MEMORY: Setting = Setting::new("memory", "The store in this process.");
+const MAX_KEYS: Setting = Setting::new(
+    "max-keys",
+    "Maximum number of keys. Beyond it keys are evicted, those that expire first before \
+     others.",
+);
+const REDIS: Setting = Setting::new("redis", "The store in Redis or Valkey.");
+const USERNAME: Setting = Setting::new(
+    "username",
+    "ACL user; overrides that of the url. Changes apply to new connections, without a \
+     restart.",
+)
+.example("rlaas");
+const PASSWORD: Setting = Setting::new(
+    "password",
+    "Password; overrides that of the url. Changes apply to new connections, without a \
+     restart.",
+)
+.example("secret");
+const DATABASE: Setting = Setting::new(
+    "database",
+    "Number of the database; overrides that of the url. A cluster has only 0.",
+)
+.example("0");
+const KEY_PREFIX: Setting = Setting::new("key-prefix", "Prefix of all keys.");
+const TIMEOUT: Setting =
+    Setting::new("timeout", "Maximum time for a decision, including the connection.");
+const MAX_IN_FLIGHT: Setting = Setting::new(
+    "max-in-flight",
+    "Maximum number of decisions that wait for Redis. Further ones are rejected \
+     (RESOURCE_EXHAUSTED).",
+);
+const MODE: Setting = Setting::new("mode", "Topology. sentinel and cluster require urls.");
+const URL: Setting = Setting::new(
+    "url",
+    "Address of a standalone server; rediss:// is TLS. REDIS_URL sets it, and selects the \
+     redis backend.",
+);
+const URLS: Setting =
+    Setting::new("urls", "Addresses of sentinels, or of servers of a cluster, to contact first.")
+        .example("[redis://10.0.0.1:26379, redis://10.0.0.2:26379]");
+const MASTER_NAME: Setting =
+    Setting::new("master-name", "Name of the master at the sentinels; default mymaster.")
+        .example("mymaster");
+const TLS: Setting = Setting::new("tls", "Certificates for rediss:// addresses.");
+const CA: Setting = Setting::new(
+    "ca",
+    "PEM file of the authorities to trust instead of the system's, or of the server's own \
+     certificate.",
+)
+.example("/etc/rlaas/redis-ca.crt");
+const CERT: Setting = Setting::new("cert", "PEM file of the client certificate; requires key.")
+    .example("/etc/rlaas/redis.crt");
+const KEY: Setting = Setting::new("key", "PEM file of the private key; requires cert.")
+    .example("/etc/rlaas/redis.key");
+
 pub(super) fn read(root: &mut Section<'_>) -> StoreSettings {
     #[derive(Clone, Copy)]
     enum Backend {
         Memory,
         Redis,
     }
-    let mut section = root.section("store");
-    let backend = section.read("backend", "memory", |value| {
+    let mut section = root.section(STORE);
+    let backend = section.read(BACKEND, "memory", |value| {
         values::word(value, &[("memory", Backend::Memory), ("redis", Backend::Redis)])
     });
     let memory = memory(&mut section);
@@ -43,28 +105,28 @@ pub(super) fn read(root: &mut Section<'_>) -> StoreSettings {
 }
 
 fn memory(store: &mut Section<'_>) -> MemorySettings {
-    let mut section = store.section("memory");
-    let max_keys = section.read("max-keys", "1000000", values::count(1_000_000_000));
+    let mut section = store.section(MEMORY);
+    let max_keys = section.read(MAX_KEYS, "1000000", values::count(1_000_000_000));
     section.close();
     MemorySettings { max_keys }
 }
 
 fn redis(store: &mut Section<'_>) -> RedisSettings {
     const VALID_TIMEOUT: &str = "must be a duration from 1ms to 60s, such as 50ms";
-    let mut section = store.section("redis");
+    let mut section = store.section(REDIS);
     let servers = servers(&mut section);
-    let username = section.optional("username", values::text);
-    let password = section.optional("password", secret);
-    let database = section.optional("database", |value| {
+    let username = section.optional(USERNAME, values::text);
+    let password = section.optional(PASSWORD, secret);
+    let database = section.optional(DATABASE, |value| {
         values::whole(value, 0..=MAX_DATABASE, Invalid::new("must be 0 to 1000000"))
     });
     let tls = tls(&mut section);
-    let key_prefix = section.read("key-prefix", "rlaas", values::parsed);
-    let timeout = section.read("timeout", "50ms", |value| {
+    let key_prefix = section.read(KEY_PREFIX, "rlaas", values::parsed);
+    let timeout = section.read(TIMEOUT, "50ms", |value| {
         let shortest = Duration::from_millis(1);
         values::duration(value, shortest..=Duration::from_mins(1), VALID_TIMEOUT)
     });
-    let max_in_flight = section.read("max-in-flight", "4096", values::count(1_000_000));
+    let max_in_flight = section.read(MAX_IN_FLIGHT, "4096", values::count(1_000_000));
     let settings = RedisSettings {
         servers,
         credentials: Credentials { username, password },
@@ -90,19 +152,19 @@ fn servers(section: &mut Section<'_>) -> Servers {
     }
     use ModeName::{Cluster, Sentinel, Standalone};
     let modes = [("standalone", Standalone), ("sentinel", Sentinel), ("cluster", Cluster)];
-    let mode = section.read("mode", "standalone", |value| values::word(value, &modes));
+    let mode = section.read(MODE, "standalone", |value| values::word(value, &modes));
     // `url` is for standalone, `urls` for the other modes. The one of another mode is ignored.
     let standalone = mode == Standalone;
     let url: RedisUrl = if standalone {
-        section.read("url", "redis://127.0.0.1:6379", values::parsed)
+        section.read(URL, "redis://127.0.0.1:6379", values::parsed)
     } else {
-        section.optional("url", values::parsed).unwrap_or_default()
+        section.optional(URL, values::parsed).unwrap_or_default()
     };
-    let urls = section.optional("urls", urls);
+    let urls = section.optional(URLS, urls);
     let master_name = if mode == Sentinel {
-        section.read("master-name", "mymaster", values::text)
+        section.read(MASTER_NAME, "mymaster", values::text)
     } else {
-        section.optional("master-name", values::text).unwrap_or_default()
+        section.optional(MASTER_NAME, values::text).unwrap_or_default()
     };
     let listed = |section: &Section<'_>| {
         urls.clone().unwrap_or_else(|| {
@@ -143,10 +205,10 @@ fn check(section: &Section<'_>, settings: &RedisSettings) {
 }
 
 fn tls(redis: &mut Section<'_>) -> Tls {
-    let mut section = redis.section("tls");
-    let ca = section.optional("ca", file);
-    let cert = section.optional("cert", file);
-    let key = section.optional("key", file);
+    let mut section = redis.section(TLS);
+    let ca = section.optional(CA, file);
+    let cert = section.optional(CERT, file);
+    let key = section.optional(KEY, file);
     if section.has("cert") != section.has("key") {
         section.refuse("cert", Invalid::new("a certificate and its key belong together"));
     }

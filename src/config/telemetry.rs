@@ -3,20 +3,37 @@
 use figment::value::Value;
 
 use super::section::Section;
+use super::setting::Setting;
 use super::values::{self, Read};
 use crate::telemetry::TelemetrySettings;
 use crate::telemetry::log::{LogFilter, LogFormat, LogSettings};
 use crate::telemetry::traces::{OtlpSettings, SampleRatio};
 
+const TELEMETRY: Setting = Setting::new("telemetry", "Logs and traces.");
+const LOG: Setting = Setting::new(
+    "log",
+    "Log level, or levels by target. RUST_LOG has the same format. Changes are reloaded. Logs \
+     go to standard error.",
+);
+const FORMAT: Setting = Setting::new("format", "text: for people. json: one object per line.");
+const OTLP: Setting = Setting::new("otlp", "Traces, sent to an OTLP collector over gRPC.");
+const ENDPOINT: Setting =
+    Setting::new("endpoint", "Address of the collector. Without it there are no traces.")
+        .example("http://127.0.0.1:4317");
+const SAMPLE_RATIO: Setting = Setting::new(
+    "sample-ratio",
+    "Share of the calls that are sampled if the caller has not decided it (traceparent).",
+);
+
 pub(super) fn read(root: &mut Section<'_>) -> TelemetrySettings {
-    let mut section = root.section("telemetry");
-    let filter = section.read("log", "info", filter);
-    let format = section.read("format", "text", |value| {
+    let mut section = root.section(TELEMETRY);
+    let filter = section.read(LOG, "info", filter);
+    let format = section.read(FORMAT, "text", |value| {
         values::word(value, &[("text", LogFormat::Text), ("json", LogFormat::Json)])
     });
-    let mut otlp = section.section("otlp");
-    let endpoint = otlp.optional("endpoint", values::parsed);
-    let sample_ratio = otlp.read("sample-ratio", "1", ratio);
+    let mut otlp = section.section(OTLP);
+    let endpoint = otlp.optional(ENDPOINT, values::parsed);
+    let sample_ratio = otlp.read(SAMPLE_RATIO, "1", ratio);
     otlp.close();
     section.close();
     let otlp = endpoint.map(|endpoint| OtlpSettings { endpoint, sample_ratio });

@@ -6,6 +6,7 @@ pub mod log;
 pub mod metrics;
 mod observer;
 mod process;
+pub mod reference;
 mod series;
 pub mod sharded;
 mod text_fields;

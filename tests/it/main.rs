@@ -15,5 +15,6 @@ mod http;
 mod kubernetes;
 mod names;
 mod public_api;
+mod reference;
 mod sources;
 mod telemetry;

@@ -4,6 +4,7 @@
 //!
 //! **Source:** envoyproxy/ratelimit, "Configuration", with its validation rules.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use super::{Domains, Siblings, limit, metadata, verbatim};
 use crate::api::envoy::DynamicMetadata;
 use crate::config::problem::Problem;
 use crate::config::section::Section;
+use crate::config::setting::Setting;
 use crate::config::sources;
 use crate::config::values::{self, Invalid, Read};
 use crate::rules::descriptors::{Descriptor, DescriptorRequest, DescriptorSpec};
@@ -22,6 +24,31 @@ use crate::rules::{Coupling, Mode, TextPattern};
 const MAX_LEVELS: usize = 32;
 /// Maximum number of descriptors in one list.
 const MAX_DESCRIPTORS_PER_LEVEL: usize = 100_000;
+
+const DOMAIN: Setting = Setting::new("domain", "Domain of the requests; files may share one.");
+const DESCRIPTORS: Setting = Setting::new(
+    "descriptors",
+    "Descriptors of the domain. Each may have descriptors of its own, up to 32 levels deep.",
+);
+const KEY: Setting = Setting::new("key", "Key of an entry of the request's descriptor.");
+const VALUE: Setting = Setting::new(
+    "value",
+    "Value of the entry; an asterisk is any text. Without it every value matches.",
+);
+const METADATA: Setting =
+    Setting::new("metadata", "Part of dynamic_metadata in responses, with envoy.metadata: true.");
+const SHADOW_MODE: Setting =
+    Setting::new("shadow-mode", "Decides and counts the limit without enforcing it.");
+const QUOTA_MODE: Setting =
+    Setting::new("quota-mode", "Denies a request only if all its quotas deny it.");
+const DETAILED_METRIC: Setting = Setting::new(
+    "detailed-metric",
+    "Labels metrics by the request's entries, in place of the rule's.",
+);
+const VALUE_TO_METRIC: Setting =
+    Setting::new("value-to-metric", "Labels metrics by the value of this entry.");
+const SHARE_THRESHOLD: Setting =
+    Setting::new("share-threshold", "All values that match value share one limit.");
 
 /// Adds the descriptors of a file to the trees of all files. Problems are added to `root`.
 pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
@@ -73,8 +100,18 @@ fn as_spelled(problem: Problem) -> Problem {
     }
 }
 
+/// Reads a file in a survey, which lists its settings.
+pub(in crate::config) fn survey(root: &mut Section<'_>) {
+    let mut domains = Domains {
+        trees: BTreeMap::new(),
+        metadata: DynamicMetadata::Always,
+        coupling: Coupling::AllOrNothing,
+    };
+    domain(root, &"file".into(), &mut domains);
+}
+
 fn domain(section: &mut Section<'_>, file: &Arc<str>, domains: &mut Domains) {
-    let name = section.optional("domain", text);
+    let name = section.optional(DOMAIN, text);
     let is_valid = |name: &String| (1..=DescriptorRequest::MAX_DOMAIN).contains(&name.len());
     if !name.as_ref().is_some_and(is_valid) && section.is_valid() {
         let bounds = format!("must be 1 to {} bytes", DescriptorRequest::MAX_DOMAIN);
@@ -104,7 +141,7 @@ struct DescriptorPath<'a> {
 impl DescriptorPath<'_> {
     /// Reads the list `descriptors` of a section into `level`.
     fn read_level(&self, section: &mut Section<'_>, level: &mut Siblings) {
-        let sections = section.list("descriptors");
+        let sections = section.list(DESCRIPTORS);
         let (deep, many) =
             (self.above.len() >= MAX_LEVELS, sections.len() > MAX_DESCRIPTORS_PER_LEVEL);
         if (deep && !sections.is_empty()) || many {
@@ -120,8 +157,8 @@ impl DescriptorPath<'_> {
     }
 
     fn descriptor(&self, mut section: Section<'_>, level: &mut Siblings) -> Descriptor {
-        let key = section.optional("key", text);
-        let value = section.optional("value", text).filter(|value| !value.is_empty());
+        let key = section.optional(KEY, text);
+        let value = section.optional(VALUE, text).filter(|value| !value.is_empty());
         // A key or value of a wrong type was reported already.
         let is_read = section.is_valid();
         let key = key.unwrap_or_default();
@@ -138,14 +175,14 @@ impl DescriptorPath<'_> {
             let again = Invalid::new("another descriptor of this level has this key and value");
             section.refuse("key", again);
         }
-        let own_metadata = section.optional("metadata", metadata::read);
+        let own_metadata = section.optional(METADATA, metadata::read);
         if own_metadata.is_some() && self.metadata == DynamicMetadata::Never {
             section.warn("metadata", "not sent unless envoy.metadata is true");
         }
-        let mut flag = |name| section.optional(name, values::boolean).unwrap_or(false);
-        let (is_shadow, is_quota) = (flag("shadow-mode"), flag("quota-mode"));
-        let (is_detailed, value_to_metric) = (flag("detailed-metric"), flag("value-to-metric"));
-        let shares = flag("share-threshold");
+        let mut flag = |setting| section.optional(setting, values::boolean).unwrap_or(false);
+        let (is_shadow, is_quota) = (flag(SHADOW_MODE), flag(QUOTA_MODE));
+        let (is_detailed, value_to_metric) = (flag(DETAILED_METRIC), flag(VALUE_TO_METRIC));
+        let shares = flag(SHARE_THRESHOLD);
         let is_pattern = |value: &String| !matches!(TextPattern::new(value), TextPattern::Exact(_));
         if shares && is_read && !value.as_ref().is_some_and(is_pattern) {
             section.refuse("share-threshold", Invalid::new("requires a value with *"));

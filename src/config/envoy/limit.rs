@@ -8,6 +8,7 @@ use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::config::rules::store_failure;
 use crate::config::section::Section;
+use crate::config::setting::Setting;
 use crate::config::values::{self, Invalid, Read};
 use crate::rules::Coupling;
 use crate::rules::descriptors::{DescriptorRule, DescriptorSpec};
@@ -24,6 +25,34 @@ const UNITS: [(&str, u64); 7] = [
     ("year", 365 * 24 * 60 * 60),
 ];
 
+const RATE_LIMIT: Setting = Setting::new("rate-limit", "Limit of the descriptor.");
+const NAME: Setting = Setting::new("name", "Name of the limit, for replaces.");
+const REPLACES: Setting =
+    Setting::new("replaces", "Limits that do not apply to a request which meets this one.");
+const REPLACED_NAME: Setting = Setting::new("name", "Name of another limit.");
+const UNLIMITED: Setting = Setting::new("unlimited", "Allows everything, in place of a limit.");
+const UNIT: Setting = Setting::new("unit", "Window: a month has 30 days, a year 365.");
+const UNIT_MULTIPLIER: Setting = Setting::new("unit-multiplier", "Number of units in the window.");
+const REQUESTS_PER_UNIT: Setting = Setting::new("requests-per-unit", "Units per window.");
+const ALGORITHM: Setting = Setting::new(
+    "algorithm",
+    "Algorithm of the limit; by default fixed-window. Not in envoyproxy/ratelimit.",
+);
+const WINDOW: Setting =
+    Setting::new("window", "Window in place of unit. Not in envoyproxy/ratelimit.");
+const BURST: Setting = Setting::new(
+    "burst",
+    "Units at once, for token-bucket, leaky-bucket and gcra. Not in envoyproxy/ratelimit.",
+);
+const POST_PAID: Setting = Setting::new(
+    "post-paid",
+    "Counts hits in full even where they exceed what is left. Not in envoyproxy/ratelimit.",
+);
+const MAX_DEBT: Setting = Setting::new(
+    "max-debt",
+    "Most units that post_paid may count above the limit. Not in envoyproxy/ratelimit.",
+);
+
 /// Reads `rate_limit` and completes `spec` to a rule. Returns `None` without the section, or after it
 /// reported a problem.
 pub(super) fn read(
@@ -31,22 +60,22 @@ pub(super) fn read(
     spec: DescriptorSpec,
     coupling: Coupling,
 ) -> Option<DescriptorRule> {
-    let mut section = descriptor.section("rate-limit");
+    let mut section = descriptor.section(RATE_LIMIT);
     if !section.is_given() {
         return None;
     }
-    let name = section.optional("name", text).filter(|name| !name.is_empty());
+    let name = section.optional(NAME, text).filter(|name| !name.is_empty());
     let replaces = replaces(&mut section, name.as_deref());
-    let algorithm = section.field("algorithm");
-    let unlimited = section.optional("unlimited", values::boolean).unwrap_or(false);
+    let algorithm = section.field(ALGORITHM);
+    let unlimited = section.optional(UNLIMITED, values::boolean).unwrap_or(false);
     let window = window(&mut section, unlimited);
-    let limit = section.field("requests-per-unit");
+    let limit = section.field(REQUESTS_PER_UNIT);
     let is_cut = |units: &u64| (Limit::MAX_UNITS + 1..=u32::MAX.into()).contains(units);
     if limit.value().is_some_and(is_cut) {
         section.warn("requests-per-unit", "reduced to 1000000000, the maximum of a limit");
     }
-    let burst = section.field("burst");
-    let post_paid = section.optional("post-paid", values::boolean).unwrap_or(false);
+    let burst = section.field(BURST);
+    let post_paid = section.optional(POST_PAID, values::boolean).unwrap_or(false);
     let spec = DescriptorSpec {
         name: name.map(Into::into),
         replaces,
@@ -54,7 +83,7 @@ pub(super) fn read(
         unlimited,
         failure: store_failure(&mut section),
         post_paid,
-        max_debt: section.field("max-debt"),
+        max_debt: section.field(MAX_DEBT),
         ..spec
     };
     let rule = spec.build(coupling).map_err(|mut problems| {
@@ -71,15 +100,15 @@ pub(super) fn read(
 /// returns an arbitrary window.
 fn window(section: &mut Section<'_>, unlimited: bool) -> Field<Micros> {
     let unit = if unlimited {
-        section.optional("unit", unit_of_unlimited).flatten()
+        section.optional(UNIT, unit_of_unlimited).flatten()
     } else {
-        section.optional("unit", unit)
+        section.optional(UNIT, unit)
     };
-    let multiplier = section.optional("unit-multiplier", values::count(u32::MAX));
-    let window = section.field("window");
+    let multiplier = section.optional(UNIT_MULTIPLIER, values::count(u32::MAX));
+    let window = section.field(WINDOW);
     let refuse = |key, text| {
         section.refuse(key, Invalid::new(text));
-        Field::Set(Limit::MIN_WINDOW)
+        window.or(Limit::MIN_WINDOW)
     };
     if unlimited {
         for key in ["unit", "unit-multiplier", "window"] {
@@ -109,8 +138,8 @@ fn window(section: &mut Section<'_>, unlimited: bool) -> Field<Micros> {
 /// Reads the names of replaced limits, each in its own section.
 fn replaces(section: &mut Section<'_>, own: Option<&str>) -> Vec<Arc<str>> {
     let mut names = Vec::new();
-    for mut replaced in section.list("replaces") {
-        match replaced.required("name", text) {
+    for mut replaced in section.list(REPLACES) {
+        match replaced.required(REPLACED_NAME, text) {
             Some(name) if name.is_empty() || Some(name.as_str()) == own => {
                 replaced.refuse("name", Invalid::new("must be the name of another limit"));
             }

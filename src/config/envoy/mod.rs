@@ -1,6 +1,6 @@
 //! The section `envoy`, and the rule files of envoyproxy/ratelimit that it names.
 
-mod file;
+pub(super) mod file;
 mod folder;
 mod limit;
 mod metadata;
@@ -14,6 +14,7 @@ use figment::value::Value;
 
 use self::folder::FolderContents;
 use super::section::Section;
+use super::setting::Setting;
 use super::values::{self, Invalid, Read};
 use super::watch::FileSnapshot;
 use super::yaml;
@@ -43,18 +44,44 @@ struct Siblings {
     pairs: HashSet<(String, Option<String>)>,
 }
 
+const ENVOY: Setting = Setting::new(
+    "envoy",
+    "Rate limit service for Envoy: envoy.service.ratelimit.v3, on server.listen.",
+);
+const FILES: Setting = Setting::new(
+    "files",
+    "Configuration files of envoyproxy/ratelimit, or folders, whose files are all read except \
+     hidden ones. Paths are relative to the file that names them. Changes are reloaded.",
+);
+const DEADLINE: Setting =
+    Setting::new("deadline", "Maximum time for a response. Envoy waits 20ms by default.");
+const COUNT_REFUSED: Setting = Setting::new(
+    "count-refused",
+    "true: a denied request takes units from its other descriptors, as in \
+     envoyproxy/ratelimit.",
+);
+const HEADERS: Setting = Setting::new(
+    "headers",
+    "Headers that Envoy adds to its responses, as in http.headers, with Retry-After.",
+);
+const METADATA: Setting = Setting::new(
+    "metadata",
+    "true: responses have dynamic_metadata: the request, and the metadata of the rules that \
+     allow it.",
+);
+
 pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     const VALID_DEADLINE: &str = "must be a duration from 1ms to 1h, such as 15ms";
-    let mut section = root.section("envoy");
-    let folder = section.folder_of("files").unwrap_or_default();
-    let paths = section.read("files", "", |value| paths(value, &folder));
-    let deadline = section.read("deadline", "15ms", |value| {
+    let mut section = root.section(ENVOY);
+    let folder = section.folder_of(FILES.key).unwrap_or_default();
+    let paths = section.read(FILES, "", |value| paths(value, &folder));
+    let deadline = section.read(DEADLINE, "15ms", |value| {
         let range = Duration::from_millis(1)..=Duration::from_hours(1);
         values::duration(value, range, VALID_DEADLINE)
     });
-    let count_refused = section.read("count-refused", "false", values::boolean);
-    let headers = section.read("headers", "none", values::limit_headers);
-    let answers_metadata = section.read("metadata", "false", values::boolean);
+    let count_refused = section.read(COUNT_REFUSED, "false", values::boolean);
+    let headers = section.read(HEADERS, "none", values::limit_headers);
+    let answers_metadata = section.read(METADATA, "false", values::boolean);
     let metadata = if answers_metadata { DynamicMetadata::Always } else { DynamicMetadata::Never };
     section.close();
 

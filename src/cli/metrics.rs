@@ -1,0 +1,19 @@
+//! `rlaas metrics --reference`: prints the reference of all metrics.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::config::print;
+use super::reference;
+
+#[derive(Args, Debug)]
+pub(super) struct MetricsArgs {
+    /// Print the reference; the metrics themselves are served at /metrics
+    #[arg(long, required = true)]
+    reference: bool,
+}
+
+pub(super) fn run() -> ExitCode {
+    print(&reference::metrics())
+}

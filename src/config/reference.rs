@@ -1,0 +1,104 @@
+//! The reference: every setting with its description, valid values and default.
+//!
+//! The code that reads configurations lists its settings in a survey, so that the reference can't
+//! differ from it.
+
+use super::problem::Problem;
+use super::section::{Effective, Tree};
+use super::setting::{Declared, Kind};
+use super::sources::variable_of;
+use super::{Config, envoy};
+
+/// One setting, section or list of sections.
+#[derive(Clone, Debug)]
+pub struct SettingReference {
+    /// Path; `rules[].name` is a setting of each item.
+    pub path: String,
+    /// Value, section or list.
+    pub kind: Kind,
+    /// Description, in whole sentences.
+    pub about: &'static str,
+    /// Valid values, in the words of the problem that a wrong one causes.
+    pub must_be: String,
+    /// Default as YAML, if there is one.
+    pub default: Option<String>,
+    /// Value for the example configuration, as YAML.
+    pub example: Option<&'static str>,
+}
+
+impl SettingReference {
+    /// Returns the environment variable that sets it. Sections and items of lists have none.
+    pub fn variable(&self) -> Option<String> {
+        let has_variable = self.kind != Kind::Section && !self.path.contains("[]");
+        has_variable.then(|| variable_of(&self.path))
+    }
+}
+
+/// Returns every setting of the configuration, in the order of the documentation.
+pub fn reference() -> Vec<SettingReference> {
+    let tree = Tree::survey();
+    let mut root = tree.root();
+    let _config = Config::read(&mut root);
+    root.close();
+    listed(tree)
+}
+
+/// Returns every setting of files of envoyproxy/ratelimit.
+pub fn envoy_file_reference() -> Vec<SettingReference> {
+    let tree = Tree::survey();
+    let mut root = tree.root();
+    envoy::file::survey(&mut root);
+    root.close();
+    let mut settings = listed(tree);
+    for setting in &mut settings {
+        setting.path = setting.path.replace('-', "_");
+    }
+    settings
+}
+
+fn listed(tree: Tree) -> Vec<SettingReference> {
+    let (declared, problems, defaults) = tree.surveyed();
+    let listed = declared.into_iter().map(|Declared { path, kind, setting }| SettingReference {
+        must_be: must_be(&problems, &path).unwrap_or_default(),
+        default: defaults.iter().find(|of| of.key == path).map(Effective::to_yaml),
+        path: path.replace("[0]", "[]"),
+        kind,
+        about: setting.about,
+        example: setting.example,
+    });
+    listed.collect()
+}
+
+/// Returns the valid values of a setting, from the first problem that its path has.
+fn must_be(problems: &[Problem], path: &str) -> Option<String> {
+    let values = problems.iter().find_map(|problem| match problem {
+        Problem::Invalid { key, valid, .. } if key == path => valid.strip_prefix("must be "),
+        _ => None,
+    });
+    values.map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_is_described() {
+        for setting in reference().into_iter().chain(envoy_file_reference()) {
+            let SettingReference { path, kind, about, must_be, .. } = &setting;
+            assert!(about.ends_with('.') && about.len() > 10, "{path}: {about}");
+            assert!(*kind != Kind::Value || !must_be.is_empty(), "{path}: no values");
+        }
+    }
+
+    #[test]
+    fn every_setting_without_a_default_has_an_example() {
+        let is_in_item = |path: &str| path.contains("[]");
+        let settings = reference().into_iter();
+        for SettingReference { path, kind, default, example, .. } in settings {
+            if kind == Kind::Value && !is_in_item(&path) {
+                assert!(default.is_some() || example.is_some(), "{path}");
+            }
+        }
+    }
+}
