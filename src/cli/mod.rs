@@ -8,6 +8,7 @@ mod certificates;
 mod check;
 mod check_config;
 mod client;
+mod completions;
 mod config;
 mod example;
 mod health;
@@ -59,6 +60,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Print every metric with its type, unit, labels and help, as Markdown
     Metrics(metrics::MetricsArgs),
+    /// Print the completions of a shell for this program
+    Completions(completions::CompletionsArgs),
 }
 
 /// Sources of the configuration, besides the environment.
@@ -100,6 +103,7 @@ impl Cli {
             Command::Health(args) => health::run(&args),
             Command::Bench(args) => bench::run(&args),
             Command::Metrics(_) => metrics::run(),
+            Command::Completions(args) => completions::run(&args),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod commands;
+mod completions;
 mod configuration;
 mod logs;
 mod terminal;
