@@ -13,6 +13,7 @@ mod examples;
 mod faults;
 mod http;
 mod kubernetes;
+mod mixed_fleet;
 mod names;
 mod public_api;
 mod reference;

@@ -1,0 +1,177 @@
+//! A mixed fleet: this program and an older one decide from one Redis at the same time.
+//!
+//! `tests/mixed/REF` names the older commit. `MIXED=1` builds it in a worktree below `target/mixed`,
+//! which takes minutes; without it, or without that commit in the history, the tests are skipped.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use rlaas::algorithm::Algorithm;
+use rlaas::clock::Micros;
+use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
+use rlaas_testkit::cluster::RedisCluster;
+use rlaas_testkit::process::{Client, Rlaas, rlaas};
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::service::T0;
+use rlaas_testkit::tools::{finish, skipped};
+
+const COMMIT: &str = include_str!("../mixed/REF");
+const LIMIT: i64 = 10;
+const WINDOW: Micros = Micros::from_secs(3600);
+/// A resource that the rules of all algorithms match.
+const EVERY: &str = "/every";
+
+/// Returns the older program, built once; or reports `what` as skipped.
+fn older_program(what: &str) -> Option<PathBuf> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    if std::env::var_os("MIXED").is_none() {
+        // Not by `skipped`: it takes minutes, so NO_SKIP does not ask for it.
+        let _closed = writeln!(std::io::stderr(), "SKIPPED mixed_fleet::{what}: MIXED is not set");
+        return None;
+    }
+    match BUILT.get_or_init(build) {
+        Ok(program) => Some(program.clone()),
+        Err(reason) => {
+            skipped(&format!("mixed_fleet::{what}"), reason);
+            None
+        }
+    }
+}
+
+/// Builds the older commit. A build that fails is a failure; a history that lacks it is not.
+fn build() -> Result<PathBuf, String> {
+    let commit = COMMIT.trim();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let git = |arguments: &[&str]| finish(Command::new("git").current_dir(root).args(arguments));
+    git(&["cat-file", "-e", &format!("{commit}^{{commit}}")])
+        .map_err(|error| format!("the history lacks commit {commit}: {error}"))?;
+    let target = root.join("target/mixed");
+    let source = target.join(commit);
+    if !source.join("Cargo.toml").exists() {
+        git(&["worktree", "prune"])?;
+        git(&["worktree", "add", "--detach", &source.display().to_string(), commit])
+            .unwrap_or_else(|error| panic!("no worktree of {commit}: {error}"));
+    }
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(&source).args(["build", "--locked", "--bin", "rlaas", "--target-dir"]);
+    finish(cargo.arg(target.join("build"))).unwrap_or_else(|error| panic!("{error}"));
+    Ok(target.join("build/debug/rlaas"))
+}
+
+/// The older and this program on the same store, with a rule for each algorithm.
+struct Fleet {
+    _servers: [Rlaas; 2],
+    clients: [Client; 2],
+    /// The store's clock stands still between two calls: whole responses can be compared.
+    is_timeless: bool,
+}
+
+impl Fleet {
+    async fn start(older: &Path, store: &[String], is_timeless: bool) -> Self {
+        let rules = Algorithm::ALL.iter().map(|algorithm| {
+            let name = algorithm.name();
+            format!(
+                "{{name: {name}, endpoint: [/{name}, {EVERY}], algorithm: {name}, \
+                 limit: {LIMIT}, window: 1h}}"
+            )
+        });
+        let rules = format!("rules=[{}]", rules.collect::<Vec<_>>().join(", "));
+        let always = ["store.backend=redis", "store.redis.timeout=10s", "deny-cache.enabled=false"];
+        let store = store.iter().map(String::as_str);
+        let settings: Vec<&str> = always.into_iter().chain([&*rules]).chain(store).collect();
+        let mut older = Command::new(older);
+        older.arg("serve").env_remove("REDIS_URL").env_remove("RUST_LOG");
+        let servers = [older, rlaas(&["serve"])];
+        let servers = servers.map(|command| Rlaas::start_with(command, &settings));
+        let clients = [servers[0].client().await, servers[1].client().await];
+        Self { _servers: servers, clients, is_timeless }
+    }
+
+    /// Asks the program whose turn it is.
+    async fn check(&mut self, turn: i64, resource: &str, cost: Option<u64>) -> CheckResponse {
+        let request = CheckRequest {
+            user_id: format!("user of {resource}"),
+            resource: resource.to_owned(),
+            cost,
+            ..CheckRequest::default()
+        };
+        let client = &mut self.clients[usize::try_from(turn % 2).expect("0 or 1")];
+        client.check(request).await.expect("a decision").into_inner()
+    }
+
+    /// Both programs see the same state.
+    async fn agree(&mut self, resource: &str) -> CheckResponse {
+        let look = [self.check(0, resource, Some(0)).await, self.check(1, resource, Some(0)).await];
+        let [older, this] = look;
+        if self.is_timeless {
+            assert_eq!(older, this, "{resource}");
+        }
+        let numbers = |of: &CheckResponse| (of.allowed, of.limit, of.remaining, of.current_count);
+        assert_eq!(numbers(&older), numbers(&this), "{resource}");
+        this
+    }
+
+    /// Takes turns until the limit is used up, from a state in which nothing is used.
+    async fn use_up(&mut self, resource: &str, first: i64) {
+        for taken in 1..=LIMIT {
+            let response = self.check(first + taken, resource, None).await;
+            assert!(response.allowed, "{resource}, unit {taken}: {response:?}");
+            assert_eq!(response.remaining, LIMIT - taken, "{resource}, unit {taken}");
+        }
+        for turn in [0, 1] {
+            let response = self.check(turn, resource, None).await;
+            assert!(!response.allowed, "{resource}, unit 11 of program {turn}: {response:?}");
+            assert!(response.retry_after.is_some(), "{resource}: {response:?}");
+        }
+    }
+}
+
+/// The resources, and the one that all rules match last: it takes from all of them or from none.
+fn resources() -> Vec<String> {
+    let each = Algorithm::ALL.iter().map(|algorithm| format!("/{}", algorithm.name()));
+    each.chain([EVERY.to_owned()]).collect()
+}
+
+#[tokio::test]
+async fn two_versions_count_together_on_one_server() {
+    let Some(older) = older_program("two_versions_count_together_on_one_server") else { return };
+    let redis = RedisServer::start();
+    redis.set_clock(T0);
+    let url = format!("store.redis.url={}", redis.url());
+    let mut fleet = Fleet::start(&older, &[url], true).await;
+    for (first, resource) in (0..).zip(resources()) {
+        fleet.use_up(&resource, first).await;
+        fleet.agree(&resource).await;
+    }
+    // What comes back with time is seen alike, and is granted once: what one takes the other lacks.
+    for step in 1..=8 {
+        redis.set_clock(T0 + Micros::from_micros(step * WINDOW.as_micros() / 4));
+        for resource in resources() {
+            let before = fleet.agree(&resource).await;
+            let turn = i64::try_from(step).expect("a small number");
+            let response = fleet.check(turn, &resource, None).await;
+            assert_eq!(response.allowed, before.remaining > 0, "{resource}, step {step}");
+            let after = fleet.agree(&resource).await;
+            let taken = i64::from(response.allowed);
+            assert_eq!(after.remaining, before.remaining - taken, "{resource}, step {step}");
+        }
+    }
+    // Two windows after the last take nothing is left of it.
+    redis.set_clock(T0 + Micros::from_micros(5 * WINDOW.as_micros()));
+    for (first, resource) in (1..).zip(resources()) {
+        fleet.use_up(&resource, first).await;
+    }
+}
+
+#[tokio::test]
+async fn two_versions_count_together_on_a_cluster() {
+    let Some(older) = older_program("two_versions_count_together_on_a_cluster") else { return };
+    let cluster = RedisCluster::start(3, 0).await;
+    let mut fleet = Fleet::start(&older, &cluster.settings(), false).await;
+    for (first, resource) in (0..).zip(resources()) {
+        fleet.use_up(&resource, first).await;
+        fleet.agree(&resource).await;
+    }
+}
