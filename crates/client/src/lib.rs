@@ -43,7 +43,7 @@
 //!
 //! # Minimum Rust version
 //!
-//! 1.95, as `rust-version` says; a higher one is a new minor version.
+//! 1.88, as `rust-version` says; a higher one is a new minor version.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

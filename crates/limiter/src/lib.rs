@@ -68,7 +68,7 @@
 //! | `tower` | a layer for axum, tonic and hyper |
 //! | `yaml` | rules from YAML, in the format of the service |
 //!
-//! The minimum Rust version is 1.95. Raising it is a change of the minor version.
+//! The minimum Rust version is 1.88. Raising it is a change of the minor version.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
