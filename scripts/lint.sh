@@ -25,8 +25,7 @@ buf() {
   fi
 }
 cargo-deny() {
-  run cargo-deny --locked --offline check bans licenses sources
-  run cargo-deny --manifest-path fuzz/Cargo.toml --locked --offline check --config deny.toml licenses sources
+  run cargo-deny --locked check bans licenses sources
 }
 actionlint() { run actionlint; }
 zizmor() { run zizmor --offline --quiet .github; }

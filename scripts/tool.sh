@@ -19,8 +19,8 @@ fi
 name=${1:?usage: scripts/tool.sh NAME ARGUMENT...}
 shift
 
-from_crates_io() {
-  CARGO_TARGET_DIR=$tools/build cargo install --quiet --locked --root "$tools" "$name@$1"
+from_crates_io() { # VERSION OPTION...
+  CARGO_TARGET_DIR=$tools/build cargo install --quiet --locked --root "$tools" "$name@$1" "${@:2}"
 }
 from_pypi() {
   [ -x "$tools/venv/bin/pip" ] || python3 -m venv "$tools/venv"
@@ -35,7 +35,7 @@ fetch() {
   case $name in
     actionlint) from_go github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 ;;
     buf) from_pypi buf-bin ;;
-    cargo-about) from_crates_io 0.9.3 ;;
+    cargo-about) from_crates_io 0.9.3 --features cli ;;
     cargo-cyclonedx) from_crates_io 0.5.9 ;;
     cargo-deny) from_crates_io 0.20.2 ;;
     cargo-fuzz) from_crates_io 0.13.2 ;;
