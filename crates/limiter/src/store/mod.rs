@@ -10,6 +10,8 @@ mod redis;
 
 pub use custom::{BoxFuture, CustomStore};
 pub use memory::{MemorySettings, MemoryStore};
+#[cfg(all(feature = "redis", fuzzing))]
+pub use redis::fuzzing;
 #[cfg(feature = "redis")]
 pub use redis::{
     Credentials, Identity, KeyPrefix, RedisSettings, RedisStore, RedisUrl, Secret, Servers,

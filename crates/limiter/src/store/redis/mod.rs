@@ -23,6 +23,8 @@ mod clock;
 mod cluster;
 mod codec;
 mod connection;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod health;
 mod node;
 mod retry;

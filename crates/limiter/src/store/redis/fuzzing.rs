@@ -1,0 +1,71 @@
+//! The entry of the fuzz target for replies; compiled with `--cfg fuzzing` alone.
+//!
+//! No public item reaches the parser without a server, and with a fake server nearly all of a run would
+//! be spent on sockets.
+
+use std::sync::Arc;
+
+use deadpool_redis::redis::Value;
+
+use super::clock::ServerClock;
+use super::codec::call::ScriptCall;
+use super::codec::keys::{HashTag, KeyFormat};
+use super::codec::request::{ScriptRequest, ServerTime};
+use crate::algorithm::{Algorithm, Cost, Limit};
+use crate::clock::{Micros, SystemClock, Timestamp};
+use crate::observer::NoObserver;
+use crate::operation::{Action, Shard, StoreHit, StoreRequest};
+use crate::plan::Plan;
+use crate::rules::spec::RulesSpec;
+use crate::rules::{Coupling, Mode, Request, Rule};
+use crate::store::StoreError;
+
+/// A call of three requests: one hit by itself, two hits together, and a report.
+#[derive(Debug)]
+pub struct Call(ScriptCall);
+
+impl Call {
+    /// Builds the call. Its nonce is `n`.
+    ///
+    /// # Panics
+    ///
+    /// Never: the rule and its limit are valid.
+    #[expect(clippy::new_without_default, reason = "for one caller")]
+    pub fn new() -> Self {
+        let rule = Rule::gcra("rule").limit(5).per(Micros::from_secs(60));
+        let rules = RulesSpec { rules: vec![rule], ..RulesSpec::default() };
+        let rules = rules.build().expect("valid rules");
+        let request = Request::user("alice").build().expect("a valid request");
+        let key = &Plan::for_request(&rules, &request).hits[0].key;
+        let limit = &Limit::new(5, Micros::from_secs(60)).expect("a valid limit");
+        let hit =
+            |algorithm, action| StoreHit { key, algorithm, limit, action, mode: Mode::Enforced };
+        let take = hit(Algorithm::Gcra, Action::Take(Cost::new(1)));
+        let report = hit(Algorithm::TokenBucket, Action::Report(Cost::new(3)));
+        let clock = ServerClock::new(SystemClock::new(), Arc::new(NoObserver));
+        let estimate = Timestamp::from_micros(1_700_000_000_000_000);
+        let format = KeyFormat::new(Default::default(), HashTag::None);
+        let script_request = |hits: &[StoreHit<'_>]| {
+            let request =
+                StoreRequest { hits, coupling: Coupling::AllOrNothing, shard: Shard::default() };
+            ScriptRequest::new(&format, request, ServerTime { estimate, clock: &clock })
+        };
+        let requests =
+            vec![script_request(&[take]), script_request(&[take, take]), script_request(&[report])];
+        Self(ScriptCall { nonce: "n".to_owned(), requests })
+    }
+
+    /// The number of requests.
+    pub fn len(&self) -> usize {
+        self.0.requests.len()
+    }
+
+    /// Parses a reply to this call and returns the number of results.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Garbled`] if it is not a reply to this call.
+    pub fn parse(&self, reply: &[u8]) -> Result<usize, StoreError> {
+        Ok(self.0.parse(&Value::BulkString(reply.to_vec()))?.len())
+    }
+}
