@@ -2,7 +2,7 @@
 #   docker build -t rlaas .
 #   docker run --rm -p 50051:50051 -p 8080:8080 rlaas
 
-FROM rust:1.95-slim-bookworm AS build
+FROM docker.io/library/rust:1.95-slim-bookworm AS build
 WORKDIR /build
 
 # Dependencies first, with an empty program: this layer changes only with them. Benchmarks and examples
@@ -33,6 +33,7 @@ COPY --from=build /build/target/release/rlaas /usr/local/bin/rlaas
 COPY config/container.yaml /etc/rlaas/container.yaml
 # To be mounted over: what it says wins over container.yaml.
 COPY config/empty.yaml /etc/rlaas/rlaas.yaml
+COPY LICENSE-MIT LICENSE-APACHE THIRD_PARTY_NOTICES.txt /usr/share/doc/rlaas/
 EXPOSE 50051 8080
 # By its number: Kubernetes can't tell from a name that it is not root.
 USER 65532:65532

@@ -19,7 +19,7 @@ out=target/package
 rm -rf "$out"
 mkdir -p "$out/$name"
 
-cp "$folder/rlaas" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE THIRD_PARTY_NOTICES.md "$out/$name"
+cp "$folder/rlaas" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE THIRD_PARTY_NOTICES.txt "$out/$name"
 cp -R config "$out/$name/config"
 tar -C "$out" -czf "$out/$name.tar.gz" "$name"
 rm -r "${out:?}/$name"

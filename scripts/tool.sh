@@ -35,7 +35,6 @@ fetch() {
   case $name in
     actionlint) from_go github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 ;;
     buf) from_pypi buf-bin ;;
-    cargo-about) from_crates_io 0.9.3 --features cli ;;
     cargo-cyclonedx) from_crates_io 0.5.9 ;;
     cargo-deny) from_crates_io 0.20.2 ;;
     cargo-fuzz) from_crates_io 0.13.2 ;;

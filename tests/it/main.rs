@@ -15,6 +15,7 @@ mod http;
 mod kubernetes;
 mod mixed_fleet;
 mod names;
+mod notices;
 mod public_api;
 mod reference;
 mod sources;

@@ -49,6 +49,23 @@ fn image_build_context_has_what_cargo_needs() {
 }
 
 #[test]
+fn copied_files_exist_and_are_admitted_to_the_build_context() {
+    let admitted = fs::read_to_string(project(".dockerignore")).expect("a file of the project");
+    let steps = steps("");
+    let copies = steps.iter().filter(|(word, rest)| word == "COPY" && !rest.starts_with("--from"));
+    let mut files = 0;
+    for (_, rest) in copies {
+        let (from, _) = rest.rsplit_once(' ').expect("from and to");
+        for file in from.split(' ') {
+            assert!(admitted.lines().any(|line| line == format!("!{file}")), "{file}");
+            assert!(project(file).exists(), "{file}");
+            files += 1;
+        }
+    }
+    assert!(files > 10, "the reader of the Dockerfile sees only {files} files");
+}
+
+#[test]
 fn image_user_is_numeric_and_not_root() {
     let steps = steps("");
     let (_, user) = steps.iter().rfind(|(word, _)| word == "USER").expect("a user");
