@@ -121,10 +121,10 @@ impl Client {
         let mut call = tonic::Request::new(message(request));
         call.set_timeout(left);
         let mut service = RateLimitServiceClient::new(self.channel.clone());
-        let answer = timeout(left, service.check(call)).await;
+        let result = timeout(left, service.check(call)).await;
         // The timeout of the channel does not include the time to connect.
-        let answer = answer.unwrap_or_else(|_| Err(Status::cancelled("Timeout expired")));
-        match answer {
+        let result = result.unwrap_or_else(|_| Err(Status::cancelled("Timeout expired")));
+        match result {
             Ok(response) => {
                 let verdict = Verdict::new(response.into_inner(), AnsweredBy::Server);
                 if let Some(key) = key {

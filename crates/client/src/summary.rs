@@ -140,15 +140,15 @@ mod tests {
         let denied = decision("minute", Reason::OverLimit);
         let decisions = vec![denied, decision("hour", Reason::WithinLimit), shadow];
         let verdict = verdict(decisions, AnsweredBy::Server);
-        let told = |verdict: &Verdict| {
+        let relevance = |verdict: &Verdict| {
             let rules = verdict.rules().map(|rule| (rule.name.to_owned(), rule.is_relevant));
             rules.collect::<Vec<_>>()
         };
         let minute = ("minute".to_owned(), true);
-        assert_eq!(told(&verdict), [minute.clone(), ("hour".to_owned(), false)]);
+        assert_eq!(relevance(&verdict), [minute.clone(), ("hour".to_owned(), false)]);
         assert_eq!(verdict.refused_for(), Some(WAIT));
         let later = verdict.after(Micros::from_secs(3));
-        assert_eq!((told(&later), later.refused_for()), (vec![minute], None));
+        assert_eq!((relevance(&later), later.refused_for()), (vec![minute], None));
         assert_eq!(later.retry_after(), Some(Micros::from_secs(4)));
         assert_eq!(later.deciding_rule().and_then(|rule| rule.reset), Some(Micros::from_secs(4)));
     }
