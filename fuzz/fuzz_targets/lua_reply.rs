@@ -5,9 +5,9 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use rlaas_limiter::store::fuzzing::Call;
+use rlaas_limiter::store::fuzzing::FuzzCall;
 
-static CALL: LazyLock<Call> = LazyLock::new(Call::new);
+static CALL: LazyLock<FuzzCall> = LazyLock::new(FuzzCall::new);
 
 fuzz_target!(|reply: &[u8]| {
     if let Ok(results) = CALL.parse(reply) {

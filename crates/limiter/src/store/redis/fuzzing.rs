@@ -22,9 +22,9 @@ use crate::store::StoreError;
 
 /// A call of three requests: one hit by itself, two hits together, and a report.
 #[derive(Debug)]
-pub struct Call(ScriptCall);
+pub struct FuzzCall(ScriptCall);
 
-impl Call {
+impl FuzzCall {
     /// Builds the call. Its nonce is `n`.
     ///
     /// # Panics
