@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks that each crate compiles with the `rust-version` in its Cargo.toml, with all its features.
-# rustup installs the toolchains that are missing.
+# rustup installs the toolchains that are missing. What a dependency declares does not count: serde-saphyr
+# declares 1.89 and compiles with 1.88; without our Cargo.lock cargo picks a release that fits.
 #
 #   scripts/msrv.sh              all crates
 #   scripts/msrv.sh CRATE...     some of them
@@ -19,5 +20,5 @@ for crate in $crates; do
   rustup run "$version" rustc --version >/dev/null 2>&1 \
     || rustup toolchain install "$version" --profile minimal --no-self-update
   echo "== $crate with Rust $version"
-  cargo "+$version" check --package "$crate" --all-features --locked --quiet
+  cargo "+$version" check --package "$crate" --all-features --locked --ignore-rust-version --quiet
 done

