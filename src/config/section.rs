@@ -1,4 +1,4 @@
-//! Reads the layered values, section by section, and collects every problem on the way.
+//! Reads the merged values section by section, and collects all problems.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
@@ -19,7 +19,7 @@ use super::values::{self, Invalid, Read};
 use super::yaml;
 use crate::rules::spec::{self, Field};
 
-/// A key is suggested for an unknown one from this Jaro-Winkler similarity on.
+/// Minimum Jaro-Winkler similarity at which a known key is suggested for an unknown one.
 const MIN_SIMILARITY: f64 = 0.75;
 
 /// One value in force.
@@ -27,19 +27,19 @@ const MIN_SIMILARITY: f64 = 0.75;
 pub struct Effective {
     /// The whole key, such as `server.listen`.
     pub key: String,
-    /// The value, secrets masked.
+    /// The value; secrets are masked.
     pub value: String,
-    /// Where it comes from.
+    /// The origin: a file, an environment variable, the command line or the default.
     pub origin: String,
-    /// Does YAML read the value as it stands as the same setting?
+    /// Whether the unquoted value, read as YAML, gives the same setting.
     pub reads_back: bool,
 }
 
 impl Effective {
-    /// The keys of the sections that the value stands in, and its own, as YAML.
+    /// Returns the keys of the enclosing sections, and the value's own key.
     pub fn path(&self) -> (Vec<&str>, &str) {
         let (mut sections, mut rest) = (Vec::new(), self.key.as_str());
-        // A name in quotes is data, and the last: what is in it is no path.
+        // A quoted name is data and always the last part. Dots in it do not separate keys.
         while let Some((section, below)) =
             rest.split_once('.').filter(|_| !rest.starts_with(['\'', '"']))
         {
@@ -49,7 +49,7 @@ impl Effective {
         (sections, rest)
     }
 
-    /// The value as YAML.
+    /// Returns the value as YAML.
     pub fn to_yaml(&self) -> String {
         let value = &self.value;
         let is_plain = value.starts_with(|first: char| first.is_ascii_alphanumeric());
@@ -58,7 +58,7 @@ impl Effective {
     }
 }
 
-/// All values of all sources.
+/// The merged values of all sources, with the results and problems of reading them.
 #[derive(Debug)]
 pub(super) struct Tree {
     figment: Figment,
@@ -69,18 +69,18 @@ pub(super) struct Tree {
     effective: RefCell<Vec<Effective>>,
     notices: RefCell<Vec<Notice>>,
     nulls: Nulls,
-    /// The tag of the last source, where nothing in it tells.
+    /// The tag of the last source, for problems that have no value of their own.
     tag: Tag,
     /// The settings, in the order in which they are read; `None` except in a survey.
     survey: Option<RefCell<Vec<Declared>>>,
 }
 
-/// What `key: null` means.
+/// The meaning of `key: null`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nulls {
-    /// A value, which is refused where it is not allowed.
+    /// A value, which most settings reject.
     Values,
-    /// The same as no such key.
+    /// The same as an absent key.
     Unset,
 }
 
@@ -108,8 +108,8 @@ impl Tree {
         }
     }
 
-    /// Creates a tree that lists the settings that are read from it. Lists have one item, and no value
-    /// is valid, so that each setting reports its valid values and falls back to its default.
+    /// Creates a tree that records the settings read from it. Every list has one item, and every value is
+    /// invalid, so each setting reports its valid values and then uses its default.
     pub(super) fn survey() -> Self {
         let tree = Self::new(Figment::new(), Spellings::new(), Texts::new(), Vec::new());
         Self { survey: Some(RefCell::default()), ..tree }
@@ -121,7 +121,7 @@ impl Tree {
         (declared, self.problems.into_inner(), self.effective.into_inner())
     }
 
-    /// The same, with another meaning of `null`.
+    /// Sets the meaning of `null`.
     pub(super) fn with_nulls(self, nulls: Nulls) -> Self {
         Self { nulls, ..self }
     }
@@ -130,7 +130,7 @@ impl Tree {
         self.section(String::new(), Some(&self.root), self.tag)
     }
 
-    /// Returns true if no problem was found so far.
+    /// Returns `true` if no problem was found so far.
     pub(super) fn is_valid(&self) -> bool {
         self.problems.borrow().is_empty()
     }
@@ -140,12 +140,12 @@ impl Tree {
         Section { tree: self, path, dict, tag, known: Vec::new(), problems_before }
     }
 
-    /// What is valid and does less than it says.
+    /// Returns the notices so far.
     pub(super) fn notices(&self) -> Vec<Notice> {
         self.notices.borrow().clone()
     }
 
-    /// What was read, or everything that is wrong.
+    /// Returns the values in force, or all problems.
     pub(super) fn finish(self) -> Result<Vec<Effective>, Problems> {
         let mut problems = self.problems.into_inner();
         if problems.is_empty() {
@@ -159,7 +159,7 @@ impl Tree {
         for problem in &mut problems {
             problem.locate(|origin, key| lines.get(origin)?.line_of(key));
         }
-        // Line by line; those of one line as they were found.
+        // Sorted by line; problems of one line keep their order.
         problems.sort_by_cached_key(|problem| {
             let (origin, line, _) = problem.place();
             (origin.into_owned(), line)
@@ -172,13 +172,13 @@ impl Tree {
         name.unwrap_or_else(|| "default".to_owned())
     }
 
-    /// How a canonical key is spelled where it comes from.
+    /// Returns the original spelling of a canonical key.
     fn spelling(&self, origin: &str, path: &str) -> String {
         let place = (origin.to_owned(), path.to_owned());
         self.spellings.get(&place).cloned().unwrap_or(place.1)
     }
 
-    /// Reads a value that is given, and notes what it is or what is wrong with it.
+    /// Reads a given value and records it as effective, or adds a problem.
     fn read_value<T>(
         &self,
         path: &str,
@@ -189,7 +189,7 @@ impl Tree {
         result.map_err(|invalid| self.refuse(value.tag(), path, invalid, Some(value))).ok()
     }
 
-    /// Reads a value, and notes what it is, under the key that is shown.
+    /// Reads a value and records it as effective under `key`.
     fn read_as<T>(
         &self,
         key: String,
@@ -203,7 +203,7 @@ impl Tree {
         Ok(setting)
     }
 
-    /// Reads a value as a field of a specification; what is wrong with it is told when that is built.
+    /// Reads a value as a field of a specification, which reports its own problems when it is built.
     fn read_field<T>(&self, key: String, value: &Value) -> Field<T>
     where
         Field<T>: DeserializeOwned + Serialize,
@@ -226,19 +226,19 @@ impl Tree {
 #[derive(Debug)]
 pub(super) struct Section<'a> {
     tree: &'a Tree,
-    /// The canonical key of the section, empty for the root.
+    /// The canonical key of the section; empty for the root.
     path: String,
     dict: Option<&'a Dict>,
-    /// The tag of its source, for a section without values.
+    /// The tag of the source, for a section without values.
     tag: Tag,
-    /// The keys that were asked for.
+    /// The keys that were read: all others are unknown.
     known: Vec<&'static str>,
-    /// How many problems there were before.
+    /// The number of problems before this section.
     problems_before: usize,
 }
 
 impl<'a> Section<'a> {
-    /// The section below `key`, empty if there is none.
+    /// Returns the section below a key; an empty one if it is absent.
     pub(super) fn section(&mut self, setting: Setting) -> Section<'a> {
         let key = self.declare(setting, Kind::Section);
         let path = self.join(key);
@@ -256,7 +256,7 @@ impl<'a> Section<'a> {
         self.tree.section(path, dict, tag)
     }
 
-    /// The value of a setting, or of `default`, which must be valid.
+    /// Reads a setting, or `default`, which must be valid.
     pub(super) fn read<T>(
         &mut self,
         setting: Setting,
@@ -272,7 +272,7 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// The value of a setting as a field of a specification.
+    /// Reads a setting as a field of a specification.
     pub(super) fn field<T>(&mut self, setting: Setting) -> Field<T>
     where
         Field<T>: DeserializeOwned + Serialize,
@@ -282,7 +282,7 @@ impl<'a> Section<'a> {
         given.map_or(Field::Unset, |given| self.tree.read_field(self.join(key), given))
     }
 
-    /// The value of a setting as a field of a specification, or its default.
+    /// Reads a setting as a field of a specification, or its default.
     pub(super) fn field_or<T>(&mut self, setting: Setting, default: T) -> Field<T>
     where
         Field<T>: DeserializeOwned + Serialize,
@@ -313,7 +313,7 @@ impl<'a> Section<'a> {
         fields.collect()
     }
 
-    /// The value of a setting, if it is given and valid.
+    /// Reads a setting. Returns `None` if it is absent or not valid.
     pub(super) fn optional<T>(
         &mut self,
         setting: Setting,
@@ -324,7 +324,7 @@ impl<'a> Section<'a> {
         self.tree.read_value(&self.join(key), given, read)
     }
 
-    /// The value of a setting, which has to be given.
+    /// Reads a setting that must be given.
     pub(super) fn required<T>(
         &mut self,
         setting: Setting,
@@ -336,12 +336,12 @@ impl<'a> Section<'a> {
         self.optional(setting, read)
     }
 
-    /// The sections of a list.
+    /// Returns the sections of a list.
     pub(super) fn list(&mut self, setting: Setting) -> Vec<Section<'a>> {
         self.items(setting).into_iter().flatten().collect()
     }
 
-    /// The items of a list; `None` is no section, which is reported.
+    /// Returns the items of a list. An item that is not a section is `None` and adds a problem.
     pub(super) fn items(&mut self, setting: Setting) -> Vec<Option<Section<'a>>> {
         const VALID: Invalid = Invalid::new("must be a list of sections");
         let key = self.declare(setting, Kind::List);
@@ -371,12 +371,12 @@ impl<'a> Section<'a> {
         sections.collect()
     }
 
-    /// Is the section there?
+    /// Returns `true` if the section is given.
     pub(super) fn is_given(&self) -> bool {
         self.dict.is_some() || self.tree.survey.is_some()
     }
 
-    /// Is `key` given?
+    /// Returns `true` if `key` is given.
     pub(super) fn has(&self, key: &str) -> bool {
         self.given(key).is_some()
     }
@@ -406,13 +406,13 @@ impl<'a> Section<'a> {
         self.dict?.get(key).filter(|value| !is_unset(value))
     }
 
-    /// The tag of `key`, or of what stands nearest to where it is missing.
+    /// Returns the tag of `key`. For an absent key, the tag of a neighbour or of the section.
     fn nearest_tag(&self, key: &str) -> Tag {
         let near = self.dict.and_then(|dict| dict.get(key).or_else(|| dict.values().next()));
         near.map_or(self.tag, tag_of)
     }
 
-    /// The folder of the file that gives `key`, if a file does.
+    /// Returns the folder of the file that sets `key`, if a file does.
     pub(super) fn folder_of(&self, key: &str) -> Option<PathBuf> {
         let value = self.dict.and_then(|dict| dict.get(key))?;
         let metadata = self.tree.figment.get_metadata(tag_of(value))?;
@@ -420,62 +420,62 @@ impl<'a> Section<'a> {
         file.parent().map(Path::to_owned)
     }
 
-    /// Refuses the value of `key` for a reason that only other values tell.
+    /// Adds a problem with `key` that depends on other values.
     pub(super) fn refuse(&self, key: &str, invalid: impl Into<Invalid>) {
         if self.tree.survey.is_some() {
             return;
         }
-        // What is not given is missed where the rest of the section stands.
+        // An absent key is reported where the rest of the section is.
         let given = self.dict.and_then(|dict| dict.get(key));
         let is_collection = |value: &Value| matches!(value, Value::Dict(..) | Value::Array(..));
         let given = given.filter(|value| !is_collection(value));
         self.tree.refuse(self.nearest_tag(key), &self.join(key), invalid.into(), given);
     }
 
-    /// Refuses fields of a specification that was read from here, by their paths, but for those
-    /// that something is told of already, or of a part of them, or of what they are in.
+    /// Adds the problems of a specification that was read from this section. Skips a field if it, a part
+    /// of it or an enclosing section has a problem already.
     pub(super) fn refuse_fields(&self, problems: Vec<spec::Problem>) {
-        let told: HashSet<String> = {
-            let told = self.tree.problems.borrow();
-            told[self.problems_before..]
+        let reported: HashSet<String> = {
+            let problems = self.tree.problems.borrow();
+            problems[self.problems_before..]
                 .iter()
                 .filter_map(|problem| Some(problem.place().2?.to_owned()))
                 .collect()
         };
-        let parts: HashSet<&str> = told.iter().flat_map(|key| path_to(key)).collect();
+        let parts: HashSet<&str> = reported.iter().flat_map(|key| prefixes(key)).collect();
         for spec::Problem { field, text } in problems {
             let (given, tag) = find(self.dict, &field, self.tag);
             let path = self.join(&field);
             let key = self.tree.spelling(&self.tree.origin(tag), &path);
-            if !parts.contains(&*key) && !path_to(&key).any(|part| told.contains(part)) {
+            if !parts.contains(&*key) && !prefixes(&key).any(|part| reported.contains(part)) {
                 self.tree.refuse(tag, &path, Invalid(text.into()), given);
             }
         }
     }
 
-    /// Tells that the value of `key` is valid and does less than it says.
+    /// Adds a notice: the value of `key` is valid but has less effect than written.
     pub(super) fn warn(&self, key: &str, text: &'static str) {
         let origin = self.tree.origin(self.nearest_tag(key));
         let key = self.tree.spelling(&origin, &self.join(key));
         self.add_notice(Notice { origin, key, others: 0, text });
     }
 
-    /// Tells what was noticed elsewhere.
+    /// Adds a notice of another file.
     pub(super) fn add_notice(&self, notice: Notice) {
         notice.add_to(&mut self.tree.notices.borrow_mut());
     }
 
-    /// Notes what is wrong elsewhere.
+    /// Adds a problem of another file.
     pub(super) fn add_problem(&self, problem: Problem) {
         self.tree.problems.borrow_mut().push(problem);
     }
 
-    /// Has everything been valid so far?
+    /// Returns `true` if this section has had no problem so far.
     pub(super) fn is_valid(&self) -> bool {
         self.tree.problems.borrow().len() == self.problems_before
     }
 
-    /// Refuses the keys that nobody asked for.
+    /// Adds a problem for each unknown key.
     pub(super) fn close(self) {
         for (key, value) in self.dict.into_iter().flatten() {
             if self.known.contains(&key.as_str()) {
@@ -502,8 +502,8 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The value at a path such as `overrides[1].limit`, and its tag; where there is none, the tag of what
-/// stands nearest.
+/// Returns the value at a path such as `overrides[1].limit`, and its tag. Without a value, the tag of the
+/// nearest one.
 fn find<'a>(dict: Option<&'a Dict>, path: &str, near: Tag) -> (Option<&'a Value>, Tag) {
     let is_end = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
     let found = dict.into_iter().flatten().find_map(|(key, value)| {
@@ -527,13 +527,14 @@ fn find<'a>(dict: Option<&'a Dict>, path: &str, near: Tag) -> (Option<&'a Value>
     }
 }
 
-/// A key and all that it is in: `a`, `a.b`, `a.b[0]`.
-fn path_to(key: &str) -> impl Iterator<Item = &str> {
+/// Returns the prefixes of a path, and the path itself: `a`, `a.b`, `a.b[0]`.
+fn prefixes(key: &str) -> impl Iterator<Item = &str> {
     let ends = key.match_indices(['.', '[']).map(|(end, _)| end).chain([key.len()]);
     ends.map(|end| &key[..end])
 }
 
-/// The tag of the first value below: a dictionary itself has that of the last source that merged.
+/// Returns the tag of a value. For a dictionary it is that of its first value: its own tag is that of
+/// the last source merged into it.
 fn tag_of(value: &Value) -> Tag {
     match value {
         Value::Dict(_, dict) => dict.values().next().map_or(value.tag(), tag_of),
