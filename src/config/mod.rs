@@ -5,6 +5,7 @@
 //! nothing.
 
 mod auth;
+mod effective;
 mod envoy;
 mod key_lines;
 mod notice;
@@ -19,15 +20,16 @@ mod sources;
 mod store;
 mod telemetry;
 mod tls;
+mod tree;
 mod values;
 mod warnings;
 mod watch;
 mod yaml;
 
+pub use effective::Effective;
 pub use notice::Notice;
 pub use problem::{Problem, Problems};
 pub use reference::{SettingReference, envoy_file_reference, reference};
-pub use section::Effective;
 pub use setting::Kind;
 pub use sources::Sources;
 pub use store::StoreSettings;

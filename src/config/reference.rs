@@ -3,10 +3,11 @@
 //! The code that reads configurations lists its settings in a survey, so that the reference can't
 //! differ from it.
 
+use super::effective::Effective;
 use super::problem::Problem;
-use super::section::{Effective, Tree};
 use super::setting::{Declared, Kind};
 use super::sources::variable_of;
+use super::tree::Tree;
 use super::{Config, envoy};
 
 /// One setting, section or list of sections.

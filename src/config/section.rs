@@ -1,226 +1,24 @@
 //! Reads the merged values section by section, and collects all problems.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use figment::Source;
 use figment::value::{Dict, Empty, Tag, Value};
-use figment::{Figment, Source};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::key_lines::KeyLines;
 use super::notice::Notice;
-use super::problem::{Problem, Problems};
-use super::secrets;
+use super::problem::Problem;
 use super::setting::{Declared, Kind, Setting};
-use super::sources::{ROOT, Spellings, Texts, without_urls};
+use super::sources::without_urls;
+use super::tree::{Nulls, Tree};
 use super::values::{self, Invalid, Read};
 use super::yaml;
 use crate::rules::spec::{self, Field};
 
 /// Minimum Jaro-Winkler similarity at which a known key is suggested for an unknown one.
 const MIN_SIMILARITY: f64 = 0.75;
-
-/// One value in force.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Effective {
-    /// The whole key, such as `server.listen`.
-    pub key: String,
-    /// The value; secrets are masked.
-    pub value: String,
-    /// The origin: a file, an environment variable, the command line or the default.
-    pub origin: String,
-    /// Whether the unquoted value, read as YAML, gives the same setting.
-    pub reads_back: bool,
-}
-
-impl Effective {
-    /// Returns the keys of the enclosing sections, and the value's own key.
-    pub fn path(&self) -> (Vec<&str>, &str) {
-        let (mut sections, mut rest) = (Vec::new(), self.key.as_str());
-        // A quoted name is data and always the last part. Dots in it do not separate keys.
-        while let Some((section, below)) =
-            rest.split_once('.').filter(|_| !rest.starts_with(['\'', '"']))
-        {
-            sections.push(section);
-            rest = below;
-        }
-        (sections, rest)
-    }
-
-    /// Returns the value as YAML.
-    pub fn to_yaml(&self) -> String {
-        let value = &self.value;
-        let is_plain = value.starts_with(|first: char| first.is_ascii_alphanumeric());
-        let is_list = value.starts_with('[') && value.ends_with(']');
-        if (is_plain || is_list) && self.reads_back { value.clone() } else { yaml::quoted(value) }
-    }
-}
-
-/// The merged values of all sources, with the results and problems of reading them.
-#[derive(Debug)]
-pub(super) struct Tree {
-    figment: Figment,
-    root: Dict,
-    spellings: Spellings,
-    texts: Texts,
-    problems: RefCell<Vec<Problem>>,
-    effective: RefCell<Vec<Effective>>,
-    notices: RefCell<Vec<Notice>>,
-    nulls: Nulls,
-    /// The tag of the last source, for problems that have no value of their own.
-    tag: Tag,
-    /// The settings, in the order in which they are read; `None` except in a survey.
-    survey: Option<RefCell<Vec<Declared>>>,
-}
-
-/// The meaning of `key: null`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Nulls {
-    /// A value, which most settings reject.
-    Values,
-    /// The same as an absent key.
-    Unset,
-}
-
-impl Tree {
-    pub(super) fn new(
-        figment: Figment,
-        spellings: Spellings,
-        texts: Texts,
-        problems: Vec<Problem>,
-    ) -> Self {
-        let root = figment.find_value(ROOT).ok();
-        let tag = root.as_ref().map_or(Tag::Default, Value::tag);
-        let root = root.and_then(Value::into_dict).unwrap_or_default();
-        Self {
-            figment,
-            root,
-            spellings,
-            texts,
-            problems: RefCell::new(problems),
-            effective: RefCell::default(),
-            notices: RefCell::default(),
-            nulls: Nulls::Values,
-            tag,
-            survey: None,
-        }
-    }
-
-    /// Creates a tree that records the settings read from it. Every list has one item, and every value is
-    /// invalid, so each setting reports its valid values and then uses its default.
-    pub(super) fn survey() -> Self {
-        let tree = Self::new(Figment::new(), Spellings::new(), Texts::new(), Vec::new());
-        Self { survey: Some(RefCell::default()), ..tree }
-    }
-
-    /// Returns the settings of a survey, their problems, and their defaults.
-    pub(super) fn surveyed(self) -> (Vec<Declared>, Vec<Problem>, Vec<Effective>) {
-        let declared = self.survey.map(RefCell::into_inner).unwrap_or_default();
-        (declared, self.problems.into_inner(), self.effective.into_inner())
-    }
-
-    /// Sets the meaning of `null`.
-    pub(super) fn with_nulls(self, nulls: Nulls) -> Self {
-        Self { nulls, ..self }
-    }
-
-    pub(super) fn root(&self) -> Section<'_> {
-        self.section(String::new(), Some(&self.root), self.tag)
-    }
-
-    /// Returns `true` if no problem was found so far.
-    pub(super) fn is_valid(&self) -> bool {
-        self.problems.borrow().is_empty()
-    }
-
-    fn section<'a>(&'a self, path: String, dict: Option<&'a Dict>, tag: Tag) -> Section<'a> {
-        let problems_before = self.problems.borrow().len();
-        Section { tree: self, path, dict, tag, known: Vec::new(), problems_before }
-    }
-
-    /// Returns the notices so far.
-    pub(super) fn notices(&self) -> Vec<Notice> {
-        self.notices.borrow().clone()
-    }
-
-    /// Returns the values in force, or all problems.
-    pub(super) fn finish(self) -> Result<Vec<Effective>, Problems> {
-        let mut problems = self.problems.into_inner();
-        if problems.is_empty() {
-            return Ok(self.effective.into_inner());
-        }
-        let lines: BTreeMap<&str, KeyLines> = self
-            .texts
-            .iter()
-            .filter_map(|(origin, text)| Some((origin.as_str(), KeyLines::parse(text)?)))
-            .collect();
-        for problem in &mut problems {
-            problem.locate(|origin, key| lines.get(origin)?.line_of(key));
-        }
-        // Sorted by line; problems of one line keep their order.
-        problems.sort_by_cached_key(|problem| {
-            let (origin, line, _) = problem.place();
-            (origin.into_owned(), line)
-        });
-        Err(Problems(problems))
-    }
-
-    fn origin(&self, tag: Tag) -> String {
-        let name = self.figment.get_metadata(tag).map(|metadata| metadata.name.to_string());
-        name.unwrap_or_else(|| "default".to_owned())
-    }
-
-    /// Returns the original spelling of a canonical key.
-    fn spelling(&self, origin: &str, path: &str) -> String {
-        let place = (origin.to_owned(), path.to_owned());
-        self.spellings.get(&place).cloned().unwrap_or(place.1)
-    }
-
-    /// Reads a given value and records it as effective, or adds a problem.
-    fn read_value<T>(
-        &self,
-        path: &str,
-        value: &Value,
-        read: impl Fn(&Value) -> Read<T>,
-    ) -> Option<T> {
-        let result = self.read_as(path.to_owned(), self.origin(value.tag()), value, read);
-        result.map_err(|invalid| self.refuse(value.tag(), path, invalid, Some(value))).ok()
-    }
-
-    /// Reads a value and records it as effective under `key`.
-    fn read_as<T>(
-        &self,
-        key: String,
-        origin: String,
-        value: &Value,
-        read: impl Fn(&Value) -> Read<T>,
-    ) -> Result<T, Invalid> {
-        let (setting, shown) = read(value)?;
-        let reads_back = yaml::reads_back(&shown, value, read);
-        self.effective.borrow_mut().push(Effective { key, value: shown, origin, reads_back });
-        Ok(setting)
-    }
-
-    /// Reads a value as a field of a specification, which reports its own problems when it is built.
-    fn read_field<T>(&self, key: String, value: &Value) -> Field<T>
-    where
-        Field<T>: DeserializeOwned + Serialize,
-    {
-        let result = self.read_as(key, self.origin(value.tag()), value, values::field);
-        result.unwrap_or(Field::Unreadable)
-    }
-
-    fn refuse(&self, tag: Tag, path: &str, Invalid(valid): Invalid, given: Option<&Value>) {
-        let origin = self.origin(tag);
-        let key = self.spelling(&origin, path);
-        let found = given.and_then(|value| secrets::shown(path, value));
-        let valid = valid.into_owned();
-        let invalid = Problem::Invalid { origin, key, valid, line: None, found };
-        self.problems.borrow_mut().push(invalid);
-    }
-}
 
 /// The values below one key.
 #[derive(Debug)]
@@ -238,6 +36,11 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
+    pub(super) fn new(tree: &'a Tree, path: String, dict: Option<&'a Dict>, tag: Tag) -> Self {
+        let problems_before = tree.problems.borrow().len();
+        Self { tree, path, dict, tag, known: Vec::new(), problems_before }
+    }
+
     /// Returns the section below a key; an empty one if it is absent.
     pub(super) fn section(&mut self, setting: Setting) -> Section<'a> {
         let key = self.declare(setting, Kind::Section);
@@ -253,7 +56,7 @@ impl<'a> Section<'a> {
                 None
             }
         };
-        self.tree.section(path, dict, tag)
+        Section::new(self.tree, path, dict, tag)
     }
 
     /// Reads a setting, or `default`, which must be valid.
@@ -349,7 +152,7 @@ impl<'a> Section<'a> {
         if self.tree.survey.is_some() {
             // A list within itself is surveyed once.
             let is_nested = self.path.split(['.', '[']).any(|part| part == key);
-            let item = || Some(self.tree.section(format!("{path}[0]"), None, self.tag));
+            let item = || Some(Section::new(self.tree, format!("{path}[0]"), None, self.tag));
             return (!is_nested).then(item).into_iter().collect();
         }
         let items = match self.dict.and_then(|dict| dict.get(key)) {
@@ -366,7 +169,7 @@ impl<'a> Section<'a> {
             if dict.is_none() {
                 self.tree.refuse(tag_of(item), &path, VALID, Some(item));
             }
-            dict.map(|dict| self.tree.section(path, Some(dict), tag_of(item)))
+            dict.map(|dict| Section::new(self.tree, path, Some(dict), tag_of(item)))
         });
         sections.collect()
     }

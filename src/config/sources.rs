@@ -11,7 +11,7 @@ use figment::{Figment, Metadata, Profile, Provider};
 use serde_saphyr::UserMessageFormatter;
 
 use super::problem::Problem;
-use super::section::{Nulls, Tree};
+use super::tree::{Nulls, Tree};
 
 /// Prefix of the environment variables with settings.
 const PREFIX: &str = "RLAAS_";

@@ -1,0 +1,186 @@
+//! The merged values of all sources, and the results and problems of reading them.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use figment::Figment;
+use figment::value::{Dict, Tag, Value};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::effective::Effective;
+use super::key_lines::KeyLines;
+use super::notice::Notice;
+use super::problem::{Problem, Problems};
+use super::secrets;
+use super::section::Section;
+use super::setting::Declared;
+use super::sources::{ROOT, Spellings, Texts};
+use super::values::{self, Invalid, Read};
+use super::yaml;
+use crate::rules::spec::Field;
+
+/// The merged values of all sources, with the results and problems of reading them.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) figment: Figment,
+    root: Dict,
+    spellings: Spellings,
+    texts: Texts,
+    pub(super) problems: RefCell<Vec<Problem>>,
+    effective: RefCell<Vec<Effective>>,
+    pub(super) notices: RefCell<Vec<Notice>>,
+    pub(super) nulls: Nulls,
+    /// The tag of the last source, for problems that have no value of their own.
+    tag: Tag,
+    /// The settings, in the order in which they are read; `None` except in a survey.
+    pub(super) survey: Option<RefCell<Vec<Declared>>>,
+}
+
+/// The meaning of `key: null`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nulls {
+    /// A value, which most settings reject.
+    Values,
+    /// The same as an absent key.
+    Unset,
+}
+
+impl Tree {
+    pub(super) fn new(
+        figment: Figment,
+        spellings: Spellings,
+        texts: Texts,
+        problems: Vec<Problem>,
+    ) -> Self {
+        let root = figment.find_value(ROOT).ok();
+        let tag = root.as_ref().map_or(Tag::Default, Value::tag);
+        let root = root.and_then(Value::into_dict).unwrap_or_default();
+        Self {
+            figment,
+            root,
+            spellings,
+            texts,
+            problems: RefCell::new(problems),
+            effective: RefCell::default(),
+            notices: RefCell::default(),
+            nulls: Nulls::Values,
+            tag,
+            survey: None,
+        }
+    }
+
+    /// Creates a tree that records the settings read from it. Every list has one item, and every value is
+    /// invalid, so each setting reports its valid values and then uses its default.
+    pub(super) fn survey() -> Self {
+        let tree = Self::new(Figment::new(), Spellings::new(), Texts::new(), Vec::new());
+        Self { survey: Some(RefCell::default()), ..tree }
+    }
+
+    /// Returns the settings of a survey, their problems, and their defaults.
+    pub(super) fn surveyed(self) -> (Vec<Declared>, Vec<Problem>, Vec<Effective>) {
+        let declared = self.survey.map(RefCell::into_inner).unwrap_or_default();
+        (declared, self.problems.into_inner(), self.effective.into_inner())
+    }
+
+    /// Sets the meaning of `null`.
+    pub(super) fn with_nulls(self, nulls: Nulls) -> Self {
+        Self { nulls, ..self }
+    }
+
+    pub(super) fn root(&self) -> Section<'_> {
+        Section::new(self, String::new(), Some(&self.root), self.tag)
+    }
+
+    /// Returns `true` if no problem was found so far.
+    pub(super) fn is_valid(&self) -> bool {
+        self.problems.borrow().is_empty()
+    }
+
+    /// Returns the notices so far.
+    pub(super) fn notices(&self) -> Vec<Notice> {
+        self.notices.borrow().clone()
+    }
+
+    /// Returns the values in force, or all problems.
+    pub(super) fn finish(self) -> Result<Vec<Effective>, Problems> {
+        let mut problems = self.problems.into_inner();
+        if problems.is_empty() {
+            return Ok(self.effective.into_inner());
+        }
+        let lines: BTreeMap<&str, KeyLines> = self
+            .texts
+            .iter()
+            .filter_map(|(origin, text)| Some((origin.as_str(), KeyLines::parse(text)?)))
+            .collect();
+        for problem in &mut problems {
+            problem.locate(|origin, key| lines.get(origin)?.line_of(key));
+        }
+        // Sorted by line; problems of one line keep their order.
+        problems.sort_by_cached_key(|problem| {
+            let (origin, line, _) = problem.place();
+            (origin.into_owned(), line)
+        });
+        Err(Problems(problems))
+    }
+
+    pub(super) fn origin(&self, tag: Tag) -> String {
+        let name = self.figment.get_metadata(tag).map(|metadata| metadata.name.to_string());
+        name.unwrap_or_else(|| "default".to_owned())
+    }
+
+    /// Returns the original spelling of a canonical key.
+    pub(super) fn spelling(&self, origin: &str, path: &str) -> String {
+        let place = (origin.to_owned(), path.to_owned());
+        self.spellings.get(&place).cloned().unwrap_or(place.1)
+    }
+
+    /// Reads a given value and records it as effective, or adds a problem.
+    pub(super) fn read_value<T>(
+        &self,
+        path: &str,
+        value: &Value,
+        read: impl Fn(&Value) -> Read<T>,
+    ) -> Option<T> {
+        let result = self.read_as(path.to_owned(), self.origin(value.tag()), value, read);
+        result.map_err(|invalid| self.refuse(value.tag(), path, invalid, Some(value))).ok()
+    }
+
+    /// Reads a value and records it as effective under `key`.
+    pub(super) fn read_as<T>(
+        &self,
+        key: String,
+        origin: String,
+        value: &Value,
+        read: impl Fn(&Value) -> Read<T>,
+    ) -> Result<T, Invalid> {
+        let (setting, shown) = read(value)?;
+        let reads_back = yaml::reads_back(&shown, value, read);
+        self.effective.borrow_mut().push(Effective { key, value: shown, origin, reads_back });
+        Ok(setting)
+    }
+
+    /// Reads a value as a field of a specification, which reports its own problems when it is built.
+    pub(super) fn read_field<T>(&self, key: String, value: &Value) -> Field<T>
+    where
+        Field<T>: DeserializeOwned + Serialize,
+    {
+        let result = self.read_as(key, self.origin(value.tag()), value, values::field);
+        result.unwrap_or(Field::Unreadable)
+    }
+
+    pub(super) fn refuse(
+        &self,
+        tag: Tag,
+        path: &str,
+        Invalid(valid): Invalid,
+        given: Option<&Value>,
+    ) {
+        let origin = self.origin(tag);
+        let key = self.spelling(&origin, path);
+        let found = given.and_then(|value| secrets::shown(path, value));
+        let valid = valid.into_owned();
+        let invalid = Problem::Invalid { origin, key, valid, line: None, found };
+        self.problems.borrow_mut().push(invalid);
+    }
+}
