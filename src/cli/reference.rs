@@ -82,7 +82,9 @@ fn push_row(page: &mut String, setting: &SettingReference, between: &[&str]) {
         (None, _) => "–".to_owned(),
     };
     let path = format!("`{}`", setting.path);
-    let cells = [&[path.as_str()], between, &[values, &default, setting.about]].concat();
+    // Brackets in prose could be read as links.
+    let [values, about] = [values, setting.about].map(|prose| prose.replace('[', "\\["));
+    let cells = [&[path.as_str()], between, &[&values, &default, &about]].concat();
     let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
     push(page, format_args!("| {} |\n", cells.join(" | ")));
 }
