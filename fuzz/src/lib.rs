@@ -5,9 +5,9 @@ use std::sync::{Arc, LazyLock};
 
 use rlaas::clock::{Clock, ManualClock, Timestamp};
 use rlaas::config::{Config, Sources};
-use rlaas::limiter::Limiter;
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas::telemetry::metrics::Metrics;
+use rlaas_limiter::Limiter;
 use tokio::runtime::{Builder, Runtime};
 
 /// Runs the futures of the service.
