@@ -182,7 +182,7 @@ mod tests {
         let (counter, cycles) = quanta::Clock::mock();
         let clock = SystemClock::counting(counter);
         let started = clock.now();
-        cycles.increment(Duration::from_hours(1));
+        cycles.increment(Duration::from_secs(3600));
         assert_eq!(clock.now().since(started), Micros::from_secs(3600));
         // Repeated until the thread is not interrupted between the readings.
         while clock.now().since(started) >= Micros::from_secs(3600) {

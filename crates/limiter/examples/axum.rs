@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 
 /// Returns the service. Its limits are in memory.
 pub(crate) fn app() -> Result<Router, Box<dyn Error>> {
-    let minute = Duration::from_mins(1);
+    let minute = Duration::from_secs(60);
     let limiter = Limiter::builder()
         .rule(Rule::gcra("reports").resource("/reports/{id}").limit(3).per(minute))
         .rule(Rule::fixed_window("login").resource("/login").limit(2).per(minute))

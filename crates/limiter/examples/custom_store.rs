@@ -155,7 +155,7 @@ impl CustomStore for TableStore {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = TableStore::new(Clock::default());
-    let login = Rule::gcra("login").limit(2).per(std::time::Duration::from_mins(1));
+    let login = Rule::gcra("login").limit(2).per(std::time::Duration::from_secs(60));
     let limiter = Limiter::builder().rule(login).custom(store).build()?;
     let alice = Request::user("alice").build()?;
     for _ in 0..3 {

@@ -12,9 +12,9 @@ use rlaas_limiter::{Deadline, Limiter, Request, Rule};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::builder()
-        .rule(Rule::gcra("per-user").limit(3).per(Duration::from_mins(1)))
+        .rule(Rule::gcra("per-user").limit(3).per(Duration::from_secs(60)))
         .rule(
-            Rule::fixed_window("exports").resource("/export").limit(1).per(Duration::from_mins(1)),
+            Rule::fixed_window("exports").resource("/export").limit(1).per(Duration::from_secs(60)),
         )
         .build()?;
     // The owner of the limiter runs its background work, and stops it by dropping the future.

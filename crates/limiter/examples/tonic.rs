@@ -18,7 +18,7 @@ use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 /// Serves for ever. The limits are in memory.
 pub(crate) async fn serve(listener: TcpListener) -> Result<(), Box<dyn Error + Send + Sync>> {
     let rule = Rule::gcra("health").resource("/grpc.health.v1.Health/Check").limit(3);
-    let limiter = Limiter::builder().rule(rule.per(Duration::from_mins(1))).build()?;
+    let limiter = Limiter::builder().rule(rule.per(Duration::from_secs(60))).build()?;
     let address = |extensions: &http::Extensions| {
         Some(extensions.get::<TcpConnectInfo>()?.remote_addr()?.ip())
     };

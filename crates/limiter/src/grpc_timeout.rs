@@ -42,8 +42,8 @@ mod tests {
 
     #[test]
     fn a_timeout_is_digits_and_a_unit() {
-        assert_eq!(parse("1H"), Some(Duration::from_hours(1)));
-        assert_eq!(parse("2M"), Some(Duration::from_mins(2)));
+        assert_eq!(parse("1H"), Some(Duration::from_secs(3600)));
+        assert_eq!(parse("2M"), Some(Duration::from_secs(120)));
         assert_eq!(parse("99999999S"), Some(Duration::from_secs(99_999_999)));
         assert_eq!(parse("20m"), Some(Duration::from_millis(20)));
         assert_eq!(parse("5u"), Some(Duration::from_micros(5)));

@@ -5,7 +5,7 @@
 //!
 //! use rlaas_limiter::{Limiter, Request, Rule};
 //!
-//! let login = Rule::gcra("login").limit(2).per(Duration::from_mins(1));
+//! let login = Rule::gcra("login").limit(2).per(Duration::from_secs(60));
 //! let limiter = Limiter::builder().rule(login).build()?;
 //! let alice = Request::user("alice").build()?;
 //! for expected in [true, true, false] {

@@ -11,7 +11,7 @@ use rlaas_limiter::{BuildError, CheckError, Deadline, Limiter, Request, Rule};
 #[path = "../examples/embed.rs"]
 mod example;
 
-const MINUTE: Duration = Duration::from_mins(1);
+const MINUTE: Duration = Duration::from_secs(60);
 
 fn allows(limiter: &Limiter, user: &str) -> bool {
     let request = Request::user(user).build().expect("a valid request");
@@ -103,7 +103,7 @@ fn rules_can_come_from_yaml() {
 fn decisions_from_memory_allocate_nothing() {
     const DECISIONS: u64 = 1_000;
     // No unit is refilled during the test.
-    let rule = Rule::gcra("login").limit(DECISIONS).per(Duration::from_hours(24));
+    let rule = Rule::gcra("login").limit(DECISIONS).per(Duration::from_secs(86400));
     let limiter = Limiter::builder().rule(rule).build().expect("a limiter");
     let request = Request::user("alice").attributes(&[("plan", "pro")]);
     let request = request.build().expect("a valid request");
