@@ -124,7 +124,7 @@ fn compare(seconds: usize, rounds: usize, only: Option<&str>, algorithm: &str) {
 /// Prints the rates as ratios to the echo, and those of other protocols as ratios to Check.
 fn print_rates(contenders: &mut [Contender]) {
     println!(
-        "| server | per second | ratio to the echo | processor µs per call | ratio to the echo |"
+        "| server | per second | ratio to the echo | processor µs per call | echo's µs / these µs |"
     );
     println!("| --- | --- | --- | --- | --- |");
     let mut medians = |of: usize| {
@@ -150,7 +150,7 @@ fn print_rates(contenders: &mut [Contender]) {
             }
         }
     }
-    println!("\n| server | rate, ratio to Check | processor time, ratio to Check |");
+    println!("\n| server | rate, ratio to Check | Check's processor time / this |");
     println!("| --- | --- | --- |");
     let is_other = |contender: &&mut Contender| matches!(contender.load, Load::Json | Load::Envoy);
     for contender in contenders.iter_mut().filter(is_other) {

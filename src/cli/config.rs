@@ -13,10 +13,10 @@ use crate::config::Effective;
 pub(super) struct ConfigArgs {
     #[command(flatten)]
     configuration: ConfigurationArgs,
-    /// Print every setting with its values, default and environment variable, as Markdown
+    /// Print every setting with its values, default and variable, as Markdown
     #[arg(long, conflicts_with_all = ["config", "set"])]
     reference: bool,
-    /// Print a configuration file with every setting at its default and a comment for each
+    /// Print a commented configuration file with every setting at its default
     #[arg(long, conflicts_with_all = ["config", "set", "reference"])]
     example: bool,
 }

@@ -12,7 +12,7 @@ pub enum Exposition {
 }
 
 impl Exposition {
-    /// Returns the format for a scraper by its `Accept` header.
+    /// Returns `OpenMetrics` if the `Accept` header of a scraper names it, or else the text format.
     pub fn from_accept(accept: &str) -> Self {
         if accept.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Text }
     }
@@ -26,8 +26,8 @@ impl Exposition {
     }
 }
 
-/// Converts `OpenMetrics` to the text format. There the name of a counter has the suffix of its
-/// samples, info is a gauge, and there is no unit and no `# EOF`.
+/// Converts `OpenMetrics` to the text format. In the text format the names of counters and infos
+/// have the suffix of their samples, an info is a gauge, and there is no `# UNIT` or `# EOF` line.
 pub(super) fn as_text(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len() + 1024);
     let mut push = |parts: &[&str]| {

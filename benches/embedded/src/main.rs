@@ -5,9 +5,10 @@
 //! ```
 //!
 //! Rounds are interleaved and short, so that many are undisturbed even on a busy machine; the 5th
-//! percentile of each counts. Compare the ratio, not the nanoseconds. Keys are visited in the same
-//! order by all, one that CPU caches can't predict. The column `store` is a decision by an existing
-//! key, which is what governor does too; `check` also matches rules, builds the key and folds a verdict.
+//! percentile of each column is printed. Compare the ratio, not the nanoseconds. All columns visit
+//! the keys in the same order, which the processor can't predict. The column `store` is a decision
+//! for a key that is already built, as with governor; `check` also matches rules, builds the key
+//! and folds the verdict.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;

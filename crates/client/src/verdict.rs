@@ -82,7 +82,8 @@ impl Verdict {
         self.response.allowed
     }
 
-    /// Returns the decision of the deciding rule. Its time `at` is not known, and so the epoch.
+    /// Returns the decision of the deciding rule. Its time `at` is the epoch, because the server
+    /// does not send it.
     pub fn decision(&self) -> Decision {
         let response = &self.response;
         let outcome = match &response.retry_after {
@@ -128,5 +129,5 @@ pub(crate) fn micros(duration: &prost_types::Duration) -> Micros {
 }
 
 pub(crate) fn to_message(span: Micros) -> prost_types::Duration {
-    Duration::from(span).try_into().expect("half a million years are few seconds")
+    Duration::from(span).try_into().expect("a span in microseconds fits into a protobuf duration")
 }

@@ -1,4 +1,4 @@
-//! One atomic step of a store: decides every hit of a request on the states of their keys.
+//! One atomic step of a store: decides each hit of a request on the state of its key.
 //!
 //! The store provides access to the states ([`Slots`]); this module changes them. It knows no locks
 //! and no transactions: the calling store ensures that nobody else changes the states meanwhile, or
@@ -114,8 +114,8 @@ impl<'h, S: Slots> AtomicStep<'h, S> {
                 decided[at] = Some(DecidedHit { reply, is_repeated: sum != hit.action.cost() });
             }
         }
-        let denials = self.hits.iter().zip(&decided);
-        let refused = Mode::refuse(denials.map(|(hit, decided)| {
+        let outcomes = self.hits.iter().zip(&decided);
+        let refused = Mode::refuse(outcomes.map(|(hit, decided)| {
             (hit.mode, decided.as_ref().is_some_and(|one| !one.reply.decision.is_allowed()))
         }));
         for (at, decided) in decided.iter_mut().enumerate() {
@@ -132,13 +132,14 @@ impl<'h, S: Slots> AtomicStep<'h, S> {
         decided.map(|(at, one)| one.map_or_else(|| self.peek(at), |one| one.reply)).collect()
     }
 
-    /// Takes the cost if the decision allows it and the request is not refused.
+    /// Commits the decision on a take, unless it is allowed but the request is refused. A denial is
+    /// committed too, because it may change the state. All other decisions get the current numbers.
     fn apply(&mut self, at: usize, decided: &mut DecidedHit, refused: bool) {
         let DecidedHit { reply: HitReply { decision, taken }, is_repeated } = decided;
         let mut entry = self.entry(at);
         match entry.hit.action {
             Action::Take(cost) if cost != Cost::NONE && !(refused && decision.is_allowed()) => {
-                // The state has the units of the earlier hits by now.
+                // By now the earlier hits have taken their units from the state.
                 if *is_repeated {
                     *decision = match decision.outcome {
                         Outcome::Allowed => entry.decide(cost),
@@ -151,7 +152,7 @@ impl<'h, S: Slots> AtomicStep<'h, S> {
             Action::Take(_) | Action::Peek(_) => {
                 *decision = entry.with_current_numbers(decision.outcome);
             }
-            // Executed before: not to be applied again.
+            // A report was executed before. The others have no decision yet: they come last.
             Action::Report(_) | Action::Refund(_) | Action::Credit(_) | Action::Reset => return,
         }
         decision.extend_waits(entry.slot.held_for());
@@ -203,7 +204,7 @@ impl<S: Slot> Entry<'_, S> {
         algorithm.decide(self.slot.state(), limit, self.slot.now(), cost)
     }
 
-    /// Decides and takes nothing.
+    /// Decides on the cost, but returns the numbers of the state as it is, without the cost.
     fn peek(&self, cost: Cost) -> Decision {
         let StoreHit { algorithm, limit, .. } = *self.hit;
         let (state, now) = (self.slot.state(), self.slot.now());
@@ -313,8 +314,8 @@ impl<S: Slot> Entry<'_, S> {
         let now = self.slot.now();
         match action {
             Action::Reset => {
-                // A refund has an effect for up to two windows (sliding window counter), or for the
-                // time to fill.
+                // The reset must be known while a refund of units taken before it could have an
+                // effect: up to two windows (sliding window counter), or the time to fill.
                 let window = limit.window();
                 self.slot.record_reset(now + (window + window).max(limit.fill_time()));
             }

@@ -86,7 +86,7 @@ impl RawHttp2 {
         self.send_bytes(&frame.to_bytes()).await
     }
 
-    /// Starts a call of this path. The message is sent separately.
+    /// Starts a gRPC call to this path: sends the headers only. The test sends the message itself.
     pub async fn call(&mut self, stream: u32, path: &str) -> io::Result<()> {
         self.send(&Frame::new(HEADERS, END_HEADERS, stream, headers(path))).await
     }
@@ -102,7 +102,9 @@ impl RawHttp2 {
             let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
             Ok(Frame::new(head[3], head[4], stream, payload))
         };
-        timeout(TIMEOUT, read()).await.unwrap_or_else(|_elapsed| panic!("no frame, and no end"))
+        timeout(TIMEOUT, read())
+            .await
+            .unwrap_or_else(|_elapsed| panic!("neither a frame nor the end of the connection"))
     }
 
     /// Reads up to the next frame of this kind, and answers pings.

@@ -16,7 +16,8 @@ use tokio::task::AbortHandle;
 
 use crate::redis::RedisServer;
 
-/// A limiter on a store, whose clock stands at [`T0`] until a test moves it.
+/// A limiter on a store. The store's clock stands at [`T0`] until a test moves it, except after
+/// [`Service::with`].
 #[derive(Debug)]
 pub struct Service {
     subject: Subject,

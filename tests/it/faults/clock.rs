@@ -46,7 +46,7 @@ async fn is_allowed(client: &mut Client, user: &str) -> bool {
 }
 
 /// Waits until a new user gets a window that ends in this number of minutes.
-async fn wait_for_window_end(client: &mut Client, minutes: u64) {
+async fn wait_for_window_ending_in(client: &mut Client, minutes: u64) {
     let mut user = 0;
     eventually("the clock is followed", TIMEOUT, async || {
         user += 1;
@@ -62,20 +62,21 @@ async fn memory_store_follows_changes_of_wall_time() {
     let moved = MovedClock::start();
     let mut client = moved.server.client().await;
     // T0 is 15 minutes into its hour.
-    wait_for_window_end(&mut client, 45).await;
+    wait_for_window_ending_in(&mut client, 45).await;
     assert!(is_allowed(&mut client, "alice").await);
     assert!(!is_allowed(&mut client, "alice").await);
     // 65 minutes after T0: the next window.
     set(&moved.clock, 65 * 60);
-    wait_for_window_end(&mut client, 40).await;
+    wait_for_window_ending_in(&mut client, 40).await;
     assert!(is_allowed(&mut client, "alice").await);
     assert!(!is_allowed(&mut client, "alice").await);
     // Half a window back, in the previous window: the clock is held, and no unit is granted twice.
     set(&moved.clock, 35 * 60);
     assert!(!is_allowed(&mut client, "alice").await);
-    // Three hours back: the clock follows, with at most one extra refill.
+    // 170 minutes before T0, more than a window back: the clock follows, with at most one extra
+    // refill.
     set(&moved.clock, -170 * 60);
-    wait_for_window_end(&mut client, 35).await;
+    wait_for_window_ending_in(&mut client, 35).await;
     assert!(is_allowed(&mut client, "alice").await);
     assert!(!is_allowed(&mut client, "alice").await);
 }

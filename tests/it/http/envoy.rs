@@ -105,7 +105,7 @@ async fn json_endpoint_returns_headers_and_metadata_if_enabled() {
 }
 
 #[tokio::test]
-async fn json_endpoint_rejects_invalid_requests_by_field() {
+async fn json_endpoint_names_the_invalid_field() {
     let dir = TempDir::new();
     let server = serve(&dir, &[]);
     let descriptor = |of: &str| format!(r#"{{"domain": "shop", "descriptors": [{of}]}}"#);

@@ -26,6 +26,7 @@ async fn headers_setting_selects_the_headers() {
         ] {
             assert_eq!((answer.status, answer.limit_headers()), (429, denied.clone()));
         }
+        // An invalid request gets no decision, and so no headers.
         assert!(post(&server, "/v1/check", "{}").await.limit_headers().is_empty());
     }
 }

@@ -32,7 +32,7 @@ impl Decision {
         }
     }
 
-    /// Returns the same decision as it reads `elapsed` later: each wait is shorter.
+    /// Returns this decision as it would be `elapsed` later: each wait is shorter.
     #[must_use]
     pub fn after(mut self, elapsed: Micros, algorithm: Algorithm) -> Self {
         let left = |wait: Micros| (wait - elapsed).max(Micros::from_micros(1));
@@ -80,9 +80,9 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Decides on `cost`: allowed if at most `available` units, denied for `wait` if at most
-    /// `most`, else impossible. `available` is negative in debt, so that not even a cost of 0 is
-    /// allowed.
+    /// Decides on `cost`. Up to `available` units it is allowed; up to `most` it is denied, to be
+    /// tried again after `wait`; above that it is impossible. `available` is negative in debt, so
+    /// that not even a cost of 0 is allowed.
     pub(super) fn new(
         cost: Cost,
         available: i64,

@@ -3,9 +3,10 @@
 //! Each algorithm has the same few steps in Rust and in Lua:
 //!
 //! - *decide*: state, limit, now, cost → [`Decision`]. Changes nothing.
-//! - *commit*: changes the state as the decision says. Called for a cost that is taken, and for a
-//!   denial that changes the state (a full fixed window counts it, a log lives longer).
-//! - *charge*: counts a cost that was incurred already, even if too few units are left.
+//! - *commit*: changes the state as the decision says. A denial changes only the state of a full
+//!   fixed window, which counts it, and of a log, which it keeps alive for longer.
+//! - *charge*: counts a cost that was incurred already, even if too few units are left. The step
+//!   behind [`Algorithm::report`].
 //! - *refund*: undoes a decision that took its cost. Units that time has made available again are
 //!   not returned twice. Where the state does not show how many those are, too few are returned
 //!   rather than too many.
@@ -15,7 +16,7 @@
 //! The Rust form is the specification, and the memory store runs it. The Lua twin in `lua/` has the
 //! same file name, function names, local names and order.
 //!
-//! This module knows no stores, requests and protocols. It does not wait and reads no clock.
+//! This module knows no stores, requests or protocols. It neither waits nor reads a clock.
 
 mod decision;
 mod limit;
@@ -25,8 +26,8 @@ pub use limit::{Cost, Limit, LimitError};
 
 use crate::clock::{Micros, Timestamp};
 
-/// Declares each algorithm once: module, variant, canonical name, other accepted names. Does not
-/// compile if the Lua twin is missing.
+/// Declares each algorithm once: module, variant, canonical name, other accepted names. Without
+/// the Lua twin rlaas-limiter does not compile.
 macro_rules! registry {
     ($($module:ident $variant:ident $name:literal [$($alias:literal),*];)*) => {
         $(mod $module;)*
@@ -111,9 +112,9 @@ macro_rules! registry {
                 }
             }
 
-            /// Changes `state` as `decision` says, which must be the result of
-            /// [`Algorithm::decide`] for the same arguments. Replaces a state of another algorithm,
-            /// unless the decision is a denial.
+            /// Changes `state` as `decision` says. The decision must come from
+            /// [`Algorithm::decide`] with the same arguments. Replaces a state of another
+            /// algorithm, unless the decision is a denial.
             pub fn commit(
                 self,
                 state: &mut State,
@@ -164,11 +165,11 @@ macro_rules! registry {
             /// [debt](Limit::max_debt) if the limit keeps any, and is not counted otherwise.
             /// Replaces a state of another algorithm.
             ///
-            /// Returns the decision and the number of units that were counted. The decision allows
-            /// if enough units were left. Its numbers are those of the state afterwards, and its
-            /// wait is that of one unit. Of a cost above [`Algorithm::max_cost`] only that many
-            /// units are counted, and the outcome is [`Outcome::Impossible`] if units are still
-            /// left.
+            /// Returns the decision and the number of units that were counted. The outcome is
+            /// [`Outcome::Allowed`] if enough units were left; the numbers are those of the state
+            /// afterwards, and the wait of a denial is that for one unit. A cost above
+            /// [`Algorithm::max_cost`] is counted only up to this maximum, and is
+            /// [`Outcome::Impossible`] if units are left afterwards.
             pub fn report(
                 self,
                 state: &mut State,
@@ -201,7 +202,7 @@ macro_rules! registry {
                 (Decision { outcome, ..after }, counted)
             }
 
-            /// Returns the units that were `taken`, except those that time has made available
+            /// Gives back the units that were `taken`, except those that time has made available
             /// again. Does not change a state of another algorithm.
             pub fn refund(self, state: &mut State, limit: &Limit, now: Timestamp, taken: &TakenUnits) {
                 match (self, state) {
@@ -212,7 +213,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Returns `cost` units without a receipt, at most those in use. Does not change a
+            /// Gives back `cost` units without a receipt, at most those in use. Does not change a
             /// state of another algorithm.
             pub fn credit(self, state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
                 match (self, state) {
@@ -268,8 +269,8 @@ fn stored(units: u64) -> u32 {
     u32::try_from(units).expect("a limit has at most 10⁹ units")
 }
 
-/// Returns `true` if a state was written at `at` by a clock that has stepped back by more than a
-/// window since. Such a state counts as none, so that nobody is blocked for longer than a window.
+/// Returns `true` if the clock has stepped back by more than a window since it wrote a state at
+/// `at`. Such a state counts as none, so that nobody is blocked for longer than a window.
 /// This grants at most one extra refill.
 fn is_from_the_future(at: Timestamp, now: Timestamp, limit: &Limit) -> bool {
     at > now + limit.window()
@@ -278,15 +279,15 @@ fn is_from_the_future(at: Timestamp, now: Timestamp, limit: &Limit) -> bool {
 /// Time for which a state outlives its effect.
 const MARGIN: Micros = Micros::from_millis(1_000);
 
-/// Returns the time at which a state expires that makes no difference after `spent_after`: in whole
-/// milliseconds as the expiry of a Redis key, with a margin.
+/// Returns the expiry of a state that makes no difference once `spent_after` has passed: in whole
+/// milliseconds, as for a Redis key, plus [`MARGIN`].
 fn time_to_live(now: Timestamp, spent_after: Micros) -> Timestamp {
     let millis = now.as_millis() + spent_after.as_micros().div_ceil(1_000);
     Timestamp::from_millis(millis) + MARGIN
 }
 
-/// Returns the units of a taken cost that may be outstanding at `now`, not refilled since: whole
-/// units, and a fraction in 1 / window microseconds of a unit.
+/// Returns the most units of a taken cost that can still be outstanding at `now`, that is, not yet
+/// refilled: whole units, and a fraction as its numerator over the window in microseconds.
 ///
 /// Without other requests the bucket is full `reset_after` after the units were taken. So no more
 /// of them are outstanding than are refilled from now until then.

@@ -53,7 +53,8 @@ impl State {
         }
     }
 
-    /// Returns the run with entry number `entries`, which is not before the run at index `first`.
+    /// Returns the run that contains the entry with the number `entries`, counted from the start of
+    /// the log. It is the run at index `first` or a later one.
     fn reaching(&self, first: usize, entries: u64) -> &Run {
         let run = &self.runs[first];
         if run.upto >= entries {
@@ -138,7 +139,7 @@ pub(super) fn commit(
     state.expires_at = Timestamp::from_millis(now.as_millis()) + window + window;
 }
 
-/// Writes an entry for each unit of the cost, up to the limit.
+/// Writes an entry for each unit of the cost, up to the limit and [`MAX_COST`].
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let (first, end) = live_range(state, limit, now);
     let available = limit.units().saturating_sub(state.upto(end) - state.upto(first));

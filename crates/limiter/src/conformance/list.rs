@@ -196,8 +196,8 @@ macro_rules! conformance_cases {
         $($call)+! { $with many_rules;
             mixed {
                 a_denial_by_one_rule_takes_nothing_from_the_others(|_| many_rules::three_rules())
-                many_clients_lose_and_mint_no_unit(|_| many_rules::three_rules())
-                a_shadow_counts_and_denies_nothing(|_| many_rules::shadow_and_real())
+                many_clients_neither_lose_nor_create_units(|_| many_rules::three_rules())
+                a_shadow_rule_counts_but_denies_nothing(|_| many_rules::shadow_and_real())
                 quotas_deny_a_request_together(|_| many_rules::two_quotas())
                 the_closest_override_applies(|_| many_rules::with_overrides())
                 the_default_rule_applies_where_no_other_is_enforced(|_| many_rules::free_and_trial())

@@ -64,7 +64,8 @@ pub(super) fn two_quotas() -> RuleSet {
     ])
 }
 
-/// A rule, a shadow rule, and a default rule for all other requests.
+/// An enforced rule for `/free`, a shadow rule for `/trial`, and a default rule of 1 a minute. The
+/// default rule applies beside the shadow rule too.
 pub(super) fn free_and_trial() -> RuleSet {
     RuleSet::new(
         Rule::new_default(Algorithm::FixedWindow, Limit::new(1, MINUTE).expect("a valid limit")),
@@ -161,6 +162,7 @@ pub(super) async fn a_denial_by_one_rule_takes_nothing_from_the_others(on: Subje
     }
     let before = left(&on, "alice", "/pay", &of).await;
     assert_eq!(before, [17, 0, 7], "endpoint, tenant, user");
+    // Without the log of the tenant, whose life every denial extends.
     let dump = || -> Vec<Stored> {
         let stored = on.stored().unwrap_or_default().into_iter();
         stored.filter(|one| !one.key.contains("tenant")).collect()
@@ -179,7 +181,7 @@ pub(super) async fn a_denial_by_one_rule_takes_nothing_from_the_others(on: Subje
     assert_eq!(left(&on, "alice", "/pay", &of).await, before);
 }
 
-pub(super) async fn many_clients_lose_and_mint_no_unit(on: Subject) {
+pub(super) async fn many_clients_neither_lose_nor_create_units(on: Subject) {
     let mut clients = JoinSet::new();
     for client in 0..200_usize {
         let on = on.clone();
@@ -221,7 +223,7 @@ pub(super) async fn quotas_deny_a_request_together(on: Subject) {
     assert_eq!(left(&on, "alice", "", &[]).await, [0, 0, 6]);
 }
 
-pub(super) async fn a_shadow_counts_and_denies_nothing(on: Subject) {
+pub(super) async fn a_shadow_rule_counts_but_denies_nothing(on: Subject) {
     for (call, shadow_allows) in [true, true, false, false].into_iter().enumerate() {
         let verdict = check(&on, "alice", "", &[]).await;
         assert!(verdict.is_allowed(), "call {call}");
@@ -290,9 +292,10 @@ pub(super) async fn a_jump_for_a_short_window_is_a_step_back_for_a_long_one(on: 
     }
     on.at(10.0);
     assert!(!check(&on, "alice", "", &[]).await.is_allowed());
-    // Ten seconds back are a jump for the window of one second: there the clock follows.
+    // Ten seconds back is more than the window of `short`: there the clock follows. It is less than
+    // the window of `long`: there the clock is held.
     check(&on, "bob", "/short", &[]).await;
-    assert!(!check(&on, "alice", "", &[]).await.is_allowed(), "no unit is minted");
+    assert!(!check(&on, "alice", "", &[]).await.is_allowed(), "no unit is granted twice");
 }
 
 pub(super) async fn hostile_values_never_reach_another_state(on: Subject) {
@@ -344,8 +347,8 @@ mod tests {
 
     /// On several threads, as in a service. A redis-server has only one.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn many_threads_lose_and_mint_no_unit() {
-        many_clients_lose_and_mint_no_unit(on_memory(three_rules())).await;
+    async fn many_threads_neither_lose_nor_create_units() {
+        many_clients_neither_lose_nor_create_units(on_memory(three_rules())).await;
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
-//! The promise of each algorithm over any span of time: random traffic, of which every span is
-//! added up.
+//! The promise of each algorithm for any span of time, tested with random traffic: the allowed
+//! units of every span are added up.
 
 use super::rules_with_burst;
 use super::{Subject, T0};
@@ -11,7 +11,7 @@ const UNITS: u64 = 7;
 const BURST: u64 = 11;
 const WINDOW: Micros = Micros::from_millis(700);
 
-/// Units that were allowed, and the latest time that the clock had shown by then.
+/// For each allowed request: the latest time that the clock had shown by then, and the units.
 type Passed = Vec<(u64, u64)>;
 
 async fn traffic(on: &Subject, calls: u32, max_step_back_us: u64) -> Passed {

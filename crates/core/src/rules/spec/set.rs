@@ -11,7 +11,8 @@ use crate::rules::{RuleSet, Unmatched};
 
 /// Most rules.
 const MAX_RULES: usize = 100_000;
-/// Most rules that one request may match. The store decides them in one step.
+/// Maximum number of rules that one request may match, the default rule included. The store decides
+/// them in one step.
 const MAX_HITS: usize = 64;
 
 /// A set of rules that are not checked yet, in the format of rules files.
@@ -61,7 +62,7 @@ impl RulesSpec {
         if rules.as_ref().is_some_and(|rules| rules.max_matches() > MAX_HITS) {
             problems.add(
                 "rules",
-                format!("must have at most {MAX_HITS} rules that one request can match"),
+                format!("must have at most {MAX_HITS} rules that one request can match, the default rule included"),
             );
         }
         problems.finish(rules)

@@ -41,7 +41,8 @@ impl ConnectOptions {
     ///
     /// # Errors
     ///
-    /// [`SettingError::Tls`] if the certificates are invalid.
+    /// [`SettingError::Tls`] if the certificates are invalid, [`SettingError::Url`] if there is no
+    /// URL.
     pub(crate) fn for_servers(settings: &RedisSettings) -> Result<Self, SettingError> {
         let url = settings.servers.urls().first().ok_or(SettingError::Url)?;
         let mut login = match settings.servers {
@@ -64,9 +65,9 @@ impl ConnectOptions {
         Self::new(login, url, &settings.tls)
     }
 
-    /// Returns these options with the credentials and certificates of other settings. The database,
-    /// and whether TLS is used, stay the same: connections that differed in them would use separate
-    /// states.
+    /// Returns these options with the credentials and certificates of other settings. The database
+    /// stays the same, because connections to another one would use other states. Whether TLS is
+    /// used stays the same too, because the addresses do.
     ///
     /// # Errors
     ///
@@ -120,11 +121,11 @@ impl ConnectOptions {
 }
 
 impl RedisSettings {
-    /// Validates the certificates.
+    /// Validates the certificates, and that there is a URL.
     ///
     /// # Errors
     ///
-    /// [`SettingError::Tls`] if they are invalid.
+    /// [`SettingError::Tls`] or [`SettingError::Url`].
     pub fn check(&self) -> Result<(), SettingError> {
         ConnectOptions::for_servers(self).map(drop)
     }
