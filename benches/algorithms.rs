@@ -6,8 +6,8 @@
 //!
 //! Memory: nanoseconds from request to verdict, for 1,000 ids in turn on one thread, median of five
 //! runs; and resident bytes per id, for 1,000,000 ids of 16 bytes with one request each. Redis:
-//! microseconds of server time per decision, with 1 and with 32 decisions per call, and bytes per key,
-//! both as a redis-server reports them.
+//! microseconds of server time per decision, with 1 and with 32 decisions per call, and bytes per
+//! key, as a redis-server reports times and bytes.
 
 #![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
 
@@ -35,7 +35,7 @@ const IDS: usize = 1_000;
 const ROUNDS: usize = 200;
 const RESIDENT_IDS: usize = 1_000_000;
 const REDIS_CALLS: usize = 20_000;
-/// Decisions per call of a busy worker.
+/// Decisions per call when as many checks run at the same time.
 const TOGETHER: usize = 32;
 
 #[tokio::main(flavor = "current_thread")]

@@ -65,8 +65,8 @@
 //! 5. `api` turns the verdict into a response. For `ratelimit.v1`, HTTP and the command line the
 //!    mapping is `response.rs`; Envoy's protocol has its own in `api/envoy`.
 //!
-//! [`limiter::Limiter`] is the only caller of the plan and the store: flat rules enter it through
-//! `check` or `begin`, Envoy's descriptors through `check_descriptors`.
+//! [`rlaas_limiter::Limiter`] is the only caller of the plan and the store: flat rules enter it
+//! through `check` or `begin`, Envoy's descriptors through `check_descriptors`.
 //!
 //! # Invariants
 //!

@@ -149,7 +149,7 @@ impl Traces {
     /// Exports the remaining spans. Blocks for at most one second, while the runtime of
     /// [`Traces::start`] must continue to run.
     pub fn shutdown(&self) {
-        // `LoggingExporter` has logged the error.
+        // `LoggingExporter` logs failed exports. A timeout is not logged: the process ends anyway.
         let _logged = self.provider.shutdown_with_timeout(SHUTDOWN_TIMEOUT);
     }
 }
@@ -173,7 +173,7 @@ impl CallSpan {
         self.0.is_recording()
     }
 
-    /// Sets an attribute. It must not be an id, a key or a value of the request.
+    /// Sets an attribute. `value` must not be an id, a key or a value of the request.
     pub fn set(&mut self, name: &'static str, value: impl Into<Value>) {
         self.0.set_attribute(KeyValue::new(name, value));
     }

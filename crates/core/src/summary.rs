@@ -1,4 +1,4 @@
-//! The common view of verdicts, made by a limiter in this process or by a service.
+//! What a verdict tells callers, whether a limiter in this process or a service reached it.
 
 use crate::algorithm::{Algorithm, Limit, Outcome};
 use crate::clock::Micros;
@@ -21,8 +21,8 @@ pub trait Summary: Clone {
     fn deciding_rule(&self) -> Option<RuleSummary<'_>>;
 
     /// Returns the time for which the refusal can be cached: the same request is refused until then
-    /// unless units are returned. `None` if the request may pass, if no store decided, or if the
-    /// refusal comes from a cache.
+    /// unless units are returned. `None` if the request may pass, if waiting does not help, if no
+    /// store decided, or if the refusal comes from a cache.
     fn refused_for(&self) -> Option<Micros>;
 
     /// Returns a refusal as it reads `elapsed` later, from a cache.
@@ -39,7 +39,7 @@ pub struct RuleSummary<'a> {
     pub quota: u64,
     /// Length of the window; `None` for a ban, or if it is not known.
     pub window: Option<Micros>,
-    /// Units at once; `None` if equal to `quota`.
+    /// Units that can be taken at once; `None` for a ban, if equal to `quota`, or if not known.
     pub burst: Option<u64>,
     /// Units left, 0 in debt; `None` if nothing was counted.
     pub remaining: Option<u64>,

@@ -19,7 +19,7 @@ use rlaas_limiter::step::{Record, Records, execute_on_records};
 use rlaas_limiter::store::{BoxFuture, CustomStore, Fate, StoreError};
 use rlaas_limiter::{Limiter, Request, Rule};
 
-/// How often a request is decided again after a conflict, before it fails.
+/// How often a request is attempted before it fails because of conflicts.
 const MAX_ATTEMPTS: u32 = 32;
 /// Every third write meets a conflict, as on a busy table.
 const INJECTED_CONFLICTS: u64 = 3;
@@ -47,7 +47,7 @@ struct Write {
 }
 
 impl Table {
-    /// Writes all items, or none if one of them has changed.
+    /// Writes all items, or none if one of them has changed or a conflict is injected.
     fn write_if_unchanged(&mut self, writes: &[Write]) -> bool {
         self.writes += 1;
         let version = |key: &str| self.items.get(key).map_or(0, |item| item.version);

@@ -1,9 +1,9 @@
 //! A proxy in front of a redis-server that injects faults into connections.
 //!
-//! The proxy does not parse the protocol: bytes that are read at once count as one request or one
-//! reply. This holds for clients that wait for a reply before the next request; with several
-//! requests in flight, a fault may affect another one. The proxy runs on its own thread, so a
-//! blocking test does not block it.
+//! The proxy does not parse the protocol: the bytes of one read count as one request or one reply.
+//! This holds for clients that wait for a reply before the next request; with several requests in
+//! flight, a fault may affect a different request than intended. The proxy runs on its own thread,
+//! so a blocking test does not block it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -40,7 +40,8 @@ pub enum Behaviour {
     Garbage(Vec<u8>),
     /// Sends these bytes before the next reply; then passes.
     Extra(Vec<u8>),
-    /// Sends a string of 512 MB, slowly, instead of the reply to a script call.
+    /// Announces a string of 512 MiB instead of the reply to a script call, and sends bytes of it,
+    /// slowly and without end. Closes the connection when the behaviour changes.
     Endless,
     /// Accepts connections and closes them at once; open ones pass.
     Refuse,
@@ -193,7 +194,7 @@ async fn forward(faults: &Faults, mut client: TcpStream, mut server: TcpStream) 
     let mut changes = faults.behaviour.subscribe();
     let (mut request, mut reply) = (vec![0; CHUNK], vec![0; CHUNK]);
     let (mut requests, mut replies) = (Vec::new(), Replies::default());
-    // Set once a script was called while a fault waits for one.
+    // `true` if a script was called since the behaviour became one that applies to script calls.
     let mut script = false;
     loop {
         let now = changes.borrow_and_update().clone();
@@ -203,8 +204,8 @@ async fn forward(faults: &Faults, mut client: TcpStream, mut server: TcpStream) 
             to_server.write_all(&requests).await?;
             requests.clear();
         }
-        // Bytes that are held back stay in the socket, and so does the end of the stream of the
-        // server.
+        // While replies are held back, the server's socket is not read, so the end of its stream
+        // goes unnoticed. The client's is always read: `requests` keeps what is held back.
         let forwards = !matches!(now, Behaviour::Swallow | Behaviour::Blackhole);
         tokio::select! {
             read = from_client.read(&mut request) => match read? {

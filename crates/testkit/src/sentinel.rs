@@ -42,8 +42,8 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// Starts a master, a replica and three sentinels, and waits until every sentinel knows all
-    /// others.
+    /// Starts a master, a replica and three sentinels, and waits until every sentinel knows the
+    /// servers and the other sentinels.
     pub async fn start() -> Self {
         Self::start_with(Settings::default()).await
     }
@@ -128,8 +128,8 @@ impl Sentinels {
         self.wait_for_new_master(old).await
     }
 
-    /// Waits until every sentinel that responds reports one new master, and this server is a
-    /// master.
+    /// Waits until every sentinel that responds reports the same new master, and that server has
+    /// the role of a master. Returns its number.
     pub async fn wait_for_new_master(&self, old: usize) -> usize {
         let moved = async || {
             let new = self.master();

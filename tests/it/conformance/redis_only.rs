@@ -123,7 +123,7 @@ async fn unreadable_state_is_an_error(on: Service) {
 async fn window_that_ends_in_flight_uses_the_right_key() {
     let on = on_redis(rules(Algorithm::FixedWindow, 5, Micros::from_secs(1)));
     for step in 0..20_u32 {
-        // At every call the clock is an hour ahead of the last reply.
+        // From the second call on, Redis' clock is an hour ahead of the time of its last reply.
         on.at(f64::from(step) * 3_600.0);
         assert_eq!(counted(&on.check("alice").await), (true, 1));
         let keys = redis(&on).keys();

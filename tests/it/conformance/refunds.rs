@@ -151,8 +151,8 @@ fn case() -> impl Strategy<Value = RefundCase> {
     )
 }
 
-/// A service, its time, and two ids with equal requests, of which one never sends the request that
-/// the other has refunded.
+/// A service, its time, and two ids. `alice` takes units and gets them refunded; `twin` sends the
+/// same requests except that one.
 struct Twins {
     on: Service,
     limit: Limit,
@@ -208,7 +208,8 @@ impl Twins {
     }
 }
 
-/// Without requests in between, an id with a refund equals its twin that never took.
+/// Without requests between a request and its refund, the state is that of the twin, which never
+/// sent the refunded request.
 async fn refund_equals_twin(case: &RefundCase, mut twins: Twins) -> TestCaseResult {
     for step in &case.before {
         twins.check_both(*step).await;
@@ -227,15 +228,16 @@ async fn refund_equals_twin(case: &RefundCase, mut twins: Twins) -> TestCaseResu
     Ok(())
 }
 
-/// With requests in between, an id with a refund has no more units than its twin, which never took,
-/// has a microsecond later.
+/// With requests between a request and its refund, no more units are left than the twin has a
+/// microsecond later. The twin never sent the refunded request.
 async fn refund_never_exceeds_twin(
     case: &RefundCase,
     algorithm: Algorithm,
     mut twins: Twins,
 ) -> TestCaseResult {
-    // The windows of a counter start with its first request. This one starts those of both ids, and
-    // they stay aligned unless two windows pass without a request.
+    // The windows of a counter start with its first request, and start anew after two windows
+    // without one. So both ids first send a request at the same time, and time is slowed down, so
+    // that two windows never pass: the windows of both ids stay aligned.
     let slower = if algorithm == Algorithm::SlidingWindowCounter { 16 } else { 1 };
     let both = twins.check_both((0, 1)).await;
     prop_assert!(both[0].is_allowed() && both[1].is_allowed());
@@ -264,7 +266,7 @@ cases! {
 
 async fn refunded_state_equals_one_never_taken_from(on: Service) {
     let (algorithm, server) = (on.algorithm(), on.redis().cloned());
-    // Each case blocks its thread with a runtime of its own.
+    // The cases block their thread: they run one by one on a runtime of their own.
     let tried = spawn_blocking(move || try_cases(algorithm, server.as_ref())).await;
     tried.expect("no panic").unwrap_or_else(|failure| panic!("{failure}"));
 }

@@ -7,7 +7,7 @@ use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 
-/// A limit of five in a window that outlasts the test, and long-lived denials.
+/// The default limit of five in a window that outlasts the test, and long-lived denials.
 const LONG: &[&str] = &[
     "rate-limiter.use-algo=fixed-window",
     "rate-limiter.window-size=366d",
@@ -81,7 +81,7 @@ async fn requests_of_another_cost_reach_redis() {
     assert_eq!(impossible.retry_after, None);
     let smaller = check_cost(&mut client, "alice", 2).await;
     assert_eq!((smaller.allowed, source(&smaller)), (true, "STORE"));
-    // A dry run gets the decision of the request itself.
+    // A dry run gets the decision that the request would get without it.
     let dry_run = CheckRequest { cost: Some(4), dry_run: true, ..request("alice") };
     let dry_run = client.check(dry_run).await.expect("an answer").into_inner();
     assert_eq!((dry_run.allowed, source(&dry_run)), (false, "DENY_CACHE"));

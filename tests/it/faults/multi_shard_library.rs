@@ -1,4 +1,5 @@
 //! Requests over several masters of a cluster, through the library: takes, denials and refunds.
+//! Also refunds by receipt, on a single server.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -200,7 +201,8 @@ async fn denying_shard_is_not_refunded() {
     }
 }
 
-/// Takes the only in-flight permit by another check, once a number of calls has ended.
+/// Starts another check once a number of calls has ended. That check then holds the only in-flight
+/// permit.
 #[derive(Default)]
 struct PermitTaker {
     /// The limiter and the ids of the other check.
@@ -213,7 +215,7 @@ struct PermitTaker {
 
 impl std::fmt::Debug for PermitTaker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Crowd").finish_non_exhaustive()
+        f.debug_struct("PermitTaker").finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Every query of the dashboard and the alerts returns data in a real Prometheus.
+//! In a real Prometheus, every query of the dashboard returns data, and so does every metric
+//! that an alert selects. The metric of certificates is exempt: the server has none.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ rules:
   - {name: trial, endpoint: /trial, limit: 1, window: 1h, shadow: true}
 ";
 
-/// A client that sends requests for every rule, invalid ones and unauthorized ones.
+/// A client that sends requests for every rule, invalid requests and unauthorized requests.
 struct MixedLoad(Arc<AtomicBool>, JoinSet<()>);
 
 impl MixedLoad {
@@ -70,7 +71,7 @@ impl MixedLoad {
     }
 }
 
-/// Fills the variables of a query as Grafana does for the selection of everything.
+/// Fills in the variables of a query, as Grafana does if "All" is selected for each of them.
 fn filled_in(query: &str) -> String {
     let query = query.replace("$__rate_interval", "30s");
     ["$job", "$instance", "$rule"].iter().fold(query, |query, name| query.replace(name, ".+"))

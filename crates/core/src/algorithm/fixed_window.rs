@@ -4,8 +4,8 @@
 //! All other denied requests count nothing. A limit that keeps debt does not count denied requests,
 //! because they could not be told apart from debt.
 //!
-//! Up to twice the limit can pass around the boundary of two windows. In return the state is a
-//! single number.
+//! Up to twice the limit can pass around the boundary of two windows. In return the state in Redis
+//! is a single number.
 
 use super::{Cost, Decision, Limit, Outcome, TakenUnits, window_index};
 use crate::clock::{Micros, Timestamp};
@@ -84,7 +84,7 @@ pub(super) fn commit(
     add(state, limit, now, counted);
 }
 
-/// Counts the cost up to the limit and its debt.
+/// Counts as much of the cost as fits below the limit plus its maximum debt.
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let count = state.count_in(window_index(now, limit.window()));
     let room = (limit.units() + limit.debt()).saturating_sub(count);
@@ -124,7 +124,8 @@ pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
     refund(state, limit, now, &TakenUnits { cost, at: now, reset_after: Micros::ZERO });
 }
 
-/// Returns `true` if the request is counted although it is denied: of cost 1, in a full window.
+/// Returns `true` if the request is counted although it is denied: of cost 1, in a full window, for
+/// a limit that keeps no debt.
 #[inline]
 fn is_attempt(limit: &Limit, count: u64, cost: Cost) -> bool {
     count >= limit.units() && cost == Cost::ONE && limit.max_debt().is_none()

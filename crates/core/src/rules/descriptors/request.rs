@@ -65,11 +65,12 @@ impl LimitOverride {
 }
 
 impl<'a> DescriptorRequest<'a> {
-    /// Most descriptors. The store decides all of them in one step.
+    /// Most descriptors in a request. The store decides all of them in one step.
     pub const MAX_DESCRIPTORS: usize = 64;
     /// Most bytes in a domain.
     pub const MAX_DOMAIN: usize = 1024;
-    /// Most bytes in the keys and values of one descriptor: more than Envoy accepts in headers.
+    /// Most bytes in the keys and values of one descriptor: more than Envoy accepts in headers by
+    /// default.
     pub const MAX_BYTES: usize = 64 * 1024;
 
     /// Checks a request against the bounds.
@@ -157,7 +158,7 @@ pub enum InvalidDescriptor {
 }
 
 impl InvalidDescriptor {
-    /// Returns the name of the field.
+    /// Returns a name for the field, coarser than in the text: the reason in logs and metrics.
     pub const fn field(self) -> &'static str {
         match self {
             Self::Domain => "domain",

@@ -70,7 +70,8 @@ impl RuleSpec {
         Self { window: Field::Set(window.into()), ..self }
     }
 
-    /// Sets the units at once, for algorithms that have a burst.
+    /// Sets how many units can be taken at once, for algorithms that have a burst. By default
+    /// the units per window.
     #[must_use]
     pub fn burst(self, units: u64) -> Self {
         Self { burst: Field::Set(units), ..self }

@@ -29,7 +29,8 @@ const SLOTS_SWEPT_PER_INSERT: usize = 2;
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Stripe {
-    /// Latest times of decisions, by which the clock is held.
+    /// Latest times of decisions, at which the clock is held if it steps back: see
+    /// [`Timestamp::hold`].
     seen: HighWaterMarks,
     /// Index from the hash of a key to its slot. A stripe has fewer than 2^16 slots.
     index: HashTable<u16>,
@@ -40,7 +41,7 @@ pub(super) struct Stripe {
     cursor: usize,
     max_keys: usize,
     observer: Arc<dyn Observer>,
-    /// For each reset key, the time of the reset, and the time until which refunds may refer to it.
+    /// For each reset key, the time of the reset, and the time until which refunds need it.
     resets: HashMap<CompactString, (Timestamp, Timestamp)>,
 }
 
@@ -74,8 +75,8 @@ struct Slot {
 }
 
 impl Slot {
-    /// Returns `true` if the state has expired. As in Redis, it is still alive in its last
-    /// millisecond.
+    /// Returns `true` if the state has expired. As in Redis, it is still alive in the millisecond
+    /// that begins at its `expires_at`.
     fn is_expired(&self, time: Timestamp) -> bool {
         time >= self.state.expires_at() + Micros::from_millis(1)
     }
@@ -100,7 +101,7 @@ impl Stripe {
     }
 
     /// Records that a key was reset at `now`, so that refunds of units taken before do nothing.
-    /// There are at most as many records as keys.
+    /// At most `max_keys` resets are on record: a further one is not recorded.
     pub(super) fn record_reset(&mut self, key: &[u8], now: Timestamp, until: Timestamp) {
         self.resets.retain(|_, (_, until)| now < *until);
         if self.resets.len() < self.max_keys {
@@ -209,7 +210,7 @@ impl Stripe {
         self.remove(victim);
     }
 
-    /// Removes a slot. The last slot moves to its index.
+    /// Removes a slot. The last slot moves to its position.
     fn remove(&mut self, position: usize) {
         self.index_entry(position).remove();
         let last = self.slots.len() - 1;

@@ -1,5 +1,6 @@
-//! The Lua scripts. A call defines all functions of its script, so the shortest sufficient script
-//! is sent: for plain hits of one algorithm, for all hits of one algorithm, or for everything.
+//! The Lua scripts. Each call of a script defines all its functions anew, so the shortest
+//! sufficient script is used: for plain requests of one algorithm, for all requests of one
+//! algorithm, or for everything. A plain request is a single hit that takes or peeks, without debt.
 
 use deadpool_redis::redis;
 
@@ -101,7 +102,8 @@ fn part(file: &str, serves: Serves) -> &str {
     }
 }
 
-/// Replaces each template line by one line for each field.
+/// Replaces each template line by one line for each field, and `HIT_FIELDS` and `REFUND_FIELDS` by
+/// the number of values.
 fn with_fields(check: &str) -> String {
     let mut text = String::with_capacity(2 * check.len());
     for line in check.lines() {

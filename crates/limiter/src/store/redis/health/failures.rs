@@ -14,8 +14,8 @@ pub(crate) const LOG_INTERVAL: Micros = Micros::from_secs(10);
 /// Effect of a failed call on the breaker and on the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Severity {
-    /// Number of failures that the call counts as for the breaker: 0 if the cause may be a single
-    /// key, [`MAX_FAILURES`] if only an operator can repair it.
+    /// Number of failures that the breaker counts for the call: 0 if the cause may be a single key,
+    /// [`MAX_FAILURES`] if the server denies access, else 1.
     pub(crate) weight: u32,
     /// `true` if an operator has to act, so that the failure is logged as an error.
     needs_operator: bool,
