@@ -9,7 +9,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
     let mut compiler = Compiler::new(["proto"])?;
     compiler.include_imports(true).include_source_info(true);
-    for proto in ["ratelimit.proto", "envoy/service/ratelimit/v3/rls.proto"] {
+    for proto in [
+        "ratelimit.proto",
+        "ratelimit/admin/v1/admin.proto",
+        "envoy/service/ratelimit/v3/rls.proto",
+    ] {
         compiler.open_file(proto)?;
     }
     let out = PathBuf::from(std::env::var("OUT_DIR")?);

@@ -1,5 +1,6 @@
 //! Messages and services of the protocols of rlaas, in modules named after their packages: its own
-//! protocol, [`ratelimit::v1`], and Envoy's [`envoy::service::ratelimit::v3`].
+//! protocol, [`ratelimit::v1`], its administration, [`ratelimit::admin::v1`], and Envoy's
+//! [`envoy::service::ratelimit::v3`].
 //!
 //! The build script of this crate compiles the protos; no `protoc` is needed.
 //!
