@@ -11,6 +11,7 @@ mod docs;
 mod envoy;
 mod examples;
 mod faults;
+mod fleet;
 mod http;
 mod kubernetes;
 mod mixed_fleet;

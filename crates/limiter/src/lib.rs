@@ -41,6 +41,11 @@
 //! expired ones, and a wall clock that is set is not followed. With Redis,
 //! [`Limiter::for_worker`] gives each thread its own connections.
 //!
+//! # Beside decisions
+//!
+//! What instances share beside decisions, such as a log of changes or messages to all of them, goes
+//! through a [`fleet::Fleet`]. A limiter that nobody asks for one has none.
+//!
 //! # When the store fails
 //!
 //! Memory never fails. If Redis does not decide before the deadline, each rule applies its policy
@@ -74,6 +79,7 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod fleet;
 pub mod grpc_timeout;
 pub mod headers;
 mod limiter;

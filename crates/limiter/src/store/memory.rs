@@ -75,6 +75,11 @@ impl MemoryStore {
         self.clock.now()
     }
 
+    /// Returns the clock of the store.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock.clone()
+    }
+
     /// Decides every hit. See [`super::Store::execute`].
     pub fn execute(&self, request: StoreRequest<'_>) -> Reply {
         let StoreRequest { hits, coupling, .. } = request;

@@ -1,0 +1,252 @@
+//! What instances of a service share beside decisions: logs, named values, messages, a secret.
+//!
+//! A [`Fleet`] lies where the store lies, but decisions and its calls never wait for each other: it
+//! has connections of its own, which are opened on first use. Its calls are not batched with
+//! decisions, and a failure of one neither opens a circuit breaker nor closes a connection of
+//! decisions.
+//!
+//! | store | the fleet is |
+//! | --- | --- |
+//! | memory, custom | this process |
+//! | Redis | every process with the same server and key prefix |
+//!
+//! The fleet knows no meaning: entries, values and messages are bytes, and everything has a bound.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use rlaas_limiter::clock::Deadline;
+//! use rlaas_limiter::fleet::{Fleet, LogRange};
+//! # use rlaas_limiter::Limiter;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limiter = Limiter::builder().build()?;
+//! let fleet = Fleet::new(limiter.store());
+//! let deadline = Deadline::within(Duration::from_secs(1));
+//! let id = fleet.append("audit", b"alice was reset", 1_000, deadline).await?;
+//! let newest = fleet.read("audit", LogRange::default(), 10, deadline).await?;
+//! assert_eq!(newest[0].id, id);
+//! # Ok(())
+//! # }
+//! ```
+
+mod log;
+mod memory;
+mod subscription;
+
+pub use log::{EntryId, InvalidEntryId, LogEntry, LogRange};
+pub use memory::{FleetJournal, MemoryFleet};
+pub use subscription::{FleetEvent, Subscription};
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::clock::{Clock, Deadline};
+use crate::store::{Fate, Store, StoreError};
+
+/// Length of a secret in bytes.
+pub const SECRET_LEN: usize = 32;
+/// Most bytes of a name: of a log, a map, a value of a map, a topic or a secret.
+pub const MAX_NAME_LEN: usize = 1024;
+/// Most bytes of an entry of a log, a value of a map, or a message.
+pub const MAX_VALUE_LEN: usize = 64 * 1024;
+/// Most values of a map.
+pub const MAX_VALUES: usize = 1024;
+/// Most entries that one call reads.
+pub const MAX_READ: usize = 1000;
+
+/// Logs, named values, messages and secrets of a fleet. Clones share them.
+///
+/// Names may be any text of 1 to [`MAX_NAME_LEN`] bytes. With Redis, a name is the rest of a key
+/// after the prefix, so it must not be that of a rule's state, such as `rate_limit:…` or `rule:…`.
+#[derive(Clone, Debug)]
+pub struct Fleet(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Memory(MemoryFleet),
+}
+
+/// Reason why a call of a fleet was refused, as the source of a [`StoreError::Custom`].
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum OutOfBounds {
+    /// A name has a wrong length.
+    #[error("a name must be 1 to {MAX_NAME_LEN} bytes")]
+    Name,
+    /// An entry, a value or a message is too long.
+    #[error("an entry, value or message must be at most {MAX_VALUE_LEN} bytes")]
+    Value,
+    /// A map is full of values that have not expired.
+    #[error("a map has at most {MAX_VALUES} values")]
+    Values,
+}
+
+impl From<OutOfBounds> for StoreError {
+    fn from(error: OutOfBounds) -> Self {
+        Self::custom(Fate::NotExecuted, error)
+    }
+}
+
+#[expect(clippy::unused_async, reason = "Redis is waited for, memory is not")]
+impl Fleet {
+    /// Creates the fleet of a store. Makes no connection.
+    ///
+    /// For the memory store and for custom stores each call makes a fleet of its own: make one, and
+    /// clone it.
+    pub fn new(store: &Store) -> Self {
+        match store {
+            Store::Memory(store) => MemoryFleet::new(store.clock()).into(),
+            #[cfg(feature = "redis")]
+            Store::Redis(_) => MemoryFleet::new(Clock::default()).into(),
+            Store::Custom(_) => MemoryFleet::new(Clock::default()).into(),
+        }
+    }
+
+    /// Returns `true` if other processes are part of the fleet.
+    pub fn is_shared(&self) -> bool {
+        match &self.0 {
+            Kind::Memory(_) => false,
+        }
+    }
+
+    /// Appends an entry of up to [`MAX_VALUE_LEN`] bytes to a log. If the log then has more than
+    /// `max_entries` (at least 1), the oldest are removed; Redis may keep up to 100 more. Memory
+    /// also keeps at most 64 MiB of a log.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the entry was not appended, or possibly appended:
+    /// [`StoreError::is_ambiguous`].
+    pub async fn append(
+        &self,
+        log: &str,
+        entry: &[u8],
+        max_entries: u64,
+        deadline: Deadline,
+    ) -> Result<EntryId, StoreError> {
+        check_name(log)?;
+        check_value(entry)?;
+        match &self.0 {
+            Kind::Memory(fleet) => fleet.append(log, entry, max_entries, deadline).await,
+        }
+    }
+
+    /// Reads up to `count` entries of a log, at most [`MAX_READ`], newest first.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the store does not answer before the deadline.
+    pub async fn read(
+        &self,
+        log: &str,
+        range: LogRange,
+        count: usize,
+        deadline: Deadline,
+    ) -> Result<Vec<LogEntry>, StoreError> {
+        check_name(log)?;
+        let count = count.min(MAX_READ);
+        match &self.0 {
+            Kind::Memory(fleet) => fleet.read(log, range, count, deadline),
+        }
+    }
+
+    /// Sets the value of a name in a map, for `ttl` (at least 1 ms). It replaces an earlier one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fleet::append`]; [`OutOfBounds::Values`] if the map is full.
+    pub async fn put(
+        &self,
+        map: &str,
+        name: &str,
+        value: &[u8],
+        ttl: Duration,
+        deadline: Deadline,
+    ) -> Result<(), StoreError> {
+        check_name(map)?;
+        check_name(name)?;
+        check_value(value)?;
+        let ttl = ttl.max(Duration::from_millis(1));
+        match &self.0 {
+            Kind::Memory(fleet) => fleet.put(map, name, value, ttl, deadline),
+        }
+    }
+
+    /// Returns all values of a map that have not expired, with their names, ordered by name.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fleet::read`].
+    pub async fn values(
+        &self,
+        map: &str,
+        deadline: Deadline,
+    ) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        check_name(map)?;
+        match &self.0 {
+            Kind::Memory(fleet) => fleet.values(map, deadline),
+        }
+    }
+
+    /// Sends a message to all who subscribe to a topic at this moment, this process included.
+    /// Nobody confirms it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fleet::append`].
+    pub async fn publish(
+        &self,
+        topic: &str,
+        message: &[u8],
+        deadline: Deadline,
+    ) -> Result<(), StoreError> {
+        check_name(topic)?;
+        check_value(message)?;
+        match &self.0 {
+            Kind::Memory(fleet) => fleet.publish(topic, message, deadline),
+        }
+    }
+
+    /// Subscribes to a topic of 1 to [`MAX_NAME_LEN`] bytes. Makes no connection until the
+    /// subscription is polled.
+    pub fn subscribe(&self, topic: &str) -> Subscription {
+        match &self.0 {
+            Kind::Memory(fleet) => fleet.subscribe(topic),
+        }
+    }
+
+    /// Returns the secret of this name. The first call of all instances makes it: then it is
+    /// `candidate`, which must be random.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fleet::read`]. A call may be repeated after any error.
+    pub async fn secret(
+        &self,
+        name: &str,
+        candidate: [u8; SECRET_LEN],
+        deadline: Deadline,
+    ) -> Result<[u8; SECRET_LEN], StoreError> {
+        check_name(name)?;
+        match &self.0 {
+            Kind::Memory(fleet) => fleet.secret(name, candidate, deadline).await,
+        }
+    }
+}
+
+impl From<MemoryFleet> for Fleet {
+    fn from(fleet: MemoryFleet) -> Self {
+        Self(Kind::Memory(fleet))
+    }
+}
+
+fn check_name(name: &str) -> Result<(), OutOfBounds> {
+    let is_valid = (1..=MAX_NAME_LEN).contains(&name.len());
+    if is_valid { Ok(()) } else { Err(OutOfBounds::Name) }
+}
+
+fn check_value(value: &[u8]) -> Result<(), OutOfBounds> {
+    if value.len() <= MAX_VALUE_LEN { Ok(()) } else { Err(OutOfBounds::Value) }
+}
