@@ -10,6 +10,7 @@
 //! | [`clock`] | points in time, clocks, deadlines |
 //! | [`rules`] | rules, requests, keys, specifications of rules |
 //! | [`plan`] | from a request to hits on states |
+//! | [`explain`] | why each rule applies to a request, or does not |
 //! | [`operation`] | the interface of stores: requests, replies, receipts |
 //! | [`step`] | one atomic step of a store |
 //! | [`verdict`], [`summary`] | from decisions on hits to the outcome of a request |
@@ -42,6 +43,7 @@
 pub mod algorithm;
 pub mod clock;
 pub mod decide;
+pub mod explain;
 pub mod operation;
 pub mod plan;
 pub mod refusal_cache;

@@ -25,7 +25,7 @@ pub enum TextPattern {
 /// How closely a request matches: the more specific the patterns, the closer. Compares field by
 /// field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Fit {
+pub(crate) struct Fit {
     /// Number of values that match an exact text.
     exact: usize,
     /// Bytes outside of `*` in patterns that match.
@@ -65,7 +65,7 @@ impl Pattern {
     }
 
     /// Returns how closely `value` matches; `None` if it does not match.
-    pub(super) fn fit(&self, value: Option<&str>) -> Option<Fit> {
+    pub(crate) fn fit(&self, value: Option<&str>) -> Option<Fit> {
         let value = value?;
         match self {
             Self::Present => Some(Fit { present: 1, ..Fit::default() }),

@@ -1,5 +1,6 @@
 //! Rules: matcher, key, limit, algorithm and policies.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::matcher::Matcher;
@@ -173,7 +174,7 @@ impl OnStoreFailure {
 
 impl Part {
     /// Returns the value of the part in a request; `None` for an absent attribute.
-    pub(super) fn value_in<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
+    pub(crate) fn value_in<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
         match self {
             Self::UserId => Some(request.user_id()),
             Self::Resource => Some(request.resource()),
@@ -181,6 +182,19 @@ impl Part {
             Self::AttributeOrUserId(name) => {
                 let value = request.attributes().get(name);
                 Some(value.unwrap_or(request.user_id()))
+            }
+        }
+    }
+}
+
+/// Writes the name of the part in messages: `user_id`, `resource` or `attributes.NAME`.
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UserId => f.write_str("user_id"),
+            Self::Resource => f.write_str("resource"),
+            Self::Attribute(name) | Self::AttributeOrUserId(name) => {
+                write!(f, "attributes.{name}")
             }
         }
     }
@@ -229,13 +243,18 @@ impl Rule {
     /// Returns the grant to a request: that of the closest override, of equally close ones the
     /// strictest, else that of the rule.
     pub(crate) fn grant_for(&self, request: &Request<'_>) -> Grant {
-        let close = self.overrides.iter().filter_map(|other| {
+        self.closest_override(request).map_or(self.grant, |(_, closest)| closest.grant)
+    }
+
+    /// Returns the override that applies to a request, and its position.
+    pub(crate) fn closest_override(&self, request: &Request<'_>) -> Option<(usize, &Override)> {
+        let close = self.overrides.iter().enumerate().filter_map(|(position, other)| {
             let fit = other.matcher.fit(request)?;
-            Some((fit, other.grant))
+            Some((fit, position, other))
         });
         let closest =
-            close.max_by_key(|(fit, grant)| (*fit, std::cmp::Reverse(grant.generosity())));
-        closest.map_or(self.grant, |(_, grant)| grant)
+            close.max_by_key(|(fit, _, other)| (*fit, std::cmp::Reverse(other.grant.generosity())));
+        closest.map(|(_, position, closest)| (position, closest))
     }
 
     /// Returns the key of the state for a request.

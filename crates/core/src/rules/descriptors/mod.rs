@@ -10,6 +10,7 @@ mod metadata;
 mod request;
 mod spec;
 mod tree;
+mod walk;
 
 pub use metadata::{Metadata, MetadataValue};
 pub use request::{
@@ -17,6 +18,7 @@ pub use request::{
 };
 pub use spec::DescriptorSpec;
 pub use tree::{Descriptor, PathStep};
+pub(crate) use walk::Choice;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -313,7 +315,7 @@ impl Descriptors {
 
 impl DescriptorRule {
     /// Creates the rule that stands for limits of requests.
-    fn for_domain(domain: &str) -> Self {
+    pub(crate) fn for_domain(domain: &str) -> Self {
         let limit = Limit::new(1, Limit::MAX_WINDOW).expect("a valid limit");
         Self {
             name: domain.into(),

@@ -59,7 +59,7 @@ pub(super) struct Node {
     value: Option<String>,
     shares: bool,
     value_to_metric: bool,
-    below: Level,
+    pub(super) below: Level,
 }
 
 /// An entry of a request and the node that it matches.
@@ -152,7 +152,19 @@ impl Level {
         }
     }
 
-    fn choose(&self, key: &str, value: &str) -> Option<&Node> {
+    /// Returns key and value of every node of this level, in no order.
+    pub(super) fn choices(&self) -> Vec<KeyAndValue<'_>> {
+        let mut all = Vec::new();
+        for (key, Choices { exact, patterns, alone }) in &self.0 {
+            let patterns = patterns.iter().map(|(_, node)| node);
+            let nodes = exact.values().chain(patterns).chain(alone.as_deref());
+            all.extend(nodes.map(|node| (key.as_str(), node.value.as_deref())));
+        }
+        all
+    }
+
+    /// Returns the node that an entry matches.
+    pub(super) fn choose(&self, key: &str, value: &str) -> Option<&Node> {
         let choices = self.0.get(key)?;
         let by_pattern = || {
             let mut patterns = choices.patterns.iter();
