@@ -108,7 +108,7 @@ fn all(rules: &RuleSet) -> Vec<AnyRule<'_>> {
 fn message(rule: &Rule) -> proto::Rule {
     proto::Rule {
         matchers: matchers(&rule.matcher),
-        key_by: rule.key_by.iter().map(part).collect(),
+        key_by: rule.key_by.iter().map(Part::to_string).collect(),
         overrides: rule.overrides.iter().map(override_message).collect(),
         ..common_message(rule.info(), rule.grant)
     }
@@ -141,7 +141,7 @@ fn common_message(rule: RuleInfo<'_>, grant: Grant) -> proto::Rule {
 }
 
 fn descriptor_message(placed: PlacedRule<'_>) -> proto::Rule {
-    let PlacedRule { domain, path, rule } = placed;
+    let PlacedRule { domain, path, rule, .. } = placed;
     let descriptor_rule = proto::DescriptorRule {
         domain: domain.to_owned(),
         path: path.into_iter().map(step).collect(),
@@ -180,21 +180,13 @@ fn override_message(other: &Override) -> proto::RuleOverride {
 
 fn matchers(matcher: &Matcher) -> Vec<proto::PartMatcher> {
     let of_part = |(of, pattern): &(Part, Pattern)| proto::PartMatcher {
-        part: part(of),
+        part: of.to_string(),
         any_of: match pattern {
             Pattern::Present => vec!["*".to_owned()],
             Pattern::OneOf(texts) => texts.iter().map(TextPattern::to_text).collect(),
         },
     };
     matcher.patterns.iter().map(of_part).collect()
-}
-
-fn part(part: &Part) -> String {
-    match part {
-        Part::UserId => "user_id".to_owned(),
-        Part::Resource => "resource".to_owned(),
-        Part::Attribute(name) | Part::AttributeOrUserId(name) => format!("attributes.{name}"),
-    }
 }
 
 const fn on_store_failure(policy: OnStoreFailure) -> proto::OnStoreFailure {

@@ -4,8 +4,10 @@
 //! and refers to rules by position, so that it can be moved to a task without matching again.
 
 mod descriptors;
+mod selector;
 
 pub use descriptors::{DescriptorPlan, PlannedStatus};
+pub use selector::{GrantSource, KeyPart, SelectError, SelectedKey, Selector, Target};
 
 use smallvec::SmallVec;
 

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use smallvec::SmallVec;
 
+use super::Rule;
 use crate::clock::Micros;
 
 /// The name of one state: the name of the rule (empty for the default rule), a colon, and the id,
@@ -92,10 +93,78 @@ impl Key {
         as_text(&self.text[..self.id_at - 1])
     }
 
+    /// Returns the name of the rule, or `envoy/` and the domain of a descriptor. `None` if the key
+    /// does not have the encoding of a name.
+    pub(crate) fn rule_name(&self) -> Option<String> {
+        match self.rule() {
+            "" => Some(Rule::DEFAULT.to_owned()),
+            encoded => decode(encoded),
+        }
+    }
+
     /// Returns the encoded id.
     pub fn id(&self) -> &str {
         as_text(&self.text[self.id_at..])
     }
+}
+
+/// The values of an id: its parts between colons, decoded. The values of an absent part and of a
+/// pattern are told apart from values of requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DecodedValue {
+    /// A value.
+    Text(String),
+    /// An absent part.
+    Absent,
+    /// A pattern, whose values share one state.
+    Pattern(String),
+    /// The window of a limit of a request.
+    Window,
+}
+
+impl DecodedValue {
+    /// Decodes the values of an id. `None` if a value is not encoded as [`Key`] encodes it.
+    pub(crate) fn all(id: &str) -> Option<Vec<Self>> {
+        id.split(':').map(Self::one).collect()
+    }
+
+    fn one(text: &str) -> Option<Self> {
+        if text == "%" {
+            return Some(Self::Absent);
+        }
+        if text.starts_with("%/") {
+            return Some(Self::Window);
+        }
+        match text.strip_prefix("%%") {
+            Some(pattern) => decode(pattern).map(Self::Pattern),
+            None => decode(text).map(Self::Text),
+        }
+    }
+}
+
+/// Undoes the encoding of a text. `None` unless encoding the result gives the text again.
+pub(crate) fn decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = match (first, after) {
+            (b'%', [high, low, after @ ..]) => {
+                let digits = [*high, *low];
+                let digits = str::from_utf8(&digits).ok()?;
+                bytes.push(u8::from_str_radix(digits, 16).ok()?);
+                after
+            }
+            (b'%', _) => return None,
+            (other, after) => {
+                bytes.push(*other);
+                after
+            }
+        };
+    }
+    let decoded = String::from_utf8(bytes).ok()?;
+    let mut encoded = KeyBuffer::new();
+    push_encoded(&mut encoded, &decoded);
+    (encoded[..] == *text.as_bytes()).then_some(decoded)
 }
 
 /// The value of a descriptor's entry in a key. Encoded values begin neither with `%%` nor with
@@ -187,6 +256,27 @@ mod tests {
     fn values() -> impl Strategy<Value = Vec<Option<String>>> {
         let value = prop_oneof!["[:%{}a3A\\x00\\n]{0,5}", any::<String>()];
         prop::collection::vec(prop::option::weighted(0.8, value), 1..4)
+    }
+
+    #[test]
+    fn an_id_is_decoded_to_its_values() {
+        let values = [Some("a:b%{}\0\n\u{85}é"), None, Some("")];
+        let key = Key::for_rule("r", values.into_iter());
+        let text = |value: &str| DecodedValue::Text(value.to_owned());
+        let expected = vec![text("a:b%{}\0\n\u{85}é"), DecodedValue::Absent, text("")];
+        assert_eq!(DecodedValue::all(key.id()), Some(expected));
+        let entries = [("k", IdValue::Shared("a*")), ("l", IdValue::Own("%"))];
+        let key = Key::for_descriptor("d", entries.into_iter(), Some(Micros::from_secs(1)));
+        let pattern = DecodedValue::Pattern("a*".to_owned());
+        let expected = vec![text("k"), pattern, text("l"), text("%"), DecodedValue::Window];
+        assert_eq!(DecodedValue::all(key.id()), Some(expected));
+    }
+
+    #[test]
+    fn what_no_key_contains_is_not_decoded() {
+        for id in ["%4", "%zz", "%+1", "%3a", "%41", "{", "a}", "\n", "%FF", "%C2", "%%%"] {
+            assert_eq!(DecodedValue::all(id), None, "{id:?}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod spec;
 mod wildcard;
 
 pub use attributes::Attributes;
+pub(crate) use key::DecodedValue;
 pub use key::Key;
 pub use matcher::Matcher;
 pub use pattern::{Pattern, TextPattern};
@@ -161,6 +162,15 @@ impl RuleSet {
             None => &self.default,
             Some(index) => &self.named[index],
         }
+    }
+
+    /// Returns the rule with this name, and its position in [`RuleSet::iter`].
+    pub(crate) fn rule_named(&self, name: &str) -> Option<(usize, &Rule)> {
+        if *self.default.name == *name {
+            return Some((0, &self.default));
+        }
+        let index = self.named.binary_search_by(|rule| (*rule.name).cmp(name)).ok()?;
+        Some((index + 1, &self.named[index]))
     }
 
     /// Returns an upper bound of the rules that one request can match.

@@ -67,6 +67,29 @@ impl<'a> Request<'a> {
         RequestBuilder(Self { user_id, resource, attributes, cost: Cost::ONE, dry_run: false })
     }
 
+    /// Creates a request for one unit with the parts of a key. A part that the key does not have is
+    /// empty.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest`] for the first part that is out of bounds.
+    pub(crate) fn for_key(
+        user_id: Option<&'a str>,
+        resource: Option<&'a str>,
+        attributes: Attributes<'a>,
+    ) -> Result<Self, InvalidRequest> {
+        let resource = resource.unwrap_or_default();
+        let given = RequestBuilder(Self {
+            user_id: user_id.unwrap_or("?"),
+            resource,
+            attributes,
+            cost: Cost::ONE,
+            dry_run: false,
+        });
+        let request = given.build()?;
+        Ok(Self { user_id: user_id.unwrap_or_default(), ..request })
+    }
+
     fn check_bounds(&self) -> Result<(), InvalidRequest> {
         if !(1..=Self::MAX_USER_ID).contains(&self.user_id.len()) {
             return Err(InvalidRequest::UserId);

@@ -86,6 +86,8 @@ pub struct PlacedRule<'a> {
     pub path: Vec<PathStep<'a>>,
     /// The rule.
     pub rule: &'a DescriptorRule,
+    /// Position of the rule in [`Descriptors::every`].
+    pub position: usize,
 }
 
 /// A descriptor of a request with the rule that it matches.
@@ -165,7 +167,7 @@ impl Descriptors {
         for (domain, Domain { top, .. }) in &self.domains {
             top.visit(&mut Vec::new(), &mut |path, position| {
                 let rule = &self.rules[position];
-                placed.push(PlacedRule { domain, path: path.to_vec(), rule });
+                placed.push(PlacedRule { domain, path: path.to_vec(), rule, position });
             });
         }
         placed.sort_by(|one, other| {
@@ -310,6 +312,28 @@ impl Descriptors {
                 *one = None;
             }
         }
+    }
+}
+
+impl PlacedRule<'_> {
+    /// Returns `true` if the path has entries with these keys and values. The value of an entry
+    /// whose values share one state may be the pattern.
+    pub(crate) fn fits(&self, entries: &[(&str, &str)]) -> bool {
+        let mut steps = self.path.iter().zip(entries);
+        self.path.len() == entries.len()
+            && steps.all(|(step, (key, value))| step.key == *key && step.fits(value))
+    }
+
+    /// Returns the key of a descriptor whose entries [fit](PlacedRule::fits).
+    pub(crate) fn key_of(&self, entries: &[(&str, &str)]) -> Key {
+        let values = self.path.iter().zip(entries).map(|(step, (_, value))| {
+            let value = match step.value {
+                Some(pattern) if step.shares => IdValue::Shared(pattern),
+                _ => IdValue::Own(value),
+            };
+            (step.key, value)
+        });
+        Key::for_descriptor(self.domain, values, None)
     }
 }
 

@@ -76,6 +76,15 @@ pub(super) type Path<'a> = SmallVec<[MatchedEntry<'a>; 4]>;
 /// Key and value of a node above another one.
 pub(super) type KeyAndValue<'a> = (&'a str, Option<&'a str>);
 
+impl PathStep<'_> {
+    /// Returns `true` if a value matches the step, or is its pattern where all values share one
+    /// state.
+    pub(super) fn fits(&self, value: &str) -> bool {
+        self.value
+            .is_none_or(|own| TextPattern::new(own).fits(value) || self.shares && own == value)
+    }
+}
+
 impl Level {
     /// Creates the index of descriptors, and adds their rules to `rules`.
     pub(super) fn new(descriptors: Vec<Descriptor>, rules: &mut Vec<DescriptorRule>) -> Self {
