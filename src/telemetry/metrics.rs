@@ -70,6 +70,10 @@ pub struct Metrics {
     pub memory_keys: Gauge,
     /// Live keys that the memory store evicted because it was full.
     pub memory_evictions: Counter,
+    /// 1 while the journal of the memory store can't be written, else 0.
+    pub journal_failing: Gauge,
+    /// Bytes of the journal's files.
+    pub journal_size: Gauge,
     /// Revision of the active configuration.
     pub config_revision: Gauge,
     /// 1 if the last reload of the configuration succeeded, 0 if it failed.
@@ -151,6 +155,16 @@ impl Metrics {
                 r,
                 "rlaas_memory_evictions",
                 "Live keys evicted because the memory store was full",
+            ),
+            journal_failing: add(
+                r,
+                "rlaas_journal_failing",
+                "1 while the journal of the memory store can't be written, else 0",
+            ),
+            journal_size: add(
+                r,
+                "rlaas_journal_size_bytes",
+                "Size of the files of the memory store's journal",
             ),
             config_revision: add(
                 r,

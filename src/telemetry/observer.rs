@@ -74,6 +74,12 @@ impl Observer for Metrics {
             StoreEvent::KeyInserted => _ = self.memory_keys.inc(),
             StoreEvent::KeyRemoved => _ = self.memory_keys.dec(),
             StoreEvent::KeyEvicted => _ = self.memory_evictions.inc(),
+            StoreEvent::JournalFailing(is_failing) => {
+                self.journal_failing.set(is_failing.into());
+            }
+            StoreEvent::JournalLen(len) => {
+                self.journal_size.set(i64::try_from(len).unwrap_or(i64::MAX));
+            }
         }
     }
 }

@@ -68,6 +68,7 @@
 //! | feature | adds |
 //! | --- | --- |
 //! | `conformance` | a conformance suite for custom stores |
+//! | `journal` | a journal of the memory store: what a restart must not lose |
 //! | `redis` | the Redis store: standalone, Sentinel, Cluster |
 //! | `serde` | serialisation of records and rules, for custom stores |
 //! | `tower` | a layer for axum, tonic and hyper |
@@ -82,6 +83,8 @@ pub mod conformance;
 pub mod fleet;
 pub mod grpc_timeout;
 pub mod headers;
+#[cfg(feature = "journal")]
+pub mod journal;
 mod limiter;
 pub mod observer;
 pub mod problem;

@@ -112,6 +112,10 @@ pub enum StoreEvent {
     KeyRemoved,
     /// The memory store was full and evicted a key that had not expired.
     KeyEvicted,
+    /// Writes of the journal began to fail (`true`), or succeed again.
+    JournalFailing(bool),
+    /// The files of the journal have this length in bytes.
+    JournalLen(u64),
 }
 
 /// An operation of the Redis store.

@@ -1,0 +1,160 @@
+//! The folder of a journal: its lock, and the names of its files. All files have the mode 0600.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::JournalError;
+use super::frame::FileKind;
+
+const LOCK: &str = "lock";
+const TEMPORARY: &str = "tmp";
+/// Suffix of a hard link to a damaged file, which outlives the file.
+const DAMAGED: &str = "damaged";
+
+/// Role of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Role {
+    /// Everything up to the log of the same number, without what was replaced since.
+    Base,
+    /// Records in the order in which they were written.
+    Log,
+}
+
+/// The number and the role of a file. In order, files are read from the first to the last.
+pub(super) type FileName = (u64, Role);
+
+/// A folder that is locked against other processes.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Folder {
+    /// Opens and locks the folder. Creates it, with the mode 0700, if it does not exist.
+    pub(super) fn open(path: &Path) -> Result<Self, JournalError> {
+        let mut builder = DirBuilder::new();
+        let created = builder.recursive(true).mode(0o700).create(path);
+        created.map_err(|error| JournalError::io("create", path, error))?;
+        let lock_path = path.join(LOCK);
+        let lock = open_options().create(true).truncate(false).open(&lock_path);
+        let lock = lock.map_err(|error| JournalError::io("open", &lock_path, error))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(JournalError::Locked { path: path.to_owned() }),
+            Err(error) => return Err(JournalError::io("lock", &lock_path, error.into())),
+        }
+        let folder = Self { path: path.to_owned(), _lock: lock };
+        for name in folder.names()? {
+            if Path::new(&name).extension().is_some_and(|extension| extension == TEMPORARY) {
+                folder.remove(&folder.path.join(name))?;
+            }
+        }
+        Ok(folder)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the path of a file.
+    pub(super) fn file(&self, kind: FileKind, (number, role): FileName) -> PathBuf {
+        let role = match role {
+            Role::Base => "base",
+            Role::Log => "log",
+        };
+        self.path.join(format!("{}-{number:010}.{role}", stem(kind)))
+    }
+
+    /// Returns the files of a kind, in the order in which they are read.
+    pub(super) fn files(&self, kind: FileKind) -> Result<Vec<FileName>, JournalError> {
+        let names = self.names()?;
+        let mut files: Vec<_> = names.iter().filter_map(|name| parse(kind, name)).collect();
+        files.sort_unstable();
+        Ok(files)
+    }
+
+    fn names(&self) -> Result<Vec<String>, JournalError> {
+        let read = |error| JournalError::io("read", &self.path, error);
+        let entries = fs::read_dir(&self.path).map_err(read)?;
+        let names = entries.map(|entry| Ok(entry.map_err(read)?.file_name()));
+        // Names that are not UTF-8 are not ours.
+        names.filter_map(|name| name.map(|name| name.into_string().ok()).transpose()).collect()
+    }
+
+    /// Creates a file for a new content of `path`; see [`Folder::replace`].
+    pub(super) fn create_temporary(&self, path: &Path) -> Result<(File, PathBuf), JournalError> {
+        let temporary = path.with_extension(TEMPORARY);
+        let file = open_options().create(true).truncate(true).open(&temporary);
+        Ok((file.map_err(|error| JournalError::io("create", &temporary, error))?, temporary))
+    }
+
+    /// Renames a complete temporary file to its final name.
+    pub(super) fn replace(&self, temporary: &Path, path: &Path) -> Result<(), JournalError> {
+        fs::rename(temporary, path)
+            .map_err(|error| JournalError::io("rename", temporary, error))?;
+        self.sync()
+    }
+
+    /// Removes a file.
+    pub(super) fn remove(&self, path: &Path) -> Result<(), JournalError> {
+        fs::remove_file(path).map_err(|error| JournalError::io("remove", path, error))
+    }
+
+    /// Keeps the content of a damaged file under another name, for inspection.
+    pub(super) fn keep_damaged(&self, path: &Path) -> Result<PathBuf, JournalError> {
+        let kept = path.with_extension(DAMAGED);
+        if kept.exists() {
+            self.remove(&kept)?;
+        }
+        fs::hard_link(path, &kept).map_err(|error| JournalError::io("link", &kept, error))?;
+        Ok(kept)
+    }
+
+    /// Makes created, renamed and removed names durable.
+    pub(super) fn sync(&self) -> Result<(), JournalError> {
+        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| JournalError::io("sync", &self.path, error))
+    }
+}
+
+/// Creates a file that must not exist.
+pub(super) fn create_new(path: &Path) -> Result<File, JournalError> {
+    let file = open_options().create_new(true).open(path);
+    file.map_err(|error| JournalError::io("create", path, error))
+}
+
+/// Opens a file to be written, and makes it private.
+pub(super) fn open_existing(path: &Path) -> Result<File, JournalError> {
+    let file = open_options().open(path);
+    let file = file.map_err(|error| JournalError::io("open", path, error))?;
+    let made_private = file.set_permissions(fs::Permissions::from_mode(0o600));
+    made_private.map_err(|error| JournalError::io("set the mode of", path, error))?;
+    Ok(file)
+}
+
+fn open_options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600);
+    options
+}
+
+fn stem(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Changes => "changes",
+    }
+}
+
+fn parse(kind: FileKind, name: &str) -> Option<FileName> {
+    let (number, role) = name.strip_prefix(stem(kind))?.strip_prefix('-')?.split_once('.')?;
+    let role = match role {
+        "base" => Role::Base,
+        "log" => Role::Log,
+        _ => return None,
+    };
+    Some((number.parse().ok()?, role))
+}

@@ -1,0 +1,122 @@
+//! The format of a journal file: a header, then frames, each with a marker, its length and a
+//! checksum. Integers are little endian.
+//!
+//! | part | bytes | |
+//! | --- | --- | --- |
+//! | header | 8 | `rlaasjnl` |
+//! | | 2 | version of the format: 1 |
+//! | | 1 | kind of the file |
+//! | | 1 | 0 |
+//! | | 4 | marker of this file, random |
+//! | | 4 | CRC-32 of the 16 bytes before |
+//! | frame | 4 | the marker |
+//! | | 4 | length of the payload: 1 byte to 1 MiB |
+//! | | 4 | CRC-32 of the frame's offset in the file (8 bytes), the length and the payload |
+//! | | … | the payload |
+//!
+//! The marker makes frames after damage recognisable. It is random, so that no key and no text of
+//! a caller can pass for a frame. The offset tells a frame from a copy of it in another place.
+
+use std::hash::{BuildHasher, RandomState};
+
+/// Maximum length of a payload.
+pub(super) const MAX_PAYLOAD_LEN: usize = 1 << 20;
+pub(super) const HEADER_LEN: usize = 20;
+pub(super) const FRAME_HEAD_LEN: usize = 12;
+const MAGIC: &[u8; 8] = b"rlaasjnl";
+const VERSION: u16 = 1;
+
+/// Subject of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    /// Changes, each on disk before its reply.
+    Changes = 1,
+}
+
+/// A random number at the start of each frame of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Marker(u32);
+
+impl Marker {
+    pub(super) fn random() -> Self {
+        // `RandomState` has new random keys each time.
+        Self((RandomState::new().hash_one(()) >> 16) as u32)
+    }
+}
+
+/// Reason why a header is not that of a readable file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeaderError {
+    Damaged,
+    /// A later version wrote the file.
+    Newer(u16),
+}
+
+/// Returns the header of a file.
+pub(super) fn header(kind: FileKind, marker: Marker) -> [u8; HEADER_LEN] {
+    let mut header = [0; HEADER_LEN];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    header[10] = kind as u8;
+    header[12..16].copy_from_slice(&marker.0.to_le_bytes());
+    let checksum = crc32fast::hash(&header[..16]);
+    header[16..].copy_from_slice(&checksum.to_le_bytes());
+    header
+}
+
+/// Reads the header of a file of this kind.
+pub(super) fn read_header(kind: FileKind, header: &[u8]) -> Result<Marker, HeaderError> {
+    let header = header.get(..HEADER_LEN).ok_or(HeaderError::Damaged)?;
+    if header[..8] != *MAGIC || crc32fast::hash(&header[..16]) != u32_at(header, 16) {
+        return Err(HeaderError::Damaged);
+    }
+    let version = u16::from_le_bytes([header[8], header[9]]);
+    if version > VERSION {
+        return Err(HeaderError::Newer(version));
+    }
+    if header[10] != kind as u8 {
+        return Err(HeaderError::Damaged);
+    }
+    Ok(Marker(u32_at(header, 12)))
+}
+
+/// Appends a frame that will be at `offset` of the file.
+///
+/// # Panics
+///
+/// If the payload is empty or longer than [`MAX_PAYLOAD_LEN`].
+pub(super) fn push_frame(out: &mut Vec<u8>, marker: Marker, offset: u64, payload: &[u8]) {
+    assert!((1..=MAX_PAYLOAD_LEN).contains(&payload.len()), "{} bytes", payload.len());
+    let len = u32::try_from(payload.len()).expect("at most 1 MiB");
+    out.extend_from_slice(&marker.0.to_le_bytes());
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(&checksum(offset, len, payload).to_le_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// Returns the payload of the frame at the start of `bytes`, which are at `offset` of the file, if
+/// there is a valid frame.
+pub(super) fn read_frame(bytes: &[u8], marker: Marker, offset: u64) -> Option<&[u8]> {
+    let head = bytes.get(..FRAME_HEAD_LEN)?;
+    if u32_at(head, 0) != marker.0 {
+        return None;
+    }
+    let len = u32_at(head, 4);
+    if len == 0 || len as usize > MAX_PAYLOAD_LEN {
+        return None;
+    }
+    let payload = bytes.get(FRAME_HEAD_LEN..FRAME_HEAD_LEN + len as usize)?;
+    (checksum(offset, len, payload) == u32_at(head, 8)).then_some(payload)
+}
+
+fn checksum(offset: u64, len: u32, payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&offset.to_le_bytes());
+    hasher.update(&len.to_le_bytes());
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}

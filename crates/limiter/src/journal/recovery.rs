@@ -1,0 +1,97 @@
+//! Reads the files of a journal when it is opened: reports damage, cuts torn ends, and finds the
+//! file to continue.
+
+use tracing::{error, warn};
+
+use super::JournalError;
+use super::folder::{FileName, Folder, Role};
+use super::frame::{FileKind, HEADER_LEN};
+use super::reader::{Scan, scan_file};
+use super::segment::Segment;
+
+/// The files of one kind, read.
+#[derive(Debug)]
+pub(super) struct Recovered {
+    /// The file to continue.
+    pub(super) segment: Segment,
+    /// The files before it.
+    pub(super) sealed: Vec<FileName>,
+    /// Bytes of those files: of the base, and of the others.
+    pub(super) base_len: u64,
+    pub(super) sealed_len: u64,
+    /// `true` if some records were damaged, so that the files should be replaced.
+    pub(super) is_damaged: bool,
+}
+
+/// Reads all files of a kind, and passes the payload of each valid frame to `receive`, in order.
+///
+/// Damage in the midst of a file loses the records that it touches, and is logged as an error.
+/// Those after it are restored: each is a whole value, so none depends on another. To refuse to
+/// start instead would turn one bad sector into an outage of every limit.
+pub(super) fn recover(
+    folder: &Folder,
+    kind: FileKind,
+    mut receive: impl FnMut(&[u8]),
+) -> Result<Recovered, JournalError> {
+    let mut files = folder.files(kind)?;
+    // A crash may leave files that the last base replaces.
+    if let Some(base) = files.iter().rposition(|(_, role)| *role == Role::Base) {
+        for name in files.drain(..base) {
+            folder.remove(&folder.file(kind, name))?;
+        }
+        let (number, _) = files[0];
+        while files.get(1).is_some_and(|(other, _)| *other <= number) {
+            folder.remove(&folder.file(kind, files.remove(1)))?;
+        }
+    }
+    let last = files.last().copied();
+    let (mut sealed, mut last_log) = (Vec::new(), None);
+    let (mut base_len, mut sealed_len, mut is_damaged) = (0, 0, false);
+    for name in files {
+        let path = folder.file(kind, name);
+        let scan = scan_file(&path, kind, &mut receive)?;
+        let is_last = Some(name) == last;
+        if scan.marker.is_none() && scan.len <= HEADER_LEN as u64 {
+            // The process ended while it created the file.
+            folder.remove(&path)?;
+            continue;
+        }
+        let lost = lost(&scan, is_last && name.1 == Role::Log);
+        if lost > 0 {
+            is_damaged = true;
+            error!(
+                file = %path.display(), bytes = lost,
+                "journal damaged: records lost, the others are restored"
+            );
+            match folder.keep_damaged(&path) {
+                Ok(kept) => warn!(kept = %kept.display(), "damaged journal file kept"),
+                Err(error) => warn!(%error, "damaged journal file not kept"),
+            }
+        } else if scan.torn() > 0 {
+            warn!(
+                file = %path.display(), bytes = scan.torn(),
+                "journal ends in the midst of a record, which is cut off"
+            );
+        }
+        if is_last && name.1 == Role::Log && scan.marker.is_some() {
+            last_log = Some((path, name.0, scan));
+            continue;
+        }
+        match name.1 {
+            Role::Base => base_len += scan.len,
+            Role::Log => sealed_len += scan.len,
+        }
+        sealed.push(name);
+    }
+    let segment = match last_log {
+        Some((path, number, scan)) => Segment::reopen(&path, number, scan)?,
+        None => Segment::create(folder, kind, last.map_or(1, |(number, _)| number + 1))?,
+    };
+    Ok(Recovered { segment, sealed, base_len, sealed_len, is_damaged })
+}
+
+/// Returns the number of damaged bytes. At the end of the last log they are a torn write.
+fn lost(scan: &Scan, may_be_torn: bool) -> u64 {
+    let at_end = if may_be_torn && scan.marker.is_some() { 0 } else { scan.torn() };
+    scan.damaged + at_end
+}
