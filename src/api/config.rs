@@ -11,7 +11,7 @@ use tonic::Status;
 use super::response::{algorithm, duration, int64, units};
 use crate::rules::descriptors::{PathStep, PlacedRule};
 use crate::rules::{
-    Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule, RuleInfo, RuleSet,
+    Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule, RuleInfo, RuleSet, Share,
     TextPattern,
 };
 use rlaas_limiter::Limiter;
@@ -134,6 +134,7 @@ fn common_message(rule: RuleInfo<'_>, grant: Grant) -> proto::Rule {
             _ => 0,
         },
         breaker_opens_rule: rule.breaker_opens,
+        near_limit_ppm: rule.near_limit.map_or(0, Share::millionths),
         mode: mode(rule.mode).into(),
         max_debt: limit.and_then(|limit| limit.max_debt()).map(int64),
         ..proto::Rule::default()

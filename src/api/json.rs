@@ -47,6 +47,7 @@ struct CommonFields<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     delay: Option<JsonString<Seconds>>,
     reason: EnumName,
+    near_limit: bool,
 }
 
 /// The name of an enum value, or its number if only a newer server knows the name.
@@ -72,6 +73,7 @@ impl<'a> From<&'a CheckResponse> for ResponseView<'a> {
                 algorithm: algorithm(response.algorithm),
                 delay: response.delay.map(Seconds).map(JsonString),
                 reason: reason(response.reason),
+                near_limit: response.near_limit,
             },
             source: EnumName::new(response.source, |source: Source| source.as_str_name()),
             decisions: response.decisions.iter().map(DecisionView::from).collect(),
@@ -94,6 +96,7 @@ impl<'a> From<&'a RuleDecision> for DecisionView<'a> {
                 algorithm: algorithm(decision.algorithm),
                 delay: decision.delay.map(Seconds).map(JsonString),
                 reason: reason(decision.reason),
+                near_limit: decision.near_limit,
             },
             shadow: decision.shadow,
         }

@@ -35,6 +35,7 @@ pub(super) fn response(verdict: &Verdict) -> CheckResponse {
         source: source(verdict.decisions[deciding].source).into(),
         delay: decided.delay,
         reason: decided.reason,
+        near_limit: verdict.is_near_limit(),
         decisions,
     }
 }
@@ -80,6 +81,7 @@ pub(super) fn rule_decision(decided: &RuleDecision) -> proto::RuleDecision {
         delay: has_delay.then(|| duration(decision.delay)),
         reason: reason(decided).into(),
         shadow: decided.mode.is_shadow(),
+        near_limit: decided.is_near_limit,
     }
 }
 

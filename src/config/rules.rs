@@ -54,6 +54,12 @@ const BREAKER_OPENS_RULE: Setting = Setting::new(
     "true: allow requests while the circuit breaker is open; default false.",
 )
 .example("false");
+pub(super) const NEAR_LIMIT: Setting = Setting::new(
+    "near-limit",
+    "Share of the limit: responses and metrics say near_limit while at least as much is in use; \
+     default never.",
+)
+.example("0.8");
 const RULES: Setting = Setting::new(
     "rules",
     "Rules beside the default rule. All that match a request apply; if one denies, none takes \
@@ -131,12 +137,13 @@ fn default_rule(root: &mut Section<'_>) -> RuleSpec {
         _ => section.field(BURST),
     };
     let key_by = section.field(KEY_BY);
+    let near_limit = section.field(NEAR_LIMIT);
     let failure = store_failure(&mut section);
     if !section.has("fail-open") && !section.has("on-store-failure") {
         section.field_or(FAIL_OPEN, false);
     }
     section.close();
-    RuleSpec { algorithm, window, limit, burst, key_by, ..RuleSpec::from(failure) }
+    RuleSpec { algorithm, window, limit, burst, key_by, near_limit, ..RuleSpec::from(failure) }
 }
 
 fn named_rule(mut section: Section<'_>) -> RuleSpec {
@@ -151,6 +158,7 @@ fn named_rule(mut section: Section<'_>) -> RuleSpec {
         window: section.field(WINDOW),
         burst: section.field(BURST),
         shadow: section.field(SHADOW),
+        near_limit: section.field(NEAR_LIMIT),
         ..RuleSpec::from(store_failure(&mut section))
     };
     let overrides = section.items(OVERRIDES).into_iter();

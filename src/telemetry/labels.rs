@@ -5,8 +5,8 @@
 
 use prometheus_client::encoding::EncodeLabelSet;
 
-/// Outcomes of decisions.
-pub const OUTCOMES: [&str; 3] = ["allowed", "denied", "shadow_denied"];
+/// Outcomes of decisions. `near_limit` is allowed near the limit, of rules with `near-limit`.
+pub const OUTCOMES: [&str; 4] = ["allowed", "near_limit", "denied", "shadow_denied"];
 /// Sources of decisions.
 pub const SOURCES: [&str; 5] =
     ["store", "deny_cache", "fail_open", "fail_closed", "local_fallback"];

@@ -26,11 +26,20 @@ const MAX_DECLARED: usize = 1_000;
 
 impl Observer for Metrics {
     fn rule(&self, rule: RuleInfo<'_>) -> Arc<dyn RuleObserver> {
-        let RuleInfo { name, algorithm, mode, .. } = rule;
+        let RuleInfo { name, algorithm, mode, near_limit, .. } = rule;
         let policies = [false, true].map(|is_breaker_open| rule.policy(is_breaker_open));
         let (name, store_counters, metrics) =
             ((**name).into(), Default::default(), Arc::clone(&self.by_rule));
-        Arc::new(RuleCounters { name, algorithm, mode, policies, store_counters, metrics })
+        let has_near_limit = near_limit.is_some();
+        Arc::new(RuleCounters {
+            name,
+            algorithm,
+            mode,
+            policies,
+            has_near_limit,
+            store_counters,
+            metrics,
+        })
     }
 
     /// Removes the series of a rule that a reload has removed.
@@ -143,17 +152,18 @@ fn pairs(
 #[derive(Clone, Copy)]
 enum CountedOutcome {
     Allowed,
+    NearLimit,
     Denied,
     ShadowDenied,
 }
 
 impl CountedOutcome {
-    fn new(mode: Mode, is_allowed: bool) -> Self {
-        match (mode, is_allowed) {
-            (_, true) => Self::Allowed,
-            (Mode::Enforced | Mode::Quota, false) => Self::Denied,
-            (Mode::Shadow | Mode::ShadowQuota, false) => Self::ShadowDenied,
-        }
+    fn allowed(is_near_limit: bool) -> Self {
+        if is_near_limit { Self::NearLimit } else { Self::Allowed }
+    }
+
+    fn denied(mode: Mode) -> Self {
+        if mode.is_shadow() { Self::ShadowDenied } else { Self::Denied }
     }
 }
 
@@ -164,8 +174,9 @@ struct RuleCounters {
     algorithm: Algorithm,
     mode: Mode,
     policies: [OnStoreFailure; 2],
+    has_near_limit: bool,
     /// Counters of decisions of the store by [`CountedOutcome`], looked up once.
-    store_counters: [OnceLock<ShardedCounter>; 3],
+    store_counters: [OnceLock<ShardedCounter>; 4],
     metrics: Arc<RuleMetrics>,
 }
 
@@ -175,10 +186,12 @@ impl RuleObserver for RuleCounters {
         if declared.position >= MAX_DECLARED {
             return;
         }
-        let [allowed, denied] =
-            [true, false].map(|is_allowed| CountedOutcome::new(self.mode, is_allowed));
+        let (allowed, denied) = (CountedOutcome::Allowed, CountedOutcome::denied(self.mode));
         self.counter(allowed, Source::Store);
         self.counter(denied, Source::Store);
+        if self.has_near_limit {
+            self.counter(CountedOutcome::NearLimit, Source::Store);
+        }
         if declared.has_deny_cache && self.mode == Mode::Enforced {
             self.counter(denied, Source::DenyCache);
         }
@@ -193,6 +206,9 @@ impl RuleObserver for RuleCounters {
                 OnStoreFailure::Deny => _ = self.counter(denied, Source::FailClosed),
                 OnStoreFailure::Local(_) => {
                     self.counter(allowed, Source::LocalFallback);
+                    if self.has_near_limit {
+                        self.counter(CountedOutcome::NearLimit, Source::LocalFallback);
+                    }
                     self.counter(denied, Source::LocalFallback);
                 }
             }
@@ -205,8 +221,12 @@ impl RuleObserver for RuleCounters {
     }
 
     fn decided(&self, decided: Decided<'_>) {
-        let Decided { decision, mode, source } = decided;
-        let outcome = CountedOutcome::new(mode, decision.is_allowed());
+        let Decided { decision, mode, source, is_near_limit } = decided;
+        let outcome = if decision.is_allowed() {
+            CountedOutcome::allowed(is_near_limit)
+        } else {
+            CountedOutcome::denied(mode)
+        };
         let counter = || self.counter(outcome, source);
         match source {
             Source::Store => self.store_counters[outcome as usize].get_or_init(counter).inc(),
@@ -222,6 +242,7 @@ impl RuleCounters {
             algorithm: self.algorithm.name(),
             outcome: match outcome {
                 CountedOutcome::Allowed => "allowed",
+                CountedOutcome::NearLimit => "near_limit",
                 CountedOutcome::Denied => "denied",
                 CountedOutcome::ShadowDenied => "shadow_denied",
             },

@@ -12,7 +12,7 @@ use rlaas_testkit::process::run;
 use rlaas_testkit::tls::{Certificate, Certificates};
 
 /// A value other than the default for each setting that a variable can set.
-const VALUES: [(&str, &str); 56] = [
+const VALUES: [(&str, &str); 57] = [
     ("server.listen", "127.0.0.1:1"),
     ("server.http", "[127.0.0.1:2, 127.0.0.1:3]"),
     ("server.workers", "3"),
@@ -66,6 +66,7 @@ const VALUES: [(&str, &str); 56] = [
     ("rate-limiter.max-requests", "1"),
     ("rate-limiter.burst", "2"),
     ("rate-limiter.key-by", "[resource]"),
+    ("rate-limiter.near-limit", "0.8"),
     ("rate-limiter.fail-open", "true"),
     ("rules", "[{name: a, limit: 1, window: 1s}]"),
     ("unmatched", "deny"),

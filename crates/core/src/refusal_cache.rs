@@ -145,6 +145,7 @@ mod tests {
             mode,
             decision: uncounted(outcome),
             source,
+            is_near_limit: false,
         }
     }
 

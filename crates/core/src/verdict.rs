@@ -9,7 +9,7 @@ use crate::algorithm::{Algorithm, Decision, Outcome};
 use crate::clock::{Micros, Timestamp};
 use crate::operation::HitReply;
 use crate::plan::{Hit, Plan, RuleIndex};
-use crate::rules::{Grant, Mode, RuleInfo, RuleSet};
+use crate::rules::{Grant, Mode, OnStoreFailure, RuleInfo, RuleSet, Share};
 
 /// The reply to one hit, and its origin.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +85,9 @@ pub struct RuleDecision {
     pub decision: Decision,
     /// Origin of the decision.
     pub source: Source,
+    /// Whether the units in use are at or above the rule's [`near_limit`](RuleInfo::near_limit)
+    /// part of the limit. `false` for decisions without counted units.
+    pub is_near_limit: bool,
 }
 
 /// Stands in for the deciding decision if no rule applies.
@@ -96,6 +99,7 @@ static NO_RULE: LazyLock<RuleDecision> = LazyLock::new(|| RuleDecision {
     mode: Mode::Enforced,
     decision: uncounted(Outcome::Allowed),
     source: Source::NoRule,
+    is_near_limit: false,
 });
 
 impl Verdict {
@@ -162,6 +166,11 @@ impl Verdict {
         !Mode::refuse(self.decisions.iter().map(RuleDecision::denial))
     }
 
+    /// Returns `true` if an enforced rule or a quota is near its limit.
+    pub fn is_near_limit(&self) -> bool {
+        self.decisions.iter().any(|decided| decided.is_near_limit && !decided.mode.is_shadow())
+    }
+
     /// Returns `true` if this decision refuses the request: that of an enforced rule that denies,
     /// or of a quota if all quotas deny.
     pub fn is_refused_by(&self, decided: &RuleDecision) -> bool {
@@ -187,6 +196,7 @@ impl RuleDecision {
             mode: hit.mode,
             decision: result.reply.decision,
             source: result.source,
+            is_near_limit: rule.near_limit.is_some_and(|from| is_near(from, rule, hit, result)),
         }
     }
 
@@ -213,6 +223,22 @@ impl RuleDecision {
     /// Returns the effective mode, and whether the rule denies the request.
     pub fn denial(&self) -> (Mode, bool) {
         (self.grant.effective_mode(self.mode), !self.decision.is_allowed())
+    }
+}
+
+/// Returns `true` if the units in use are at or above `from` of the limit that decided.
+fn is_near(from: Share, rule: RuleInfo<'_>, hit: &Hit, result: &HitResult) -> bool {
+    let Grant::Limited(granted) = &hit.grant else { return false };
+    let limit = hit.stricter.as_deref().unwrap_or(granted);
+    let remaining = result.reply.decision.remaining;
+    match (result.source, rule.on_store_failure) {
+        (Source::FailOpen | Source::FailClosed | Source::NoRule, _) => false,
+        (Source::LocalFallback, OnStoreFailure::Local(share)) => {
+            from.is_used(&limit.share(share.millionths()), remaining)
+        }
+        (Source::LocalFallback | Source::Store | Source::DenyCache, _) => {
+            from.is_used(limit, remaining)
+        }
     }
 }
 

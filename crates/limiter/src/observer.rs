@@ -57,6 +57,8 @@ pub struct Decided<'a> {
     pub mode: Mode,
     /// Source of the decision.
     pub source: Source,
+    /// Whether the key is near its limit ([`RuleInfo::near_limit`]).
+    pub is_near_limit: bool,
 }
 
 /// An event of a request.

@@ -195,6 +195,7 @@ impl Decide for Decider {
             mode: Mode::Enforced,
             decision: uncounted(outcome),
             source: Source::Store,
+            is_near_limit: false,
         };
         Ok(Verdict::from_decisions([decision].into_iter().collect()))
     }

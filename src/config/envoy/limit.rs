@@ -6,7 +6,7 @@ use figment::value::Value;
 
 use crate::algorithm::Limit;
 use crate::clock::Micros;
-use crate::config::rules::store_failure;
+use crate::config::rules::{NEAR_LIMIT, store_failure};
 use crate::config::section::Section;
 use crate::config::setting::Setting;
 use crate::config::values::{self, Invalid, Read};
@@ -84,6 +84,7 @@ pub(super) fn read(
         failure: store_failure(&mut section),
         post_paid,
         max_debt: section.field(MAX_DEBT),
+        near_limit: section.field(NEAR_LIMIT),
         ..spec
     };
     let rule = spec.build(coupling).map_err(|mut problems| {

@@ -18,9 +18,10 @@ use serde_json::{Map, Value};
 use rlaas_testkit::process::Rlaas;
 
 /// Fields of a spec whose name in the message differs, with their names there.
-const OTHER_NAMES: [(&str, &[&str]); 6] = [
+const OTHER_NAMES: [(&str, &[&str]); 7] = [
     ("limit", &["max_requests"]),
     ("local-share", &["local_share_ppm"]),
+    ("near-limit", &["near_limit_ppm"]),
     ("match", &["matchers"]),
     // Short for `match.resource`.
     ("endpoint", &[]),
@@ -100,7 +101,8 @@ fn spec_and_message_have_the_same_fields() {
     let whole: RuleSpec = serde_saphyr::from_str(
         "{version: 1, name: a, endpoint: /a, match: {user-id: b}, key-by: c, algorithm: gcra, \
          limit: 1, window: 1s, burst: 1, shadow: true, local-share: 1, on-store-failure: local, \
-         fail-open: true, breaker-opens-rule: true, overrides: [{match: {user-id: b}, limit: 2}]}",
+         fail-open: true, breaker-opens-rule: true, near-limit: 0.8, \
+         overrides: [{match: {user-id: b}, limit: 2}]}",
     )
     .expect("a specification");
     let Value::Object(fields) = serde_json::to_value(whole).expect("JSON") else {
@@ -152,6 +154,7 @@ fn from_message(rule: &proto::Rule) -> RuleSpec {
         local_share: Share::new(rule.local_share_ppm).map_or(Field::Unset, Field::Set),
         on_store_failure: policy.into(),
         breaker_opens_rule: rule.breaker_opens_rule.into(),
+        near_limit: Share::new(rule.near_limit_ppm).map_or(Field::Unset, Field::Set),
         overrides: rule.overrides.iter().map(exception).collect(),
         ..RuleSpec::default()
     }

@@ -15,6 +15,7 @@ mod failed_writes;
 mod fixed_window;
 mod many_rules;
 mod memory_only;
+mod near_limit;
 mod previous_release;
 mod promise;
 mod receipts;

@@ -5,6 +5,7 @@ mod case_files;
 mod client;
 mod end_to_end;
 mod files;
+mod near_limit;
 mod notation;
 mod proxy;
 mod service;

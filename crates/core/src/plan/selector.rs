@@ -481,6 +481,7 @@ mod tests {
                 mode: Mode::Enforced,
                 on_store_failure: OnStoreFailure::Error,
                 breaker_opens: false,
+                near_limit: None,
                 replaces: Vec::new(),
                 window: limit.window(),
                 is_detailed: false,

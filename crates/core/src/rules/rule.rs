@@ -1,6 +1,7 @@
 //! Rules: matcher, key, limit, algorithm and policies.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::matcher::Matcher;
@@ -28,6 +29,8 @@ pub struct Rule {
     pub on_store_failure: OnStoreFailure,
     /// Whether requests pass while the circuit breaker of the store is open.
     pub breaker_opens: bool,
+    /// Part of the limit from which a key is near it. `None`: never.
+    pub near_limit: Option<Share>,
 }
 
 /// The common data of flat rules and rules for descriptors.
@@ -43,6 +46,8 @@ pub struct RuleInfo<'a> {
     pub on_store_failure: OnStoreFailure,
     /// Whether requests pass while the circuit breaker of the store is open.
     pub breaker_opens: bool,
+    /// Part of the limit from which a key is near it. `None`: never.
+    pub near_limit: Option<Share>,
 }
 
 /// A part of a request.
@@ -141,22 +146,30 @@ pub enum OnStoreFailure {
 
 /// A part of a limit: above 0 and at most 1, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share(u32);
+pub struct Share(NonZeroU32);
 
 impl Share {
     /// The whole limit, in millionths.
     pub const WHOLE: u32 = 1_000_000;
     /// Half of the limit.
-    pub const HALF: Self = Self(Self::WHOLE / 2);
+    pub const HALF: Self = Self(NonZeroU32::new(Self::WHOLE / 2).expect("not zero"));
 
     /// Creates a share of `millionths`; `None` unless they are 1 to [`Share::WHOLE`].
     pub fn new(millionths: u32) -> Option<Self> {
-        (1..=Self::WHOLE).contains(&millionths).then_some(Self(millionths))
+        NonZeroU32::new(millionths).filter(|part| part.get() <= Self::WHOLE).map(Self)
     }
 
     /// Returns the share in millionths.
     pub const fn millionths(self) -> u32 {
-        self.0
+        self.0.get()
+    }
+
+    /// Returns `true` if the units in use are at or above this part of the units that `limit`
+    /// grants at once, of which `remaining` are left. Debt is in use too.
+    pub fn is_used(self, limit: &Limit, remaining: i64) -> bool {
+        let capacity = limit.burst().cast_signed();
+        let parts = |units: i64, of: u32| units.saturating_mul(of.into());
+        parts(capacity.saturating_sub(remaining), Self::WHOLE) >= parts(capacity, self.millionths())
     }
 }
 
@@ -230,14 +243,20 @@ impl Rule {
             mode: Mode::Enforced,
             on_store_failure: OnStoreFailure::Error,
             breaker_opens: false,
+            near_limit: None,
         }
     }
 
     /// Returns the data that rules of both kinds have.
     pub fn info(&self) -> RuleInfo<'_> {
-        let Self { name, algorithm, mode, on_store_failure, breaker_opens, .. } = self;
-        let (algorithm, mode, on_store_failure) = (*algorithm, *mode, *on_store_failure);
-        RuleInfo { name, algorithm, mode, on_store_failure, breaker_opens: *breaker_opens }
+        RuleInfo {
+            name: &self.name,
+            algorithm: self.algorithm,
+            mode: self.mode,
+            on_store_failure: self.on_store_failure,
+            breaker_opens: self.breaker_opens,
+            near_limit: self.near_limit,
+        }
     }
 
     /// Returns the grant to a request: that of the closest override, of equally close ones the

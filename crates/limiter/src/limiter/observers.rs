@@ -54,8 +54,8 @@ impl RuleObservers {
 
 /// Reports a decision to the observer of its rule.
 pub(super) fn report(observer: &dyn RuleObserver, decided: &RuleDecision) {
-    let RuleDecision { ref decision, mode, source, .. } = *decided;
-    observer.decided(Decided { decision, mode, source });
+    let RuleDecision { ref decision, mode, source, is_near_limit, .. } = *decided;
+    observer.decided(Decided { decision, mode, source, is_near_limit });
 }
 
 /// The observers of detailed labels, kept for as long as the limiter lives.

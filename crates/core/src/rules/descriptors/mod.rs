@@ -28,7 +28,7 @@ use smallvec::SmallVec;
 
 use self::tree::{Level, Path};
 use super::key::IdValue;
-use super::{Coupling, Grant, Key, Mode, OnStoreFailure, RuleInfo, TextPattern};
+use super::{Coupling, Grant, Key, Mode, OnStoreFailure, RuleInfo, Share, TextPattern};
 use crate::algorithm::{Algorithm, Limit, LimitError};
 use crate::clock::Micros;
 
@@ -60,6 +60,8 @@ pub struct DescriptorRule {
     pub on_store_failure: OnStoreFailure,
     /// Whether requests pass while the circuit breaker of the store is open.
     pub breaker_opens: bool,
+    /// Part of the limit from which a key is near it. `None`: never.
+    pub near_limit: Option<Share>,
     /// Names of the limits that do not apply to requests to which this rule applies.
     pub replaces: Vec<Arc<str>>,
     /// Window of the limit; set for a limit of 0 too.
@@ -349,6 +351,7 @@ impl DescriptorRule {
             mode: Mode::Enforced,
             on_store_failure: OnStoreFailure::Error,
             breaker_opens: false,
+            near_limit: None,
             replaces: Vec::new(),
             window: limit.window(),
             is_detailed: false,
@@ -361,9 +364,14 @@ impl DescriptorRule {
 
     /// Returns the data that rules of both kinds have.
     pub fn info(&self) -> RuleInfo<'_> {
-        let Self { name, algorithm, mode, on_store_failure, breaker_opens, .. } = self;
-        let (algorithm, mode, on_store_failure) = (*algorithm, *mode, *on_store_failure);
-        RuleInfo { name, algorithm, mode, on_store_failure, breaker_opens: *breaker_opens }
+        RuleInfo {
+            name: &self.name,
+            algorithm: self.algorithm,
+            mode: self.mode,
+            on_store_failure: self.on_store_failure,
+            breaker_opens: self.breaker_opens,
+            near_limit: self.near_limit,
+        }
     }
 
     /// Returns the grant with debt, if hits of this rule are reports.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{DescriptorRule, Metadata};
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
-use crate::rules::spec::{Field, Problem, Problems, Rate, RateSpec, StoreFailureSpec};
-use crate::rules::{Coupling, Grant, Mode};
+use crate::rules::spec::{Field, Problem, Problems, Rate, RateSpec, SHARE, StoreFailureSpec};
+use crate::rules::{Coupling, Grant, Mode, Share};
 
 /// Most units per window. Those above [`Limit::MAX_UNITS`] are cut to it.
 const UNITS: (u64, &str) = (u32::MAX as u64, "must be a whole number from 0 to 4294967295");
@@ -34,6 +34,8 @@ pub struct DescriptorSpec {
     pub post_paid: bool,
     /// Most units of debt; by default the units per window.
     pub max_debt: Field<u64>,
+    /// Part of the limit from which a key is near it; by default never.
+    pub near_limit: Field<Share>,
     /// Whether metrics have the values of requests.
     pub is_detailed: bool,
     /// Metadata for callers.
@@ -48,13 +50,14 @@ impl DescriptorSpec {
     /// # Errors
     ///
     /// All [`Problem`]s, each with its field: `algorithm`, `limit`, `window`, `burst`, `max-debt`,
-    /// or one of [`StoreFailureSpec`].
+    /// `near-limit`, or one of [`StoreFailureSpec`].
     pub fn build(self, coupling: Coupling) -> Result<DescriptorRule, Vec<Problem>> {
         let mut problems = Problems::default();
         let failure = self.failure.build(&mut problems);
         let rate = if self.unlimited { self.rate.as_unlimited() } else { self.rate };
         let (rate, grant) = rate.build(Algorithm::FixedWindow, UNITS, &mut problems);
         let max_debt = self.max_debt(rate, coupling, &mut problems);
+        let near_limit = problems.read("near-limit", self.near_limit, SHARE);
         let Some((((on_store_failure, breaker_opens), rate), grant)) = failure.zip(rate).zip(grant)
         else {
             return problems.finish(None);
@@ -67,6 +70,7 @@ impl DescriptorSpec {
             mode: self.mode,
             on_store_failure,
             breaker_opens,
+            near_limit: near_limit.ok().flatten(),
             replaces: self.replaces,
             window: if self.unlimited { Micros::ZERO } else { rate.window },
             is_detailed: self.is_detailed,

@@ -16,7 +16,7 @@
 use super::{Field, RuleSpec, StoreFailurePolicy};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
-use crate::rules::Rule;
+use crate::rules::{Rule, Share};
 
 /// Builders by algorithm.
 impl Rule {
@@ -102,6 +102,13 @@ impl RuleSpec {
     #[must_use]
     pub fn shadow(self) -> Self {
         Self { shadow: Field::Set(true), ..self }
+    }
+
+    /// Sets the part of the limit from which a key is near it: the decision then says so, and the
+    /// observer counts it.
+    #[must_use]
+    pub fn near_limit(self, share: Share) -> Self {
+        Self { near_limit: Field::Set(share), ..self }
     }
 
     /// Sets the policy for the time when the store fails.

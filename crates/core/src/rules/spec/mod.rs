@@ -37,4 +37,4 @@ pub use rule::{MatcherSpec, OverrideSpec, RuleSpec};
 pub use set::RulesSpec;
 
 pub(super) use problem::Problems;
-pub(super) use rate::Rate;
+pub(super) use rate::{Rate, SHARE};

@@ -10,7 +10,7 @@ use crate::clock::Micros;
 use crate::rules::{Grant, OnStoreFailure, Share};
 
 pub(crate) const BOOLEAN: &str = "must be true or false";
-const SHARE: &str = "must be a number above 0 and at most 1, such as 0.5";
+pub(crate) const SHARE: &str = "must be a number above 0 and at most 1, such as 0.5";
 const POLICY: &str = "must be error, allow, deny or local";
 
 /// Units per window, and the algorithm.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::problem::Problems;
-use super::rate::{self, BOOLEAN, Rate};
+use super::rate::{self, BOOLEAN, Rate, SHARE};
 use super::{Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec};
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
@@ -86,6 +86,10 @@ pub struct RuleSpec {
     #[cfg_attr(feature = "serde", serde(alias = "breaker_opens_rule"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub breaker_opens_rule: Field<bool>,
+    /// Part of the limit from which a key is near it; by default never.
+    #[cfg_attr(feature = "serde", serde(alias = "near_limit"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub near_limit: Field<Share>,
     /// Different grants for some requests. The closest match counts.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub overrides: Vec<OverrideSpec>,
@@ -185,6 +189,7 @@ impl RuleSpec {
         let failure =
             StoreFailureSpec { local_share, on_store_failure, fail_open, breaker_opens_rule };
         let failure = failure.build(problems);
+        let near_limit = problems.read("near-limit", self.near_limit, SHARE);
         if self.overrides.len() > MAX_OVERRIDES {
             problems.add("overrides", format!("must have at most {MAX_OVERRIDES} entries"));
         }
@@ -205,6 +210,7 @@ impl RuleSpec {
             mode: if shadow.ok()? == Some(true) { Mode::Shadow } else { Mode::Enforced },
             on_store_failure,
             breaker_opens,
+            near_limit: near_limit.ok()?,
         })
     }
 
@@ -331,7 +337,7 @@ mod tests {
     fn build_reports_all_problems_with_their_fields() {
         let spec = read(
             "{version: 2, name: a b, endpoint: 5, key-by: [a, a], algorithm: guess, limit: many,
-              burst: 0, shadow: maybe, on-store-failure: maybe, local-share: 2, fail-open: 1,
+              burst: 0, shadow: maybe, on-store-failure: maybe, local-share: 2, fail-open: 1, near-limit: 0,
               match: {user-id: 7, attributes: {plan.x: [1]}},
               overrides: [{limit: 5, unlimited: true}, {match: {user-id: a}, limit: -1}]}",
         );
@@ -355,6 +361,7 @@ mod tests {
                 "on-store-failure",
                 "fail-open",
                 "fail-open",
+                "near-limit",
                 "overrides[0].match",
                 "overrides[0].limit",
                 "overrides[1].limit",
@@ -373,10 +380,11 @@ mod tests {
     #[test]
     fn deserializing_accepts_every_spelling_of_rules_files() {
         let one = "name: a\nkey-by: ip\nalgorithm: gcra\nlimit: 5\nwindow: 1m\nlocal-share: 0.25\n\
-                   on-store-failure: local\nbreaker-opens-rule: true\nmatch: {user-id: x}\n";
+                   on-store-failure: local\nbreaker-opens-rule: true\nmatch: {user-id: x}\n\
+                   near-limit: 0.8\n";
         let other = "name: a\nkey_by: [ip]\nstrategy: GCRA\nlimit_count: '5'\nwindow_seconds: 60\n\
                      local_share: '0.250'\non_store_failure: local\nbreaker_opens_rule: true\n\
-                     match: {user_id: [x]}\n";
+                     match: {user_id: [x]}\nnear_limit: '0.80'\n";
         assert_eq!(read(one), read(other));
         let rule = read(one).build().expect("a valid rule");
         let limit = Limit::new(5, Micros::from_secs(60)).expect("a valid limit");

@@ -261,17 +261,19 @@ mod tests {
             field(any::<u64>()),
         );
         let failure = (
-            field(shares),
+            field(shares.clone()),
             field(prop::sample::select(StoreFailurePolicy::ALL.to_vec())),
             field(any::<bool>()),
             field(any::<bool>()),
+            field(shares),
         );
         let about = (field(any::<u64>()), field(text()), texts(), matcher(), texts());
         let rest = (field(any::<bool>()), prop::collection::vec(exception(), 0..3));
         (about, rate, failure, rest).prop_map(|(about, rate, failure, rest)| {
             let (version, name, endpoint, matcher, key_by) = about;
             let (algorithm, limit, window, burst) = rate;
-            let (local_share, on_store_failure, fail_open, breaker_opens_rule) = failure;
+            let (local_share, on_store_failure, fail_open, breaker_opens_rule, near_limit) =
+                failure;
             let (shadow, overrides) = rest;
             RuleSpec {
                 version,
@@ -288,6 +290,7 @@ mod tests {
                 on_store_failure,
                 fail_open,
                 breaker_opens_rule,
+                near_limit,
                 overrides,
             }
         })
