@@ -28,7 +28,7 @@ use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServe
 use tonic::server::NamedService;
 use tonic::service::{Routes, RoutesBuilder};
 
-use self::auth::{Auth, Role};
+use self::auth::{Auth, Permission};
 use self::envoy::EnvoySettings;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
@@ -44,7 +44,7 @@ const MAX_MESSAGE: usize = 512 * 1024;
 /// Settings of the services.
 #[derive(Clone, Debug, Default)]
 pub struct ApiSettings {
-    /// Authorization; without it every caller is admitted.
+    /// Authorization; without it every caller gets decisions, and local callers alone administer.
     pub auth: Option<Arc<Auth>>,
     /// Settings of Envoy's service.
     pub envoy: EnvoySettings,
@@ -82,13 +82,13 @@ pub fn services(
     routes.routes()
 }
 
-/// Returns the role that a gRPC path requires, such as `/ratelimit.v1.RateLimitService/Check`; `None`
-/// if it requires none. Reflection requires none: it shows the protocol, which is public.
-pub fn role_of(path: &str) -> Option<Role> {
+/// Returns what a gRPC path requires of callers, such as `/ratelimit.v1.RateLimitService/Check`;
+/// `None` if it requires nothing. Reflection requires nothing: it shows the protocol, which is public.
+pub fn permission_of(path: &str) -> Option<Permission> {
     let (service, method) = path.strip_prefix('/')?.split_once('/')?;
     match service {
-        V1Server::<v1::Service>::NAME => Some(v1::role_of(method)),
-        EnvoyServer::<envoy::Service>::NAME => Some(envoy::role_of(method)),
+        V1Server::<v1::Service>::NAME => Some(v1::permission_of(method)),
+        EnvoyServer::<envoy::Service>::NAME => Some(envoy::permission_of(method)),
         _ => None,
     }
 }

@@ -54,7 +54,9 @@ impl From<AuthError> for Status {
     fn from(error: AuthError) -> Self {
         match error {
             AuthError::Unauthenticated => Status::unauthenticated(error.to_string()),
-            AuthError::Forbidden(_) => Status::permission_denied(error.to_string()),
+            AuthError::Forbidden(_) | AuthError::NotLocal(..) | AuthError::Web(_) => {
+                Status::permission_denied(error.to_string())
+            }
         }
     }
 }

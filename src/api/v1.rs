@@ -14,7 +14,7 @@ use rlaas_proto::ratelimit::v1::{
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::auth::Role;
+use super::auth::Permission;
 use super::config;
 use super::deadline::deadline;
 use super::request_log;
@@ -196,11 +196,12 @@ fn log(decided: &Result<Verdict, CheckError>) {
     }
 }
 
-/// Returns the role that a method requires: `admin` unless it is listed here.
-pub(super) fn role_of(method: &str) -> Role {
+/// Returns what a method requires of callers: a role that reads the configuration unless it is
+/// listed here.
+pub(super) fn permission_of(method: &str) -> Permission {
     match method {
-        "Check" | "CheckBatch" | "CheckStream" => Role::Check,
-        _ => Role::Admin,
+        "Check" | "CheckBatch" | "CheckStream" => Permission::Decisions,
+        _ => Permission::Configuration,
     }
 }
 

@@ -212,7 +212,7 @@ fn check_options(address: &ListenAddress, tls: Option<&Tls>, has_tokens: bool) -
     options
 }
 
-/// Warns about addresses at which every host in the network may call everything.
+/// Warns about addresses at which every host in the network gets decisions and the configuration.
 fn warn_about_open_addresses(config: &Config) {
     let requires_certificates =
         config.server.tls.as_ref().is_some_and(Tls::requires_client_certificates);
@@ -223,7 +223,10 @@ fn warn_about_open_addresses(config: &Config) {
         [("server.listen", &config.server.listen), ("server.http", &config.server.http)]
     {
         for address in addresses.iter().filter(|address| !address.is_local()) {
-            warn!(key = setting, %address, "reachable from other machines without auth");
+            warn!(
+                key = setting, %address, administration = "local callers only",
+                "reachable from other machines without auth"
+            );
         }
     }
 }

@@ -18,8 +18,9 @@ const MAX_CLIENTS: usize = 100_000;
 
 const AUTH: Setting = Setting::new(
     "auth",
-    "Authorization. If no token and no client is listed, every caller may call everything. \
-     Health, reflection, metrics and probes never require a role.",
+    "Authorization. If no token and no client is listed, every caller may request decisions and \
+     read the configuration, and only local callers may do more: those on loopback or a Unix \
+     domain socket, without a proxy. Health, reflection, metrics and probes never require a role.",
 );
 const TOKENS: Setting = Setting::new(
     "tokens",
@@ -32,8 +33,9 @@ const SHA256: Setting =
         .example("'0000000000000000000000000000000000000000000000000000000000000000'");
 const ROLES: Setting = Setting::new(
     "roles",
-    "check may request decisions, admin may read the configuration (GetConfig). Neither \
-     includes the other.",
+    "check may request decisions; operate may see and repair the state of keys (inspect, reset, \
+     refund, explain, watch); admin may decide about keys (overrides, bans) and read the audit. \
+     operate and admin may read the configuration (GetConfig). None includes another.",
 )
 .example("[check]");
 const CLIENTS: Setting =
@@ -41,6 +43,9 @@ const CLIENTS: Setting =
 const CLIENT_NAME: Setting =
     Setting::new("name", "DNS name or URI from the subject alternative names of the certificate.")
         .example("spiffe://example.org/ns/shop/sa/web");
+/// The notice for a configuration that was written when `admin` was for `GetConfig` alone.
+const ADMIN_ONLY: &str = "role admin now also grants overrides, bans and the audit; operate is \
+                          enough to read the configuration (and inspects, resets, refunds)";
 
 /// Reads the section. Clients are identified by certificates, so it depends on `server.tls`.
 pub(super) fn read(root: &mut Section<'_>, server: &ServerSettings) -> AuthSettings {
@@ -56,8 +61,14 @@ pub(super) fn read(root: &mut Section<'_>, server: &ServerSettings) -> AuthSetti
     if !clients.is_empty() && !knows_certificates && root.is_valid() {
         section.refuse("clients", Invalid::new("requires server.tls.client-ca"));
     }
+    let settings = AuthSettings { tokens, clients };
+    for key in [TOKENS.key, CLIENTS.key] {
+        if section.has(key) && settings.lists(Role::Admin) && !settings.lists(Role::Operate) {
+            section.warn(key, ADMIN_ONLY);
+        }
+    }
     section.close();
-    AuthSettings { tokens, clients }
+    settings
 }
 
 fn list<'a>(auth: &mut Section<'a>, setting: Setting, most: usize) -> Vec<Section<'a>> {
@@ -70,13 +81,13 @@ fn list<'a>(auth: &mut Section<'a>, setting: Setting, most: usize) -> Vec<Sectio
 
 fn token(mut section: Section<'_>, names: &mut HashSet<String>) -> Option<TokenEntry> {
     let name = section.required(TOKEN_NAME, values::text);
-    if name.is_some_and(|name| !names.insert(name)) {
+    if name.as_ref().is_some_and(|name| !names.insert(name.clone())) {
         section.refuse("name", Invalid::new("another token has this name"));
     }
     let sha256 = section.required(SHA256, hash);
     let roles = section.required(ROLES, roles);
     section.close();
-    Some(TokenEntry { sha256: sha256?, roles: roles? })
+    Some(TokenEntry { name: name?.into(), sha256: sha256?, roles: roles? })
 }
 
 fn client(mut section: Section<'_>, clients: &mut HashMap<String, Roles>) {
@@ -97,7 +108,7 @@ fn hash(value: &Value) -> Read<TokenHash> {
 }
 
 fn roles(value: &Value) -> Read<Roles> {
-    let invalid = || Invalid::new("must be a list of check and admin");
+    let invalid = || Invalid::new("must be a list of check, operate and admin");
     let texts = values::texts(value).map_err(|_| invalid())?;
     let role = |text: &String| Role::ALL.into_iter().find(|role| role.name() == text);
     let roles: Option<Roles> = texts.iter().map(role).collect();

@@ -7,8 +7,8 @@ use figment::value::Value;
 use super::section::Section;
 use super::setting::Setting;
 use super::tls;
-use super::values::{self, Read};
-use crate::api::LimitHeaders;
+use super::values::{self, Invalid, Read};
+use crate::api::auth::{HostName, HostNameError, HostNames};
 use crate::server::{ConnectionSettings, ServerSettings, StoreHealth};
 
 const SERVER: Setting = Setting::new("server", "Listeners, connections and the drain.");
@@ -59,7 +59,13 @@ const REQUEST_TIME: Setting = Setting::new(
     "Maximum time for a request to arrive, from its first byte to its last, and for a \
      connection without a request to stay silent. Streams have no such limit.",
 );
-const HTTP_RESPONSES: Setting = Setting::new("http", "Responses over HTTP.");
+const HTTP_RESPONSES: Setting = Setting::new("http", "Requests and responses over HTTP.");
+const HTTP_HOSTS: Setting = Setting::new(
+    "hosts",
+    "Names of this server, without port, that a local administrative call may have in Host (over \
+     gRPC in :authority), beside localhost and loopback addresses. For calls while auth lists \
+     nobody; up to 100.",
+);
 const HTTP_HEADERS: Setting = Setting::new(
     "headers",
     "Rate limit headers of responses: draft (RateLimit-Policy and RateLimit of the IETF), \
@@ -91,8 +97,13 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     let drain_timeout = drain.read(DRAIN_TIMEOUT, "30s", values::pause);
     drain.close();
     section.close();
-    let http_headers = limit_headers(root, HTTP_RESPONSES, HTTP_HEADERS, "draft");
-    let grpc_headers = limit_headers(root, GRPC_RESPONSES, GRPC_HEADERS, "none");
+    let mut http_section = root.section(HTTP_RESPONSES);
+    let http_headers = http_section.read(HTTP_HEADERS, "draft", values::limit_headers);
+    let http_hosts = http_section.read(HTTP_HOSTS, "", hosts);
+    http_section.close();
+    let mut grpc_section = root.section(GRPC_RESPONSES);
+    let grpc_headers = grpc_section.read(GRPC_HEADERS, "none", values::limit_headers);
+    grpc_section.close();
     let store_health = store_health(root);
     ServerSettings {
         listen,
@@ -103,21 +114,19 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
         drain_delay,
         drain_timeout,
         store_health,
+        http_hosts,
         http_headers,
         grpc_headers,
     }
 }
 
-fn limit_headers(
-    root: &mut Section<'_>,
-    section: Setting,
-    headers: Setting,
-    default: &'static str,
-) -> LimitHeaders {
-    let mut section = root.section(section);
-    let headers = section.read(headers, default, values::limit_headers);
-    section.close();
-    headers
+fn hosts(value: &Value) -> Read<HostNames> {
+    let texts = values::any_listed(value).map_err(|_| HostNameError)?;
+    if texts.len() > HostNames::MAX {
+        return Err(Invalid::new("must be at most 100 names"));
+    }
+    let names: Vec<HostName> = texts.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+    Ok((HostNames::new(names), format!("[{}]", texts.join(", "))))
 }
 
 fn connection(server: &mut Section<'_>) -> ConnectionSettings {

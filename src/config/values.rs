@@ -111,6 +111,14 @@ pub(super) fn listed(value: &Value) -> Result<Vec<String>, Invalid> {
     }
 }
 
+/// Like [`listed`], also an empty list.
+pub(super) fn any_listed(value: &Value) -> Result<Vec<String>, Invalid> {
+    match value {
+        Value::Array(_, items) if items.is_empty() => Ok(Vec::new()),
+        value => listed(value),
+    }
+}
+
 /// Reads `true` or `false`.
 pub(super) fn boolean(value: &Value) -> Read<bool> {
     let setting: bool = scalar(value)

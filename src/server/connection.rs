@@ -22,7 +22,7 @@ use super::read_budget::ReadBudget;
 use super::settings::ConnectionSettings;
 use super::socket::{self, ClientStream, DetachedSocket};
 use super::tls::Tls;
-use crate::api::auth::ClientCertificate;
+use crate::api::auth::{ClientCertificate, PeerLocality};
 use crate::api::http::OverTls;
 use crate::clock::jittered;
 use crate::telemetry::metrics::{ApiLabels, Metrics};
@@ -58,8 +58,9 @@ impl ConnectionHandler {
             Ok(stream) => stream,
             Err(error) => return debug!(%error, "connection lost before its first request"),
         };
+        let peer = socket::peer(&stream);
         let (Either::Left(_), Some(tls)) = (&stream, &self.tls) else {
-            return self.serve_http(Either::Left(stream), None).await;
+            return self.serve_http(Either::Left(stream), None, peer).await;
         };
         let handshake = tokio::select! {
             handshake = tls.accept(stream, self.middleware.protocol) => handshake,
@@ -67,7 +68,7 @@ impl ConnectionHandler {
         };
         match handshake {
             Ok((stream, certificate)) => {
-                self.serve_http(Either::Right(Box::new(stream)), certificate).await;
+                self.serve_http(Either::Right(Box::new(stream)), certificate, peer).await;
             }
             Err(error) => {
                 self.middleware.metrics.tls_handshake_errors.inc();
@@ -76,12 +77,13 @@ impl ConnectionHandler {
         }
     }
 
-    async fn serve_http(&self, io: Io, certificate: Option<ClientCertificate>) {
+    async fn serve_http(&self, io: Io, certificate: Option<ClientCertificate>, peer: PeerLocality) {
         let is_encrypted = matches!(io, Either::Right(_));
         let is_https = is_encrypted && self.middleware.protocol == Protocol::Http;
         let context = Arc::new(ConnectionContext {
             middleware: Arc::clone(&self.middleware),
             certificate,
+            peer,
             over_tls: is_https.then_some(OverTls),
             counters: Arc::default(),
             phases: Arc::default(),
@@ -176,6 +178,7 @@ mod tests {
     use tonic::transport::{Channel, Endpoint};
 
     use super::*;
+    use crate::api::auth::{Auth, HostNames};
     use crate::telemetry::traces::{SampleRatio, Traces};
 
     const SETTINGS: ConnectionSettings = ConnectionSettings {
@@ -206,7 +209,7 @@ mod tests {
         Middleware {
             protocol,
             services,
-            auth: None,
+            auth: Arc::new(Auth::unlisted(HostNames::default(), Arc::clone(metrics))),
             traces: None,
             request_timeout: SETTINGS.request_time,
             metrics: Arc::clone(metrics),

@@ -212,15 +212,11 @@ impl Server {
         services: Router,
         drain: &CancellationToken,
     ) -> Arc<ConnectionHandler> {
-        let ApiSettings { auth, traces, .. } = &self.api_settings;
         let middleware = Arc::new(Middleware {
             protocol,
             services,
-            auth: match protocol {
-                Protocol::Grpc => auth.clone(),
-                Protocol::Http => self.http_auth(),
-            },
-            traces: traces.clone(),
+            auth: self.auth(),
+            traces: self.api_settings.traces.clone(),
             request_timeout: self.settings.connection.request_time,
             metrics: Arc::clone(&self.metrics),
         });
@@ -228,13 +224,15 @@ impl Server {
         Arc::new(ConnectionHandler { middleware, settings, tls, drain: drain.clone() })
     }
 
-    /// Returns the authorisation for requests over HTTP. The HTTP listener accepts clients without
-    /// a certificate (for probes), so if clients must present one, it is checked for each request.
-    fn http_auth(&self) -> Option<Arc<Auth>> {
-        let is_required = self.settings.tls.as_ref().is_some_and(Tls::requires_client_certificates);
-        let certificate_required =
-            || Arc::new(Auth::certificate_required(Arc::clone(&self.metrics)));
-        self.api_settings.auth.clone().or_else(|| is_required.then(certificate_required))
+    /// Returns the authorisation of requests. Without one in the API settings local callers alone
+    /// administer. The HTTP listener accepts clients without a certificate (for probes), so if
+    /// clients must present one, it is checked for each request.
+    fn auth(&self) -> Arc<Auth> {
+        let unlisted = || {
+            let hosts = self.settings.http_hosts.clone();
+            Arc::new(Auth::unlisted(hosts, Arc::clone(&self.metrics)))
+        };
+        self.api_settings.auth.clone().unwrap_or_else(unlisted)
     }
 }
 

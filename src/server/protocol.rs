@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::{Method, Request, Response};
 use tonic::Status;
 
-use crate::api::auth::{AuthError, Role};
+use crate::api::auth::{AuthError, Permission, RequestKind};
 use crate::api::http::OverTls;
 use crate::api::{self, Interruption, RequestTrace};
 use crate::telemetry::traces::Traces;
@@ -27,11 +27,20 @@ impl Protocol {
         }
     }
 
-    /// Returns the role that a request needs, or `None` if everybody may make it.
-    pub(super) fn role_of(self, method: &Method, path: &str) -> Option<Role> {
+    /// Returns what a request requires of its caller, or `None` if everybody may make it.
+    pub(super) fn permission_of(self, method: &Method, path: &str) -> Option<Permission> {
         match self {
-            Self::Grpc => api::role_of(path),
-            Self::Http => api::http::role_of(method, path),
+            Self::Grpc => api::permission_of(path),
+            Self::Http => api::http::permission_of(method, path),
+        }
+    }
+
+    /// Returns the kind of a request, by which the checks of web pages differ.
+    pub(super) fn kind_of<B>(self, request: &Request<B>) -> RequestKind {
+        match self {
+            Self::Grpc => RequestKind::Grpc,
+            Self::Http if request.extensions().get::<OverTls>().is_some() => RequestKind::Https,
+            Self::Http => RequestKind::Http,
         }
     }
 
@@ -41,9 +50,9 @@ impl Protocol {
         match self {
             Self::Grpc => RequestTrace::start_grpc(traces, request),
             Self::Http => {
-                let role = self.role_of(request.method(), request.uri().path());
+                let permission = self.permission_of(request.method(), request.uri().path());
                 let scheme = request.extensions().get::<OverTls>().map_or("http", |_| "https");
-                (role == Some(Role::Check))
+                (permission == Some(Permission::Decisions))
                     .then(|| RequestTrace::start_http(traces, scheme, request))
                     .flatten()
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::address::ListenAddress;
 use super::tls::Tls;
 use crate::api::LimitHeaders;
+use crate::api::auth::HostNames;
 
 /// Settings of the server.
 #[derive(Clone, Debug)]
@@ -26,6 +27,9 @@ pub struct ServerSettings {
     pub drain_timeout: Duration,
     /// Whether readiness depends on the store.
     pub store_health: StoreHealth,
+    /// Names under which local callers reach the server, for administrative calls while `auth` lists
+    /// nobody.
+    pub http_hosts: HostNames,
     /// Rate-limit headers of HTTP responses.
     pub http_headers: LimitHeaders,
     /// Rate-limit headers in the metadata of gRPC responses to `Check`.

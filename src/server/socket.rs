@@ -7,6 +7,8 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_util::either::Either;
 
+use crate::api::auth::PeerLocality;
+
 /// A socket that is registered with a runtime.
 pub(super) type ClientStream = Either<TcpStream, UnixStream>;
 
@@ -23,6 +25,17 @@ pub(super) async fn peek(stream: &ClientStream) -> io::Result<usize> {
             let mut peek = || Ok(recv(stream, &mut first_byte, RecvFlags::PEEK)?.0);
             stream.async_io(Interest::READABLE, &mut peek).await
         }
+    }
+}
+
+/// Returns the place that a connection comes from. An address that the system does not know is
+/// remote. Nothing that the client sends has a say in it.
+pub(super) fn peer(stream: &ClientStream) -> PeerLocality {
+    match stream {
+        Either::Left(stream) => {
+            stream.peer_addr().map_or(PeerLocality::Remote, PeerLocality::from_address)
+        }
+        Either::Right(_) => PeerLocality::UnixSocket,
     }
 }
 

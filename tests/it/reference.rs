@@ -12,7 +12,7 @@ use rlaas_testkit::process::run;
 use rlaas_testkit::tls::{Certificate, Certificates};
 
 /// A value other than the default for each setting that a variable can set.
-const VALUES: [(&str, &str); 57] = [
+const VALUES: &[(&str, &str)] = &[
     ("server.listen", "127.0.0.1:1"),
     ("server.http", "[127.0.0.1:2, 127.0.0.1:3]"),
     ("server.workers", "3"),
@@ -30,6 +30,7 @@ const VALUES: [(&str, &str); 57] = [
     ("server.drain.delay", "1s"),
     ("server.drain.timeout", "1s"),
     ("http.headers", "both"),
+    ("http.hosts", "[rlaas.internal]"),
     ("grpc.headers", "both"),
     ("health.require-store", "true"),
     ("envoy.files", "[config/envoy/rules.yaml]"),
@@ -163,7 +164,7 @@ fn variables(path: &str, value: &str, files: &Files) -> Vec<(String, String)> {
 #[test]
 fn each_setting_is_set_by_its_environment_variable() {
     let files = Files(Certificates::make());
-    let values: BTreeMap<&str, &str> = VALUES.into_iter().chain(ALTERNATIVES).collect();
+    let values: BTreeMap<&str, &str> = VALUES.iter().copied().chain(ALTERNATIVES).collect();
     let mut tried = 0;
     for setting in reference() {
         let Some(variable) = setting.variable() else { continue };

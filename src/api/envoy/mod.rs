@@ -22,7 +22,7 @@ use rlaas_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResp
 use rlaas_proto::envoy::r#type::v3::RateLimitUnit;
 use tonic::{Request, Response, Status};
 
-use super::auth::Role;
+use super::auth::Permission;
 use super::deadline::deadline;
 use super::request_log;
 use super::status::{self, invalid};
@@ -156,9 +156,9 @@ impl RateLimitService for Service {
     }
 }
 
-/// Returns the role that a method requires: the same for every method.
-pub(super) fn role_of(_method: &str) -> Role {
-    Role::Check
+/// Returns what a method requires of callers: the same for every method.
+pub(super) fn permission_of(_method: &str) -> Permission {
+    Permission::Decisions
 }
 
 fn parse(request: &RateLimitRequest) -> Result<DescriptorRequest<'_>, InvalidDescriptor> {

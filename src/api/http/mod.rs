@@ -35,7 +35,7 @@ use tokio::sync::watch;
 
 use self::problem::ProblemDocument;
 use self::rejection::Rejection;
-use super::auth::{AuthError, Role};
+use super::auth::{AuthError, Permission, WebError};
 use super::envoy::EnvoySettings;
 use super::request_log;
 use super::traces::TracedDecision;
@@ -69,13 +69,13 @@ pub fn router(state: HttpState, ready: watch::Receiver<bool>) -> Router {
         .method_not_allowed_fallback(other_method)
 }
 
-/// Returns the role that a request requires; `None` if none is required or the path is unknown.
-pub fn role_of(method: &Method, path: &str) -> Option<Role> {
+/// Returns what a request requires of its caller; `None` if it requires nothing or the path is unknown.
+pub fn permission_of(method: &Method, path: &str) -> Option<Permission> {
     let reads = [Method::GET, Method::HEAD].contains(method);
     match path {
-        "/v1/check" | "/json" if method == Method::POST => Some(Role::Check),
-        "/check" if reads || method == Method::POST => Some(Role::Check),
-        "/rlconfig" if reads => Some(Role::Admin),
+        "/v1/check" | "/json" if method == Method::POST => Some(Permission::Decisions),
+        "/check" if reads || method == Method::POST => Some(Permission::Decisions),
+        "/rlconfig" if reads => Some(Permission::Configuration),
         _ => None,
     }
 }
@@ -88,7 +88,11 @@ pub async fn refuse(error: AuthError, request: Request) -> Response {
             let problem = ProblemDocument::new(StatusCode::UNAUTHORIZED, error.to_string());
             ([(header::WWW_AUTHENTICATE, CHALLENGE)], problem).into_response()
         }
-        AuthError::Forbidden(_) => {
+        AuthError::Web(WebError::ContentType(_)) => {
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            ProblemDocument::new(status, error.to_string()).into_response()
+        }
+        AuthError::Forbidden(_) | AuthError::NotLocal(..) | AuthError::Web(WebError::Origin) => {
             ProblemDocument::new(StatusCode::FORBIDDEN, error.to_string()).into_response()
         }
     }

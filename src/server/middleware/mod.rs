@@ -5,7 +5,7 @@
 //! 1. count it, for the [read budget](super::read_budget) and for the end of its connection;
 //! 2. start its trace, if it is sampled;
 //! 3. limit the time that its body may take ([`request_body`]);
-//! 4. check that its caller has the role that it needs;
+//! 4. check that its caller may make it, and attach the caller of an administrative call;
 //! 5. call the services, and catch their panics ([`response_body`] does so for what they stream).
 //!
 //! These are functions rather than tower layers: each step has one use, and futures of their own
@@ -38,7 +38,7 @@ use self::response_body::ResponseBody;
 use super::lifecycle::Phases;
 use super::protocol::Protocol;
 use super::read_budget::ReceiveCounters;
-use crate::api::auth::{Auth, AuthError, ClientCertificate};
+use crate::api::auth::{Auth, AuthError, Caller, ClientCertificate, PeerLocality};
 use crate::api::http::OverTls;
 use crate::api::{RequestTrace, Sampled};
 use crate::telemetry::metrics::Metrics;
@@ -49,8 +49,7 @@ use crate::telemetry::traces::Traces;
 pub(super) struct Middleware {
     pub(super) protocol: Protocol,
     pub(super) services: Router,
-    /// `None` admits every caller.
-    pub(super) auth: Option<Arc<Auth>>,
+    pub(super) auth: Arc<Auth>,
     /// `None` traces no request.
     pub(super) traces: Option<Traces>,
     /// Maximum time for the body of a request to arrive.
@@ -64,6 +63,8 @@ pub(super) struct ConnectionContext {
     pub(super) middleware: Arc<Middleware>,
     /// Certificate of the client; `None` if the server requests none.
     pub(super) certificate: Option<ClientCertificate>,
+    /// Place that the connection comes from.
+    pub(super) peer: PeerLocality,
     /// Set for HTTP over TLS.
     pub(super) over_tls: Option<OverTls>,
     pub(super) counters: Arc<ReceiveCounters>,
@@ -81,9 +82,10 @@ impl ConnectionContext {
         self.add_extensions(&mut request);
         let trace = self.middleware.start_trace(&mut request);
         let has_response = Arc::<AtomicBool>::default();
+        let authorized = self.middleware.authorize(&mut request, self.peer);
         let request =
             request.map(|body| RequestBody::new(body, Arc::clone(self), Arc::clone(&has_response)));
-        let response = match self.middleware.authorize(&request) {
+        let response = match authorized {
             Ok(()) => Either::Left(self.middleware.services.clone().call(request)),
             Err(error) => {
                 let (protocol, request) = (self.middleware.protocol, request.map(Body::new));
@@ -118,12 +120,16 @@ impl Middleware {
         Some(Box::new(trace))
     }
 
-    fn authorize<B>(&self, request: &Request<B>) -> Result<(), AuthError> {
-        let role = self.protocol.role_of(request.method(), request.uri().path());
-        match (&self.auth, role) {
-            (Some(auth), Some(role)) => auth.admit(request, role),
-            _ => Ok(()),
+    /// Checks that the caller may make the request. An administrative request gets its [`Caller`]
+    /// as an extension.
+    fn authorize<B>(&self, request: &mut Request<B>, peer: PeerLocality) -> Result<(), AuthError> {
+        let permission = self.protocol.permission_of(request.method(), request.uri().path());
+        let Some(permission) = permission else { return Ok(()) };
+        let origin = (self.protocol.kind_of(request), peer);
+        if let Some(caller) = self.auth.admit(request, permission, origin)? {
+            request.extensions_mut().insert::<Caller>(caller);
         }
+        Ok(())
     }
 
     /// Records a response in its trace, and returns the trace if the status is still to come, in

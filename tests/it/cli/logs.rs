@@ -217,6 +217,8 @@ fn open_server_without_auth_logs_a_warning() {
         let log = server.log();
         assert_eq!(log.matches(open).count(), warnings, "{log}");
         assert_eq!(log.contains("key=\"server.listen\" address=0.0.0.0:0"), warnings > 0, "{log}");
+        let local = "administration=\"local callers only\"";
+        assert_eq!(log.matches(local).count(), warnings, "{log}");
     }
 }
 

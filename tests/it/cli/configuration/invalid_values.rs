@@ -36,6 +36,9 @@ fn problems_are_reported_at_once_with_their_keys() {
 #[test]
 fn invalid_values_are_rejected_by_their_key_as_written() {
     let cases = [
+        ("http: {hosts: ['http://a']}", "http.hosts: must be names of hosts or addresses"),
+        ("http: {hosts: [a, 'b:80']}", "http.hosts: must be names of hosts or addresses"),
+        ("http: {hosts: 1}", "http.hosts: must be names of hosts or addresses"),
         ("rate-limiter: {max-requests: -5}", "rate-limiter.max-requests: must be"),
         ("rate-limiter: {max_requests: 1.5}", "rate-limiter.max_requests: must be"),
         ("rate-limiter: {limit: 1000000001}", "rate-limiter.limit: must be"),
@@ -117,7 +120,7 @@ fn invalid_token_settings_are_rejected_by_key() {
         ),
         (
             of(&format!("name: a, sha256: {hash}, roles: [root]")),
-            "auth.tokens[0].roles: must be a list of check and admin",
+            "auth.tokens[0].roles: must be a list of check, operate and admin",
         ),
         (of(&format!("name: a, sha256: {hash}, roles: []")), "auth.tokens[0].roles: must be"),
         (of(&format!("{one}, token: s3cret")), "auth.tokens[0].token: unknown key"),

@@ -105,3 +105,28 @@ fn probable_mistakes_are_warned_of() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/rules.yaml");
     assert_eq!(run(&["check-config", &example.display().to_string()]).2, "");
 }
+
+#[test]
+fn role_admin_without_operate_anywhere_is_warned_of() {
+    let dir = TempDir::new();
+    let hash = |digit: &str| digit.repeat(64);
+    let token = |name: &str, digit: &str, roles: &str| {
+        format!("    - {{name: {name}, sha256: '{}', roles: [{roles}]}}\n", hash(digit))
+    };
+    let warned = |tokens: &[String]| {
+        let text = format!("auth:\n  tokens:\n{}", tokens.concat());
+        let file = dir.write("auth.yaml", &text).display().to_string();
+        let (code, out, error) = run(&["check-config", &file]);
+        assert_eq!((code, out.as_str()), (0, "valid\n"), "{error}");
+        let expected = format!(
+            "warning: {file}: auth.tokens: role admin now also grants overrides, bans and the audit; \
+             operate is enough to read the configuration (and inspects, resets, refunds)\n"
+        );
+        assert!(error.is_empty() || error == expected, "{error}");
+        !error.is_empty()
+    };
+    assert!(warned(&[token("a", "1", "check"), token("b", "2", "admin")]));
+    assert!(!warned(&[token("a", "1", "check")]));
+    assert!(!warned(&[token("a", "1", "admin, operate")]));
+    assert!(!warned(&[token("a", "1", "operate"), token("b", "2", "admin")]));
+}

@@ -1,0 +1,94 @@
+//! Callers: who makes a call, and from where.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::http::Extensions;
+
+use super::roles::{Role, Roles};
+
+/// Who makes an administrative call, and what it may do. Extension of the request: a call without
+/// it was not admitted, and must be refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    actor: Arc<str>,
+    roles: Roles,
+}
+
+impl Caller {
+    pub(super) fn new(actor: impl Into<Arc<str>>, roles: Roles) -> Self {
+        Self { actor: actor.into(), roles }
+    }
+
+    /// Returns the caller of a request that the middleware has admitted.
+    pub fn from_extensions(extensions: &Extensions) -> Option<&Self> {
+        extensions.get()
+    }
+
+    /// Returns the name of the caller for the audit: `token:NAME`, `certificate:NAME`, or `local`
+    /// while `auth` lists nobody. NAME is any text.
+    pub fn actor(&self) -> &str {
+        &self.actor
+    }
+
+    pub(super) fn roles(&self) -> Roles {
+        self.roles
+    }
+
+    /// Adds the roles of `other`.
+    pub(super) fn with_roles_of(self, other: &Self) -> Self {
+        Self { roles: self.roles.with(other.roles), ..self }
+    }
+
+    /// Returns `true` if the caller has the role.
+    pub fn has(&self, role: Role) -> bool {
+        self.roles.contains(role)
+    }
+}
+
+/// The place that a connection comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerLocality {
+    /// A Unix domain socket: the permissions of its file decide who may connect.
+    UnixSocket,
+    /// A loopback address: a process of this machine, or of this pod.
+    Loopback,
+    /// Any other address, or an unknown one.
+    Remote,
+}
+
+impl PeerLocality {
+    /// Returns the place of an address. An IPv4 address that is mapped to IPv6 is the IPv4 address.
+    pub fn from_address(address: SocketAddr) -> Self {
+        if address.ip().to_canonical().is_loopback() { Self::Loopback } else { Self::Remote }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_local_in_all_its_forms() {
+        for (address, peer) in [
+            ("127.0.0.1:1", PeerLocality::Loopback),
+            ("127.255.255.254:1", PeerLocality::Loopback),
+            ("[::1]:1", PeerLocality::Loopback),
+            ("[::ffff:127.0.0.1]:1", PeerLocality::Loopback),
+            ("[::ffff:10.0.0.1]:1", PeerLocality::Remote),
+            // The deprecated IPv4-compatible form is no loopback address.
+            ("[::127.0.0.1]:1", PeerLocality::Remote),
+            ("0.0.0.0:1", PeerLocality::Remote),
+            ("[::]:1", PeerLocality::Remote),
+            ("10.0.0.1:1", PeerLocality::Remote),
+            ("169.254.1.1:1", PeerLocality::Remote),
+            ("[fe80::1]:1", PeerLocality::Remote),
+        ] {
+            assert_eq!(
+                PeerLocality::from_address(address.parse().expect("an address")),
+                peer,
+                "{address}"
+            );
+        }
+    }
+}

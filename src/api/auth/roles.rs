@@ -1,0 +1,109 @@
+//! Roles, and what a call requires.
+
+use std::fmt;
+
+/// What a caller may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Request decisions.
+    Check,
+    /// See and repair the state of keys, and read the configuration.
+    Operate,
+    /// Decide about keys: overrides, bans and the audit. Also reads the configuration.
+    Admin,
+}
+
+/// A set of roles. None implies another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Roles(u8);
+
+/// What a call requires of its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// The role `check`. While `auth` lists nobody, every caller has it.
+    Decisions,
+    /// The role `operate` or `admin`. While `auth` lists nobody, every caller may read the
+    /// configuration.
+    Configuration,
+    /// One of these roles. While `auth` lists nobody, local callers alone have it.
+    Administration(Roles),
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 3] = [Self::Check, Self::Operate, Self::Admin];
+
+    /// Returns the name of the role in settings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Check => "check",
+            Self::Operate => "operate",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl Roles {
+    /// Every role.
+    pub const ALL: Self =
+        Self::only(Role::Check).with(Self::only(Role::Operate)).with(Self::only(Role::Admin));
+
+    /// Creates the set of one role.
+    pub const fn only(role: Role) -> Self {
+        Self(1 << role as u8)
+    }
+
+    /// Returns the roles of both sets.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns `true` if the set contains `role`.
+    pub const fn contains(self, role: Role) -> bool {
+        self.intersects(Self::only(role))
+    }
+
+    /// Returns `true` if a role is in both sets.
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl FromIterator<Role> for Roles {
+    fn from_iter<I: IntoIterator<Item = Role>>(roles: I) -> Self {
+        roles.into_iter().fold(Self::default(), |set, role| set.with(Self::only(role)))
+    }
+}
+
+/// Writes the names of the roles: `operate or admin`.
+impl fmt::Display for Roles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let contained = Role::ALL.into_iter().filter(|role| self.contains(*role));
+        for (position, role) in contained.enumerate() {
+            f.write_str(if position == 0 { "" } else { " or " })?;
+            f.write_str(role.name())?;
+        }
+        Ok(())
+    }
+}
+
+impl Permission {
+    /// A call that sees or repairs the state of keys.
+    pub const OPERATE: Self = Self::Administration(Roles::only(Role::Operate));
+    /// A call that decides about keys, or reads the audit.
+    pub const ADMIN: Self = Self::Administration(Roles::only(Role::Admin));
+    /// A call that shows something to both roles.
+    pub const OPERATE_OR_ADMIN: Self = Self::Administration(Self::OPERATORS);
+
+    const OPERATORS: Roles = Roles::only(Role::Operate).with(Roles::only(Role::Admin));
+
+    /// Returns the roles, one of which the caller must have.
+    pub const fn roles(self) -> Roles {
+        match self {
+            Self::Decisions => Roles::only(Role::Check),
+            Self::Configuration => Self::OPERATORS,
+            Self::Administration(roles) => roles,
+        }
+    }
+}
