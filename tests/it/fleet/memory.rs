@@ -26,7 +26,7 @@ async fn values_expire_by_the_clock() {
     let fleet = Fleet::from(MemoryFleet::new(Clock::Manual(clock.clone())));
     let names = async || {
         let values = fleet.values("map", soon()).await.expect("values");
-        values.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        values.into_iter().map(|value| value.name).collect::<Vec<_>>()
     };
     fleet.put("map", "short", b"", Duration::from_millis(10), soon()).await.expect("a value");
     fleet.put("map", "long", b"", Duration::from_millis(20), soon()).await.expect("a value");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rlaas_limiter::clock::Deadline;
 use rlaas_limiter::fleet::{
     EntryId, Fleet, FleetEvent, LogRange, MAX_NAME_LEN, MAX_READ, MAX_VALUE_LEN, MAX_VALUES,
-    Subscription,
+    NamedValue, Subscription,
 };
 use rlaas_limiter::store::StoreError;
 use tokio::time::timeout;
@@ -76,6 +76,17 @@ async fn entries_are_bytes(one: &Fleet, other: &Fleet) {
     }
 }
 
+/// Returns names and values. All of them were put for a minute.
+async fn values(fleet: &Fleet, map: &str) -> Vec<(String, Vec<u8>)> {
+    let values = fleet.values(map, soon()).await.expect("values");
+    let (least, most) = (Duration::from_secs(30), Duration::from_secs(60));
+    let named = values.into_iter().map(|NamedValue { name, value, expires_in }| {
+        assert!(expires_in > least && expires_in <= most, "{name}: {expires_in:?}");
+        (name, value)
+    });
+    named.collect()
+}
+
 async fn values_are_replaced_and_listed(one: &Fleet, other: &Fleet) {
     let minute = Duration::from_secs(60);
     let names = ["b", "a", "n\n{x}:%\0", "ü"];
@@ -86,8 +97,8 @@ async fn values_are_replaced_and_listed(one: &Fleet, other: &Fleet) {
     one.put("other", "z", b"", minute, soon()).await.expect("a value");
     let mut expected = names.map(|name| (name.to_owned(), name.as_bytes().to_vec()));
     expected.sort();
-    assert_eq!(other.values("map", soon()).await.expect("values"), expected);
-    assert_eq!(one.values("other", soon()).await.expect("values"), [("z".to_owned(), vec![])]);
+    assert_eq!(values(other, "map").await, expected);
+    assert_eq!(values(one, "other").await, [("z".to_owned(), vec![])]);
     assert!(one.values("nothing", soon()).await.expect("values").is_empty());
 }
 
@@ -119,7 +130,7 @@ async fn messages_reach_subscribers(one: &Fleet, other: &Fleet) {
     for subscription in subscriptions.iter_mut().chain([&mut elsewhere]) {
         assert_eq!(timeout(SOON, subscription.next()).await, Ok(FleetEvent::Gap));
     }
-    let messages = [b"a".to_vec(), vec![], b"\0\r\n".to_vec(), vec![7; MAX_VALUE_LEN]];
+    let messages = [b"a".to_vec(), b"\0\r\n".to_vec(), vec![7; MAX_VALUE_LEN]];
     for message in &messages {
         one.publish("topic", message, soon()).await.expect("published");
     }
@@ -155,6 +166,7 @@ async fn bounds_are_checked(one: &Fleet) {
         assert_eq!(text(one.publish(wrong, b"", soon()).await), name);
         assert_eq!(text(one.secret(wrong, [0; 32], soon()).await), name);
     }
+    assert_eq!(text(one.publish("a", b"", soon()).await), "a message must not be empty");
     assert_eq!(text(one.append("a", &long_value, 1, soon()).await), value);
     assert_eq!(text(one.put("a", "a", &long_value, ttl, soon()).await), value);
     assert_eq!(text(one.publish("a", &long_value, soon()).await), value);
@@ -167,7 +179,7 @@ async fn nothing_is_done_after_the_deadline(one: &Fleet, other: &Fleet) {
         text(one.read("late", LogRange::default(), 1, over).await),
         text(one.put("late", "a", b"", SOON, over).await),
         text(one.values("late", over).await),
-        text(one.publish("late", b"", over).await),
+        text(one.publish("late", b"-", over).await),
         text(one.secret("late", [0; 32], over).await),
     ];
     assert_eq!(errors, [(); 6].map(|()| "the caller's deadline has passed"));

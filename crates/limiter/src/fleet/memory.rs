@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 
 use super::subscription::{Source, Subscription};
-use super::{EntryId, LogEntry, LogRange, MAX_VALUES, OutOfBounds, SECRET_LEN};
+use super::{EntryId, LogEntry, LogRange, MAX_VALUES, NamedValue, OutOfBounds, SECRET_LEN};
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
 use crate::store::{BoxFuture, StoreError};
 
@@ -46,12 +46,12 @@ pub trait FleetJournal: Debug + Send + Sync {
 /// Logs, named values, messages and secrets in the memory of this process. Clones share them.
 #[derive(Clone, Debug)]
 pub struct MemoryFleet {
-    shared: Arc<Shared>,
+    shared: Arc<SharedContents>,
     journal: Option<Arc<dyn FleetJournal>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedContents {
     clock: Clock,
     contents: Mutex<Contents>,
     /// Held while an entry or a secret is recorded, so that the journal has the order of the log.
@@ -60,14 +60,14 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Contents {
-    logs: HashMap<String, Log>,
+    logs: HashMap<String, CappedLog>,
     maps: HashMap<String, BTreeMap<String, Value>>,
     topics: HashMap<String, broadcast::Sender<Arc<[u8]>>>,
     secrets: HashMap<String, [u8; SECRET_LEN]>,
 }
 
 #[derive(Debug, Default)]
-struct Log {
+struct CappedLog {
     /// Oldest first.
     entries: VecDeque<LogEntry>,
     bytes: usize,
@@ -83,7 +83,11 @@ struct Value {
 impl MemoryFleet {
     /// Creates an empty fleet on this clock.
     pub fn new(clock: Clock) -> Self {
-        let shared = Shared { clock, contents: Mutex::default(), recording: Default::default() };
+        let shared = SharedContents {
+            clock,
+            contents: Mutex::default(),
+            recording: tokio::sync::Mutex::default(),
+        };
         Self { shared: Arc::new(shared), journal: None }
     }
 
@@ -141,7 +145,7 @@ impl MemoryFleet {
     ) -> Result<Vec<LogEntry>, StoreError> {
         check_deadline(deadline)?;
         let contents = self.contents();
-        let Some(Log { entries, .. }) = contents.logs.get(log) else { return Ok(Vec::new()) };
+        let Some(CappedLog { entries, .. }) = contents.logs.get(log) else { return Ok(Vec::new()) };
         let first = entries.partition_point(|entry| entry.id < range.from);
         let end = entries.partition_point(|entry| entry.id < range.before).max(first);
         Ok(entries.range(first..end).rev().take(count).cloned().collect())
@@ -175,13 +179,18 @@ impl MemoryFleet {
         &self,
         map: &str,
         deadline: Deadline,
-    ) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+    ) -> Result<Vec<NamedValue>, StoreError> {
         check_deadline(deadline)?;
         let now = self.shared.clock.now();
         let contents = self.contents();
         let values = contents.maps.get(map).into_iter().flatten();
         let live = values.filter(|(_, value)| value.expires_at > now);
-        Ok(live.map(|(name, value)| (name.clone(), value.content.clone())).collect())
+        let named = live.map(|(name, value)| NamedValue {
+            name: name.clone(),
+            value: value.content.clone(),
+            expires_in: value.expires_at.since(now).into(),
+        });
+        Ok(named.collect())
     }
 
     pub(super) fn publish(
@@ -229,7 +238,7 @@ impl MemoryFleet {
     }
 }
 
-impl Log {
+impl CappedLog {
     fn push(&mut self, entry: LogEntry, max_entries: u64) {
         self.last = entry.id;
         self.bytes += entry.content.len();

@@ -43,7 +43,10 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use self::subscription::Source;
 use crate::clock::{Clock, Deadline};
+#[cfg(feature = "redis")]
+use crate::store::RedisFleet;
 use crate::store::{Fate, Store, StoreError};
 
 /// Length of a secret in bytes.
@@ -67,6 +70,19 @@ pub struct Fleet(Kind);
 #[derive(Clone, Debug)]
 enum Kind {
     Memory(MemoryFleet),
+    #[cfg(feature = "redis")]
+    Redis(RedisFleet),
+}
+
+/// A value of a map.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamedValue {
+    /// The name.
+    pub name: String,
+    /// The value.
+    pub value: Vec<u8>,
+    /// Time until it expires, by the clock of the store.
+    pub expires_in: Duration,
 }
 
 /// Reason why a call of a fleet was refused, as the source of a [`StoreError::Custom`].
@@ -78,6 +94,9 @@ pub enum OutOfBounds {
     /// An entry, a value or a message is too long.
     #[error("an entry, value or message must be at most {MAX_VALUE_LEN} bytes")]
     Value,
+    /// A message is empty.
+    #[error("a message must not be empty")]
+    EmptyMessage,
     /// A map is full of values that have not expired.
     #[error("a map has at most {MAX_VALUES} values")]
     Values,
@@ -89,7 +108,6 @@ impl From<OutOfBounds> for StoreError {
     }
 }
 
-#[expect(clippy::unused_async, reason = "Redis is waited for, memory is not")]
 impl Fleet {
     /// Creates the fleet of a store. Makes no connection.
     ///
@@ -99,7 +117,7 @@ impl Fleet {
         match store {
             Store::Memory(store) => MemoryFleet::new(store.clock()).into(),
             #[cfg(feature = "redis")]
-            Store::Redis(_) => MemoryFleet::new(Clock::default()).into(),
+            Store::Redis(store) => Self(Kind::Redis(store.fleet())),
             Store::Custom(_) => MemoryFleet::new(Clock::default()).into(),
         }
     }
@@ -108,6 +126,8 @@ impl Fleet {
     pub fn is_shared(&self) -> bool {
         match &self.0 {
             Kind::Memory(_) => false,
+            #[cfg(feature = "redis")]
+            Kind::Redis(_) => true,
         }
     }
 
@@ -130,6 +150,8 @@ impl Fleet {
         check_value(entry)?;
         match &self.0 {
             Kind::Memory(fleet) => fleet.append(log, entry, max_entries, deadline).await,
+            #[cfg(feature = "redis")]
+            Kind::Redis(fleet) => fleet.append(log, entry, max_entries, deadline).await,
         }
     }
 
@@ -149,6 +171,8 @@ impl Fleet {
         let count = count.min(MAX_READ);
         match &self.0 {
             Kind::Memory(fleet) => fleet.read(log, range, count, deadline),
+            #[cfg(feature = "redis")]
+            Kind::Redis(fleet) => fleet.read(log, range, count, deadline).await,
         }
     }
 
@@ -171,10 +195,12 @@ impl Fleet {
         let ttl = ttl.max(Duration::from_millis(1));
         match &self.0 {
             Kind::Memory(fleet) => fleet.put(map, name, value, ttl, deadline),
+            #[cfg(feature = "redis")]
+            Kind::Redis(fleet) => fleet.put(map, name, value, ttl, deadline).await,
         }
     }
 
-    /// Returns all values of a map that have not expired, with their names, ordered by name.
+    /// Returns all values of a map that have not expired, ordered by name.
     ///
     /// # Errors
     ///
@@ -183,14 +209,16 @@ impl Fleet {
         &self,
         map: &str,
         deadline: Deadline,
-    ) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+    ) -> Result<Vec<NamedValue>, StoreError> {
         check_name(map)?;
         match &self.0 {
             Kind::Memory(fleet) => fleet.values(map, deadline),
+            #[cfg(feature = "redis")]
+            Kind::Redis(fleet) => fleet.values(map, deadline).await,
         }
     }
 
-    /// Sends a message to all who subscribe to a topic at this moment, this process included.
+    /// Sends a message of 1 to [`MAX_VALUE_LEN`] bytes to all who subscribe to a topic at this moment, this process included.
     /// Nobody confirms it.
     ///
     /// # Errors
@@ -204,8 +232,13 @@ impl Fleet {
     ) -> Result<(), StoreError> {
         check_name(topic)?;
         check_value(message)?;
+        if message.is_empty() {
+            return Err(OutOfBounds::EmptyMessage.into());
+        }
         match &self.0 {
             Kind::Memory(fleet) => fleet.publish(topic, message, deadline),
+            #[cfg(feature = "redis")]
+            Kind::Redis(fleet) => fleet.publish(topic, message, deadline).await,
         }
     }
 
@@ -214,6 +247,28 @@ impl Fleet {
     pub fn subscribe(&self, topic: &str) -> Subscription {
         match &self.0 {
             Kind::Memory(fleet) => fleet.subscribe(topic),
+            #[cfg(feature = "redis")]
+            Kind::Redis(fleet) => Subscription(Source::Redis(Box::new(fleet.subscribe(topic)))),
+        }
+    }
+
+    /// Returns the permissions that the user of Redis lacks for calls of a fleet with these topics,
+    /// as words of `ACL SETUSER`, such as `+xadd`; none without Redis.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fleet::read`].
+    pub async fn missing_permissions(
+        &self,
+        topics: &[&str],
+        deadline: Deadline,
+    ) -> Result<Vec<String>, StoreError> {
+        topics.iter().try_for_each(|topic| check_name(topic))?;
+        match &self.0 {
+            Kind::Memory(_) if deadline.has_passed() => Err(StoreError::Expired),
+            Kind::Memory(_) => Ok(Vec::new()),
+            #[cfg(feature = "redis")]
+            Kind::Redis(fleet) => fleet.missing_permissions(topics, deadline).await,
         }
     }
 
@@ -232,6 +287,8 @@ impl Fleet {
         check_name(name)?;
         match &self.0 {
             Kind::Memory(fleet) => fleet.secret(name, candidate, deadline).await,
+            #[cfg(feature = "redis")]
+            Kind::Redis(fleet) => fleet.secret(name, candidate, deadline).await,
         }
     }
 }

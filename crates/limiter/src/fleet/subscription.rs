@@ -5,6 +5,9 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
+#[cfg(feature = "redis")]
+use crate::store::RedisSubscription;
+
 /// Event of a [`Subscription`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FleetEvent {
@@ -21,7 +24,12 @@ pub struct Subscription(pub(super) Source);
 
 #[derive(Debug)]
 pub(super) enum Source {
-    Memory { messages: broadcast::Receiver<Arc<[u8]>>, has_begun: bool },
+    Memory {
+        messages: broadcast::Receiver<Arc<[u8]>>,
+        has_begun: bool,
+    },
+    #[cfg(feature = "redis")]
+    Redis(Box<RedisSubscription>),
 }
 
 impl Subscription {
@@ -37,6 +45,8 @@ impl Subscription {
                 Err(RecvError::Lagged(_)) => FleetEvent::Gap,
                 Err(RecvError::Closed) => std::future::pending().await,
             },
+            #[cfg(feature = "redis")]
+            Source::Redis(subscription) => subscription.next().await,
         }
     }
 }

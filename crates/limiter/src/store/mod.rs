@@ -17,6 +17,8 @@ pub use redis::{
     Credentials, Identity, KeyPrefix, RedisSettings, RedisStore, RedisUrl, Secret, Servers,
     SettingError, Tls,
 };
+#[cfg(feature = "redis")]
+pub(crate) use redis::{RedisFleet, RedisSubscription};
 
 use std::error::Error;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::clock::{Deadline, Timestamp};
+use crate::observer::BreakerState;
 pub use crate::operation::{
     Action, HitReply, Receipt, Reply, Shard, StoreHit, StoreId, StoreRequest,
 };
@@ -172,6 +175,15 @@ impl Store {
         }
     }
 
+    /// Returns the servers of the store, ordered by address: none for memory and custom stores.
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        match self {
+            Self::Memory(_) | Self::Custom(_) => Vec::new(),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.nodes(),
+        }
+    }
+
     /// Returns `memory`, `redis`, or the name of the custom store.
     pub fn name(&self) -> &'static str {
         match self {
@@ -181,6 +193,17 @@ impl Store {
             Self::Custom(store) => store.name(),
         }
     }
+}
+
+/// A server of a store, as this process sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// `host:port`, or the path of a socket. Without credentials.
+    pub address: String,
+    /// `true` if the server answers.
+    pub is_available: bool,
+    /// State of its circuit breaker.
+    pub breaker: BreakerState,
 }
 
 /// Health of a store.

@@ -22,7 +22,7 @@ use super::codec::call_error::CallError;
 use super::codec::request::ScriptRequest;
 use super::codec::scripts::Scripts;
 use super::connection::connector::{Connector, ManagedConnection};
-use super::connection::pool::{Pool, new_pool};
+use super::connection::pool::{Pool, PoolUse, new_pool};
 use super::health::ServerHealth;
 use crate::clock::Deadline;
 use crate::store::StoreError;
@@ -108,7 +108,7 @@ impl Batcher {
         health: Arc<ServerHealth>,
         context: Arc<ScriptContext>,
     ) -> Self {
-        let pool = new_pool(&connector);
+        let pool = new_pool(&connector, PoolUse::Decisions);
         Self { pool, connector, health, context, queue: Mutex::default() }
     }
 

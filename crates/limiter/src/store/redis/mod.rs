@@ -8,6 +8,7 @@
 //! | `batch` | concurrent requests become one call |
 //! | `codec` | keys, arguments, replies, scripts |
 //! | `connection` | opening connections, pools, Sentinel |
+//! | `fleet` | calls and subscriptions beside decisions |
 //! | `health`, `clock` | circuit breaker, monitor, log; time of a server |
 //! | `settings` | addresses, credentials, timeouts |
 //!
@@ -23,6 +24,7 @@ mod clock;
 mod cluster;
 mod codec;
 mod connection;
+mod fleet;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod health;
@@ -31,6 +33,7 @@ mod retry;
 mod settings;
 mod topology;
 
+pub(crate) use fleet::{RedisFleet, RedisSubscription};
 pub use settings::{
     Credentials, Identity, KeyPrefix, RedisSettings, RedisUrl, Secret, Servers, SettingError, Tls,
 };
@@ -47,7 +50,7 @@ use self::batch::ScriptContext;
 use self::codec::keys::KeyFormat;
 use self::retry::RetryingCall;
 use self::topology::Topology;
-use super::{Health, StoreError};
+use super::{Health, NodeStatus, StoreError};
 use crate::clock::{Deadline, SystemClock, Timestamp};
 use crate::observer::{Observer, Operation, StoreEvent};
 use crate::operation::{Action, Reply, Shard, StoreRequest};
@@ -180,6 +183,18 @@ impl RedisStore {
     /// Returns a receiver of the health of Redis.
     pub fn health(&self) -> watch::Receiver<Health> {
         self.topology.health()
+    }
+
+    /// Returns the servers. See [`super::Store::nodes`].
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        let mut nodes: Vec<_> = self.topology.nodes().iter().map(|node| node.status()).collect();
+        nodes.sort_unstable_by(|one, other| one.address.cmp(&other.address));
+        nodes
+    }
+
+    /// Returns the fleet of the instances that use the same servers and prefix.
+    pub(crate) fn fleet(&self) -> RedisFleet {
+        RedisFleet::new(self.format.clone(), Arc::clone(&self.topology))
     }
 
     async fn decide(

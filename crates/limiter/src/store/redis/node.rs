@@ -1,6 +1,6 @@
 //! One Redis server: its health, its clock, and a batcher for each worker.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
@@ -10,11 +10,13 @@ use super::clock::ServerClock;
 use super::connection::address::Address;
 use super::connection::connector::{ConnectTarget, Connector};
 use super::connection::options::SharedOptions;
+use super::connection::pool::{Pool, PoolUse, new_pool};
 use super::health::ServerHealth;
 use super::health::gauge::BreakerGauge;
 use super::health::monitor;
 use crate::clock::SystemClock;
 use crate::observer::Observer;
+use crate::store::{Health, NodeStatus};
 
 /// One Redis server.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(super) struct Node {
     local: SystemClock,
     /// Batchers by the index of their workers, created on first use.
     batchers: ArcSwap<Vec<Arc<Batcher>>>,
+    /// The connection of the fleet.
+    fleet: OnceLock<Pool>,
 }
 
 /// Configuration and state that all servers share.
@@ -47,7 +51,8 @@ impl Node {
         let clock = Arc::new(ServerClock::new(local.clone(), observer));
         let health = Arc::new(ServerHealth::new(name, local.clone(), gauge, changed));
         let connector = Arc::new(Connector::new(target, options, Arc::clone(&clock)));
-        Self { clock, health, connector, local, context: scripts, batchers: ArcSwap::default() }
+        let (batchers, fleet) = (ArcSwap::default(), OnceLock::new());
+        Self { clock, health, connector, local, context: scripts, batchers, fleet }
     }
 
     /// Creates the server at an address.
@@ -69,6 +74,26 @@ impl Node {
             batchers
         });
         Arc::clone(&self.batchers.load()[worker])
+    }
+
+    /// Returns the pool with the connection of the fleet.
+    pub(super) fn fleet_pool(&self) -> &Pool {
+        self.fleet.get_or_init(|| new_pool(&self.connector, PoolUse::Fleet))
+    }
+
+    /// Returns the connector, for subscriptions.
+    pub(super) fn connector(&self) -> &Connector {
+        &self.connector
+    }
+
+    /// Returns the state of the server, as this process sees it.
+    pub(super) fn status(&self) -> NodeStatus {
+        let address = self.connector.address().map(|address| address.to_string());
+        NodeStatus {
+            address: address.unwrap_or_else(|| self.health.server().to_owned()),
+            is_available: self.health.current() == Health::Up,
+            breaker: self.health.breaker_state(),
+        }
     }
 
     /// Monitors the server, for ever.

@@ -1,5 +1,7 @@
 //! Names of keys in Redis, and their cluster slots.
 
+use std::fmt::Write;
+
 use crate::rules::Key;
 use crate::store::redis::settings::KeyPrefix;
 
@@ -40,6 +42,30 @@ impl KeyFormat {
         }
     }
 
+    /// Returns the key, or the channel, of a name of a fleet. Braces are encoded, so that in a
+    /// cluster the whole key selects the slot.
+    pub(crate) fn fleet_key(&self, name: &str) -> String {
+        let mut key = format!("{}:", self.prefix);
+        for character in name.chars() {
+            if matches!(character, '%' | '{' | '}') || character.is_control() {
+                for byte in character.encode_utf8(&mut [0; 4]).bytes() {
+                    let _infallible = write!(key, "%{byte:02X}");
+                }
+            } else {
+                key.push(character);
+            }
+        }
+        key
+    }
+
+    /// Returns the slot of a key of a fleet; 0 without a cluster.
+    pub(crate) fn fleet_slot(&self, key: &str) -> u16 {
+        match self.hash_tag {
+            HashTag::None => 0,
+            HashTag::Id => crc16(key.as_bytes()) % SLOTS,
+        }
+    }
+
     /// Returns the slot of a key; 0 without a cluster.
     pub(crate) fn slot(&self, key: &Key) -> u16 {
         match self.hash_tag {
@@ -58,7 +84,7 @@ fn tag(key: &Key) -> &str {
 /// CRC-16/XMODEM.
 ///
 /// **Source:** Redis cluster specification, "Hash tags" and appendix A.
-fn crc16(bytes: &[u8]) -> u16 {
+pub(crate) fn crc16(bytes: &[u8]) -> u16 {
     const POLYNOMIAL: u16 = 0x1021;
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
@@ -70,6 +96,15 @@ fn crc16(bytes: &[u8]) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_a_fleet_are_encoded_without_collisions() {
+        let format = KeyFormat::new(KeyPrefix::default(), HashTag::Id);
+        assert_eq!(format.fleet_key("top:pay"), "rlaas:top:pay");
+        assert_eq!(format.fleet_key("{a}%\n\u{85}"), "rlaas:%7Ba%7D%25%0A%C2%85");
+        assert_eq!(format.fleet_slot("rlaas:audit"), crc16(b"rlaas:audit") % SLOTS);
+        assert_eq!(KeyFormat::new(KeyPrefix::default(), HashTag::None).fleet_slot("a"), 0);
+    }
 
     #[test]
     fn the_checksum_is_that_of_the_specification() {

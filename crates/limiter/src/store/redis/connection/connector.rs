@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use deadpool_redis::redis::aio::MultiplexedConnection;
+use arc_swap::ArcSwapOption;
+use deadpool_redis::redis::aio::{MultiplexedConnection, PubSub};
 use deadpool_redis::redis::{ErrorKind, RedisError};
 use thiserror::Error;
 use tokio::sync::{Mutex, Notify};
@@ -31,6 +32,8 @@ pub(crate) struct Connector {
     clock: Arc<ServerClock>,
     /// Address of the last connection. Locked during an attempt.
     reached: Mutex<Option<Address>>,
+    /// Copy of `reached`, to read during an attempt.
+    master: ArcSwapOption<Address>,
     unreachable: AtomicBool,
     /// Generation of the connections that are in use.
     generation: AtomicU64,
@@ -85,6 +88,7 @@ impl Connector {
             options,
             clock,
             reached: Mutex::default(),
+            master: ArcSwapOption::empty(),
             unreachable: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             call_failed: Notify::new(),
@@ -116,6 +120,52 @@ impl Connector {
             }
         }
         Err(ConnectError::Unreachable)
+    }
+
+    /// Opens a connection that is not for decisions, after an attempt that is in progress. A failure
+    /// does not make the server count as unreachable.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connector::connect_unless_unreachable`].
+    pub(crate) async fn connect_apart(&self) -> Result<ManagedConnection, ConnectError> {
+        let mut reached = self.reached.lock().await;
+        if self.is_unreachable() {
+            return Err(ConnectError::Unreachable);
+        }
+        let opened = timeout(CONNECT_TIMEOUT, self.open(&mut reached)).await;
+        opened.unwrap_or(Err(ConnectError::TimedOut)).map(|(managed, _)| managed)
+    }
+
+    /// Opens a connection that receives the messages of a channel, and returns its generation.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connector::connect_unless_unreachable`].
+    pub(crate) async fn subscribe(&self, channel: &str) -> Result<(PubSub, u64), ConnectError> {
+        let reached = self.reached.lock().await;
+        let address = match (&self.target, &*reached) {
+            _ if self.is_unreachable() => return Err(ConnectError::Unreachable),
+            (ConnectTarget::Server(address), _) => address.clone(),
+            (ConnectTarget::Master(_), Some(reached)) => reached.clone(),
+            // The monitor has not found the master yet.
+            (ConnectTarget::Master(_), None) => return Err(ConnectError::NoMaster),
+        };
+        let generation = self.generation.load(Ordering::SeqCst);
+        let opened = timeout(CONNECT_TIMEOUT, async {
+            let mut subscriber = self.options.load_full().subscriber(&address).await?;
+            subscriber.subscribe(channel).await?;
+            Ok(subscriber)
+        });
+        Ok((opened.await.unwrap_or(Err(ConnectError::TimedOut))?, generation))
+    }
+
+    /// Returns the address of the server, or of the last master.
+    pub(crate) fn address(&self) -> Option<Address> {
+        match &self.target {
+            ConnectTarget::Server(address) => Some(address.clone()),
+            ConnectTarget::Master(_) => self.master.load().as_deref().cloned(),
+        }
     }
 
     /// Returns `true` if the last attempt to connect failed.
@@ -209,6 +259,7 @@ impl Connector {
         }
         self.clock.observe(time);
         *reached = Some(address.clone());
+        self.master.store(Some(Arc::new(address.clone())));
         Ok((ManagedConnection { connection, generation, address }, info))
     }
 }

@@ -1,19 +1,25 @@
 //! Connection options: credentials, database, TLS.
 
 use std::fmt;
+#[cfg(not(unix))]
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use deadpool::managed::Manager;
-use deadpool_redis::redis::aio::MultiplexedConnection;
+use deadpool_redis::redis::aio::{MultiplexedConnection, PubSub};
 use deadpool_redis::redis::io::tcp::TcpSettings;
+use deadpool_redis::redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use deadpool_redis::redis::{
     AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, RedisResult,
 };
 
+#[cfg(unix)]
+use tokio::net::UnixStream;
+
 use super::address::Address;
-use super::tls::TlsOptions;
+use super::tls::{TlsOptions, connect_tcp};
 use crate::store::redis::settings::{
     Credentials, RedisSettings, RedisUrl, Servers, SettingError, Tls,
 };
@@ -25,6 +31,10 @@ const MAX_QUEUED_CALLS: usize = 1024;
 /// connection.
 #[cfg(target_os = "linux")]
 pub(super) const USER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Probes of a connection on which the service sends nothing: the first after 5 s of silence.
+const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(1));
 
 /// Options of connections.
 #[derive(Clone)]
@@ -117,6 +127,31 @@ impl ConnectOptions {
         let info = address.into_connection_info()?.set_redis_settings(self.login.clone());
         let info = info.set_tcp_settings(tcp_settings());
         deadpool_redis::Manager::new_with_config(info, config)?.create().await
+    }
+}
+
+impl ConnectOptions {
+    /// Connects for a subscription, on the current runtime. The caller limits the time.
+    ///
+    /// A subscriber sends nothing, so only keepalive probes notice that the server has vanished.
+    pub(crate) async fn subscriber(&self, address: &Address) -> RedisResult<PubSub> {
+        match address {
+            #[cfg(unix)]
+            Address::Unix(path) => PubSub::new(&self.login, UnixStream::connect(path).await?).await,
+            #[cfg(not(unix))]
+            Address::Unix(_) => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
+            Address::Tcp { host, port } => {
+                let tcp = connect_tcp(host, *port).await?;
+                SockRef::from(&tcp).set_tcp_keepalive(&KEEPALIVE)?;
+                match &self.tls {
+                    Some(tls) => {
+                        let stream = tls.handshake(host, tcp).await?;
+                        PubSub::new(&self.login, stream).await
+                    }
+                    None => PubSub::new(&self.login, tcp).await,
+                }
+            }
+        }
     }
 }
 

@@ -22,11 +22,24 @@ pub(crate) type Pool = managed::Pool<PoolManager>;
 
 /// Opens and recycles the connections of one pool.
 #[derive(Debug)]
-pub(crate) struct PoolManager(pub(crate) Arc<Connector>);
+pub(crate) struct PoolManager {
+    connector: Arc<Connector>,
+    used_for: PoolUse,
+}
+
+/// Calls that a pool is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PoolUse {
+    /// Decisions. If a connection can't be opened, the server counts as unreachable.
+    Decisions,
+    /// All else: its failures say nothing about the server.
+    Fleet,
+}
 
 /// Creates an empty pool. One connection is enough: it carries the calls of many batches at once.
-pub(crate) fn new_pool(connector: &Arc<Connector>) -> Pool {
-    let pool = Pool::builder(PoolManager(Arc::clone(connector))).max_size(1).build();
+pub(crate) fn new_pool(connector: &Arc<Connector>, used_for: PoolUse) -> Pool {
+    let manager = PoolManager { connector: Arc::clone(connector), used_for };
+    let pool = Pool::builder(manager).max_size(1).build();
     pool.expect("a pool without timeouts needs no runtime")
 }
 
@@ -35,7 +48,10 @@ impl managed::Manager for PoolManager {
     type Error = ConnectError;
 
     async fn create(&self) -> Result<ManagedConnection, ConnectError> {
-        self.0.connect_unless_unreachable().await
+        match self.used_for {
+            PoolUse::Decisions => self.connector.connect_unless_unreachable().await,
+            PoolUse::Fleet => self.connector.connect_apart().await,
+        }
     }
 
     async fn recycle(
@@ -43,11 +59,11 @@ impl managed::Manager for PoolManager {
         managed: &mut ManagedConnection,
         metrics: &Metrics,
     ) -> RecycleResult<ConnectError> {
-        if !self.0.is_current(managed.generation) {
+        if !self.connector.is_current(managed.generation) {
             return Err(RecycleError::message("the connections of this generation were discarded"));
         }
         if metrics.last_used() > MAX_IDLE {
-            let probe = timeout(IDLE_PROBE_TIMEOUT, self.0.probe(managed));
+            let probe = timeout(IDLE_PROBE_TIMEOUT, self.connector.probe(managed));
             probe.await.unwrap_or(Err(ConnectError::TimedOut))?;
         }
         Ok(())

@@ -18,6 +18,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 #[cfg(target_os = "linux")]
 use super::options::USER_TIMEOUT;
@@ -67,19 +68,28 @@ impl TlsOptions {
         tcp.set_nodelay(true)?;
         #[cfg(target_os = "linux")]
         SockRef::from(&tcp).set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        let stream = TlsConnector::from(Arc::clone(&self.0)).connect(name, tcp).await?;
+        let stream = self.handshake(host, tcp).await?;
         let logged_in = MultiplexedConnection::new_with_config(login, stream, config);
         let (connection, driver) = logged_in.await?;
         // The driver ends when the last clone of the connection is dropped.
         tokio::spawn(driver);
         Ok(connection)
     }
+
+    /// Performs the TLS handshake with a host.
+    pub(super) async fn handshake(
+        &self,
+        host: &str,
+        tcp: TcpStream,
+    ) -> io::Result<TlsStream<TcpStream>> {
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        TlsConnector::from(Arc::clone(&self.0)).connect(name, tcp).await
+    }
 }
 
 /// Connects to all addresses of a host at once, and returns the first connection, so that a dead
 /// address causes no delay.
-async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+pub(super) async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let attempts: Vec<_> = lookup_host((host, port))
         .await?
         .map(|address| Box::pin(TcpStream::connect(address)))

@@ -84,9 +84,19 @@ impl ServerHealth {
         *self.health.borrow()
     }
 
+    /// Returns the name of the server.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Returns the state of the breaker.
+    pub(crate) fn breaker_state(&self) -> BreakerState {
+        lock(&self.breaker).state()
+    }
+
     /// Returns `true` if the breaker is open or half-open.
     pub(crate) fn breaker_is_open(&self) -> bool {
-        lock(&self.breaker).state() != BreakerState::Closed
+        self.breaker_state() != BreakerState::Closed
     }
 
     /// Admits a call.

@@ -1,0 +1,179 @@
+//! One call of a fleet: which server, how many attempts, what its reply means.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use deadpool_redis::redis::{RedisResult, Value, cmd, pipe};
+use tokio::time::{sleep, timeout};
+
+use crate::clock::Deadline;
+use crate::store::StoreError;
+use crate::store::redis::codec::call_error::{CallError, RedirectKind};
+use crate::store::redis::connection::connector::ManagedConnection;
+use crate::store::redis::node::Node;
+use crate::store::redis::topology::Topology;
+
+/// The script of all operations.
+const SCRIPT: &str = include_str!("../../../../lua/fleet.lua");
+/// Redirects, waits for a slot that is being moved, and reconnects to a new master, together.
+const MAX_REPEATS: u32 = 3;
+/// Delay before a call is repeated while its slot is being moved.
+const SLOT_MOVE_DELAY: Duration = Duration::from_millis(20);
+
+/// One operation on one key.
+pub(super) struct FleetCall<'a> {
+    pub(super) topology: &'a Topology,
+    pub(super) key: String,
+    pub(super) slot: u16,
+    pub(super) operation: &'static str,
+    pub(super) arguments: &'a [&'a [u8]],
+}
+
+impl FleetCall<'_> {
+    /// Calls until there is a result, or an error after which the call must not be repeated.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the last attempt, at the deadline at the latest.
+    pub(super) async fn run(&self, deadline: Deadline) -> Result<Vec<Value>, StoreError> {
+        let mut node = self.topology.node(self.slot, deadline).await?;
+        let (mut asking, mut repeats) = (false, MAX_REPEATS);
+        loop {
+            let error = match self.attempt(&node, asking, deadline).await {
+                Ok(results) => return Ok(results),
+                Err(error) if repeats == 0 || deadline.has_passed() => {
+                    return Err(error.into_error());
+                }
+                Err(error) => error,
+            };
+            repeats -= 1;
+            asking = false;
+            match error {
+                CallError::Redirected(redirect) if redirect.slot == self.slot => {
+                    node = self.topology.follow(&redirect, deadline).await?;
+                    asking = redirect.kind == RedirectKind::Ask;
+                }
+                CallError::TryAgain => wait_for_slot_move(deadline).await,
+                // The connection was dropped; the next one is to the new master.
+                CallError::ReadOnly => {}
+                error => return Err(error.into_error()),
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        node: &Arc<Node>,
+        asking: bool,
+        deadline: Deadline,
+    ) -> Result<Vec<Value>, CallError> {
+        let (pool, whole) = (node.fleet_pool(), deadline.remaining());
+        let connection = timeout(whole, pool.get()).await;
+        let Ok(Ok(managed)) = connection else {
+            return Err(CallError::Other(StoreError::Unreachable));
+        };
+        // The connection returns to the pool at once; the reply arrives on a clone.
+        let ManagedConnection { mut connection, address, .. } = ManagedConnection::clone(&managed);
+        drop(managed);
+        let nonce = nonce();
+        let mut script = cmd("EVAL");
+        script.arg(SCRIPT).arg(1).arg(&self.key).arg(&nonce).arg(self.operation);
+        for argument in self.arguments {
+            script.arg(argument);
+        }
+        let mut commands = pipe();
+        if asking {
+            commands.cmd("ASKING");
+        }
+        commands.add_command(script);
+        let sent = connection.send_packed_commands(&commands, 0, commands.len());
+        let result = match timeout(deadline.remaining(), sent).await {
+            Ok(replies) => last(replies)
+                .map_err(|error| CallError::from_redis(&error, &address))
+                .and_then(|reply| parse(reply, &nonce, &self.key)),
+            Err(_elapsed) => Err(CallError::Other(StoreError::Timeout(whole))),
+        };
+        if result.as_ref().is_err_and(breaks_connection) {
+            pool.retain(|_, _| false);
+        }
+        result
+    }
+}
+
+/// Returns the results in a reply to the call with this nonce.
+fn parse(reply: Value, nonce: &str, key: &str) -> Result<Vec<Value>, CallError> {
+    let garbled = || CallError::Other(StoreError::Garbled);
+    let Value::Array(reply) = reply else { return Err(garbled()) };
+    let mut values = reply.into_iter();
+    if values.next() != Some(Value::BulkString(nonce.as_bytes().to_vec())) {
+        return Err(garbled());
+    }
+    match values.next() {
+        Some(Value::BulkString(outcome)) if outcome == b"done" => Ok(values.collect()),
+        Some(Value::BulkString(outcome)) if outcome == b"failed" => {
+            match (values.next(), values.next()) {
+                (Some(Value::BulkString(command)), Some(Value::BulkString(error))) => {
+                    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                    Err(command_failed(&lossy(&command), key, &lossy(&error)))
+                }
+                _ => Err(garbled()),
+            }
+        }
+        _ => Err(garbled()),
+    }
+}
+
+/// Converts the error of a command in the script.
+fn command_failed(command: &str, key: &str, error: &str) -> CallError {
+    match missing_permission(command, key, error) {
+        Some(permission) => CallError::Other(StoreError::Refused {
+            code: "NOPERM".to_owned(),
+            text: format!("the user lacks the permission {permission}"),
+        }),
+        None => CallError::from_text(error.strip_prefix("ERR ").unwrap_or(error)),
+    }
+}
+
+/// Returns the permission that a command on a key, or to a channel, lacked; `None` if it failed for
+/// another reason.
+///
+/// The texts are those of Redis 7.0, and of later releases and Valkey.
+pub(super) fn missing_permission(command: &str, key: &str, error: &str) -> Option<String> {
+    let denied = ["NOPERM", "The user executing the script can't", "ACL failure in script"];
+    if !denied.iter().any(|text| error.contains(text)) {
+        return None;
+    }
+    Some(if error.contains(" channel") {
+        format!("&{key}")
+    } else if error.contains(" key") {
+        format!("~{key}")
+    } else {
+        format!("+{}", command.to_lowercase())
+    })
+}
+
+fn breaks_connection(error: &CallError) -> bool {
+    matches!(
+        error,
+        CallError::ReadOnly
+            | CallError::Other(StoreError::Timeout(_) | StoreError::Lost | StoreError::Garbled)
+    )
+}
+
+fn last(replies: RedisResult<Vec<Value>>) -> RedisResult<Value> {
+    replies?.pop().unwrap_or(Value::Nil).extract_error()
+}
+
+/// Returns a number that is unique among all instances.
+fn nonce() -> String {
+    static INSTANCE: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one("fleet"));
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    format!("fleet.{:x}.{:x}", *INSTANCE, CALLS.fetch_add(1, Ordering::Relaxed))
+}
+
+#[expect(clippy::disallowed_methods, reason = "there is no notification of the end of a slot move")]
+async fn wait_for_slot_move(deadline: Deadline) {
+    sleep(SLOT_MOVE_DELAY.min(deadline.remaining())).await;
+}

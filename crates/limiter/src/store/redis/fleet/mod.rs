@@ -1,0 +1,207 @@
+//! The fleet in Redis: calls beside decisions, on connections of their own.
+//!
+//! Each call is one script (`lua/fleet.lua`) with one key. A call of unknown fate is not repeated.
+//! It is not admitted by the circuit breaker and does not count for it; its deadline limits it.
+
+mod call;
+mod subscription;
+
+pub(crate) use subscription::RedisSubscription;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_redis::redis::{FromRedisValue, Value, from_redis_value};
+
+use self::call::FleetCall;
+use super::codec::keys::KeyFormat;
+use super::topology::Topology;
+use crate::clock::Deadline;
+use crate::fleet::{EntryId, LogEntry, LogRange, MAX_VALUES, NamedValue, OutOfBounds, SECRET_LEN};
+use crate::store::StoreError;
+
+/// The permission for subscriptions, whose command is not in the script.
+const SUBSCRIBE: &str = "+subscribe";
+
+/// The fleet of all processes with the same servers and prefix. Clones share connections.
+#[derive(Clone, Debug)]
+pub(crate) struct RedisFleet {
+    format: KeyFormat,
+    topology: Arc<Topology>,
+}
+
+impl RedisFleet {
+    pub(super) fn new(format: KeyFormat, topology: Arc<Topology>) -> Self {
+        Self { format, topology }
+    }
+
+    pub(crate) async fn append(
+        &self,
+        log: &str,
+        content: &[u8],
+        max_entries: u64,
+        deadline: Deadline,
+    ) -> Result<EntryId, StoreError> {
+        // Redis counts with signed numbers.
+        let most = max_entries.clamp(1, i64::MAX.unsigned_abs()).to_string();
+        let results = self.call(log, "append", &[most.as_bytes(), content], deadline).await?;
+        let [id] = exactly(results)?;
+        text(id)?.parse().map_err(|_| StoreError::Garbled)
+    }
+
+    pub(crate) async fn read(
+        &self,
+        log: &str,
+        range: LogRange,
+        count: usize,
+        deadline: Deadline,
+    ) -> Result<Vec<LogEntry>, StoreError> {
+        let LogRange { from, before } = range;
+        if count == 0 || from >= before {
+            check_deadline(deadline)?;
+            return Ok(Vec::new());
+        }
+        let (last, first) = (format!("({before}"), from.to_string());
+        let arguments = [last.as_bytes(), first.as_bytes(), &count.to_string().into_bytes()];
+        let results = self.call(log, "read", &arguments, deadline).await?;
+        results.into_iter().map(entry).collect()
+    }
+
+    pub(crate) async fn put(
+        &self,
+        map: &str,
+        name: &str,
+        content: &[u8],
+        ttl: Duration,
+        deadline: Deadline,
+    ) -> Result<(), StoreError> {
+        // A century at most: numbers of Lua are exact up to 2^53.
+        let ttl = ttl.as_millis().min(3_155_760_000_000).to_string();
+        let most = MAX_VALUES.to_string();
+        let arguments = [name.as_bytes(), content, ttl.as_bytes(), most.as_bytes()];
+        let results = self.call(map, "put", &arguments, deadline).await?;
+        match exactly(results)? {
+            [Value::Int(1)] => Ok(()),
+            [Value::Int(0)] => Err(OutOfBounds::Values.into()),
+            _ => Err(StoreError::Garbled),
+        }
+    }
+
+    pub(crate) async fn values(
+        &self,
+        map: &str,
+        deadline: Deadline,
+    ) -> Result<Vec<NamedValue>, StoreError> {
+        let results = self.call(map, "values", &[], deadline).await?;
+        let mut values = Vec::new();
+        let mut results = results.into_iter();
+        while let Some(name) = results.next() {
+            let (Some(value), Some(Value::Int(millis))) = (results.next(), results.next()) else {
+                return Err(StoreError::Garbled);
+            };
+            let expires_in = Duration::from_millis(millis.unsigned_abs());
+            values.push(NamedValue { name: text(name)?, value: bytes(value)?, expires_in });
+        }
+        values.sort();
+        Ok(values)
+    }
+
+    pub(crate) async fn publish(
+        &self,
+        topic: &str,
+        message: &[u8],
+        deadline: Deadline,
+    ) -> Result<(), StoreError> {
+        self.call(topic, "publish", &[message], deadline).await.map(drop)
+    }
+
+    pub(crate) async fn secret(
+        &self,
+        name: &str,
+        candidate: [u8; SECRET_LEN],
+        deadline: Deadline,
+    ) -> Result<[u8; SECRET_LEN], StoreError> {
+        let [secret] = exactly(self.call(name, "secret", &[&candidate], deadline).await?)?;
+        bytes(secret)?.try_into().map_err(|_| StoreError::Garbled)
+    }
+
+    /// Returns the permissions that the user lacks, as words of `ACL SETUSER`.
+    pub(crate) async fn missing_permissions(
+        &self,
+        topics: &[&str],
+        deadline: Deadline,
+    ) -> Result<Vec<String>, StoreError> {
+        let channels: Vec<_> = topics.iter().map(|topic| self.format.fleet_key(topic)).collect();
+        let arguments: Vec<_> = channels.iter().map(String::as_bytes).collect();
+        let results = self.call("permissions", "permissions", &arguments, deadline).await?;
+        let mut missing = Vec::new();
+        let mut results = results.into_iter();
+        while let (Some(command), Some(key), Some(error)) =
+            (results.next(), results.next(), results.next())
+        {
+            let (command, key, error) = (text(command)?, text(key)?, text(error)?);
+            missing.extend(call::missing_permission(&command, &key, &error));
+        }
+        for topic in topics {
+            let denied = self.subscribe(topic).denied(deadline).await?;
+            missing.extend(denied);
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        Ok(missing)
+    }
+
+    pub(crate) fn subscribe(&self, topic: &str) -> RedisSubscription {
+        let channel = self.format.fleet_key(topic);
+        let slot = self.format.fleet_slot(&channel);
+        RedisSubscription::new(channel, slot, Arc::clone(&self.topology))
+    }
+
+    async fn call(
+        &self,
+        name: &str,
+        operation: &'static str,
+        arguments: &[&[u8]],
+        deadline: Deadline,
+    ) -> Result<Vec<Value>, StoreError> {
+        check_deadline(deadline)?;
+        let key = self.format.fleet_key(name);
+        let slot = self.format.fleet_slot(&key);
+        let call = FleetCall { topology: &self.topology, key, slot, operation, arguments };
+        call.run(deadline).await
+    }
+}
+
+fn check_deadline(deadline: Deadline) -> Result<(), StoreError> {
+    if deadline.has_passed() { Err(StoreError::Expired) } else { Ok(()) }
+}
+
+fn exactly<const N: usize>(results: Vec<Value>) -> Result<[Value; N], StoreError> {
+    results.try_into().map_err(|_| StoreError::Garbled)
+}
+
+fn text(value: Value) -> Result<String, StoreError> {
+    parsed(value)
+}
+
+fn bytes(value: Value) -> Result<Vec<u8>, StoreError> {
+    match value {
+        Value::BulkString(bytes) => Ok(bytes),
+        _ => Err(StoreError::Garbled),
+    }
+}
+
+fn parsed<T: FromRedisValue>(value: Value) -> Result<T, StoreError> {
+    from_redis_value(value).map_err(|_| StoreError::Garbled)
+}
+
+/// Parses an entry of a stream: its id, and its fields in turn. An entry that was not written by a
+/// fleet has no field `e`, and so no content.
+fn entry(entry: Value) -> Result<LogEntry, StoreError> {
+    let (id, fields): (String, Vec<Value>) = parsed(entry)?;
+    let content = match fields.as_slice() {
+        [Value::BulkString(field), Value::BulkString(content)] if field == b"e" => content.clone(),
+        _ => Vec::new(),
+    };
+    Ok(LogEntry { id: id.parse().map_err(|_| StoreError::Garbled)?, content })
+}

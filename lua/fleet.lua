@@ -1,0 +1,141 @@
+-- What instances share beside decisions: logs, named values, messages and secrets. One operation a
+-- call; see crates/limiter/src/fleet.
+--
+-- KEYS[1]  the key of the operation; for `publish` the name of the channel, for `permissions` a key
+--          of its own, which is removed again
+-- ARGV[1]  nonce       text, unique for each call: echoed in the reply
+-- ARGV[2]  operation   text: a name in `operations`
+-- ARGV[3]  and following: the arguments of the operation
+--
+-- Reply: an array of the nonce, and
+--   'done', then the results of the operation
+--   'failed', the name of a command, and the error that it met. Earlier writes are not undone.
+
+-- A command that failed.
+local failed
+
+-- Runs a command. An error ends the operation, and names the command.
+local function call(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if type(reply) == 'table' and reply.err then
+    failed = { ARGV[1], 'failed', command, reply.err }
+    error(failed)
+  end
+  return reply
+end
+
+-- Returns the time in whole milliseconds.
+local function now_millis()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- Splits a value of a map, `END CONTENT`: when it expires in milliseconds, and its content.
+local function split(value)
+  local ends, content = string.match(value, '^(%d+) (.*)$')
+  return tonumber(ends) or 0, content
+end
+
+local operations = {}
+
+-- STREAM: appends an entry. Arguments: maximum number of entries, content. Result: the id.
+function operations.append(key, most, content)
+  return { call('XADD', key, 'MAXLEN', '~', most, '*', 'e', content) }
+end
+
+-- Reads entries, newest first. Arguments: largest and smallest id, number. Results: the entries.
+function operations.read(key, last, first, count)
+  return call('XREVRANGE', key, last, first, 'COUNT', count)
+end
+
+-- HASH: sets a value. Arguments: name, content, time to live in ms, maximum number of values.
+-- Result: 1, or 0 if the map is full.
+function operations.put(key, name, content, ttl, most)
+  local now = now_millis()
+  if call('HLEN', key) >= tonumber(most) and not call('HGET', key, name) then
+    local fields = call('HGETALL', key)
+    for i = 1, #fields, 2 do
+      if split(fields[i + 1]) <= now then
+        call('HDEL', key, fields[i])
+      end
+    end
+    if call('HLEN', key) >= tonumber(most) then
+      return { 0 }
+    end
+  end
+  local ends = now + ttl
+  call('HSET', key, name, string.format('%.0f ', ends) .. content)
+  if call('PTTL', key) < tonumber(ttl) then
+    call('PEXPIREAT', key, string.format('%.0f', ends))
+  end
+  return { 1 }
+end
+
+-- Results: name, content and remaining time in ms of each value that has not expired.
+function operations.values(key)
+  local now, live = now_millis(), {}
+  local fields = call('HGETALL', key)
+  for i = 1, #fields, 2 do
+    local ends, content = split(fields[i + 1])
+    if ends > now then
+      live[#live + 1] = fields[i]
+      live[#live + 1] = content
+      live[#live + 1] = ends - now
+    end
+  end
+  return live
+end
+
+-- Argument: the message.
+function operations.publish(key, message)
+  return { call('PUBLISH', key, message) }
+end
+
+-- STRING: sets a secret unless there is one. Argument: the secret to set. Result: the secret.
+function operations.secret(key, candidate)
+  local secret = call('GET', key)
+  if not secret then
+    call('SET', key, candidate)
+    secret = candidate
+  end
+  return { secret }
+end
+
+-- Tries each command that the operations need, and the channels. Arguments: names of channels.
+-- Results: a command, its key or channel, and its error, for each that failed.
+function operations.permissions(key, ...)
+  local failures = {}
+  local function try(command, key, ...)
+    local reply = redis.pcall(command, key, ...)
+    if type(reply) == 'table' and reply.err then
+      failures[#failures + 1] = command
+      failures[#failures + 1] = key
+      failures[#failures + 1] = reply.err
+    end
+    return reply
+  end
+  try('HSET', key, 'a', 'b')
+  try('HGET', key, 'a')
+  try('HLEN', key)
+  try('HGETALL', key)
+  try('HDEL', key, 'a')
+  try('DEL', key)
+  try('XADD', key, 'MAXLEN', '~', '1', '*', 'e', '')
+  try('XREVRANGE', key, '+', '-', 'COUNT', '1')
+  try('DEL', key)
+  for _, channel in ipairs({ ... }) do
+    try('PUBLISH', channel, '')
+  end
+  return failures
+end
+
+local operation = operations[ARGV[2]]
+local ended, results = pcall(operation, KEYS[1], unpack(ARGV, 3))
+if not ended then
+  return failed or redis.error_reply('ERR ' .. tostring(results))
+end
+local reply = { ARGV[1], 'done' }
+for i = 1, #results do
+  reply[i + 2] = results[i]
+end
+return reply
