@@ -21,7 +21,7 @@ use rlaas::algorithm::{Algorithm, Cost, Limit};
 use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas::operation::{Action, StoreHit};
 use rlaas::plan::Plan;
-use rlaas::rules::{Key, Mode, Request, RequestFields, Rule, RuleSet};
+use rlaas::rules::{Grant, Key, Request, RequestFields, Rule, RuleSet};
 use rlaas::store::{MemorySettings, MemoryStore};
 use rlaas::telemetry::metrics::Metrics;
 
@@ -109,14 +109,8 @@ fn sweep() {
     let limit = Limit::new(Limit::MAX_UNITS, Micros::from_secs(1)).expect("a valid limit");
     let rules = RuleSet::new(Rule::new_default(Algorithm::Gcra, limit), Vec::new());
     let decide = |key: &Key| {
-        let (algorithm, cost, mode) = (Algorithm::Gcra, Cost::ONE, Mode::Enforced);
-        store.execute_one(&StoreHit {
-            key,
-            algorithm,
-            limit: &limit,
-            action: Action::Take(cost),
-            mode,
-        })
+        let grant = Grant::Limited(limit);
+        store.execute_one(&StoreHit::new(key, Algorithm::Gcra, &grant, Action::Take(Cost::ONE)))
     };
     println!("\n| background work | decisions | p99.99 µs | max µs | over 1 ms |");
     println!("| --- | --- | --- | --- | --- |");
@@ -170,7 +164,7 @@ fn now() -> Instant {
 struct Bench {
     store: MemoryStore,
     algorithm: Algorithm,
-    limit: Limit,
+    grant: Grant,
     keys: Vec<Key>,
     /// Positions of the keys in random order.
     order: Vec<u32>,
@@ -192,7 +186,7 @@ impl Bench {
             u32::try_from((random >> 33) as usize % keys.len()).expect("few keys")
         });
         let order = order.collect();
-        let bench = Self { store, algorithm, limit, keys, order };
+        let bench = Self { store, algorithm, grant: Grant::Limited(limit), keys, order };
         bench.run(bench.keys.len().max(100_000), 0, None);
         bench
     }
@@ -222,13 +216,8 @@ impl Bench {
         for step in 0..decisions {
             let key = self.order[(from + step) % self.order.len()] as usize;
             let key = own.map_or(key, |own| key & !1 | own);
-            let hit = StoreHit {
-                key: &self.keys[key],
-                algorithm: self.algorithm,
-                limit: &self.limit,
-                action: Action::Take(Cost::ONE),
-                mode: Mode::Enforced,
-            };
+            let (key, action) = (&self.keys[key], Action::Take(Cost::ONE));
+            let hit = StoreHit::new(key, self.algorithm, &self.grant, action);
             black_box(self.store.execute_one(&hit));
         }
     }

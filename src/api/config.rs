@@ -135,6 +135,7 @@ fn common_message(rule: RuleInfo<'_>, grant: Grant) -> proto::Rule {
         },
         breaker_opens_rule: rule.breaker_opens,
         near_limit_ppm: rule.near_limit.map_or(0, Share::millionths),
+        overridable: rule.overridable,
         mode: mode(rule.mode).into(),
         max_debt: limit.and_then(|limit| limit.max_debt()).map(int64),
         ..proto::Rule::default()

@@ -81,6 +81,12 @@ const SHADOW: Setting = Setting::new(
     "true: the rule is decided, counted and reported, but not enforced; default false.",
 )
 .example("false");
+pub(super) const OVERRIDABLE: Setting = Setting::new(
+    "overridable",
+    "true: overrides and bans of single keys can be set while the server runs, which costs each \
+     decision one more read; default false.",
+)
+.example("true");
 const OVERRIDES: Setting = Setting::new(
     "overrides",
     "Other limits for some requests of the rule. The most specific override that matches counts.",
@@ -138,12 +144,22 @@ fn default_rule(root: &mut Section<'_>) -> RuleSpec {
     };
     let key_by = section.field(KEY_BY);
     let near_limit = section.field(NEAR_LIMIT);
+    let overridable = section.field(OVERRIDABLE);
     let failure = store_failure(&mut section);
     if !section.has("fail-open") && !section.has("on-store-failure") {
         section.field_or(FAIL_OPEN, false);
     }
     section.close();
-    RuleSpec { algorithm, window, limit, burst, key_by, near_limit, ..RuleSpec::from(failure) }
+    RuleSpec {
+        algorithm,
+        window,
+        limit,
+        burst,
+        key_by,
+        near_limit,
+        overridable,
+        ..RuleSpec::from(failure)
+    }
 }
 
 fn named_rule(mut section: Section<'_>) -> RuleSpec {
@@ -159,6 +175,7 @@ fn named_rule(mut section: Section<'_>) -> RuleSpec {
         burst: section.field(BURST),
         shadow: section.field(SHADOW),
         near_limit: section.field(NEAR_LIMIT),
+        overridable: section.field(OVERRIDABLE),
         ..RuleSpec::from(store_failure(&mut section))
     };
     let overrides = section.items(OVERRIDES).into_iter();

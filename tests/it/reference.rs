@@ -68,6 +68,7 @@ const VALUES: &[(&str, &str)] = &[
     ("rate-limiter.burst", "2"),
     ("rate-limiter.key-by", "[resource]"),
     ("rate-limiter.near-limit", "0.8"),
+    ("rate-limiter.overridable", "true"),
     ("rate-limiter.fail-open", "true"),
     ("rules", "[{name: a, limit: 1, window: 1s}]"),
     ("unmatched", "deny"),

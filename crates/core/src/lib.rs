@@ -11,6 +11,7 @@
 //! | [`rules`] | rules, requests, keys, specifications of rules |
 //! | [`plan`] | from a request to hits on states |
 //! | [`explain`] | why each rule applies to a request, or does not |
+//! | [`control`] | overrides and bans of single keys |
 //! | [`operation`] | the interface of stores: requests, replies, receipts |
 //! | [`step`] | one atomic step of a store |
 //! | [`verdict`], [`summary`] | from decisions on hits to the outcome of a request |
@@ -42,6 +43,7 @@
 
 pub mod algorithm;
 pub mod clock;
+pub mod control;
 pub mod decide;
 pub mod explain;
 pub mod operation;

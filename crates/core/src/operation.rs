@@ -12,7 +12,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, Cost, Decision, Limit, TakenUnits};
-use crate::rules::{Coupling, Key, Mode};
+use crate::clock::Micros;
+use crate::control::{Applied, LimitFrame, OverrideChange, OverrideKind};
+use crate::rules::{Coupling, Grant, Key, Mode};
 
 /// The operation on the state of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +30,12 @@ pub enum Action {
     Refund(TakenUnits),
     /// Returns units without a receipt, never above full.
     Credit(Cost),
-    /// Removes the state.
+    /// Removes the state. Overrides stay.
     Reset,
+    /// Sets the override of [`StoreHit::change`].
+    SetOverride,
+    /// Removes overrides. A key without one is no error.
+    ClearOverride(OverrideKind),
 }
 
 impl Action {
@@ -38,7 +44,7 @@ impl Action {
         match self {
             Self::Take(cost) | Self::Peek(cost) | Self::Report(cost) | Self::Credit(cost) => cost,
             Self::Refund(taken) => taken.cost,
-            Self::Reset => Cost::NONE,
+            Self::Reset | Self::SetOverride | Self::ClearOverride(_) => Cost::NONE,
         }
     }
 
@@ -48,11 +54,12 @@ impl Action {
             Self::Take(cost) | Self::Report(cost) => cost != Cost::NONE,
             Self::Peek(_) => false,
             Self::Refund(_) | Self::Credit(_) | Self::Reset => true,
+            Self::SetOverride | Self::ClearOverride(_) => true,
         }
     }
 
     /// Returns the action to execute in a request that is already refused: a take becomes a peek, a
-    /// credit returns nothing. Reports, refunds and resets stay the same.
+    /// credit returns nothing. All others stay the same.
     #[must_use]
     pub const fn when_refused(self) -> Self {
         match self {
@@ -66,6 +73,27 @@ impl Action {
     pub const fn returns_units(self) -> bool {
         matches!(self, Self::Refund(_) | Self::Credit(_) | Self::Reset)
     }
+
+    /// Returns `true` if the action sets or clears an override. Such actions come before all
+    /// others of their request.
+    pub const fn changes_control(self) -> bool {
+        matches!(self, Self::SetOverride | Self::ClearOverride(_))
+    }
+
+    /// Returns `true` if a denial that was cached before the action may no longer hold after it.
+    pub const fn invalidates_denials(self) -> bool {
+        self.returns_units() || self.changes_control()
+    }
+
+    /// Returns `true` if the reply has the whole control record of an overridable hit: the actions
+    /// of administration do, and peeks.
+    pub const fn shows_control(self) -> bool {
+        match self {
+            Self::Peek(_) | Self::Credit(_) | Self::Reset => true,
+            Self::SetOverride | Self::ClearOverride(_) => true,
+            Self::Take(_) | Self::Report(_) | Self::Refund(_) => false,
+        }
+    }
 }
 
 /// One key and the operation on its state. Borrows from a plan.
@@ -75,18 +103,40 @@ pub struct StoreHit<'a> {
     pub key: &'a Key,
     /// Algorithm that decides.
     pub algorithm: Algorithm,
-    /// Limit by which it decides.
-    pub limit: &'a Limit,
+    /// Grant by which it decides, unless an override of the key replaces it. With a ban or without
+    /// a limit nothing is counted.
+    pub grant: &'a Grant,
+    /// Window of the grant; for a ban or an unlimited grant, that of overrides.
+    pub window: Micros,
+    /// Whether the hit obeys the overrides of its key, and may change them.
+    pub overridable: bool,
     /// Operation on the state.
     pub action: Action,
+    /// The override to set, for [`Action::SetOverride`], which does nothing without it.
+    pub change: Option<&'a OverrideChange>,
     /// Whether a denial of this hit refuses the request.
     pub mode: Mode,
 }
 
+impl<'a> StoreHit<'a> {
+    /// Creates an enforced hit that is not overridable.
+    pub fn new(key: &'a Key, algorithm: Algorithm, grant: &'a Grant, action: Action) -> Self {
+        let window = grant.limit().map_or(Micros::ZERO, Limit::window);
+        let mode = Mode::Enforced;
+        Self { key, algorithm, grant, window, overridable: false, action, change: None, mode }
+    }
+
+    /// Returns what an override of the key leaves as it is.
+    pub fn frame(&self) -> LimitFrame {
+        let max_debt = self.grant.limit().and_then(Limit::max_debt);
+        LimitFrame { algorithm: self.algorithm, window: self.window, max_debt }
+    }
+}
+
 /// Hits of one [shard](Shard), which the store decides in one atomic step.
 ///
-/// Takes of the same key are decided in order, each for the sum of the costs up to it. Reports come
-/// before takes, refunds and credits after them. A hit that takes nothing has the outcome for its
+/// Takes of the same key are decided in order, each for the sum of the costs up to it. Changes of
+/// overrides come first, reports before takes, refunds and credits after them. A hit that takes nothing has the outcome for its
 /// cost, with the numbers of the unchanged state.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreRequest<'a> {
@@ -106,13 +156,23 @@ pub struct Reply {
 }
 
 /// The reply to one hit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HitReply {
     /// The outcome and the numbers of the state.
     pub decision: Decision,
     /// Units that were counted. May be fewer than the cost for a report, and for a take with
     /// [`Coupling::EachAlone`].
     pub taken: u64,
+    /// The override that decided in place of the hit's grant. Boxed because it is rare.
+    pub applied: Option<Box<Applied>>,
+}
+
+impl HitReply {
+    /// Creates the reply of a hit that its own grant decided.
+    #[inline]
+    pub const fn new(decision: Decision, taken: u64) -> Self {
+        Self { decision, taken, applied: None }
+    }
 }
 
 /// The place of a state. Hits of one shard are decided in one atomic step.
@@ -153,10 +213,8 @@ pub enum StoreId {
 }
 
 impl Receipt {
-    /// Returns the hit that refunds the units, with the limit that is in force now.
-    pub fn refund<'a>(&'a self, limit: &'a Limit) -> StoreHit<'a> {
-        let Self { key, algorithm, taken, .. } = self;
-        let action = Action::Refund(*taken);
-        StoreHit { key, algorithm: *algorithm, limit, action, mode: Mode::Enforced }
+    /// Returns the hit that refunds the units, with the grant that is in force now.
+    pub fn refund<'a>(&'a self, grant: &'a Grant) -> StoreHit<'a> {
+        StoreHit::new(&self.key, self.algorithm, grant, Action::Refund(self.taken))
     }
 }

@@ -117,11 +117,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::algorithm::{Algorithm, Limit, Outcome};
+    use crate::algorithm::{Algorithm, Decision, Limit, Outcome};
     use crate::clock::ManualClock;
     use crate::plan::RuleIndex;
     use crate::rules::{Grant, Mode};
-    use crate::verdict::{RuleDecision, Source, Verdict, uncounted};
+    use crate::verdict::{RuleDecision, Source, Verdict};
 
     const MAX_AGE: Micros = Micros::from_secs(1);
 
@@ -143,7 +143,7 @@ mod tests {
             algorithm: Algorithm::Gcra,
             grant: Grant::Limited(Limit::new(1, Micros::from_secs(60)).expect("a valid limit")),
             mode,
-            decision: uncounted(outcome),
+            decision: Decision::uncounted(outcome),
             source,
             is_near_limit: false,
         }

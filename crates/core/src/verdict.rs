@@ -6,13 +6,13 @@ use std::sync::{Arc, LazyLock};
 use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, Decision, Outcome};
-use crate::clock::{Micros, Timestamp};
+use crate::clock::Micros;
 use crate::operation::HitReply;
 use crate::plan::{Hit, Plan, RuleIndex};
 use crate::rules::{Grant, Mode, OnStoreFailure, RuleInfo, RuleSet, Share};
 
 /// The reply to one hit, and its origin.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct HitResult {
     /// Outcome and numbers.
     pub reply: HitReply,
@@ -25,9 +25,14 @@ pub struct HitResult {
 pub type HitResults = SmallVec<[Option<HitResult>; 1]>;
 
 impl HitResult {
-    /// Returns the result for grants that need no store: bans and unlimited ones. `None` for
-    /// limits.
-    pub fn without_store(grant: Grant) -> Option<Self> {
+    /// Returns the result for hits that need no store: a ban or an unlimited grant, unless it is
+    /// overridable. `None` for others.
+    pub fn without_store(hit: &Hit) -> Option<Self> {
+        if hit.overridable { None } else { Self::by_grant_alone(&hit.grant) }
+    }
+
+    /// Returns the result that a ban or an unlimited grant has by itself. `None` for limits.
+    pub fn by_grant_alone(grant: &Grant) -> Option<Self> {
         let outcome = match grant {
             Grant::Limited(_) => return None,
             Grant::Banned => Outcome::Impossible,
@@ -38,7 +43,18 @@ impl HitResult {
 
     /// Returns a result for which nothing is counted.
     pub const fn uncounted(outcome: Outcome, source: Source) -> Self {
-        Self { reply: HitReply { decision: uncounted(outcome), taken: 0 }, source }
+        Self { reply: HitReply::new(Decision::uncounted(outcome), 0), source }
+    }
+
+    /// Returns the grant that decided the hit: its own, unless an override replaced it.
+    #[inline]
+    pub fn grant(&self, hit: &Hit) -> Grant {
+        self.reply.applied.as_ref().map_or(hit.grant, |applied| applied.grant)
+    }
+
+    /// Returns the mode in view of the grant, and whether the hit denies the request.
+    pub fn denial(&self, hit: &Hit) -> (Mode, bool) {
+        (self.grant(hit).effective_mode(hit.mode), !self.reply.decision.is_allowed())
     }
 }
 
@@ -77,7 +93,7 @@ pub struct RuleDecision {
     pub rule: Arc<str>,
     /// Algorithm of the rule.
     pub algorithm: Algorithm,
-    /// Grant of the rule to this request.
+    /// Grant that decided: of the rule to this request, or of an override set at run time.
     pub grant: Grant,
     /// Mode of the rule.
     pub mode: Mode,
@@ -97,7 +113,7 @@ static NO_RULE: LazyLock<RuleDecision> = LazyLock::new(|| RuleDecision {
     algorithm: Algorithm::FixedWindow,
     grant: Grant::Unlimited,
     mode: Mode::Enforced,
-    decision: uncounted(Outcome::Allowed),
+    decision: Decision::uncounted(Outcome::Allowed),
     source: Source::NoRule,
     is_near_limit: false,
 });
@@ -192,7 +208,7 @@ impl RuleDecision {
             index: hit.rule,
             rule: Arc::clone(rule.name),
             algorithm: hit.algorithm,
-            grant: hit.grant,
+            grant: result.grant(hit),
             mode: hit.mode,
             decision: result.reply.decision,
             source: result.source,
@@ -228,8 +244,11 @@ impl RuleDecision {
 
 /// Returns `true` if the units in use are at or above `from` of the limit that decided.
 fn is_near(from: Share, rule: RuleInfo<'_>, hit: &Hit, result: &HitResult) -> bool {
-    let Grant::Limited(granted) = &hit.grant else { return false };
-    let limit = hit.stricter.as_deref().unwrap_or(granted);
+    let grant = match &result.reply.applied {
+        Some(applied) => &applied.grant,
+        None => hit.stricter.as_deref().unwrap_or(&hit.grant),
+    };
+    let Some(limit) = grant.limit() else { return false };
     let remaining = result.reply.decision.remaining;
     match (result.source, rule.on_store_failure) {
         (Source::FailOpen | Source::FailClosed | Source::NoRule, _) => false,
@@ -239,19 +258,6 @@ fn is_near(from: Share, rule: RuleInfo<'_>, hit: &Hit, result: &HitResult) -> bo
         (Source::LocalFallback | Source::Store | Source::DenyCache, _) => {
             from.is_used(limit, remaining)
         }
-    }
-}
-
-/// Returns a decision for which nothing is counted.
-pub const fn uncounted(outcome: Outcome) -> Decision {
-    Decision {
-        at: Timestamp::EPOCH,
-        outcome,
-        current_count: 0,
-        remaining: 0,
-        reset_after: Micros::ZERO,
-        ttl: Micros::ZERO,
-        delay: Micros::ZERO,
     }
 }
 

@@ -80,6 +80,7 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod expiring_map;
 pub mod fleet;
 pub mod grpc_timeout;
 pub mod headers;
@@ -101,4 +102,4 @@ pub use limiter::{
 pub use rlaas_core::clock::Deadline;
 pub use rlaas_core::rules::{Attributes, InvalidRequest, Request, Rule};
 #[doc(no_inline)]
-pub use rlaas_core::{algorithm, clock, operation, plan, rules, step, summary, verdict};
+pub use rlaas_core::{algorithm, clock, control, operation, plan, rules, step, summary, verdict};

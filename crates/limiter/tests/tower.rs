@@ -13,14 +13,14 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
 use http::{HeaderMap, Request, Response, StatusCode};
-use rlaas_limiter::algorithm::{Algorithm, Limit, Outcome};
+use rlaas_limiter::algorithm::{Algorithm, Decision, Limit, Outcome};
 use rlaas_limiter::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas_limiter::plan::RuleIndex;
 use rlaas_limiter::rules::{Grant, Mode, Unmatched};
 use rlaas_limiter::tower::{
     Decide, KeyExtractor, KeyParts, LayerBuilder, NoVerdict, OnNoAnswer, RateLimitLayer, local,
 };
-use rlaas_limiter::verdict::{RuleDecision, Source, uncounted};
+use rlaas_limiter::verdict::{RuleDecision, Source};
 use rlaas_limiter::{Deadline, Limiter, Verdict, rules};
 use tokio::net::TcpListener;
 use tonic::{Code, Status};
@@ -193,7 +193,7 @@ impl Decide for Decider {
             algorithm: Algorithm::Gcra,
             grant: Grant::Limited(limit),
             mode: Mode::Enforced,
-            decision: uncounted(outcome),
+            decision: Decision::uncounted(outcome),
             source: Source::Store,
             is_near_limit: false,
         };

@@ -53,6 +53,12 @@ const MAX_DEBT: Setting = Setting::new(
     "Most units that post_paid may count above the limit. Not in envoyproxy/ratelimit.",
 );
 
+const OVERRIDABLE: Setting = Setting::new(
+    "overridable",
+    "Overrides and bans of single keys can be set while the server runs. Not in \
+     envoyproxy/ratelimit.",
+);
+
 /// Reads `rate_limit` and completes `spec` to a rule. Returns `None` without the section, or after it
 /// reported a problem.
 pub(super) fn read(
@@ -85,6 +91,7 @@ pub(super) fn read(
         post_paid,
         max_debt: section.field(MAX_DEBT),
         near_limit: section.field(NEAR_LIMIT),
+        overridable: section.optional(OVERRIDABLE, values::boolean).unwrap_or(false),
         ..spec
     };
     let rule = spec.build(coupling).map_err(|mut problems| {

@@ -16,6 +16,7 @@ rules:
   - {name: keys, match: {resource: [/pay, "/api/*"], attributes: {api_key: "*"}},
      key-by: [user_id, resource, api_key], algorithm: token-bucket,
      limit: 10, window: 1s, burst: 20, on-store-failure: deny, breaker-opens-rule: true,
+     overridable: true,
      overrides: [{match: {user_id: alice}, limit: 50, burst: 60},
                  {match: {user_id: ops}, unlimited: true},
                  {match: {user_id: "bad*"}, limit: 0}]}
@@ -93,6 +94,7 @@ async fn rules_report_matchers_keys_overrides_and_policies() {
     assert_eq!((keys.max_requests, keys.burst), (10, 20));
     assert_eq!(keys.on_store_failure(), OnStoreFailure::Deny);
     assert!(keys.breaker_opens_rule && !keys.fail_open);
+    assert!(keys.overridable && !default.overridable);
     let other = |user: &str, kind, burst| RuleOverride {
         matchers: vec![matcher("user_id", &[user])],
         grant: Some(Grant { kind: Some(kind), burst }),

@@ -101,7 +101,7 @@ fn spec_and_message_have_the_same_fields() {
     let whole: RuleSpec = serde_saphyr::from_str(
         "{version: 1, name: a, endpoint: /a, match: {user-id: b}, key-by: c, algorithm: gcra, \
          limit: 1, window: 1s, burst: 1, shadow: true, local-share: 1, on-store-failure: local, \
-         fail-open: true, breaker-opens-rule: true, near-limit: 0.8, \
+         fail-open: true, breaker-opens-rule: true, near-limit: 0.8, overridable: true, \
          overrides: [{match: {user-id: b}, limit: 2}]}",
     )
     .expect("a specification");
@@ -155,6 +155,7 @@ fn from_message(rule: &proto::Rule) -> RuleSpec {
         on_store_failure: policy.into(),
         breaker_opens_rule: rule.breaker_opens_rule.into(),
         near_limit: Share::new(rule.near_limit_ppm).map_or(Field::Unset, Field::Set),
+        overridable: rule.overridable.into(),
         overrides: rule.overrides.iter().map(exception).collect(),
         ..RuleSpec::default()
     }

@@ -24,6 +24,19 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// Returns a decision for which nothing is counted, at the epoch.
+    pub const fn uncounted(outcome: Outcome) -> Self {
+        Self {
+            at: Timestamp::EPOCH,
+            outcome,
+            current_count: 0,
+            remaining: 0,
+            reset_after: Micros::ZERO,
+            ttl: Micros::ZERO,
+            delay: Micros::ZERO,
+        }
+    }
+
     /// Adds to each wait the time by which the store's clock is held ahead.
     pub fn extend_waits(&mut self, held_for: Micros) {
         self.reset_after = self.reset_after + held_for;

@@ -101,10 +101,15 @@ impl Limit {
     /// [`LimitError::Burst`] unless `burst` is from 1 to 10⁹ and becomes available again within
     /// [`Limit::MAX_FILL`].
     pub fn with_burst(self, burst: u64) -> Result<Self, LimitError> {
-        let most = self.units_in(Self::MAX_FILL, 0).0.min(Self::MAX_UNITS);
+        let most = self.most_burst();
         let burst = Self::count(burst).filter(|_| burst <= most);
         let burst = burst.ok_or(LimitError::Burst { most })?;
         Ok(Self { max_debt: self.max_debt, ..Self::from_parts(self.window, self.units, burst) })
+    }
+
+    /// Returns the most units at once: as many as become available within [`Limit::MAX_FILL`].
+    pub(crate) fn most_burst(&self) -> u64 {
+        self.units_in(Self::MAX_FILL, 0).0.min(Self::MAX_UNITS)
     }
 
     /// Returns the same limit with up to `units` of debt.

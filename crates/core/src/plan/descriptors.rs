@@ -56,9 +56,17 @@ impl Descriptors {
                     ..
                 } = found;
                 let rule = self.rule_at(position, is_override);
-                let (algorithm, mode) = (rule.algorithm, rule.mode);
-                let rule = RuleIndex::Descriptor { position, is_override };
-                hits.push(Hit { rule, key, algorithm, grant, stricter: None, mode, action });
+                hits.push(Hit {
+                    rule: RuleIndex::Descriptor { position, is_override },
+                    key,
+                    algorithm: rule.algorithm,
+                    grant,
+                    window,
+                    overridable: rule.overridable,
+                    stricter: None,
+                    mode: rule.mode,
+                    action,
+                });
                 PlannedStatus { window, detailed_label }
             }));
         }
@@ -106,14 +114,14 @@ fn apply_strictest_limit(hits: &mut [Hit]) {
             if hits[earlier].key != hits[at].key {
                 continue;
             }
-            let limit_of = |hit: &Hit| hit.for_store().map(|hit| *hit.limit);
+            let limit_of = |hit: &Hit| hit.for_store()?.grant.limit().copied();
             let (Some(one), Some(other)) = (limit_of(&hits[earlier]), limit_of(&hits[at])) else {
                 continue;
             };
             if one.units() <= other.units() {
-                hits[at].stricter = Some(Box::new(one));
+                hits[at].stricter = Some(Box::new(Grant::Limited(one)));
             } else {
-                hits[earlier].stricter = Some(Box::new(other));
+                hits[earlier].stricter = Some(Box::new(Grant::Limited(other)));
             }
         }
     }

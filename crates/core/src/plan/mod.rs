@@ -11,7 +11,8 @@ pub use selector::{GrantSource, KeyPart, SelectError, SelectedKey, Selector, Tar
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Algorithm, Cost, Limit};
+use crate::algorithm::{Algorithm, Cost};
+use crate::clock::Micros;
 use crate::operation::{Action, StoreHit};
 use crate::rules::{Coupling, Grant, Key, Mode, Request, RuleInfo, RuleSet, Unmatched};
 
@@ -36,10 +37,15 @@ pub struct Hit {
     pub key: Key,
     /// Algorithm of the rule.
     pub algorithm: Algorithm,
-    /// Grant of the rule to this request. The store decides only if it is limited.
+    /// Grant of the rule to this request. The store decides only if it is limited or
+    /// `overridable`.
     pub grant: Grant,
-    /// Limit of another hit of the same key that replaces the one of `grant`.
-    pub stricter: Option<Box<Limit>>,
+    /// Window of the rule.
+    pub window: Micros,
+    /// Whether an override of the key, set at run time, replaces `grant`.
+    pub overridable: bool,
+    /// Limit of another hit of the same key that replaces `grant`.
+    pub stricter: Option<Box<Grant>>,
     /// Mode of the rule.
     pub mode: Mode,
     /// Operation on the state.
@@ -72,6 +78,8 @@ impl Plan {
                 key: rule.key_for(request),
                 algorithm: rule.algorithm,
                 grant: rule.grant_for(request),
+                window: rule.window,
+                overridable: rule.overridable,
                 stricter: None,
                 mode: rule.mode,
                 action,
@@ -84,10 +92,8 @@ impl Plan {
 
     /// Returns `true` if a ban refuses the request, whatever the store decides.
     pub fn is_banned(&self) -> bool {
-        self.hits.iter().any(|hit| hit.grant == Grant::Banned)
-            && Mode::refuse(
-                self.hits.iter().map(|hit| (hit.effective_mode(), hit.grant == Grant::Banned)),
-            )
+        self.hits.iter().any(Hit::is_banned)
+            && Mode::refuse(self.hits.iter().map(|hit| (hit.effective_mode(), hit.is_banned())))
     }
 
     /// Returns `true` if the hits are those of descriptors, each of which has its own status.
@@ -102,12 +108,24 @@ impl Plan {
 }
 
 impl Hit {
-    /// Returns the hit for the store; `None` if nothing is counted.
+    /// Returns the hit for the store; `None` if nothing is counted and no override can change
+    /// that.
     pub fn for_store(&self) -> Option<StoreHit<'_>> {
-        let Grant::Limited(limit) = &self.grant else { return None };
-        let Self { key, algorithm, action, mode, stricter, .. } = self;
-        let limit = stricter.as_deref().unwrap_or(limit);
-        Some(StoreHit { key, algorithm: *algorithm, limit, action: *action, mode: *mode })
+        let Self { key, algorithm, action, mode, overridable, stricter, .. } = self;
+        let grant = stricter.as_deref().unwrap_or(&self.grant);
+        let window = match grant {
+            Grant::Limited(limit) => limit.window(),
+            Grant::Banned | Grant::Unlimited if *overridable => self.window,
+            Grant::Banned | Grant::Unlimited => return None,
+        };
+        let (algorithm, overridable) = (*algorithm, *overridable);
+        let (action, mode, change) = (*action, *mode, None);
+        Some(StoreHit { key, algorithm, grant, window, overridable, action, change, mode })
+    }
+
+    /// Returns `true` if the hit is denied whatever the store decides.
+    pub fn is_banned(&self) -> bool {
+        self.grant == Grant::Banned && !self.overridable
     }
 
     /// Returns the mode in view of the grant: how a denial affects the request.

@@ -82,6 +82,17 @@ impl Key {
         Self { text, id_at }
     }
 
+    /// Creates the key of an encoded rule name and an encoded id, as returned by [`Key::rule`] and
+    /// [`Key::id`].
+    pub fn from_encoded(rule: &str, id: &str) -> Self {
+        let mut text = KeyBuffer::new();
+        text.extend_from_slice(rule.as_bytes());
+        text.push(b':');
+        let id_at = text.len();
+        text.extend_from_slice(id.as_bytes());
+        Self { text, id_at }
+    }
+
     /// Returns the whole key, which is UTF-8.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
@@ -226,6 +237,7 @@ mod tests {
         assert_eq!((key.rule(), key.id()), ("", "alice"));
         let key = Key::for_rule("p:y", [Some("a"), None, Some("")].into_iter());
         assert_eq!((key.rule(), key.id()), ("p%3Ay", "a:%:"));
+        assert_eq!(Key::from_encoded(key.rule(), key.id()), key);
         assert_eq!(key.as_bytes(), b"p%3Ay:a:%:");
     }
 

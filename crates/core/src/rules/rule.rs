@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::matcher::Matcher;
 use super::{Key, Request};
 use crate::algorithm::{Algorithm, Limit};
+use crate::clock::Micros;
 
 /// A rule for requests by user, resource and attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +22,12 @@ pub struct Rule {
     pub algorithm: Algorithm,
     /// Grant to requests without an override.
     pub grant: Grant,
+    /// Window of the grants of the rule, of its overrides, and of those set at run time.
+    pub window: Micros,
     /// Grants to some requests. The closest match counts.
     pub overrides: Vec<Override>,
+    /// Whether overrides and bans of single keys can be set at run time.
+    pub overridable: bool,
     /// Whether the rule is enforced.
     pub mode: Mode,
     /// Policy for the time when the store fails.
@@ -48,6 +53,8 @@ pub struct RuleInfo<'a> {
     pub breaker_opens: bool,
     /// Part of the limit from which a key is near it. `None`: never.
     pub near_limit: Option<Share>,
+    /// Whether overrides and bans of single keys can be set at run time.
+    pub overridable: bool,
 }
 
 /// A part of a request.
@@ -239,7 +246,9 @@ impl Rule {
             key_by: vec![Part::UserId],
             algorithm,
             grant: Grant::Limited(limit),
+            window: limit.window(),
             overrides: Vec::new(),
+            overridable: false,
             mode: Mode::Enforced,
             on_store_failure: OnStoreFailure::Error,
             breaker_opens: false,
@@ -255,6 +264,7 @@ impl Rule {
             mode: self.mode,
             on_store_failure: self.on_store_failure,
             breaker_opens: self.breaker_opens,
+            overridable: self.overridable,
             near_limit: self.near_limit,
         }
     }
@@ -288,6 +298,15 @@ impl Rule {
 }
 
 impl Grant {
+    /// Returns the limit, if there is one.
+    #[inline]
+    pub const fn limit(&self) -> Option<&Limit> {
+        match self {
+            Self::Limited(limit) => Some(limit),
+            Self::Banned | Self::Unlimited => None,
+        }
+    }
+
     /// Returns the effective mode of a rule with this grant. An unlimited grant does not count as a
     /// quota: it neither refuses a request nor lets it pass.
     pub fn effective_mode(self, mode: Mode) -> Mode {

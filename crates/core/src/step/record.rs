@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::{Slot, Slots, execute};
 use crate::algorithm::{Decision, State};
 use crate::clock::{Micros, Timestamp};
+use crate::control::ControlRecord;
 use crate::operation::{Reply, StoreHit, StoreRequest};
 use crate::rules::Key;
 
@@ -16,6 +17,9 @@ pub struct Record {
     /// Time of the latest change. A clock that steps back is held at it.
     seen: Timestamp,
     reset: Option<Reset>,
+    /// Overrides of the key. Absent from records of earlier versions.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    control: Option<Box<ControlRecord>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +34,9 @@ impl Record {
     /// Returns the time from which the record makes no difference to any decision and may be
     /// deleted.
     pub fn expires_at(&self) -> Timestamp {
-        self.state.expires_at().max(self.reset.map_or(Timestamp::EPOCH, |reset| reset.until))
+        let reset = self.reset.map_or(Timestamp::EPOCH, |reset| reset.until);
+        let control = self.control.as_ref().map_or(Timestamp::EPOCH, |control| control.ends_at());
+        self.state.expires_at().max(reset).max(control)
     }
 
     /// Returns `true` if the state has not expired. It expires at the end of its last millisecond,
@@ -92,9 +98,9 @@ impl<'a> Slots for RecordSlots<'_, 'a> {
         Self: 's;
 
     fn slot(&mut self, at: usize) -> RecordSlot<'_, 'a> {
-        let StoreHit { key, limit, .. } = self.hits[at];
+        let StoreHit { key, window, .. } = self.hits[at];
         let seen = self.records.get(key).map_or(Timestamp::EPOCH, |record| record.seen);
-        let now = self.time.hold(seen, limit.window());
+        let now = self.time.hold(seen, window);
         RecordSlot { key, time: self.time, now, records: self.records }
     }
 
@@ -146,5 +152,17 @@ impl Slot for RecordSlot<'_, '_> {
     fn was_reset_since(&self, taken_at: Timestamp) -> bool {
         let reset = self.records.get(self.key).and_then(|record| record.reset);
         reset.is_some_and(|reset| taken_at <= reset.at)
+    }
+
+    fn control(&self) -> Option<&ControlRecord> {
+        self.records.get(self.key)?.control.as_deref()
+    }
+
+    fn set_control(&mut self, record: ControlRecord) {
+        if !record.is_empty() {
+            self.records.entry(self.key).or_default().control = Some(Box::new(record));
+        } else if let Some(known) = self.records.get_mut(self.key) {
+            known.control = None;
+        }
     }
 }

@@ -15,10 +15,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
+use crate::algorithm::{Algorithm, Cost, Outcome};
 use crate::clock::{Clock, Micros, Timestamp};
-use crate::operation::{Action, StoreHit};
-use crate::rules::Key;
+use crate::operation::{Action, HitReply, StoreHit};
+use crate::rules::{Grant, Key};
 
 /// Longest key in bytes that is cached. It bounds the memory whatever ids are sent.
 const MAX_KEY_LEN: usize = 256;
@@ -58,17 +58,17 @@ struct Generation {
 }
 
 /// A denial by the store.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Denial {
     revision: u64,
     algorithm: Algorithm,
-    /// Compared on lookup: an override may grant another limit for the same key.
-    limit: Limit,
+    /// Compared on lookup: an override of the rule may grant another limit for the same key.
+    grant: Grant,
     cost: Cost,
     /// Time before the store was called; the store decided no earlier.
     requested_at: Timestamp,
     holds_until: Timestamp,
-    decision: Decision,
+    reply: HitReply,
 }
 
 impl DenyCache {
@@ -95,9 +95,9 @@ impl DenyCache {
         hit: &StoreHit<'_>,
         revision: u64,
         requested_at: Timestamp,
-        decision: &Decision,
+        reply: &HitReply,
     ) {
-        let StoreHit { key, algorithm, limit: &limit, action, .. } = *hit;
+        let StoreHit { key, algorithm, grant: &grant, action, .. } = *hit;
         // Reports are always counted, and a peek for cost 0 is no denial of a cost.
         let cost = match action {
             Action::Take(cost) | Action::Peek(cost) if cost != Cost::NONE => cost,
@@ -106,16 +106,16 @@ impl DenyCache {
         if key.as_bytes().len() > MAX_KEY_LEN {
             return;
         }
-        let Outcome::Denied { retry_after } = decision.outcome else { return };
+        let Outcome::Denied { retry_after } = reply.decision.outcome else { return };
         let holds_until = requested_at + retry_after.min(self.max_age);
         let denial = Denial {
             revision,
             algorithm,
-            limit,
+            grant,
             cost,
             requested_at,
             holds_until,
-            decision: *decision,
+            reply: reply.clone(),
         };
         let mut stripe = self.stripe(key);
         stripe.rotate(self.clock.now(), self.max_age, self.keys_per_generation);
@@ -130,13 +130,18 @@ impl DenyCache {
     }
 
     /// Returns the cached denial of a hit, with the waits that are left.
-    pub(super) fn denial(&self, hit: &StoreHit<'_>, revision: u64) -> Option<Decision> {
-        let denial = self.stripe(hit.key).denial(hit.key)?;
+    pub(super) fn denial(&self, hit: &StoreHit<'_>, revision: u64) -> Option<HitReply> {
+        let stripe = self.stripe(hit.key);
+        let denial = stripe.denial(hit.key)?;
         let now = self.clock.now();
         let cost = hit.action.cost();
-        let is_same = (denial.revision, denial.cost, denial.limit) == (revision, cost, *hit.limit);
-        let holds = is_same && now < denial.holds_until;
-        holds.then(|| denial.decision.after(now.since(denial.requested_at), denial.algorithm))
+        let is_same = (denial.revision, denial.cost, denial.grant) == (revision, cost, *hit.grant);
+        if !is_same || now >= denial.holds_until {
+            return None;
+        }
+        let elapsed = now.since(denial.requested_at);
+        let decision = denial.reply.decision.after(elapsed, denial.algorithm);
+        Some(HitReply { decision, ..denial.reply.clone() })
     }
 
     fn stripe(&self, key: &Key) -> MutexGuard<'_, CacheStripe> {
@@ -147,9 +152,9 @@ impl DenyCache {
 }
 
 impl CacheStripe {
-    fn denial(&self, key: &Key) -> Option<Denial> {
+    fn denial(&self, key: &Key) -> Option<&Denial> {
         let found = self.young.denials.get(key.as_bytes());
-        found.or_else(|| self.old.denials.get(key.as_bytes())).copied()
+        found.or_else(|| self.old.denials.get(key.as_bytes()))
     }
 
     /// Starts a new generation once the young one is older than `max_age` or full. Entries of the
@@ -168,9 +173,10 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::algorithm::{Decision, Limit};
     use crate::clock::ManualClock;
     use crate::plan::Plan;
-    use crate::rules::{Mode, Request, RequestFields, Rule, RuleSet};
+    use crate::rules::{Request, RequestFields, Rule, RuleSet};
 
     const T0: Timestamp = Timestamp::from_millis(1_700_000_000_000);
     const REVISION: u64 = 1;
@@ -181,7 +187,7 @@ mod tests {
         clock: ManualClock,
         rules: RuleSet,
         algorithm: Algorithm,
-        limit: Limit,
+        grant: Grant,
     }
 
     impl TestCache {
@@ -192,7 +198,7 @@ mod tests {
             let (algorithm, limit) = (Algorithm::Gcra, Limit::new(5, Micros::from_secs(60)));
             let limit = limit.expect("a valid limit");
             let rules = RuleSet::new(Rule::new_default(algorithm, limit), Vec::new());
-            Self { cache, clock, rules, algorithm, limit }
+            Self { cache, clock, rules, algorithm, grant: Grant::Limited(limit) }
         }
 
         fn at(&self, since: Micros) {
@@ -225,7 +231,8 @@ mod tests {
                 ttl: Micros::from_secs(60),
                 delay: Micros::ZERO,
             };
-            self.cache.record(&hit, REVISION, self.cache.now(), &decision);
+            let reply = HitReply::new(decision, 0);
+            self.cache.record(&hit, REVISION, self.cache.now(), &reply);
         }
 
         fn deny(&self, user: &str, retry_after: Micros) {
@@ -234,12 +241,12 @@ mod tests {
 
         fn denial(&self, user: &str) -> Option<Decision> {
             let key = self.key(user);
-            self.cache.denial(&self.hit(&key, Cost::ONE), REVISION)
+            let reply = self.cache.denial(&self.hit(&key, Cost::ONE), REVISION)?;
+            Some(reply.decision)
         }
 
         fn hit<'a>(&'a self, key: &'a Key, cost: Cost) -> StoreHit<'a> {
-            let (algorithm, limit) = (self.algorithm, &self.limit);
-            StoreHit { key, algorithm, limit, action: Action::Take(cost), mode: Mode::Enforced }
+            StoreHit::new(key, self.algorithm, &self.grant, Action::Take(cost))
         }
 
         fn wait(&self, user: &str) -> Option<Micros> {
@@ -321,7 +328,8 @@ mod tests {
         }
         // An override grants this limit to other requests of the same user.
         let wider = Limit::new(1000, Micros::from_secs(60)).expect("a valid limit");
-        let hit = StoreHit { limit: &wider, ..test.hit(&key, cost(3)) };
+        let wider = Grant::Limited(wider);
+        let hit = StoreHit { grant: &wider, ..test.hit(&key, cost(3)) };
         assert_eq!(test.cache.denial(&hit, REVISION), None);
     }
 

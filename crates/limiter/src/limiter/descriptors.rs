@@ -86,8 +86,8 @@ impl Limiter {
         let mut hits = plan.hits.iter().zip(results);
         let answer = |planned: Option<PlannedStatus>| {
             let (planned, (hit, result)) = (planned?, hits.next()?);
-            let mut result = (*result)?;
-            if hit.grant == Grant::Banned {
+            let mut result = result.clone()?;
+            if hit.grant == Grant::Banned && result.reply.applied.is_none() {
                 let until_end = self.end_of_ban(hit, planned.window, latest);
                 result.reply.decision.reset_after = until_end;
             }

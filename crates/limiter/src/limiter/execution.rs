@@ -11,12 +11,13 @@ use smallvec::SmallVec;
 use tracing::debug;
 
 use super::{CheckError, Limiter, Source};
-use crate::algorithm::{Cost, Limit, Outcome, TakenUnits};
+use crate::algorithm::{Cost, Decision, Outcome, TakenUnits};
 use crate::clock::{Deadline, Micros};
+use crate::control::Applied;
 use crate::observer::{RequestEvent, StoreEvent};
 use crate::operation::{Action, HitReply, Shard, StoreHit, StoreId, StoreRequest};
 use crate::plan::{Hit, Plan};
-use crate::rules::{Coupling, Mode, OnStoreFailure, RuleSet};
+use crate::rules::{Coupling, Grant, Mode, OnStoreFailure, RuleSet};
 use crate::store::{Store, StoreError};
 use crate::verdict::{HitResult, HitResults};
 
@@ -43,8 +44,8 @@ struct HitGroup {
     positions: Positions,
     shard: Shard,
     store: StoreId,
-    /// Limits that replace the granted ones: the shares of the local fallback.
-    limits: Option<SmallVec<[Limit; 2]>>,
+    /// Grants that replace those of the hits: the shares of the local fallback.
+    grants: Option<SmallVec<[Grant; 2]>>,
     /// `true` if the request is denied already: this group then takes nothing. Reports count all
     /// the same.
     is_refused: bool,
@@ -86,7 +87,7 @@ impl Execution<'_> {
                 && result.source == Source::Store
                 && self.plan.has_key_once(hit)
             {
-                cache.record(&store_hit, self.revision, requested_at, &result.reply.decision);
+                cache.record(&store_hit, self.revision, requested_at, &result.reply);
             }
         }
         Ok(results)
@@ -94,8 +95,7 @@ impl Execution<'_> {
 
     async fn decide(&self) -> Result<HitResults, CheckError> {
         let all_or_nothing = self.plan.coupling == Coupling::AllOrNothing;
-        let mut results: HitResults =
-            self.plan.hits.iter().map(|hit| HitResult::without_store(hit.grant)).collect();
+        let mut results: HitResults = self.plan.hits.iter().map(HitResult::without_store).collect();
         let mut taken: SmallVec<[HitGroup; 1]> = SmallVec::new();
         let mut is_refused = self.plan.is_banned() && all_or_nothing;
         for mut group in self.groups() {
@@ -104,6 +104,7 @@ impl Execution<'_> {
             let group = match decided {
                 Ok(replies) => {
                     self.limiter.shared.degradation.store_decided();
+                    self.record_bans(&group, &replies);
                     record_replies(&group, replies, Source::Store, &mut results);
                     Ok(group)
                 }
@@ -155,7 +156,7 @@ impl Execution<'_> {
                     positions: SmallVec::from_slice(&[position]),
                     shard,
                     store: StoreId::Primary,
-                    limits: None,
+                    grants: None,
                     is_refused: false,
                     is_one_of_several: spans_shards,
                 });
@@ -168,7 +169,7 @@ impl Execution<'_> {
     fn hits<'h>(&'h self, group: &'h HitGroup) -> SmallVec<[StoreHit<'h>; 2]> {
         let hit = |(index, position): (usize, &usize)| {
             let hit = self.plan.hits[*position].for_store()?;
-            let limit = group.limits.as_ref().map_or(hit.limit, |limits| &limits[index]);
+            let grant = group.grants.as_ref().map_or(hit.grant, |grants| &grants[index]);
             let mode = match hit.mode {
                 Mode::Quota | Mode::ShadowQuota if group.is_one_of_several => Mode::Shadow,
                 mode => mode,
@@ -178,14 +179,15 @@ impl Execution<'_> {
                 Action::Credit(_) if group.store == StoreId::Fallback => Action::Peek(Cost::NONE),
                 action => action,
             };
-            Some(StoreHit { limit, action, mode, ..hit })
+            let overridable = hit.overridable && group.store == StoreId::Primary;
+            Some(StoreHit { grant, action, mode, overridable, ..hit })
         };
         group.positions.iter().enumerate().filter_map(hit).collect()
     }
 
     fn is_refused(&self, results: &[Option<HitResult>]) -> bool {
         Mode::refuse(self.plan.hits.iter().zip(results).map(|(hit, result)| {
-            (hit.effective_mode(), result.is_some_and(|one| !one.reply.decision.is_allowed()))
+            result.as_ref().map_or((hit.effective_mode(), false), |one| one.denial(hit))
         }))
     }
 
@@ -215,16 +217,31 @@ impl Execution<'_> {
         let first = failed.positions.first();
         let tripped = first.is_some_and(|first| limiter.store.breaker_is_open(&hit_at(first).key));
         let policy = |position: &usize| self.rules.rule(hit_at(position).rule).policy(tripped);
-        let fails = failed.positions.iter().any(|at| policy(at) == OnStoreFailure::Error);
-        if fails && !self.plan.is_banned() {
+        for position in &failed.positions {
+            results[*position] = self.result_without_policy(hit_at(position));
+        }
+        let is_decided = |at: &usize| results[*at].is_some();
+        let fails = |at: &usize| !is_decided(at) && policy(at) == OnStoreFailure::Error;
+        let known =
+            failed.positions.iter().filter_map(|at| Some((hit_at(at), results[*at].as_ref()?)));
+        let is_banned =
+            self.plan.is_banned() || Mode::refuse(known.map(|(hit, result)| result.denial(hit)));
+        if failed.positions.iter().any(fails) && !is_banned {
             return Err(CheckError::StoreUnavailable(error.clone()));
         }
         limiter.shared.degradation.policy_decided(error);
 
-        let denies = failed.positions.iter().any(|at| policy(at) == OnStoreFailure::Deny);
-        let (mut alone, mut limits) = (Positions::new(), SmallVec::new());
+        let denies = |at: &usize| match &results[*at] {
+            Some(known) => !known.reply.decision.is_allowed(),
+            None => policy(at) == OnStoreFailure::Deny,
+        };
+        let denies = failed.positions.iter().any(denies);
+        let (mut alone, mut grants) = (Positions::new(), SmallVec::new());
         for position in &failed.positions {
             let hit = hit_at(position);
+            if results[*position].is_some() {
+                continue;
+            }
             let policy = policy(position);
             results[*position] = match policy {
                 // The request is banned anyway.
@@ -238,8 +255,9 @@ impl Execution<'_> {
                 }
                 OnStoreFailure::Local(share) => {
                     let Some(hit) = hit.for_store() else { continue };
+                    let Grant::Limited(limit) = hit.grant else { continue };
                     alone.push(*position);
-                    limits.push(hit.limit.share(share.millionths()));
+                    grants.push(Grant::Limited(limit.share(share.millionths())));
                     continue;
                 }
             };
@@ -249,7 +267,7 @@ impl Execution<'_> {
         let group = HitGroup {
             positions: alone,
             store: StoreId::Fallback,
-            limits: Some(limits),
+            grants: Some(grants),
             is_refused: failed.is_refused || refuses,
             ..failed
         };
@@ -260,6 +278,34 @@ impl Execution<'_> {
         }
         record_replies(&group, replies, Source::LocalFallback, results);
         Ok(group)
+    }
+
+    /// Returns the result of a hit that no policy decides while the store fails: of a ban that was
+    /// seen last, or of a grant that is no limit. `None` for others.
+    fn result_without_policy(&self, hit: &Hit) -> Option<HitResult> {
+        if !hit.overridable {
+            return None;
+        }
+        let time = self.limiter.store.now(&hit.key);
+        let Some(ends_at) = self.limiter.shared.bans.ends_at(&hit.key, time) else {
+            return HitResult::by_grant_alone(&hit.grant);
+        };
+        let wait = ends_at.since(time);
+        let outcome = Outcome::Denied { retry_after: wait };
+        let decision = Decision { reset_after: wait, ..Decision::uncounted(outcome) };
+        let applied = Applied { grant: Grant::Banned, ends_at, record: None };
+        let reply = HitReply { applied: Some(Box::new(applied)), ..HitReply::new(decision, 0) };
+        Some(HitResult { reply, source: Source::DenyCache })
+    }
+
+    /// Records the bans in the replies to the hits of a group.
+    fn record_bans(&self, group: &HitGroup, replies: &[HitReply]) {
+        for (position, reply) in group.positions.iter().zip(replies) {
+            let hit = &self.plan.hits[*position];
+            if hit.overridable {
+                self.limiter.shared.bans.record(&hit.key, reply);
+            }
+        }
     }
 
     /// Returns `true` if the store has already decided a hit of this plan.
@@ -277,12 +323,13 @@ impl Execution<'_> {
         for group in groups.into_iter().filter(|group| !group.is_refused) {
             // The shard that denied has taken nothing itself.
             let positions = group.positions.iter();
-            let replies = positions.map(|position| results[*position].map(|one| one.reply));
+            let replies =
+                positions.map(|position| results[*position].as_ref().map(|one| one.reply.clone()));
             let refunds = self.hits(&group).into_iter().zip(replies).zip(&group.positions);
             let (hits, positions): (SmallVec<[StoreHit<'_>; 2]>, Positions) = refunds
                 .filter_map(|((hit, reply), position)| {
                     let taken = match hit.action {
-                        Action::Take(_) => taken(reply?)?,
+                        Action::Take(_) => taken(&reply?)?,
                         _ => return None,
                     };
                     Some((StoreHit { action: Action::Refund(taken), ..hit }, *position))
@@ -313,7 +360,7 @@ impl Execution<'_> {
 
     /// Removes cached denials of keys to which units were given.
     fn forget_credited(&self) {
-        for hit in self.plan.hits.iter().filter(|hit| hit.action.returns_units()) {
+        for hit in self.plan.hits.iter().filter(|hit| hit.action.invalidates_denials()) {
             self.limiter.forget_denials(&hit.key);
         }
     }
@@ -340,7 +387,7 @@ fn record_replies(
 }
 
 /// Returns the units that a hit has taken; `None` if it has taken none.
-pub(super) fn taken(reply: HitReply) -> Option<TakenUnits> {
+pub(super) fn taken(reply: &HitReply) -> Option<TakenUnits> {
     let cost = u32::try_from(reply.taken).ok().filter(|units| *units > 0).map(Cost::new)?;
     let (at, reset_after) = (reply.decision.at, reply.decision.reset_after);
     Some(TakenUnits { cost, at, reset_after })

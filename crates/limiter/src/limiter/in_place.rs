@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::{Limiter, Snapshot, Source, Verdict};
 use crate::clock::Deadline;
 use crate::observer::RequestEvent;
-use crate::operation::{HitReply, Shard, StoreHit, StoreRequest};
+use crate::operation::{Shard, StoreHit, StoreRequest};
 use crate::plan::Plan;
 use crate::rules::{Coupling, Grant, Mode};
 use crate::verdict::{HitResult, HitResults};
@@ -55,7 +55,7 @@ impl Limiter {
             replies = self.store.execute_now(request, deadline)?.hits;
         }
         let mut replies = replies.into_iter();
-        let results = plan.hits.iter().map(|hit| match HitResult::without_store(hit.grant) {
+        let results = plan.hits.iter().map(|hit| match HitResult::without_store(hit) {
             None => Some(HitResult { reply: replies.next()?, source: Source::Store }),
             known => known,
         });
@@ -76,14 +76,13 @@ impl Limiter {
                 let Some(store_hit) = hit.for_store() else {
                     let is_refusal = hit.grant == Grant::Banned && hit.mode == Mode::Enforced;
                     let is_known = plan.is_for_descriptors() || is_refusal;
-                    return HitResult::without_store(hit.grant).filter(|_| is_known);
+                    return HitResult::without_store(hit).filter(|_| is_known);
                 };
                 hits += 1;
                 let is_cacheable =
                     hit.decides_cost() && hit.mode == Mode::Enforced && plan.has_key_once(hit);
-                let decision = cache.denial(&store_hit, revision).filter(|_| is_cacheable)?;
+                let reply = cache.denial(&store_hit, revision).filter(|_| is_cacheable)?;
                 denials += 1;
-                let reply = HitReply { decision, taken: 0 };
                 Some(HitResult { reply, source: Source::DenyCache })
             })
             .collect();

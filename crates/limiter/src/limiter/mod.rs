@@ -5,6 +5,7 @@
 //! protocol or on a kind of store. The store reports that it failed; the policy of the rule decides
 //! what that means (`execution.rs`).
 
+mod bans;
 mod builder;
 mod degradation;
 mod deny_cache;
@@ -29,6 +30,7 @@ use arc_swap::ArcSwap;
 use thiserror::Error;
 use tokio::sync::watch;
 
+use self::bans::LastSeenBans;
 use self::degradation::Degradation;
 use self::observers::DetailedObservers;
 use self::pending::ExecutedPlan;
@@ -59,6 +61,7 @@ struct Shared {
     /// Decides for rules with `on-store-failure: local` while the store fails.
     fallback: Store,
     deny_cache: Option<DenyCache>,
+    bans: LastSeenBans,
     degradation: Degradation,
     detailed_observers: DetailedObservers,
     observer: Arc<dyn Observer>,
@@ -117,6 +120,7 @@ impl Limiter {
             changes: watch::Sender::new(()),
             fallback: Store::Memory(fallback),
             deny_cache,
+            bans: LastSeenBans::new(),
             degradation: Degradation::new(),
             detailed_observers: DetailedObservers::default(),
             observer,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::Limiter;
 use super::execution::taken;
 use crate::algorithm::Limit;
-use crate::clock::Deadline;
-use crate::operation::{Receipt, StoreId, StoreRequest};
+use crate::clock::{Deadline, Micros};
+use crate::operation::{Receipt, StoreHit, StoreId, StoreRequest};
 use crate::plan::Plan;
 use crate::rules::{Coupling, Grant, OnStoreFailure, Rule, RuleSet};
 use crate::store::StoreError;
@@ -30,8 +30,22 @@ impl Limiter {
         let snapshot = self.snapshot();
         // One by one: refunds are rare, and the receipts of one request may be in several shards.
         for receipt in receipts {
-            let Some(limit) = limit_now(&receipt, &snapshot.rules) else { continue };
-            let hit = receipt.refund(&limit);
+            let grant = limit_now(&receipt, &snapshot.rules).map(Grant::Limited);
+            let rule = snapshot.rules.iter().find(|rule| rule.name == receipt.rule);
+            let rule = rule.filter(|rule| rule.overridable && receipt.store == StoreId::Primary);
+            // The override of the key decides what is returned, else the grant. If that is not
+            // known, a ban returns nothing.
+            let (overridable, window) =
+                rule.map_or((false, Micros::ZERO), |rule| (true, rule.window));
+            let Some(grant) = grant.or_else(|| overridable.then_some(Grant::Banned)) else {
+                continue;
+            };
+            let hit = receipt.refund(&grant);
+            let hit = StoreHit {
+                overridable,
+                window: grant.limit().map_or(window, Limit::window),
+                ..hit
+            };
             let store = self.store_by_id(receipt.store);
             let (coupling, shard) = (Coupling::AllOrNothing, store.shard(hit.key));
             match store.execute(StoreRequest { hits: &[hit], coupling, shard }, deadline).await {
@@ -46,8 +60,9 @@ impl Limiter {
 /// Returns the receipts for the units that the hits of a plan have taken.
 pub(super) fn receipts(rules: &RuleSet, plan: Plan, results: &[Option<HitResult>]) -> Vec<Receipt> {
     let receipts = plan.hits.into_iter().zip(results).filter_map(|(hit, result)| {
-        let HitResult { reply, source } = (*result)?;
-        let limit = *hit.for_store()?.limit;
+        let HitResult { reply, source } = result.as_ref()?;
+        let applied = reply.applied.as_ref().map(|applied| applied.grant);
+        let limit = *applied.as_ref().unwrap_or(hit.for_store()?.grant).limit()?;
         let rule = rules.rule(hit.rule);
         let (store, limit) = match (source, rule.on_store_failure) {
             (Source::Store, _) => (StoreId::Primary, limit),

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::{Health, StoreError};
 use crate::clock::{Deadline, Timestamp};
+use crate::control::OverridePage;
 use crate::operation::{Reply, Shard, StoreRequest};
 use crate::rules::Key;
 
@@ -46,6 +47,21 @@ pub trait CustomStore: Debug + Send + Sync {
     /// are refunded.
     fn shard(&self, _key: &Key) -> Shard {
         Shard::default()
+    }
+
+    /// Returns overrides in force: see [`Store::list_overrides`](super::Store::list_overrides). By
+    /// default none.
+    ///
+    /// # Errors
+    ///
+    /// As [`CustomStore::execute`].
+    fn list_overrides<'a>(
+        &'a self,
+        _cursor: &'a str,
+        _count: usize,
+        _deadline: Deadline,
+    ) -> BoxFuture<'a, Result<OverridePage, StoreError>> {
+        Box::pin(async { Ok(OverridePage::default()) })
     }
 
     /// Returns the longest time that a decision may take.

@@ -16,10 +16,12 @@ use smallvec::SmallVec;
 use self::stripe::{DecisionTime, Stripe};
 use crate::algorithm::{Decision, State};
 use crate::clock::{Clock, Micros, Timestamp};
+use crate::control::{ControlRecord, KeyOverrides, OverridePage};
 use crate::observer::Observer;
-use crate::operation::{HitReply, Reply, StoreHit, StoreRequest};
-use crate::rules::Coupling;
+use crate::operation::{Action, HitReply, Reply, StoreHit, StoreRequest};
+use crate::rules::{Coupling, Key};
 use crate::step::{self, Slot, Slots};
+use crate::store::StoreError;
 
 /// Slots that the background sweep visits while it holds one lock, for about a microsecond.
 const SLOTS_PER_LOCK: usize = 64;
@@ -97,11 +99,62 @@ impl MemoryStore {
         )
     }
 
+    /// Decides every hit, unless it would set an override for which there is no space. Then nothing
+    /// is changed.
+    pub(super) fn try_execute(&self, request: StoreRequest<'_>) -> Result<Reply, StoreError> {
+        let sets = |hit: &&StoreHit<'_>| hit.overridable && hit.action == Action::SetOverride;
+        for hit in request.hits.iter().filter(sets) {
+            let stripe = self.location(hit).stripe;
+            let time = self.clock.now();
+            if !lock(&self.stripes[stripe]).has_space_for_control(hit.key.as_bytes(), time) {
+                return Err(StoreError::Full);
+            }
+        }
+        Ok(self.execute(request))
+    }
+
     /// Decides a single hit, the common case, with one lookup.
     pub fn execute_one(&self, hit: &StoreHit<'_>) -> HitReply {
         let KeyLocation { hash, stripe } = self.location(hit);
         let mut stripe = lock(&self.stripes[stripe]);
         step::execute_one(hit, StripeSlot::new(&mut stripe, hash, hit, self.clock.now()))
+    }
+
+    /// Lists overrides. See [`super::Store::list_overrides`]. The cursor is the number of a stripe,
+    /// and the last key of it that is listed.
+    pub(super) fn list_overrides(
+        &self,
+        cursor: &str,
+        count: usize,
+    ) -> Result<OverridePage, StoreError> {
+        let (stripe, last) = match cursor.split_once(' ') {
+            Some((stripe, last)) => (stripe.parse().map_err(|_| StoreError::Cursor)?, Some(last)),
+            None if cursor.is_empty() => (0, None),
+            None => return Err(StoreError::Cursor),
+        };
+        let mut page = OverridePage::default();
+        let mut last = last.map(str::to_owned);
+        for number in stripe..self.stripes.len() {
+            let time = self.clock.now();
+            let mut stripe = lock(&self.stripes[number]);
+            stripe.drop_ended(time);
+            let mut after = last.take().unwrap_or_default();
+            let is_left = |(key, _): &(&str, _)| after.is_empty() || *key > after.as_str();
+            let mut found: Vec<_> = stripe.controls().filter(is_left).collect();
+            found.sort_unstable_by_key(|(key, _)| *key);
+            for (text, record) in found {
+                if page.keys.len() >= count.max(1) {
+                    page.next = Some(format!("{number} {after}"));
+                    return Ok(page);
+                }
+                let (rule, id) = text.split_once(':').unwrap_or_default();
+                let mut record = record.clone();
+                record.drop_ended(time);
+                page.keys.push(KeyOverrides { key: Key::from_encoded(rule, id), record });
+                text.clone_into(&mut after);
+            }
+        }
+        Ok(page)
     }
 
     /// Sweeps expired keys, a few slots at a time, and follows changes of the wall clock, for ever.
@@ -111,6 +164,7 @@ impl MemoryStore {
             interval.tick().await;
             self.clock.follow_wall_time();
             for stripe in stripes {
+                lock(stripe).drop_ended(self.clock.now());
                 let steps = lock(stripe).len().div_ceil(SLOTS_PER_LOCK);
                 for _ in 0..steps {
                     lock(stripe).sweep(SLOTS_PER_LOCK, self.clock.now());
@@ -193,7 +247,7 @@ struct StripeSlot<'a> {
 impl<'a> StripeSlot<'a> {
     #[inline]
     fn new(stripe: &'a mut Stripe, hash: u64, hit: &StoreHit<'a>, time: Timestamp) -> Self {
-        let decision_time = stripe.decision_time(time, hit.limit.window());
+        let decision_time = stripe.decision_time(time, hit.window);
         Self { stripe, hash, key: hit.key.as_bytes(), decision_time }
     }
 }
@@ -229,6 +283,15 @@ impl Slot for StripeSlot<'_> {
 
     fn was_reset_since(&self, taken_at: Timestamp) -> bool {
         self.stripe.was_reset_since(self.key, taken_at)
+    }
+
+    fn control(&self) -> Option<&ControlRecord> {
+        self.stripe.control(self.key)
+    }
+
+    fn set_control(&mut self, record: ControlRecord) {
+        let time = self.time();
+        self.stripe.set_control(self.key, record, time);
     }
 }
 

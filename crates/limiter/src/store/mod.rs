@@ -28,6 +28,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::clock::{Deadline, Timestamp};
+use crate::control::OverridePage;
 use crate::observer::BreakerState;
 pub use crate::operation::{
     Action, HitReply, Receipt, Reply, Shard, StoreHit, StoreId, StoreRequest,
@@ -54,7 +55,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError`] if the store fails to decide before the deadline. Memory fails only if the
-    /// deadline has already passed.
+    /// deadline has already passed, or if it has no space for an override.
     pub async fn execute(
         &self,
         request: StoreRequest<'_>,
@@ -62,7 +63,7 @@ impl Store {
     ) -> Result<Reply, StoreError> {
         match self {
             Self::Memory(_) | Self::Custom(_) if deadline.has_passed() => Err(StoreError::Expired),
-            Self::Memory(store) => Ok(store.execute(request)),
+            Self::Memory(store) => store.try_execute(request),
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.execute(request, deadline).await,
             Self::Custom(store) => store.execute(request, deadline).await,
@@ -90,6 +91,27 @@ impl Store {
             #[cfg(feature = "redis")]
             Self::Redis(_) => None,
             Self::Custom(_) => None,
+        }
+    }
+
+    /// Returns overrides in force: at most `count` keys, from `cursor` on, which is empty for the
+    /// first page, else [`OverridePage::next`] of the page before. Those that begin or end
+    /// meanwhile may be left out; no other is. A custom store lists none by default.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Cursor`] if the cursor comes from elsewhere; else as [`Store::execute`].
+    pub async fn list_overrides(
+        &self,
+        cursor: &str,
+        count: usize,
+        deadline: Deadline,
+    ) -> Result<OverridePage, StoreError> {
+        match self {
+            Self::Memory(store) => store.list_overrides(cursor, count),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.list_overrides(cursor, count, deadline).await,
+            Self::Custom(store) => store.list_overrides(cursor, count, deadline).await,
         }
     }
 
@@ -261,6 +283,12 @@ pub enum StoreError {
     /// The clock of Redis repeatedly left the window of the keys before the call arrived.
     #[error("redis clock repeatedly left the window of the keys")]
     WindowMissed,
+    /// The memory store has no space for another override; nothing was changed.
+    #[error("no space for another override (store.memory.max-keys)")]
+    Full,
+    /// The cursor of a list does not come from this store.
+    #[error("page token must be that of the page before")]
+    Cursor,
     /// A custom store failed.
     #[error("{source}")]
     Custom {
@@ -298,6 +326,8 @@ impl StoreError {
             Self::Refused { code, .. } | Self::Partial { code, .. } => refusal(code),
             Self::Garbled => "garbled",
             Self::WindowMissed => "window_missed",
+            Self::Full => "full",
+            Self::Cursor => "cursor",
             Self::Custom { .. } => "custom",
         }
     }

@@ -305,6 +305,10 @@ fn invalid_failure_and_deny_cache_settings_are_rejected_by_key() {
             "rate-limiter: {breaker-opens-rule: 1}",
             "rate-limiter.breaker-opens-rule: must be true or false".to_owned(),
         ),
+        (
+            "rate-limiter: {overridable: 1}",
+            "rate-limiter.overridable: must be true or false".to_owned(),
+        ),
     ];
     let shares = ["0", "0.0", "1.1", "2", "-0.5", "half", "0.0000001", "[0.5]", ".5.5", ""];
     let shares = shares.map(|given| {

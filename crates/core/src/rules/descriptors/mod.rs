@@ -66,6 +66,8 @@ pub struct DescriptorRule {
     pub replaces: Vec<Arc<str>>,
     /// Window of the limit; set for a limit of 0 too.
     pub window: Micros,
+    /// Whether overrides and bans of single keys can be set at run time.
+    pub overridable: bool,
     /// Whether metrics have the values of requests.
     pub is_detailed: bool,
     /// Whether hits are reports of costs that were incurred already, counted even if too few units
@@ -185,10 +187,13 @@ impl Descriptors {
     }
 
     /// Returns the rule at a position of [`Descriptors::every`]. A limit of a request is always
-    /// enforced.
+    /// enforced, and not overridable.
     pub(crate) fn rule_at(&self, position: usize, is_override: bool) -> RuleInfo<'_> {
         let rule = self.rules[position].info();
-        if is_override { RuleInfo { mode: Mode::Enforced, ..rule } } else { rule }
+        if !is_override {
+            return rule;
+        }
+        RuleInfo { mode: Mode::Enforced, overridable: false, ..rule }
     }
 
     /// Returns the name of the limit at a position. A limit of a request has none.
@@ -354,6 +359,7 @@ impl DescriptorRule {
             near_limit: None,
             replaces: Vec::new(),
             window: limit.window(),
+            overridable: false,
             is_detailed: false,
             is_post_paid: false,
             max_debt: None,
@@ -370,6 +376,7 @@ impl DescriptorRule {
             mode: self.mode,
             on_store_failure: self.on_store_failure,
             breaker_opens: self.breaker_opens,
+            overridable: self.overridable,
             near_limit: self.near_limit,
         }
     }

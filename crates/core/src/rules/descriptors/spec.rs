@@ -36,6 +36,8 @@ pub struct DescriptorSpec {
     pub max_debt: Field<u64>,
     /// Part of the limit from which a key is near it; by default never.
     pub near_limit: Field<Share>,
+    /// Whether overrides and bans of single keys can be set at run time. Not with `unlimited`.
+    pub overridable: bool,
     /// Whether metrics have the values of requests.
     pub is_detailed: bool,
     /// Metadata for callers.
@@ -50,7 +52,7 @@ impl DescriptorSpec {
     /// # Errors
     ///
     /// All [`Problem`]s, each with its field: `algorithm`, `limit`, `window`, `burst`, `max-debt`,
-    /// `near-limit`, or one of [`StoreFailureSpec`].
+    /// `near-limit`, `overridable`, or one of [`StoreFailureSpec`].
     pub fn build(self, coupling: Coupling) -> Result<DescriptorRule, Vec<Problem>> {
         let mut problems = Problems::default();
         let failure = self.failure.build(&mut problems);
@@ -58,6 +60,9 @@ impl DescriptorSpec {
         let (rate, grant) = rate.build(Algorithm::FixedWindow, UNITS, &mut problems);
         let max_debt = self.max_debt(rate, coupling, &mut problems);
         let near_limit = problems.read("near-limit", self.near_limit, SHARE);
+        if self.overridable && self.unlimited {
+            problems.add("overridable", "not with unlimited: true, which has no window");
+        }
         let Some((((on_store_failure, breaker_opens), rate), grant)) = failure.zip(rate).zip(grant)
         else {
             return problems.finish(None);
@@ -73,6 +78,7 @@ impl DescriptorSpec {
             near_limit: near_limit.ok().flatten(),
             replaces: self.replaces,
             window: if self.unlimited { Micros::ZERO } else { rate.window },
+            overridable: self.overridable,
             is_detailed: self.is_detailed,
             is_post_paid: self.post_paid,
             max_debt,

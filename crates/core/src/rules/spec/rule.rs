@@ -90,6 +90,9 @@ pub struct RuleSpec {
     #[cfg_attr(feature = "serde", serde(alias = "near_limit"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub near_limit: Field<Share>,
+    /// Whether overrides and bans of single keys can be set at run time; by default not.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub overridable: Field<bool>,
     /// Different grants for some requests. The closest match counts.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub overrides: Vec<OverrideSpec>,
@@ -185,6 +188,7 @@ impl RuleSpec {
         let key_by = self.key_parts(problems);
         let (rate, grant) = rate.build(Self::DEFAULT_ALGORITHM, UNITS, problems);
         let shadow = problems.read("shadow", self.shadow, BOOLEAN);
+        let overridable = problems.read("overridable", self.overridable, BOOLEAN);
         let Self { local_share, on_store_failure, fail_open, breaker_opens_rule, .. } = *self;
         let failure =
             StoreFailureSpec { local_share, on_store_failure, fail_open, breaker_opens_rule };
@@ -206,7 +210,9 @@ impl RuleSpec {
             key_by: key_by?,
             algorithm: rate?.algorithm,
             grant: grant?,
+            window: rate?.window,
             overrides,
+            overridable: overridable.ok()? == Some(true),
             mode: if shadow.ok()? == Some(true) { Mode::Shadow } else { Mode::Enforced },
             on_store_failure,
             breaker_opens,
@@ -337,7 +343,7 @@ mod tests {
     fn build_reports_all_problems_with_their_fields() {
         let spec = read(
             "{version: 2, name: a b, endpoint: 5, key-by: [a, a], algorithm: guess, limit: many,
-              burst: 0, shadow: maybe, on-store-failure: maybe, local-share: 2, fail-open: 1, near-limit: 0,
+              burst: 0, shadow: maybe, overridable: 1, on-store-failure: maybe, local-share: 2, fail-open: 1, near-limit: 0,
               match: {user-id: 7, attributes: {plan.x: [1]}},
               overrides: [{limit: 5, unlimited: true}, {match: {user-id: a}, limit: -1}]}",
         );
@@ -357,6 +363,7 @@ mod tests {
                 "window",
                 "burst",
                 "shadow",
+                "overridable",
                 "local-share",
                 "on-store-failure",
                 "fail-open",

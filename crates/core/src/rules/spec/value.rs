@@ -268,13 +268,14 @@ mod tests {
             field(shares),
         );
         let about = (field(any::<u64>()), field(text()), texts(), matcher(), texts());
-        let rest = (field(any::<bool>()), prop::collection::vec(exception(), 0..3));
+        let rest =
+            (field(any::<bool>()), field(any::<bool>()), prop::collection::vec(exception(), 0..3));
         (about, rate, failure, rest).prop_map(|(about, rate, failure, rest)| {
             let (version, name, endpoint, matcher, key_by) = about;
             let (algorithm, limit, window, burst) = rate;
             let (local_share, on_store_failure, fail_open, breaker_opens_rule, near_limit) =
                 failure;
-            let (shadow, overrides) = rest;
+            let (shadow, overridable, overrides) = rest;
             RuleSpec {
                 version,
                 name,
@@ -291,6 +292,7 @@ mod tests {
                 fail_open,
                 breaker_opens_rule,
                 near_limit,
+                overridable,
                 overrides,
             }
         })

@@ -6,7 +6,6 @@
 //! limit is evicted only if all candidates are at their limits. Evictions of live keys are counted;
 //! such a key starts afresh.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use compact_str::CompactString;
@@ -16,6 +15,8 @@ use super::hash_key;
 use super::segmented_vec::SegmentedVec;
 use crate::algorithm::{Decision, State};
 use crate::clock::{HighWaterMarks, Micros, Timestamp};
+use crate::control::ControlRecord;
+use crate::expiring_map::ExpiringMap;
 use crate::observer::{Observer, StoreEvent};
 
 /// Slots that are candidates for an eviction.
@@ -41,8 +42,10 @@ pub(super) struct Stripe {
     cursor: usize,
     max_keys: usize,
     observer: Arc<dyn Observer>,
-    /// For each reset key, the time of the reset, and the time until which refunds need it.
-    resets: HashMap<CompactString, (Timestamp, Timestamp)>,
+    /// For each reset key, the time of the reset. It ends when no refund needs it any more.
+    resets: ExpiringMap<Timestamp>,
+    /// Overrides of keys.
+    controls: ExpiringMap<ControlRecord>,
 }
 
 /// Time of a decision.
@@ -96,23 +99,52 @@ impl Stripe {
             max_keys,
             seen: HighWaterMarks::default(),
             observer,
-            resets: HashMap::new(),
+            resets: ExpiringMap::new(max_keys),
+            controls: ExpiringMap::new(max_keys),
         }
     }
 
     /// Records that a key was reset at `now`, so that refunds of units taken before do nothing.
-    /// At most `max_keys` resets are on record: a further one is not recorded.
+    /// At most `max_keys` resets are on record: that of a further key is not recorded.
     pub(super) fn record_reset(&mut self, key: &[u8], now: Timestamp, until: Timestamp) {
-        self.resets.retain(|_, (_, until)| now < *until);
-        if self.resets.len() < self.max_keys {
-            self.resets.insert(CompactString::from_utf8_lossy(key), (now, until));
-        }
+        self.resets.insert(key, now, until, now);
     }
 
     /// Returns `true` if the key was reset at this time or later.
     pub(super) fn was_reset_since(&self, key: &[u8], taken_at: Timestamp) -> bool {
-        let key = str::from_utf8(key).unwrap_or_default();
-        self.resets.get(key).is_some_and(|(reset_at, _)| taken_at <= *reset_at)
+        self.resets.get(key).is_some_and(|reset_at| taken_at <= *reset_at)
+    }
+
+    /// Returns the overrides of a key, ended or not.
+    pub(super) fn control(&self, key: &[u8]) -> Option<&ControlRecord> {
+        self.controls.get(key)
+    }
+
+    /// Replaces the overrides of a key; an empty record removes them. There is space for those of
+    /// `max_keys` keys: see [`Stripe::has_space_for_control`].
+    pub(super) fn set_control(&mut self, key: &[u8], record: ControlRecord, time: Timestamp) {
+        if record.is_empty() {
+            self.controls.remove(key);
+        } else {
+            let ends_at = record.ends_at();
+            self.controls.insert(key, record, ends_at, time);
+        }
+    }
+
+    /// Returns `true` if an override of the key can be set.
+    pub(super) fn has_space_for_control(&mut self, key: &[u8], time: Timestamp) -> bool {
+        !self.controls.is_full(time) || self.controls.get(key).is_some()
+    }
+
+    /// Iterates over the keys with overrides, in no order.
+    pub(super) fn controls(&self) -> impl Iterator<Item = (&str, &ControlRecord)> {
+        self.controls.iter()
+    }
+
+    /// Removes resets and overrides that have ended.
+    pub(super) fn drop_ended(&mut self, time: Timestamp) {
+        self.resets.drop_ended(time);
+        self.controls.drop_ended(time);
     }
 
     pub(super) fn len(&self) -> usize {

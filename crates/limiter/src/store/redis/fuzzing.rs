@@ -17,7 +17,7 @@ use crate::observer::NoObserver;
 use crate::operation::{Action, Shard, StoreHit, StoreRequest};
 use crate::plan::Plan;
 use crate::rules::spec::RulesSpec;
-use crate::rules::{Coupling, Mode, Request, Rule};
+use crate::rules::{Coupling, Grant, Request, Rule};
 use crate::store::StoreError;
 
 /// A call of three requests: one hit by itself, two hits together, and a report.
@@ -37,9 +37,9 @@ impl FuzzCall {
         let rules = rules.build().expect("valid rules");
         let request = Request::user("alice").build().expect("a valid request");
         let key = &Plan::for_request(&rules, &request).hits[0].key;
-        let limit = &Limit::new(5, Micros::from_secs(60)).expect("a valid limit");
-        let hit =
-            |algorithm, action| StoreHit { key, algorithm, limit, action, mode: Mode::Enforced };
+        let limit = Limit::new(5, Micros::from_secs(60)).expect("a valid limit");
+        let grant = &Grant::Limited(limit);
+        let hit = |algorithm, action| StoreHit::new(key, algorithm, grant, action);
         let take = hit(Algorithm::Gcra, Action::Take(Cost::new(1)));
         let report = hit(Algorithm::TokenBucket, Action::Report(Cost::new(3)));
         let clock = ServerClock::new(SystemClock::new(), Arc::new(NoObserver));

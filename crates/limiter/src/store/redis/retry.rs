@@ -113,7 +113,7 @@ impl RetryingCall<'_> {
                 clock.observe(*time);
                 if let ScriptReply::Decided(_) = reply {
                     for hit in self.request.hits {
-                        clock.record_decision(*time, hit.limit.window());
+                        clock.record_decision(*time, hit.window);
                     }
                 }
                 health.record_success(permit);

@@ -100,7 +100,7 @@ impl<'a> ReplyReader<'a> {
                         Some(cost) => decision.outcome.taken(cost),
                         None => self.number()?,
                     };
-                    Ok(HitReply { decision, taken })
+                    Ok(HitReply::new(decision, taken))
                 };
                 let hits = request.decided_at(time).map(hit).collect::<Result<_, StoreError>>()?;
                 Ok(Ok((time, ScriptReply::Decided(Reply { hits }))))

@@ -6,7 +6,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::keys::KeyFormat;
-use crate::algorithm::{Algorithm, Cost, window_index};
+use crate::algorithm::{Algorithm, Cost, Limit, window_index};
 use crate::clock::{Micros, Timestamp};
 use crate::operation::{Action, StoreHit, StoreRequest};
 use crate::rules::{Coupling, Mode};
@@ -118,7 +118,8 @@ impl ScriptRequest {
 
     /// Adds a hit, to be decided at about the estimated time.
     fn push(&mut self, format: &KeyFormat, hit: &StoreHit<'_>, time: ServerTime<'_>) {
-        let window = hit.limit.window();
+        let window = hit.window;
+        let limit = hit.grant.limit();
         let seen = time.clock.latest_decision(window);
         let first = window_index(time.estimate.hold(seen, window), window);
         let windows = first..first + windows_to_name(window);
@@ -132,14 +133,14 @@ impl ScriptRequest {
         let fields = HitFields {
             keys,
             first_index,
-            units: hit.limit.units(),
+            units: limit.map_or(0, Limit::units),
             window: window.as_micros(),
-            burst: hit.limit.burst(),
+            burst: limit.map_or(0, Limit::burst),
             cost: hit.action.cost().units(),
             mode: mode_code(hit.mode),
             seen: seen.as_micros(),
             action: action_code(hit.action),
-            max_debt: hit.limit.max_debt().unwrap_or(NO_DEBT),
+            max_debt: max_debt(hit).unwrap_or(NO_DEBT),
         };
         fields.write(&mut self.argument);
         if let Action::Refund(taken) = hit.action {
@@ -172,7 +173,7 @@ impl ScriptRequest {
         if let Action::Refund(taken) = hit.action
             && hit.algorithm.keyed_by_window()
         {
-            self.push_window(format, hit, window_index(taken.at, hit.limit.window()));
+            self.push_window(format, hit, window_index(taken.at, hit.window));
         }
         counted
     }
@@ -252,23 +253,34 @@ const fn action_code(action: Action) -> u64 {
         Action::Refund(_) => 3,
         Action::Credit(_) => 4,
         Action::Reset => 5,
+        Action::SetOverride => 6,
+        Action::ClearOverride(_) => 7,
     }
 }
 
 /// Returns the cost of a plain hit. `lua/check.lua` classifies hits alike.
-const fn plain_cost(hit: &StoreHit<'_>) -> Option<Cost> {
+fn plain_cost(hit: &StoreHit<'_>) -> Option<Cost> {
     match hit.action {
-        _ if hit.limit.max_debt().is_some() => None,
+        _ if max_debt(hit).is_some() => None,
         Action::Take(cost) => Some(cost),
         Action::Peek(_) => Some(Cost::NONE),
-        Action::Report(_) | Action::Refund(_) | Action::Credit(_) | Action::Reset => None,
+        Action::Report(_)
+        | Action::Refund(_)
+        | Action::Credit(_)
+        | Action::Reset
+        | Action::SetOverride
+        | Action::ClearOverride(_) => None,
     }
 }
 
 /// Returns `true` if the hit has a debt key. A token bucket stores its debt under its own key; see
 /// `lua/token_bucket.lua`.
-const fn has_debt_key(hit: &StoreHit<'_>) -> bool {
-    matches!(hit.algorithm, Algorithm::TokenBucket) && hit.limit.max_debt().is_some()
+fn has_debt_key(hit: &StoreHit<'_>) -> bool {
+    hit.algorithm == Algorithm::TokenBucket && max_debt(hit).is_some()
+}
+
+fn max_debt(hit: &StoreHit<'_>) -> Option<u64> {
+    hit.grant.limit().and_then(Limit::max_debt)
 }
 
 fn windows_to_name(window: Micros) -> u64 {

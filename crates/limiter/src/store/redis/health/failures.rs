@@ -42,6 +42,8 @@ impl Severity {
             | StoreError::BreakerOpen
             | StoreError::Overloaded
             | StoreError::Expired
+            | StoreError::Full
+            | StoreError::Cursor
             | StoreError::Custom { .. } => return None,
         };
         Some(Self { weight, needs_operator })
