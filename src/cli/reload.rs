@@ -14,7 +14,7 @@ use tokio::time::interval;
 use tracing::{error, info, warn};
 
 use crate::api::auth::{Auth, AuthSettings};
-use crate::config::{Config, Effective, Sources, StoreSettings, Watch, warnings};
+use crate::config::{Config, Effective, PrivacySettings, Sources, StoreSettings, Watch, warnings};
 use crate::store::Store;
 use crate::telemetry::log::Logs;
 use crate::telemetry::metrics::Metrics;
@@ -29,6 +29,7 @@ const RELOADABLE: &[&str] = &[
     "rules[",
     "envoy.files",
     "envoy.count-refused",
+    "privacy.",
     "rate-limiter.",
     "store.redis.username",
     "store.redis.password",
@@ -54,6 +55,8 @@ pub(super) struct ConfigReloader {
     metrics: Arc<Metrics>,
     logs: Option<Logs>,
     auth: Option<Arc<Auth>>,
+    /// The settings by which the keys in force are made.
+    privacy: PrivacySettings,
     hangups: Signal,
     watch: Watch,
 }
@@ -68,7 +71,8 @@ impl ConfigReloader {
         metrics.config_last_reload_successful.set(1);
         let ReloadInputs { sources, watch, hangups } = origin;
         let (sources, logs, auth) = (Arc::new(sources), None, None);
-        Self { sources, started_with, limiter, metrics, logs, auth, hangups, watch }
+        let privacy = PrivacySettings::default();
+        Self { sources, started_with, limiter, metrics, logs, auth, privacy, hangups, watch }
     }
 
     /// Sets the logs whose level follows the configuration.
@@ -79,6 +83,11 @@ impl ConfigReloader {
     /// Sets the authorization that follows the configuration.
     pub(super) fn with_auth(self, auth: Option<Arc<Auth>>) -> Self {
         Self { auth, ..self }
+    }
+
+    /// Sets the settings of hashed keys that are in force.
+    pub(super) fn with_privacy(self, privacy: PrivacySettings) -> Self {
+        Self { privacy, ..self }
     }
 
     /// Reloads on each change or SIGHUP. Never returns.
@@ -126,6 +135,10 @@ impl ConfigReloader {
                     logs.set_filter(&config.telemetry.log.filter);
                 }
                 self.replace_auth(config.auth);
+                if config.privacy.makes_other_keys(&self.privacy) {
+                    warn!(key = "privacy", "hashed keys changed: their state starts afresh");
+                }
+                self.privacy = config.privacy;
                 let revision = self.limiter.replace_rules(config.rules);
                 self.metrics.config_revision.set(revision.cast_signed());
                 self.metrics.config_last_reload_successful.set(1);

@@ -108,7 +108,7 @@ fn serve(
         };
         let server = server.with_api(api_settings);
         let reload = ConfigReloader::new(inputs, config.effective, limiter.clone(), metrics);
-        let reload = reload.with_logs(logs).with_auth(auth);
+        let reload = reload.with_logs(logs).with_auth(auth).with_privacy(config.privacy);
         log_serving(&server, &limiter);
         let is_text = config.telemetry.log.format == LogFormat::Text;
         if is_text && io::stdout().is_terminal() {

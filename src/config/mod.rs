@@ -9,6 +9,7 @@ mod effective;
 mod envoy;
 mod key_lines;
 mod notice;
+mod privacy;
 mod problem;
 mod reference;
 mod rules;
@@ -28,6 +29,7 @@ mod yaml;
 
 pub use effective::Effective;
 pub use notice::Notice;
+pub use privacy::PrivacySettings;
 pub use problem::{Problem, Problems};
 pub use reference::{SettingReference, envoy_file_reference, reference};
 pub use setting::Kind;
@@ -64,6 +66,8 @@ pub struct Config {
     pub telemetry: TelemetrySettings,
     /// The rules.
     pub rules: RuleSet,
+    /// Hashed parts of keys. The rules have them already.
+    pub privacy: PrivacySettings,
     /// Every value in force with its origin, in the order of the documentation. Secrets are masked.
     pub effective: Vec<Effective>,
     /// Values in the files that are valid but have less effect than written.
@@ -80,7 +84,8 @@ impl Config {
         Self::load_with_files(sources).0
     }
 
-    /// Reads all sources, and also returns the files that the settings name (`envoy.files`), valid or
+    /// Reads all sources, and also returns the files that the settings name (`envoy.files`,
+    /// `privacy.key-file`), valid or
     /// not. They must be watched as well.
     pub fn load_with_files(sources: &Sources) -> (Result<Self, Problems>, Vec<FileSnapshot>) {
         let tree = sources.read();
@@ -95,18 +100,25 @@ impl Config {
     fn read(root: &mut Section<'_>) -> (Self, Vec<FileSnapshot>) {
         let server = server::read(root);
         let envoy = envoy::read(root);
+        let mut files = envoy.files;
         let config = Self {
             auth: auth::read(root, &server),
             server,
             envoy: envoy.settings,
             store: store::read(root),
             deny_cache: deny_cache(root),
+            privacy: {
+                let (privacy, key_file) = privacy::read(root);
+                files.extend(key_file);
+                privacy
+            },
             telemetry: telemetry::read(root),
             rules: rules::read(root).with_descriptors(envoy.descriptors),
             effective: Vec::new(),
             notices: Vec::new(),
         };
-        (config, envoy.files)
+        let rules = config.privacy.apply(config.rules);
+        (Self { rules, ..config }, files)
     }
 }
 

@@ -31,6 +31,8 @@ const VALUES: &[(&str, &str)] = &[
     ("server.drain.timeout", "1s"),
     ("http.headers", "both"),
     ("http.hosts", "[rlaas.internal]"),
+    ("privacy.hash", "[user_id, attributes.api_key]"),
+    ("privacy.key-file", "KEY"),
     ("grpc.headers", "both"),
     ("health.require-store", "true"),
     ("envoy.files", "[config/envoy/rules.yaml]"),
@@ -81,7 +83,8 @@ const ALTERNATIVES: [(&str, &str); 3] = [
 ];
 
 /// Settings without which another one is not valid.
-const COMPANIONS: [(&str, &[(&str, &str)]); 10] = [
+const COMPANIONS: &[(&str, &[(&str, &str)])] = &[
+    ("privacy.hash", &[("privacy.key-file", "KEY")]),
     ("server.tls.cert", &[("server.tls.key", "KEY")]),
     ("server.tls.key", &[("server.tls.cert", "CERT")]),
     ("server.tls.client-ca", &[("server.tls.cert", "CERT"), ("server.tls.key", "KEY")]),

@@ -3,6 +3,7 @@
 mod auth;
 mod batch_and_stream;
 mod get_config;
+mod hashed_keys;
 mod invalid_requests;
 mod metadata;
 mod rule_specs;

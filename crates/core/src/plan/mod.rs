@@ -4,6 +4,8 @@
 //! and refers to rules by position, so that it can be moved to a task without matching again.
 
 mod descriptors;
+#[cfg(test)]
+mod hashed_keys;
 mod selector;
 
 pub use descriptors::{DescriptorPlan, PlannedStatus};
@@ -75,7 +77,7 @@ impl Plan {
         rules.for_each_match(request, |position, rule| {
             hits.push(Hit {
                 rule: RuleIndex::Flat(position),
-                key: rule.key_for(request),
+                key: rule.key_for(request, rules.hashing()),
                 algorithm: rule.algorithm,
                 grant: rule.grant_for(request),
                 window: rule.window,

@@ -15,7 +15,10 @@ use crate::operation::Action;
 use crate::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, PlacedRule, RequestDescriptor,
 };
-use crate::rules::{Attributes, DecodedValue, InvalidRequest, Key, Part, Request, Rule, RuleSet};
+use crate::rules::{
+    Attributes, DecodedValue, HashedValue, Hashing, InvalidRequest, Key, Part, Request, Rule,
+    RuleSet,
+};
 
 /// Names keys: at most [`Selector::MAX_KEYS`].
 #[derive(Clone, Copy, Debug)]
@@ -190,9 +193,10 @@ impl RuleSet {
     pub fn describe(&self, key: &Key) -> (Option<Arc<str>>, Vec<KeyPart>) {
         let name = key.rule_name();
         if let Some((_, rule)) = name.as_deref().and_then(|name| self.rule_named(name)) {
-            return (Some(Arc::clone(&rule.name)), values_of(rule, key.id()).unwrap_or_default());
+            let values = values_of(rule, key.id(), self.hashing());
+            return (Some(Arc::clone(&rule.name)), values.unwrap_or_default());
         }
-        let Some(entries) = entries_of(key.id()) else { return (None, Vec::new()) };
+        let Some(entries) = entries_of(key.id(), self.hashing()) else { return (None, Vec::new()) };
         let domain = name.as_deref().and_then(|name| name.strip_prefix("envoy/"));
         let met = pairs(&entries).and_then(|pairs| self.keys_of_descriptor(domain?, &pairs).ok());
         let met = met.into_iter().flatten().find(|owner| owner.hit.key == *key);
@@ -207,17 +211,25 @@ impl RuleSet {
     fn keys_of_request(&self, request: &Request<'_>) -> Vec<SelectedKey> {
         let plan = Plan::for_request(self, request);
         let hits = plan.hits.into_iter().filter_map(|hit| match hit.rule {
-            RuleIndex::Flat(position) => Some(self.selected(position, request, hit)),
+            RuleIndex::Flat(position) => {
+                Some(self.selected(position, request, hit, self.hashing()))
+            }
             RuleIndex::Descriptor { .. } => None,
         });
         hits.collect()
     }
 
-    fn selected(&self, position: usize, request: &Request<'_>, hit: Hit) -> SelectedKey {
+    fn selected(
+        &self,
+        position: usize,
+        request: &Request<'_>,
+        hit: Hit,
+        hashing: Hashing<'_>,
+    ) -> SelectedKey {
         let rule = self.rule_at(position);
         let part = |part: &Part| KeyPart {
             name: part.to_string(),
-            value: part.value_in(request).map(str::to_owned),
+            value: part.value_in(request).map(|value| hashing.show(part, value)),
         };
         SelectedKey {
             rule: Arc::clone(&rule.name),
@@ -251,7 +263,8 @@ impl RuleSet {
         let keys: Vec<_> = rules
             .filter(|(_, rule)| has_parts(rule, parts))
             .map(|(position, rule)| {
-                self.selected(position, &request, hit(position, rule, &request))
+                let hashing = self.hashing_of_named();
+                self.selected(position, &request, hit(position, rule, &request, hashing), hashing)
             })
             .collect();
         match named {
@@ -266,10 +279,10 @@ impl RuleSet {
         named: &NamedRules<'_>,
     ) -> Result<Vec<SelectedKey>, SelectError> {
         let mut keys = if let Some((_, rule)) = named.flat {
-            let parts = values_of(rule, id).ok_or(SelectError::Id)?;
+            let parts = values_of(rule, id, self.hashing()).ok_or(SelectError::Id)?;
             self.keys_of_parts(&parts, Some(named)).map_err(|_| SelectError::Id)?
         } else {
-            let entries = entries_of(id).ok_or(SelectError::Id)?;
+            let entries = entries_of(id, self.hashing()).ok_or(SelectError::Id)?;
             let keys = named.placed.iter();
             keys.filter_map(|placed| self.key_of_placed(placed, &entries)).collect()
         };
@@ -293,7 +306,7 @@ impl RuleSet {
         let plan = self.descriptors().plan(&request).map_err(SelectError::Descriptor)?;
         let keys = plan.plan.hits.into_iter().map(|hit| SelectedKey {
             rule: Arc::clone(self.rule(hit.rule).name),
-            parts: entries_of(hit.key.id()).unwrap_or_default(),
+            parts: entries_of(hit.key.id(), self.hashing()).unwrap_or_default(),
             hit: Hit { action: Action::Peek(Cost::ONE), ..hit },
             grant_from: GrantSource::Rule,
         });
@@ -304,10 +317,14 @@ impl RuleSet {
     /// the rule, or match another rule more closely.
     fn key_of_placed(&self, placed: &PlacedRule<'_>, entries: &[KeyPart]) -> Option<SelectedKey> {
         let entries = pairs(entries)?;
-        if !placed.fits(&entries) {
+        let hashing = self.hashing_of_named();
+        if !placed.fits(&entries, hashing) {
             return None;
         }
-        let owner = self.keys_of_descriptor(placed.domain, &entries).ok()?.pop();
+        // Of a hash nobody knows which other rule its value matches more closely.
+        let names_hash = entries.iter().any(|(key, value)| hashing.names_hash(key, value));
+        let owner = || self.keys_of_descriptor(placed.domain, &entries).map(|mut keys| keys.pop());
+        let owner = if names_hash { None } else { owner().ok()? };
         let position = placed.position;
         let index = RuleIndex::Descriptor { position, is_override: false };
         if let Some(key) = owner {
@@ -324,9 +341,9 @@ impl RuleSet {
             stricter: None,
             mode: rule.mode,
             action: Action::Peek(Cost::ONE),
-            key: placed.key_of(&entries),
+            key: placed.key_of(&entries, hashing),
         };
-        let parts = entries_of(hit.key.id()).unwrap_or_default();
+        let parts = entries_of(hit.key.id(), self.hashing()).unwrap_or_default();
         let (rule, grant_from) = (Arc::clone(&rule.name), GrantSource::Rule);
         Some(SelectedKey { rule, hit, parts, grant_from })
     }
@@ -381,10 +398,10 @@ impl<'a> PartsOfRequest<'a> {
     }
 }
 
-fn hit(position: usize, rule: &Rule, request: &Request<'_>) -> Hit {
+fn hit(position: usize, rule: &Rule, request: &Request<'_>, hashing: Hashing<'_>) -> Hit {
     Hit {
         rule: RuleIndex::Flat(position),
-        key: rule.key_for(request),
+        key: rule.key_for(request, hashing),
         algorithm: rule.algorithm,
         grant: rule.grant_for(request),
         window: rule.window,
@@ -406,14 +423,17 @@ fn has_parts(rule: &Rule, parts: &[KeyPart]) -> bool {
 }
 
 /// Returns the parts in the id of a rule's key; `None` if they are not those of the rule.
-fn values_of(rule: &Rule, id: &str) -> Option<Vec<KeyPart>> {
+fn values_of(rule: &Rule, id: &str, hashing: Hashing<'_>) -> Option<Vec<KeyPart>> {
     let values = DecodedValue::all(id)?;
     if values.len() != rule.key_by.len() {
         return None;
     }
     let part = |(part, value): (&Part, DecodedValue)| {
         let value = match value {
-            DecodedValue::Text(text) => Some(text),
+            DecodedValue::Text(text) => {
+                let is_hashed = hashing.parts().is_some_and(|all| all.hasher_of(part).is_some());
+                Some(shown(text, is_hashed))
+            }
             DecodedValue::Absent => None,
             DecodedValue::Pattern(_) | DecodedValue::Window => return None,
         };
@@ -428,7 +448,7 @@ fn pairs(entries: &[KeyPart]) -> Option<Vec<(&str, &str)>> {
 
 /// Returns the entries in the id of a descriptor's key, without the window of a limit of the
 /// request.
-fn entries_of(id: &str) -> Option<Vec<KeyPart>> {
+fn entries_of(id: &str, hashing: Hashing<'_>) -> Option<Vec<KeyPart>> {
     let mut values = DecodedValue::all(id)?;
     if values.last() == Some(&DecodedValue::Window) {
         values.pop();
@@ -437,12 +457,23 @@ fn entries_of(id: &str) -> Option<Vec<KeyPart>> {
     let mut entries = Vec::new();
     while let Some(key) = values.next() {
         let (DecodedValue::Text(name), Some(value)) = (key, values.next()) else { return None };
-        let (DecodedValue::Text(value) | DecodedValue::Pattern(value)) = value else {
-            return None;
+        let value = match value {
+            DecodedValue::Text(value) => {
+                let hashed = hashing.parts();
+                shown(value, hashed.is_some_and(|all| all.hasher_of_entry(&name).is_some()))
+            }
+            DecodedValue::Pattern(value) => value,
+            DecodedValue::Absent | DecodedValue::Window => return None,
         };
         entries.push(KeyPart { name, value: Some(value) });
     }
     Some(entries)
+}
+
+/// Returns the text for callers of a value in a key.
+fn shown(text: String, is_hashed: bool) -> String {
+    let hashed = is_hashed.then(|| HashedValue::show_hashed(&text)).flatten();
+    hashed.unwrap_or(text)
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl Key {
             push_encoded(&mut text, key);
             text.push(b':');
             match value {
-                IdValue::Own(value) => push_encoded(&mut text, value),
+                IdValue::Own(value) | IdValue::Configured(value) => push_encoded(&mut text, value),
                 IdValue::Shared(pattern) => {
                     text.extend_from_slice(b"%%");
                     push_encoded(&mut text, pattern);
@@ -184,6 +184,8 @@ pub(crate) fn decode(text: &str) -> Option<String> {
 pub(super) enum IdValue<'a> {
     /// The value of the request.
     Own(&'a str),
+    /// The value of the request, which the configuration has as it is: never hashed.
+    Configured(&'a str),
     /// The pattern that the value matches. All values that match share one state.
     Shared(&'a str),
 }

@@ -19,12 +19,14 @@ pub(crate) use key::DecodedValue;
 pub use key::Key;
 pub use matcher::Matcher;
 pub use pattern::{Pattern, TextPattern};
+pub(crate) use privacy::Hashing;
 pub use privacy::{HashedParts, HashedValue, KeyHasher};
 pub use request::{InvalidRequest, Request, RequestBuilder, RequestFields};
 pub use rule::{Coupling, Grant, Mode, OnStoreFailure, Override, Part, Rule, RuleInfo, Share};
 pub use wildcard::Wildcard;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -43,6 +45,7 @@ pub struct RuleSet {
     others: Vec<usize>,
     unmatched: Unmatched,
     descriptors: Descriptors,
+    hashed: Option<Arc<HashedParts>>,
 }
 
 /// Policy for requests that no enforced rule matches. Not for requests by descriptors: a descriptor
@@ -93,7 +96,7 @@ impl RuleSet {
             }
         }
         let (unmatched, descriptors) = (Unmatched::default(), Descriptors::default());
-        Self { default, named, by_value, others, unmatched, descriptors }
+        Self { default, named, by_value, others, unmatched, descriptors, hashed: None }
     }
 
     /// Sets the policy for requests that no enforced rule matches.
@@ -110,7 +113,48 @@ impl RuleSet {
     /// Sets the rules for requests by descriptors.
     #[must_use]
     pub fn with_descriptors(self, descriptors: Descriptors) -> Self {
-        Self { descriptors, ..self }
+        Self { descriptors: descriptors.with_hashed_parts(self.hashed.clone()), ..self }
+    }
+
+    /// Sets the parts whose values are hashed in keys. Other parts, or another hasher, start the
+    /// state of their keys afresh.
+    ///
+    /// ```
+    /// use rlaas_core::algorithm::{Algorithm, Limit};
+    /// use rlaas_core::clock::Micros;
+    /// use rlaas_core::plan::Plan;
+    /// use rlaas_core::rules::{HashedParts, KeyHasher, Part, Request, Rule, RuleSet};
+    ///
+    /// let limit = Limit::new(5, Micros::from_secs(60))?;
+    /// let rules = RuleSet::new(Rule::new_default(Algorithm::Gcra, limit), Vec::new());
+    /// // Not a keyed hash: use HMAC-SHA-256 or the like.
+    /// let hasher = KeyHasher::new(|value| [value[0]; 16]);
+    /// let rules = rules.with_hashed_parts(HashedParts::new(hasher, [Part::UserId]));
+    /// let alice = Request::user("alice").build()?;
+    /// assert_eq!(Plan::for_request(&rules, &alice).hits[0].key.id(), "mfqwcylbmfqwcylbmfqwcylbme");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_hashed_parts(self, hashed: HashedParts) -> Self {
+        let hashed = Some(Arc::new(hashed));
+        let descriptors = self.descriptors.with_hashed_parts(hashed.clone());
+        Self { descriptors, hashed, ..self }
+    }
+
+    /// Returns the parts whose values are hashed in keys.
+    pub fn hashed_parts(&self) -> Option<&HashedParts> {
+        self.hashed.as_deref()
+    }
+
+    /// Returns how the values of requests become parts of keys.
+    #[inline]
+    pub(crate) fn hashing(&self) -> Hashing<'_> {
+        self.hashed.as_deref().map_or(Hashing::Off, Hashing::Values)
+    }
+
+    /// Returns how values that somebody names become parts of keys.
+    pub(crate) fn hashing_of_named(&self) -> Hashing<'_> {
+        self.hashed.as_deref().map_or(Hashing::Off, Hashing::Shown)
     }
 
     /// Returns the rules for requests by descriptors.

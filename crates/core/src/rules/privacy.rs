@@ -84,21 +84,34 @@ impl HashedValue {
     }
 
     /// Returns the characters.
+    ///
+    /// # Panics
+    ///
+    /// Never: the characters are ASCII.
     pub fn as_str(&self) -> &str {
         str::from_utf8(&self.0).expect("the digits are ASCII")
     }
 
     /// Returns the text for callers: `#` and the characters.
-    pub fn shown(&self) -> String {
+    pub fn shown(self) -> String {
         format!("#{}", self.as_str())
     }
 
     /// Returns the text for callers of a value that is hashed already, as in a key; `None` if `text`
     /// has not the form of a hashed value.
     pub fn show_hashed(text: &str) -> Option<String> {
-        let is_digit = |byte: u8| matches!(byte, b'a'..=b'z' | b'2'..=b'7');
-        let is_hashed = text.len() == Self::LEN && text.bytes().all(is_digit);
-        is_hashed.then(|| format!("#{text}"))
+        Self::from_text(text).map(Self::shown)
+    }
+
+    /// Returns the hashed value that [`HashedValue::shown`] shows; `None` for any other text.
+    pub fn from_shown(text: &str) -> Option<Self> {
+        Self::from_text(text.strip_prefix('#')?)
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let digits: [u8; Self::LEN] = text.as_bytes().try_into().ok()?;
+        let is_digit = |byte: &u8| matches!(byte, b'a'..=b'z' | b'2'..=b'7');
+        digits.iter().all(is_digit).then_some(Self(digits))
     }
 }
 
@@ -143,6 +156,56 @@ impl HashedParts {
     }
 }
 
+/// How values become parts of keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Hashing<'a> {
+    /// They stay readable.
+    Off,
+    /// Values of requests are hashed where the parts say so, whatever they look like.
+    Values(&'a HashedParts),
+    /// As before, except that a value which is shown as a hash is one: the parts of a key that
+    /// somebody names.
+    Shown(&'a HashedParts),
+}
+
+impl<'a> Hashing<'a> {
+    pub(crate) fn parts(self) -> Option<&'a HashedParts> {
+        match self {
+            Self::Off => None,
+            Self::Values(parts) | Self::Shown(parts) => Some(parts),
+        }
+    }
+
+    /// Returns the hash of a value that is to be hashed.
+    pub(super) fn hash(self, hasher: &KeyHasher, value: &str) -> HashedValue {
+        let named = match self {
+            Self::Off | Self::Values(_) => None,
+            Self::Shown(_) => HashedValue::from_shown(value),
+        };
+        named.unwrap_or_else(|| hasher.hash(value))
+    }
+
+    /// Returns the hash of an entry's value; `None` if it stays readable.
+    pub(super) fn hash_entry(self, key: &str, value: &str) -> Option<HashedValue> {
+        let hasher = self.parts()?.hasher_of_entry(key)?;
+        Some(self.hash(hasher, value))
+    }
+
+    /// Returns `true` if the value of an entry is shown as a hash.
+    pub(crate) fn names_hash(self, key: &str, value: &str) -> bool {
+        let Self::Shown(parts) = self else { return false };
+        parts.hasher_of_entry(key).is_some() && HashedValue::from_shown(value).is_some()
+    }
+
+    /// Returns the text of a part's value for callers.
+    pub(crate) fn show(self, part: &Part, value: &str) -> String {
+        match self.parts().and_then(|parts| parts.hasher_of(part)) {
+            Some(hasher) => self.hash(hasher, value).shown(),
+            None => value.to_owned(),
+        }
+    }
+}
+
 /// Two sets are equal if they hash the same parts by the same hasher, not by an equal one.
 impl PartialEq for HashedParts {
     fn eq(&self, other: &Self) -> bool {
@@ -166,8 +229,11 @@ mod tests {
         assert_eq!(HashedValue::from_bytes([0xff; 16]).as_str(), "77777777777777777777777774");
         let hashed = HashedValue::from_bytes([1; 16]);
         assert_eq!(HashedValue::show_hashed(hashed.as_str()), Some(hashed.shown()));
+        assert_eq!(HashedValue::from_shown(&hashed.shown()), Some(hashed));
+        assert_eq!(HashedValue::from_shown(hashed.as_str()), None);
         for other in ["", "alice", "MZXW6YTBOIAAAAAAAAAAAAAAAA", "mzxw6ytboiaaaaaaaaaaaaaaa1"] {
             assert_eq!(HashedValue::show_hashed(other), None, "{other}");
+            assert_eq!(HashedValue::from_shown(other), None, "{other}");
         }
     }
 

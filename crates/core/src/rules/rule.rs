@@ -4,8 +4,10 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::matcher::Matcher;
-use super::{Key, Request};
+use super::{HashedParts, HashedValue, Hashing, Key, Request};
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
 
@@ -287,13 +289,44 @@ impl Rule {
     }
 
     /// Returns the key of the state for a request.
-    pub(crate) fn key_for(&self, request: &Request<'_>) -> Key {
+    pub(crate) fn key_for(&self, request: &Request<'_>, hashing: Hashing<'_>) -> Key {
+        if let Some(hashed) = hashing.parts() {
+            return self.hashed_key_for(request, hashing, hashed);
+        }
         let values = self.key_by.iter().map(|part| part.value_in(request));
+        self.key_of(values)
+    }
+
+    #[inline]
+    fn key_of<'a>(&self, values: impl Iterator<Item = Option<&'a str>>) -> Key {
         if &*self.name == Self::DEFAULT {
             Key::for_default_rule(values)
         } else {
             Key::for_rule(&self.name, values)
         }
+    }
+}
+
+/// Keys whose values are hashed, apart because they are the exception.
+impl Rule {
+    #[inline(never)]
+    fn hashed_key_for(
+        &self,
+        request: &Request<'_>,
+        hashing: Hashing<'_>,
+        hashed: &HashedParts,
+    ) -> Key {
+        let values = self.key_by.iter().map(|part| {
+            let value = part.value_in(request)?;
+            let hash = hashed.hasher_of(part).map(|hasher| hashing.hash(hasher, value));
+            Some((value, hash))
+        });
+        let values: SmallVec<[_; 4]> = values.collect();
+        let values = values.iter().map(|value| {
+            let (value, hash) = value.as_ref()?;
+            Some(hash.as_ref().map_or(*value, HashedValue::as_str))
+        });
+        self.key_of(values)
     }
 }
 

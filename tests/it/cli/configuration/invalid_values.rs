@@ -38,6 +38,12 @@ fn invalid_values_are_rejected_by_their_key_as_written() {
     let cases = [
         ("http: {hosts: ['http://a']}", "http.hosts: must be names of hosts or addresses"),
         ("http: {hosts: [a, 'b:80']}", "http.hosts: must be names of hosts or addresses"),
+        ("privacy: {hash: [user]}", "privacy.hash: must be a list of user_id, resource and"),
+        ("privacy: {hash: [attributes.]}", "privacy.hash: must be a list of user_id, resource and"),
+        ("privacy: {hash: user_id}", "privacy.hash: requires privacy.key-file"),
+        ("privacy: {key-file: /nowhere}", "privacy.key-file: must be the path of a file that can"),
+        ("privacy: {key-file: /dev/null}", "privacy.key-file: must be a file of 32 to 4096 bytes"),
+        ("privacy: {key-file: /dev/zero}", "privacy.key-file: must be a file of 32 to 4096 bytes"),
         ("http: {hosts: 1}", "http.hosts: must be names of hosts or addresses"),
         ("rate-limiter: {max-requests: -5}", "rate-limiter.max-requests: must be"),
         ("rate-limiter: {max_requests: 1.5}", "rate-limiter.max_requests: must be"),

@@ -28,7 +28,9 @@ use smallvec::SmallVec;
 
 use self::tree::{Level, Path};
 use super::key::IdValue;
-use super::{Coupling, Grant, Key, Mode, OnStoreFailure, RuleInfo, Share, TextPattern};
+use super::{
+    Coupling, Grant, HashedParts, Hashing, Key, Mode, OnStoreFailure, RuleInfo, Share, TextPattern,
+};
 use crate::algorithm::{Algorithm, Limit, LimitError};
 use crate::clock::Micros;
 
@@ -41,6 +43,7 @@ pub struct Descriptors {
     /// Number of rules in trees.
     in_trees: usize,
     coupling: Coupling,
+    hashed: Option<Arc<HashedParts>>,
 }
 
 /// A rule of a tree.
@@ -137,7 +140,25 @@ impl Descriptors {
         for rule in &mut rules {
             rule.grant = rule.with_debt(rule.grant, coupling);
         }
-        Self { domains, rules, in_trees, coupling }
+        Self { domains, rules, in_trees, coupling, hashed: None }
+    }
+
+    /// Sets the parts whose values are hashed in keys.
+    pub(super) fn with_hashed_parts(self, hashed: Option<Arc<HashedParts>>) -> Self {
+        Self { hashed, ..self }
+    }
+
+    /// Returns the key of a descriptor, with hashed values where the parts say so.
+    fn key_of<'a>(
+        &self,
+        domain: &str,
+        entries: impl Iterator<Item = (&'a str, IdValue<'a>)>,
+        window: Option<Micros>,
+    ) -> Key {
+        match self.hashed.as_deref() {
+            None => Key::for_descriptor(domain, entries, window),
+            Some(hashed) => hashed_key(domain, entries, window, Hashing::Values(hashed)),
+        }
     }
 
     /// Returns how the hits of a request depend on each other.
@@ -277,7 +298,7 @@ impl Descriptors {
             is_override: false,
             grant: *grant,
             window: *window,
-            key: Key::for_descriptor(domain, values, None),
+            key: self.key_of(domain, values, None),
             detailed_label: tree::detailed_label(domain, path, *is_detailed),
             hits: descriptor.hits,
         }
@@ -298,7 +319,7 @@ impl Descriptors {
             is_override: true,
             grant: self.rules[position].with_debt(limit.grant(), self.coupling),
             window: limit.window(),
-            key: Key::for_descriptor(domain, values, Some(limit.window())),
+            key: self.key_of(domain, values, Some(limit.window())),
             detailed_label: None,
             hits: descriptor.hits,
         }
@@ -325,23 +346,51 @@ impl Descriptors {
 impl PlacedRule<'_> {
     /// Returns `true` if the path has entries with these keys and values. The value of an entry
     /// whose values share one state may be the pattern.
-    pub(crate) fn fits(&self, entries: &[(&str, &str)]) -> bool {
+    ///
+    /// A value that is shown as a hash fits every pattern, since nobody knows what it is the hash
+    /// of.
+    pub(crate) fn fits(&self, entries: &[(&str, &str)], hashing: Hashing<'_>) -> bool {
         let mut steps = self.path.iter().zip(entries);
         self.path.len() == entries.len()
-            && steps.all(|(step, (key, value))| step.key == *key && step.fits(value))
+            && steps.all(|(step, (key, value))| {
+                step.key == *key && (step.fits(value) || hashing.names_hash(key, value))
+            })
     }
 
     /// Returns the key of a descriptor whose entries [fit](PlacedRule::fits).
-    pub(crate) fn key_of(&self, entries: &[(&str, &str)]) -> Key {
+    pub(crate) fn key_of(&self, entries: &[(&str, &str)], hashing: Hashing<'_>) -> Key {
         let values = self.path.iter().zip(entries).map(|(step, (_, value))| {
             let value = match step.value {
                 Some(pattern) if step.shares => IdValue::Shared(pattern),
+                Some(configured) if configured == *value => IdValue::Configured(configured),
                 _ => IdValue::Own(value),
             };
             (step.key, value)
         });
-        Key::for_descriptor(self.domain, values, None)
+        hashed_key(self.domain, values, None, hashing)
     }
+}
+
+/// Returns the key of a descriptor, with hashed values. Values of the configuration stay readable.
+#[inline(never)]
+fn hashed_key<'a>(
+    domain: &str,
+    entries: impl Iterator<Item = (&'a str, IdValue<'a>)>,
+    window: Option<Micros>,
+    hashing: Hashing<'_>,
+) -> Key {
+    let hash = |(key, value): (&'a str, IdValue<'a>)| {
+        let hash = match value {
+            IdValue::Own(own) => hashing.hash_entry(key, own),
+            IdValue::Configured(_) | IdValue::Shared(_) => None,
+        };
+        (key, value, hash)
+    };
+    let entries: SmallVec<[_; 4]> = entries.map(hash).collect();
+    let entries = entries.iter().map(|(key, value, hash)| {
+        (*key, hash.as_ref().map_or(*value, |hash| IdValue::Own(hash.as_str())))
+    });
+    Key::for_descriptor(domain, entries, window)
 }
 
 impl DescriptorRule {

@@ -188,6 +188,7 @@ impl MatchedEntry<'_> {
     pub(super) fn id_value(&self) -> IdValue<'_> {
         match &self.node.value {
             Some(pattern) if self.node.shares => IdValue::Shared(pattern),
+            Some(configured) if configured == self.value => IdValue::Configured(configured),
             _ => IdValue::Own(self.value),
         }
     }
