@@ -6,6 +6,8 @@
 --   1 key          refund and reset only: STRING `reset at`, the time of the last reset in µs. Units
 --                  that were taken up to then are not refunded.
 --   1 key          refund to a fixed window only: the key of the window in which the units were taken
+-- After the keys of its hits, a request with a request id has
+--   1 key          STRING, the record of the request id: see idempotency.lua
 --
 -- ARGV[1]  nonce   text, unique for each call: echoed in the reply, and part of log entries
 -- ARGV[2]  note    text for readers of MONITOR and the slow log, ignored here
@@ -32,16 +34,27 @@
 -- and for a refund
 --      +12 taken_at     integer, µs: time of the decision that took the units
 --      +13 taken_reset_after  integer, µs: reset_after of that decision
+-- and after all hits, for a request with a request id
+--      end+1 fingerprint  16 bytes: hash of the request
+--      end+2 hits         16 bytes: hash of the keys and algorithms of the hits
+--      end+3 call         8 bytes: number of the call
+--      end+4 purpose      integer: 0 decide, 1 confirm, 2 undo
+--      end+5 ttl          integer, µs: time for which the reply is remembered
 --
 -- Reply: a string of concatenated MessagePack values: nonce, time in µs, then for each request one of
 --   1   executed; followed by the values of each hit: outcome (0 allowed, 1 denied, 2 impossible),
 --       current_count, remaining, then in µs retry_after, reset_after, ttl and delay. Unless the
 --       request is one plain hit, the number of units counted comes last.
+--   3   answered by the record of the request id; followed by the call that took the units (8 bytes), the
+--       time of the reply in µs, for each hit the time by which it was decided in µs, and the values of
+--       each hit as for 1, with the units counted
+--   4, 5, 6   not executed: the request id was used for another request, was replayed too often, or was
+--       used with other rules
 --   0   not executed, because the keys belong to another window than the current one
 --   2   failed at a write after others had succeeded, which are not undone; followed by the error text
 --   an error text   failed before any write
 
-local time = clock()
+time = clock()
 local reply = { NONCE, time }
 local length = #reply
 -- Index of the first of KEYS that is not assigned to a hit yet.
@@ -74,8 +87,9 @@ local function parse(values)
       at = at + REFUND_FIELDS
     end
   end
+  if parse_once then parse_once(values, at) end
   is_plain = count == 1 and coupling == 'all_or_nothing'
-    and hits[1].action < REPORT and hits[1].max_debt < 0
+    and hits[1].action < REPORT and hits[1].max_debt < 0 and not once
 end
 
 -- Assigns the next of KEYS to the hits.
@@ -93,6 +107,10 @@ local function assign_keys()
       hit.taken_key = KEYS[next_key]
       next_key = next_key + 1
     end
+  end
+  if once then
+    once.key = KEYS[next_key]
+    next_key = next_key + 1
   end
 end
 
@@ -126,25 +144,34 @@ local function execute(request)
   return execute_coupled(request)
 end
 
--- Appends the values of all hits to the reply.
-local function append_reply()
-  reply[length + 1] = 1
-  length = length + 1
+function append_hits(list, length)
   for i = 1, count do
     local decision, held_for = hits[i].decision, hits[i].held_for
-    reply[length + 1] = decision.outcome
-    reply[length + 2] = decision.current_count
-    reply[length + 3] = decision.remaining
-    reply[length + 4] = decision.retry_after + held_for
-    reply[length + 5] = decision.reset_after + held_for
-    reply[length + 6] = decision.ttl
-    reply[length + 7] = decision.delay
+    list[length + 1] = decision.outcome
+    list[length + 2] = decision.current_count
+    list[length + 3] = decision.remaining
+    list[length + 4] = decision.retry_after + held_for
+    list[length + 5] = decision.reset_after + held_for
+    list[length + 6] = decision.ttl
+    list[length + 7] = decision.delay
     length = length + 7
     if not is_plain then
       length = length + 1
-      reply[length] = hits[i].counted
+      list[length] = hits[i].counted
     end
   end
+  return length
+end
+
+-- Appends the reply to the request.
+local function append_reply()
+  if once and once.answer then
+    for i = 1, #once.answer do reply[length + i] = once.answer[i] end
+    length = length + #once.answer
+    return
+  end
+  reply[length + 1] = 1
+  length = append_hits(reply, length + 1)
 end
 
 -- The request that was parsed last. Requests that differ in their keys alone are parsed once.
@@ -152,7 +179,8 @@ local last_argument
 for request = 3, #ARGV do
   local argument = ARGV[request]
   if argument ~= last_argument then parse({ cmsgpack.unpack(argument) }) end
-  last_argument = argument
+  -- A request with a request id may change its hits.
+  last_argument = not once and argument
   assign_keys()
   wrote = false
   local ok, result = pcall(execute, request)
@@ -162,6 +190,7 @@ for request = 3, #ARGV do
     length = length + 1
     reply[length] = 0
     if not ok then
+      if once then forget() end
       if wrote then
         reply[length] = 2
         length = length + 1

@@ -207,12 +207,14 @@ end
 -- Executes a request. Returns false if its keys belong to another window.
 function execute_coupled(request)
   for i = 1, count do hits[i].counted = 0 end
+  if once and recall() then return true end
   if not load_all() then return false end
   if coupling == 'each_alone' then
     for i = 1, count do execute_alone(hits[i], entry_number(request, i)) end
   else
     all_or_nothing(request)
   end
+  if once then remember() end
   save_all()
   return true
 end

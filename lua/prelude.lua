@@ -1,9 +1,11 @@
 -- The beginning of every script: constants, variables, the clock, integer arithmetic, and numbers in
 -- strings.
 --
--- A script consists of this file, the algorithms that it needs, coupled.lua and check.lua. Redis
+-- A script consists of this file, the algorithms that it needs, coupled.lua, idempotency.lua and
+-- check.lua. Redis
 -- creates all functions of a script on each call. So a script for plain hits alone leaves out
--- coupled.lua, and the part of each other file below a line `--@coupled`.
+-- coupled.lua, and the part of each other file below a line `--@coupled`. Only scripts for requests with
+-- a request id have idempotency.lua.
 --
 -- Lua numbers are doubles. All numbers here are whole and below 2^53, up to which doubles are exact.
 
@@ -35,8 +37,20 @@ local TAKE, REPORT, REFUND, CREDIT, RESET = 1, 2, 3, 4, 5
 -- `units` per `window` (µs), `burst`, `max_in_use` (burst and debt), and `least` (the negative debt).
 local coupling, hits, count = nil, {}, 0
 
+-- Time of the call by the server's clock, in µs.
+local time
+
 -- Executes requests other than one plain hit. Defined in coupled.lua.
 local execute_coupled
+
+-- The request id of the current request; nil if it has none, as always without idempotency.lua, which
+-- defines these functions.
+local once
+local parse_once, recall, remember, forget
+
+-- Appends the values of all hits to a list of this length, and returns its new length. Defined in
+-- check.lua.
+local append_hits
 
 -- True if a write of the current request has succeeded. It is not undone if a later one fails.
 local wrote = false

@@ -12,6 +12,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use super::auth::AuthError;
 use rlaas_limiter::CheckError;
+use rlaas_limiter::idempotency::RequestIdError;
 
 /// An event that ends a call before its response is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,8 @@ pub(super) fn grpc(error: &CheckError) -> Status {
         CheckError::Overloaded => Code::ResourceExhausted,
         CheckError::Expired => Code::DeadlineExceeded,
         CheckError::NoRule => return no_rule(text(error)),
+        CheckError::RequestId(RequestIdError::OtherRequest) => return invalid(error),
+        CheckError::RequestId(_) => Code::FailedPrecondition,
     };
     Status::new(code, text(error))
 }
@@ -87,13 +90,14 @@ pub(super) fn text(error: &CheckError) -> String {
         CheckError::Overloaded => "overloaded".to_owned(),
         CheckError::Expired => "deadline exceeded".to_owned(),
         CheckError::NoRule => "no rule matches".to_owned(),
+        CheckError::RequestId(error) => error.to_string(),
     }
 }
 
 /// Returns the HTTP status of a check without a verdict.
 pub(super) fn http(error: &CheckError) -> StatusCode {
     match error {
-        CheckError::Descriptor(_) => StatusCode::BAD_REQUEST,
+        CheckError::Descriptor(_) | CheckError::RequestId(_) => StatusCode::BAD_REQUEST,
         CheckError::NoRule => StatusCode::FORBIDDEN,
         CheckError::StoreUnavailable(_) | CheckError::Overloaded | CheckError::Expired => {
             StatusCode::SERVICE_UNAVAILABLE
@@ -118,6 +122,7 @@ mod tests {
             InvalidRequest::AttributeName,
             InvalidRequest::AttributeValue,
             InvalidRequest::Cost,
+            InvalidRequest::RequestId,
         ];
         let index = 0;
         let descriptors = [

@@ -40,12 +40,13 @@ pub const REDIS_ERROR_KINDS: [&str; 12] = [
 ];
 
 /// Fields of requests that can be rejected as invalid.
-pub const REQUEST_FIELDS: [&str; 13] = [
+pub const REQUEST_FIELDS: [&str; 14] = [
     "user_id",
     "resource",
     "attributes",
     "cost",
     "dry_run",
+    "request_id",
     "requests",
     "body",
     "domain",

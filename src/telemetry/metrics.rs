@@ -40,6 +40,10 @@ pub struct Metrics {
     pub expired: Counter,
     /// Denied requests whose units could not be refunded.
     pub refund_errors: Counter,
+    /// Requests that were answered by the remembered replies of their request ids.
+    pub replays: Counter,
+    /// Replies that the memory store forgot before their time because it was full.
+    pub request_id_evictions: Counter,
     /// Circuit breakers: 0 if all are closed, 1 if one is half-open, 2 if one is open.
     pub breaker_state: Gauge,
     /// Jumps of the clock of a Redis server by more than a second.
@@ -82,6 +86,7 @@ pub struct Metrics {
 
 impl Metrics {
     /// Registers every metric, and creates every series whose labels are known, all at 0.
+    #[expect(clippy::too_many_lines, reason = "an entry for each metric")]
     pub fn new() -> Self {
         let mut registry = Registry::default();
         let r = &mut registry;
@@ -108,6 +113,16 @@ impl Metrics {
                 r,
                 "rlaas_give_back_errors",
                 "Denied requests whose units could not be refunded",
+            ),
+            replays: add(
+                r,
+                "rlaas_replays",
+                "Requests answered by the remembered reply of their request id",
+            ),
+            request_id_evictions: add(
+                r,
+                "rlaas_request_id_evictions",
+                "Replies of request ids forgotten early because the memory store was full",
             ),
             breaker_state: add(
                 r,

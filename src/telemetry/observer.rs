@@ -55,6 +55,7 @@ impl Observer for Metrics {
             RequestEvent::DenyCacheHit => self.deny_cache_hits.inc(),
             RequestEvent::Shed => self.shed.inc(),
             RequestEvent::Expired => self.expired.inc(),
+            RequestEvent::Replayed => self.replays.inc(),
             RequestEvent::RefundFailed => self.refund_errors.inc(),
             RequestEvent::Degraded { rule, policy, kind } => {
                 self.by_rule.count_degraded(rule, policy, kind)
@@ -82,6 +83,7 @@ impl Observer for Metrics {
             StoreEvent::ClockJumped => _ = self.redis_clock_jumps.inc(),
             StoreEvent::KeyInserted => _ = self.memory_keys.inc(),
             StoreEvent::KeyRemoved => _ = self.memory_keys.dec(),
+            StoreEvent::RequestIdEvicted => _ = self.request_id_evictions.inc(),
             StoreEvent::KeyEvicted => _ = self.memory_evictions.inc(),
             StoreEvent::JournalFailing(is_failing) => {
                 self.journal_failing.set(is_failing.into());

@@ -14,6 +14,7 @@
 //! | [`control`] | overrides and bans of single keys |
 //! | [`operation`] | the interface of stores: requests, replies, receipts |
 //! | [`step`] | one atomic step of a store |
+//! | [`idempotency`] | the same request under the same request id takes its units once |
 //! | [`verdict`], [`summary`] | from decisions on hits to the outcome of a request |
 //! | [`decide`], [`refusal_cache`] | the interface of deciders, a cache of refusals |
 //!
@@ -46,6 +47,7 @@ pub mod clock;
 pub mod control;
 pub mod decide;
 pub mod explain;
+pub mod idempotency;
 pub mod operation;
 pub mod plan;
 pub mod refusal_cache;

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use crate::algorithm::{Algorithm, Cost, Decision, Limit, TakenUnits};
 use crate::clock::Micros;
 use crate::control::{Applied, LimitFrame, OverrideChange, OverrideKind};
+use crate::idempotency::{CallId, IdempotencyRecord};
 use crate::rules::{Coupling, Grant, Key, Mode};
 
 /// The operation on the state of a hit.
@@ -131,6 +132,12 @@ impl<'a> StoreHit<'a> {
         let max_debt = self.grant.limit().and_then(Limit::max_debt);
         LimitFrame { algorithm: self.algorithm, window: self.window, max_debt }
     }
+
+    /// Returns this hit with another operation.
+    #[must_use]
+    pub const fn with_action(self, action: Action) -> Self {
+        Self { action, ..self }
+    }
 }
 
 /// Hits of one [shard](Shard), which the store decides in one atomic step.
@@ -146,6 +153,8 @@ pub struct StoreRequest<'a> {
     pub coupling: Coupling,
     /// Shard of their keys, as returned by the store.
     pub shard: Shard,
+    /// The request id, if the request has one.
+    pub once: Option<&'a IdempotencyRecord>,
 }
 
 /// The reply of a store.
@@ -153,6 +162,9 @@ pub struct StoreRequest<'a> {
 pub struct Reply {
     /// One reply for each hit of the request, in order.
     pub hits: SmallVec<[HitReply; 2]>,
+    /// Set if the record of the request id has answered: the call that took the units. Nothing was
+    /// taken now.
+    pub replayed: Option<CallId>,
 }
 
 /// The reply to one hit.

@@ -85,7 +85,7 @@ pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
     for (reply, overridden) in replies.iter_mut().zip(step.overridden) {
         reply.applied = overridden.and_then(|one| one.applied);
     }
-    Reply { hits: replies }
+    Reply { hits: replies, replayed: None }
 }
 
 /// Decides a request of one hit: the common case of [`execute`], with [`Coupling::AllOrNothing`].
@@ -110,7 +110,8 @@ pub fn execute_one(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
 #[inline(never)]
 fn execute_overridable(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
     let hits = std::slice::from_ref(hit);
-    let request = StoreRequest { hits, coupling: Coupling::AllOrNothing, shard: Shard::default() };
+    let (coupling, shard) = (Coupling::AllOrNothing, Shard::default());
+    let request = StoreRequest { hits, coupling, shard, once: None };
     execute(request, OneSlot(slot)).hits.swap_remove(0)
 }
 

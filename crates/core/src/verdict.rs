@@ -82,6 +82,9 @@ pub struct Verdict {
     pub decisions: SmallVec<[RuleDecision; 1]>,
     /// Position of the deciding one; `None` if no rule applies.
     deciding: Option<usize>,
+    /// `true` if an earlier request with the same request id took the units, and nothing was taken
+    /// now.
+    pub replayed: bool,
 }
 
 /// The decision of one rule on a request.
@@ -125,14 +128,14 @@ impl Verdict {
         if let ([hit], [Some(result)], false) = (&*plan.hits, results, plan.is_unmatched) {
             let mut decisions = SmallVec::new();
             decisions.push(RuleDecision::new(rules.rule(hit.rule), hit, result));
-            return Self { decisions, deciding: Some(0) };
+            return Self { decisions, deciding: Some(0), replayed: false };
         }
         let decisions = plan.hits.iter().zip(results).filter_map(|(hit, result)| {
             Some(RuleDecision::new(rules.rule(hit.rule), hit, result.as_ref()?))
         });
         let decisions = decisions.collect();
         if plan.is_unmatched {
-            return Self { decisions, deciding: None };
+            return Self { decisions, deciding: None, replayed: false };
         }
         Self::from_decisions(decisions)
     }
@@ -155,12 +158,12 @@ impl Verdict {
         // `max_by_key` returns the last of equals: reversed, the first by name.
         let heaviest = decisions.iter().enumerate().rev().max_by_key(|(_, one)| weight(one));
         let deciding = heaviest.map(|(position, _)| position);
-        Self { decisions, deciding }
+        Self { decisions, deciding, replayed: false }
     }
 
     /// Returns the verdict for a request that may pass because no rule applies.
     pub fn unmatched() -> Self {
-        Self { decisions: SmallVec::new(), deciding: None }
+        Self { decisions: SmallVec::new(), deciding: None, replayed: false }
     }
 
     /// Returns the position of the deciding decision; `None` if no rule applies.

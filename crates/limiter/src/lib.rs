@@ -102,4 +102,6 @@ pub use limiter::{
 pub use rlaas_core::clock::Deadline;
 pub use rlaas_core::rules::{Attributes, InvalidRequest, Request, Rule};
 #[doc(no_inline)]
-pub use rlaas_core::{algorithm, clock, control, operation, plan, rules, step, summary, verdict};
+pub use rlaas_core::{
+    algorithm, clock, control, idempotency, operation, plan, rules, step, summary, verdict,
+};

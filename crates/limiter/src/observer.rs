@@ -74,6 +74,8 @@ pub enum RequestEvent<'a> {
     Shed,
     /// The deadline passed before the store was called.
     Expired,
+    /// A request was answered by the remembered reply of its request id.
+    Replayed,
     /// A denied request could not refund the units that it had taken.
     RefundFailed,
     /// The store failed, and the policy of a rule decided.
@@ -118,6 +120,8 @@ pub enum StoreEvent {
     JournalFailing(bool),
     /// The files of the journal have this length in bytes.
     JournalLen(u64),
+    /// The memory store was full and forgot the reply of a request id before its time.
+    RequestIdEvicted,
 }
 
 /// An operation of the Redis store.

@@ -22,6 +22,7 @@ mod receipts;
 mod redis_only;
 mod refunds;
 mod reports;
+mod request_ids;
 mod several_hits;
 mod sliding_window_counter;
 mod sliding_window_log;

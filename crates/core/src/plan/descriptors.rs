@@ -71,7 +71,7 @@ impl Descriptors {
             }));
         }
         apply_strictest_limit(&mut hits);
-        let plan = Plan { hits, coupling: self.coupling(), is_unmatched: false };
+        let plan = Plan { hits, coupling: self.coupling(), is_unmatched: false, once: None };
         Ok(DescriptorPlan { plan, statuses })
     }
 }

@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, Cost};
 use crate::clock::Micros;
+use crate::idempotency::IdempotencyRecord;
 use crate::operation::{Action, StoreHit};
 use crate::rules::{Coupling, Grant, Key, Mode, Request, RuleInfo, RuleSet, Unmatched};
 
@@ -28,6 +29,8 @@ pub struct Plan {
     /// `true` if no enforced rule matches. The hits are then those of shadow rules, and
     /// [`Unmatched`] decides.
     pub is_unmatched: bool,
+    /// The request id, if the request has one and takes units. Boxed because it is rare.
+    pub once: Option<Box<IdempotencyRecord>>,
 }
 
 /// One key and the operation on its state.
@@ -89,7 +92,7 @@ impl Plan {
         });
         let is_unmatched = rules.unmatched() != Unmatched::DefaultRule
             && hits.iter().all(|hit: &Hit| hit.mode == Mode::Shadow);
-        Self { hits, coupling: Coupling::AllOrNothing, is_unmatched }
+        Self { hits, coupling: Coupling::AllOrNothing, is_unmatched, once: None }
     }
 
     /// Returns `true` if a ban refuses the request, whatever the store decides.

@@ -15,6 +15,8 @@ pub struct Request<'a> {
     attributes: Attributes<'a>,
     cost: Cost,
     dry_run: bool,
+    /// The request id.
+    id: Option<&'a str>,
 }
 
 /// The fields of a request as the caller sent them, not checked yet.
@@ -43,6 +45,8 @@ impl<'a> Request<'a> {
     pub const MAX_ATTRIBUTE_NAME: usize = 64;
     /// Most bytes in an attribute's value.
     pub const MAX_ATTRIBUTE_VALUE: usize = 1024;
+    /// Most bytes in a request id; it has at least one.
+    pub const MAX_REQUEST_ID: usize = 64;
 
     /// Checks the fields against the bounds.
     ///
@@ -52,7 +56,8 @@ impl<'a> Request<'a> {
     pub fn new(fields: RequestFields<'a>) -> Result<Self, InvalidRequest> {
         let RequestFields { user_id, resource, attributes, cost, dry_run } = fields;
         let attributes = Attributes::Map(attributes);
-        let request = Self { user_id, resource, attributes, cost: Cost::ONE, dry_run };
+        let (cost_of_one, id) = (Cost::ONE, None);
+        let request = Self { user_id, resource, attributes, cost: cost_of_one, dry_run, id };
         request.check_bounds()?;
         let cost = match cost {
             None => Cost::ONE,
@@ -64,7 +69,24 @@ impl<'a> Request<'a> {
     /// Starts building a request by this user for one unit.
     pub const fn user(user_id: &'a str) -> RequestBuilder<'a> {
         let (resource, attributes) = ("", Attributes::NONE);
-        RequestBuilder(Self { user_id, resource, attributes, cost: Cost::ONE, dry_run: false })
+        let (cost, dry_run, id) = (Cost::ONE, false, None);
+        RequestBuilder(Self { user_id, resource, attributes, cost, dry_run, id })
+    }
+
+    /// Returns this request with a request id: for some time, the same request with the same id
+    /// takes its units once. An empty id is none.
+    ///
+    /// The id must be made by the trusted caller and be unique for each user. An id that is copied
+    /// from the caller's own clients lets these pass without paying.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest::RequestId`] if the id is too long.
+    pub fn with_request_id(self, request_id: &'a str) -> Result<Self, InvalidRequest> {
+        if request_id.len() > Self::MAX_REQUEST_ID {
+            return Err(InvalidRequest::RequestId);
+        }
+        Ok(Self { id: Some(request_id).filter(|id| !id.is_empty()), ..self })
     }
 
     /// Creates a request for one unit with the parts of a key. A part that the key does not have is
@@ -85,6 +107,7 @@ impl<'a> Request<'a> {
             attributes,
             cost: Cost::ONE,
             dry_run: false,
+            id: None,
         });
         let request = given.build()?;
         Ok(Self { user_id: user_id.unwrap_or_default(), ..request })
@@ -99,6 +122,9 @@ impl<'a> Request<'a> {
         }
         if self.attributes.len() > Self::MAX_ATTRIBUTES {
             return Err(InvalidRequest::Attributes);
+        }
+        if self.id.is_some_and(|id| id.len() > Self::MAX_REQUEST_ID) {
+            return Err(InvalidRequest::RequestId);
         }
         for (name, value) in self.attributes.iter() {
             if !(1..=Self::MAX_ATTRIBUTE_NAME).contains(&name.len()) {
@@ -134,6 +160,11 @@ impl<'a> Request<'a> {
     /// Returns `true` if the request takes nothing.
     pub const fn dry_run(&self) -> bool {
         self.dry_run
+    }
+
+    /// Returns the request id: 1 to 64 bytes.
+    pub const fn request_id(&self) -> Option<&'a str> {
+        self.id
     }
 }
 
@@ -172,6 +203,12 @@ impl<'a> RequestBuilder<'a> {
         Self(Request { dry_run: true, ..self.0 })
     }
 
+    /// Sets the request id: see [`Request::with_request_id`]. An empty id is none.
+    pub const fn request_id(self, request_id: &'a str) -> Self {
+        let id = if request_id.is_empty() { None } else { Some(request_id) };
+        Self(Request { id, ..self.0 })
+    }
+
     /// Checks the request against the bounds.
     ///
     /// # Errors
@@ -204,6 +241,9 @@ pub enum InvalidRequest {
     /// Too large.
     #[error("cost must be 0 to {}", u32::MAX)]
     Cost,
+    /// Too long.
+    #[error("request_id must be at most {} bytes", Request::MAX_REQUEST_ID)]
+    RequestId,
 }
 
 impl InvalidRequest {
@@ -214,6 +254,7 @@ impl InvalidRequest {
             Self::Resource => "resource",
             Self::Attributes | Self::AttributeName | Self::AttributeValue => "attributes",
             Self::Cost => "cost",
+            Self::RequestId => "request_id",
         }
     }
 }

@@ -67,7 +67,7 @@ pub type Records<'a> = HashMap<&'a Key, Record>;
 /// let rules = RuleSet::new(Rule::new_default(Algorithm::Gcra, limit), Vec::new());
 /// let plan = Plan::for_request(&rules, &Request::user("alice").build()?);
 /// let hits: Vec<_> = plan.hits.iter().filter_map(|hit| hit.for_store()).collect();
-/// let request = StoreRequest { hits: &hits, coupling: plan.coupling, shard: Shard(0) };
+/// let request = StoreRequest { hits: &hits, coupling: plan.coupling, shard: Shard(0), once: None };
 ///
 /// let mut records = Records::new(); // Read these from the database.
 /// let now = Timestamp::from_millis(1_700_000_100_000);

@@ -11,6 +11,7 @@ macro_rules! conformance_cases {
         $crate::conformance_cases! { each_alone, $call, $with }
         $crate::conformance_cases! { reports, $call, $with }
         $crate::conformance_cases! { refunds, $call, $with }
+        $crate::conformance_cases! { request_ids, $call, $with }
         $crate::conformance_cases! { fixed_window, $call, $with }
         $crate::conformance_cases! { sliding_window_log, $call, $with }
         $crate::conformance_cases! { sliding_window_counter, $call, $with }
@@ -91,6 +92,25 @@ macro_rules! conformance_cases {
             }
             sliding_window_counter {
                 a_refunded_counter_starts_afresh_after_two_windows(per(5, Micros::from_secs(60)))
+            }
+        }
+    };
+    (request_ids, [$($call:tt)+], $with:tt) => {
+        $($call)+! { $with request_ids;
+            all {
+                the_same_request_takes_its_units_once(per(5, Micros::from_secs(60)))
+                a_reply_is_repeated_8_times(per(5, Micros::from_secs(60)))
+                another_request_under_the_id_is_an_error(per(5, Micros::from_secs(60)))
+                users_do_not_share_ids(per(5, Micros::from_secs(60)))
+                a_denial_is_decided_afresh(per(5, Micros::from_secs(60)))
+                a_look_remembers_nothing(per(5, Micros::from_secs(60)))
+                a_reply_is_forgotten_after_its_time(per(5, Micros::from_secs(366 * 86_400)))
+                an_id_of_64_bytes_of_any_text_works(per(5, Micros::from_secs(60)))
+                a_replay_has_no_receipts(per(5, Micros::from_secs(60)))
+            }
+            mixed {
+                every_decision_is_repeated(|_| request_ids::one_of_each())
+                a_change_of_the_rules_does_not_take_twice(|_| request_ids::one_of_each())
             }
         }
     };

@@ -40,6 +40,7 @@ mod many_rules;
 mod promise;
 mod refunds;
 mod reports;
+mod request_ids;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod subject;

@@ -70,8 +70,8 @@ impl Limiter {
     ) -> Result<DescriptorVerdict, CheckError> {
         let snapshot = self.shared.snapshot.load();
         let DescriptorPlan { plan, statuses } = snapshot.rules.descriptors().plan(request)?;
-        let ExecutedPlan { plan, results } = self.execute(&snapshot, plan, deadline).await?;
-        Ok(self.fold_descriptors(&snapshot, &plan, statuses, &results))
+        let ExecutedPlan { plan, executed } = self.execute(&snapshot, plan, deadline).await?;
+        Ok(self.fold_descriptors(&snapshot, &plan, statuses, &executed.results))
     }
 
     /// Assigns the outcomes of the hits to the descriptors, and reports the decisions.

@@ -10,12 +10,14 @@
 use smallvec::SmallVec;
 use tracing::debug;
 
+use super::idempotency::{clear_taken, is_replay};
 use super::{CheckError, Limiter, Source};
 use crate::algorithm::{Cost, Decision, Outcome, TakenUnits};
 use crate::clock::{Deadline, Micros};
 use crate::control::Applied;
+use crate::idempotency::{CallId, RecordUse};
 use crate::observer::{RequestEvent, StoreEvent};
-use crate::operation::{Action, HitReply, Shard, StoreHit, StoreId, StoreRequest};
+use crate::operation::{Action, HitReply, Reply, Shard, StoreHit, StoreId, StoreRequest};
 use crate::plan::{Hit, Plan};
 use crate::rules::{Coupling, Grant, Mode, OnStoreFailure, RuleSet};
 use crate::store::{Store, StoreError};
@@ -38,22 +40,31 @@ pub(super) struct Execution<'a> {
 /// Shards of the hits of a plan, computed once; `None` for a hit that needs no store.
 pub(super) struct Shards(SmallVec<[Option<Shard>; 2]>);
 
+/// The results of the hits of a plan.
+pub(super) struct Executed {
+    pub(super) results: HitResults,
+    /// `true` if an earlier request with the same request id took the units.
+    pub(super) replayed: bool,
+}
+
 /// Hits that are decided in one step, because they share a shard.
-struct HitGroup {
+pub(super) struct HitGroup {
     /// Positions of the hits in the plan.
-    positions: Positions,
+    pub(super) positions: Positions,
     shard: Shard,
-    store: StoreId,
+    pub(super) store: StoreId,
+    /// The other call that took the units, if the record of the request id has answered.
+    pub(super) taker: Option<CallId>,
     /// Grants that replace those of the hits: the shares of the local fallback.
     grants: Option<SmallVec<[Grant; 2]>>,
     /// `true` if the request is denied already: this group then takes nothing. Reports count all
     /// the same.
-    is_refused: bool,
+    pub(super) is_refused: bool,
     /// `true` if the plan has other groups: then no single shard knows whether every quota denies.
     is_one_of_several: bool,
 }
 
-type Positions = SmallVec<[usize; 2]>;
+pub(super) type Positions = SmallVec<[usize; 2]>;
 
 impl Shards {
     pub(super) fn new(store: &Store, plan: &Plan) -> Self {
@@ -76,11 +87,11 @@ impl Execution<'_> {
     ///
     /// [`CheckError`]. Taken units are refunded as far as possible. Counted reports stay, and so do
     /// units that each hit took by itself.
-    pub(super) async fn run(&self) -> Result<HitResults, CheckError> {
+    pub(super) async fn run(&self) -> Result<Executed, CheckError> {
         let Some(cache) = &self.limiter.shared.deny_cache else { return self.decide().await };
         let requested_at = cache.now();
-        let results = self.decide().await?;
-        for (hit, result) in self.plan.hits.iter().zip(&results) {
+        let executed = self.decide().await?;
+        for (hit, result) in self.plan.hits.iter().zip(&executed.results) {
             // The denial of a key with several hits in the plan is a denial of their sum: not
             // cached.
             if let (Some(result), Some(store_hit)) = (result, hit.for_store())
@@ -90,28 +101,17 @@ impl Execution<'_> {
                 cache.record(&store_hit, self.revision, requested_at, &result.reply);
             }
         }
-        Ok(results)
+        Ok(executed)
     }
 
-    async fn decide(&self) -> Result<HitResults, CheckError> {
+    async fn decide(&self) -> Result<Executed, CheckError> {
         let all_or_nothing = self.plan.coupling == Coupling::AllOrNothing;
         let mut results: HitResults = self.plan.hits.iter().map(HitResult::without_store).collect();
         let mut taken: SmallVec<[HitGroup; 1]> = SmallVec::new();
         let mut is_refused = self.plan.is_banned() && all_or_nothing;
         for mut group in self.groups() {
             group.is_refused = is_refused;
-            let decided = self.execute(&group, self.deadline).await;
-            let group = match decided {
-                Ok(replies) => {
-                    self.limiter.shared.degradation.store_decided();
-                    self.record_bans(&group, &replies);
-                    record_replies(&group, replies, Source::Store, &mut results);
-                    Ok(group)
-                }
-                // Boxed because it is rare: inline, it would enlarge every future.
-                Err(error) => Box::pin(self.degrade(group, &error, &mut results)).await,
-            };
-            match group {
+            match self.step(group, RecordUse::Decide, &mut results).await {
                 Ok(group) => taken.push(group),
                 Err(error) => {
                     Box::pin(self.refund(taken, &mut results)).await;
@@ -123,15 +123,55 @@ impl Execution<'_> {
                 is_refused = true;
             }
         }
+        if self.plan.once.is_some() && !is_refused {
+            let confirmed = Box::pin(self.confirm(&mut taken, &mut results)).await;
+            if confirmed.is_err() || self.is_refused(&results) {
+                Box::pin(self.refund(std::mem::take(&mut taken), &mut results)).await;
+            }
+            confirmed?;
+        }
         self.forget_credited();
-        Ok(results)
+        let replayed = is_replay(&taken, &results);
+        if replayed {
+            self.limiter.shared.observer.request(RequestEvent::Replayed);
+        }
+        Ok(Executed { results, replayed })
     }
 
-    async fn execute(&self, group: &HitGroup, deadline: Deadline) -> Result<Replies, StoreError> {
-        let hits = self.hits(group);
-        let request =
-            StoreRequest { hits: &hits, coupling: self.plan.coupling, shard: group.shard };
-        Ok(self.limiter.store_by_id(group.store).execute(request, deadline).await?.hits)
+    /// Decides the hits of one group, by the store or by the policies of the rules.
+    pub(super) async fn step(
+        &self,
+        mut group: HitGroup,
+        purpose: RecordUse,
+        results: &mut [Option<HitResult>],
+    ) -> Result<HitGroup, CheckError> {
+        match self.execute(&group, purpose, self.deadline).await {
+            Ok(reply) => {
+                self.limiter.shared.degradation.store_decided();
+                let call = self.plan.once.as_deref().map(|record| record.call);
+                group.taker = reply.replayed.filter(|taker| Some(*taker) != call);
+                self.record_bans(&group, &reply.hits);
+                record_replies(&group, reply.hits, Source::Store, results);
+                if purpose == RecordUse::Decide && group.taker.is_some() {
+                    clear_taken(&group, results);
+                }
+                Ok(group)
+            }
+            // Boxed because it is rare: inline, it would enlarge every future.
+            Err(error) => Box::pin(self.degrade(group, &error, results)).await,
+        }
+    }
+
+    async fn execute(
+        &self,
+        group: &HitGroup,
+        purpose: RecordUse,
+        deadline: Deadline,
+    ) -> Result<Reply, StoreError> {
+        let (hits, once) = (self.hits(group), self.record_for(group, purpose));
+        let (coupling, shard) = (self.plan.coupling, group.shard);
+        let request = StoreRequest { hits: &hits, coupling, shard, once: once.as_ref() };
+        self.limiter.store_by_id(group.store).execute(request, deadline).await
     }
 
     /// Groups the hits for the store by shard. With several shards, hits that give units come last,
@@ -156,6 +196,7 @@ impl Execution<'_> {
                     positions: SmallVec::from_slice(&[position]),
                     shard,
                     store: StoreId::Primary,
+                    taker: None,
                     grants: None,
                     is_refused: false,
                     is_one_of_several: spans_shards,
@@ -185,7 +226,7 @@ impl Execution<'_> {
         group.positions.iter().enumerate().filter_map(hit).collect()
     }
 
-    fn is_refused(&self, results: &[Option<HitResult>]) -> bool {
+    pub(super) fn is_refused(&self, results: &[Option<HitResult>]) -> bool {
         Mode::refuse(self.plan.hits.iter().zip(results).map(|(hit, result)| {
             result.as_ref().map_or((hit.effective_mode(), false), |one| one.denial(hit))
         }))
@@ -200,6 +241,7 @@ impl Execution<'_> {
     ) -> Result<HitGroup, CheckError> {
         let limiter = self.limiter;
         match error {
+            StoreError::RequestId(error) => return Err((*error).into()),
             // After another shard has decided, an expired deadline is a failure like others.
             StoreError::Expired if !self.has_executed(results) => {
                 limiter.shared.observer.request(RequestEvent::Expired);
@@ -267,15 +309,17 @@ impl Execution<'_> {
         let group = HitGroup {
             positions: alone,
             store: StoreId::Fallback,
+            taker: None,
             grants: Some(grants),
             is_refused: failed.is_refused || refuses,
             ..failed
         };
-        let replies = self.execute(&group, Deadline::NEVER).await.unwrap_or_default();
+        let reply = self.execute(&group, RecordUse::Decide, Deadline::NEVER).await;
         for position in &group.positions {
             let hit = hit_at(position);
             self.report_degraded(hit, self.rules.rule(hit.rule).on_store_failure, error);
         }
+        let replies = reply.unwrap_or_default().hits;
         record_replies(&group, replies, Source::LocalFallback, results);
         Ok(group)
     }
@@ -338,8 +382,9 @@ impl Execution<'_> {
             if hits.is_empty() {
                 continue;
             }
-            let coupling = Coupling::AllOrNothing;
-            let request = StoreRequest { hits: &hits, coupling, shard: group.shard };
+            let (coupling, shard) = (Coupling::AllOrNothing, group.shard);
+            let once = self.record_for(&group, RecordUse::Undo);
+            let request = StoreRequest { hits: &hits, coupling, shard, once: once.as_ref() };
             let store = self.limiter.store_by_id(group.store);
             match store.execute(request, Deadline::NEVER).await {
                 Ok(reply) => {

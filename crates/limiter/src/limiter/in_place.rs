@@ -2,10 +2,11 @@
 
 use smallvec::SmallVec;
 
-use super::{Limiter, Snapshot, Source, Verdict};
+use super::execution::Executed;
+use super::{CheckError, Limiter, Snapshot, Source, Verdict};
 use crate::clock::Deadline;
 use crate::observer::RequestEvent;
-use crate::operation::{Shard, StoreHit, StoreRequest};
+use crate::operation::{Reply, Shard, StoreHit, StoreRequest};
 use crate::plan::Plan;
 use crate::rules::{Coupling, Grant, Mode};
 use crate::verdict::{HitResult, HitResults};
@@ -19,14 +20,16 @@ impl Limiter {
         snapshot: &Snapshot,
         plan: &Plan,
         deadline: Deadline,
-    ) -> Option<Verdict> {
-        if let ([hit], false) = (&*plan.hits, plan.is_unmatched)
+    ) -> Option<Result<Verdict, CheckError>> {
+        if let ([hit], false, None) = (&*plan.hits, plan.is_unmatched, &plan.once)
             && let Some(store_hit) = hit.for_store()
             && let Some(reply) = self.store.execute_one_now(&store_hit, deadline)
         {
-            return Some(snapshot.fold(plan, &[Some(HitResult { reply, source: Source::Store })]));
+            let results = [Some(HitResult { reply, source: Source::Store })];
+            return Some(Ok(snapshot.fold(plan, &results)));
         }
-        Some(snapshot.fold(plan, &self.execute_now(snapshot, plan, deadline)?))
+        let executed = self.execute_now(snapshot, plan, deadline)?;
+        Some(executed.map(|executed| snapshot.fold_executed(plan, &executed)))
     }
 
     /// Executes a plan that needs no waiting: in memory, or from the deny cache.
@@ -35,12 +38,21 @@ impl Limiter {
         snapshot: &Snapshot,
         plan: &Plan,
         deadline: Deadline,
-    ) -> Option<HitResults> {
-        self.execute_in_memory(plan, deadline)
-            .or_else(|| self.cached_denials(plan, snapshot.revision))
+    ) -> Option<Result<Executed, CheckError>> {
+        let executed = self.execute_in_memory(plan, deadline);
+        // A retry whose units were taken must not be refused by a denial since.
+        if executed.is_some() || plan.once.is_some() {
+            return executed;
+        }
+        let results = self.cached_denials(plan, snapshot.revision)?;
+        Some(Ok(Executed { results, replayed: false }))
     }
 
-    fn execute_in_memory(&self, plan: &Plan, deadline: Deadline) -> Option<HitResults> {
+    fn execute_in_memory(
+        &self,
+        plan: &Plan,
+        deadline: Deadline,
+    ) -> Option<Result<Executed, CheckError>> {
         let is_refused = plan.coupling == Coupling::AllOrNothing && plan.is_banned();
         let hits = plan.hits.iter().filter_map(|hit| {
             let hit = hit.for_store()?;
@@ -48,18 +60,28 @@ impl Limiter {
             Some(StoreHit { action, ..hit })
         });
         let hits: SmallVec<[StoreHit<'_>; 2]> = hits.collect();
-        let mut replies = SmallVec::new();
+        let mut reply = Reply::default();
         if !hits.is_empty() {
-            let request =
-                StoreRequest { hits: &hits, coupling: plan.coupling, shard: Shard::default() };
-            replies = self.store.execute_now(request, deadline)?.hits;
+            let (coupling, shard) = (plan.coupling, Shard::default());
+            let once = plan.once.as_deref().filter(|_| !is_refused);
+            let request = StoreRequest { hits: &hits, coupling, shard, once };
+            match self.store.execute_now(request, deadline)? {
+                Ok(executed) => reply = executed,
+                Err(error) => return Some(Err(error.into())),
+            }
         }
-        let mut replies = replies.into_iter();
+        let replayed = reply.replayed.is_some();
+        if replayed {
+            reply.hits.iter_mut().for_each(|hit| hit.taken = 0);
+            self.shared.observer.request(RequestEvent::Replayed);
+        }
+        let mut replies = reply.hits.into_iter();
         let results = plan.hits.iter().map(|hit| match HitResult::without_store(hit) {
             None => Some(HitResult { reply: replies.next()?, source: Source::Store }),
             known => known,
         });
-        Some(results.collect())
+        let results = results.collect();
+        Some(Ok(Executed { results, replayed }))
     }
 
     /// Returns the denials that the deny cache holds, and bans; `None` if they do not settle the

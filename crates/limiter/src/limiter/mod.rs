@@ -11,6 +11,7 @@ mod degradation;
 mod deny_cache;
 mod descriptors;
 mod execution;
+mod idempotency;
 mod in_place;
 mod observers;
 mod pending;
@@ -32,9 +33,11 @@ use tokio::sync::watch;
 
 use self::bans::LastSeenBans;
 use self::degradation::Degradation;
+use self::idempotency::RequestIds;
 use self::observers::DetailedObservers;
 use self::pending::ExecutedPlan;
 use crate::clock::{Clock, Deadline};
+use crate::idempotency::RequestIdError;
 use crate::observer::{Observer, RequestEvent};
 use crate::operation::{Receipt, StoreId};
 use crate::plan::Plan;
@@ -64,6 +67,7 @@ struct Shared {
     bans: LastSeenBans,
     degradation: Degradation,
     detailed_observers: DetailedObservers,
+    request_ids: RequestIds,
     observer: Arc<dyn Observer>,
 }
 
@@ -87,6 +91,9 @@ pub enum CheckError {
     /// No enforced rule matches, and the policy for such requests is [`Unmatched::Deny`].
     #[error("no rule matches")]
     NoRule,
+    /// The request id forbids the request. Nothing was counted.
+    #[error(transparent)]
+    RequestId(#[from] RequestIdError),
 }
 
 impl Limiter {
@@ -123,6 +130,7 @@ impl Limiter {
             bans: LastSeenBans::new(),
             degradation: Degradation::new(),
             detailed_observers: DetailedObservers::default(),
+            request_ids: RequestIds::new(),
             observer,
         };
         let limiter = Self { store, shared: Arc::new(shared) };
@@ -131,7 +139,9 @@ impl Limiter {
     }
 
     /// Decides a request by every rule that it matches, in one atomic step. Takes its cost if all
-    /// enforced rules allow it and it is not a dry run.
+    /// enforced rules allow it and it is not a dry run. If the request has a request id, the same
+    /// request takes its cost once: see [`Request::with_request_id`] and
+    /// [`Limiter::set_idempotency_ttl`].
     ///
     /// # Errors
     ///
@@ -139,7 +149,8 @@ impl Limiter {
     ///   [`OnStoreFailure::Error`](crate::rules::OnStoreFailure::Error);
     /// - [`CheckError::Overloaded`] if too many requests are waiting for the store;
     /// - [`CheckError::Expired`] if the deadline passed before the store was called;
-    /// - [`CheckError::NoRule`] if no enforced rule matches and the policy is [`Unmatched::Deny`].
+    /// - [`CheckError::NoRule`] if no enforced rule matches and the policy is [`Unmatched::Deny`];
+    /// - [`CheckError::RequestId`] if another request had the request id, or it was used too often.
     pub async fn check(
         &self,
         request: &Request<'_>,
@@ -147,8 +158,8 @@ impl Limiter {
     ) -> Result<Verdict, CheckError> {
         let snapshot = self.shared.snapshot.load();
         let plan = self.plan(&snapshot, request)?;
-        if let Some(verdict) = self.decide_now(&snapshot, &plan, deadline) {
-            return Ok(verdict);
+        if let Some(decided) = self.decide_now(&snapshot, &plan, deadline) {
+            return decided;
         }
         // Boxed because it is large: inline, it would enlarge every future.
         Box::pin(self.pending(&snapshot, plan, deadline).finish()).await
@@ -165,7 +176,7 @@ impl Limiter {
             Err(error) => return StartedCheck::Decided(Err(error)),
         };
         match self.decide_now(&snapshot, &plan, deadline) {
-            Some(verdict) => StartedCheck::Decided(Ok(verdict)),
+            Some(decided) => StartedCheck::Decided(decided),
             None => StartedCheck::Pending(Box::new(self.pending(&snapshot, plan, deadline))),
         }
     }
@@ -179,13 +190,13 @@ impl Limiter {
     pub fn check_now(&self, request: &Request<'_>) -> Option<Result<Verdict, CheckError>> {
         let snapshot = self.shared.snapshot.load();
         match self.plan(&snapshot, request) {
-            Ok(plan) => self.decide_now(&snapshot, &plan, Deadline::NEVER).map(Ok),
+            Ok(plan) => self.decide_now(&snapshot, &plan, Deadline::NEVER),
             Err(error) => Some(Err(error)),
         }
     }
 
     /// Decides a request, and returns receipts for the taken units, which [`Limiter::refund`] gives
-    /// back.
+    /// back. A verdict that is [replayed](Verdict::replayed) has none: the first call has them.
     ///
     /// # Errors
     ///
@@ -199,14 +210,14 @@ impl Limiter {
         let plan = self.plan(&snapshot, request)?;
         if plan.is_unmatched {
             let verdict = match self.decide_now(&snapshot, &plan, deadline) {
-                Some(verdict) => verdict,
+                Some(decided) => decided?,
                 None => Box::pin(self.pending(&snapshot, plan, deadline).finish()).await?,
             };
             return Ok((verdict, Vec::new()));
         }
-        let ExecutedPlan { plan, results } = self.execute(&snapshot, plan, deadline).await?;
-        let verdict = snapshot.fold(&plan, &results);
-        Ok((verdict, receipts::receipts(&snapshot.rules, plan, &results)))
+        let ExecutedPlan { plan, executed } = self.execute(&snapshot, plan, deadline).await?;
+        let verdict = snapshot.fold_executed(&plan, &executed);
+        Ok((verdict, receipts::receipts(&snapshot.rules, plan, &executed.results)))
     }
 
     /// Returns the store, for its name, its health and its background work.
@@ -233,7 +244,10 @@ impl Limiter {
     /// [`Unmatched::Deny`].
     #[inline]
     fn plan(&self, snapshot: &Snapshot, request: &Request<'_>) -> Result<Plan, CheckError> {
-        let plan = Plan::for_request(&snapshot.rules, request);
+        let mut plan = Plan::for_request(&snapshot.rules, request);
+        if request.request_id().is_some() {
+            plan.once = self.record_of(request)?;
+        }
         if plan.is_unmatched {
             if snapshot.rules.unmatched() == Unmatched::Deny {
                 self.shared.observer.request(RequestEvent::UnmatchedDenied);

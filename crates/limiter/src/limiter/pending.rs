@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::execution::{Execution, Shards};
+use super::execution::{Executed, Execution, Shards};
 use super::{CheckError, Limiter, Snapshot, Verdict};
 use crate::clock::Deadline;
 use crate::plan::Plan;
 use crate::store::StoreError;
-use crate::verdict::HitResults;
 
 /// A check that is decided, or waits for the store.
 #[derive(Debug)]
@@ -31,7 +30,7 @@ pub struct PendingCheck {
 /// A plan and the outcomes of its hits.
 pub(super) struct ExecutedPlan {
     pub(super) plan: Plan,
-    pub(super) results: HitResults,
+    pub(super) executed: Executed,
 }
 
 impl Limiter {
@@ -52,7 +51,7 @@ impl Limiter {
         deadline: Deadline,
     ) -> Result<ExecutedPlan, CheckError> {
         match self.execute_now(snapshot, &plan, deadline) {
-            Some(results) => Ok(ExecutedPlan { plan, results }),
+            Some(executed) => Ok(ExecutedPlan { plan, executed: executed? }),
             None => Box::pin(self.call_store(snapshot, plan, deadline)).await,
         }
     }
@@ -66,8 +65,8 @@ impl Limiter {
     ) -> Result<ExecutedPlan, CheckError> {
         let shards = Shards::new(&self.store, &plan);
         if !shards.are_several() {
-            let results = self.execution(snapshot, &plan, shards, deadline).run().await?;
-            return Ok(ExecutedPlan { plan, results });
+            let executed = self.execution(snapshot, &plan, shards, deadline).run().await?;
+            return Ok(ExecutedPlan { plan, executed });
         }
         // In a task of its own: if the caller is cancelled between two shards, refunds still
         // happen.
@@ -76,8 +75,8 @@ impl Limiter {
         let timeout = self.store.timeout();
         let deadline = deadline.or_within(timeout);
         let executing = tokio::spawn(async move {
-            let results = limiter.execution(&snapshot, &plan, shards, deadline).run().await?;
-            Ok(ExecutedPlan { plan, results })
+            let executed = limiter.execution(&snapshot, &plan, shards, deadline).run().await?;
+            Ok(ExecutedPlan { plan, executed })
         });
         match tokio::time::timeout(deadline.remaining(), executing).await {
             Ok(Ok(executed)) => executed,
@@ -108,7 +107,8 @@ impl PendingCheck {
         let Self { limiter, snapshot, plan, deadline } = self;
         let is_unmatched = plan.is_unmatched;
         match limiter.call_store(&snapshot, plan, deadline).await {
-            Ok(ExecutedPlan { plan, results }) => Ok(snapshot.fold(&plan, &results)),
+            Ok(ExecutedPlan { plan, executed }) => Ok(snapshot.fold_executed(&plan, &executed)),
+            Err(error @ CheckError::RequestId(_)) => Err(error),
             // Only shadow rules matched. They deny nothing, so their failure does not matter.
             Err(_) if is_unmatched => Ok(Verdict::unmatched()),
             Err(error) => Err(error),

@@ -16,7 +16,7 @@ impl Limiter {
     /// Refunds the units of receipts. Units that time has restored since are not refunded, nor are
     /// units of a state that was reset; the book describes which algorithms refund exactly. If the
     /// limit of a rule has changed, no more units are given under the new limit than were taken,
-    /// and none if the rule has overrides.
+    /// and none if the rule has overrides. A request id stays used: a retry still gets the reply.
     ///
     /// # Errors
     ///
@@ -48,7 +48,8 @@ impl Limiter {
             };
             let store = self.store_by_id(receipt.store);
             let (coupling, shard) = (Coupling::AllOrNothing, store.shard(hit.key));
-            match store.execute(StoreRequest { hits: &[hit], coupling, shard }, deadline).await {
+            let request = StoreRequest { hits: &[hit], coupling, shard, once: None };
+            match store.execute(request, deadline).await {
                 Ok(_) => self.forget_denials(&receipt.key),
                 Err(error) => result = result.and(Err(error)),
             }

@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::watch;
 
 use super::Limiter;
+use super::execution::Executed;
 use super::observers::RuleObservers;
 use crate::observer::Observer;
 use crate::plan::Plan;
@@ -38,6 +39,16 @@ impl Snapshot {
         for decided in &verdict.decisions {
             self.observers.decided(decided);
         }
+        verdict
+    }
+
+    /// As [`Snapshot::fold`]. Replays are not reported: their decisions were, when they were made.
+    pub(super) fn fold_executed(&self, plan: &Plan, executed: &Executed) -> Verdict {
+        if !executed.replayed {
+            return self.fold(plan, &executed.results);
+        }
+        let mut verdict = Verdict::fold(&self.rules, plan, &executed.results);
+        verdict.replayed = true;
         verdict
     }
 }

@@ -64,6 +64,21 @@ pub trait CustomStore: Debug + Send + Sync {
         Box::pin(async { Ok(OverridePage::default()) })
     }
 
+    /// Returns `true` if the store remembers requests by their request ids. Otherwise requests with
+    /// a request id fail with [`RequestIdError::Unsupported`], and [`StoreRequest::once`] is never
+    /// set.
+    ///
+    /// Such a store keeps a [`RememberedReply`] for each [`IdempotencyRecord::id`] and first key of
+    /// a request, in the transaction that changes the states, and executes requests by
+    /// [`idempotency::execute`](crate::idempotency::execute).
+    ///
+    /// [`IdempotencyRecord::id`]: crate::idempotency::IdempotencyRecord::id
+    /// [`RememberedReply`]: crate::idempotency::RememberedReply
+    /// [`RequestIdError::Unsupported`]: crate::idempotency::RequestIdError::Unsupported
+    fn remembers_requests(&self) -> bool {
+        false
+    }
+
     /// Returns the longest time that a decision may take.
     fn timeout(&self) -> Duration {
         Duration::MAX

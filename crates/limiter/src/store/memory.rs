@@ -3,6 +3,7 @@
 //! A request locks the stripes of its keys in order, decides every hit, and commits only if none
 //! denies. It neither waits nor fails.
 
+mod remembered_replies;
 mod segmented_vec;
 mod stripe;
 
@@ -13,10 +14,12 @@ use std::time::Duration;
 use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
+use self::remembered_replies::RememberedReplies;
 use self::stripe::{DecisionTime, Stripe};
 use crate::algorithm::{Decision, State};
 use crate::clock::{Clock, Micros, Timestamp};
 use crate::control::{ControlRecord, KeyOverrides, OverridePage};
+use crate::idempotency::RequestIdError;
 use crate::observer::Observer;
 use crate::operation::{Action, HitReply, Reply, StoreHit, StoreRequest};
 use crate::rules::{Coupling, Key};
@@ -57,19 +60,32 @@ pub struct MemoryStore {
     stripes: Arc<[PaddedStripe]>,
     hasher: DefaultHashBuilder,
     clock: Clock,
+    remembered: Arc<RememberedReplies>,
 }
 
 impl MemoryStore {
+    /// Default of the replies that a store remembers for request ids.
+    pub const MAX_REQUEST_IDS: u32 = 100_000;
+
     /// Creates an empty store that reports to `observer`.
     pub fn new(settings: MemorySettings, clock: Clock, observer: Arc<dyn Observer>) -> Self {
         let max_keys = settings.max_keys.max(1) as usize;
         let stripes = (max_keys / KEYS_PER_STRIPE).max(1);
         let hasher = DefaultHashBuilder::default();
+        let remembered = RememberedReplies::new(Self::MAX_REQUEST_IDS, Arc::clone(&observer));
         let observers = std::iter::repeat_n(observer, stripes);
         let stripe = |observer| Stripe::new(max_keys / stripes, hasher.clone(), observer);
         let stripes =
             observers.map(|observer| PaddedStripe(Mutex::new(stripe(observer)))).collect();
-        Self { stripes, hasher, clock }
+        Self { stripes, hasher, clock, remembered: Arc::new(remembered) }
+    }
+
+    /// Returns this store with another bound on the replies that it remembers for request ids, at
+    /// least 1. Those that it remembers already are forgotten.
+    #[must_use]
+    pub fn with_max_request_ids(self, max: u32) -> Self {
+        let remembered = Arc::new(self.remembered.emptied(max));
+        Self { remembered, ..self }
     }
 
     /// Returns the time now. See [`super::Store::now`].
@@ -83,7 +99,20 @@ impl MemoryStore {
     }
 
     /// Decides every hit. See [`super::Store::execute`].
-    pub fn execute(&self, request: StoreRequest<'_>) -> Reply {
+    ///
+    /// # Errors
+    ///
+    /// [`RequestIdError`], only if the request has a request id.
+    pub fn execute(&self, request: StoreRequest<'_>) -> Result<Reply, RequestIdError> {
+        match request.once {
+            None => Ok(self.decide(request)),
+            Some(_) => {
+                self.remembered.execute(request, self.clock.now(), |request| self.decide(request))
+            }
+        }
+    }
+
+    fn decide(&self, request: StoreRequest<'_>) -> Reply {
         let StoreRequest { hits, coupling, .. } = request;
         if let ([hit], Coupling::AllOrNothing) = (hits, coupling) {
             let mut reply = Reply::default();
@@ -110,7 +139,7 @@ impl MemoryStore {
                 return Err(StoreError::Full);
             }
         }
-        Ok(self.execute(request))
+        self.execute(request).map_err(StoreError::RequestId)
     }
 
     /// Decides a single hit, the common case, with one lookup.
@@ -163,6 +192,7 @@ impl MemoryStore {
         for stripes in self.stripes.chunks(self.stripes.len().div_ceil(SWEEP_STEPS)).cycle() {
             interval.tick().await;
             self.clock.follow_wall_time();
+            self.remembered.sweep(self.clock.now());
             for stripe in stripes {
                 lock(stripe).drop_ended(self.clock.now());
                 let steps = lock(stripe).len().div_ceil(SLOTS_PER_LOCK);

@@ -29,6 +29,7 @@ use tokio::sync::watch;
 
 use crate::clock::{Deadline, Timestamp};
 use crate::control::OverridePage;
+use crate::idempotency::RequestIdError;
 use crate::observer::BreakerState;
 pub use crate::operation::{
     Action, HitReply, Receipt, Reply, Shard, StoreHit, StoreId, StoreRequest,
@@ -55,7 +56,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError`] if the store fails to decide before the deadline. Memory fails only if the
-    /// deadline has already passed, or if it has no space for an override.
+    /// deadline has already passed, if it has no space for an override, and for a request id.
     pub async fn execute(
         &self,
         request: StoreRequest<'_>,
@@ -72,7 +73,15 @@ impl Store {
 
     /// As [`Store::execute`], without waiting. Returns `None` if the store has to be waited for, or
     /// the deadline has passed.
-    pub fn execute_now(&self, request: StoreRequest<'_>, deadline: Deadline) -> Option<Reply> {
+    ///
+    /// # Errors
+    ///
+    /// [`RequestIdError`].
+    pub fn execute_now(
+        &self,
+        request: StoreRequest<'_>,
+        deadline: Deadline,
+    ) -> Option<Result<Reply, RequestIdError>> {
         match self {
             Self::Memory(store) if !deadline.has_passed() => Some(store.execute(request)),
             Self::Memory(_) => None,
@@ -112,6 +121,16 @@ impl Store {
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.list_overrides(cursor, count, deadline).await,
             Self::Custom(store) => store.list_overrides(cursor, count, deadline).await,
+        }
+    }
+
+    /// Returns `true` if the store remembers requests by their request ids.
+    pub fn remembers_requests(&self) -> bool {
+        match self {
+            Self::Memory(_) => true,
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => true,
+            Self::Custom(store) => store.remembers_requests(),
         }
     }
 
@@ -289,6 +308,9 @@ pub enum StoreError {
     /// The cursor of a list does not come from this store.
     #[error("page token must be that of the page before")]
     Cursor,
+    /// The request id forbids the request; nothing was counted. Not a failure of the store.
+    #[error(transparent)]
+    RequestId(RequestIdError),
     /// A custom store failed.
     #[error("{source}")]
     Custom {
@@ -328,6 +350,7 @@ impl StoreError {
             Self::WindowMissed => "window_missed",
             Self::Full => "full",
             Self::Cursor => "cursor",
+            Self::RequestId(_) => "request_id",
             Self::Custom { .. } => "custom",
         }
     }

@@ -91,6 +91,20 @@ struct Group {
     waiting: Vec<oneshot::Sender<ScriptResult>>,
 }
 
+impl Waiter {
+    /// Returns what the requests of one call have in common. Requests with a request id are apart:
+    /// a user without permission for its record must not fail the others.
+    fn call_key(&self) -> (SlotTarget, bool) {
+        (self.target, self.request.purpose.is_some())
+    }
+}
+
+impl Group {
+    fn call_key(&self) -> (SlotTarget, bool) {
+        (self.target, self.call.requests[0].purpose.is_some())
+    }
+}
+
 impl ScriptContext {
     pub(crate) fn new(instance: u64, timeout: Duration) -> Self {
         Self { scripts: Scripts::new(), instance, calls: AtomicU64::new(0), timeout }
@@ -153,11 +167,13 @@ impl Batcher {
     }
 
     fn group(&self, mut waiters: Vec<Waiter>) -> Vec<Group> {
-        waiters.sort_by_key(|waiter| waiter.target);
+        waiters.sort_by_key(Waiter::call_key);
         let mut groups: Vec<Group> = Vec::new();
-        for Waiter { target, request, reply } in waiters {
+        for waiter in waiters {
+            let key = waiter.call_key();
+            let Waiter { target, request, reply } = waiter;
             match groups.last_mut() {
-                Some(group) if group.target == target => {
+                Some(group) if group.call_key() == key => {
                     group.call.requests.push(request);
                     group.waiting.push(reply);
                 }

@@ -46,8 +46,12 @@ impl FuzzCall {
         let estimate = Timestamp::from_micros(1_700_000_000_000_000);
         let format = KeyFormat::new(Default::default(), HashTag::None);
         let script_request = |hits: &[StoreHit<'_>]| {
-            let request =
-                StoreRequest { hits, coupling: Coupling::AllOrNothing, shard: Shard::default() };
+            let request = StoreRequest {
+                hits,
+                coupling: Coupling::AllOrNothing,
+                shard: Shard::default(),
+                once: None,
+            };
             ScriptRequest::new(&format, request, ServerTime { estimate, clock: &clock })
         };
         let requests =

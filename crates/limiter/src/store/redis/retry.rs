@@ -7,7 +7,7 @@
 //! | MOVED, ASK | at the named server, up to [`MAX_HOPS`] times |
 //! | TRYAGAIN | after [`SLOT_MOVE_DELAY`], up to [`MAX_HOPS`] times |
 //! | READONLY | once, on a new connection to the master |
-//! | no reply, or a broken connection | never; once if the call changes nothing |
+//! | no reply, or a broken connection | never; once if the call changes nothing, or has a request id |
 //! | anything else | never |
 
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use super::codec::request::{ScriptRequest, ServerTime};
 use super::node::Node;
 use super::topology::Topology;
 use crate::clock::{Deadline, Timestamp};
+use crate::idempotency::RequestIdError;
 use crate::operation::{Reply, StoreRequest};
 use crate::store::StoreError;
 
@@ -64,8 +65,8 @@ impl RetryingCall<'_> {
     pub(super) async fn run(&self) -> Result<Reply, StoreError> {
         let changes = self.request.hits.iter().any(|hit| hit.action.changes());
         let (mut window_misses, mut hops, mut reconnects) = (MAX_WINDOW_MISSES, MAX_HOPS, 1);
-        // A call of unknown fate is repeated only if it changes nothing.
-        let mut ambiguous = u32::from(!changes);
+        // A call of unknown fate is repeated only if it changes nothing twice.
+        let mut ambiguous = u32::from(!changes || self.request.once.is_some());
         let node = self.topology.node(self.slot, self.until).await?;
         let mut route = Route { node, asking: false };
         let mut known_time = None;
@@ -76,6 +77,7 @@ impl RetryingCall<'_> {
                     known_time = Some(time);
                     continue;
                 }
+                Ok((_, ScriptReply::RequestId(error))) => return Err(StoreError::RequestId(error)),
                 Ok((_, ScriptReply::OtherWindow)) => return Err(StoreError::WindowMissed),
                 Err(failure) => failure,
             };
@@ -88,6 +90,8 @@ impl RetryingCall<'_> {
                 }
                 CallError::TryAgain if use_attempt(&mut hops) => self.wait_for_slot_move().await,
                 CallError::ReadOnly if use_attempt(&mut reconnects) => {}
+                // Of a partial write, the record of a request id is not known to be there.
+                CallError::Other(StoreError::Partial { .. }) => return Err(failure.into_error()),
                 CallError::Other(error) if error.is_ambiguous() && use_attempt(&mut ambiguous) => {}
                 failure => return Err(failure.into_error()),
             }
@@ -125,10 +129,20 @@ impl RetryingCall<'_> {
             Err(CallError::Other(
                 StoreError::Timeout(_) | StoreError::Lost | StoreError::Garbled,
             )) => {}
+            // The record may be forbidden while the states are not: that is for this call alone.
+            Err(CallError::Other(error)) if self.lacks_permission_for_id(error) => {
+                health.log_failure(error);
+                return Err(CallError::Other(StoreError::RequestId(RequestIdError::NotPermitted)));
+            }
             Err(CallError::Other(error)) => health.record_failure(error),
             Err(_) => {}
         }
         result
+    }
+
+    fn lacks_permission_for_id(&self, error: &StoreError) -> bool {
+        self.request.once.is_some()
+            && matches!(error, StoreError::Refused { code, .. } if code == "NOPERM")
     }
 
     #[expect(

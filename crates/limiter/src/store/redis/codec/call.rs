@@ -3,12 +3,14 @@
 use deadpool_redis::redis::{Cmd, Value, cmd};
 use rmp::Marker;
 use rmp::decode::{self, Bytes};
+use smallvec::SmallVec;
 
 use super::call_error::CallError;
 use super::request::ScriptRequest;
 use super::scripts::Script;
 use crate::algorithm::{Decision, Outcome};
 use crate::clock::{Micros, Timestamp};
+use crate::idempotency::{self, CallId, RecordUse, RequestIdError};
 use crate::operation::{HitReply, Reply};
 use crate::store::StoreError;
 
@@ -30,6 +32,8 @@ pub(crate) enum ScriptReply {
     Decided(Reply),
     /// A key names another window than that of the server time; nothing was written.
     OtherWindow,
+    /// The request id forbids the request; nothing was written.
+    RequestId(RequestIdError),
 }
 
 /// Reply to one request, with the server time of the call.
@@ -94,23 +98,48 @@ impl<'a> ReplyReader<'a> {
         match self.number()? {
             0 => Ok(Ok((time, ScriptReply::OtherWindow))),
             1 => {
-                let hit = |at| {
-                    let decision = self.decision(at)?;
-                    let taken = match request.plain_cost {
-                        Some(cost) => decision.outcome.taken(cost),
-                        None => self.number()?,
-                    };
-                    Ok(HitReply::new(decision, taken))
-                };
-                let hits = request.decided_at(time).map(hit).collect::<Result<_, StoreError>>()?;
-                Ok(Ok((time, ScriptReply::Decided(Reply { hits }))))
+                let hits = self.hits(request, request.decided_at(time))?;
+                Ok(Ok((time, ScriptReply::Decided(Reply { hits, replayed: None }))))
             }
             2 => {
                 let text = String::from_utf8_lossy(self.text()?);
                 Ok(Err(CallError::from_partial(&text)))
             }
+            3 if request.purpose.is_some() => {
+                let taker = self.text()?.try_into().map_err(|_| StoreError::Garbled)?;
+                let at = Timestamp::from_micros(self.number()?);
+                let decided_at = request.decided_at(time).map(|_| self.number());
+                let decided_at = decided_at.collect::<Result<SmallVec<[u64; 2]>, _>>()?;
+                let decided_at = decided_at.into_iter().map(Timestamp::from_micros);
+                let hits = self.hits(request, decided_at)?;
+                let taker = CallId(u64::from_be_bytes(taker));
+                let counts_down = request.purpose != Some(RecordUse::Confirm);
+                let elapsed = if counts_down { time.since(at) } else { Micros::ZERO };
+                let reply = idempotency::repeated(hits, taker, elapsed);
+                Ok(Ok((time, ScriptReply::Decided(reply))))
+            }
+            4 => Ok(Ok((time, ScriptReply::RequestId(RequestIdError::OtherRequest)))),
+            5 => Ok(Ok((time, ScriptReply::RequestId(RequestIdError::TooManyReplays)))),
+            6 => Ok(Ok((time, ScriptReply::RequestId(RequestIdError::OtherRules)))),
             _ => Err(StoreError::Garbled),
         }
+    }
+
+    /// Reads the values of all hits.
+    fn hits(
+        &mut self,
+        request: &ScriptRequest,
+        decided_at: impl Iterator<Item = Timestamp>,
+    ) -> Result<SmallVec<[HitReply; 2]>, StoreError> {
+        let hit = |at| {
+            let decision = self.decision(at)?;
+            let taken = match request.plain_cost {
+                Some(cost) => decision.outcome.taken(cost),
+                None => self.number()?,
+            };
+            Ok(HitReply::new(decision, taken))
+        };
+        decided_at.map(hit).collect()
     }
 
     fn decision(&mut self, at: Timestamp) -> Result<Decision, StoreError> {

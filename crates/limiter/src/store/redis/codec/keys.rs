@@ -66,6 +66,16 @@ impl KeyFormat {
         }
     }
 
+    /// Writes the name of the record of a request id, in the slot of the request's first key.
+    pub(crate) fn write_once(&self, first: &Key, id: u128, text: &mut String) {
+        text.extend([self.prefix.as_str(), ":once:"]);
+        match self.hash_tag {
+            HashTag::None => text.push_str(first.id()),
+            HashTag::Id => text.extend(["{", tag(first), "}"]),
+        }
+        write!(text, ":{id:032x}").expect("writing to a string does not fail");
+    }
+
     /// Returns the slot of a key; 0 without a cluster.
     pub(crate) fn slot(&self, key: &Key) -> u16 {
         match self.hash_tag {

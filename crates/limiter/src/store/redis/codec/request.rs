@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::keys::KeyFormat;
 use crate::algorithm::{Algorithm, Cost, Limit, window_index};
 use crate::clock::{Micros, Timestamp};
+use crate::idempotency::{self, IdempotencyRecord, RecordUse};
 use crate::operation::{Action, StoreHit, StoreRequest};
 use crate::rules::{Coupling, Mode};
 use crate::store::redis::clock::ServerClock;
@@ -79,6 +80,8 @@ pub(crate) struct ScriptRequest {
     /// Cost of a plain request: one take or peek of a limit without debt. `lua/check.lua` decides it
     /// without `lua/coupled.lua`, and its reply does not contain the counted units.
     pub(crate) plain_cost: Option<Cost>,
+    /// Set if the request has a request id: `lua/idempotency.lua` then executes it.
+    pub(crate) purpose: Option<RecordUse>,
     /// Cost for Redis, in single decisions: a log writes an entry for each unit.
     pub(crate) work: u64,
 }
@@ -93,15 +96,20 @@ pub(crate) struct KeyList {
 
 impl ScriptRequest {
     pub(crate) fn new(format: &KeyFormat, request: StoreRequest<'_>, time: ServerTime<'_>) -> Self {
-        let StoreRequest { hits, coupling, .. } = request;
+        let StoreRequest { hits, coupling, once, .. } = request;
         let mut script_request = Self { argument: Vec::with_capacity(ARGUMENT), ..Self::default() };
         script_request.push_text(coupling_name(coupling));
         write_number(&mut script_request.argument, hits.len() as u64);
         for hit in hits {
             script_request.push(format, hit, time);
         }
+        if let (Some(once), Some(first)) = (once, hits.first()) {
+            script_request.purpose = Some(once.purpose);
+            script_request.keys.push(|text| format.write_once(first.key, once.id, text));
+            write_once(&mut script_request.argument, once, hits);
+        }
         script_request.plain_cost = match hits {
-            [hit] if coupling == Coupling::AllOrNothing => plain_cost(hit),
+            [hit] if coupling == Coupling::AllOrNothing && once.is_none() => plain_cost(hit),
             _ => None,
         };
         script_request.algorithm = hits
@@ -195,6 +203,29 @@ impl ScriptRequest {
     fn push_text(&mut self, word: &str) {
         rmp::encode::write_str(&mut self.argument, word)
             .expect("writing to a vector does not fail");
+    }
+}
+
+/// Writes the fields of a request id.
+fn write_once(argument: &mut Vec<u8>, once: &IdempotencyRecord, hits: &[StoreHit<'_>]) {
+    let hash_of_hits = idempotency::hash_of_hits(hits).to_be_bytes();
+    let fields = [&once.fingerprint.to_be_bytes()[..], &hash_of_hits, &once.call.0.to_be_bytes()];
+    for field in fields {
+        // As text, because Redis reads no binary values: its strings are bytes anyway.
+        let length = u32::try_from(field.len()).expect("up to 16 bytes");
+        rmp::encode::write_str_len(argument, length).expect("writing to a vector does not fail");
+        argument.extend_from_slice(field);
+    }
+    write_number(argument, purpose_code(once.purpose));
+    write_number(argument, once.ttl.as_micros());
+}
+
+/// Code in `lua/check.lua`.
+const fn purpose_code(purpose: RecordUse) -> u64 {
+    match purpose {
+        RecordUse::Decide => 0,
+        RecordUse::Confirm => 1,
+        RecordUse::Undo => 2,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The Lua scripts. Each call of a script defines all its functions anew, so the shortest
 //! sufficient script is used: for plain requests of one algorithm, for all requests of one
-//! algorithm, or for everything. A plain request is a single hit that takes or peeks, without debt.
+//! algorithm, or for everything, each of the last two with or without request ids. A plain request
+//! is a single hit that takes or peeks, without debt and without a request id.
 
 use deadpool_redis::redis;
 
@@ -9,6 +10,7 @@ use crate::algorithm::Algorithm;
 
 const PRELUDE: &str = include_str!("../../../../lua/prelude.lua");
 const COUPLED: &str = include_str!("../../../../lua/coupled.lua");
+const IDEMPOTENCY: &str = include_str!("../../../../lua/idempotency.lua");
 const CHECK: &str = include_str!("../../../../lua/check.lua");
 
 /// Start of the part of a file that plain hits do not need.
@@ -33,9 +35,12 @@ const fn twin(algorithm: Algorithm) -> &'static str {
 pub(crate) struct Scripts {
     /// For plain requests of one algorithm, in the order of [`Algorithm::ALL`].
     plain: Vec<Script>,
-    /// For all requests of one algorithm, in the same order.
+    /// For all requests of one algorithm without request ids, in the same order.
     single: Vec<Script>,
     joined: Script,
+    /// As `single`, for requests with request ids.
+    single_once: Vec<Script>,
+    joined_once: Script,
 }
 
 /// Text and hash of a script.
@@ -50,7 +55,10 @@ pub(crate) struct Script {
 enum Serves {
     /// Plain requests: a single hit that takes or peeks, without debt.
     Plain,
+    /// All requests without request ids.
     All,
+    /// All requests, with and without request ids.
+    Once,
 }
 
 impl Scripts {
@@ -60,17 +68,26 @@ impl Scripts {
             plain: of_each(Serves::Plain).collect(),
             single: of_each(Serves::All).collect(),
             joined: Script::new(Algorithm::ALL, Serves::All),
+            single_once: of_each(Serves::Once).collect(),
+            joined_once: Script::new(Algorithm::ALL, Serves::Once),
         }
     }
 
     /// Returns the shortest script that can decide `requests`.
     pub(crate) fn script_for(&self, requests: &[ScriptRequest]) -> &Script {
         let algorithm = requests.first().and_then(|request| request.algorithm);
+        let has_ids = requests.iter().any(|request| request.purpose.is_some());
         match algorithm {
             Some(one) if requests.iter().all(|other| other.algorithm == Some(one)) => {
                 let is_plain = requests.iter().all(|request| request.plain_cost.is_some());
-                &(if is_plain { &self.plain } else { &self.single })[one as usize]
+                let of_each = match (is_plain, has_ids) {
+                    (true, _) => &self.plain,
+                    (false, false) => &self.single,
+                    (false, true) => &self.single_once,
+                };
+                &of_each[one as usize]
             }
+            _ if has_ids => &self.joined_once,
             _ => &self.joined,
         }
     }
@@ -85,8 +102,11 @@ impl Script {
             text.push_str(part(twin(*algorithm), serves));
             text.push_str("\nend\n");
         }
-        if serves == Serves::All {
+        if serves != Serves::Plain {
             text.push_str(COUPLED);
+        }
+        if serves == Serves::Once {
+            text.push_str(IDEMPOTENCY);
         }
         text.push_str(&with_fields(CHECK));
         let hash = redis::Script::new(&text).get_hash().to_owned();
@@ -98,7 +118,7 @@ impl Script {
 fn part(file: &str, serves: Serves) -> &str {
     match serves {
         Serves::Plain => file.split(COUPLED_PART).next().unwrap_or_default(),
-        Serves::All => file,
+        Serves::All | Serves::Once => file,
     }
 }
 

@@ -44,6 +44,7 @@ impl Severity {
             | StoreError::Expired
             | StoreError::Full
             | StoreError::Cursor
+            | StoreError::RequestId(_)
             | StoreError::Custom { .. } => return None,
         };
         Some(Self { weight, needs_operator })

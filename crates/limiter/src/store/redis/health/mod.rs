@@ -118,6 +118,14 @@ impl ServerHealth {
         }
     }
 
+    /// Logs a failure that concerns one call, not the server.
+    pub(crate) fn log_failure(&self, error: &StoreError) {
+        if let Some(severity) = Severity::from_error(error) {
+            let now = self.clock.now();
+            lock(&self.log).failures.record(&self.server, now, error, severity);
+        }
+    }
+
     /// Records that a call failed. Errors that say nothing about the server are ignored.
     pub(crate) fn record_failure(&self, error: &StoreError) {
         let Some(severity) = Severity::from_error(error) else { return };

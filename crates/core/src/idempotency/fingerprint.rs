@@ -1,0 +1,98 @@
+//! Hashes of requests and hits: 128 bits of SHA-256 over length-prefixed fields, the same on every
+//! instance. Nobody can find two requests with the same hash.
+
+use sha2::{Digest, Sha256};
+
+use crate::operation::StoreHit;
+use crate::rules::Request;
+
+/// Returns the hash of a user and a request id.
+pub(super) fn of_id(user_id: &str, request_id: &str) -> u128 {
+    let mut hash = FieldHash::new("id");
+    hash.push(user_id.as_bytes());
+    hash.push(request_id.as_bytes());
+    hash.finish()
+}
+
+/// Returns the hash of all fields of a request but its request id.
+pub(super) fn of_request(request: &Request<'_>) -> u128 {
+    let mut hash = FieldHash::new("request");
+    hash.push(request.user_id().as_bytes());
+    hash.push(request.resource().as_bytes());
+    hash.push(&request.cost().units().to_le_bytes());
+    let mut attributes: Vec<(&str, &str)> = request.attributes().iter().collect();
+    // Stable: of several with the same name the first counts.
+    attributes.sort_by_key(|(name, _)| *name);
+    attributes.dedup_by_key(|(name, _)| *name);
+    for (name, value) in attributes {
+        hash.push(name.as_bytes());
+        hash.push(value.as_bytes());
+    }
+    hash.finish()
+}
+
+/// Returns the hash of the keys and algorithms of hits.
+pub(super) fn of_hits(hits: &[StoreHit<'_>]) -> u128 {
+    let mut hash = FieldHash::new("hits");
+    for hit in hits {
+        hash.push(hit.key.as_bytes());
+        hash.push(hit.algorithm.lua_name().as_bytes());
+    }
+    hash.finish()
+}
+
+struct FieldHash(Sha256);
+
+impl FieldHash {
+    /// Starts a hash that differs from those of other kinds.
+    fn new(kind: &str) -> Self {
+        let mut hash = Self(Sha256::new());
+        hash.push(kind.as_bytes());
+        hash
+    }
+
+    fn push(&mut self, field: &[u8]) {
+        self.0.update((field.len() as u64).to_le_bytes());
+        self.0.update(field);
+    }
+
+    fn finish(self) -> u128 {
+        let hash: [u8; 32] = self.0.finalize().into();
+        let (first, _) = hash.split_first_chunk::<16>().expect("32 bytes");
+        u128::from_be_bytes(*first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_do_not_run_into_each_other() {
+        assert_ne!(of_id("ab", "c"), of_id("a", "bc"));
+        assert_ne!(of_id("", "ab"), of_id("ab", ""));
+    }
+
+    #[test]
+    fn every_field_counts_and_the_order_of_attributes_does_not() {
+        let attributes = [("plan", "pro"), ("zone", "eu")];
+        let request = |attributes| Request::user("alice").resource("/r").attributes(attributes);
+        let build = |builder: crate::rules::RequestBuilder<'_>| {
+            of_request(&builder.build().expect("a valid request"))
+        };
+        let all = build(request(&attributes));
+        assert_eq!(build(request(&[("zone", "eu"), ("plan", "pro")])), all);
+        assert_eq!(build(request(&attributes).request_id("x")), all);
+        let others = [
+            build(request(&attributes).cost(2)),
+            build(request(&attributes).resource("/s")),
+            build(request(&[("plan", "zone"), ("pro", "eu")])),
+            build(Request::user("bob").resource("/r").attributes(&attributes)),
+            build(Request::user("alice").resource("/r")),
+        ];
+        for (position, one) in others.iter().enumerate() {
+            assert_ne!(*one, all, "{position}");
+            assert!(!others[position + 1..].contains(one), "{position}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The replies that the memory store remembers for request ids: a bounded table that forgets the
+//! oldest first.
+//!
+//! The table has stripes with their own locks. A stripe is locked while its request is decided, so
+//! that calls with the same request id follow one another; the stripes of the states are locked
+//! after it.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::DefaultHashBuilder;
+
+use crate::clock::Timestamp;
+use crate::idempotency::{self, RememberedReply, RequestIdError};
+use crate::observer::{Observer, StoreEvent};
+use crate::operation::{Reply, StoreRequest};
+
+/// Replies of a stripe if there are several stripes.
+const REPLIES_PER_STRIPE: u32 = 1024;
+/// Most stripes.
+const MAX_STRIPES: u32 = 64;
+
+/// Remembered replies, by the hash of the request id and that of the first key.
+#[derive(Debug)]
+pub(super) struct RememberedReplies {
+    stripes: Box<[Mutex<ReplyStripe>]>,
+    hasher: DefaultHashBuilder,
+    max_per_stripe: usize,
+    observer: Arc<dyn Observer>,
+}
+
+#[derive(Debug, Default)]
+struct ReplyStripe {
+    replies: HashMap<RecordName, KnownReply>,
+    /// Names in the order in which they were remembered, with the numbers of their entries.
+    order: VecDeque<(RecordName, u64)>,
+    /// Number of entries so far.
+    count: u64,
+}
+
+#[derive(Debug)]
+struct KnownReply {
+    reply: RememberedReply,
+    number: u64,
+}
+
+/// Hash of the user and the request id, and hash of the id of the first key.
+type RecordName = (u128, u64);
+
+impl RememberedReplies {
+    /// Creates an empty table of at most about `max` replies.
+    pub(super) fn new(max: u32, observer: Arc<dyn Observer>) -> Self {
+        let max = max.max(1);
+        let stripes = (max / REPLIES_PER_STRIPE).clamp(1, MAX_STRIPES);
+        Self {
+            stripes: (0..stripes).map(|_| Mutex::default()).collect(),
+            hasher: DefaultHashBuilder::default(),
+            max_per_stripe: (max / stripes) as usize,
+            observer,
+        }
+    }
+
+    /// Returns an empty table with another bound.
+    pub(super) fn emptied(&self, max: u32) -> Self {
+        Self::new(max, Arc::clone(&self.observer))
+    }
+
+    /// Executes a request by its request id. See [`idempotency::execute`].
+    pub(super) fn execute(
+        &self,
+        request: StoreRequest<'_>,
+        time: Timestamp,
+        decide: impl FnOnce(StoreRequest<'_>) -> Reply,
+    ) -> Result<Reply, RequestIdError> {
+        let (Some(once), Some(first)) = (request.once, request.hits.first()) else {
+            return Ok(decide(request));
+        };
+        let name = (once.id, self.hasher.hash_one(first.key.id()));
+        let stripe = once.id as usize % self.stripes.len();
+        let mut stripe = lock(&self.stripes[stripe]);
+        let known = stripe.replies.remove(&name);
+        let number = known.as_ref().map(|entry| entry.number);
+        let mut remembered = known.map(|entry| entry.reply);
+        let was_known = remembered.as_ref().is_some_and(|reply| !reply.is_expired(time));
+        let result = idempotency::execute(request, time, &mut remembered, decide);
+        match (remembered, number) {
+            (Some(reply), Some(number)) if was_known => {
+                stripe.replies.insert(name, KnownReply { reply, number });
+            }
+            (Some(reply), _) => stripe.add(name, reply, time, self.max_per_stripe, &*self.observer),
+            (None, _) => {}
+        }
+        result
+    }
+
+    /// Forgets what has expired.
+    pub(super) fn sweep(&self, time: Timestamp) {
+        for stripe in &self.stripes {
+            lock(stripe).forget_expired(time);
+        }
+    }
+}
+
+impl ReplyStripe {
+    fn add(
+        &mut self,
+        name: RecordName,
+        reply: RememberedReply,
+        time: Timestamp,
+        max: usize,
+        observer: &dyn Observer,
+    ) {
+        self.forget_expired(time);
+        while self.order.len() >= max {
+            if self.forget_oldest() {
+                observer.store(StoreEvent::RequestIdEvicted);
+            }
+        }
+        self.count += 1;
+        self.order.push_back((name, self.count));
+        self.replies.insert(name, KnownReply { reply, number: self.count });
+    }
+
+    fn forget_expired(&mut self, time: Timestamp) {
+        while let Some((name, number)) = self.order.front() {
+            let entry = self.replies.get(name).filter(|entry| entry.number == *number);
+            if entry.is_some_and(|entry| !entry.reply.is_expired(time)) {
+                return;
+            }
+            self.forget_oldest();
+        }
+        if self.order.is_empty() && self.replies.capacity() > 0 {
+            *self = Self { count: self.count, ..Self::default() };
+        }
+    }
+
+    /// Forgets the oldest entry. Returns `false` if it was forgotten before.
+    fn forget_oldest(&mut self) -> bool {
+        let Some((name, number)) = self.order.pop_front() else { return false };
+        let is_there = self.replies.get(&name).is_some_and(|entry| entry.number == number);
+        is_there && self.replies.remove(&name).is_some()
+    }
+}
+
+/// A poisoned lock is still usable: a stripe is consistent between calls.
+fn lock(stripe: &Mutex<ReplyStripe>) -> MutexGuard<'_, ReplyStripe> {
+    stripe.lock().unwrap_or_else(PoisonError::into_inner)
+}
