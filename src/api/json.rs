@@ -19,6 +19,7 @@ pub(crate) struct ResponseView<'a> {
     common: CommonFields<'a>,
     source: EnumName,
     decisions: Vec<DecisionView<'a>>,
+    replayed: bool,
 }
 
 /// A `RuleDecision`.
@@ -77,6 +78,7 @@ impl<'a> From<&'a CheckResponse> for ResponseView<'a> {
             },
             source: EnumName::new(response.source, |source: Source| source.as_str_name()),
             decisions: response.decisions.iter().map(DecisionView::from).collect(),
+            replayed: response.replayed,
         }
     }
 }

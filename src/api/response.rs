@@ -19,7 +19,8 @@ pub(super) fn response(verdict: &Verdict) -> CheckResponse {
     let decisions: Vec<_> = verdict.decisions.iter().map(rule_decision).collect();
     let Some(deciding) = verdict.deciding_position() else {
         let reason = Reason::NoRule.into();
-        return CheckResponse { allowed, reason, decisions, ..CheckResponse::default() };
+        let replayed = verdict.replayed;
+        return CheckResponse { allowed, reason, decisions, replayed, ..CheckResponse::default() };
     };
     let decided = &decisions[deciding];
     CheckResponse {
@@ -37,6 +38,7 @@ pub(super) fn response(verdict: &Verdict) -> CheckResponse {
         reason: decided.reason,
         near_limit: verdict.is_near_limit(),
         decisions,
+        replayed: verdict.replayed,
     }
 }
 

@@ -206,13 +206,17 @@ pub(super) fn permission_of(method: &str) -> Permission {
 }
 
 pub(super) fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, InvalidRequest> {
-    rules::Request::new(rules::RequestFields {
+    let parsed = rules::Request::new(rules::RequestFields {
         user_id: &request.user_id,
         resource: &request.resource,
         attributes: &request.attributes,
         cost: request.cost,
         dry_run: request.dry_run,
-    })
+    })?;
+    if request.request_id.is_empty() {
+        return Ok(parsed);
+    }
+    parsed.with_request_id(&request.request_id)
 }
 
 /// Adds the rate limit headers, and `retry-after` if waiting helps.

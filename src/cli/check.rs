@@ -27,6 +27,9 @@ pub(super) struct CheckArgs {
     /// Decide for this cost without taking units
     #[arg(long)]
     dry_run: bool,
+    /// Idempotency key: the same request with the same id takes its units once
+    #[arg(long, value_name = "ID", default_value = "")]
+    request_id: String,
     /// Print the whole response in the JSON mapping of protobuf
     #[arg(long)]
     json: bool,
@@ -64,6 +67,7 @@ async fn send_check(args: CheckArgs) -> anyhow::Result<CheckResponse> {
         cost: args.cost,
         dry_run: args.dry_run,
     });
+    let request = request.and_then(|request| request.with_request_id(&args.request_id));
     // Validated here with the same text that the server would send.
     let request = request.map_err(|error| anyhow!("INVALID_ARGUMENT: {error}"))?;
     match client.check(&request).await {

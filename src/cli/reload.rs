@@ -28,6 +28,7 @@ const RELOADABLE: &[&str] = &[
     "auth.",
     "rules[",
     "envoy.files",
+    "idempotency.ttl",
     "envoy.count-refused",
     "privacy.",
     "rate-limiter.",
@@ -139,6 +140,7 @@ impl ConfigReloader {
                     warn!(key = "privacy", "hashed keys changed: their state starts afresh");
                 }
                 self.privacy = config.privacy;
+                self.limiter.set_idempotency_ttl(config.idempotency.ttl);
                 let revision = self.limiter.replace_rules(config.rules);
                 self.metrics.config_revision.set(revision.cast_signed());
                 self.metrics.config_last_reload_successful.set(1);

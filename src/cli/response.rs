@@ -16,6 +16,7 @@ pub(super) fn to_text(response: &CheckResponse, user: &str, cost: u64) -> String
     } else {
         ("denied  ", denied(response, cost))
     };
+    let detail = if response.replayed { format!("{detail}, replayed") } else { detail };
     let user = user.escape_debug();
     match response.rule.as_str() {
         "" => format!("{verb} {user}: no rule matches (NO_RULE)"),

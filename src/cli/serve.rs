@@ -82,7 +82,7 @@ fn serve(
         warn_about_open_addresses(&config);
         let metrics = Arc::new(Metrics::new());
         metrics.config_revision.set(1);
-        let store = store(&config.store, &metrics)?;
+        let store = store(&config, &metrics)?;
         let deny_cache = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
         let limiter = match deny_cache {
             Some(settings) => {
@@ -91,6 +91,7 @@ fn serve(
             }
             None => Limiter::new(config.rules, store, metrics.clone()),
         };
+        limiter.set_idempotency_ttl(config.idempotency.ttl);
         let has_tokens = !config.auth.tokens.is_empty();
         let auth = config.auth.is_enabled().then(|| Auth::new(config.auth, Arc::clone(&metrics)));
         let auth = auth.map(Arc::new);
@@ -158,10 +159,11 @@ async fn flush_traces(traces: Traces, signals: &Signals) {
     }
 }
 
-fn store(settings: &StoreSettings, metrics: &Arc<Metrics>) -> anyhow::Result<Store> {
-    Ok(match settings {
+fn store(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Store> {
+    Ok(match &config.store {
         StoreSettings::Memory(settings) => {
-            Store::Memory(MemoryStore::new(*settings, Clock::default(), metrics.clone()))
+            let store = MemoryStore::new(*settings, Clock::default(), metrics.clone());
+            Store::Memory(store.with_max_request_ids(config.idempotency.max_keys))
         }
         StoreSettings::Redis(settings) => {
             let (mode, servers) = (settings.servers.mode(), &settings.servers);

@@ -7,6 +7,7 @@
 mod auth;
 mod effective;
 mod envoy;
+mod idempotency;
 mod key_lines;
 mod notice;
 mod privacy;
@@ -28,6 +29,7 @@ mod watch;
 mod yaml;
 
 pub use effective::Effective;
+pub use idempotency::IdempotencySettings;
 pub use notice::Notice;
 pub use privacy::PrivacySettings;
 pub use problem::{Problem, Problems};
@@ -62,6 +64,8 @@ pub struct Config {
     pub store: StoreSettings,
     /// Settings of the cache of denials in front of Redis; `None` if it is disabled.
     pub deny_cache: Option<DenyCacheSettings>,
+    /// Settings of request ids.
+    pub idempotency: IdempotencySettings,
     /// Logs and traces.
     pub telemetry: TelemetrySettings,
     /// The rules.
@@ -112,6 +116,7 @@ impl Config {
                 files.extend(key_file);
                 privacy
             },
+            idempotency: idempotency::read(root),
             telemetry: telemetry::read(root),
             rules: rules::read(root).with_descriptors(envoy.descriptors),
             effective: Vec::new(),

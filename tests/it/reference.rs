@@ -60,6 +60,8 @@ const VALUES: &[(&str, &str)] = &[
     ("deny-cache.enabled", "false"),
     ("deny-cache.max-age", "2s"),
     ("deny-cache.max-keys", "1"),
+    ("idempotency.ttl", "2s"),
+    ("idempotency.max-keys", "1"),
     ("telemetry.log", "debug"),
     ("telemetry.format", "json"),
     ("telemetry.otlp.endpoint", "http://127.0.0.1:1"),

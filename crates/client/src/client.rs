@@ -8,20 +8,22 @@ use rlaas_core::decide::OnNoAnswer;
 use rlaas_core::refusal_cache::RefusalCache;
 use rlaas_core::rules::Request;
 use rlaas_proto::ERROR_DOMAIN;
-use rlaas_proto::ratelimit::v1::CheckRequest;
 use rlaas_proto::ratelimit::v1::check_response::Reason;
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
+use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
 use thiserror::Error;
 use tokio::time::timeout;
-use tonic::{Code, Status};
+use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 
+use self::retry::Retries;
 use crate::channel::ApiChannel;
 use crate::verdict::{AnsweredBy, Verdict};
 
 pub use self::builder::{ClientBuilder, ConnectError};
 
 mod builder;
+mod retry;
 
 /// A client of the service. Clones share the connection and the cache of refusals.
 #[derive(Clone, Debug)]
@@ -35,6 +37,7 @@ struct Shared {
     timeout: Duration,
     on_no_answer: Option<OnNoAnswer>,
     refusals: RefusalCache<Verdict>,
+    retries: Retries,
 }
 
 /// The reason why there is no verdict.
@@ -69,6 +72,7 @@ impl Client {
             timeout: settings.timeout,
             on_no_answer: settings.on_no_answer,
             refusals: RefusalCache::new(settings.max_age, settings.clock.clone()),
+            retries: Retries::new(settings.max_retries),
         };
         Self { channel, shared: Arc::new(shared) }
     }
@@ -112,18 +116,13 @@ impl Client {
         deadline: Deadline,
     ) -> Result<Verdict, CheckError> {
         let Shared { timeout: own, refusals, .. } = &*self.shared;
-        let key = refusals.key(request);
+        // A retry whose units were taken must not be refused by a refusal since.
+        let key = refusals.key(request).filter(|_| request.request_id().is_none());
         if let Some(refusal) = key.as_ref().and_then(|key| refusals.get(key)) {
             return Ok(refusal);
         }
         let asked_at = refusals.now();
-        let left = deadline.remaining().min(*own);
-        let mut call = tonic::Request::new(message(request));
-        call.set_timeout(left);
-        let mut service = RateLimitServiceClient::new(self.channel.clone());
-        let result = timeout(left, service.check(call)).await;
-        // The timeout of the channel does not include the time to connect.
-        let result = result.unwrap_or_else(|_| Err(Status::cancelled("Timeout expired")));
+        let result = self.call(request, deadline.or_within(*own)).await;
         match result {
             Ok(response) => {
                 let verdict = Verdict::new(response.into_inner(), AnsweredBy::Server);
@@ -136,6 +135,31 @@ impl Client {
         }
     }
 
+    /// Calls the server, and again as the retries allow. Each attempt has an equal part of the time
+    /// that is left.
+    async fn call(
+        &self,
+        request: &Request<'_>,
+        until: Deadline,
+    ) -> Result<Response<CheckResponse>, Status> {
+        let retries = &self.shared.retries;
+        let request_id = retries.request_id(request);
+        for attempt in 0.. {
+            let left = until.remaining() / (1 + retries.max() - attempt);
+            let mut call = tonic::Request::new(message(request, request_id.clone()));
+            call.set_timeout(left);
+            let mut service = RateLimitServiceClient::new(self.channel.clone());
+            let result = timeout(left, service.check(call)).await;
+            // The timeout of the channel does not include the time to connect.
+            let result = result.unwrap_or_else(|_| Err(Status::cancelled("Timeout expired")));
+            let may_retry = retries.record(result.as_ref().err()) && attempt < retries.max();
+            if !may_retry || !retries.wait(attempt, until).await {
+                return result;
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
     /// Returns the connection, for generated clients of this and other services. Their calls have
     /// the client's timeout and token, but neither the cache of refusals nor the policy.
     ///
@@ -144,7 +168,7 @@ impl Client {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = rlaas_client::Client::builder(serve().await).connect_lazy()?;
-    /// use rlaas_proto::ratelimit::v1::CheckRequest;
+    /// use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
     /// use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
     ///
     /// let mut service = RateLimitServiceClient::new(client.channel());
@@ -192,12 +216,13 @@ fn is_no_rule(status: &Status) -> bool {
     })
 }
 
-fn message(request: &Request<'_>) -> CheckRequest {
+fn message(request: &Request<'_>, request_id: String) -> CheckRequest {
     CheckRequest {
         user_id: request.user_id().to_owned(),
         resource: request.resource().to_owned(),
         attributes: request.attributes().to_map(),
         cost: Some(request.cost().units()),
         dry_run: request.dry_run(),
+        request_id,
     }
 }

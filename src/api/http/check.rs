@@ -38,6 +38,11 @@ const COST: Field =
     Field { names: &["cost"], reason: "cost", valid: "a whole number from 0 to 4294967295" };
 const DRY_RUN: Field =
     Field { names: &["dryRun", "dry_run"], reason: "dry_run", valid: "true or false" };
+const REQUEST_ID: Field =
+    Field { names: &["requestId", "request_id"], reason: "request_id", valid: "a string" };
+
+/// The fields with bounds.
+const FIELDS: [Field; 5] = [USER_ID, RESOURCE, ATTRIBUTES, COST, REQUEST_ID];
 
 /// Decides one request.
 pub(super) async fn check(State(state): State<HttpState>, body: Body) -> Response {
@@ -52,9 +57,8 @@ async fn decide(state: &HttpState, body: Body) -> Result<Verdict, ProblemDocumen
     let rejected = |rejection: Rejection| ProblemDocument::from(state.count(rejection));
     let body = body::read(body).await.map_err(rejected)?;
     let request = read(&body).map_err(rejected)?;
-    let request = parse(&request).map_err(|invalid| {
-        rejected(Rejection::out_of_bounds(invalid, &[USER_ID, RESOURCE, ATTRIBUTES, COST]))
-    })?;
+    let request =
+        parse(&request).map_err(|invalid| rejected(Rejection::out_of_bounds(invalid, &FIELDS)))?;
     Ok(state.decide(&request).await?)
 }
 
@@ -82,6 +86,7 @@ fn read(body: &[u8]) -> Result<CheckRequest, Rejection> {
             None => None,
         },
         dry_run: members.take(&DRY_RUN)?.unwrap_or_default(),
+        request_id: members.take(&REQUEST_ID)?.unwrap_or_default(),
     };
     members.close()?;
     Ok(request)
@@ -122,18 +127,21 @@ mod tests {
             attributes: HashMap::from([("plan".to_owned(), "free".to_owned())]),
             cost: Some(100),
             dry_run: true,
+            request_id: "7".to_owned(),
         };
         for cost in ["100", "\"100\"", "1e2", "\"1e2\"", "100.0"] {
-            for (user_id, dry_run) in [("userId", "dryRun"), ("user_id", "dry_run")] {
+            for (user_id, dry_run, request_id) in
+                [("userId", "dryRun", "requestId"), ("user_id", "dry_run", "request_id")]
+            {
                 let body = format!(
                     r#" {{"{user_id}": "\u0061lice", "resource": "/r", "{dry_run}": true,
-                         "attributes": {{"plan": "free"}}, "cost": {cost}}} "#
+                         "{request_id}": "7", "attributes": {{"plan": "free"}}, "cost": {cost}}} "#
                 );
                 assert_eq!(read(body.as_bytes()).expect(&body), expected);
             }
         }
         let nulls = r#"{"userId": null, "resource": null, "attributes": null, "cost": null,
-                        "dryRun": null}"#;
+                        "dryRun": null, "requestId": null}"#;
         assert_eq!(read(nulls.as_bytes()).expect(nulls), CheckRequest::default());
         assert_eq!(read(b"{}").expect("nothing"), CheckRequest::default());
     }
@@ -154,6 +162,7 @@ mod tests {
             ("{\"users\": \"s3cret\"}", "users: unknown field"),
             ("{\"a\\u0000b\": 1}", "a\\0b: unknown field"),
             ("{\"resource\": false}", "resource must be a string"),
+            ("{\"requestId\": 7}", "requestId must be a string"),
             ("{\"dryRun\": \"true\"}", "dryRun must be true or false"),
             ("{\"attributes\": []}", "attributes must be an object of strings with unique names"),
             (

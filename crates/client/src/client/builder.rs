@@ -46,6 +46,7 @@ pub struct ClientBuilder {
     pub(crate) timeout: Duration,
     pub(crate) on_no_answer: Option<OnNoAnswer>,
     pub(crate) max_age: Duration,
+    pub(crate) max_retries: u32,
     pub(crate) clock: Clock,
 }
 
@@ -90,6 +91,7 @@ impl ClientBuilder {
             timeout: Duration::from_secs(1),
             on_no_answer: None,
             max_age: Duration::from_secs(1),
+            max_retries: 0,
             clock: Clock::System(SystemClock::new()),
         }
     }
@@ -153,6 +155,31 @@ impl ClientBuilder {
     #[must_use]
     pub fn max_age(self, max_age: Duration) -> Self {
         Self { max_age, ..self }
+    }
+
+    /// Sends a request again, up to this many times (at most 5), if there is no answer, within its
+    /// deadline. By default no request is sent again.
+    ///
+    /// Each request that takes units gets a request id, so that the server takes them once,
+    /// however often it receives the request. Every instance of the server must know request ids:
+    /// version 0.1.0 ignores them. All attempts share the time until the deadline equally. If many
+    /// calls fail, none is sent again.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/server.rs"));
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use rlaas_client::{Client, rlaas_core::rules::Request};
+    ///
+    /// let client = Client::builder(serve().await).retries(1).connect_lazy()?;
+    /// let request = Request::user("alice").build()?;
+    /// assert!(client.check(&request).await?.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn retries(self, max: u32) -> Self {
+        Self { max_retries: max, ..self }
     }
 
     /// Sets the clock of the cache of refusals, for tests.
@@ -235,12 +262,13 @@ impl ClientBuilder {
 impl fmt::Debug for ClientBuilder {
     /// Omits token and key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { timeout, on_no_answer, max_age, .. } = self;
+        let Self { timeout, on_no_answer, max_age, max_retries, .. } = self;
         f.debug_struct("ClientBuilder")
             .field("url", &self.url())
             .field("timeout", timeout)
             .field("on_no_answer", on_no_answer)
             .field("max_age", max_age)
+            .field("retries", max_retries)
             .finish_non_exhaustive()
     }
 }

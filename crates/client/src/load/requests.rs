@@ -84,6 +84,7 @@ impl Requests {
             attributes: HashMap::new(),
             cost: self.cost,
             dry_run: false,
+            request_id: String::new(),
         }
     }
 }
