@@ -34,6 +34,9 @@ pub enum Behaviour {
     Delay(Duration),
     /// Forwards requests and holds back replies.
     Swallow,
+    /// Closes the connection instead of forwarding each reply of this number, counted over all
+    /// connections: 3 loses every third.
+    CutEvery(u64),
     /// Closes the connection of the next script call instead of forwarding its reply; then passes.
     CutReply,
     /// Sends these bytes instead of the reply to the next script call; then passes.
@@ -63,6 +66,7 @@ struct Faults {
     behaviour: watch::Sender<Behaviour>,
     accepted: Arc<AtomicU64>,
     open: Arc<AtomicUsize>,
+    replies: Arc<AtomicU64>,
 }
 
 impl Proxy {
@@ -78,6 +82,7 @@ impl Proxy {
             behaviour: watch::Sender::new(Behaviour::Pass),
             accepted: Arc::default(),
             open: Arc::default(),
+            replies: Arc::default(),
         };
         let (stop, stopped) = oneshot::channel();
         let thread_faults = faults.clone();
@@ -153,6 +158,11 @@ impl Faults {
         }
     }
 
+    /// Counts a reply. Returns `true` if its number is a multiple of `number`.
+    fn is_multiple_of(&self, number: u64) -> bool {
+        (self.replies.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(number)
+    }
+
     fn now(&self) -> Behaviour {
         self.behaviour.borrow().clone()
     }
@@ -221,6 +231,7 @@ async fn forward(faults: &Faults, mut client: TcpStream, mut server: TcpStream) 
                 // call.
                 let script = script && !reply.starts_with(b"-NOSCRIPT");
                 match &now {
+                    Behaviour::CutEvery(number) if faults.is_multiple_of(*number) => return Ok(()),
                     Behaviour::CutReply if script && faults.use_once(&now) => return Ok(()),
                     Behaviour::Garbage(bytes) if script && faults.use_once(&now) => {
                         replies.push(bytes.clone());

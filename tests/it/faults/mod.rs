@@ -9,6 +9,7 @@ mod deadlines;
 mod deny_cache;
 mod drain;
 mod error_replies;
+mod idempotency;
 mod load;
 mod multi_shard;
 mod multi_shard_library;
