@@ -4,6 +4,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log"
 	"math"
@@ -28,23 +29,41 @@ const failOpen = true
 // connections, 20 ms is enough.
 var deadline = milliseconds("DEADLINE_MS", 5000)
 
+// serviceConfig lets gRPC balance calls over all addresses of the name, such as the pods of a headless
+// Service, and repeat a call without an answer within its deadline. The request id makes that safe.
+// If many calls fail, none is repeated. (gRPC for Go has no hedging.)
+const serviceConfig = `{
+	"loadBalancingConfig": [{"round_robin": {}}],
+	"methodConfig": [{
+		"name": [{"service": "ratelimit.v1.RateLimitService", "method": "Check"}],
+		"retryPolicy": {
+			"maxAttempts": 3,
+			"initialBackoff": "0.005s",
+			"maxBackoff": "0.02s",
+			"backoffMultiplier": 2,
+			"retryableStatusCodes": ["UNAVAILABLE"]
+		}
+	}],
+	"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}
+}`
+
 // connect creates one channel for the whole process. Any number of goroutines share it, and it
 // reconnects automatically.
 func connect(target string) (*grpc.ClientConn, error) {
 	alive := keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second}
 	return grpc.NewClient(target,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// Balance calls over all addresses of the name, such as the pods of a headless Service.
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
+		grpc.WithDefaultServiceConfig(serviceConfig),
 		// Detect a server that disappeared without closing the connection.
 		grpc.WithKeepaliveParams(alive))
 }
 
-// check sends one call. Never repeat it for the same request: the first one may have taken a unit.
+// check sends one call, with a new request id: however often gRPC repeats the call, it takes one unit.
+// Make the id here. Never copy it from a client of yours, who could then pass without paying.
 func check(limits pb.RateLimitServiceClient, userID string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	response, err := limits.Check(ctx, &pb.CheckRequest{UserId: userID})
+	response, err := limits.Check(ctx, &pb.CheckRequest{UserId: userID, RequestId: rand.Text()})
 	switch code := status.Code(err); code {
 	case codes.OK:
 	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:

@@ -1,5 +1,6 @@
 // Checks the rate limit of each user id on standard input.
 
+import { randomUUID } from "node:crypto";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import grpc from "@grpc/grpc-js";
@@ -22,9 +23,43 @@ const CLIENT_ERRORS = new Set([
   grpc.status.UNIMPLEMENTED,
 ]);
 
-const OPTIONS = {
+// Repeats a call without an answer within its deadline. The request id makes that safe.
+const RETRY = {
+  retryPolicy: {
+    maxAttempts: 3,
+    initialBackoff: "0.005s",
+    maxBackoff: "0.02s",
+    backoffMultiplier: 2,
+    retryableStatusCodes: ["UNAVAILABLE"],
+  },
+};
+
+// Instead sends the call again as soon as the answer takes longer than this, and takes the first
+// answer. For low latency with several servers.
+const HEDGING_DELAY_MS = Number(process.env.HEDGING_DELAY_MS ?? 0);
+const HEDGING = {
+  hedgingPolicy: {
+    maxAttempts: 3,
+    hedgingDelay: `${HEDGING_DELAY_MS / 1000}s`,
+    nonFatalStatusCodes: ["UNAVAILABLE"],
+  },
+};
+
+const SERVICE_CONFIG = {
   // Balance calls over all addresses of the name, such as the pods of a headless Service.
-  "grpc.service_config": '{"loadBalancingConfig": [{"round_robin": {}}]}',
+  loadBalancingConfig: [{ round_robin: {} }],
+  methodConfig: [
+    {
+      name: [{ service: "ratelimit.v1.RateLimitService", method: "Check" }],
+      ...(HEDGING_DELAY_MS > 0 ? HEDGING : RETRY),
+    },
+  ],
+  // If many calls fail, repeat none.
+  retryThrottling: { maxTokens: 10, tokenRatio: 0.1 },
+};
+
+const OPTIONS = {
+  "grpc.service_config": JSON.stringify(SERVICE_CONFIG),
   // Detect a server that disappeared without closing the connection.
   "grpc.keepalive_time_ms": 10_000,
   "grpc.keepalive_timeout_ms": 1_000,
@@ -35,7 +70,9 @@ const format = { includeDirs: [protos], longs: Number, enums: String };
 const definition = loadSync("ratelimit.proto", format);
 const { RateLimitService } = grpc.loadPackageDefinition(definition).ratelimit.v1;
 
-// Sends one call. Never repeat it for the same request: the first one may have taken a unit.
+// Sends one call. Its request id makes it safe to repeat: it takes one unit, however often the
+// server receives it. Make the id here. Never copy it from a client of yours, who could then pass
+// without paying.
 function sendCheck(limits, request) {
   const deadline = Date.now() + DEADLINE_MS;
   return new Promise((resolve, reject) => {
@@ -49,7 +86,7 @@ function sendCheck(limits, request) {
 async function check(limits, userId) {
   let response;
   try {
-    response = await sendCheck(limits, { userId });
+    response = await sendCheck(limits, { userId, requestId: randomUUID() });
   } catch (error) {
     if (CLIENT_ERRORS.has(error.code)) throw error;
     const outcome = FAIL_OPEN ? "allowed" : "503 Service Unavailable";

@@ -1,8 +1,10 @@
 """Checks the rate limit of each user id on standard input."""
 
+import json
 import math
 import os
 import sys
+import uuid
 
 import grpc
 from ratelimit_pb2 import CheckRequest, CheckResponse
@@ -25,9 +27,29 @@ CLIENT_ERRORS = {
     grpc.StatusCode.UNIMPLEMENTED,
 }
 
-OPTIONS = [
+SERVICE_CONFIG = {
     # Balance calls over all addresses of the name, such as the pods of a headless Service.
-    ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
+    "loadBalancingConfig": [{"round_robin": {}}],
+    # Repeat a call without an answer within its deadline. The request id makes that safe.
+    # (gRPC for Python has no hedging.)
+    "methodConfig": [
+        {
+            "name": [{"service": "ratelimit.v1.RateLimitService", "method": "Check"}],
+            "retryPolicy": {
+                "maxAttempts": 3,
+                "initialBackoff": "0.005s",
+                "maxBackoff": "0.02s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ],
+    # If many calls fail, repeat none.
+    "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1},
+}
+
+OPTIONS = [
+    ("grpc.service_config", json.dumps(SERVICE_CONFIG)),
     # Detect a server that disappeared without closing the connection.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 1_000),
@@ -35,9 +57,13 @@ OPTIONS = [
 
 
 def check(limits: RateLimitServiceStub, user_id: str) -> str:
-    """Sends one call. Never repeat it for the same request: the first one may have taken a unit."""
+    """Sends one call, with a new request id: however often gRPC repeats it, it takes one unit.
+
+    Make the id here. Never copy it from a client of yours, who could then pass without paying.
+    """
+    request = CheckRequest(user_id=user_id, request_id=uuid.uuid4().hex)
     try:
-        response = limits.Check(CheckRequest(user_id=user_id), timeout=DEADLINE_SECONDS)
+        response = limits.Check(request, timeout=DEADLINE_SECONDS)
     except grpc.RpcError as error:
         if error.code() in CLIENT_ERRORS:
             raise

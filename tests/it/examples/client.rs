@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::proxy::{Behaviour, Proxy};
 use rlaas_testkit::{TempDir, eventually};
 
 /// The longest time that a client may take to start and answer.
@@ -13,6 +14,44 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 
 const RULES: &str = "rules: [{name: users, limit: 5, window: 60s, overrides: \
                      [{match: {user_id: mallory}, limit: 0}]}]";
+
+/// The proxy loses each reply of this number. A client needs fewer to connect again and to call.
+const LOST: u64 = 9;
+
+/// Asserts that calls whose replies are lost are repeated, and take one unit each.
+pub(super) async fn assert_retries(command: impl Fn() -> Command) {
+    let server = Rlaas::start(&["rate-limiter.max-requests=1000", "rate-limiter.window-size=366d"]);
+    let proxy = Proxy::to(port(&server));
+    proxy.set(Behaviour::CutEvery(LOST));
+    let address = format!("127.0.0.1:{}", proxy.port());
+    let mut client = ExampleClient::start(command().arg(&address).env("DEADLINE_MS", "60000"));
+    for left in (960..1_000).rev() {
+        assert_eq!(client.check("alice"), format!("allowed, {left} left"));
+    }
+    let replays = server.metric("rlaas_replays_total").await;
+    assert!(replays >= Some(1.0), "{replays:?}");
+}
+
+/// Asserts that calls are hedged, and take one unit each.
+pub(super) async fn assert_hedges(command: impl Fn() -> Command) {
+    let server = Rlaas::start(&["rate-limiter.max-requests=1000", "rate-limiter.window-size=366d"]);
+    let proxy = Proxy::to(port(&server));
+    proxy.set(Behaviour::Delay(Duration::from_millis(20)));
+    let address = format!("127.0.0.1:{}", proxy.port());
+    let mut command = command();
+    command.arg(&address).env("DEADLINE_MS", "60000").env("HEDGING_DELAY_MS", "2");
+    let mut client = ExampleClient::start(&mut command);
+    for left in (980..1_000).rev() {
+        assert_eq!(client.check("alice"), format!("allowed, {left} left"));
+    }
+    let replays = server.metric("rlaas_replays_total").await;
+    assert!(replays >= Some(5.0), "{replays:?}");
+}
+
+fn port(server: &Rlaas) -> u16 {
+    let port = server.grpc().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    port.expect("an address with a port")
+}
 
 /// Asserts that a client reports decisions, failures and timeouts as it should.
 pub(super) async fn assert_conforms(command: impl Fn() -> Command) {

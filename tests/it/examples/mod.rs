@@ -5,14 +5,16 @@ mod client;
 mod generated;
 mod workbench;
 
-use self::client::assert_conforms;
+use self::client::{assert_conforms, assert_hedges, assert_retries};
 use self::workbench::Workbench;
 
 #[tokio::test]
 async fn go_client_conforms() {
     let bench = Workbench::new("go");
     if bench.is_ready(&[&["go", "mod", "download"]], &[&["go", "build", "."]]) {
-        assert_conforms(|| bench.command("./rlaas-client", &[])).await;
+        let command = || bench.command("./rlaas-client", &[]);
+        assert_conforms(command).await;
+        assert_retries(command).await;
     }
 }
 
@@ -27,7 +29,9 @@ async fn python_client_conforms() {
                     --grpc_python_out=. ratelimit.proto";
     let generate: Vec<&str> = generate.split(' ').collect();
     if bench.is_ready(&[&install], &[&generate]) {
-        assert_conforms(|| bench.command("python3", &["client.py"])).await;
+        let command = || bench.command("python3", &["client.py"]);
+        assert_conforms(command).await;
+        assert_retries(command).await;
     }
 }
 
@@ -35,7 +39,10 @@ async fn python_client_conforms() {
 async fn node_client_conforms() {
     let bench = Workbench::new("node");
     if bench.is_ready(&[&["npm", "ci", "--fetch-retries=1"]], &[]) {
-        assert_conforms(|| bench.command("node", &["client.js"])).await;
+        let command = || bench.command("node", &["client.js"]);
+        assert_conforms(command).await;
+        assert_retries(command).await;
+        assert_hedges(command).await;
     }
 }
 
@@ -46,6 +53,9 @@ async fn java_client_conforms() {
     // Maven fetches dependencies during the build.
     if bench.is_ready(&[&["mvn", "-q", "-B", &repository, "compile"]], &[]) {
         let classes = "target/classes:target/dependency/*";
-        assert_conforms(|| bench.command("java", &["-cp", classes, "Client"])).await;
+        let command = || bench.command("java", &["-cp", classes, "Client"]);
+        assert_conforms(command).await;
+        assert_retries(command).await;
+        assert_hedges(command).await;
     }
 }
