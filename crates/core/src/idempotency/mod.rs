@@ -31,7 +31,7 @@ pub const MAX_REPLAYS: u32 = 8;
 pub struct IdempotencyRecord {
     /// Hash of the user and the request id, which names the record.
     pub id: u128,
-    /// Hash of the rest of the request, by which another request under the same id is detected.
+    /// Hash of the request, by which another request under the same id is detected.
     pub fingerprint: u128,
     /// Time for which the reply is remembered: 1 ms to 1 day.
     pub ttl: Micros,
