@@ -9,6 +9,7 @@ use super::setting::Setting;
 use super::tls;
 use super::values::{self, Invalid, Read};
 use crate::api::auth::{HostName, HostNameError, HostNames};
+use crate::api::http::{Cors, PageOrigin, PageOriginError};
 use crate::server::{ConnectionSettings, ServerSettings, StoreHealth};
 
 const SERVER: Setting = Setting::new("server", "Listeners, connections and the drain.");
@@ -85,6 +86,12 @@ const REQUIRE_STORE: Setting = Setting::new(
      answered. All replicas share the store, so removing them all does not help.",
 );
 
+const HTTP_CORS: Setting = Setting::new(
+    "cors",
+    "Origins whose pages may read decisions (POST /v1/check, GET and POST /check), such as \
+     https://app.example; up to 100. Never for administration.",
+);
+
 pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     let mut section = root.section(SERVER);
     let listen = section.read(LISTEN, "127.0.0.1:50051", values::addresses);
@@ -100,6 +107,7 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     let mut http_section = root.section(HTTP_RESPONSES);
     let http_headers = http_section.read(HTTP_HEADERS, "draft", values::limit_headers);
     let http_hosts = http_section.read(HTTP_HOSTS, "", hosts);
+    let http_cors = http_section.read(HTTP_CORS, "", cors);
     http_section.close();
     let mut grpc_section = root.section(GRPC_RESPONSES);
     let grpc_headers = grpc_section.read(GRPC_HEADERS, "none", values::limit_headers);
@@ -115,9 +123,19 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
         drain_timeout,
         store_health,
         http_hosts,
+        http_cors,
         http_headers,
         grpc_headers,
     }
+}
+
+fn cors(value: &Value) -> Read<Option<Cors>> {
+    let texts = values::any_listed(value).map_err(|_| PageOriginError)?;
+    if texts.len() > Cors::MAX {
+        return Err(Invalid::new("must be at most 100 origins"));
+    }
+    let origins = texts.iter().map(|text| text.parse()).collect::<Result<Vec<PageOrigin>, _>>()?;
+    Ok((Cors::new(origins), format!("[{}]", texts.join(", "))))
 }
 
 fn hosts(value: &Value) -> Read<HostNames> {

@@ -210,6 +210,7 @@ mod tests {
             protocol,
             services,
             auth: Arc::new(Auth::unlisted(HostNames::default(), Arc::clone(metrics))),
+            cors: None,
             traces: None,
             request_timeout: SETTINGS.request_time,
             metrics: Arc::clone(metrics),

@@ -216,6 +216,10 @@ impl Server {
             protocol,
             services,
             auth: self.auth(),
+            cors: match protocol {
+                Protocol::Grpc => None,
+                Protocol::Http => self.settings.http_cors.clone(),
+            },
             traces: self.api_settings.traces.clone(),
             request_timeout: self.settings.connection.request_time,
             metrics: Arc::clone(&self.metrics),

@@ -7,6 +7,7 @@ use super::address::ListenAddress;
 use super::tls::Tls;
 use crate::api::LimitHeaders;
 use crate::api::auth::HostNames;
+use crate::api::http::Cors;
 
 /// Settings of the server.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct ServerSettings {
     /// Names under which local callers reach the server, for administrative calls while `auth` lists
     /// nobody.
     pub http_hosts: HostNames,
+    /// Origins whose pages may read decisions over HTTP.
+    pub http_cors: Option<Cors>,
     /// Rate-limit headers of HTTP responses.
     pub http_headers: LimitHeaders,
     /// Rate-limit headers in the metadata of gRPC responses to `Check`.

@@ -31,6 +31,7 @@ const VALUES: &[(&str, &str)] = &[
     ("server.drain.timeout", "1s"),
     ("http.headers", "both"),
     ("http.hosts", "[rlaas.internal]"),
+    ("http.cors", "['https://app.example']"),
     ("privacy.hash", "[user_id, attributes.api_key]"),
     ("privacy.key-file", "KEY"),
     ("grpc.headers", "both"),

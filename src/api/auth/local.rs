@@ -34,7 +34,7 @@ pub struct HostNames(Vec<String>);
 pub enum NotLocal {
     /// The connection comes from another machine.
     #[error("this one is not on loopback or a Unix domain socket")]
-    PeerLocality,
+    Remote,
     /// A proxy has added a header.
     #[error(
         "this one has a header of a proxy (forwarded, via, x-forwarded-*, x-real-ip or x-envoy-*)"
@@ -65,7 +65,7 @@ impl HostNames {
         peer: PeerLocality,
     ) -> Result<(), NotLocal> {
         if peer == PeerLocality::Remote {
-            return Err(NotLocal::PeerLocality);
+            return Err(NotLocal::Remote);
         }
         if is_proxied(request.headers()) {
             return Err(NotLocal::Proxied);
@@ -230,7 +230,7 @@ mod tests {
         }
         let plain = request(&[("host", "localhost"), ("x-request-id", "1")]);
         assert_eq!(hosts().check(&plain, PeerLocality::Loopback), Ok(()));
-        assert_eq!(hosts().check(&plain, PeerLocality::Remote), Err(NotLocal::PeerLocality));
+        assert_eq!(hosts().check(&plain, PeerLocality::Remote), Err(NotLocal::Remote));
         // Any name may be sent to a Unix domain socket.
         let any = request(&[("host", "a")]);
         assert_eq!(hosts().check(&any, PeerLocality::UnixSocket), Ok(()));

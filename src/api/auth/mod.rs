@@ -12,6 +12,7 @@
 mod caller;
 mod local;
 mod origin;
+mod refusal_log;
 mod roles;
 mod token;
 
@@ -29,6 +30,7 @@ use axum::http::{Request, header};
 use thiserror::Error;
 use tracing::debug;
 
+use self::refusal_log::RefusalLog;
 use crate::telemetry::metrics::{Metrics, ReasonLabels};
 
 /// All known callers with their roles.
@@ -83,6 +85,7 @@ pub enum AuthError {
 pub struct Auth {
     policy: Policy,
     metrics: Arc<Metrics>,
+    refusals: RefusalLog,
 }
 
 #[derive(Debug)]
@@ -131,14 +134,18 @@ fn merged(mut known: impl Iterator<Item = (String, Roles)>) -> Option<Caller> {
 impl Auth {
     /// Admits the callers that `settings` list.
     pub fn new(settings: AuthSettings, metrics: Arc<Metrics>) -> Self {
-        Self { policy: Policy::Listed(ArcSwap::from_pointee(settings)), metrics }
+        Self::with(Policy::Listed(ArcSwap::from_pointee(settings)), metrics)
     }
 
     /// Admits all callers, those with administrative calls only if they are local: `hosts` are the
     /// local names of this server. If the connection asked for a certificate and got none, no
     /// caller is admitted, local or not.
     pub fn unlisted(hosts: HostNames, metrics: Arc<Metrics>) -> Self {
-        Self { policy: Policy::Unlisted(hosts), metrics }
+        Self::with(Policy::Unlisted(hosts), metrics)
+    }
+
+    fn with(policy: Policy, metrics: Arc<Metrics>) -> Self {
+        Self { policy, metrics, refusals: RefusalLog::default() }
     }
 
     /// Replaces the settings, from the next call on. Has no effect after [`Self::unlisted`].
@@ -168,6 +175,9 @@ impl Auth {
         admitted.inspect_err(|refusal| {
             let reason = refusal.reason();
             debug!(reason, "request refused");
+            if let Permission::Administration(roles) = permission {
+                self.refusals.record(*refusal, roles);
+            }
             self.metrics.refused.get_or_create(&ReasonLabels { reason }).inc();
         })
     }

@@ -126,7 +126,7 @@ fn without_listed_callers_only_local_ones_administer() {
     }
     for permission in [Permission::OPERATE, Permission::ADMIN, Permission::OPERATE_OR_ADMIN] {
         let refused = open.admit(&request, permission, REMOTE);
-        assert_eq!(refused, Err(AuthError::NotLocal(permission.roles(), NotLocal::PeerLocality)));
+        assert_eq!(refused, Err(AuthError::NotLocal(permission.roles(), NotLocal::Remote)));
         let text = refused.expect_err("a refusal").to_string();
         assert!(text.contains("auth") && text.contains(&permission.roles().to_string()), "{text}");
         for peer in [PeerLocality::Loopback, PeerLocality::UnixSocket] {
@@ -147,7 +147,7 @@ fn without_listed_callers_only_local_ones_administer() {
     assert_eq!(open.admit(&verified, Permission::Decisions, REMOTE), Ok(None));
     let roles = Permission::ADMIN.roles();
     let refused = open.admit(&verified, Permission::ADMIN, REMOTE);
-    assert_eq!(refused, Err(AuthError::NotLocal(roles, NotLocal::PeerLocality)));
+    assert_eq!(refused, Err(AuthError::NotLocal(roles, NotLocal::Remote)));
     let caller = open.admit(&verified, Permission::ADMIN, LOOPBACK).expect("a local call");
     assert_eq!(caller.as_ref().map(Caller::actor), Some("certificate:shop.example"));
     let missing = certified(ClientCertificate::Missing);

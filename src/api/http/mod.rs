@@ -13,6 +13,7 @@
 mod body;
 mod check;
 mod compat;
+mod cors;
 mod denial;
 mod envoy;
 mod json_object;
@@ -21,6 +22,8 @@ mod probes;
 mod problem;
 mod query;
 mod rejection;
+
+pub use cors::{Cors, PageOrigin, PageOriginError};
 
 use std::sync::Arc;
 

@@ -39,7 +39,7 @@ use super::lifecycle::Phases;
 use super::protocol::Protocol;
 use super::read_budget::ReceiveCounters;
 use crate::api::auth::{Auth, AuthError, Caller, ClientCertificate, PeerLocality};
-use crate::api::http::OverTls;
+use crate::api::http::{Cors, OverTls};
 use crate::api::{RequestTrace, Sampled};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
@@ -50,6 +50,8 @@ pub(super) struct Middleware {
     pub(super) protocol: Protocol,
     pub(super) services: Router,
     pub(super) auth: Arc<Auth>,
+    /// Origins whose pages may read decisions. `None` over gRPC.
+    pub(super) cors: Option<Cors>,
     /// `None` traces no request.
     pub(super) traces: Option<Traces>,
     /// Maximum time for the body of a request to arrive.
@@ -82,6 +84,7 @@ impl ConnectionContext {
         self.add_extensions(&mut request);
         let trace = self.middleware.start_trace(&mut request);
         let has_response = Arc::<AtomicBool>::default();
+        let cors = self.middleware.cors.as_ref().and_then(|cors| cors.headers_for(&request));
         let authorized = self.middleware.authorize(&mut request, self.peer);
         let request =
             request.map(|body| RequestBody::new(body, Arc::clone(self), Arc::clone(&has_response)));
@@ -99,6 +102,9 @@ impl ConnectionContext {
             let middleware = &context.middleware;
             let Ok(mut response) = response.unwrap_or_else(|_panic| Ok(middleware.panicked()));
             let trace = trace.and_then(|trace| middleware.record_response(trace, &mut response));
+            if let Some(cors) = cors {
+                cors.add_to(response.headers_mut());
+            }
             Ok(response.map(|body| ResponseBody::new(body, context, in_flight, trace)))
         })
     }

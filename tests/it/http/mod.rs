@@ -4,6 +4,7 @@ mod auth;
 mod check;
 mod client;
 mod compat;
+mod cors;
 mod early_responses;
 mod embedded;
 mod envoy;

@@ -44,6 +44,8 @@ fn invalid_values_are_rejected_by_their_key_as_written() {
         ("privacy: {key-file: /nowhere}", "privacy.key-file: must be the path of a file that can"),
         ("privacy: {key-file: /dev/null}", "privacy.key-file: must be a file of 32 to 4096 bytes"),
         ("privacy: {key-file: /dev/zero}", "privacy.key-file: must be a file of 32 to 4096 bytes"),
+        ("http: {cors: '*'}", "http.cors: must be origins such as https://app.example"),
+        ("http: {cors: [app.example]}", "http.cors: must be origins such as https://app.example"),
         ("http: {hosts: 1}", "http.hosts: must be names of hosts or addresses"),
         ("rate-limiter: {max-requests: -5}", "rate-limiter.max-requests: must be"),
         ("rate-limiter: {max_requests: 1.5}", "rate-limiter.max_requests: must be"),
