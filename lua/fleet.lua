@@ -71,6 +71,17 @@ function operations.put(key, name, content, ttl, most)
   return { 1 }
 end
 
+-- HASH: sets a value unless there is one that has not expired. Arguments: as of `put`. Results: the
+-- result of `put`; or 2, and the content of the other value.
+function operations.claim(key, name, content, ttl, most)
+  local other = call('HGET', key, name)
+  if other then
+    local ends, held = split(other)
+    if ends > now_millis() then return { 2, held } end
+  end
+  return operations.put(key, name, content, ttl, most)
+end
+
 -- Results: name, content and remaining time in ms of each value that has not expired.
 function operations.values(key)
   local now, live = now_millis(), {}

@@ -39,6 +39,7 @@
 //! | [`rlaas_proto`] | messages and services of all protocols, compiled once |
 //! | [`rlaas_client`] | client library: deadlines, a policy for calls without a response, a cache of denials; the load generator |
 //! | [`telemetry`] | the declaration of every metric; logs; traces |
+//! | [`admin`] | administration of keys: one operation for all protocols |
 //! | [`api`] | protocol adapters: bytes → request, verdict → bytes. None of them makes a decision |
 //! | [`server`] | bind → serve → drain; workers; connections and their limits; health |
 //! | [`config`] | files, environment and arguments → validated settings; detection of changed files |
@@ -87,9 +88,10 @@
 //!   also do only so much work before it yields, so a flood does not delay the other connections
 //!   of its thread.
 
-pub use rlaas_core::{algorithm, clock, operation, plan, rules, verdict};
+pub use rlaas_core::{algorithm, clock, control, operation, plan, rules, verdict};
 pub use rlaas_limiter::{observer, store};
 
+pub mod admin;
 pub mod api;
 pub mod cli;
 pub mod config;

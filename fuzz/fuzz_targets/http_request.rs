@@ -9,17 +9,20 @@ use axum::body::Body;
 use axum::http::{Method, Request, header};
 use http_body_util::BodyExt;
 use libfuzzer_sys::fuzz_target;
+use rlaas::admin::{AdminSettings, Administrator};
 use rlaas::api::LimitHeaders;
 use rlaas::api::http::{HttpState, router};
+use rlaas_limiter::fleet::Fleet;
 use rlaas_fuzz::{LIMITER, METRICS, RUNTIME};
 use tower::ServiceExt;
 
-const ROUTES: [(Method, &str); 5] = [
+const ROUTES: [(Method, &str); 6] = [
     (Method::POST, "/v1/check"),
     (Method::POST, "/json"),
     (Method::POST, "/check"),
     (Method::GET, "/check"),
     (Method::GET, "/v1/check"),
+    (Method::POST, "/v1/admin/keys:inspect"),
 ];
 
 static ROUTER: LazyLock<Router> = LazyLock::new(|| {
@@ -30,7 +33,9 @@ static ROUTER: LazyLock<Router> = LazyLock::new(|| {
         RUNTIME.handle().clone(),
     );
     let (_, ready) = tokio::sync::watch::channel(true);
-    router(state, ready)
+    let fleet = Fleet::new(LIMITER.store());
+    let administrator = Administrator::new(LIMITER.clone(), fleet, AdminSettings::default());
+    router(state, administrator, ready)
 });
 
 fuzz_target!(|data: &[u8]| {

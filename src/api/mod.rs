@@ -4,6 +4,7 @@
 //! Wire types are used here and in the CLI only. An adapter never makes a decision itself and never
 //! depends on the kind of store; only `GetConfig` reports the name of the store.
 
+pub mod admin;
 pub mod auth;
 mod config;
 mod deadline;
@@ -24,12 +25,15 @@ pub use traces::{BatchStats, RequestTrace, Sampled, TracedDecision};
 use std::sync::Arc;
 
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
+use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer as AdminServer;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as V1Server;
 use tonic::server::NamedService;
 use tonic::service::{Routes, RoutesBuilder};
 
+use self::admin::routes::AdminRoute;
 use self::auth::{Auth, Permission};
 use self::envoy::EnvoySettings;
+use crate::admin::{AdminSettings, Administrator};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
 use rlaas_limiter::Limiter;
@@ -48,19 +52,23 @@ pub struct ApiSettings {
     pub auth: Option<Arc<Auth>>,
     /// Settings of Envoy's service.
     pub envoy: EnvoySettings,
+    /// Settings of the administration.
+    pub admin: AdminSettings,
     /// Exporter of traces.
     pub traces: Option<Traces>,
     /// Rate limit headers in the metadata of responses to `Check`.
     pub headers: LimitHeaders,
 }
 
-/// Creates the gRPC services: rate limiting, Envoy's rate limiting, and reflection v1 and v1alpha.
+/// Creates the gRPC services: rate limiting, Envoy's rate limiting, administration, and reflection v1
+/// and v1alpha.
 ///
 /// # Panics
 ///
 /// Never: the descriptors are made at build time.
 pub fn services(
     limiter: &Limiter,
+    administrator: Administrator,
     metrics: &Arc<Metrics>,
     ApiSettings { envoy, headers, .. }: &ApiSettings,
 ) -> Routes {
@@ -68,6 +76,8 @@ pub fn services(
     let v1 = V1Server::new(v1.with_headers(*headers)).max_decoding_message_size(MAX_MESSAGE);
     let envoy = envoy::Service::new(limiter.clone(), Arc::clone(metrics), *envoy);
     let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
+    let admin = admin::Service::new(administrator);
+    let admin = AdminServer::new(admin).max_decoding_message_size(MAX_MESSAGE);
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(rlaas_proto::FILE_DESCRIPTOR_SET)
@@ -77,6 +87,7 @@ pub fn services(
     routes
         .add_service(v1)
         .add_service(envoy)
+        .add_service(admin)
         .add_service(reflection().build_v1().expect("the descriptors are made at build time"))
         .add_service(reflection().build_v1alpha().expect("the descriptors are made at build time"));
     routes.routes()
@@ -89,6 +100,10 @@ pub fn permission_of(path: &str) -> Option<Permission> {
     match service {
         V1Server::<v1::Service>::NAME => Some(v1::permission_of(method)),
         EnvoyServer::<envoy::Service>::NAME => Some(envoy::permission_of(method)),
+        AdminServer::<admin::Service>::NAME => {
+            let route = AdminRoute::of_rpc(method);
+            Some(route.map_or(Permission::ADMIN, |route| route.permission))
+        }
         _ => None,
     }
 }

@@ -11,6 +11,9 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::auth::AuthError;
+use crate::admin::AdminError;
+use crate::plan::SelectError;
+use crate::store::StoreError;
 use rlaas_limiter::CheckError;
 use rlaas_limiter::idempotency::RequestIdError;
 
@@ -76,10 +79,81 @@ pub(super) fn grpc(error: &CheckError) -> Status {
     Status::new(code, text(error))
 }
 
-fn no_rule(message: String) -> Status {
-    let reason = Reason::NoRule.as_str_name();
+/// Returns the status of an invalid field of an administrative request. `problem` says what the field
+/// must be, such as `must be 1 to 64 bytes`.
+pub(super) fn invalid_field(field: &str, problem: &str) -> Status {
+    violation(Code::InvalidArgument, "INVALID_FIELD", field, format!("{field} {problem}"))
+}
+
+/// Returns the status of an operation of administration that failed.
+pub(super) fn admin(error: &AdminError) -> Status {
+    let (code, reason) = match error {
+        AdminError::Selector(SelectError::UnknownRule) => (Code::NotFound, "UNKNOWN_RULE"),
+        AdminError::NotOverridable => (Code::FailedPrecondition, "NOT_OVERRIDABLE"),
+        AdminError::OtherChange => (Code::InvalidArgument, "REQUEST_ID_USED"),
+        AdminError::Unfinished => (Code::Unavailable, "REQUEST_UNFINISHED"),
+        AdminError::Store(error) => (store_code(error), "STORE_UNAVAILABLE"),
+        AdminError::Change(error) => (store_code(&error.error), "STORE_UNAVAILABLE"),
+        AdminError::Selector(_)
+        | AdminError::Reason
+        | AdminError::RequestId
+        | AdminError::TooManyUnits { .. }
+        | AdminError::Burst { .. }
+        | AdminError::PageToken => (Code::InvalidArgument, "INVALID_FIELD"),
+    };
+    match error.field() {
+        Some(field) => violation(code, reason, field, error.to_string()),
+        None => with_reason(code, reason, error.to_string()),
+    }
+}
+
+/// Returns the code for an administrative call to which the store did not answer.
+fn store_code(error: &StoreError) -> Code {
+    match error {
+        StoreError::Overloaded => Code::ResourceExhausted,
+        StoreError::Expired => Code::DeadlineExceeded,
+        _ => Code::Unavailable,
+    }
+}
+
+/// Returns a status with the violation of one field. `message` begins with the field.
+fn violation(code: Code, reason: &str, field: &str, message: String) -> Status {
+    let problem = message.strip_prefix(field).unwrap_or(&message).trim_start();
+    let mut details = ErrorDetails::with_bad_request_violation(field, problem);
+    details.set_error_info(reason, ERROR_DOMAIN, HashMap::new());
+    Status::with_error_details(code, message, details)
+}
+
+/// Returns a status with a reason for programs.
+fn with_reason(code: Code, reason: &str, message: String) -> Status {
     let details = ErrorDetails::with_error_info(reason, ERROR_DOMAIN, HashMap::new());
-    Status::with_error_details(Code::PermissionDenied, message, details)
+    Status::with_error_details(code, message, details)
+}
+
+/// Returns the HTTP status of an administrative call that failed.
+///
+/// **Source:** `google/rpc/code.proto`, but for the codes of a state that another call may change.
+pub(super) fn http_of_code(code: Code) -> StatusCode {
+    match code {
+        Code::Ok => StatusCode::OK,
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => {
+            StatusCode::BAD_REQUEST
+        }
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
+        Code::ResourceExhausted | Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+        Code::Cancelled | Code::Unknown | Code::Internal | Code::DataLoss => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+    }
+}
+
+fn no_rule(message: String) -> Status {
+    with_reason(Code::PermissionDenied, Reason::NoRule.as_str_name(), message)
 }
 
 /// Returns the text for callers, the same in all protocols.

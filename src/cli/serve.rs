@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime::{Builder, Runtime};
@@ -16,6 +17,7 @@ use super::reload::{ConfigReloader, ReloadInputs};
 
 use super::signals::Signals;
 use super::{ConfigurationArgs, EXIT_INTERRUPTED, EXIT_NO, refuse};
+use crate::admin::AdminSettings;
 use crate::api::ApiSettings;
 use crate::api::auth::Auth;
 use crate::clock::Clock;
@@ -84,6 +86,10 @@ fn serve(
         metrics.config_revision.set(1);
         let store = store(&config, &metrics)?;
         let deny_cache = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
+        let admin = AdminSettings {
+            deny_cache_max_age: deny_cache.map_or(Duration::ZERO, |settings| settings.max_age),
+            ..AdminSettings::default()
+        };
         let limiter = match deny_cache {
             Some(settings) => {
                 let cache = DenyCache::new(settings, Clock::default());
@@ -104,6 +110,7 @@ fn serve(
         let api_settings = ApiSettings {
             auth: auth.clone(),
             envoy: config.envoy,
+            admin,
             traces: traces.clone(),
             ..ApiSettings::default()
         };

@@ -50,11 +50,13 @@ use self::middleware::Middleware;
 use self::protocol::Protocol;
 use self::rlimit::ConnectionBudget;
 use self::workers::{Handlers, WorkerQueues};
+use crate::admin::Administrator;
 use crate::api::auth::Auth;
 use crate::api::http::HttpState;
 use crate::api::{self, ApiSettings};
 use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::Limiter;
+use rlaas_limiter::fleet::Fleet;
 
 /// A server that is bound to its addresses. [`Server::serve`] starts it.
 #[derive(Debug)]
@@ -127,9 +129,13 @@ impl Server {
         let (health, health_service) = HealthReports::new().await;
         let background = BackgroundThread::new()?;
         let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
+        let fleet = Fleet::new(self.limiter.store());
+        let administrator =
+            Administrator::new(self.limiter.clone(), fleet, self.api_settings.admin);
         let workers = WorkerQueues::start(self.settings.workers, &self.limiter, |limiter| {
-            let grpc = self.grpc_services(limiter, &health_service);
-            let http = self.http_services(limiter, &health, &background);
+            let administrator = administrator.with_limiter(limiter.clone());
+            let grpc = self.grpc_services(limiter, administrator.clone(), &health_service);
+            let http = self.http_services(limiter, administrator, &health, &background);
             Handlers {
                 grpc: self.handler(Protocol::Grpc, grpc, &grpc_drain),
                 http: self.handler(Protocol::Http, http, &http_drain),
@@ -187,14 +193,20 @@ impl Server {
         Ok(())
     }
 
-    fn grpc_services(&self, limiter: &Limiter, health: &HealthServer<HealthService>) -> Router {
-        let services = api::services(limiter, &self.metrics, &self.api_settings);
+    fn grpc_services(
+        &self,
+        limiter: &Limiter,
+        administrator: Administrator,
+        health: &HealthServer<HealthService>,
+    ) -> Router {
+        let services = api::services(limiter, administrator, &self.metrics, &self.api_settings);
         services.add_service(health.clone()).prepare().into_axum_router()
     }
 
     fn http_services(
         &self,
         limiter: &Limiter,
+        administrator: Administrator,
         health: &HealthReports,
         background: &BackgroundThread,
     ) -> Router {
@@ -202,7 +214,7 @@ impl Server {
         let state = HttpState::new(limiter.clone(), metrics, headers, background.handle())
             .with_envoy(self.api_settings.envoy)
             .with_traces(self.api_settings.traces.as_ref());
-        api::http::router(state, health.ready())
+        api::http::router(state, administrator, health.ready())
     }
 
     /// Returns the handler for the connections of one protocol on one worker.

@@ -2,6 +2,7 @@
 //!
 //! They are one binary with a module for each subject: `cargo test --test it conformance::`.
 
+mod admin;
 mod api;
 mod cli;
 mod client;

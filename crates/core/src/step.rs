@@ -273,8 +273,10 @@ impl<S: Slots> AtomicStep<'_, S> {
     /// Executes one hit independently of the others.
     fn execute_alone(&mut self, at: usize) -> HitReply {
         let action = self.hits[at].action;
-        if action.returns_units() || action.changes_control() {
+        if action.returns_units() {
             self.return_units(at);
+        }
+        if action.returns_units() || action.changes_control() {
             return self.peek(at);
         }
         let Some(mut entry) = self.entry(at) else { return HitReply::new(self.uncounted(at), 0) };

@@ -26,6 +26,7 @@
 //! | decide from memory, without a runtime | [`Limiter::check_now`] |
 //! | decide from any store | [`Limiter::check`] |
 //! | return units of a request that was not served | [`Limiter::check_with_receipts`], [`Limiter::refund`] |
+//! | see and change the state of a key | [`Limiter::inspect`], [`Limiter::change`] |
 //! | replace all rules at once | [`Limiter::replace_rules`] |
 //! | limit an axum, tonic or hyper service | the module `tower` |
 //! | send rate-limit headers | [`headers`], [`problem`] |
@@ -96,8 +97,9 @@ pub mod tower;
 pub mod yaml;
 
 pub use limiter::{
-    BuildError, CheckError, DenyCache, DenyCacheSettings, DescriptorAnswer, DescriptorVerdict,
-    Limiter, LimiterBuilder, PendingCheck, RuleDecision, Snapshot, Source, StartedCheck, Verdict,
+    BuildError, ChangeError, CheckError, DenyCache, DenyCacheSettings, DescriptorAnswer,
+    DescriptorVerdict, KeyChange, KeyState, KeysChanged, Limiter, LimiterBuilder, PendingCheck,
+    RuleDecision, Snapshot, Source, StartedCheck, Verdict,
 };
 pub use rlaas_core::clock::Deadline;
 pub use rlaas_core::rules::{Attributes, InvalidRequest, Request, Rule};

@@ -61,6 +61,16 @@ impl<'a> JsonObject<'a> {
         })
     }
 
+    /// Returns a name that is given more than once.
+    pub(super) fn duplicate(&self) -> Option<&str> {
+        self.duplicate.as_deref()
+    }
+
+    /// Returns all names and values.
+    pub(super) fn into_members(self) -> impl Iterator<Item = (String, &'a RawValue)> {
+        self.values.into_iter()
+    }
+
     /// Rejects members that were not taken.
     pub(super) fn close(self) -> Result<(), Rejection> {
         match self.values.first_key_value() {

@@ -5,11 +5,13 @@
 //! | `POST /v1/check` | the JSON mapping of `Check`; other statuses than 200 have a problem document |
 //! | `GET /check`, `POST /check` | the responses of RLaaS Users Service and of RLaaS on GoRL |
 //! | `POST /json`, `GET /rlconfig`, `GET /healthcheck` | the responses of envoyproxy/ratelimit |
+//! | `/v1/admin/…` | the JSON mapping of `ratelimit.admin.v1` |
 //! | `GET /openapi.json` | the description of this API |
 //! | `GET /metrics`, `/livez`, `/readyz` | metrics and probes |
 //!
 //! HTTP requests carry no deadline: the timeout of the store limits the wait.
 
+mod admin;
 mod body;
 mod check;
 mod compat;
@@ -38,10 +40,12 @@ use tokio::sync::watch;
 
 use self::problem::ProblemDocument;
 use self::rejection::Rejection;
+use super::admin::routes::AdminRoute;
 use super::auth::{AuthError, Permission, WebError};
 use super::envoy::EnvoySettings;
 use super::request_log;
 use super::traces::TracedDecision;
+use crate::admin::Administrator;
 use crate::api;
 use crate::clock::Deadline;
 use crate::rules;
@@ -56,7 +60,11 @@ const API: &str = "http";
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer");
 
 /// Returns the routes of the HTTP API.
-pub fn router(state: HttpState, ready: watch::Receiver<bool>) -> Router {
+pub fn router(
+    state: HttpState,
+    administrator: Administrator,
+    ready: watch::Receiver<bool>,
+) -> Router {
     let probes = probes::router(&state, ready);
     let decisions = Router::new()
         .route("/v1/check", post(check::check))
@@ -68,6 +76,7 @@ pub fn router(state: HttpState, ready: watch::Receiver<bool>) -> Router {
         .route("/openapi.json", get(openapi::document))
         .merge(rules)
         .merge(probes)
+        .merge(admin::router(administrator))
         .fallback(unknown_path)
         .method_not_allowed_fallback(other_method)
 }
@@ -79,7 +88,7 @@ pub fn permission_of(method: &Method, path: &str) -> Option<Permission> {
         "/v1/check" | "/json" if method == Method::POST => Some(Permission::Decisions),
         "/check" if reads || method == Method::POST => Some(Permission::Decisions),
         "/rlconfig" if reads => Some(Permission::Configuration),
-        _ => None,
+        _ => AdminRoute::of_http(method, path).map(|route| route.permission),
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) fn parameter(query: &str, field: &Field) -> Result<String, Rejection>
 }
 
 /// Decodes `%41` and `+`. Returns `None` for an incomplete escape or invalid UTF-8.
-fn decode(text: &str) -> Option<String> {
+pub(super) fn decode(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {

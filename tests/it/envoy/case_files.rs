@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::notation;
+use rlaas::admin::Administrator;
 use rlaas::api::ApiSettings;
 use rlaas::config::{Config, Sources};
+use rlaas_limiter::fleet::Fleet;
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_testkit::TempDir;
 use rlaas_testkit::redis::RedisServer;
@@ -91,7 +93,9 @@ async fn serve(config: &Config, on: &Service) -> RateLimitServiceClient<Channel>
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     let api_settings = ApiSettings { envoy: config.envoy, ..ApiSettings::default() };
-    let routes = rlaas::api::services(&on.limiter, &on.metrics, &api_settings);
+    let fleet = Fleet::new(on.limiter.store());
+    let administrator = Administrator::new(on.limiter.clone(), fleet, api_settings.admin);
+    let routes = rlaas::api::services(&on.limiter, administrator, &on.metrics, &api_settings);
     let incoming = TcpListenerStream::new(listener);
     tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));
     let channel = Channel::from_shared(format!("http://{address}")).expect("an address");

@@ -25,6 +25,7 @@ pub(super) async fn assert_all(one: &Fleet, other: &Fleet) {
     a_log_keeps_its_newest_entries(one, other).await;
     entries_are_bytes(one, other).await;
     values_are_replaced_and_listed(one, other).await;
+    a_name_is_claimed_once(one, other).await;
     a_map_is_bounded(one).await;
     messages_reach_subscribers(one, other).await;
     a_secret_is_made_once(one, other).await;
@@ -100,6 +101,22 @@ async fn values_are_replaced_and_listed(one: &Fleet, other: &Fleet) {
     assert_eq!(values(other, "map").await, expected);
     assert_eq!(values(one, "other").await, [("z".to_owned(), vec![])]);
     assert!(one.values("nothing", soon()).await.expect("values").is_empty());
+}
+
+async fn a_name_is_claimed_once(one: &Fleet, other: &Fleet) {
+    let claim = async |fleet: &Fleet, value: &[u8], ttl| {
+        fleet.claim("claims", "a", value, ttl, soon()).await.expect("a claim")
+    };
+    let (long, short) = (Duration::from_secs(60), Duration::from_millis(1));
+    assert_eq!(claim(one, b"first\0", short).await, None);
+    // Expires by the clock of the store.
+    while let Some(held) = claim(other, b"second", long).await {
+        assert_eq!(held, b"first\0");
+    }
+    assert_eq!(claim(one, b"third", long).await.as_deref(), Some(&b"second"[..]));
+    one.put("claims", "a", b"", short, soon()).await.expect("a value");
+    while claim(other, b"fourth", long).await.is_some() {}
+    assert_eq!(values(one, "claims").await, [("a".to_owned(), b"fourth".to_vec())]);
 }
 
 async fn a_map_is_bounded(one: &Fleet) {

@@ -11,5 +11,5 @@ mod envoy;
 mod headers;
 mod invalid_requests;
 mod openapi;
-mod schema;
+pub(crate) mod schema;
 mod schemathesis;

@@ -6,7 +6,7 @@ use serde_json::Value;
 const IGNORED: [&str; 4] = ["description", "pattern", "format", "example"];
 
 /// Resolves a `$ref` into the document.
-pub(super) fn resolve<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
+pub(crate) fn resolve<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
     let Some(reference) = value.get("$ref") else { return value };
     let pointer = reference.as_str().and_then(|reference| reference.strip_prefix('#'));
     let found = document.pointer(pointer.expect("a reference into the document"));
@@ -18,7 +18,7 @@ pub(super) fn resolve<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
 /// # Panics
 ///
 /// If the schema uses an unknown keyword.
-pub(super) fn problems(document: &Value, schema: &Value, value: &Value, path: &str) -> Vec<String> {
+pub(crate) fn problems(document: &Value, schema: &Value, value: &Value, path: &str) -> Vec<String> {
     let schema = resolve(document, schema).as_object().expect("a schema");
     let mut wrong = Vec::new();
     let mut require = |is_valid: bool, what: &Value| {

@@ -90,38 +90,43 @@ pub enum GrantSource {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum SelectError {
     /// No rule has this name.
-    #[error("rule must be the name of a rule in force")]
+    #[error("selector.rule must be the name of a rule in force")]
     UnknownRule,
     /// An id without a rule.
-    #[error("rule must be set, because key.id is")]
+    #[error("selector.rule must be set if key.id is")]
     RuleRequired,
     /// More keys than can be named at once.
-    #[error("must name at most {} keys: set rule", Selector::MAX_KEYS)]
+    #[error("selector must name at most {} keys; set rule", Selector::MAX_KEYS)]
     TooManyKeys,
     /// No parts, or too many.
-    #[error("key.parts must have 1 to {} entries", Selector::MAX_PARTS)]
+    #[error("selector.key.parts must have 1 to {} entries", Selector::MAX_PARTS)]
     Parts,
     /// Neither a part of a request nor, with a rule, one of its key.
-    #[error("key.parts must have names such as user_id, resource or attributes.NAME, each once")]
+    #[error(
+        "selector.key.parts must have names such as user_id, resource or attributes.NAME, each once"
+    )]
     PartName,
     /// Parts of another rule.
-    #[error("key.parts must be those of the rule's keys, with values that it matches")]
+    #[error("selector.key.parts must be those of the rule's keys, with values that it matches")]
     OtherParts,
     /// Every request has this part.
-    #[error("key.parts must have a value for user_id and resource")]
+    #[error("selector.key.parts must have values for user_id and resource")]
     NoValue,
     /// A value that no request can have.
-    #[error("key.parts: {0}")]
+    #[error("selector.key.parts must be those of a valid request: {0}")]
     Value(InvalidRequest),
     /// No key of the rule has this id.
-    #[error("key.id must be the id of a key of the rule, as Inspect returns it")]
+    #[error("selector.key.id must be the id of a key of the rule, as Inspect returns it")]
     Id,
-    /// A descriptor without entries.
-    #[error("envoy.entries must have at least one entry")]
-    NoEntries,
-    /// A descriptor that no request can have.
-    #[error("envoy.{0}")]
-    Descriptor(InvalidDescriptor),
+    /// A domain that no request can have.
+    #[error("selector.envoy.domain must be 1 to {} bytes", DescriptorRequest::MAX_DOMAIN)]
+    Domain,
+    /// No entries, or too long ones.
+    #[error(
+        "selector.envoy.entries must have at least one entry, and at most {} bytes of keys and values",
+        DescriptorRequest::MAX_BYTES
+    )]
+    Entries,
 }
 
 impl Selector<'_> {
@@ -132,17 +137,17 @@ impl Selector<'_> {
 }
 
 impl SelectError {
-    /// Returns the field below the selector that is not valid; empty for the selector itself.
+    /// Returns the field that is not valid, with which the text begins.
     pub const fn field(self) -> &'static str {
         match self {
-            Self::UnknownRule | Self::RuleRequired => "rule",
-            Self::TooManyKeys => "",
+            Self::UnknownRule | Self::RuleRequired => "selector.rule",
+            Self::TooManyKeys => "selector",
             Self::Parts | Self::PartName | Self::OtherParts | Self::NoValue | Self::Value(_) => {
-                "key.parts"
+                "selector.key.parts"
             }
-            Self::Id => "key.id",
-            Self::Descriptor(InvalidDescriptor::Domain) => "envoy.domain",
-            Self::NoEntries | Self::Descriptor(_) => "envoy.entries",
+            Self::Id => "selector.key.id",
+            Self::Domain => "selector.envoy.domain",
+            Self::Entries => "selector.envoy.entries",
         }
     }
 }
@@ -206,6 +211,11 @@ impl RuleSet {
             owners.find(|owner| owner.hit.key == *key)
         };
         (met.or_else(shared).map(|owner| owner.rule), entries)
+    }
+
+    /// Returns `true` if a rule has this name.
+    pub fn has_rule(&self, name: &str) -> bool {
+        self.named_rules(name).is_ok()
     }
 
     fn keys_of_request(&self, request: &Request<'_>) -> Vec<SelectedKey> {
@@ -296,14 +306,18 @@ impl RuleSet {
         entries: &[(&str, &str)],
     ) -> Result<Vec<SelectedKey>, SelectError> {
         if entries.is_empty() {
-            return Err(SelectError::NoEntries);
+            return Err(SelectError::Entries);
         }
         let entries = entries.iter().copied().collect();
         let descriptor =
             RequestDescriptor { entries, limit: None, hits: HitsAddend::Take(Cost::NONE) };
         let request = DescriptorRequest::new(domain, SmallVec::from_iter([descriptor]));
-        let request = request.map_err(SelectError::Descriptor)?;
-        let plan = self.descriptors().plan(&request).map_err(SelectError::Descriptor)?;
+        let invalid = |invalid| match invalid {
+            InvalidDescriptor::Domain => SelectError::Domain,
+            _ => SelectError::Entries,
+        };
+        let plan =
+            request.and_then(|request| self.descriptors().plan(&request)).map_err(invalid)?;
         let keys = plan.plan.hits.into_iter().map(|hit| SelectedKey {
             rule: Arc::clone(self.rule(hit.rule).name),
             parts: entries_of(hit.key.id(), self.hashing()).unwrap_or_default(),
@@ -644,8 +658,8 @@ mod tests {
         for (domain, entries, expected) in [
             ("edge", &[("port", "1")][..], Ok(Vec::new())),
             ("other", &[("ip", "1")], Ok(Vec::new())),
-            ("edge", &[], Err(SelectError::NoEntries)),
-            ("", &[("ip", "1")], Err(SelectError::Descriptor(InvalidDescriptor::Domain))),
+            ("edge", &[], Err(SelectError::Entries)),
+            ("", &[("ip", "1")], Err(SelectError::Domain)),
         ] {
             assert_eq!(select(Target::Descriptor { domain, entries }, None), expected);
         }

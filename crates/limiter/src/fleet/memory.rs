@@ -161,18 +161,25 @@ impl MemoryFleet {
     ) -> Result<(), StoreError> {
         check_deadline(deadline)?;
         let now = self.shared.clock.now();
-        let value = Value { content: content.to_owned(), expires_at: now + Micros::from(ttl) };
+        self.contents().put(map, name, content, now, ttl)
+    }
+
+    pub(super) fn claim(
+        &self,
+        map: &str,
+        name: &str,
+        content: &[u8],
+        ttl: Duration,
+        deadline: Deadline,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        check_deadline(deadline)?;
+        let now = self.shared.clock.now();
         let mut contents = self.contents();
-        contents.maps.retain(|_, values| {
-            values.retain(|_, value| value.expires_at > now);
-            !values.is_empty()
-        });
-        let values = contents.maps.entry(map.to_owned()).or_default();
-        if values.len() >= MAX_VALUES && !values.contains_key(name) {
-            return Err(OutOfBounds::Values.into());
+        let held = contents.maps.get(map).and_then(|values| values.get(name));
+        if let Some(held) = held.filter(|held| held.expires_at > now) {
+            return Ok(Some(held.content.clone()));
         }
-        values.insert(name.to_owned(), value);
-        Ok(())
+        contents.put(map, name, content, now, ttl).map(|()| None)
     }
 
     pub(super) fn values(
@@ -250,6 +257,30 @@ impl CappedLog {
         {
             self.bytes -= oldest.content.len();
         }
+    }
+}
+
+impl Contents {
+    /// Sets a value of a map, and removes those that have expired.
+    fn put(
+        &mut self,
+        map: &str,
+        name: &str,
+        content: &[u8],
+        now: Timestamp,
+        ttl: Duration,
+    ) -> Result<(), StoreError> {
+        let value = Value { content: content.to_owned(), expires_at: now + Micros::from(ttl) };
+        self.maps.retain(|_, values| {
+            values.retain(|_, value| value.expires_at > now);
+            !values.is_empty()
+        });
+        let values = self.maps.entry(map.to_owned()).or_default();
+        if values.len() >= MAX_VALUES && !values.contains_key(name) {
+            return Err(OutOfBounds::Values.into());
+        }
+        values.insert(name.to_owned(), value);
+        Ok(())
     }
 }
 

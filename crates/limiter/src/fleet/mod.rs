@@ -200,6 +200,31 @@ impl Fleet {
         }
     }
 
+    /// Sets the value of a name in a map, as [`Fleet::put`], unless it has one that has not expired.
+    /// Then that one is returned. Of all instances that claim a name at the same time, one sets it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fleet::put`].
+    pub async fn claim(
+        &self,
+        map: &str,
+        name: &str,
+        value: &[u8],
+        ttl: Duration,
+        deadline: Deadline,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        check_name(map)?;
+        check_name(name)?;
+        check_value(value)?;
+        let ttl = ttl.max(Duration::from_millis(1));
+        match &self.0 {
+            Kind::Memory(fleet) => fleet.claim(map, name, value, ttl, deadline),
+            #[cfg(feature = "redis")]
+            Kind::Redis(fleet) => fleet.claim(map, name, value, ttl, deadline).await,
+        }
+    }
+
     /// Returns all values of a map that have not expired, ordered by name.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 //! protocol or on a kind of store. The store reports that it failed; the policy of the rule decides
 //! what that means (`execution.rs`).
 
+mod admin;
 mod bans;
 mod builder;
 mod degradation;
@@ -19,6 +20,7 @@ mod receipts;
 mod snapshot;
 
 pub use crate::verdict::{RuleDecision, Source, Verdict};
+pub use admin::{ChangeError, KeyChange, KeyState, KeysChanged};
 pub use builder::{BuildError, LimiterBuilder};
 pub use deny_cache::{DenyCache, DenyCacheSettings};
 pub use descriptors::{DescriptorAnswer, DescriptorVerdict};

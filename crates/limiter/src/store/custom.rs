@@ -79,6 +79,11 @@ pub trait CustomStore: Debug + Send + Sync {
         false
     }
 
+    /// Returns the name under which an operator finds the state of a key, without a window.
+    fn key_name(&self, key: &Key) -> String {
+        String::from_utf8_lossy(key.as_bytes()).into_owned()
+    }
+
     /// Returns the longest time that a decision may take.
     fn timeout(&self) -> Duration {
         Duration::MAX

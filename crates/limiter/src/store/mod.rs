@@ -154,6 +154,17 @@ impl Store {
         }
     }
 
+    /// Returns the whole name of the state of a key, without a window: in Redis that of its key, in
+    /// memory the key itself.
+    pub fn key_name(&self, key: &Key) -> String {
+        match self {
+            Self::Memory(_) => String::from_utf8_lossy(key.as_bytes()).into_owned(),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.key_name(key),
+            Self::Custom(store) => store.key_name(key),
+        }
+    }
+
     /// Returns the time by the clock that decides for this key. For Redis it is an estimate.
     pub fn now(&self, key: &Key) -> Timestamp {
         match self {

@@ -145,6 +145,13 @@ impl RedisStore {
         Shard(self.format.slot(key))
     }
 
+    /// Returns the name of the key in Redis, without a window. See [`super::Store::key_name`].
+    pub fn key_name(&self, key: &Key) -> String {
+        let mut name = String::new();
+        self.format.write(key, &mut name);
+        name
+    }
+
     /// Returns the estimated time of the server of this key, or the local time if the server is
     /// unknown. See [`super::Store::now`].
     pub fn now(&self, key: &Key) -> Timestamp {

@@ -75,14 +75,31 @@ impl RedisFleet {
         ttl: Duration,
         deadline: Deadline,
     ) -> Result<(), StoreError> {
-        // A century at most: numbers of Lua are exact up to 2^53.
-        let ttl = ttl.as_millis().min(3_155_760_000_000).to_string();
-        let most = MAX_VALUES.to_string();
+        let (ttl, most) = (millis(ttl), MAX_VALUES.to_string());
         let arguments = [name.as_bytes(), content, ttl.as_bytes(), most.as_bytes()];
         let results = self.call(map, "put", &arguments, deadline).await?;
         match exactly(results)? {
             [Value::Int(1)] => Ok(()),
             [Value::Int(0)] => Err(OutOfBounds::Values.into()),
+            _ => Err(StoreError::Garbled),
+        }
+    }
+
+    pub(crate) async fn claim(
+        &self,
+        map: &str,
+        name: &str,
+        content: &[u8],
+        ttl: Duration,
+        deadline: Deadline,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let (ttl, most) = (millis(ttl), MAX_VALUES.to_string());
+        let arguments = [name.as_bytes(), content, ttl.as_bytes(), most.as_bytes()];
+        let mut results = self.call(map, "claim", &arguments, deadline).await?.into_iter();
+        match (results.next(), results.next(), results.next()) {
+            (Some(Value::Int(1)), None, None) => Ok(None),
+            (Some(Value::Int(2)), Some(held), None) => Ok(Some(bytes(held)?)),
+            (Some(Value::Int(0)), None, None) => Err(OutOfBounds::Values.into()),
             _ => Err(StoreError::Garbled),
         }
     }
@@ -174,6 +191,11 @@ impl RedisFleet {
 
 fn check_deadline(deadline: Deadline) -> Result<(), StoreError> {
     if deadline.has_passed() { Err(StoreError::Expired) } else { Ok(()) }
+}
+
+/// Returns a time to live in milliseconds: a century at most, as numbers of Lua are exact up to 2^53.
+fn millis(ttl: Duration) -> String {
+    ttl.as_millis().min(3_155_760_000_000).to_string()
 }
 
 fn exactly<const N: usize>(results: Vec<Value>) -> Result<[Value; N], StoreError> {

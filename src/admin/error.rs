@@ -1,0 +1,95 @@
+//! Errors of administration.
+
+use thiserror::Error;
+
+use super::change::{MAX_REASON, MAX_REQUEST_ID};
+use crate::plan::SelectError;
+use crate::store::StoreError;
+use rlaas_limiter::ChangeError;
+
+/// Reason why an operation was not done, or not completely.
+#[derive(Clone, Debug, Error)]
+pub enum AdminError {
+    /// A field of the selector is not valid.
+    #[error(transparent)]
+    Selector(SelectError),
+    /// No reason, or one that is too long.
+    #[error("reason must be 1 to {MAX_REASON} bytes")]
+    Reason,
+    /// The id is too long.
+    #[error("request_id must be at most {MAX_REQUEST_ID} bytes")]
+    RequestId,
+    /// Another change of the caller has the id.
+    #[error("request_id must be a new one: it was used for another change")]
+    OtherChange,
+    /// An earlier call with the id has no answer.
+    #[error("request_id: an earlier call with it has not ended, or its outcome is unknown")]
+    Unfinished,
+    /// An override for rules that obey none.
+    #[error("selector must select a key of a rule with `overridable: true`")]
+    NotOverridable,
+    /// An override with more units than the algorithm can count.
+    #[error("grant.limit must be 1 to {max} for {algorithm}")]
+    TooManyUnits {
+        /// Canonical name of the algorithm.
+        algorithm: &'static str,
+        /// The most units.
+        max: u64,
+    },
+    /// An override with a burst that the algorithm does not have, or that fills too slowly.
+    #[error("grant.burst must be 0, or one that {algorithm} accepts with this limit and window")]
+    Burst {
+        /// Canonical name of the algorithm.
+        algorithm: &'static str,
+    },
+    /// The token is not from the page before.
+    #[error("page_token must be the next_page_token of the response before")]
+    PageToken,
+    /// The store did not answer. Nothing was changed.
+    #[error("store unavailable")]
+    Store(#[source] StoreError),
+    /// The store did not answer to a change. Some keys may have been changed.
+    #[error("store unavailable: the change may have been made")]
+    Change(#[source] ChangeError),
+}
+
+impl AdminError {
+    /// Returns the field that is not valid, with which the text begins.
+    pub const fn field(&self) -> Option<&'static str> {
+        match self {
+            Self::Selector(error) => Some(error.field()),
+            Self::Reason => Some("reason"),
+            Self::RequestId | Self::OtherChange => Some("request_id"),
+            Self::NotOverridable => Some("selector"),
+            Self::TooManyUnits { .. } => Some("grant.limit"),
+            Self::Burst { .. } => Some("grant.burst"),
+            Self::PageToken => Some("page_token"),
+            Self::Unfinished | Self::Store(_) | Self::Change(_) => None,
+        }
+    }
+}
+
+impl From<SelectError> for AdminError {
+    fn from(error: SelectError) -> Self {
+        Self::Selector(error)
+    }
+}
+
+impl From<StoreError> for AdminError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Cursor => Self::PageToken,
+            error => Self::Store(error),
+        }
+    }
+}
+
+impl From<ChangeError> for AdminError {
+    fn from(error: ChangeError) -> Self {
+        if error.done.after.is_empty() && !error.error.is_ambiguous() {
+            Self::Store(error.error)
+        } else {
+            Self::Change(error)
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Administration while the service runs: the state of keys is shown and changed, whatever protocol
+//! the administrator uses.
+//!
+//! [`Administrator`] has each operation once, for all protocols. Its answers are messages, because
+//! they are also kept for retries; it does not know how they were asked for, nor roles: `api` reads
+//! requests, `server` admits callers.
+
+mod change;
+mod error;
+mod note;
+mod request_ids;
+
+pub use change::ChangeRequest;
+pub use error::AdminError;
+pub use note::Note;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, Deadline};
+use crate::control::{OverrideKind, OverridePage};
+use crate::plan::{SelectError, SelectedKey, Selector};
+use rlaas_limiter::fleet::Fleet;
+use rlaas_limiter::{KeyState, Limiter};
+
+/// Longest time that an operation may take, whatever deadline its caller has.
+const MAX_TIME: Duration = Duration::from_secs(10);
+
+/// Shows and changes the state of keys. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct Administrator {
+    limiter: Limiter,
+    shared: Arc<Shared>,
+}
+
+/// What all clones share.
+#[derive(Debug)]
+struct Shared {
+    fleet: Fleet,
+    settings: AdminSettings,
+    clock: Clock,
+}
+
+/// Settings of the administration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdminSettings {
+    /// Longest time for which another instance may answer by the state before a change.
+    pub deny_cache_max_age: Duration,
+    /// Time for which the answer to a change is remembered under its request id.
+    pub idempotency_ttl: Duration,
+}
+
+impl Default for AdminSettings {
+    fn default() -> Self {
+        Self { deny_cache_max_age: Duration::ZERO, idempotency_ttl: Duration::from_secs(60) }
+    }
+}
+
+impl Administrator {
+    /// Creates an administrator of the keys of `limiter`, which shares `fleet` with other instances.
+    pub fn new(limiter: Limiter, fleet: Fleet, settings: AdminSettings) -> Self {
+        let shared = Shared { fleet, settings, clock: Clock::default() };
+        Self { limiter, shared: Arc::new(shared) }
+    }
+
+    /// Returns an administrator that uses the connections of this handle.
+    #[must_use]
+    pub fn with_limiter(&self, limiter: Limiter) -> Self {
+        Self { limiter, ..self.clone() }
+    }
+
+    /// Returns the limiter.
+    pub fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
+    /// Returns the state of keys, by the name of their rule. Counts nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`AdminError::Selector`], [`AdminError::Store`].
+    pub async fn inspect(
+        &self,
+        selector: &Selector<'_>,
+        deadline: Deadline,
+    ) -> Result<Vec<KeyState>, AdminError> {
+        let keys = self.select(selector)?;
+        Ok(self.limiter.inspect(&keys, deadline.or_within(MAX_TIME)).await?)
+    }
+
+    /// Returns overrides in force, of one rule or of all. At most `count` keys; `cursor` is empty
+    /// for the first page, else where the page before ended.
+    ///
+    /// # Errors
+    ///
+    /// [`AdminError::Selector`] if there is no such rule, [`AdminError::PageToken`],
+    /// [`AdminError::Store`].
+    pub async fn list_overrides(
+        &self,
+        rule: Option<&str>,
+        kind: OverrideKind,
+        cursor: &str,
+        count: usize,
+        deadline: Deadline,
+    ) -> Result<OverridePage, AdminError> {
+        let snapshot = self.limiter.snapshot();
+        if rule.is_some_and(|name| !snapshot.rules.has_rule(name)) {
+            return Err(SelectError::UnknownRule.into());
+        }
+        let deadline = deadline.or_within(MAX_TIME);
+        let mut page = self.limiter.store().list_overrides(cursor, count, deadline).await?;
+        page.keys.retain_mut(|key| {
+            if kind == OverrideKind::Ban {
+                key.record.clear(OverrideKind::Grant);
+            } else if kind == OverrideKind::Grant {
+                key.record.clear(OverrideKind::Ban);
+            }
+            let is_of = |name| snapshot.rules.describe(&key.key).0.as_deref() == Some(name);
+            !key.record.is_empty() && rule.is_none_or(is_of)
+        });
+        Ok(page)
+    }
+
+    fn select(&self, selector: &Selector<'_>) -> Result<Vec<SelectedKey>, AdminError> {
+        Ok(self.limiter.snapshot().rules.select(selector)?)
+    }
+}

@@ -1,0 +1,133 @@
+//! Request ids of changes: a retry changes nothing more, and gets the first answer.
+//!
+//! The fleet keeps a claim for each id, which is written before anything else happens. Of several
+//! calls with the same id one claims it, whatever instance they reach. The claim has a fingerprint
+//! of the change, and later its answer:
+//!
+//! | the first call | a retry |
+//! | --- | --- |
+//! | was answered | gets that answer |
+//! | failed, and changed nothing | is made as if it were the first |
+//! | failed, and may have changed some keys | is made again, except for a refund |
+//! | has not ended, or its process died | is refused as unavailable |
+//!
+//! A refund whose outcome is unknown is never made again under its id, because it could return
+//! units twice: the audit and the state of the keys tell what it did. Ids of different callers are
+//! different, so that nobody reads the answer to another one.
+
+use prost::Message;
+use ring::digest::{SHA256, digest};
+use rlaas_limiter::fleet::{Fleet, MAX_VALUE_LEN};
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use std::time::Duration;
+
+use super::AdminError;
+use crate::clock::Deadline;
+
+/// The map of claims.
+const CLAIMS: &str = "changes";
+/// Time for which a claim without effect stays.
+const RELEASED: Duration = Duration::from_millis(1);
+
+/// The content of a claim.
+#[derive(Clone, PartialEq, Message)]
+struct Claim {
+    #[prost(bytes = "vec", tag = "1")]
+    fingerprint: Vec<u8>,
+    /// `None` until the change is made.
+    #[prost(message, optional, tag = "2")]
+    answer: Option<proto::Change>,
+}
+
+/// What is known about a change with a request id.
+#[derive(Debug)]
+pub(super) enum Claimed {
+    /// The change is to be made.
+    Now(ClaimedId),
+    /// The change was made; this was the answer.
+    Before(Box<proto::Change>),
+}
+
+/// A request id that this call has claimed. Dropped without an outcome it stays claimed.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct ClaimedId {
+    fleet: Fleet,
+    name: String,
+    claim: Claim,
+    ttl: Duration,
+}
+
+impl ClaimedId {
+    /// Claims the request id of a caller for a change, for `ttl`.
+    ///
+    /// # Errors
+    ///
+    /// - [`AdminError::OtherChange`] if another change has the id;
+    /// - [`AdminError::Unfinished`] if an earlier call has claimed it and has no answer;
+    /// - [`AdminError::Store`] if the fleet does not answer: nothing is claimed, as far as known.
+    pub(super) async fn claim(
+        fleet: &Fleet,
+        actor: &str,
+        request_id: &str,
+        fingerprint: [u8; 16],
+        ttl: Duration,
+        deadline: Deadline,
+    ) -> Result<Claimed, AdminError> {
+        let name = hex(&hash(&[actor.as_bytes(), request_id.as_bytes()]));
+        let claim = Claim { fingerprint: fingerprint.to_vec(), answer: None };
+        let held = fleet.claim(CLAIMS, &name, &claim.encode_to_vec(), ttl, deadline).await?;
+        let Some(held) = held else {
+            return Ok(Claimed::Now(Self { fleet: fleet.clone(), name, claim, ttl }));
+        };
+        // A newer version may write claims that this one can't read.
+        let held = Claim::decode(&held[..]).map_err(|_| AdminError::Unfinished)?;
+        if held.fingerprint != claim.fingerprint {
+            return Err(AdminError::OtherChange);
+        }
+        let answer = held.answer.ok_or(AdminError::Unfinished)?;
+        Ok(Claimed::Before(Box::new(proto::Change { replayed: true, ..answer })))
+    }
+
+    /// Remembers the answer. Of an answer that is too long the keys are left out. If the fleet does
+    /// not answer, retries are refused.
+    pub(super) async fn answered(mut self, change: &proto::Change, deadline: Deadline) {
+        self.claim.answer = Some(change.clone());
+        if self.claim.encoded_len() > MAX_VALUE_LEN {
+            let (before, after) = (Vec::new(), Vec::new());
+            self.claim.answer = Some(proto::Change { before, after, ..change.clone() });
+        }
+        self.put(self.ttl, deadline).await;
+    }
+
+    /// Gives the id back: a retry makes the change.
+    pub(super) async fn released(self, deadline: Deadline) {
+        self.put(RELEASED, deadline).await;
+    }
+
+    async fn put(&self, ttl: Duration, deadline: Deadline) {
+        let Self { fleet, name, claim, .. } = self;
+        if let Err(error) = fleet.put(CLAIMS, name, &claim.encode_to_vec(), ttl, deadline).await {
+            tracing::warn!(%error, "the outcome of a change is not remembered under its request id");
+        }
+    }
+}
+
+/// Returns a hash of texts: 128 bits, by which another change under the same id is detected.
+pub(super) fn hash(texts: &[&[u8]]) -> [u8; 16] {
+    let mut all = Vec::new();
+    for text in texts {
+        all.extend_from_slice(&(text.len() as u64).to_be_bytes());
+        all.extend_from_slice(text);
+    }
+    let hash = digest(&SHA256, &all);
+    hash.as_ref()[..16].try_into().expect("SHA-256 has 32 bytes")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,95 @@
+//! States of keys and changes as messages.
+
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::v1;
+use rlaas_proto::ratelimit::v1::grant::Kind;
+
+use crate::admin::Note;
+use crate::algorithm::Outcome;
+use crate::api::response::{algorithm, duration, int64, units};
+use crate::clock::Timestamp;
+use crate::control::{KeyGrant, KeyOverride};
+use crate::plan::{GrantSource, KeyPart};
+use crate::rules::Grant;
+use rlaas_limiter::{KeyState, KeysChanged};
+
+/// Returns the message of a change.
+pub(crate) fn change(keys: KeysChanged, everywhere_by: Timestamp) -> proto::Change {
+    proto::Change {
+        before: keys.before.into_iter().map(key_state).collect(),
+        after: keys.after.into_iter().map(key_state).collect(),
+        everywhere_by: Some(timestamp(everywhere_by)),
+        replayed: false,
+    }
+}
+
+/// Returns the message of the state of a key.
+pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
+    let KeyState { rule, key, parts, storage_key, grant, grant_from, overrides, decision, .. } =
+        state;
+    let key = proto::KeyRef {
+        parts: parts.into_iter().map(key_part).collect(),
+        id: key.id().to_owned(),
+        storage_key,
+    };
+    let overrides = overrides.iter().map(|one| key_override(&rule, &key, one)).collect();
+    let retry_after = match decision.outcome {
+        Outcome::Denied { retry_after } => Some(duration(retry_after)),
+        Outcome::Allowed | Outcome::Impossible => None,
+    };
+    proto::KeyState {
+        rule: rule.to_string(),
+        algorithm: algorithm(state.algorithm).into(),
+        key: Some(key),
+        limit: int64(units(grant)),
+        used: int64(decision.current_count),
+        remaining: if grant == Grant::Unlimited { i64::MAX } else { decision.remaining },
+        retry_after,
+        reset_after: Some(duration(decision.reset_after)),
+        grant_from: match grant_from {
+            GrantSource::Rule => proto::GrantFrom::Rule,
+            GrantSource::RuleOverride => proto::GrantFrom::RuleOverride,
+            GrantSource::KeyOverride => proto::GrantFrom::KeyOverride,
+        }
+        .into(),
+        overrides,
+    }
+}
+
+/// Returns the message of an override of a key.
+pub(in crate::api) fn key_override(
+    rule: &str,
+    key: &proto::KeyRef,
+    one: &KeyOverride,
+) -> proto::KeyOverride {
+    let Note { created_at_us, actor, reason } = Note::from_bytes(&one.note);
+    let (kind, burst) = match one.grant {
+        KeyGrant::Limited { units, burst } => {
+            // Unset is the same as the limit.
+            let burst = if burst == units { 0 } else { burst.into() };
+            (Kind::Limit(units.into()), burst)
+        }
+        KeyGrant::Unlimited => (Kind::Unlimited(true), 0),
+        KeyGrant::Banned => (Kind::Banned(true), 0),
+    };
+    proto::KeyOverride {
+        rule: rule.to_owned(),
+        key: Some(key.clone()),
+        grant: Some(v1::Grant { kind: Some(kind), burst }),
+        created_at: Some(timestamp(Timestamp::from_micros(created_at_us))),
+        expires_at: Some(timestamp(one.ends_at)),
+        actor,
+        reason,
+    }
+}
+
+/// Returns the message of a part of a key.
+pub(in crate::api) fn key_part(part: KeyPart) -> proto::KeyPart {
+    proto::KeyPart { name: part.name, value: part.value }
+}
+
+/// Returns the message of a time.
+pub(crate) fn timestamp(time: Timestamp) -> prost_types::Timestamp {
+    let prost_types::Duration { seconds, nanos } = duration(time.since(Timestamp::EPOCH));
+    prost_types::Timestamp { seconds, nanos }
+}

@@ -1,0 +1,185 @@
+//! `ratelimit.admin.v1.AdminService`: administration over gRPC. Over HTTP the same methods are
+//! called, with messages in JSON (`http/admin`).
+
+pub(crate) mod messages;
+mod overrides;
+pub(super) mod routes;
+mod selector;
+
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminService;
+use tonic::{Request, Response, Status};
+
+use self::selector::ParsedSelector;
+use super::auth::Caller;
+use super::deadline::deadline;
+use super::status::{admin, invalid_field};
+use crate::admin::{Administrator, ChangeRequest};
+use crate::algorithm::Cost;
+use rlaas_limiter::KeyChange;
+
+/// `ratelimit.admin.v1.AdminService`. Clones share their state.
+#[derive(Clone, Debug)]
+pub struct Service {
+    administrator: Administrator,
+}
+
+impl Service {
+    /// Creates the service.
+    pub fn new(administrator: Administrator) -> Self {
+        Self { administrator }
+    }
+
+    /// Makes a change of the keys that a message selects.
+    async fn change<T>(
+        &self,
+        request: &Request<T>,
+        fields: ChangeFields<'_>,
+    ) -> Result<proto::Change, Status> {
+        let ChangeFields { action, selector, change, reason, request_id } = fields;
+        let selector = ParsedSelector::new(selector)?;
+        let request_of = ChangeRequest {
+            actor: caller(request)?.actor(),
+            action,
+            selector: selector.selector(),
+            change,
+            reason,
+            request_id,
+        };
+        let deadline = deadline(request.metadata());
+        let change = self.administrator.change(&request_of, deadline).await;
+        change.map_err(|error| admin(&error))
+    }
+}
+
+/// The fields that messages of changes have in common.
+struct ChangeFields<'a> {
+    action: &'static str,
+    selector: Option<&'a proto::Selector>,
+    change: KeyChange<'a>,
+    reason: &'a str,
+    request_id: &'a str,
+}
+
+#[tonic::async_trait]
+impl AdminService for Service {
+    async fn inspect(
+        &self,
+        request: Request<proto::InspectRequest>,
+    ) -> Result<Response<proto::InspectResponse>, Status> {
+        caller(&request)?;
+        let deadline = deadline(request.metadata());
+        let selector = ParsedSelector::new(request.get_ref().selector.as_ref())?;
+        let states = self.administrator.inspect(&selector.selector(), deadline).await;
+        let states = states.map_err(|error| admin(&error))?;
+        let keys = states.into_iter().map(messages::key_state).collect();
+        Ok(Response::new(proto::InspectResponse { keys }))
+    }
+
+    async fn reset(
+        &self,
+        request: Request<proto::ResetRequest>,
+    ) -> Result<Response<proto::ResetResponse>, Status> {
+        let proto::ResetRequest { selector, reason, request_id } = request.get_ref();
+        let fields = ChangeFields {
+            action: "Reset",
+            selector: selector.as_ref(),
+            change: KeyChange::Reset,
+            reason,
+            request_id,
+        };
+        let change = Some(self.change(&request, fields).await?);
+        Ok(Response::new(proto::ResetResponse { change }))
+    }
+
+    async fn refund(
+        &self,
+        request: Request<proto::RefundRequest>,
+    ) -> Result<Response<proto::RefundResponse>, Status> {
+        let proto::RefundRequest { selector, units, reason, request_id } = request.get_ref();
+        let units = u32::try_from(*units).ok().filter(|units| *units > 0);
+        let units = units.ok_or_else(|| invalid_field("units", "must be 1 to 4294967295"))?;
+        if request_id.is_empty() {
+            return Err(invalid_field("request_id", "must be 1 to 64 bytes"));
+        }
+        let fields = ChangeFields {
+            action: "Refund",
+            selector: selector.as_ref(),
+            change: KeyChange::Refund(Cost::new(units)),
+            reason,
+            request_id,
+        };
+        let change = Some(self.change(&request, fields).await?);
+        Ok(Response::new(proto::RefundResponse { change }))
+    }
+
+    async fn set_override(
+        &self,
+        request: Request<proto::SetOverrideRequest>,
+    ) -> Result<Response<proto::SetOverrideResponse>, Status> {
+        let message = request.get_ref();
+        let proto::SetOverrideRequest { selector, grant, ttl, reason, request_id } = message;
+        let note = overrides::note(caller(&request)?.actor(), reason);
+        let change = overrides::change(grant.as_ref(), ttl.as_ref(), &note)?;
+        let fields = ChangeFields {
+            action: "SetOverride",
+            selector: selector.as_ref(),
+            change: KeyChange::SetOverride(&change),
+            reason,
+            request_id,
+        };
+        let change = Some(self.change(&request, fields).await?);
+        Ok(Response::new(proto::SetOverrideResponse { change }))
+    }
+
+    async fn clear_override(
+        &self,
+        request: Request<proto::ClearOverrideRequest>,
+    ) -> Result<Response<proto::ClearOverrideResponse>, Status> {
+        let proto::ClearOverrideRequest { selector, kind, reason, request_id } = request.get_ref();
+        let fields = ChangeFields {
+            action: "ClearOverride",
+            selector: selector.as_ref(),
+            change: KeyChange::ClearOverride(overrides::kind(*kind)?),
+            reason,
+            request_id,
+        };
+        let change = Some(self.change(&request, fields).await?);
+        Ok(Response::new(proto::ClearOverrideResponse { change }))
+    }
+
+    async fn list_overrides(
+        &self,
+        request: Request<proto::ListOverridesRequest>,
+    ) -> Result<Response<proto::ListOverridesResponse>, Status> {
+        caller(&request)?;
+        let deadline = deadline(request.metadata());
+        let message = request.get_ref();
+        let proto::ListOverridesRequest { page_size, page_token, rule, kind } = message;
+        let rule = Some(rule.as_str()).filter(|rule| !rule.is_empty());
+        let (kind, count) = (overrides::kind(*kind)?, page_count(*page_size)?);
+        let page = self.administrator.list_overrides(rule, kind, page_token, count, deadline).await;
+        let page = page.map_err(|error| admin(&error))?;
+        Ok(Response::new(overrides::page(page, self.administrator.limiter())))
+    }
+}
+
+/// Most items of a page.
+const MAX_PAGE: usize = 1_000;
+/// Items of a page if its size is not set.
+const DEFAULT_PAGE: usize = 50;
+
+/// Returns the number of items of a page.
+fn page_count(page_size: i32) -> Result<usize, Status> {
+    match usize::try_from(page_size) {
+        Ok(0) => Ok(DEFAULT_PAGE),
+        Ok(size) => Ok(size.min(MAX_PAGE)),
+        Err(_) => Err(invalid_field("page_size", "must be 0, or 1 to 1000")),
+    }
+}
+
+/// Returns the caller of a request. Without one the middleware has not admitted it.
+fn caller<T>(request: &Request<T>) -> Result<&Caller, Status> {
+    let caller = Caller::from_extensions(request.extensions());
+    caller.ok_or_else(|| Status::permission_denied("the caller was not admitted"))
+}

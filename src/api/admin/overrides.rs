@@ -1,0 +1,107 @@
+//! Overrides in messages.
+
+use prost::Message;
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::v1::Grant;
+use rlaas_proto::ratelimit::v1::grant::Kind;
+use tonic::Status;
+
+use super::messages::{key_override, key_part};
+use crate::admin::Note;
+use crate::algorithm::Limit;
+use crate::api::status::invalid_field;
+use crate::clock::{Clock, Micros};
+use crate::control::{KeyGrant, OverrideChange, OverrideError, OverrideKind, OverridePage};
+use rlaas_limiter::Limiter;
+
+/// Returns the note of an override that is set now.
+pub(super) fn note(actor: &str, reason: &str) -> Vec<u8> {
+    // A longer reason is refused with the rest of the request.
+    let end = reason.floor_char_boundary(1024);
+    Note::new(Clock::default().now(), actor, &reason[..end]).encode_to_vec()
+}
+
+/// Reads the grant of an override and the time until it ends.
+///
+/// # Errors
+///
+/// `INVALID_ARGUMENT`, with the field.
+pub(super) fn change(
+    grant: Option<&Grant>,
+    ttl: Option<&prost_types::Duration>,
+    note: &[u8],
+) -> Result<OverrideChange, Status> {
+    let grant = grant.ok_or_else(|| invalid_field("grant", "must be set"))?;
+    let grant = key_grant(grant)?;
+    let invalid_ttl = || invalid_field("ttl", "must be 1 s to 366 d");
+    let ttl = ttl.and_then(micros).ok_or_else(invalid_ttl)?;
+    OverrideChange::new(grant, ttl, note).map_err(|error| match error {
+        OverrideError::Units => invalid_units("grant.limit"),
+        OverrideError::Ttl => invalid_ttl(),
+        OverrideError::Note => invalid_field("reason", "must be 1 to 1024 bytes"),
+    })
+}
+
+/// Reads a kind of overrides.
+///
+/// # Errors
+///
+/// `INVALID_ARGUMENT` if the kind is not known.
+pub(super) fn kind(kind: i32) -> Result<OverrideKind, Status> {
+    match proto::OverrideKind::try_from(kind) {
+        Ok(proto::OverrideKind::Unspecified) => Ok(OverrideKind::Both),
+        Ok(proto::OverrideKind::Ban) => Ok(OverrideKind::Ban),
+        Ok(proto::OverrideKind::Grant) => Ok(OverrideKind::Grant),
+        Err(_) => Err(invalid_field("kind", "must be OVERRIDE_KIND_BAN, OVERRIDE_KIND_GRANT or 0")),
+    }
+}
+
+/// Returns a page of overrides as a message.
+pub(super) fn page(page: OverridePage, limiter: &Limiter) -> proto::ListOverridesResponse {
+    let snapshot = limiter.snapshot();
+    let overrides = page.keys.iter().flat_map(|of| {
+        let (rule, parts) = snapshot.rules.describe(&of.key);
+        let key = proto::KeyRef {
+            parts: parts.into_iter().map(key_part).collect(),
+            id: of.key.id().to_owned(),
+            storage_key: limiter.store().key_name(&of.key),
+        };
+        // Of a rule that is no longer in force the name in the key is left.
+        let rule = rule.map_or_else(|| of.key.rule().to_owned(), |rule| rule.to_string());
+        let overrides: Vec<_> =
+            of.record.iter().map(|one| key_override(&rule, &key, one)).collect();
+        overrides
+    });
+    proto::ListOverridesResponse {
+        overrides: overrides.collect(),
+        next_page_token: page.next.unwrap_or_default(),
+    }
+}
+
+fn key_grant(grant: &Grant) -> Result<KeyGrant, Status> {
+    let units = |units: i64| u32::try_from(units).ok().filter(|units| *units > 0);
+    match (grant.kind, grant.burst) {
+        (Some(Kind::Limit(limit)), burst) => {
+            let limit = units(limit).ok_or_else(|| invalid_units("grant.limit"))?;
+            let burst = if burst == 0 { Some(limit) } else { units(burst) };
+            let burst = burst.ok_or_else(|| invalid_units("grant.burst"))?;
+            Ok(KeyGrant::Limited { units: limit, burst })
+        }
+        (Some(Kind::Unlimited(true)), 0) => Ok(KeyGrant::Unlimited),
+        (Some(Kind::Banned(true)), 0) => Ok(KeyGrant::Banned),
+        (Some(Kind::Unlimited(true) | Kind::Banned(true)), _) => {
+            Err(invalid_field("grant.burst", "must be unset without limit"))
+        }
+        _ => Err(invalid_field("grant", "must have limit, unlimited: true or banned: true")),
+    }
+}
+
+fn invalid_units(field: &str) -> Status {
+    invalid_field(field, &format!("must be 1 to {}", Limit::MAX_UNITS))
+}
+
+/// Returns a duration, which must not be negative.
+fn micros(duration: &prost_types::Duration) -> Option<Micros> {
+    let duration = std::time::Duration::try_from(*duration).ok()?;
+    Some(duration.into())
+}

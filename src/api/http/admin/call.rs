@@ -1,0 +1,102 @@
+//! A call of the service in the same process: the messages of gRPC without a connection.
+//!
+//! **Source:** gRPC over HTTP/2, "Length-Prefixed-Message".
+
+use std::future::poll_fn;
+use std::pin::Pin;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{Extensions, HeaderValue, Request, header};
+use prost::Message;
+use prost_reflect::{DynamicMessage, MessageDescriptor, MethodDescriptor};
+use tonic::Status;
+use tower::Service;
+
+/// Length of the prefix of a message: a flag for compression, and the length as four bytes.
+const PREFIX: usize = 5;
+
+/// A call that returns messages one by one.
+pub(super) struct Call {
+    body: tonic::body::Body,
+    /// Bytes that were received and are not a whole message yet.
+    received: Vec<u8>,
+    output: MessageDescriptor,
+}
+
+impl Call {
+    /// Calls a method. The extensions of the request have its caller.
+    ///
+    /// # Errors
+    ///
+    /// The status, if the call ends before the first response.
+    pub(super) async fn start<S>(
+        mut service: S,
+        method: &MethodDescriptor,
+        message: &DynamicMessage,
+        extensions: Extensions,
+    ) -> Result<Self, Status>
+    where
+        S: Service<Request<Body>, Response = axum::http::Response<tonic::body::Body>>,
+    {
+        let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
+        let mut request = Request::post(path).body(Body::from(framed(message)));
+        let request = request.as_mut().map_err(|_| Status::internal("internal error"))?;
+        let mut request = std::mem::take(request);
+        let grpc = HeaderValue::from_static("application/grpc");
+        request.headers_mut().insert(header::CONTENT_TYPE, grpc);
+        *request.extensions_mut() = extensions;
+        let Ok(response) = service.call(request).await else {
+            return Err(Status::internal("internal error"));
+        };
+        let (head, body) = response.into_parts();
+        match Status::from_header_map(&head.headers) {
+            Some(status) if status.code() != tonic::Code::Ok => Err(status),
+            _ => Ok(Self { body, received: Vec::new(), output: method.output() }),
+        }
+    }
+
+    /// Returns the next message; `None` after the last one.
+    ///
+    /// # Errors
+    ///
+    /// The status with which the call ends, unless it is `OK`.
+    pub(super) async fn next(&mut self) -> Result<Option<DynamicMessage>, Status> {
+        loop {
+            if let Some(message) = self.take_message() {
+                let message = DynamicMessage::decode(self.output.clone(), &message[..]);
+                return message.map(Some).map_err(|_| Status::internal("internal error"));
+            }
+            let frame = poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx)).await;
+            let Some(frame) = frame else { return Ok(None) };
+            let frame = frame?;
+            match frame.into_data() {
+                Ok(data) => self.received.extend_from_slice(&data),
+                Err(frame) => {
+                    let status = frame.trailers_ref().and_then(Status::from_header_map);
+                    if let Some(status) = status.filter(|one| one.code() != tonic::Code::Ok) {
+                        return Err(status);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a whole message out of the received bytes.
+    fn take_message(&mut self) -> Option<Vec<u8>> {
+        let (prefix, rest) = self.received.split_first_chunk::<PREFIX>()?;
+        let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
+        let length = usize::try_from(length).ok()?;
+        let message = rest.get(..length)?.to_vec();
+        self.received.drain(..PREFIX + length);
+        Some(message)
+    }
+}
+
+/// Returns a message with its prefix.
+fn framed(message: &DynamicMessage) -> Bytes {
+    let message = message.encode_to_vec();
+    let mut framed = vec![0; 1];
+    framed.extend(u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes());
+    framed.extend(message);
+    framed.into()
+}

@@ -1,0 +1,171 @@
+//! The description of the routes of administration, made from the descriptors of the messages: it
+//! has every method, every field, and the comments of the proto.
+
+use prost_reflect::{Cardinality, FieldDescriptor, FileDescriptor, Kind, MessageDescriptor};
+use serde_json::{Map, Value, json};
+
+use super::method;
+use crate::api::admin::routes::{AdminRoute, ROUTES, Verb};
+
+/// Statuses of errors, with the meaning of each.
+const ERRORS: [(&str, &str); 10] = [
+    ("400", "Invalid request, or not possible for these keys: detail names the field."),
+    ("401", "Unknown caller: auth lists callers, and this one is not listed."),
+    ("403", "The caller lacks the role; or auth lists nobody and the caller is not local."),
+    ("404", "No such rule."),
+    ("408", "The body did not arrive in time."),
+    ("409", "Another call changed the same at the same time."),
+    ("413", "The body is too large."),
+    ("415", "The content type is not application/json."),
+    ("503", "The store or the audit does not answer, or the server sheds load."),
+    ("504", "The deadline passed; a change may have been made."),
+];
+
+/// Adds the routes and the schemas of their messages to a description.
+pub(in crate::api::http) fn describe(document: &mut Value) {
+    let mut schemas = Map::new();
+    for route in ROUTES {
+        let operation = operation(route, &mut schemas);
+        let verb = match route.verb {
+            Verb::Get => "get",
+            Verb::Post => "post",
+        };
+        document["paths"][route.path][verb] = operation;
+    }
+    for (name, schema) in schemas {
+        document["components"]["schemas"][name] = schema;
+    }
+}
+
+fn operation(route: &AdminRoute, schemas: &mut Map<String, Value>) -> Value {
+    let method = method(route.rpc);
+    let comment = comment(&method.parent_file(), method.path());
+    let (summary, description) = comment.split_once("\n\n").unwrap_or((&comment, ""));
+    let mut operation = json!({
+        "tags": ["administration"],
+        "operationId": route.rpc,
+        "security": [{}, { "token": [] }],
+        "summary": joined(summary),
+        "description": joined(description),
+    });
+    match route.verb {
+        Verb::Get => operation["parameters"] = parameters(&method.input()),
+        Verb::Post => {
+            let schema = reference(&method.input(), schemas);
+            let content = json!({ "application/json": { "schema": schema } });
+            operation["requestBody"] = json!({ "required": true, "content": content });
+        }
+    }
+    let schema = reference(&method.output(), schemas);
+    let content = if method.is_server_streaming() {
+        let text = "An event for each message; its data has the schema of the response.";
+        json!({ "text/event-stream": { "schema": { "type": "string", "description": text } } })
+    } else {
+        json!({ "application/json": { "schema": schema } })
+    };
+    operation["responses"]["200"] = json!({ "description": "Done.", "content": content });
+    let problem = json!({ "$ref": "#/components/schemas/Problem" });
+    for (status, meaning) in ERRORS {
+        let content = json!({ "application/problem+json": { "schema": problem } });
+        operation["responses"][status] = json!({ "description": meaning, "content": content });
+    }
+    operation
+}
+
+/// Returns the parameters of a request: its fields that are no messages.
+fn parameters(message: &MessageDescriptor) -> Value {
+    let scalar = |field: &FieldDescriptor| match field.kind() {
+        Kind::Message(inner) => inner.full_name().starts_with("google.protobuf."),
+        _ => true,
+    };
+    let parameter = |field: FieldDescriptor| {
+        let schema = match field.kind() {
+            Kind::Enum(values) => {
+                let names = values.values().map(|value| value.name().to_owned());
+                json!({ "type": "string", "enum": names.collect::<Vec<_>>() })
+            }
+            Kind::Int32 | Kind::Uint32 => json!({ "type": "integer" }),
+            Kind::Bool => json!({ "type": "boolean" }),
+            _ => json!({ "type": "string" }),
+        };
+        let schema =
+            if field.is_list() { json!({ "type": "array", "items": schema }) } else { schema };
+        json!({
+            "name": field.json_name(),
+            "in": "query",
+            "description": field_comment(&field),
+            "schema": schema,
+        })
+    };
+    message.fields().filter(scalar).map(parameter).collect()
+}
+
+/// Returns a reference to the schema of a message, and adds the schema if it is new.
+fn reference(message: &MessageDescriptor, schemas: &mut Map<String, Value>) -> Value {
+    // `ratelimit.v1` has schemas of its own, which are stricter in responses.
+    let prefix = if message.package_name() == "ratelimit.v1" { "Message" } else { "" };
+    let name = format!("{prefix}{}", message.name());
+    if !schemas.contains_key(&name) {
+        schemas.insert(name.clone(), Value::Null);
+        let mut properties = Map::new();
+        for field in message.fields() {
+            let mut schema = schema(&field, schemas);
+            schema["description"] = field_comment(&field).into();
+            properties.insert(field.json_name().to_owned(), schema);
+        }
+        let schema = json!({
+            "type": "object",
+            "additionalProperties": false,
+            "description": joined(&comment(&message.parent_file(), message.path())),
+            "properties": properties,
+        });
+        schemas.insert(name.clone(), schema);
+    }
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+fn schema(field: &FieldDescriptor, schemas: &mut Map<String, Value>) -> Value {
+    if field.is_map() {
+        let values = json!({ "type": "string" });
+        return json!({ "type": ["object", "null"], "additionalProperties": values });
+    }
+    let one = match field.kind() {
+        Kind::Message(message) if !message.full_name().starts_with("google.protobuf.") => {
+            reference(&message, schemas)
+        }
+        Kind::Message(_) | Kind::String | Kind::Bytes => json!({ "type": ["string", "null"] }),
+        Kind::Bool => json!({ "type": ["boolean", "null"] }),
+        Kind::Enum(values) => {
+            let names = values.values().map(|value| value.name().to_owned());
+            json!({ "oneOf": [
+                { "enum": names.collect::<Vec<_>>() },
+                { "type": ["integer", "null"] },
+            ] })
+        }
+        _ => json!({ "type": ["integer", "string", "null"] }),
+    };
+    match field.cardinality() {
+        Cardinality::Repeated => json!({ "type": ["array", "null"], "items": one }),
+        _ if one.get("$ref").is_some() => json!({ "oneOf": [one, { "type": "null" }] }),
+        _ => one,
+    }
+}
+
+fn field_comment(field: &FieldDescriptor) -> String {
+    joined(&comment(&field.parent_message().parent_file(), field.path()))
+}
+
+/// Returns the comment before an element of a proto.
+fn comment(file: &FileDescriptor, path: &[i32]) -> String {
+    let source = file.file_descriptor_proto().source_code_info.as_ref();
+    let mut locations = source.into_iter().flat_map(|source| &source.location);
+    let location = locations.find(|location| location.path == path);
+    let comment = location.and_then(|location| location.leading_comments.as_deref());
+    let lines = comment.unwrap_or_default().lines().map(str::trim);
+    lines.collect::<Vec<_>>().join("\n").trim().to_owned()
+}
+
+/// Returns a text without line breaks inside of its sentences.
+fn joined(text: &str) -> String {
+    text.replace('\n', " ")
+}

@@ -1,0 +1,67 @@
+//! Administration of keys, over gRPC and HTTP.
+
+mod http;
+mod keys;
+mod openapi;
+mod overrides;
+
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
+use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_testkit::process::{Rlaas, request};
+use tonic::transport::Channel;
+
+type AdminClient = AdminServiceClient<Channel>;
+
+async fn admin(server: &Rlaas) -> AdminClient {
+    AdminClient::new(server.channel().await)
+}
+
+/// Selects the keys that a request of this user meets.
+fn of_user(user_id: &str) -> Option<proto::Selector> {
+    selector(Whose::Request(request(user_id)))
+}
+
+fn selector(whose: Whose) -> Option<proto::Selector> {
+    Some(proto::Selector { whose: Some(whose), rule: String::new() })
+}
+
+/// Selects the key of a rule with these parts.
+fn of_parts(rule: &str, parts: &[(&str, Option<&str>)]) -> Option<proto::Selector> {
+    let part = |(name, value): &(&str, Option<&str>)| proto::KeyPart {
+        name: (*name).to_owned(),
+        value: value.map(str::to_owned),
+    };
+    let parts = parts.iter().map(part).collect();
+    let whose = Whose::Key(proto::KeyRef { parts, ..proto::KeyRef::default() });
+    Some(proto::Selector { whose: Some(whose), rule: rule.to_owned() })
+}
+
+async fn inspect(
+    client: &mut AdminClient,
+    selector: Option<proto::Selector>,
+) -> Result<Vec<proto::KeyState>, tonic::Status> {
+    let request = proto::InspectRequest { selector };
+    client.inspect(request).await.map(|response| response.into_inner().keys)
+}
+
+async fn reset(
+    client: &mut AdminClient,
+    selector: Option<proto::Selector>,
+    request_id: &str,
+) -> Result<proto::Change, tonic::Status> {
+    let (reason, request_id) = ("a test".to_owned(), request_id.to_owned());
+    let response = client.reset(proto::ResetRequest { selector, reason, request_id }).await?;
+    Ok(response.into_inner().change.expect("a change"))
+}
+
+async fn refund(
+    client: &mut AdminClient,
+    selector: Option<proto::Selector>,
+    units: u64,
+    request_id: &str,
+) -> Result<proto::Change, tonic::Status> {
+    let (reason, request_id) = ("a test".to_owned(), request_id.to_owned());
+    let request = proto::RefundRequest { selector, units, reason, request_id };
+    Ok(client.refund(request).await?.into_inner().change.expect("a change"))
+}

@@ -1,0 +1,193 @@
+//! Overrides and bans, set, listed and ended over gRPC.
+
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::v1::Grant;
+use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::{Rlaas, check};
+use tonic::Code;
+
+use super::{AdminClient, admin, inspect, of_parts, of_user, reset};
+
+const RULES: &str = "\
+rate-limiter: {max-requests: 2, overridable: true}
+rules:
+  - {name: plain, match: {resource: /plain}, limit: 3, window: 60s}
+";
+
+fn set(selector: Option<proto::Selector>, kind: Kind) -> proto::SetOverrideRequest {
+    proto::SetOverrideRequest {
+        selector,
+        grant: Some(Grant { kind: Some(kind), burst: 0 }),
+        ttl: Some(prost_types::Duration { seconds: 3600, nanos: 0 }),
+        reason: "ticket 7".to_owned(),
+        request_id: String::new(),
+    }
+}
+
+async fn list(client: &mut AdminClient, rule: &str) -> Vec<proto::KeyOverride> {
+    let mut request =
+        proto::ListOverridesRequest { rule: rule.to_owned(), page_size: 1, ..Default::default() };
+    let mut all = Vec::new();
+    loop {
+        let page = client.list_overrides(request.clone()).await.expect("a page").into_inner();
+        all.extend(page.overrides);
+        request.page_token = page.next_page_token;
+        if request.page_token.is_empty() {
+            return all;
+        }
+    }
+}
+
+#[tokio::test]
+async fn bans_and_other_overrides_stand_side_by_side() {
+    let dir = TempDir::new();
+    let server = Rlaas::start_from(&dir.write("rules.yaml", RULES), &[]);
+    let (mut client, mut admin) = (server.client().await, admin(&server).await);
+    for expected in [true, true, false] {
+        let response = check(&mut client, "alice").await.expect("a decision");
+        assert_eq!(response.allowed, expected);
+    }
+    let change = admin.set_override(set(of_user("alice"), Kind::Limit(5))).await;
+    let change = change.expect("an override").into_inner().change.expect("a change");
+    assert_eq!((change.before[0].limit, change.after[0].limit), (2, 5));
+    assert_eq!((change.before[0].remaining, change.after[0].remaining), (0, 3));
+    assert_eq!(change.before[0].grant_from(), proto::GrantFrom::Rule);
+    assert_eq!(change.after[0].grant_from(), proto::GrantFrom::KeyOverride);
+    let set_one = &change.after[0].overrides[0];
+    assert_eq!((&*set_one.actor, &*set_one.reason), ("local", "ticket 7"));
+    let (created_at, expires_at) = (set_one.created_at.expect("a time"), set_one.expires_at);
+    let lasts = expires_at.expect("a time").seconds - created_at.seconds;
+    assert!((3599..=3601).contains(&lasts), "{lasts}");
+    assert!(check(&mut client, "alice").await.expect("a decision").allowed);
+
+    let change = admin.set_override(set(of_user("alice"), Kind::Banned(true))).await;
+    let change = change.expect("a ban").into_inner().change.expect("a change");
+    assert_eq!((change.after[0].limit, change.after[0].overrides.len()), (0, 2));
+    assert!(!check(&mut client, "alice").await.expect("a decision").allowed);
+    // A reset leaves both.
+    reset(&mut admin, of_user("alice"), "").await.expect("a reset");
+    let states = inspect(&mut admin, of_user("alice")).await.expect("a state");
+    assert_eq!((states[0].limit, states[0].overrides.len()), (0, 2));
+
+    let clear = |kind: proto::OverrideKind| proto::ClearOverrideRequest {
+        selector: of_user("alice"),
+        kind: kind.into(),
+        reason: "over".to_owned(),
+        request_id: String::new(),
+    };
+    let change = admin.clear_override(clear(proto::OverrideKind::Ban)).await;
+    let change = change.expect("a change").into_inner().change.expect("a change");
+    assert_eq!((change.before[0].overrides.len(), change.after[0].overrides.len()), (2, 1));
+    assert_eq!((change.after[0].limit, change.after[0].used), (5, 0));
+    for _ in 0..2 {
+        let change = admin.clear_override(clear(proto::OverrideKind::Unspecified)).await;
+        let change = change.expect("a change").into_inner().change.expect("a change");
+        assert!(change.after[0].overrides.is_empty());
+        assert_eq!(change.after[0].limit, 2);
+    }
+}
+
+#[tokio::test]
+async fn overrides_are_listed_by_page_rule_and_kind() {
+    let dir = TempDir::new();
+    let server = Rlaas::start_from(&dir.write("rules.yaml", RULES), &[]);
+    let mut admin = admin(&server).await;
+    assert!(list(&mut admin, "").await.is_empty());
+    let users = ["alice", "b:{o}b\0\n"];
+    for user_id in users {
+        for kind in [Kind::Banned(true), Kind::Unlimited(true)] {
+            admin.set_override(set(of_user(user_id), kind)).await.expect("an override");
+        }
+    }
+    let mut all = list(&mut admin, "").await;
+    assert_eq!(list(&mut admin, "default").await.len(), all.len());
+    assert!(list(&mut admin, "plain").await.is_empty());
+    let user = |one: &proto::KeyOverride| {
+        one.key.as_ref().expect("a key").parts[0].value.clone().expect("a value")
+    };
+    all.sort_by_key(user);
+    let shown: Vec<_> = all.iter().map(|one| (user(one), one.rule.clone())).collect();
+    let rule = || "default".to_owned();
+    let (alice, bob) = (users[0].to_owned(), users[1].to_owned());
+    let expected = [(alice.clone(), rule()), (alice, rule()), (bob.clone(), rule()), (bob, rule())];
+    assert_eq!(shown, expected);
+    let request =
+        proto::ListOverridesRequest { kind: proto::OverrideKind::Ban.into(), ..Default::default() };
+    let bans = admin.list_overrides(request).await.expect("a page").into_inner().overrides;
+    let is_ban = |one: &proto::KeyOverride| {
+        one.grant.and_then(|grant| grant.kind) == Some(Kind::Banned(true))
+    };
+    assert!(bans.len() == 2 && bans.iter().all(is_ban), "{bans:?}");
+}
+
+#[tokio::test]
+async fn what_can_not_be_overridden_is_refused() {
+    let dir = TempDir::new();
+    let server = Rlaas::start_from(&dir.write("rules.yaml", RULES), &[]);
+    let mut admin = admin(&server).await;
+    let ok = || of_user("alice");
+    let plain = || of_parts("plain", &[("user_id", Some("alice"))]);
+    let with_ttl = |seconds, nanos| proto::SetOverrideRequest {
+        ttl: Some(prost_types::Duration { seconds, nanos }),
+        ..set(ok(), Kind::Banned(true))
+    };
+    let with_burst = |kind, burst| proto::SetOverrideRequest {
+        grant: Some(Grant { kind: Some(kind), burst }),
+        ..set(ok(), Kind::Banned(true))
+    };
+    let invalid = Code::InvalidArgument;
+    for (request, code, text) in [
+        (
+            set(plain(), Kind::Limit(1)),
+            Code::FailedPrecondition,
+            "selector must select a key of a rule with `overridable: true`",
+        ),
+        (set(ok(), Kind::Limit(0)), invalid, "grant.limit must be 1 to 1000000000"),
+        (set(ok(), Kind::Limit(-1)), invalid, "grant.limit must be 1 to 1000000000"),
+        (set(ok(), Kind::Limit(1 << 40)), invalid, "grant.limit must be 1 to 1000000000"),
+        (
+            set(ok(), Kind::Banned(false)),
+            invalid,
+            "grant must have limit, unlimited: true or banned: true",
+        ),
+        (with_burst(Kind::Banned(true), 1), invalid, "grant.burst must be unset without limit"),
+        (
+            with_burst(Kind::Limit(5), 7),
+            invalid,
+            "grant.burst must be 0, or one that sliding-window-log accepts with this limit and window",
+        ),
+        (with_ttl(0, 999_999_999), invalid, "ttl must be 1 s to 366 d"),
+        (with_ttl(-1, 0), invalid, "ttl must be 1 s to 366 d"),
+        (with_ttl(366 * 86_400, 1_000), invalid, "ttl must be 1 s to 366 d"),
+        (
+            proto::SetOverrideRequest { ttl: None, ..set(ok(), Kind::Limit(1)) },
+            invalid,
+            "ttl must be 1 s to 366 d",
+        ),
+        (
+            proto::SetOverrideRequest { grant: None, ..set(ok(), Kind::Limit(1)) },
+            invalid,
+            "grant must be set",
+        ),
+        (
+            proto::SetOverrideRequest { reason: String::new(), ..set(ok(), Kind::Limit(1)) },
+            invalid,
+            "reason must be 1 to 1024 bytes",
+        ),
+    ] {
+        let status = admin.set_override(request).await.expect_err(text);
+        assert_eq!((status.code(), status.message()), (code, text));
+    }
+    for (page_size, page_token, text) in [
+        (-1, "", "page_size must be 0, or 1 to 1000"),
+        (0, "s3cret", "page_token must be the next_page_token of the response before"),
+    ] {
+        let page_token = page_token.to_owned();
+        let request = proto::ListOverridesRequest { page_size, page_token, ..Default::default() };
+        let status = admin.list_overrides(request).await.expect_err(text);
+        assert_eq!((status.code(), status.message()), (invalid, text));
+    }
+    assert!(list(&mut admin, "").await.is_empty());
+    assert!(check(&mut server.client().await, "alice").await.expect("a decision").allowed);
+}
