@@ -132,6 +132,7 @@ fn serve(
         if let Some(traces) = traces {
             flush_traces(traces, &signals).await;
         }
+        close_journal(limiter.store().clone(), &signals).await;
         code.context("no worker threads or signals")
     });
     // Tasks that still run after the drain are not waited for.
@@ -166,10 +167,27 @@ async fn flush_traces(traces: Traces, signals: &Signals) {
     }
 }
 
+/// Writes what the journal still lacks, unless a second signal arrives.
+async fn close_journal(store: Store, signals: &Signals) {
+    if let Store::Memory(store) = store {
+        tokio::select! {
+            _closed = spawn_blocking(move || store.close_journal()) => {}
+            () = signals.nth(2) => {}
+        }
+    }
+}
+
 fn store(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Store> {
     Ok(match &config.store {
-        StoreSettings::Memory(settings) => {
-            let store = MemoryStore::new(*settings, Clock::default(), metrics.clone());
+        StoreSettings::Memory { memory, journal } => {
+            let (clock, observer) = (Clock::default(), metrics.clone());
+            let store = match journal {
+                Some(journal) => {
+                    info!(path = %journal.path.display(), "memory store with a journal");
+                    MemoryStore::open(*memory, journal, clock, observer)?
+                }
+                None => MemoryStore::new(*memory, clock, observer),
+            };
             Store::Memory(store.with_max_request_ids(config.idempotency.max_keys))
         }
         StoreSettings::Redis(settings) => {

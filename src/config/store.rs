@@ -8,6 +8,8 @@ use figment::value::Value;
 use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Invalid, Read};
+use rlaas_limiter::journal::JournalSettings;
+
 use crate::store::{
     Credentials, Identity, MemorySettings, RedisSettings, RedisUrl, Secret, Servers, Tls,
 };
@@ -19,7 +21,12 @@ const MAX_URLS: usize = 64;
 #[derive(Clone, Debug)]
 pub enum StoreSettings {
     /// State in the memory of this process.
-    Memory(MemorySettings),
+    Memory {
+        /// Bounds of the memory.
+        memory: MemorySettings,
+        /// Where a restart finds what it must not lose.
+        journal: Option<JournalSettings>,
+    },
     /// State in Redis.
     Redis(Box<RedisSettings>),
 }
@@ -34,6 +41,26 @@ const MAX_KEYS: Setting = Setting::new(
     "max-keys",
     "Maximum number of keys. Beyond it keys are evicted, those that expire first before \
      others.",
+);
+const JOURNAL: Setting = Setting::new(
+    "journal",
+    "Keeps overrides, bans and the audit of the store in this process over restarts, and its \
+     counters if asked to.",
+);
+const PATH: Setting = Setting::new(
+    "path",
+    "Folder of the journal, used by one process at a time. Created, for its owner alone, if it \
+     does not exist. Without it nothing is kept.",
+)
+.example("/var/lib/rlaas");
+const FSYNC: Setting = Setting::new(
+    "fsync",
+    "Interval at which the counters that changed are written. Changes are on disk before the \
+     reply, whatever it is.",
+);
+const COUNTERS: Setting = Setting::new(
+    "counters",
+    "true: counters are kept, up to the last interval. false: a restart begins with none.",
 );
 const REDIS: Setting = Setting::new("redis", "The store in Redis or Valkey.");
 const USERNAME: Setting = Setting::new(
@@ -95,20 +122,38 @@ pub(super) fn read(root: &mut Section<'_>) -> StoreSettings {
     let backend = section.read(BACKEND, "memory", |value| {
         values::word(value, &[("memory", Backend::Memory), ("redis", Backend::Redis)])
     });
-    let memory = memory(&mut section);
+    let (memory, journal) = memory(&mut section);
     let redis = redis(&mut section);
     section.close();
     match backend {
-        Backend::Memory => StoreSettings::Memory(memory),
+        Backend::Memory => StoreSettings::Memory { memory, journal },
         Backend::Redis => StoreSettings::Redis(Box::new(redis)),
     }
 }
 
-fn memory(store: &mut Section<'_>) -> MemorySettings {
+fn memory(store: &mut Section<'_>) -> (MemorySettings, Option<JournalSettings>) {
     let mut section = store.section(MEMORY);
     let max_keys = section.read(MAX_KEYS, "1000000", values::count(1_000_000_000));
+    let journal = journal(&mut section);
     section.close();
-    MemorySettings { max_keys }
+    (MemorySettings { max_keys }, journal)
+}
+
+fn journal(memory: &mut Section<'_>) -> Option<JournalSettings> {
+    const VALID_INTERVAL: &str = "must be a duration from 10ms to 60s, such as 1s";
+    let mut section = memory.section(JOURNAL);
+    let path = section.optional(PATH, values::text);
+    let interval = section.read(FSYNC, "1s", |value| {
+        let shortest = Duration::from_millis(10);
+        values::duration(value, shortest..=Duration::from_mins(1), VALID_INTERVAL)
+    });
+    let keeps_counters = section.read(COUNTERS, "false", values::boolean);
+    if !section.has("path") && keeps_counters {
+        section.refuse("path", Invalid::new("missing: the folder of the journal"));
+    }
+    section.close();
+    let counters = keeps_counters.then_some(interval);
+    path.map(|path| JournalSettings { counters, ..JournalSettings::new(path) })
 }
 
 fn redis(store: &mut Section<'_>) -> RedisSettings {

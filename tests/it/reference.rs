@@ -45,6 +45,9 @@ const VALUES: &[(&str, &str)] = &[
     ("auth.clients", "[{name: a, roles: [check]}]"),
     ("store.backend", "redis"),
     ("store.memory.max-keys", "1"),
+    ("store.memory.journal.path", "a"),
+    ("store.memory.journal.fsync", "2s"),
+    ("store.memory.journal.counters", "true"),
     ("store.redis.mode", "sentinel"),
     ("store.redis.url", "redis://127.0.0.1:1"),
     ("store.redis.urls", "[redis://127.0.0.1:1, redis://127.0.0.1:2]"),
@@ -88,6 +91,7 @@ const ALTERNATIVES: [(&str, &str); 3] = [
 /// Settings without which another one is not valid.
 const COMPANIONS: &[(&str, &[(&str, &str)])] = &[
     ("privacy.hash", &[("privacy.key-file", "KEY")]),
+    ("store.memory.journal.counters", &[("store.memory.journal.path", "a")]),
     ("server.tls.cert", &[("server.tls.key", "KEY")]),
     ("server.tls.key", &[("server.tls.cert", "CERT")]),
     ("server.tls.client-ca", &[("server.tls.cert", "CERT"), ("server.tls.key", "KEY")]),

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use rlaas_limiter::clock::{Clock, ManualClock, Timestamp};
 use rlaas_limiter::journal::{
-    Change, Journal, JournalError, JournalSettings, MAX_CHANGE_LEN, Restored, Space,
+    Change, Journal, JournalError, JournalSettings, MAX_CHANGE_LEN, Space,
 };
 use rlaas_limiter::observer::{NoObserver, Observer, RuleObserver, StoreEvent};
 use rlaas_limiter::rules::RuleInfo;
@@ -44,11 +44,11 @@ impl Drop for TempDir {
     }
 }
 
-fn try_open(folder: &Path) -> Result<(Journal, Restored), JournalError> {
+fn try_open(folder: &Path) -> Result<Journal, JournalError> {
     Journal::open(&JournalSettings::new(folder), Clock::default(), Arc::new(NoObserver))
 }
 
-fn open(folder: &TempDir) -> (Journal, Restored) {
+fn open(folder: &TempDir) -> Journal {
     try_open(&folder.0).expect("a journal")
 }
 
@@ -61,8 +61,8 @@ fn delete(name: &str) -> Change<'_> {
     Change::Delete { space: Space::CONTROL, name: name.as_bytes() }
 }
 
-fn values(restored: &mut Restored) -> BTreeMap<String, Vec<u8>> {
-    let values = restored.take(Space::CONTROL).into_iter();
+fn values(journal: &Journal) -> BTreeMap<String, Vec<u8>> {
+    let values = journal.take_restored(Space::CONTROL).into_iter();
     values.map(|one| (String::from_utf8_lossy(&one.name).into(), one.value.into())).collect()
 }
 
@@ -73,13 +73,14 @@ fn expected(values: &[(&str, &str)]) -> BTreeMap<String, Vec<u8>> {
 #[tokio::test]
 async fn values_are_restored_in_the_order_of_their_last_put() {
     let folder = TempDir::new();
-    let (journal, _) = open(&folder);
+    let journal = open(&folder);
     journal.write(&[put("a", b"1"), put("b", b"2")]).await.expect("written");
     journal.write(&[delete("b"), put("c", b"3"), put("a", b"4")]).await.expect("written");
     journal.close();
     for _ in 0..2 {
-        let (journal, mut restored) = open(&folder);
-        let names: Vec<_> = restored.take(Space::CONTROL).into_iter().map(|one| one.name).collect();
+        let journal = open(&folder);
+        let names: Vec<_> =
+            journal.take_restored(Space::CONTROL).into_iter().map(|one| one.name).collect();
         assert_eq!(names, [Box::from(*b"c"), Box::from(*b"a")]);
         journal.close();
     }
@@ -93,7 +94,7 @@ async fn expired_values_are_not_restored() {
     let open = || {
         Journal::open(&settings, Clock::Manual(clock.clone()), Arc::new(NoObserver)).expect("open")
     };
-    let (journal, _) = open();
+    let journal = open();
     for millis in [20, 30] {
         let expires_at = Some(Timestamp::from_millis(millis));
         let name = millis.to_string();
@@ -104,8 +105,8 @@ async fn expired_values_are_not_restored() {
     for (now, left) in [(19, 2), (20, 1), (29, 1), (30, 0)] {
         journal.close();
         clock.set(Timestamp::from_millis(now));
-        let (next, mut restored) = open();
-        assert_eq!(restored.take(Space::CONTROL).len(), left, "at {now} ms");
+        let next = open();
+        assert_eq!(next.take_restored(Space::CONTROL).len(), left, "at {now} ms");
         next.close();
     }
 }
@@ -113,7 +114,7 @@ async fn expired_values_are_not_restored() {
 #[tokio::test]
 async fn changes_are_applied_in_the_order_of_the_journal() {
     let folder = TempDir::new();
-    let (journal, _) = open(&folder);
+    let journal = open(&folder);
     let applied = Arc::new(Mutex::new(Vec::new()));
     let writes: Vec<_> = (0..1_000_u32)
         .map(|number| {
@@ -132,14 +133,14 @@ async fn changes_are_applied_in_the_order_of_the_journal() {
     }
     journal.close();
     assert!(applied.lock().expect("no panic").iter().copied().eq(0..1_000));
-    let (_journal, mut restored) = open(&folder);
-    assert_eq!(values(&mut restored)["one"], 999_u32.to_le_bytes());
+    let journal = open(&folder);
+    assert_eq!(values(&journal)["one"], 999_u32.to_le_bytes());
 }
 
 #[tokio::test]
 async fn files_are_private_and_the_folder_is_locked() {
     let folder = TempDir::new();
-    let (journal, _) = open(&folder);
+    let journal = open(&folder);
     let mode = |path: &Path| fs::metadata(path).expect("a file").permissions().mode() & 0o777;
     assert_eq!(mode(&folder.0), 0o700);
     for file in fs::read_dir(&folder.0).expect("a folder") {
@@ -168,7 +169,7 @@ async fn a_folder_that_cannot_be_used_is_named() {
 #[tokio::test]
 async fn changes_that_are_too_long_are_refused_alone() {
     let folder = TempDir::new();
-    let (journal, _) = open(&folder);
+    let journal = open(&folder);
     let value = vec![0; MAX_CHANGE_LEN];
     let error = journal.write(&[put("a", &value)]).await.expect_err("too long");
     assert!(matches!(error, JournalError::TooLarge { .. }), "{error}");
@@ -176,12 +177,12 @@ async fn changes_that_are_too_long_are_refused_alone() {
     journal.close();
     let error = journal.write(&[put("c", b"1")]).await.expect_err("closed");
     assert!(matches!(error, JournalError::Closed), "{error}");
-    assert_eq!(values(&mut open(&folder).1), expected(&[("b", "1")]));
+    assert_eq!(values(&open(&folder)), expected(&[("b", "1")]));
 }
 
 /// Writes three values and returns the only log.
 async fn write_three(folder: &TempDir) -> PathBuf {
-    let (journal, _) = open(folder);
+    let journal = open(folder);
     for name in ["a", "b", "c"] {
         journal.write(&[put(name, name.as_bytes())]).await.expect("written");
     }
@@ -201,14 +202,14 @@ async fn a_torn_end_is_cut_off_and_written_over() {
         fs::remove_dir_all(&folder.0).expect("a folder");
         fs::create_dir(&folder.0).expect("a folder");
         fs::write(&log, &whole[..whole.len() - cut]).expect("a log");
-        let (journal, mut restored) = open(&folder);
+        let journal = open(&folder);
         let kept = 3 - cut.div_ceil(frame).min(3);
         let left = &[("a", "a"), ("b", "b"), ("c", "c")][..kept];
-        assert_eq!(values(&mut restored), expected(left), "{cut} bytes cut");
+        assert_eq!(values(&journal), expected(left), "{cut} bytes cut");
         journal.write(&[put("d", b"d")]).await.expect("written");
         journal.close();
         let left = [left, &[("d", "d")]].concat();
-        assert_eq!(values(&mut open(&folder).1), expected(&left), "{cut} bytes cut");
+        assert_eq!(values(&open(&folder)), expected(&left), "{cut} bytes cut");
         assert!(folder.files("damaged").is_empty(), "{cut} bytes cut");
     }
 }
@@ -221,16 +222,16 @@ async fn damage_loses_its_record_alone_and_the_file_is_kept() {
     let middle = 20 + (bytes.len() - 20) / 2;
     bytes[middle] ^= 1;
     fs::write(&log, &bytes).expect("a log");
-    let (journal, mut restored) = open(&folder);
-    assert_eq!(values(&mut restored), expected(&[("a", "a"), ("c", "c")]));
+    let journal = open(&folder);
+    assert_eq!(values(&journal), expected(&[("a", "a"), ("c", "c")]));
     let kept = folder.files("damaged");
     assert_eq!(kept.len(), 1);
     assert_eq!(fs::read(&kept[0]).expect("the damaged file"), bytes);
     assert_eq!(fs::metadata(&kept[0]).expect("the damaged file").mode() & 0o777, 0o600);
     journal.close();
     // The files were replaced by whole ones.
-    let (journal, mut restored) = open(&folder);
-    assert_eq!(values(&mut restored), expected(&[("a", "a"), ("c", "c")]));
+    let journal = open(&folder);
+    assert_eq!(values(&journal), expected(&[("a", "a"), ("c", "c")]));
     assert_eq!(folder.files("base").len(), 1);
     drop(journal);
 }
@@ -242,12 +243,12 @@ async fn a_file_with_a_damaged_header_does_not_stop_the_start() {
     let mut bytes = fs::read(&log).expect("a log");
     bytes[3] ^= 1;
     fs::write(&log, &bytes).expect("a log");
-    let (journal, mut restored) = open(&folder);
-    assert_eq!(values(&mut restored), BTreeMap::new());
+    let journal = open(&folder);
+    assert_eq!(values(&journal), BTreeMap::new());
     assert_eq!(folder.files("damaged").len(), 1);
     journal.write(&[put("d", b"d")]).await.expect("written");
     journal.close();
-    assert_eq!(values(&mut open(&folder).1), expected(&[("d", "d")]));
+    assert_eq!(values(&open(&folder)), expected(&[("d", "d")]));
 }
 
 /// Records the events of a journal.
@@ -278,8 +279,7 @@ async fn compaction_keeps_what_counts_and_bounds_the_files() {
     let folder = TempDir::new();
     let events = Arc::new(Events::default());
     let settings = JournalSettings::new(&folder.0);
-    let (journal, _) =
-        Journal::open(&settings, Clock::default(), events.clone()).expect("a journal");
+    let journal = Journal::open(&settings, Clock::default(), events.clone()).expect("a journal");
     let mut kept = BTreeMap::new();
     let mut written = 0;
     for round in 0..60_u32 {
@@ -303,7 +303,7 @@ async fn compaction_keeps_what_counts_and_bounds_the_files() {
     assert_eq!(events.len.load(Ordering::SeqCst), on_disk);
     assert!(events.is_failing.lock().expect("no panic").is_empty());
     assert_eq!(folder.files("base").len(), 1);
-    assert_eq!(values(&mut open(&folder).1), kept);
+    assert_eq!(values(&open(&folder)), kept);
 }
 
 #[tokio::test]
@@ -311,14 +311,14 @@ async fn files_that_a_compaction_replaced_are_removed_at_the_start() {
     let folder = TempDir::new();
     let log = write_three(&folder).await;
     // A base of the same number without `b`, as if the process had ended before the removal.
-    let (journal, _) = open(&folder);
+    let journal = open(&folder);
     journal.write(&[delete("b")]).await.expect("written");
     journal.close();
     let whole = fs::read(&log).expect("a log");
     fs::write(log.with_extension("base"), &whole).expect("a base");
     fs::write(folder.0.join("changes-0000000009.tmp"), &whole[..30]).expect("a file");
-    let (journal, mut restored) = open(&folder);
-    assert_eq!(values(&mut restored), expected(&[("a", "a"), ("c", "c")]));
+    let journal = open(&folder);
+    assert_eq!(values(&journal), expected(&[("a", "a"), ("c", "c")]));
     assert!(!log.exists());
     assert!(folder.files("tmp").is_empty());
     journal.close();

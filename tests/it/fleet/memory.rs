@@ -102,9 +102,11 @@ impl FleetJournal for Journal {
         log: &'a str,
         id: EntryId,
         content: &'a [u8],
+        removed: &'a [EntryId],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             self.check()?;
+            assert!(removed.is_empty(), "the log has space");
             self.entries.lock().expect("entries").push((log.to_owned(), id, content.to_owned()));
             Ok(())
         })

@@ -6,7 +6,7 @@ use super::{Micros, Timestamp};
 ///
 /// [`Timestamp::hold`] treats a step of the clock by the length of the window: the same step back
 /// is held for a long window and followed for a short one. So each length needs a time of its own.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HighWaterMarks {
     /// The first length of window, zero if there is none yet. Kept outside of the vector because
     /// most configurations use a single length.
@@ -22,6 +22,18 @@ impl HighWaterMarks {
     pub fn latest(&self, window: Micros) -> Timestamp {
         let mut all = std::iter::once(&self.first).chain(&self.others);
         all.find(|(of, _)| *of == window).map_or(Timestamp::EPOCH, |(_, seen)| *seen)
+    }
+
+    /// Returns the lengths of window with the time of the latest decision.
+    pub fn iter(&self) -> impl Iterator<Item = (Micros, Timestamp)> {
+        let first = Some(self.first).filter(|(window, _)| *window != Micros::ZERO);
+        first.into_iter().chain(self.others.iter().copied())
+    }
+
+    /// Sets the time of the latest decision on a limit with this window.
+    pub fn set(&mut self, window: Micros, time: Timestamp) {
+        let seen = if self.first.0 == window { &mut self.first.1 } else { self.entry(window) };
+        *seen = time;
     }
 
     /// Records a decision on a limit with this window while the clock shows `time`, and returns the

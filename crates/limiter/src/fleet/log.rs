@@ -26,6 +26,12 @@ impl EntryId {
         Self { millis, sequence }
     }
 
+    /// Returns the milliseconds and the number within them.
+    #[cfg(feature = "journal")]
+    pub(super) const fn parts(self) -> (u64, u64) {
+        (self.millis, self.sequence)
+    }
+
     /// Returns the smallest id of the millisecond of a time.
     pub fn at(time: Timestamp) -> Self {
         Self::new(time.as_micros() / 1_000, 0)

@@ -19,7 +19,7 @@ const MAX_QUEUED_MESSAGES: usize = 1024;
 
 /// Records what outlives the process, before it is visible.
 pub trait FleetJournal: Debug + Send + Sync {
-    /// Records an entry of a log.
+    /// Records an entry of a log, and that those of `removed` are no longer in it.
     ///
     /// # Errors
     ///
@@ -29,6 +29,7 @@ pub trait FleetJournal: Debug + Send + Sync {
         log: &'a str,
         id: EntryId,
         content: &'a [u8],
+        removed: &'a [EntryId],
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// Records a secret.
@@ -122,13 +123,15 @@ impl MemoryFleet {
         let _recording = self.shared.recording.lock().await;
         check_deadline(deadline)?;
         let now = EntryId::at(self.shared.clock.now());
-        let id = match self.contents().logs.get(log) {
+        let (id, removed) = match self.contents().logs.get(log) {
             // The clock may have been set back.
-            Some(log) => now.max(log.last.next()),
-            None => now,
+            Some(log) => {
+                (now.max(log.last.next()), log.removed_by_push(content.len(), max_entries))
+            }
+            None => (now, Vec::new()),
         };
         if let Some(journal) = &self.journal {
-            journal.append(log, id, content).await?;
+            journal.append(log, id, content, &removed).await?;
         }
         let mut contents = self.contents();
         let log = contents.logs.entry(log.to_owned()).or_default();
@@ -246,6 +249,17 @@ impl MemoryFleet {
 }
 
 impl CappedLog {
+    /// Returns the ids of the entries that a further one of `len` bytes removes.
+    fn removed_by_push(&self, len: usize, max_entries: u64) -> Vec<EntryId> {
+        let (mut entries, mut bytes) = (self.entries.len() + 1, self.bytes + len);
+        let is_removed = |entry: &&LogEntry| {
+            let is_removed = entries as u64 > max_entries.max(1) || bytes > MAX_LOG_BYTES;
+            (entries, bytes) = (entries - 1, bytes - entry.content.len());
+            is_removed
+        };
+        self.entries.iter().take_while(is_removed).map(|entry| entry.id).collect()
+    }
+
     fn push(&mut self, entry: LogEntry, max_entries: u64) {
         self.last = entry.id;
         self.bytes += entry.content.len();

@@ -31,6 +31,8 @@
 //! # }
 //! ```
 
+#[cfg(feature = "journal")]
+mod journal;
 mod log;
 mod memory;
 mod subscription;
@@ -39,6 +41,8 @@ pub use log::{EntryId, InvalidEntryId, LogEntry, LogRange};
 pub use memory::{FleetJournal, MemoryFleet};
 pub use subscription::{FleetEvent, Subscription};
 
+#[cfg(feature = "journal")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -111,11 +115,20 @@ impl From<OutOfBounds> for StoreError {
 impl Fleet {
     /// Creates the fleet of a store. Makes no connection.
     ///
-    /// For the memory store and for custom stores each call makes a fleet of its own: make one, and
+    /// With a journal of the memory store, logs and secrets outlive the process. For the memory
+    /// store and for custom stores each call makes a fleet of its own: make one, and
     /// clone it.
     pub fn new(store: &Store) -> Self {
         match store {
-            Store::Memory(store) => MemoryFleet::new(store.clock()).into(),
+            Store::Memory(store) => {
+                let fleet = MemoryFleet::new(store.clock());
+                #[cfg(feature = "journal")]
+                if let Some(journal) = store.journal() {
+                    journal::restore(&fleet, journal);
+                    return fleet.with_journal(Arc::new(journal.clone())).into();
+                }
+                fleet.into()
+            }
             #[cfg(feature = "redis")]
             Store::Redis(store) => Self(Kind::Redis(store.fleet())),
             Store::Custom(_) => MemoryFleet::new(Clock::default()).into(),

@@ -51,7 +51,7 @@ pub enum Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    pub(super) fn place(&self) -> (Space, &'a [u8]) {
+    pub(super) fn spaced_name(&self) -> (Space, &'a [u8]) {
         match *self {
             Self::Put { space, name, .. } | Self::Delete { space, name } => (space, name),
         }
@@ -64,8 +64,8 @@ impl<'a> Change<'a> {
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let (operation, (Space(space), name)) = match self {
-            Self::Put { .. } => (PUT, self.place()),
-            Self::Delete { .. } => (DELETE, self.place()),
+            Self::Put { .. } => (PUT, self.spaced_name()),
+            Self::Delete { .. } => (DELETE, self.spaced_name()),
         };
         out.extend_from_slice(&[operation, space]);
         push_bytes(out, name);
@@ -139,25 +139,28 @@ pub struct RestoredValue {
     pub expires_at: Option<Timestamp>,
 }
 
+/// A space, and a name within it.
+type SpacedName = (Space, Box<[u8]>);
+
 /// The values that a journal held when it was opened.
 #[derive(Debug, Default)]
-pub struct Restored {
-    values: HashMap<(Space, Box<[u8]>), (u64, RestoredValue)>,
+pub(super) struct Restored {
+    values: HashMap<SpacedName, (u64, RestoredValue)>,
     /// Number of puts so far.
     puts: u64,
 }
 
 impl Restored {
     pub(super) fn apply(&mut self, change: &Change<'_>) {
-        let (space, name) = change.place();
-        let place = (space, Box::from(name));
+        let (space, name) = change.spaced_name();
+        let key = (space, Box::from(name));
         match *change {
             Change::Put { value, expires_at, .. } => {
                 self.puts += 1;
                 let value = RestoredValue { name: name.into(), value: value.into(), expires_at };
-                self.values.insert(place, (self.puts, value));
+                self.values.insert(key, (self.puts, value));
             }
-            Change::Delete { .. } => _ = self.values.remove(&place),
+            Change::Delete { .. } => _ = self.values.remove(&key),
         }
     }
 
@@ -166,7 +169,7 @@ impl Restored {
     }
 
     /// Removes and returns the values of a space, in the order in which they were put last.
-    pub fn take(&mut self, space: Space) -> Vec<RestoredValue> {
+    pub(super) fn take(&mut self, space: Space) -> Vec<RestoredValue> {
         let taken = self.values.extract_if(|(of, _), _| *of == space);
         let mut taken: Vec<_> = taken.map(|(_, value)| value).collect();
         taken.sort_unstable_by_key(|(put, _)| *put);

@@ -12,7 +12,7 @@ use tracing::error;
 
 use super::JournalError;
 use super::change::{Change, Space, decode};
-use super::folder::{FileName, Folder, Role};
+use super::folder::{self, FileName, Folder, Role};
 use super::frame::{FileKind, MAX_PAYLOAD_LEN, Marker, header, push_frame};
 use super::reader::scan_file;
 use crate::clock::Timestamp;
@@ -29,21 +29,21 @@ pub(super) fn compact(
 ) -> Result<u64, JournalError> {
     let Some(&(number, _)) = files.last() else { return Ok(0) };
     let path = folder.file(FileKind::Changes, (number, Role::Base));
-    let (file, temporary) = folder.create_temporary(&path)?;
+    let (file, temporary) = folder::create_temporary(&path)?;
     let written = write_base(folder, files, now, file, &temporary);
     let renamed = written.and_then(|len| folder.replace(&temporary, &path).map(|()| len));
     let len = match renamed {
         Ok(len) => len,
         Err(error) => {
             // Removed at the next start otherwise.
-            let _remains = folder.remove(&temporary);
+            let _remains = folder::remove(&temporary);
             return Err(error);
         }
     };
     for name in files {
         let replaced = folder.file(FileKind::Changes, *name);
         if replaced != path {
-            folder.remove(&replaced)?;
+            folder::remove(&replaced)?;
         }
     }
     folder.sync()?;
@@ -64,7 +64,7 @@ fn write_base(
     let mut position = 0;
     for_each_change(folder, files, |change| {
         position += 1;
-        let (space, name) = change.place();
+        let (space, name) = change.spaced_name();
         let is_last = last.get(&space).and_then(|names| names.get(name)) == Some(&position);
         if is_last && !change.is_expired(now) && outcome.is_ok() {
             outcome = base.push(change);
@@ -82,7 +82,7 @@ fn last_puts(folder: &Folder, files: &[FileName]) -> Result<LastPuts, JournalErr
     let mut position = 0;
     for_each_change(folder, files, |change| {
         position += 1;
-        let (space, name) = change.place();
+        let (space, name) = change.spaced_name();
         let names = last.entry(space).or_default();
         match change {
             Change::Put { .. } => _ = names.insert(name.into(), position),

@@ -51,7 +51,7 @@ impl Folder {
         let folder = Self { path: path.to_owned(), _lock: lock };
         for name in folder.names()? {
             if Path::new(&name).extension().is_some_and(|extension| extension == TEMPORARY) {
-                folder.remove(&folder.path.join(name))?;
+                remove(&folder.path.join(name))?;
             }
         }
         Ok(folder)
@@ -86,13 +86,6 @@ impl Folder {
         names.filter_map(|name| name.map(|name| name.into_string().ok()).transpose()).collect()
     }
 
-    /// Creates a file for a new content of `path`; see [`Folder::replace`].
-    pub(super) fn create_temporary(&self, path: &Path) -> Result<(File, PathBuf), JournalError> {
-        let temporary = path.with_extension(TEMPORARY);
-        let file = open_options().create(true).truncate(true).open(&temporary);
-        Ok((file.map_err(|error| JournalError::io("create", &temporary, error))?, temporary))
-    }
-
     /// Renames a complete temporary file to its final name.
     pub(super) fn replace(&self, temporary: &Path, path: &Path) -> Result<(), JournalError> {
         fs::rename(temporary, path)
@@ -100,16 +93,11 @@ impl Folder {
         self.sync()
     }
 
-    /// Removes a file.
-    pub(super) fn remove(&self, path: &Path) -> Result<(), JournalError> {
-        fs::remove_file(path).map_err(|error| JournalError::io("remove", path, error))
-    }
-
     /// Keeps the content of a damaged file under another name, for inspection.
     pub(super) fn keep_damaged(&self, path: &Path) -> Result<PathBuf, JournalError> {
         let kept = path.with_extension(DAMAGED);
         if kept.exists() {
-            self.remove(&kept)?;
+            remove(&kept)?;
         }
         fs::hard_link(path, &kept).map_err(|error| JournalError::io("link", &kept, error))?;
         Ok(kept)
@@ -120,6 +108,18 @@ impl Folder {
         let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
         synced.map_err(|error| JournalError::io("sync", &self.path, error))
     }
+}
+
+/// Creates a file for a new content of `path`; see [`Folder::replace`].
+pub(super) fn create_temporary(path: &Path) -> Result<(File, PathBuf), JournalError> {
+    let temporary = path.with_extension(TEMPORARY);
+    let file = open_options().create(true).truncate(true).open(&temporary);
+    Ok((file.map_err(|error| JournalError::io("create", &temporary, error))?, temporary))
+}
+
+/// Removes a file.
+pub(super) fn remove(path: &Path) -> Result<(), JournalError> {
+    fs::remove_file(path).map_err(|error| JournalError::io("remove", path, error))
 }
 
 /// Creates a file that must not exist.
@@ -146,6 +146,7 @@ fn open_options() -> OpenOptions {
 fn stem(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Changes => "changes",
+        FileKind::Counters => "counters",
     }
 }
 

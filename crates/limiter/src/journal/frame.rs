@@ -28,19 +28,22 @@ const VERSION: u16 = 1;
 
 /// Subject of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FileKind {
+pub(super) enum FileKind {
     /// Changes, each on disk before its reply.
     Changes = 1,
+    /// Counters, written each interval.
+    Counters = 2,
 }
 
 /// A random number at the start of each frame of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Marker(u32);
+pub(super) struct Marker(u32);
 
 impl Marker {
     pub(super) fn random() -> Self {
         // `RandomState` has new random keys each time.
-        Self((RandomState::new().hash_one(()) >> 16) as u32)
+        let [a, b, c, d, ..] = RandomState::new().hash_one(()).to_le_bytes();
+        Self(u32::from_le_bytes([a, b, c, d]))
     }
 }
 
@@ -67,7 +70,7 @@ pub(super) fn header(kind: FileKind, marker: Marker) -> [u8; HEADER_LEN] {
 /// Reads the header of a file of this kind.
 pub(super) fn read_header(kind: FileKind, header: &[u8]) -> Result<Marker, HeaderError> {
     let header = header.get(..HEADER_LEN).ok_or(HeaderError::Damaged)?;
-    if header[..8] != *MAGIC || crc32fast::hash(&header[..16]) != u32_at(header, 16) {
+    if header[..8] != *MAGIC || crc32fast::hash(&header[..16]) != read_u32(header, 16) {
         return Err(HeaderError::Damaged);
     }
     let version = u16::from_le_bytes([header[8], header[9]]);
@@ -77,7 +80,7 @@ pub(super) fn read_header(kind: FileKind, header: &[u8]) -> Result<Marker, Heade
     if header[10] != kind as u8 {
         return Err(HeaderError::Damaged);
     }
-    Ok(Marker(u32_at(header, 12)))
+    Ok(Marker(read_u32(header, 12)))
 }
 
 /// Appends a frame that will be at `offset` of the file.
@@ -98,15 +101,15 @@ pub(super) fn push_frame(out: &mut Vec<u8>, marker: Marker, offset: u64, payload
 /// there is a valid frame.
 pub(super) fn read_frame(bytes: &[u8], marker: Marker, offset: u64) -> Option<&[u8]> {
     let head = bytes.get(..FRAME_HEAD_LEN)?;
-    if u32_at(head, 0) != marker.0 {
+    if read_u32(head, 0) != marker.0 {
         return None;
     }
-    let len = u32_at(head, 4);
+    let len = read_u32(head, 4);
     if len == 0 || len as usize > MAX_PAYLOAD_LEN {
         return None;
     }
     let payload = bytes.get(FRAME_HEAD_LEN..FRAME_HEAD_LEN + len as usize)?;
-    (checksum(offset, len, payload) == u32_at(head, 8)).then_some(payload)
+    (checksum(offset, len, payload) == read_u32(head, 8)).then_some(payload)
 }
 
 fn checksum(offset: u64, len: u32, payload: &[u8]) -> u32 {
@@ -117,6 +120,6 @@ fn checksum(offset: u64, len: u32, payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+fn read_u32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }

@@ -22,13 +22,13 @@
 //! let settings = JournalSettings::new(&folder);
 //! let open = || Journal::open(&settings, Clock::default(), Arc::new(NoObserver));
 //!
-//! let (journal, _) = open()?;
+//! let journal = open()?;
 //! let put = Change::Put { space: Space::VALUES, name: b"secret", value: b"42", expires_at: None };
 //! journal.write(&[put]).await?;
 //! journal.close();
 //!
-//! let (_journal, mut restored) = open()?;
-//! assert_eq!(*restored.take(Space::VALUES)[0].value, *b"42");
+//! let restored = open()?.take_restored(Space::VALUES);
+//! assert_eq!(*restored[0].value, *b"42");
 //! # Ok::<(), rlaas_limiter::journal::JournalError>(())
 //! # })?;
 //! # std::fs::remove_dir_all(&folder)?;
@@ -37,28 +37,33 @@
 
 mod change;
 mod compaction;
+mod counters;
 mod error;
 mod folder;
 mod frame;
+mod log_file;
 mod queue;
 mod reader;
 mod recovery;
-mod segment;
 mod status;
 mod writer;
 
-pub use change::{Change, MAX_CHANGE_LEN, Restored, RestoredValue, Space};
+pub(crate) use counters::{CountersLog, Records, RestoredCounters};
+
+pub use change::{Change, MAX_CHANGE_LEN, RestoredValue, Space};
 pub use error::JournalError;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use self::change::Restored;
 use self::folder::Folder;
 use self::frame::FileKind;
-use self::queue::{Pending, Queue};
+use self::queue::{ChangeQueue, Pending};
 use self::status::Status;
 use self::writer::Writer;
 use crate::clock::Clock;
@@ -69,12 +74,15 @@ use crate::observer::Observer;
 pub struct JournalSettings {
     /// The folder. Created, with the mode 0700, if it does not exist.
     pub path: PathBuf,
+    /// Interval at which the memory store writes the counters that changed; at least 1 ms. `None`:
+    /// counters are not kept.
+    pub counters: Option<Duration>,
 }
 
 impl JournalSettings {
-    /// Settings of a journal in this folder.
+    /// Settings of a journal in this folder, without counters.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self { path: path.into(), counters: None }
     }
 }
 
@@ -86,7 +94,18 @@ pub struct Journal(Arc<Handle>);
 #[derive(Debug)]
 struct Handle {
     path: PathBuf,
-    queue: Arc<Queue>,
+    queue: Arc<ChangeQueue>,
+    restored: Mutex<Restored>,
+    /// Until the store takes them.
+    counters: Mutex<Option<Counters>>,
+}
+
+/// Counters that were restored, their files, and the interval at which they are written.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    pub(crate) log: CountersLog,
+    pub(crate) restored: RestoredCounters,
+    pub(crate) interval: Duration,
 }
 
 impl Drop for Handle {
@@ -96,8 +115,7 @@ impl Drop for Handle {
 }
 
 impl Journal {
-    /// Opens the journal, and returns it with the values that it holds. Starts the thread that
-    /// writes.
+    /// Opens the journal, reads the values that it holds, and starts the thread that writes.
     ///
     /// `clock` tells which values have expired. `observer` is told about failures and the length.
     ///
@@ -110,15 +128,23 @@ impl Journal {
         settings: &JournalSettings,
         clock: Clock,
         observer: Arc<dyn Observer>,
-    ) -> Result<(Self, Restored), JournalError> {
+    ) -> Result<Self, JournalError> {
         let folder = Arc::new(Folder::open(&settings.path)?);
         let mut restored = Restored::default();
         let recovered = recovery::recover(&folder, FileKind::Changes, |payload| {
-            change::decode(payload).for_each(|change| restored.apply(&change));
+            let changes = payload.into_iter().flat_map(change::decode);
+            changes.for_each(|change| restored.apply(&change));
         })?;
         restored.remove_expired(clock.now());
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(ChangeQueue::default());
         let status = Arc::new(Status::new(observer));
+        let counters = if let Some(interval) = settings.counters {
+            let (log, restored) = CountersLog::open(Arc::clone(&folder), Arc::clone(&status))?;
+            Some(Counters { log, restored, interval: interval.max(Duration::from_millis(1)) })
+        } else {
+            counters::remove(&folder)?;
+            None
+        };
         let writer = Writer::new(folder, clock, Arc::clone(&queue), status, recovered);
         let ending = Ending(Arc::clone(&queue));
         let run = move || {
@@ -126,9 +152,20 @@ impl Journal {
             writer.run();
         };
         let thread = thread::Builder::new().name("journal".to_owned()).spawn(run);
-        thread.map_err(|error| JournalError::io("write", &settings.path, error))?;
-        let handle = Handle { path: settings.path.clone(), queue };
-        Ok((Self(Arc::new(handle)), restored))
+        thread.map_err(|error| JournalError::io("start a thread for", &settings.path, error))?;
+        let (path, restored) = (settings.path.clone(), Mutex::new(restored));
+        Ok(Self(Arc::new(Handle { path, queue, restored, counters: Mutex::new(counters) })))
+    }
+
+    /// Removes and returns the values of a space that were on disk when the journal was opened, in
+    /// the order in which they were put last.
+    pub fn take_restored(&self, space: Space) -> Vec<RestoredValue> {
+        lock(&self.0.restored).take(space)
+    }
+
+    /// Removes and returns the counters, if they are kept.
+    pub(crate) fn take_counters(&self) -> Option<Counters> {
+        lock(&self.0.counters).take()
     }
 
     /// Writes changes, all or none, and waits until they are on disk.
@@ -175,6 +212,11 @@ impl Journal {
         }
     }
 
+    /// Returns the error of a thread that did not start.
+    pub(crate) fn start_error(&self, error: std::io::Error) -> JournalError {
+        JournalError::io("start a thread for", self.path(), error)
+    }
+
     /// Returns the folder.
     pub fn path(&self) -> &Path {
         &self.0.path
@@ -185,11 +227,16 @@ impl Journal {
     pub fn close(&self) {
         self.0.queue.close();
         self.0.queue.wait_for_end();
+        drop(self.take_counters());
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Ends the queue when the thread ends, even by a panic.
-struct Ending(Arc<Queue>);
+struct Ending(Arc<ChangeQueue>);
 
 impl Drop for Ending {
     fn drop(&mut self) {

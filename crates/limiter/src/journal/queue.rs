@@ -22,7 +22,7 @@ pub(super) struct Pending {
 
 /// A queue with one consumer.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct ChangeQueue {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -42,7 +42,7 @@ impl fmt::Debug for State {
     }
 }
 
-impl Queue {
+impl ChangeQueue {
     /// Adds the changes of one call.
     pub(super) fn push(&self, pending: Pending) -> Result<(), JournalError> {
         let mut state = self.lock();

@@ -15,7 +15,7 @@ const READ_LEN: usize = 256 << 10;
 
 /// Outcome of reading a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Scan {
+pub(super) struct Scan {
     /// The marker of its frames. `None` if the header is damaged: then no frame can be recognised.
     pub(super) marker: Option<Marker>,
     /// End of the last valid frame, in bytes from the start of the file.
@@ -38,7 +38,7 @@ impl Scan {
 /// # Errors
 ///
 /// [`JournalError::Io`], or [`JournalError::Newer`]. Damage is no error: see [`Scan`].
-pub(crate) fn scan_file(
+pub(super) fn scan_file(
     path: &Path,
     kind: FileKind,
     receive: impl FnMut(&[u8]),

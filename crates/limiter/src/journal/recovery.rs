@@ -4,16 +4,16 @@
 use tracing::{error, warn};
 
 use super::JournalError;
-use super::folder::{FileName, Folder, Role};
+use super::folder::{self, FileName, Folder, Role};
 use super::frame::{FileKind, HEADER_LEN};
+use super::log_file::LogFile;
 use super::reader::{Scan, scan_file};
-use super::segment::Segment;
 
 /// The files of one kind, read.
 #[derive(Debug)]
 pub(super) struct Recovered {
     /// The file to continue.
-    pub(super) segment: Segment,
+    pub(super) file: LogFile,
     /// The files before it.
     pub(super) sealed: Vec<FileName>,
     /// Bytes of those files: of the base, and of the others.
@@ -23,7 +23,8 @@ pub(super) struct Recovered {
     pub(super) is_damaged: bool,
 }
 
-/// Reads all files of a kind, and passes the payload of each valid frame to `receive`, in order.
+/// Reads all files of a kind, and passes the payload of each valid frame to `receive`, in order,
+/// and `None` after each file.
 ///
 /// Damage in the midst of a file loses the records that it touches, and is logged as an error.
 /// Those after it are restored: each is a whole value, so none depends on another. To refuse to
@@ -31,32 +32,33 @@ pub(super) struct Recovered {
 pub(super) fn recover(
     folder: &Folder,
     kind: FileKind,
-    mut receive: impl FnMut(&[u8]),
+    mut receive: impl FnMut(Option<&[u8]>),
 ) -> Result<Recovered, JournalError> {
     let mut files = folder.files(kind)?;
     // A crash may leave files that the last base replaces.
     if let Some(base) = files.iter().rposition(|(_, role)| *role == Role::Base) {
         for name in files.drain(..base) {
-            folder.remove(&folder.file(kind, name))?;
+            folder::remove(&folder.file(kind, name))?;
         }
         let (number, _) = files[0];
         while files.get(1).is_some_and(|(other, _)| *other <= number) {
-            folder.remove(&folder.file(kind, files.remove(1)))?;
+            folder::remove(&folder.file(kind, files.remove(1)))?;
         }
     }
-    let last = files.last().copied();
+    let newest = files.last().copied();
     let (mut sealed, mut last_log) = (Vec::new(), None);
     let (mut base_len, mut sealed_len, mut is_damaged) = (0, 0, false);
     for name in files {
         let path = folder.file(kind, name);
-        let scan = scan_file(&path, kind, &mut receive)?;
-        let is_last = Some(name) == last;
+        let scan = scan_file(&path, kind, |payload| receive(Some(payload)))?;
+        receive(None);
+        let is_newest = Some(name) == newest;
         if scan.marker.is_none() && scan.len <= HEADER_LEN as u64 {
             // The process ended while it created the file.
-            folder.remove(&path)?;
+            folder::remove(&path)?;
             continue;
         }
-        let lost = lost(&scan, is_last && name.1 == Role::Log);
+        let lost = lost(&scan, is_newest && name.1 == Role::Log);
         if lost > 0 {
             is_damaged = true;
             error!(
@@ -73,7 +75,7 @@ pub(super) fn recover(
                 "journal ends in the midst of a record, which is cut off"
             );
         }
-        if is_last && name.1 == Role::Log && scan.marker.is_some() {
+        if is_newest && name.1 == Role::Log && scan.marker.is_some() {
             last_log = Some((path, name.0, scan));
             continue;
         }
@@ -83,11 +85,11 @@ pub(super) fn recover(
         }
         sealed.push(name);
     }
-    let segment = match last_log {
-        Some((path, number, scan)) => Segment::reopen(&path, number, scan)?,
-        None => Segment::create(folder, kind, last.map_or(1, |(number, _)| number + 1))?,
+    let file = match last_log {
+        Some((path, number, scan)) => LogFile::reopen(&path, number, scan)?,
+        None => LogFile::create(folder, kind, newest.map_or(1, |(number, _)| number + 1))?,
     };
-    Ok(Recovered { segment, sealed, base_len, sealed_len, is_damaged })
+    Ok(Recovered { file, sealed, base_len, sealed_len, is_damaged })
 }
 
 /// Returns the number of damaged bytes. At the end of the last log they are a torn write.

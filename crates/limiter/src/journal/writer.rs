@@ -11,9 +11,9 @@ use super::JournalError;
 use super::compaction::compact;
 use super::folder::{FileName, Folder, Role};
 use super::frame::FileKind;
-use super::queue::{Pending, Queue};
+use super::log_file::LogFile;
+use super::queue::{ChangeQueue, Pending};
 use super::recovery::Recovered;
-use super::segment::Segment;
 use super::status::Status;
 use crate::clock::Clock;
 
@@ -26,9 +26,9 @@ const MIN_COMPACTED_LEN: u64 = 4 << 20;
 pub(super) struct Writer {
     pub(super) folder: Arc<Folder>,
     pub(super) clock: Clock,
-    pub(super) queue: Arc<Queue>,
+    pub(super) queue: Arc<ChangeQueue>,
     pub(super) status: Arc<Status>,
-    segment: Segment,
+    file: LogFile,
     /// Number of the newest file, which may be one that could not be created.
     number: u64,
     sealed: Vec<FileName>,
@@ -53,19 +53,19 @@ impl Writer {
     pub(super) fn new(
         folder: Arc<Folder>,
         clock: Clock,
-        queue: Arc<Queue>,
+        queue: Arc<ChangeQueue>,
         status: Arc<Status>,
         recovered: Recovered,
     ) -> Self {
-        let Recovered { segment, sealed, base_len, sealed_len, is_damaged } = recovered;
-        let (number, _) = segment.name();
+        let Recovered { file, sealed, base_len, sealed_len, is_damaged } = recovered;
+        let (number, _) = file.name();
         let compact_from = if is_damaged { 0 } else { base_len.max(MIN_COMPACTED_LEN) };
         Self {
             folder,
             clock,
             queue,
             status,
-            segment,
+            file,
             number,
             sealed,
             base_len,
@@ -87,12 +87,12 @@ impl Writer {
             if batch.is_empty() {
                 if self.is_failing {
                     let repaired = self.repair();
-                    self.note(&repaired);
+                    self.report(&repaired);
                 }
                 continue;
             }
             let written = self.write(&batch);
-            self.note(&written);
+            self.report(&written);
             for Pending { done, .. } in batch {
                 let result = written.clone();
                 // A change that panics must not end the journal.
@@ -110,30 +110,30 @@ impl Writer {
             self.repair()?;
         }
         for Pending { payload, .. } in batch {
-            self.segment.push(payload);
+            self.file.push(payload);
         }
-        self.segment.flush()
+        self.file.flush()
     }
 
     /// After a failure: cuts off what was not completely written, and goes on in a new file. The
     /// old one can't be trusted: the kernel may have dropped data that it failed to write.
     fn repair(&mut self) -> Result<(), JournalError> {
-        self.segment.cut()?;
+        self.file.cut()?;
         self.number += 1;
-        let next = Segment::create_with_space(&self.folder, FileKind::Changes, self.number)?;
+        let next = LogFile::create_with_space(&self.folder, FileKind::Changes, self.number)?;
         self.seal(next);
         Ok(())
     }
 
     /// Continues with `next`.
-    fn seal(&mut self, next: Segment) {
-        let sealed = std::mem::replace(&mut self.segment, next);
+    fn seal(&mut self, next: LogFile) {
+        let sealed = std::mem::replace(&mut self.file, next);
         self.sealed_len += sealed.len();
         self.sealed.push(sealed.name());
     }
 
     /// Reports a change of state.
-    fn note(&mut self, written: &Result<(), JournalError>) {
+    fn report(&mut self, written: &Result<(), JournalError>) {
         let is_failing = written.is_err();
         if is_failing == self.is_failing {
             return;
@@ -147,7 +147,7 @@ impl Writer {
     }
 
     fn log_len(&self) -> u64 {
-        self.sealed_len + self.segment.len()
+        self.sealed_len + self.file.len()
     }
 
     fn report_len(&self) {
@@ -156,13 +156,13 @@ impl Writer {
 
     fn start_compaction(&mut self) {
         let has_logs = self.sealed.iter().any(|(_, role)| *role == Role::Log);
-        let is_due = self.log_len() >= self.compact_from && (has_logs || !self.segment.is_empty());
+        let is_due = self.log_len() >= self.compact_from && (has_logs || !self.file.is_empty());
         if !is_due || self.is_failing || self.compaction.is_some() {
             return;
         }
-        let (number, _) = self.segment.name();
+        let (number, _) = self.file.name();
         self.number += 1;
-        match Segment::create(&self.folder, FileKind::Changes, self.number) {
+        match LogFile::create(&self.folder, FileKind::Changes, self.number) {
             Ok(next) => self.seal(next),
             Err(error) => return self.postpone_compaction(&error),
         }

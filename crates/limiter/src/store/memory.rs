@@ -3,6 +3,10 @@
 //! A request locks the stripes of its keys in order, decides every hit, and commits only if none
 //! denies. It neither waits nor fails.
 
+#[cfg(feature = "journal")]
+mod overrides;
+#[cfg(feature = "journal")]
+mod persistence;
 mod remembered_replies;
 mod segmented_vec;
 mod stripe;
@@ -14,6 +18,8 @@ use std::time::Duration;
 use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
+#[cfg(feature = "journal")]
+use self::persistence::Persistence;
 use self::remembered_replies::RememberedReplies;
 use self::stripe::{DecisionTime, Stripe};
 use crate::algorithm::{Decision, State};
@@ -61,6 +67,8 @@ pub struct MemoryStore {
     hasher: DefaultHashBuilder,
     clock: Clock,
     remembered: Arc<RememberedReplies>,
+    #[cfg(feature = "journal")]
+    persistence: Option<Arc<Persistence>>,
 }
 
 impl MemoryStore {
@@ -77,7 +85,14 @@ impl MemoryStore {
         let stripe = |observer| Stripe::new(max_keys / stripes, hasher.clone(), observer);
         let stripes =
             observers.map(|observer| PaddedStripe(Mutex::new(stripe(observer)))).collect();
-        Self { stripes, hasher, clock, remembered: Arc::new(remembered) }
+        Self {
+            stripes,
+            hasher,
+            clock,
+            remembered: Arc::new(remembered),
+            #[cfg(feature = "journal")]
+            persistence: None,
+        }
     }
 
     /// Returns this store with another bound on the replies that it remembers for request ids, at
@@ -119,27 +134,36 @@ impl MemoryStore {
             reply.hits.push(self.execute_one(hit));
             return reply;
         }
+        self.execute_at(request, None)
+    }
+
+    /// As [`MemoryStore::execute`]: now, or at a time of the recent past.
+    fn execute_at(&self, request: StoreRequest<'_>, time: Option<Timestamp>) -> Reply {
+        let hits = request.hits;
         let locations: SmallVec<[KeyLocation; 2]> =
             hits.iter().map(|hit| self.location(hit)).collect();
         let stripes = self.lock(&locations);
-        step::execute(
-            request,
-            Step { hits, locations: &locations, stripes, time: self.clock.now() },
-        )
+        let time = time.unwrap_or_else(|| self.clock.now());
+        step::execute(request, Step { hits, locations: &locations, stripes, time })
     }
 
     /// Decides every hit, unless it would set an override for which there is no space. Then nothing
     /// is changed.
     pub(super) fn try_execute(&self, request: StoreRequest<'_>) -> Result<Reply, StoreError> {
+        self.check_space(request.hits)?;
+        self.execute(request).map_err(StoreError::RequestId)
+    }
+
+    fn check_space(&self, hits: &[StoreHit<'_>]) -> Result<(), StoreError> {
         let sets = |hit: &&StoreHit<'_>| hit.overridable && hit.action == Action::SetOverride;
-        for hit in request.hits.iter().filter(sets) {
+        for hit in hits.iter().filter(sets) {
             let stripe = self.location(hit).stripe;
             let time = self.clock.now();
             if !lock(&self.stripes[stripe]).has_space_for_control(hit.key.as_bytes(), time) {
                 return Err(StoreError::Full);
             }
         }
-        self.execute(request).map_err(StoreError::RequestId)
+        Ok(())
     }
 
     /// Decides a single hit, the common case, with one lookup.
@@ -205,7 +229,12 @@ impl MemoryStore {
     }
 
     fn location(&self, hit: &StoreHit<'_>) -> KeyLocation {
-        let hash = hash_key(&self.hasher, hit.key.as_bytes());
+        self.location_of(hit.key.as_bytes())
+    }
+
+    #[inline]
+    fn location_of(&self, key: &[u8]) -> KeyLocation {
+        let hash = hash_key(&self.hasher, key);
         // The table of a stripe uses the low bits and the topmost ones of the hash, so the stripe
         // is chosen by those between. A product is faster than a remainder.
         let middle = hash >> 24 & 0xffff_ffff;

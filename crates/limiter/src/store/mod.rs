@@ -30,6 +30,8 @@ use tokio::sync::watch;
 use crate::clock::{Deadline, Timestamp};
 use crate::control::OverridePage;
 use crate::idempotency::RequestIdError;
+#[cfg(feature = "journal")]
+use crate::journal::JournalError;
 use crate::observer::BreakerState;
 pub use crate::operation::{
     Action, HitReply, Receipt, Reply, Shard, StoreHit, StoreId, StoreRequest,
@@ -56,7 +58,8 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError`] if the store fails to decide before the deadline. Memory fails only if the
-    /// deadline has already passed, if it has no space for an override, and for a request id.
+    /// deadline has already passed, if it has no space for an override, for a request id, or if its
+    /// journal can't be written.
     pub async fn execute(
         &self,
         request: StoreRequest<'_>,
@@ -64,6 +67,10 @@ impl Store {
     ) -> Result<Reply, StoreError> {
         match self {
             Self::Memory(_) | Self::Custom(_) if deadline.has_passed() => Err(StoreError::Expired),
+            #[cfg(feature = "journal")]
+            Self::Memory(store) if store.must_record(&request) => {
+                store.record_and_execute(request).await
+            }
             Self::Memory(store) => store.try_execute(request),
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.execute(request, deadline).await,
@@ -72,7 +79,7 @@ impl Store {
     }
 
     /// As [`Store::execute`], without waiting. Returns `None` if the store has to be waited for, or
-    /// the deadline has passed.
+    /// the deadline has passed. Not for changes of overrides, which a journal may have to record.
     ///
     /// # Errors
     ///
@@ -322,6 +329,10 @@ pub enum StoreError {
     /// The request id forbids the request; nothing was counted. Not a failure of the store.
     #[error(transparent)]
     RequestId(RequestIdError),
+    /// The journal of the memory store did not keep a change, which was therefore not made.
+    #[cfg(feature = "journal")]
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// A custom store failed.
     #[error("{source}")]
     Custom {
@@ -362,6 +373,8 @@ impl StoreError {
             Self::Full => "full",
             Self::Cursor => "cursor",
             Self::RequestId(_) => "request_id",
+            #[cfg(feature = "journal")]
+            Self::Journal(_) => "journal",
             Self::Custom { .. } => "custom",
         }
     }

@@ -17,6 +17,8 @@ use crate::algorithm::{Decision, State};
 use crate::clock::{HighWaterMarks, Micros, Timestamp};
 use crate::control::ControlRecord;
 use crate::expiring_map::ExpiringMap;
+#[cfg(feature = "journal")]
+use crate::journal::Records;
 use crate::observer::{Observer, StoreEvent};
 
 /// Slots that are candidates for an eviction.
@@ -46,6 +48,16 @@ pub(super) struct Stripe {
     resets: ExpiringMap<Timestamp>,
     /// Overrides of keys.
     controls: ExpiringMap<ControlRecord>,
+    /// With a journal of counters: keys that were evicted since they were written last.
+    removed: Option<Removed>,
+}
+
+/// Keys whose states the journal must forget.
+#[derive(Debug, Default)]
+struct Removed {
+    keys: Vec<CompactString>,
+    /// `true` if there were more of them than a stripe has keys.
+    is_incomplete: bool,
 }
 
 /// Time of a decision.
@@ -101,6 +113,7 @@ impl Stripe {
             observer,
             resets: ExpiringMap::new(max_keys),
             controls: ExpiringMap::new(max_keys),
+            removed: None,
         }
     }
 
@@ -185,7 +198,7 @@ impl Stripe {
             slot.state = State::None;
         }
         let decision = change(&mut slot.state);
-        self.slots.mark(position, decision.remaining <= 0);
+        self.slots.mark_changed(position, decision.remaining <= 0);
         decision
     }
 
@@ -218,7 +231,9 @@ impl Stripe {
             if self.cursor >= self.slots.len() {
                 self.cursor = 0;
             }
-            if self.slots[self.cursor].is_expired(time) {
+            // The journal has an earlier state of a slot that changed, which may not have expired.
+            let is_unwritten = || self.removed.is_some() && self.slots.is_changed(self.cursor);
+            if self.slots[self.cursor].is_expired(time) && !is_unwritten() {
                 self.remove(self.cursor);
             } else {
                 self.cursor += 1;
@@ -239,6 +254,13 @@ impl Stripe {
         if !self.slots[victim].is_expired(time) {
             self.observer.store(StoreEvent::KeyEvicted);
         }
+        if let Some(removed) = &mut self.removed {
+            if removed.keys.len() < self.max_keys {
+                removed.keys.push(self.slots[victim].key.clone());
+            } else {
+                removed.is_incomplete = true;
+            }
+        }
         self.remove(victim);
     }
 
@@ -258,6 +280,62 @@ impl Stripe {
         self.index
             .find_entry(hash, |slot| usize::from(*slot) == position)
             .expect("every slot is in the index")
+    }
+}
+
+#[cfg(feature = "journal")]
+impl Stripe {
+    /// Restores the latest times of decisions, and from now on keeps what a journal of counters
+    /// needs.
+    pub(super) fn keep_changes(&mut self, marks: HighWaterMarks) {
+        self.seen = marks;
+        self.removed = Some(Removed::default());
+    }
+
+    /// Restores a state that the journal has.
+    pub(super) fn restore(&mut self, hash: u64, key: &str, state: State, time: Timestamp) {
+        let SlotIndex(position) =
+            self.insert(hash, key.as_bytes(), DecisionTime { time, now: time });
+        self.slots[position].state = state;
+    }
+
+    /// Returns the latest times of decisions.
+    pub(super) fn marks(&self) -> &HighWaterMarks {
+        &self.seen
+    }
+
+    /// Writes that evicted keys have no state. Returns `false` if some are missing.
+    pub(super) fn take_removed(&mut self, records: &mut Records) -> bool {
+        let Some(removed) = &mut self.removed else { return true };
+        for key in removed.keys.drain(..) {
+            records.push_state(&key, &State::None);
+        }
+        !std::mem::take(&mut removed.is_incomplete)
+    }
+
+    /// Writes up to `count` slots before `end` that changed, or any slots if `all`, from the last
+    /// to the first. So the slots that a removal moves are not left out: they move from the end.
+    /// Returns the position before which the next call continues; `None` after the first slot.
+    pub(super) fn take_changed(
+        &mut self,
+        end: usize,
+        count: usize,
+        all: bool,
+        time: Timestamp,
+        records: &mut Records,
+    ) -> Option<usize> {
+        let mut end = end;
+        for _ in 0..count {
+            end = self.slots.last_changed_before(end, all)?;
+            let slot = &self.slots[end];
+            let is_expired = slot.is_expired(time);
+            // A dump need not say that a key has no state, unless it changed.
+            if !is_expired || self.slots.is_changed(end) {
+                records.push_state(&slot.key, if is_expired { &State::None } else { &slot.state });
+            }
+            self.slots.clear_changed(end);
+        }
+        Some(end)
     }
 }
 

@@ -46,6 +46,8 @@ impl Severity {
             | StoreError::Cursor
             | StoreError::RequestId(_)
             | StoreError::Custom { .. } => return None,
+            #[cfg(feature = "journal")]
+            StoreError::Journal(_) => return None,
         };
         Some(Self { weight, needs_operator })
     }

@@ -1,0 +1,82 @@
+//! The fleet of a single process in the journal of its store: entries of logs, and secrets.
+//!
+//! Values with a time to live are not in it: they describe the process, and it has ended.
+
+use super::memory::{FleetJournal, MemoryFleet};
+use super::{EntryId, SECRET_LEN};
+use crate::journal::{Change, Journal, Space};
+use crate::store::{BoxFuture, StoreError};
+
+/// Length of an id in the name of an entry.
+const ID_LEN: usize = 16;
+
+impl FleetJournal for Journal {
+    fn append<'a>(
+        &'a self,
+        log: &'a str,
+        id: EntryId,
+        content: &'a [u8],
+        removed: &'a [EntryId],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let (space, name) = (Space::AUDIT, entry_name(log, id));
+        let removed: Vec<_> = removed.iter().map(|id| entry_name(log, *id)).collect();
+        let mut changes =
+            vec![Change::Put { space, name: &name, value: content, expires_at: None }];
+        changes.extend(removed.iter().map(|name| Change::Delete { space, name }));
+        let written = self.write(&changes);
+        Box::pin(async { Ok(written.await?) })
+    }
+
+    fn secret<'a>(
+        &'a self,
+        name: &'a str,
+        secret: [u8; SECRET_LEN],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let (space, name) = (Space::VALUES, name.as_bytes());
+        let written = self.write(&[Change::Put { space, name, value: &secret, expires_at: None }]);
+        Box::pin(async { Ok(written.await?) })
+    }
+}
+
+/// Restores what the journal has.
+pub(super) fn restore(fleet: &MemoryFleet, journal: &Journal) {
+    let entries = journal.take_restored(Space::AUDIT);
+    let mut entries: Vec<_> = entries
+        .iter()
+        .filter_map(|entry| Some((parse_entry_name(&entry.name)?, &*entry.value)))
+        .collect();
+    entries.sort_unstable();
+    for ((log, id), content) in entries {
+        // The next entry removes those that are too many.
+        fleet.restore_entry(log, id, content, u64::MAX);
+    }
+    for secret in journal.take_restored(Space::VALUES) {
+        if let (Ok(name), Ok(value)) = (str::from_utf8(&secret.name), (*secret.value).try_into()) {
+            fleet.restore_secret(name, value);
+        }
+    }
+}
+
+fn entry_name(log: &str, id: EntryId) -> Vec<u8> {
+    let (millis, sequence) = id.parts();
+    [log.as_bytes(), &millis.to_be_bytes(), &sequence.to_be_bytes()].concat()
+}
+
+fn parse_entry_name(name: &[u8]) -> Option<(&str, EntryId)> {
+    let (log, id) = name.split_at_checked(name.len().checked_sub(ID_LEN)?)?;
+    let (millis, sequence) = id.split_at(ID_LEN / 2);
+    let number = |bytes: &[u8]| Some(u64::from_be_bytes(bytes.try_into().ok()?));
+    Some((str::from_utf8(log).ok()?, EntryId::new(number(millis)?, number(sequence)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_the_log_and_the_id() {
+        let id = EntryId::new(1_700_000_100_000, 7);
+        assert_eq!(parse_entry_name(&entry_name("audit", id)), Some(("audit", id)));
+        assert_eq!(parse_entry_name(b"audit"), None);
+    }
+}
