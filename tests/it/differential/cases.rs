@@ -125,7 +125,7 @@ impl Shape {
     }
 }
 
-fn shape() -> impl Strategy<Value = Shape> {
+pub(super) fn shape() -> impl Strategy<Value = Shape> {
     let units = prop_oneof![
         4 => 1..=10_u64,
         2 => prop::sample::select(vec![100, 999_983, 3_000_000, 1_000_000_000]),

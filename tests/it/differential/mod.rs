@@ -6,6 +6,7 @@
 //! each store.
 
 mod cases;
+mod ids;
 mod model;
 mod stores;
 
@@ -18,10 +19,34 @@ use rlaas_testkit::redis::RedisServer;
 use tokio::runtime::Builder;
 
 use cases::{DifferentialCase, Rules, case, case_of_many, with_refunds};
+use ids::{IdCase, case_of_ids};
 use stores::StorePair;
 
 /// Runs the cases, and returns the number of decisions on each store.
 fn run(name: &str, case: impl Strategy<Value = DifferentialCase>, default_cases: u32) -> usize {
+    let decisions = Cell::new(0);
+    run_cases(
+        name,
+        case,
+        default_cases,
+        &async |case: DifferentialCase, server: &Arc<RedisServer>| {
+            let mut stores = StorePair::new(&case, server);
+            for step in &case.steps {
+                decisions.set(decisions.get() + stores.take(step).await?);
+            }
+            Ok(())
+        },
+    );
+    decisions.get()
+}
+
+/// Runs the cases by `run_case`, on one redis-server.
+fn run_cases<C: std::fmt::Debug>(
+    name: &str,
+    case: impl Strategy<Value = C>,
+    default_cases: u32,
+    run_case: &impl AsyncFn(C, &Arc<RedisServer>) -> TestCaseResult,
+) {
     let cases = std::env::var("DIFFERENTIAL_CASES").ok().and_then(|text| text.parse().ok());
     let saved: &'static str =
         Box::leak(format!("tests/it/differential/{name}.txt").into_boxed_str());
@@ -33,20 +58,10 @@ fn run(name: &str, case: impl Strategy<Value = DifferentialCase>, default_cases:
     };
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let server = Arc::new(RedisServer::start());
-    let decisions = Cell::new(0);
-    let try_case = |case: DifferentialCase| -> TestCaseResult {
-        runtime.block_on(async {
-            let mut stores = StorePair::new(&case, &server);
-            for step in &case.steps {
-                decisions.set(decisions.get() + stores.take(step).await?);
-            }
-            Ok(())
-        })
-    };
+    let try_case = |case: C| runtime.block_on(run_case(case, &server));
     if let Err(failure) = TestRunner::new(config).run(&case, try_case) {
         panic!("{failure}");
     }
-    decisions.get()
 }
 
 #[test]
@@ -73,4 +88,14 @@ fn stores_agree_on_refunds() {
 fn stores_agree_on_requests_with_many_rules() {
     let decisions = run("many", case_of_many(), 300);
     eprintln!("{decisions} requests on each store");
+}
+
+#[test]
+fn stores_agree_on_request_ids() {
+    let requests = Cell::new(0);
+    run_cases("ids", case_of_ids(), 300, &async |case: IdCase, server: &Arc<RedisServer>| {
+        requests.set(requests.get() + case.len());
+        case.run(server).await
+    });
+    eprintln!("{} requests on each store", requests.get());
 }

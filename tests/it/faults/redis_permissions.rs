@@ -16,6 +16,7 @@ use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::proxy::Proxy;
 use rlaas_testkit::redis::{RedisServer, command};
 use rlaas_testkit::{TempDir, eventually};
+use tonic::Code;
 
 /// The commands that the service needs, in addition to the key pattern `~rlaas:*`.
 const COMMANDS: [&str; 15] = [
@@ -298,4 +299,34 @@ async fn missing_permission_at_connect_is_logged_with_the_command() {
     let mut client = server.client().await;
     let heals = async || check(&mut client, "alice").await.is_ok();
     eventually("calls pass again", RECOVERY, heals).await;
+}
+
+#[tokio::test]
+async fn missing_permission_for_request_ids_fails_only_calls_with_an_id() {
+    let redis = RedisServer::start();
+    add_user(&redis);
+    let server = as_user(&redis, COUNTED);
+    wait_for_store(&server).await;
+    redis.query::<()>(&["ACL", "SETUSER", "app", "resetkeys", "~rlaas:rate_limit:*"]);
+    let load = Load::start(&server, 8).await;
+    let mut client = server.client().await;
+    for _ in 0..20 {
+        let with_id = CheckRequest { request_id: "x".to_owned(), ..request("alice") };
+        let status = client.check(with_id).await.expect_err("no permission for the record");
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert_eq!(status.message(), "request_id needs a permission that the store lacks");
+        load.wait_for_passed(10, SOON).await;
+    }
+    assert_eq!(breaker(&server).await, 0);
+    assert_eq!(load.unavailable(), 0, "calls without an id");
+    load.finish().await;
+    assert_eq!(store_errors(&server, "noperm").await, 0);
+    let log = server.log();
+    assert!(log.lines().any(|line| line.contains("ERROR") && line.contains("NOPERM")), "{log}");
+    redis.query::<()>(&["ACL", "SETUSER", "app", "~rlaas:once:*"]);
+    for replayed in [false, true] {
+        let with_id = CheckRequest { request_id: "x".to_owned(), ..request("bob") };
+        let answer = client.check(with_id).await.expect("an answer").into_inner();
+        assert_eq!((answer.allowed, answer.replayed), (true, replayed));
+    }
 }

@@ -13,6 +13,7 @@ use super::codec::keys::{HashTag, KeyFormat};
 use super::codec::request::{ScriptRequest, ServerTime};
 use crate::algorithm::{Algorithm, Cost, Limit};
 use crate::clock::{Micros, SystemClock, Timestamp};
+use crate::idempotency::{CallId, IdempotencyRecord};
 use crate::observer::NoObserver;
 use crate::operation::{Action, Shard, StoreHit, StoreRequest};
 use crate::plan::Plan;
@@ -20,7 +21,8 @@ use crate::rules::spec::RulesSpec;
 use crate::rules::{Coupling, Grant, Request, Rule};
 use crate::store::StoreError;
 
-/// A call of three requests: one hit by itself, two hits together, and a report.
+/// A call of four requests: one hit by itself, two hits together, a report, and a hit with a request
+/// id.
 #[derive(Debug)]
 pub struct FuzzCall(ScriptCall);
 
@@ -45,17 +47,19 @@ impl FuzzCall {
         let clock = ServerClock::new(SystemClock::new(), Arc::new(NoObserver));
         let estimate = Timestamp::from_micros(1_700_000_000_000_000);
         let format = KeyFormat::new(Default::default(), HashTag::None);
-        let script_request = |hits: &[StoreHit<'_>]| {
-            let request = StoreRequest {
-                hits,
-                coupling: Coupling::AllOrNothing,
-                shard: Shard::default(),
-                once: None,
-            };
+        let script_request = |hits: &[StoreHit<'_>], once| {
+            let (coupling, shard) = (Coupling::AllOrNothing, Shard::default());
+            let request = StoreRequest { hits, coupling, shard, once };
             ScriptRequest::new(&format, request, ServerTime { estimate, clock: &clock })
         };
-        let requests =
-            vec![script_request(&[take]), script_request(&[take, take]), script_request(&[report])];
+        let with_id = Request::user("alice").request_id("x").build().expect("a valid request");
+        let once = IdempotencyRecord::for_request(&with_id, Micros::from_secs(60), CallId(1));
+        let requests = vec![
+            script_request(&[take], None),
+            script_request(&[take, take], None),
+            script_request(&[report], None),
+            script_request(&[take], once.as_ref()),
+        ];
         Self(ScriptCall { nonce: "n".to_owned(), requests })
     }
 
