@@ -6,6 +6,7 @@
 --   1 key          refund and reset only: STRING `reset at`, the time of the last reset in µs. Units
 --                  that were taken up to then are not refunded.
 --   1 key          refund to a fixed window only: the key of the window in which the units were taken
+--   1 key          overridable hits only: HASH with the overrides of the id, see control.lua
 -- After the keys of its hits, a request with a request id has
 --   1 key          STRING, the record of the request id: see idempotency.lua
 --
@@ -29,8 +30,20 @@
 --      +9  seen         integer, µs: latest time of a decision on a limit with this window by this
 --                       server that the service knows, or 0
 --      +10 action       integer: 0 peek, 1 take, 2 report (counts even if too few units are left),
---                       3 refund, 4 credit, 5 reset
+--                       3 refund, 4 credit, 5 reset, 6 set an override, 7 clear overrides; 16 more if
+--                       the hit is overridable. Then `units` may be 0 (a ban) or -1 (unlimited).
 --      +11 max_debt     integer: most units of debt, or -1 if the limit keeps no debt
+-- for an overridable hit
+--      rule         text: encoded name of the rule
+--      most_units   integer: most units per window that the algorithm accepts
+--      has_burst    integer: 1 if the algorithm has a burst
+-- to set an override
+--      units        integer: units per window, 0 (a ban) or -1 (unlimited)
+--      burst        integer: units at once
+--      ttl          integer, µs: time until it ends
+--      note         text
+-- to clear overrides
+--      kind         integer: 0 both, 1 the ban, 2 the other
 -- and for a refund
 --      +12 taken_at     integer, µs: time of the decision that took the units
 --      +13 taken_reset_after  integer, µs: reset_after of that decision
@@ -44,7 +57,9 @@
 -- Reply: a string of concatenated MessagePack values: nonce, time in µs, then for each request one of
 --   1   executed; followed by the values of each hit: outcome (0 allowed, 1 denied, 2 impossible),
 --       current_count, remaining, then in µs retry_after, reset_after, ttl and delay. Unless the
---       request is one plain hit, the number of units counted comes last.
+--       request is one plain hit, the number of units counted comes next. Of an overridable hit, its
+--       record comes last: ends of ban and grant in µs or 0, units and burst of the grant, and for
+--       all actions but take, report and refund the notes of both.
 --   3   answered by the record of the request id; followed by the call that took the units (8 bytes), the
 --       time of the reply in µs, for each hit the time by which it was decided in µs, and the values of
 --       each hit as for 1, with the units counted
@@ -81,6 +96,9 @@ local function parse(values)
     local debt = max(hit.max_debt, 0)
     hit.least, hit.max_in_use = 0 - debt, hit.burst + debt
     at = at + HIT_FIELDS
+    --@control
+    if hit.action >= CONTROLLED then at = parse_control(hit, values, at) end
+    --@end
     if hit.action == REFUND then
       --@refund hit.FIELD = values[at + POSITION]
       hit.taken = { cost = hit.cost, at = hit.taken_at, reset_after = hit.taken_reset_after }
@@ -107,6 +125,12 @@ local function assign_keys()
       hit.taken_key = KEYS[next_key]
       next_key = next_key + 1
     end
+    --@control
+    if hit.control then
+      hit.control_key = KEYS[next_key]
+      next_key = next_key + 1
+    end
+    --@end
   end
   if once then
     once.key = KEYS[next_key]
@@ -117,6 +141,15 @@ end
 -- Executes a plain request. Returns false if the key belongs to another window.
 local function execute_plain(request)
   local hit = hits[1]
+  --@control
+  if hit.control then
+    apply_record(hit, load_overrides(hit))
+    if hit.fixed then
+      hit.decision = hit.fixed
+      return true
+    end
+  end
+  --@end
   local algorithm, cost = hit.algorithm, hit.cost
   local takes = hit.action == TAKE and cost > 0
   local take_one = takes and cost == 1 and algorithm.take_one
@@ -159,6 +192,9 @@ function append_hits(list, length)
       length = length + 1
       list[length] = hits[i].counted
     end
+    --@control
+    if hits[i].control then length = append_record(hits[i], list, length) end
+    --@end
   end
   return length
 end

@@ -1,12 +1,12 @@
--- Executes requests of several hits, and reports, refunds, credits and resets. Twin of
+-- Executes requests of several hits, reports, refunds, credits, resets and changes of overrides. Twin of
 -- crates/core/src/step.rs.
 --
 -- All states are read and decided on first, which changes tables only. Then each changed state is
 -- written once, and the records of resets last. If a write fails, those before it are not undone;
 -- check.lua reports that.
 
--- Modes of hits. 0 is a shadow, which never refuses a request.
-local ENFORCED, QUOTA, SHADOW_QUOTA = 1, 2, 3
+-- Modes of hits.
+local SHADOW, ENFORCED, QUOTA, SHADOW_QUOTA = 0, 1, 2, 3
 
 -- Times of resets in µs by the key of their record, for the refunds and resets of the request.
 local reset_at
@@ -41,6 +41,12 @@ end
 
 -- Decides on `cost` units.
 local function decide(hit, cost)
+  --@control
+  if hit.fixed then
+    hit.decision = hit.fixed
+    return
+  end
+  --@end
   hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, cost)
 end
 
@@ -89,6 +95,9 @@ end
 -- Executes a refund, a credit or a reset.
 local function return_units(hit)
   local algorithm, state = hit.algorithm, hit.state
+  --@control
+  if hit.control and not hit.counts and hit.action ~= RESET then return end
+  --@end
   if hit.action == RESET then
     algorithm.reset(state, hit)
     reset_at[hit.record] = hit.now
@@ -108,6 +117,10 @@ local function execute_alone(hit, number)
     decide(hit, 0)
   elseif hit.cost == 0 then
     decide(hit, 0)
+  --@control
+  elseif hit.fixed then
+    decide(hit, 0)
+  --@end
   elseif hit.action == REPORT then
     report(hit, number)
   elseif hit.action == TAKE then
@@ -125,11 +138,16 @@ local function is_refused()
   for i = 1, count do
     local hit = hits[i]
     local allows = hit.action >= REFUND or hit.decision.outcome == ALLOWED
-    if hit.mode == QUOTA then
+    local mode = hit.mode
+    --@control
+    -- An unlimited hit neither refuses the request nor lets it pass as a quota.
+    if hit.is_unlimited then mode = SHADOW end
+    --@end
+    if mode == QUOTA then
       quota_allows = quota_allows or allows
-    elseif hit.mode == SHADOW_QUOTA then
+    elseif mode == SHADOW_QUOTA then
       quota_allows = true
-    elseif hit.mode == ENFORCED and not allows then
+    elseif mode == ENFORCED and not allows then
       refused = true
     end
   end
@@ -147,6 +165,9 @@ end
 -- Takes the cost if the decision allows it and the request is not refused. A denial is committed too,
 -- because it may change the state.
 local function apply(hit, refused, number)
+  --@control
+  if hit.fixed then return end
+  --@end
   local allows = hit.decision.outcome == ALLOWED
   if hit.action == TAKE and hit.cost > 0 and not (refused and allows) then
     -- The state has the units of the earlier hits by now.
@@ -202,16 +223,30 @@ local function save_all()
       wrote = true
     end
   end
+  --@control
+  save_all_overrides()
+  --@end
 end
 
 -- Executes a request. Returns false if its keys belong to another window.
 function execute_coupled(request)
   for i = 1, count do hits[i].counted = 0 end
   if once and recall() then return true end
+  --@control
+  records = {}
+  --@end
   if not load_all() then return false end
   if coupling == 'each_alone' then
-    for i = 1, count do execute_alone(hits[i], entry_number(request, i)) end
+    for i = 1, count do
+      --@control
+      control_alone(hits[i])
+      --@end
+      execute_alone(hits[i], entry_number(request, i))
+    end
   else
+    --@control
+    control_all()
+    --@end
     all_or_nothing(request)
   end
   if once then remember() end

@@ -356,8 +356,8 @@ mod tests {
     fn a_change_out_of_bounds_names_its_field() {
         let new = OverrideChange::new;
         let day = Micros::from_secs(86_400);
-        let none = KeyGrant::Limited { units: 0, burst: 1 };
-        assert_eq!(new(none, day, b""), Err(OverrideError::Units));
+        let no_units = KeyGrant::Limited { units: 0, burst: 1 };
+        assert_eq!(new(no_units, day, b""), Err(OverrideError::Units));
         let long = OverrideChange::MAX_TTL + Micros::from_micros(1);
         assert_eq!(new(KeyGrant::Banned, long, b""), Err(OverrideError::Ttl));
         let note = vec![0; OverrideChange::MAX_NOTE + 1];

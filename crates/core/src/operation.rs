@@ -54,8 +54,11 @@ impl Action {
         match self {
             Self::Take(cost) | Self::Report(cost) => cost != Cost::NONE,
             Self::Peek(_) => false,
-            Self::Refund(_) | Self::Credit(_) | Self::Reset => true,
-            Self::SetOverride | Self::ClearOverride(_) => true,
+            Self::Refund(_)
+            | Self::Credit(_)
+            | Self::Reset
+            | Self::SetOverride
+            | Self::ClearOverride(_) => true,
         }
     }
 
@@ -90,8 +93,11 @@ impl Action {
     /// of administration do, and peeks.
     pub const fn shows_control(self) -> bool {
         match self {
-            Self::Peek(_) | Self::Credit(_) | Self::Reset => true,
-            Self::SetOverride | Self::ClearOverride(_) => true,
+            Self::Peek(_)
+            | Self::Credit(_)
+            | Self::Reset
+            | Self::SetOverride
+            | Self::ClearOverride(_) => true,
             Self::Take(_) | Self::Report(_) | Self::Refund(_) => false,
         }
     }
@@ -143,7 +149,7 @@ impl<'a> StoreHit<'a> {
 /// Hits of one [shard](Shard), which the store decides in one atomic step.
 ///
 /// Takes of the same key are decided in order, each for the sum of the costs up to it. Changes of
-/// overrides come first, reports before takes, refunds and credits after them. A hit that takes nothing has the outcome for its
+/// overrides come first (in order with [`Coupling::EachAlone`]), reports before takes, refunds and credits after them. A hit that takes nothing has the outcome for its
 /// cost, with the numbers of the unchanged state.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreRequest<'a> {

@@ -76,11 +76,22 @@ pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
     let StoreRequest { hits, coupling, .. } = request;
     let mut step = AtomicStep { hits, slots, overridden: SmallVec::new() };
     if hits.iter().any(|hit| hit.overridable) {
-        step.read_control();
+        step.overridden.resize_with(hits.len(), || None);
     }
     let mut replies = match coupling {
-        Coupling::AllOrNothing => step.all_or_nothing(),
-        Coupling::EachAlone => (0..hits.len()).map(|at| step.execute_alone(at)).collect(),
+        Coupling::AllOrNothing => {
+            (0..hits.len()).for_each(|at| step.change_control(at));
+            (0..hits.len()).for_each(|at| step.read_control(at));
+            step.all_or_nothing()
+        }
+        Coupling::EachAlone => {
+            let alone = |at| {
+                step.change_control(at);
+                step.read_control(at);
+                step.execute_alone(at)
+            };
+            (0..hits.len()).map(alone).collect()
+        }
     };
     for (reply, overridden) in replies.iter_mut().zip(step.overridden) {
         reply.applied = overridden.and_then(|one| one.applied);
@@ -188,18 +199,20 @@ struct AtomicStep<'a, S> {
 }
 
 impl<S: Slots> AtomicStep<'_, S> {
-    /// Changes control records, then reads those of all overridable hits.
-    fn read_control(&mut self) {
-        for (at, hit) in self.hits.iter().enumerate() {
-            if hit.overridable && hit.action.changes_control() {
-                change_control(hit, self.slots.slot(at));
-            }
+    /// Changes the control record of an overridable hit, if that is its action.
+    fn change_control(&mut self, at: usize) {
+        let hit = &self.hits[at];
+        if hit.overridable && hit.action.changes_control() {
+            change_control(hit, self.slots.slot(at));
         }
-        let slots = &mut self.slots;
-        let overridden = self.hits.iter().enumerate().map(|(at, hit)| {
-            hit.overridable.then(|| Box::new(Overridden::new(hit, &slots.slot(at))))
-        });
-        self.overridden = overridden.collect();
+    }
+
+    /// Reads the control record of a hit that is overridable.
+    fn read_control(&mut self, at: usize) {
+        let hit = &self.hits[at];
+        if hit.overridable {
+            self.overridden[at] = Some(Box::new(Overridden::new(hit, &self.slots.slot(at))));
+        }
     }
 
     fn all_or_nothing(&mut self) -> SmallVec<[HitReply; 2]> {

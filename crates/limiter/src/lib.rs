@@ -98,8 +98,8 @@ pub mod yaml;
 
 pub use limiter::{
     BuildError, ChangeError, CheckError, DenyCache, DenyCacheSettings, DescriptorAnswer,
-    DescriptorVerdict, KeyChange, KeyState, KeysChanged, Limiter, LimiterBuilder, PendingCheck,
-    RuleDecision, Snapshot, Source, StartedCheck, Verdict,
+    DescriptorVerdict, FORGET_TOPIC, KeyChange, KeyState, KeysChanged, Limiter, LimiterBuilder,
+    PendingCheck, RuleDecision, Snapshot, Source, StartedCheck, Verdict,
 };
 pub use rlaas_core::clock::Deadline;
 pub use rlaas_core::rules::{Attributes, InvalidRequest, Request, Rule};

@@ -16,6 +16,7 @@ mod fixed_window;
 mod many_rules;
 mod memory_only;
 mod near_limit;
+mod overrides;
 mod previous_release;
 mod promise;
 mod receipts;

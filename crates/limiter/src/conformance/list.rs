@@ -11,6 +11,7 @@ macro_rules! conformance_cases {
         $crate::conformance_cases! { each_alone, $call, $with }
         $crate::conformance_cases! { reports, $call, $with }
         $crate::conformance_cases! { refunds, $call, $with }
+        $crate::conformance_cases! { overrides, $call, $with }
         $crate::conformance_cases! { request_ids, $call, $with }
         $crate::conformance_cases! { fixed_window, $call, $with }
         $crate::conformance_cases! { sliding_window_log, $call, $with }
@@ -71,6 +72,25 @@ macro_rules! conformance_cases {
             }
             sliding_window_log {
                 a_log_denies_a_report_that_it_counts_in_part(reports::more_than_a_request_writes)
+            }
+        }
+    };
+    (overrides, [$($call:tt)+], $with:tt) => {
+        $($call)+! { $with overrides;
+            all {
+                a_ban_denies_until_it_ends(overrides::three)
+                a_grant_replaces_the_limit(overrides::three)
+                an_unlimited_grant_counts_nothing(overrides::three)
+                a_ban_decides_before_a_grant(overrides::three)
+                a_reset_leaves_overrides(overrides::three)
+                an_equal_grant_is_told(overrides::three)
+                a_record_is_gone_with_its_last_part(overrides::three)
+                ids_of_any_text_have_their_own_overrides(overrides::three)
+                random_steps_agree_with_memory(overrides::three)
+                random_steps_agree_with_memory_in_debt(overrides::owing_three)
+            }
+            mixed {
+                a_rule_keeps_its_overrides_to_itself(overrides::several)
             }
         }
     };

@@ -37,6 +37,7 @@ mod every_algorithm;
 mod fixed_window;
 mod list;
 mod many_rules;
+mod overrides;
 mod promise;
 mod refunds;
 mod reports;

@@ -34,7 +34,7 @@ impl LastSeenBans {
         let mut bans = self.0.write().unwrap_or_else(PoisonError::into_inner);
         match ends_at {
             Some(ends_at) => {
-                bans.insert_or_evict(key.as_bytes(), ends_at, ends_at, reply.decision.at)
+                bans.insert_or_evict(key.as_bytes(), ends_at, ends_at, reply.decision.at);
             }
             None => bans.remove(key.as_bytes()),
         }

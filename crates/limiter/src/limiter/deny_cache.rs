@@ -1,9 +1,13 @@
 //! A cache of denials, so that clients that keep calling at their limit cause no store calls.
 //!
 //! A denial holds until its `retry_after`, at most for `deny-cache.max-age`, for requests of the
-//! same cost. Until then the store would deny them as well, unless one of two things happens. Rules
-//! are replaced: entries of another revision do not match. Units are refunded: this instance
-//! removes the entry, but other instances may deny until their entries expire.
+//! same cost. Until then the store would deny them as well, unless one of three things happens.
+//! Rules are replaced: entries of another revision do not match. Units are refunded: this instance
+//! removes the entry, but other instances may deny until their entries expire. The key is changed
+//! by an operator: this instance removes the entry, and tells the others (`forget.rs`).
+//!
+//! A reply that was on its way while its key was changed is not cached, because the store may have
+//! decided it before the change.
 //!
 //! Counts are those of the cached denial. A full fixed window does not count attempts that the
 //! cache denies.
@@ -12,6 +16,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -43,12 +48,24 @@ pub struct DenyCache {
     max_age: Micros,
     keys_per_generation: usize,
     clock: Clock,
+    /// Number of removals so far.
+    removals: AtomicU64,
+}
+
+/// The time before a call of the store, for [`DenyCache::record`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestedAt {
+    time: Timestamp,
+    /// [`DenyCache::removals`] at that time.
+    removals: u64,
 }
 
 #[derive(Debug, Default)]
 struct CacheStripe {
     young: Generation,
     old: Generation,
+    /// [`DenyCache::removals`] at the last removal from this stripe.
+    removed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -81,12 +98,19 @@ impl DenyCache {
             max_age: settings.max_age.into(),
             keys_per_generation: (keys / STRIPES / 2).max(1),
             clock,
+            removals: AtomicU64::new(0),
         }
     }
 
+    /// Returns the longest time that a denial is cached.
+    pub(super) fn max_age(&self) -> Micros {
+        self.max_age
+    }
+
     /// Returns the time to pass to [`DenyCache::record`], read before the store is called.
-    pub(super) fn now(&self) -> Timestamp {
-        self.clock.now()
+    pub(super) fn now(&self) -> RequestedAt {
+        let removals = self.removals.load(Ordering::SeqCst);
+        RequestedAt { time: self.clock.now(), removals }
     }
 
     /// Caches a denial that the store decided after `requested_at`.
@@ -94,7 +118,7 @@ impl DenyCache {
         &self,
         hit: &StoreHit<'_>,
         revision: u64,
-        requested_at: Timestamp,
+        requested_at: RequestedAt,
         reply: &HitReply,
     ) {
         let StoreHit { key, algorithm, grant: &grant, action, .. } = *hit;
@@ -103,9 +127,10 @@ impl DenyCache {
             Action::Take(cost) | Action::Peek(cost) if cost != Cost::NONE => cost,
             _ => return,
         };
-        if key.as_bytes().len() > MAX_KEY_LEN {
+        if !self.may_have(key) {
             return;
         }
+        let RequestedAt { time: requested_at, removals } = requested_at;
         let Outcome::Denied { retry_after } = reply.decision.outcome else { return };
         let holds_until = requested_at + retry_after.min(self.max_age);
         let denial = Denial {
@@ -117,21 +142,44 @@ impl DenyCache {
             holds_until,
             reply: reply.clone(),
         };
-        let mut stripe = self.stripe(key);
+        let mut stripe = self.stripe(key.as_bytes());
+        if stripe.removed > removals {
+            return;
+        }
         stripe.rotate(self.clock.now(), self.max_age, self.keys_per_generation);
         stripe.young.denials.insert(key.as_bytes().into(), denial);
     }
 
-    /// Removes the entry of a key, because units were refunded or credited to it.
+    /// Removes the entry of a key, because units were returned to it, or its grant was changed.
     pub(super) fn forget(&self, key: &Key) {
+        self.forget_bytes(key.as_bytes());
+    }
+
+    /// As [`DenyCache::forget`], by the bytes of the key.
+    pub(super) fn forget_bytes(&self, key: &[u8]) {
         let mut stripe = self.stripe(key);
-        stripe.young.denials.remove(key.as_bytes());
-        stripe.old.denials.remove(key.as_bytes());
+        stripe.removed = 1 + self.removals.fetch_add(1, Ordering::SeqCst);
+        stripe.young.denials.remove(key);
+        stripe.old.denials.remove(key);
+    }
+
+    /// Removes all entries.
+    pub(super) fn clear(&self) {
+        for stripe in &self.stripes {
+            let mut stripe = stripe.lock().unwrap_or_else(PoisonError::into_inner);
+            let removed = 1 + self.removals.fetch_add(1, Ordering::SeqCst);
+            *stripe = CacheStripe { removed, ..CacheStripe::default() };
+        }
+    }
+
+    /// Returns `true` if denials of the key may be cached.
+    pub(super) fn may_have(&self, key: &Key) -> bool {
+        key.as_bytes().len() <= MAX_KEY_LEN
     }
 
     /// Returns the cached denial of a hit, with the waits that are left.
     pub(super) fn denial(&self, hit: &StoreHit<'_>, revision: u64) -> Option<HitReply> {
-        let stripe = self.stripe(hit.key);
+        let stripe = self.stripe(hit.key.as_bytes());
         let denial = stripe.denial(hit.key)?;
         let now = self.clock.now();
         let cost = hit.action.cost();
@@ -144,8 +192,8 @@ impl DenyCache {
         Some(HitReply { decision, ..denial.reply.clone() })
     }
 
-    fn stripe(&self, key: &Key) -> MutexGuard<'_, CacheStripe> {
-        let hash = self.hasher.hash_one(key.as_bytes());
+    fn stripe(&self, key: &[u8]) -> MutexGuard<'_, CacheStripe> {
+        let hash = self.hasher.hash_one(key);
         let stripe = usize::try_from(hash % STRIPES as u64).unwrap_or_default();
         self.stripes[stripe].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -339,6 +387,32 @@ mod tests {
         test.deny("alice", Micros::from_secs(12));
         test.cache.forget(&test.key("alice"));
         assert_eq!(test.denial("alice"), None);
+    }
+
+    #[test]
+    fn a_reply_from_before_a_change_is_not_cached() {
+        let test = TestCache::new(Micros::from_secs(60), 1000);
+        let key = test.key("alice");
+        let retry_after = Micros::from_secs(12);
+        let reply = || {
+            let outcome = Outcome::Denied { retry_after };
+            HitReply::new(Decision::uncounted(outcome), 0)
+        };
+        let record = |requested_at| {
+            let hit = test.hit(&key, Cost::ONE);
+            test.cache.record(&hit, REVISION, requested_at, &reply());
+        };
+        let before = test.cache.now();
+        test.cache.forget(&key);
+        record(before);
+        assert_eq!(test.denial("alice"), None);
+        record(test.cache.now());
+        assert!(test.denial("alice").is_some());
+        let before = test.cache.now();
+        test.cache.clear();
+        assert_eq!(test.denial("alice"), None);
+        record(before);
+        assert_eq!(test.held(), 0);
     }
 
     #[test]

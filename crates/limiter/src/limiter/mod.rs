@@ -12,6 +12,7 @@ mod degradation;
 mod deny_cache;
 mod descriptors;
 mod execution;
+mod forget;
 mod idempotency;
 mod in_place;
 mod observers;
@@ -24,6 +25,7 @@ pub use admin::{ChangeError, KeyChange, KeyState, KeysChanged};
 pub use builder::{BuildError, LimiterBuilder};
 pub use deny_cache::{DenyCache, DenyCacheSettings};
 pub use descriptors::{DescriptorAnswer, DescriptorVerdict};
+pub use forget::FORGET_TOPIC;
 pub use pending::{PendingCheck, StartedCheck};
 pub use snapshot::Snapshot;
 

@@ -323,6 +323,9 @@ pub enum StoreError {
     /// The memory store has no space for another override; nothing was changed.
     #[error("no space for another override (store.memory.max-keys)")]
     Full,
+    /// The user of Redis may not read the overrides of an overridable rule; nothing was changed.
+    #[error("redis denies access to overrides (HGET on keys with :control:)")]
+    OverridesNotPermitted,
     /// The cursor of a list does not come from this store.
     #[error("page token must be that of the page before")]
     Cursor,
@@ -371,6 +374,7 @@ impl StoreError {
             Self::Garbled => "garbled",
             Self::WindowMissed => "window_missed",
             Self::Full => "full",
+            Self::OverridesNotPermitted => "overrides_noperm",
             Self::Cursor => "cursor",
             Self::RequestId(_) => "request_id",
             #[cfg(feature = "journal")]

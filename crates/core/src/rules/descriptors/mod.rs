@@ -48,6 +48,7 @@ pub struct Descriptors {
 
 /// A rule of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct DescriptorRule {
     /// Name in metrics: the path as configured ([`label`]).
     pub name: Arc<str>,

@@ -14,6 +14,7 @@ const DEBT: &str = "must be 0 to 1000000000";
 
 /// A rule for descriptors, not checked yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct DescriptorSpec {
     /// Path of the rule, as in metrics ([`super::label`]).
     pub label: String,

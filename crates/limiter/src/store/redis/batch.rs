@@ -92,16 +92,18 @@ struct Group {
 }
 
 impl Waiter {
-    /// Returns what the requests of one call have in common. Requests with a request id are apart:
-    /// a user without permission for its record must not fail the others.
-    fn call_key(&self) -> (SlotTarget, bool) {
-        (self.target, self.request.purpose.is_some())
+    /// Returns what the requests of one call have in common. Requests with a request id, and with
+    /// overridable hits, are apart: a user without permission for their records must not fail the
+    /// others.
+    fn call_key(&self) -> (SlotTarget, bool, bool) {
+        (self.target, self.request.purpose.is_some(), !self.request.overridable.is_empty())
     }
 }
 
 impl Group {
-    fn call_key(&self) -> (SlotTarget, bool) {
-        (self.target, self.call.requests[0].purpose.is_some())
+    fn call_key(&self) -> (SlotTarget, bool, bool) {
+        let first = &self.call.requests[0];
+        (self.target, first.purpose.is_some(), !first.overridable.is_empty())
     }
 }
 

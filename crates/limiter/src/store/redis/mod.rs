@@ -29,6 +29,7 @@ mod fleet;
 pub mod fuzzing;
 mod health;
 mod node;
+mod overrides;
 mod retry;
 mod settings;
 mod topology;
@@ -52,7 +53,6 @@ use self::retry::RetryingCall;
 use self::topology::Topology;
 use super::{Health, NodeStatus, StoreError};
 use crate::clock::{Deadline, SystemClock, Timestamp};
-use crate::control::OverridePage;
 use crate::observer::{Observer, Operation, StoreEvent};
 use crate::operation::{Action, Reply, Shard, StoreRequest};
 use crate::rules::Key;
@@ -118,21 +118,6 @@ impl RedisStore {
             self.observer.store(StoreEvent::Ambiguous);
         }
         reply
-    }
-
-    /// Lists overrides. See [`super::Store::list_overrides`].
-    ///
-    /// # Errors
-    ///
-    /// As [`super::Store::list_overrides`].
-    pub async fn list_overrides(
-        &self,
-        _cursor: &str,
-        _count: usize,
-        _deadline: Deadline,
-    ) -> Result<OverridePage, StoreError> {
-        let text = "overridable rules are not supported yet".to_owned();
-        Err(StoreError::Refused { code: "ERR".to_owned(), text })
     }
 
     /// Returns the longest time that a decision may take.
@@ -227,10 +212,6 @@ impl RedisStore {
     ) -> Result<Reply, StoreError> {
         if request.hits.is_empty() {
             return Ok(Reply::default());
-        }
-        if request.hits.iter().any(|hit| hit.overridable) {
-            let text = "overridable rules are not supported yet".to_owned();
-            return Err(StoreError::Refused { code: "ERR".to_owned(), text });
         }
         let left = deadline.remaining();
         if left.is_zero() {

@@ -134,6 +134,10 @@ impl RetryingCall<'_> {
                 health.log_failure(error);
                 return Err(CallError::Other(StoreError::RequestId(RequestIdError::NotPermitted)));
             }
+            Err(CallError::Other(error)) if self.lacks_permission_for_overrides(error) => {
+                health.log_failure(error);
+                return Err(CallError::Other(StoreError::OverridesNotPermitted));
+            }
             Err(CallError::Other(error)) => health.record_failure(error),
             Err(_) => {}
         }
@@ -142,6 +146,11 @@ impl RetryingCall<'_> {
 
     fn lacks_permission_for_id(&self, error: &StoreError) -> bool {
         self.request.once.is_some()
+            && matches!(error, StoreError::Refused { code, .. } if code == "NOPERM")
+    }
+
+    fn lacks_permission_for_overrides(&self, error: &StoreError) -> bool {
+        self.request.hits.iter().any(|hit| hit.overridable)
             && matches!(error, StoreError::Refused { code, .. } if code == "NOPERM")
     }
 

@@ -6,10 +6,11 @@ use rmp::decode::{self, Bytes};
 use smallvec::SmallVec;
 
 use super::call_error::CallError;
-use super::request::ScriptRequest;
+use super::request::{Overridable, ScriptRequest};
 use super::scripts::Script;
 use crate::algorithm::{Decision, Outcome};
 use crate::clock::{Micros, Timestamp};
+use crate::control::{Applied, ControlRecord, KeyGrant, KeyOverride};
 use crate::idempotency::{self, CallId, RecordUse, RequestIdError};
 use crate::operation::{HitReply, Reply};
 use crate::store::StoreError;
@@ -131,15 +132,54 @@ impl<'a> ReplyReader<'a> {
         request: &ScriptRequest,
         decided_at: impl Iterator<Item = Timestamp>,
     ) -> Result<SmallVec<[HitReply; 2]>, StoreError> {
-        let hit = |at| {
+        let mut overridable = request.overridable.iter().peekable();
+        let hit = |(position, at)| {
             let decision = self.decision(at)?;
             let taken = match request.plain_cost {
                 Some(cost) => decision.outcome.taken(cost),
                 None => self.number()?,
             };
-            Ok(HitReply::new(decision, taken))
+            let reply = HitReply::new(decision, taken);
+            match overridable.next_if(|(other, _)| *other == position) {
+                Some((_, hit)) => {
+                    let applied = self.applied(*hit)?;
+                    let by_override = applied.as_ref().map(|one| one.grant.limit().is_some());
+                    let is_counted = by_override.unwrap_or(hit.is_limited);
+                    Ok(HitReply { applied, taken: if is_counted { taken } else { 0 }, ..reply })
+                }
+                None => Ok(reply),
+            }
         };
-        decided_at.map(hit).collect()
+        decided_at.enumerate().map(hit).collect()
+    }
+
+    /// Reads the record of an overridable hit. Its parts have not ended.
+    fn applied(&mut self, hit: Overridable) -> Result<Option<Box<Applied>>, StoreError> {
+        let (ban_ends_at, grant_ends_at) = (self.number()?, self.number()?);
+        let units: i64 = decode::read_int(&mut self.0).map_err(|_| StoreError::Garbled)?;
+        let burst = self.number()?;
+        let mut note = || if hit.shows { self.text() } else { Ok(&[][..]) };
+        let mut record = ControlRecord::default();
+        let (ban_note, grant_note) = (note()?, note()?);
+        if ban_ends_at > 0 {
+            let ends_at = Timestamp::from_micros(ban_ends_at);
+            record.set(KeyOverride { grant: KeyGrant::Banned, ends_at, note: ban_note.into() });
+        }
+        if grant_ends_at > 0 {
+            let grant = match (units, u32::try_from(units), u32::try_from(burst)) {
+                (-1, _, _) => KeyGrant::Unlimited,
+                (1.., Ok(units), Ok(burst)) => KeyGrant::Limited { units, burst },
+                _ => return Err(StoreError::Garbled),
+            };
+            let ends_at = Timestamp::from_micros(grant_ends_at);
+            record.set(KeyOverride { grant, ends_at, note: grant_note.into() });
+        }
+        let Some(KeyOverride { grant, ends_at, .. }) = record.iter().next() else {
+            return Ok(None);
+        };
+        let (grant, ends_at) = (grant.within(hit.frame), *ends_at);
+        let record = hit.shows.then_some(record);
+        Ok(Some(Box::new(Applied { grant, ends_at, record })))
     }
 
     fn decision(&mut self, at: Timestamp) -> Result<Decision, StoreError> {

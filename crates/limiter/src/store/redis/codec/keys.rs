@@ -66,6 +66,32 @@ impl KeyFormat {
         }
     }
 
+    /// Writes the name of the hash with the overrides of an id, in the slot of its states.
+    pub(crate) fn write_control(&self, key: &Key, text: &mut String) {
+        text.push_str(&self.control_prefix());
+        match self.hash_tag {
+            HashTag::None => text.push_str(key.id()),
+            HashTag::Id => text.extend(["{", tag(key), "}"]),
+        }
+    }
+
+    /// Returns the beginning of the names of hashes with overrides.
+    pub(crate) fn control_prefix(&self) -> String {
+        format!("{}:control:", self.prefix.as_str())
+    }
+
+    /// Returns the id in the name of a hash with overrides.
+    pub(crate) fn controlled_id<'n>(&self, name: &'n str) -> Option<&'n str> {
+        let id = name.strip_prefix(&self.control_prefix())?;
+        match self.hash_tag {
+            HashTag::None => Some(id),
+            HashTag::Id => match id.strip_prefix('{')?.strip_suffix('}')? {
+                EMPTY_TAG => Some(""),
+                id => Some(id),
+            },
+        }
+    }
+
     /// Writes the name of the record of a request id, in the slot of the request's first key.
     pub(crate) fn write_once(&self, first: &Key, id: u128, text: &mut String) {
         text.extend([self.prefix.as_str(), ":once:"]);
@@ -85,10 +111,13 @@ impl KeyFormat {
     }
 }
 
+/// Stands for an empty id in a hash tag.
+const EMPTY_TAG: &str = "%%";
+
 /// Returns the hash tag. Redis ignores an empty one, so an empty id becomes `%%`, which no encoded
 /// id equals.
 fn tag(key: &Key) -> &str {
-    if key.id().is_empty() { "%%" } else { key.id() }
+    if key.id().is_empty() { EMPTY_TAG } else { key.id() }
 }
 
 /// CRC-16/XMODEM.

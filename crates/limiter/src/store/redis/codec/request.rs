@@ -8,9 +8,10 @@ use smallvec::SmallVec;
 use super::keys::KeyFormat;
 use crate::algorithm::{Algorithm, Cost, Limit, window_index};
 use crate::clock::{Micros, Timestamp};
+use crate::control::{KeyGrant, LimitFrame, OverrideKind};
 use crate::idempotency::{self, IdempotencyRecord, RecordUse};
 use crate::operation::{Action, StoreHit, StoreRequest};
-use crate::rules::{Coupling, Mode};
+use crate::rules::{Coupling, Grant, Mode};
 use crate::store::redis::clock::ServerClock;
 
 /// A window shorter than this may end while the call is on its way, so the call also names the keys
@@ -54,8 +55,11 @@ fields!(HIT_FIELDS HitFields {
 });
 fields!(REFUND_FIELDS RefundFields { taken_at, taken_reset_after });
 
-/// Encoded as -1: the limit has no debt.
-const NO_DEBT: u64 = u64::MAX;
+/// Encoded as -1: the limit has no debt, or the grant no limit.
+const NONE: u64 = u64::MAX;
+
+/// Added to the code of the action of an overridable hit.
+const CONTROLLED: u64 = 16;
 
 /// The time of a server, as far as it is known.
 #[derive(Clone, Copy, Debug)]
@@ -80,10 +84,23 @@ pub(crate) struct ScriptRequest {
     /// Cost of a plain request: one take or peek of a limit without debt. `lua/check.lua` decides it
     /// without `lua/coupled.lua`, and its reply does not contain the counted units.
     pub(crate) plain_cost: Option<Cost>,
+    /// What the reply to each overridable hit needs, by the position of the hit.
+    pub(crate) overridable: SmallVec<[(usize, Overridable); 1]>,
     /// Set if the request has a request id: `lua/idempotency.lua` then executes it.
     pub(crate) purpose: Option<RecordUse>,
     /// Cost for Redis, in single decisions: a log writes an entry for each unit.
     pub(crate) work: u64,
+}
+
+/// An overridable hit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overridable {
+    /// What an override leaves as it is.
+    pub(crate) frame: LimitFrame,
+    /// `true` if the hit's own grant is a limit, by which units are counted.
+    pub(crate) is_limited: bool,
+    /// `true` if the reply has the notes of the record.
+    pub(crate) shows: bool,
 }
 
 /// Concatenated keys.
@@ -141,16 +158,23 @@ impl ScriptRequest {
         let fields = HitFields {
             keys,
             first_index,
-            units: limit.map_or(0, Limit::units),
+            units: match hit.grant {
+                Grant::Limited(limit) => limit.units(),
+                Grant::Banned => 0,
+                Grant::Unlimited => NONE,
+            },
             window: window.as_micros(),
             burst: limit.map_or(0, Limit::burst),
             cost: hit.action.cost().units(),
             mode: mode_code(hit.mode),
             seen: seen.as_micros(),
-            action: action_code(hit.action),
-            max_debt: max_debt(hit).unwrap_or(NO_DEBT),
+            action: action_code(hit) + if hit.overridable { CONTROLLED } else { 0 },
+            max_debt: max_debt(hit).unwrap_or(NONE),
         };
         fields.write(&mut self.argument);
+        if hit.overridable {
+            self.push_control(hit);
+        }
         if let Action::Refund(taken) = hit.action {
             let taken_at = taken.at.as_micros();
             let taken_reset_after = taken.reset_after.as_micros();
@@ -183,7 +207,43 @@ impl ScriptRequest {
         {
             self.push_window(format, hit, window_index(taken.at, hit.window));
         }
+        if hit.overridable {
+            self.keys.push(|text| format.write_control(hit.key, text));
+        }
         counted
+    }
+
+    /// Adds the fields of an overridable hit.
+    fn push_control(&mut self, hit: &StoreHit<'_>) {
+        let frame = hit.frame();
+        self.overridable.push((
+            self.held.len() - 1,
+            Overridable {
+                frame,
+                is_limited: hit.grant.limit().is_some(),
+                shows: hit.action.shows_control(),
+            },
+        ));
+        self.push_text(hit.key.rule());
+        write_number(&mut self.argument, frame.max_units());
+        write_number(&mut self.argument, frame.algorithm.has_burst().into());
+        match (hit.action, hit.change) {
+            (Action::SetOverride, Some(change)) => {
+                let (units, burst) = match change.grant() {
+                    KeyGrant::Limited { units, burst } => (units.into(), burst.into()),
+                    KeyGrant::Unlimited => (NONE, 0),
+                    KeyGrant::Banned => (0, 0),
+                };
+                for number in [units, burst, change.ttl().as_micros()] {
+                    write_number(&mut self.argument, number);
+                }
+                write_bytes(&mut self.argument, change.note());
+            }
+            (Action::ClearOverride(kind), _) => {
+                write_number(&mut self.argument, kind_code(kind));
+            }
+            _ => {}
+        }
     }
 
     fn push_window(&mut self, format: &KeyFormat, hit: &StoreHit<'_>, index: u64) {
@@ -211,10 +271,7 @@ fn write_once(argument: &mut Vec<u8>, once: &IdempotencyRecord, hits: &[StoreHit
     let hash_of_hits = idempotency::hash_of_hits(hits).to_be_bytes();
     let fields = [&once.fingerprint.to_be_bytes()[..], &hash_of_hits, &once.call.0.to_be_bytes()];
     for field in fields {
-        // As text, because Redis reads no binary values: its strings are bytes anyway.
-        let length = u32::try_from(field.len()).expect("up to 16 bytes");
-        rmp::encode::write_str_len(argument, length).expect("writing to a vector does not fail");
-        argument.extend_from_slice(field);
+        write_bytes(argument, field);
     }
     write_number(argument, purpose_code(once.purpose));
     write_number(argument, once.ttl.as_micros());
@@ -229,9 +286,25 @@ const fn purpose_code(purpose: RecordUse) -> u64 {
     }
 }
 
+/// Writes bytes as text, because Redis reads no binary values: its strings are bytes anyway.
+fn write_bytes(argument: &mut Vec<u8>, bytes: &[u8]) {
+    let length = u32::try_from(bytes.len()).expect("a few kilobytes at most");
+    rmp::encode::write_str_len(argument, length).expect("writing to a vector does not fail");
+    argument.extend_from_slice(bytes);
+}
+
+/// Code in `lua/control.lua`.
+const fn kind_code(kind: OverrideKind) -> u64 {
+    match kind {
+        OverrideKind::Both => 0,
+        OverrideKind::Ban => 1,
+        OverrideKind::Grant => 2,
+    }
+}
+
 fn write_number(argument: &mut Vec<u8>, number: u64) {
     match number {
-        NO_DEBT => {
+        NONE => {
             rmp::encode::write_nfix(argument, -1).expect("writing to a vector does not fail");
         }
         number => {
@@ -276,8 +349,10 @@ const fn mode_code(mode: Mode) -> u64 {
 }
 
 /// Code in `lua/check.lua`.
-const fn action_code(action: Action) -> u64 {
-    match action {
+const fn action_code(hit: &StoreHit<'_>) -> u64 {
+    match hit.action {
+        // Nothing to set.
+        Action::SetOverride if hit.change.is_none() => 0,
         Action::Peek(_) => 0,
         Action::Take(_) => 1,
         Action::Report(_) => 2,

@@ -1,7 +1,8 @@
 //! The Lua scripts. Each call of a script defines all its functions anew, so the shortest
 //! sufficient script is used: for plain requests of one algorithm, for all requests of one
-//! algorithm, or for everything, each of the last two with or without request ids. A plain request
-//! is a single hit that takes or peeks, without debt and without a request id.
+//! algorithm, or for everything, each of the last two with or without request ids, and all of them
+//! with or without overridable hits. A plain request is a single hit that takes or peeks, without
+//! debt and without a request id.
 
 use deadpool_redis::redis;
 
@@ -11,10 +12,15 @@ use crate::algorithm::Algorithm;
 const PRELUDE: &str = include_str!("../../../../lua/prelude.lua");
 const COUPLED: &str = include_str!("../../../../lua/coupled.lua");
 const IDEMPOTENCY: &str = include_str!("../../../../lua/idempotency.lua");
+const CONTROL: &str = include_str!("../../../../lua/control.lua");
 const CHECK: &str = include_str!("../../../../lua/check.lua");
 
 /// Start of the part of a file that plain hits do not need.
 const COUPLED_PART: &str = "\n--@coupled\n";
+
+/// Around lines that only overridable hits need.
+const OVERRIDABLE_PART: &str = "--@control";
+const OVERRIDABLE_END: &str = "--@end";
 
 /// Returns the Lua twin of an algorithm.
 const fn twin(algorithm: Algorithm) -> &'static str {
@@ -33,14 +39,11 @@ const fn twin(algorithm: Algorithm) -> &'static str {
 /// All scripts of the store.
 #[derive(Debug)]
 pub(crate) struct Scripts {
-    /// For plain requests of one algorithm, in the order of [`Algorithm::ALL`].
-    plain: Vec<Script>,
-    /// For all requests of one algorithm without request ids, in the same order.
-    single: Vec<Script>,
-    joined: Script,
-    /// As `single`, for requests with request ids.
-    single_once: Vec<Script>,
-    joined_once: Script,
+    /// For requests of one algorithm: by [`Serves::index`], then in the order of
+    /// [`Algorithm::ALL`].
+    single: Vec<Vec<Script>>,
+    /// For requests of several algorithms, by [`Serves::index`].
+    joined: Vec<Script>,
 }
 
 /// Text and hash of a script.
@@ -52,7 +55,14 @@ pub(crate) struct Script {
 
 /// Requests that a script can decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Serves {
+struct Serves {
+    requests: Requests,
+    /// With or without overridable hits.
+    overridable: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Requests {
     /// Plain requests: a single hit that takes or peeks, without debt.
     Plain,
     /// All requests without request ids.
@@ -61,65 +71,99 @@ enum Serves {
     Once,
 }
 
+impl Serves {
+    /// Everything that scripts differ by, in the order of [`Serves::index`].
+    fn every() -> impl Iterator<Item = Self> {
+        [Requests::Plain, Requests::All, Requests::Once].into_iter().flat_map(|requests| {
+            [false, true].into_iter().map(move |overridable| Self { requests, overridable })
+        })
+    }
+
+    /// Returns what is needed for these requests. Only requests of one algorithm can be plain.
+    fn needed(requests: &[ScriptRequest], is_joined: bool) -> Self {
+        let is_plain = || requests.iter().all(|request| request.plain_cost.is_some());
+        let kind = if requests.iter().any(|request| request.purpose.is_some()) {
+            Requests::Once
+        } else if !is_joined && is_plain() {
+            Requests::Plain
+        } else {
+            Requests::All
+        };
+        let overridable = requests.iter().any(|request| !request.overridable.is_empty());
+        Self { requests: kind, overridable }
+    }
+
+    fn index(self) -> usize {
+        2 * self.requests as usize + usize::from(self.overridable)
+    }
+}
+
 impl Scripts {
     pub(crate) fn new() -> Self {
-        let of_each = |serves| Algorithm::ALL.iter().map(move |one| Script::new(&[*one], serves));
+        let of_each =
+            |serves| Algorithm::ALL.iter().map(|one| Script::new(&[*one], serves)).collect();
         Self {
-            plain: of_each(Serves::Plain).collect(),
-            single: of_each(Serves::All).collect(),
-            joined: Script::new(Algorithm::ALL, Serves::All),
-            single_once: of_each(Serves::Once).collect(),
-            joined_once: Script::new(Algorithm::ALL, Serves::Once),
+            single: Serves::every().map(of_each).collect(),
+            joined: Serves::every().map(|serves| Script::new(Algorithm::ALL, serves)).collect(),
         }
     }
 
     /// Returns the shortest script that can decide `requests`.
     pub(crate) fn script_for(&self, requests: &[ScriptRequest]) -> &Script {
         let algorithm = requests.first().and_then(|request| request.algorithm);
-        let has_ids = requests.iter().any(|request| request.purpose.is_some());
         match algorithm {
             Some(one) if requests.iter().all(|other| other.algorithm == Some(one)) => {
-                let is_plain = requests.iter().all(|request| request.plain_cost.is_some());
-                let of_each = match (is_plain, has_ids) {
-                    (true, _) => &self.plain,
-                    (false, false) => &self.single,
-                    (false, true) => &self.single_once,
-                };
-                &of_each[one as usize]
+                &self.single[Serves::needed(requests, false).index()][one as usize]
             }
-            _ if has_ids => &self.joined_once,
-            _ => &self.joined,
+            _ => &self.joined[Serves::needed(requests, true).index()],
         }
     }
 }
 
 impl Script {
     fn new(algorithms: &[Algorithm], serves: Serves) -> Self {
-        let mut text = String::from(part(PRELUDE, serves));
+        let mut text = part(PRELUDE, serves);
         for algorithm in algorithms {
             // In its own scope, because twins use the same function names.
             text.push_str("\ndo\n");
-            text.push_str(part(twin(*algorithm), serves));
+            text.push_str(&part(twin(*algorithm), serves));
             text.push_str("\nend\n");
         }
-        if serves != Serves::Plain {
-            text.push_str(COUPLED);
+        if serves.overridable {
+            text.push_str(&part(CONTROL, serves));
         }
-        if serves == Serves::Once {
-            text.push_str(IDEMPOTENCY);
+        if serves.requests != Requests::Plain {
+            text.push_str(&part(COUPLED, serves));
         }
-        text.push_str(&with_fields(CHECK));
+        if serves.requests == Requests::Once {
+            text.push_str(&part(IDEMPOTENCY, serves));
+        }
+        text.push_str(&with_fields(&part(CHECK, serves)));
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Self { text, hash }
     }
 }
 
 /// Returns the part of a file that the requests need.
-fn part(file: &str, serves: Serves) -> &str {
-    match serves {
-        Serves::Plain => file.split(COUPLED_PART).next().unwrap_or_default(),
-        Serves::All | Serves::Once => file,
+fn part(file: &str, serves: Serves) -> String {
+    let file = match serves.requests {
+        Requests::Plain => file.split(COUPLED_PART).next().unwrap_or_default(),
+        Requests::All | Requests::Once => file,
+    };
+    if serves.overridable {
+        return file.to_owned();
     }
+    let mut text = String::with_capacity(file.len());
+    let mut is_left_out = false;
+    for line in file.lines() {
+        match line.trim_start() {
+            OVERRIDABLE_PART => is_left_out = true,
+            OVERRIDABLE_END => is_left_out = false,
+            _ if is_left_out => {}
+            _ => text.extend([line, "\n"]),
+        }
+    }
+    text
 }
 
 /// Replaces each template line by one line for each field, and `HIT_FIELDS` and `REFUND_FIELDS` by
@@ -152,6 +196,8 @@ fn with_fields(check: &str) -> String {
 mod tests {
     use super::*;
 
+    const PLAIN: Serves = Serves { requests: Requests::Plain, overridable: false };
+
     /// Returns the fields that the header of `lua/check.lua` documents: position and name.
     fn described() -> Vec<(usize, &'static str)> {
         let field = |line: &'static str| {
@@ -167,7 +213,7 @@ mod tests {
         let fields: Vec<(usize, &str)> =
             fields.enumerate().map(|(index, name)| (index + 1, *name)).collect();
         assert_eq!(described(), fields);
-        let script = Script::new(&[Algorithm::Gcra], Serves::Plain).text;
+        let script = Script::new(&[Algorithm::Gcra], PLAIN).text;
         let (_, constructor) =
             script.split_once("    local hit = {\n").expect("the table of a hit");
         let (constructor, _) = constructor.split_once("\n    }\n").expect("its end");
@@ -183,10 +229,18 @@ mod tests {
     }
 
     #[test]
+    fn every_kind_of_script_has_its_place() {
+        for (index, serves) in Serves::every().enumerate() {
+            assert_eq!(serves.index(), index);
+        }
+    }
+
+    #[test]
     fn a_plain_script_has_only_the_functions_that_plain_hits_need() {
         for algorithm in Algorithm::ALL {
-            let [plain, all] =
-                [Serves::Plain, Serves::All].map(|serves| Script::new(&[*algorithm], serves).text);
+            let all = Serves { requests: Requests::All, overridable: true };
+            let [plain, all] = [PLAIN, all].map(|serves| Script::new(&[*algorithm], serves).text);
+            assert!(!plain.contains("control") && all.contains("hit.control"));
             for step in ["load", "decide", "commit", "save"] {
                 assert!(plain.contains(&format!("local function {step}(")), "{step}");
             }

@@ -44,6 +44,7 @@ impl Severity {
             | StoreError::Expired
             | StoreError::Full
             | StoreError::Cursor
+            | StoreError::OverridesNotPermitted
             | StoreError::RequestId(_)
             | StoreError::Custom { .. } => return None,
             #[cfg(feature = "journal")]

@@ -1,0 +1,3 @@
+//! Overrides and bans of single keys.
+
+super::on_both! { overrides }
