@@ -13,6 +13,7 @@ mod envoy;
 mod examples;
 mod faults;
 mod fleet;
+mod hostile;
 mod http;
 mod kubernetes;
 mod mixed_fleet;

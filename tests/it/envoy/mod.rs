@@ -7,5 +7,5 @@ mod end_to_end;
 mod files;
 mod near_limit;
 mod notation;
-mod proxy;
+pub(crate) mod proxy;
 mod service;

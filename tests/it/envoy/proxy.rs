@@ -38,8 +38,6 @@ impl Envoy {
     /// `None` if Envoy cannot be installed, and reports the skipped test.
     pub(crate) async fn in_front_of(rlaas: &Rlaas, edits: &[(&str, &str)]) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let program = program()?;
-        let dir = TempDir::new();
         let own = format!("@rlaas-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let (_, port) = rlaas.grpc().rsplit_once(':').expect("host:port");
         let always = [
@@ -54,7 +52,15 @@ impl Envoy {
             assert!(text.contains(from), "no {from} in config/envoy/envoy.yaml");
             text = text.replace(from, to);
         }
-        let (config, address) = (dir.write("envoy.yaml", &text), dir.path("admin"));
+        Self::start(&text).await
+    }
+
+    /// Starts an Envoy with this configuration, which has a listener `front`. Returns `None` if
+    /// Envoy cannot be installed, and reports the skipped test.
+    pub(crate) async fn start(text: &str) -> Option<Self> {
+        let program = program()?;
+        let dir = TempDir::new();
+        let (config, address) = (dir.write("envoy.yaml", text), dir.path("admin"));
         let log = File::create(dir.path("log")).expect("a file");
         let process = Command::new(program)
             .arg("--config-path")
@@ -80,6 +86,11 @@ impl Envoy {
         .await;
         envoy.front = envoy.listener("front").await;
         Some(envoy)
+    }
+
+    /// Returns the address of the listener `front`.
+    pub(crate) fn front(&self) -> &str {
+        &self.front
     }
 
     /// Sends a GET request.
