@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rlaas::algorithm::Outcome;
 use rlaas::clock::{Clock, ManualClock, Micros};
-use rlaas::rules::RequestFields;
+use rlaas::rules::{Request, RequestFields};
 use rlaas_client::{AnsweredBy, Client, Verdict};
 
 use super::{check, fields};
@@ -132,4 +132,19 @@ async fn long_requests_are_not_remembered() {
     for _ in 0..2 {
         assert_eq!(fixture.check(fields(&long)).await.answered_by(), AnsweredBy::Server);
     }
+}
+
+#[tokio::test]
+async fn request_with_an_id_is_not_answered_from_the_cache() {
+    let fixture = ClockedClient::new(None).await;
+    let request = Request::user("mallory").cost(5).build().expect("a valid request");
+    let with_id = request.with_request_id("x").expect("a valid id");
+    let first = fixture.client.check(&with_id).await.expect("an answer");
+    assert!(first.is_allowed());
+    for answered_by in [AnsweredBy::Server, AnsweredBy::Cache] {
+        let refused = fixture.client.check(&request).await.expect("an answer");
+        assert_eq!((refused.is_allowed(), refused.answered_by()), (false, answered_by));
+    }
+    let retry = fixture.client.check(&with_id).await.expect("an answer");
+    assert_eq!((retry.is_allowed(), retry.response().replayed), (true, true));
 }

@@ -71,10 +71,10 @@ struct Record {
     replays: u32,
 }
 
-type Answer = Result<(Decision, bool), RequestIdError>;
+type IdResult = Result<(Decision, bool), RequestIdError>;
 
 impl IdModel {
-    fn decide(&mut self, request: IdRequest, now: Timestamp) -> Answer {
+    fn decide(&mut self, request: IdRequest, now: Timestamp) -> IdResult {
         let IdRequest { user, id, cost, dry_run, .. } = request;
         let units = Cost::new(cost);
         let action = if dry_run { Action::Peek(units) } else { Action::Take(units) };
@@ -131,7 +131,7 @@ impl IdCase {
     }
 }
 
-async fn answer(service: &Service, request: IdRequest) -> Answer {
+async fn answer(service: &Service, request: IdRequest) -> IdResult {
     let IdRequest { user, id, cost, dry_run, .. } = request;
     let (user, id) = (user.to_string(), id.map(|id| id.to_string()));
     let built = Request::user(&user).cost(cost).request_id(id.as_deref().unwrap_or_default());

@@ -61,6 +61,26 @@ async fn repeated_denials_do_not_reach_redis() {
 }
 
 #[tokio::test]
+async fn replays_are_not_refused_by_a_later_denial() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, LONG);
+    wait_for_store(&server).await;
+    let mut client = server.client().await;
+    let with_id = CheckRequest { cost: Some(5), request_id: "x".to_owned(), ..request("mallory") };
+    let first = client.check(with_id.clone()).await.expect("an answer").into_inner();
+    assert!(first.allowed && !first.replayed);
+    for source_is in ["STORE", "DENY_CACHE"] {
+        let denied = check_cost(&mut client, "mallory", 5).await;
+        assert_eq!((denied.allowed, source(&denied)), (false, source_is));
+    }
+    let retry = client.check(with_id).await.expect("an answer").into_inner();
+    assert_eq!((retry.allowed, retry.replayed, source(&retry)), (true, true, "STORE"));
+    let other = CheckRequest { cost: Some(5), request_id: "y".to_owned(), ..request("mallory") };
+    let denied = client.check(other).await.expect("an answer").into_inner();
+    assert_eq!((denied.allowed, source(&denied)), (false, "STORE"));
+}
+
+#[tokio::test]
 async fn requests_of_another_cost_reach_redis() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, LONG);
