@@ -83,7 +83,8 @@
 //!   the clock of a real redis-server, because the scripts use the server's time alone.
 //! - **Each Redis server has its own circuit breaker**, in `store/redis`: in a cluster the limiter
 //!   does not know which server holds a key. The limiter applies the failure policies.
-//! - **No call is repeated if its outcome is unknown.** Otherwise a unit could be taken twice.
+//! - **No call is repeated if its outcome is unknown**, unless it has a request id. Otherwise a unit
+//!   could be taken twice.
 //! - **Everything has a limit**: keys, lengths, body size, streams, queues and waits. A connection may
 //!   also do only so much work before it yields, so a flood does not delay the other connections
 //!   of its thread.

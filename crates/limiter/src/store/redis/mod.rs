@@ -16,8 +16,8 @@
 //! window names its window before the script runs. The window comes from an estimate of the Redis
 //! clock. A script that runs in another window writes nothing and returns the time.
 //!
-//! A call of unknown fate is never repeated, because its units could be counted twice. A call that
-//! was certainly not executed is repeated where that helps: see `retry.rs`.
+//! A call of unknown fate is never repeated, because its units could be counted twice, unless it has
+//! a request id. A call that was certainly not executed is repeated where that helps: see `retry.rs`.
 
 mod batch;
 mod clock;
