@@ -7,11 +7,13 @@
 
 mod change;
 mod error;
+mod explain;
 mod note;
 mod request_ids;
 
 pub use change::ChangeRequest;
 pub use error::AdminError;
+pub use explain::{Outlook, explain, outlook};
 pub use note::Note;
 
 use std::sync::Arc;

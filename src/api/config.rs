@@ -171,13 +171,18 @@ fn step(step: PathStep<'_>) -> proto::DescriptorStep {
 }
 
 fn override_message(other: &Override) -> proto::RuleOverride {
-    let (kind, burst) = match other.grant {
+    let grant = Some(grant(other.grant));
+    proto::RuleOverride { matchers: matchers(&other.matcher), grant }
+}
+
+/// Returns the message of a grant.
+pub(super) fn grant(grant: Grant) -> proto::Grant {
+    let (kind, burst) = match grant {
         Grant::Limited(limit) => (Kind::Limit(int64(limit.units())), int64(limit.burst())),
         Grant::Unlimited => (Kind::Unlimited(true), 0),
         Grant::Banned => (Kind::Banned(true), 0),
     };
-    let grant = Some(proto::Grant { kind: Some(kind), burst });
-    proto::RuleOverride { matchers: matchers(&other.matcher), grant }
+    proto::Grant { kind: Some(kind), burst }
 }
 
 fn matchers(matcher: &Matcher) -> Vec<proto::PartMatcher> {
@@ -200,7 +205,7 @@ const fn on_store_failure(policy: OnStoreFailure) -> proto::OnStoreFailure {
     }
 }
 
-const fn mode(mode: Mode) -> proto::RuleMode {
+pub(super) const fn mode(mode: Mode) -> proto::RuleMode {
     match mode {
         // A quota is enforced together with the other quotas of a request.
         Mode::Enforced | Mode::Quota => proto::RuleMode::Enforce,

@@ -53,7 +53,7 @@ pub(super) fn result(result: Result<&Verdict, &Status>) -> CheckResult {
 
 /// Converts a status to a message. In a `tonic::Status` the details are an encoded `google.rpc.Status`;
 /// the message has its list of details.
-fn error(status: &Status) -> tonic_types::Status {
+pub(super) fn error(status: &Status) -> tonic_types::Status {
     let detailed = tonic_types::Status::decode(status.details()).unwrap_or_default();
     tonic_types::Status {
         code: status.code().into(),

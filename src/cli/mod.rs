@@ -3,6 +3,7 @@
 //! Exit codes: 0 success (allowed, serving), 1 denied, not serving or failed to serve, 2 no response,
 //! 64 invalid configuration, 130 terminated by a second signal.
 
+mod admin;
 mod bench;
 mod certificates;
 mod check;
@@ -56,6 +57,20 @@ enum Command {
     Config(config::ConfigArgs),
     /// Query the health of a server: exit code 0 serving, 1 not serving, 2 no response
     Health(health::HealthArgs),
+    /// Explain how a request is decided, rule by rule; by a server, or by files alone
+    Explain(admin::ExplainArgs),
+    /// Show the state of keys: what is left, which override applies, where it is stored
+    Inspect(admin::InspectArgs),
+    /// Make keys as if nothing had been taken; overrides and bans stay; asks on a terminal
+    Reset(admin::ResetArgs),
+    /// Return units to keys, up to full; asks on a terminal
+    Refund(admin::RefundArgs),
+    /// Refuse everything to keys for a time; their rules must be overridable
+    Ban(admin::BanArgs),
+    /// End a ban before its time
+    Unban(admin::UnbanArgs),
+    /// Grant something else to single keys for a time: set, clear, list
+    Override(admin::OverrideArgs),
     /// Load a running server and measure throughput and latency
     Bench(bench::BenchArgs),
     /// Print every metric with its type, unit, labels and help, as Markdown
@@ -101,6 +116,13 @@ impl Cli {
             Command::CheckConfig(args) => check_config::run(args),
             Command::Config(args) => config::run(args),
             Command::Health(args) => health::run(&args),
+            Command::Explain(args) => admin::explain(&args),
+            Command::Inspect(args) => admin::inspect(&args),
+            Command::Reset(args) => admin::reset(&args),
+            Command::Refund(args) => admin::refund(&args),
+            Command::Ban(args) => admin::ban(&args),
+            Command::Unban(args) => admin::unban(&args),
+            Command::Override(args) => admin::overrides(&args),
             Command::Bench(args) => bench::run(&args),
             Command::Metrics(_) => metrics::run(),
             Command::Completions(args) => completions::run(&args),

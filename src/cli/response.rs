@@ -11,17 +11,19 @@ const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
 /// Returns the response as one line of text. `cost` is the cost of the request.
 pub(super) fn to_text(response: &CheckResponse, user: &str, cost: u64) -> String {
-    let (verb, detail) = if response.allowed {
-        ("allowed ", allowed(response))
-    } else {
-        ("denied  ", denied(response, cost))
-    };
+    let verb = if response.allowed { "allowed " } else { "denied  " };
+    let detail = detail(response, cost);
     let detail = if response.replayed { format!("{detail}, replayed") } else { detail };
     let user = user.escape_debug();
     match response.rule.as_str() {
         "" => format!("{verb} {user}: no rule matches (NO_RULE)"),
         rule => format!("{verb} {user}: {detail} ({})", rule.escape_debug()),
     }
+}
+
+/// Returns what is left, or how long to wait and why.
+pub(super) fn detail(response: &CheckResponse, cost: u64) -> String {
+    if response.allowed { allowed(response) } else { denied(response, cost) }
 }
 
 /// Returns the response as JSON. Members with default values are included, durations only if they
@@ -87,7 +89,7 @@ fn burst(response: &CheckResponse) -> Option<i64> {
 }
 
 /// Returns a duration of up to two units, rounded up: `57.216s`, `2m 5s`, `3h 20m`, `2d 1h`.
-fn human_duration(duration: &prost_types::Duration) -> String {
+pub(super) fn human_duration(duration: &prost_types::Duration) -> String {
     let up_to = |nanos: i128| (self::nanos(duration) + nanos - 1) / nanos;
     let two = |count: i128, of: i128, large: &str, small: &str| match (count / of, count % of) {
         (large_units, 0) => format!("{large_units}{large}"),

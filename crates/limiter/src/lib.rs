@@ -99,11 +99,11 @@ pub mod yaml;
 pub use limiter::{
     BuildError, ChangeError, CheckError, DenyCache, DenyCacheSettings, DescriptorAnswer,
     DescriptorVerdict, FORGET_TOPIC, KeyChange, KeyState, KeysChanged, Limiter, LimiterBuilder,
-    PendingCheck, RuleDecision, Snapshot, Source, StartedCheck, Verdict,
+    PendingCheck, Preview, RuleDecision, Snapshot, Source, StartedCheck, Verdict,
 };
 pub use rlaas_core::clock::Deadline;
 pub use rlaas_core::rules::{Attributes, InvalidRequest, Request, Rule};
 #[doc(no_inline)]
 pub use rlaas_core::{
-    algorithm, clock, control, idempotency, operation, plan, rules, step, summary, verdict,
+    algorithm, clock, control, explain, idempotency, operation, plan, rules, step, summary, verdict,
 };

@@ -10,7 +10,7 @@ use crate::api::response::{algorithm, duration, int64, units};
 use crate::clock::Timestamp;
 use crate::control::{KeyGrant, KeyOverride};
 use crate::plan::{GrantSource, KeyPart};
-use crate::rules::Grant;
+use crate::rules::{Grant, Key};
 use rlaas_limiter::{KeyState, KeysChanged};
 
 /// Returns the message of a change.
@@ -27,11 +27,7 @@ pub(crate) fn change(keys: KeysChanged, everywhere_by: Timestamp) -> proto::Chan
 pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
     let KeyState { rule, key, parts, storage_key, grant, grant_from, overrides, decision, .. } =
         state;
-    let key = proto::KeyRef {
-        parts: parts.into_iter().map(key_part).collect(),
-        id: key.id().to_owned(),
-        storage_key,
-    };
+    let key = key_ref(parts, &key, storage_key);
     let overrides = overrides.iter().map(|one| key_override(&rule, &key, one)).collect();
     let retry_after = match decision.outcome {
         Outcome::Denied { retry_after } => Some(duration(retry_after)),
@@ -46,12 +42,7 @@ pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
         remaining: if grant == Grant::Unlimited { i64::MAX } else { decision.remaining },
         retry_after,
         reset_after: Some(duration(decision.reset_after)),
-        grant_from: match grant_from {
-            GrantSource::Rule => proto::GrantFrom::Rule,
-            GrantSource::RuleOverride => proto::GrantFrom::RuleOverride,
-            GrantSource::KeyOverride => proto::GrantFrom::KeyOverride,
-        }
-        .into(),
+        grant_from: self::grant_from(grant_from).into(),
         overrides,
     }
 }
@@ -80,6 +71,21 @@ pub(in crate::api) fn key_override(
         expires_at: Some(timestamp(one.ends_at)),
         actor,
         reason,
+    }
+}
+
+/// Returns the message that names a key.
+pub(super) fn key_ref(parts: Vec<KeyPart>, key: &Key, storage_key: String) -> proto::KeyRef {
+    let parts = parts.into_iter().map(key_part).collect();
+    proto::KeyRef { parts, id: key.id().to_owned(), storage_key }
+}
+
+/// Returns the message of the origin of a grant.
+pub(super) const fn grant_from(source: GrantSource) -> proto::GrantFrom {
+    match source {
+        GrantSource::Rule => proto::GrantFrom::Rule,
+        GrantSource::RuleOverride => proto::GrantFrom::RuleOverride,
+        GrantSource::KeyOverride => proto::GrantFrom::KeyOverride,
     }
 }
 

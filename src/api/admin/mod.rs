@@ -1,10 +1,13 @@
 //! `ratelimit.admin.v1.AdminService`: administration over gRPC. Over HTTP the same methods are
 //! called, with messages in JSON (`http/admin`).
 
+mod explain;
 pub(crate) mod messages;
 mod overrides;
 pub(super) mod routes;
 mod selector;
+
+pub(crate) use explain::{explain, explain_descriptors};
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminService;
@@ -161,6 +164,26 @@ impl AdminService for Service {
         let page = self.administrator.list_overrides(rule, kind, page_token, count, deadline).await;
         let page = page.map_err(|error| admin(&error))?;
         Ok(Response::new(overrides::page(page, self.administrator.limiter())))
+    }
+
+    async fn explain(
+        &self,
+        request: Request<proto::ExplainRequest>,
+    ) -> Result<Response<proto::ExplainResponse>, Status> {
+        caller(&request)?;
+        let deadline = deadline(request.metadata());
+        let limiter = self.administrator.limiter();
+        Ok(Response::new(explain(limiter, request.into_inner(), deadline).await?))
+    }
+
+    async fn explain_descriptors(
+        &self,
+        request: Request<proto::ExplainDescriptorsRequest>,
+    ) -> Result<Response<proto::ExplainDescriptorsResponse>, Status> {
+        caller(&request)?;
+        let deadline = deadline(request.metadata());
+        let limiter = self.administrator.limiter();
+        Ok(Response::new(explain_descriptors(limiter, request.into_inner(), deadline).await?))
     }
 }
 

@@ -47,6 +47,8 @@ pub(in crate::api) const ROUTES: &[AdminRoute] = &[
     route("SetOverride", Permission::ADMIN, Verb::Post, "/v1/admin/keys:override"),
     route("ClearOverride", Permission::ADMIN, Verb::Post, "/v1/admin/keys:clear-override"),
     route("ListOverrides", Permission::ADMIN, Verb::Get, "/v1/admin/overrides"),
+    route("Explain", Permission::OPERATE, Verb::Post, "/v1/admin/explain"),
+    route("ExplainDescriptors", Permission::OPERATE, Verb::Post, "/v1/admin/explain-descriptors"),
 ];
 
 impl AdminRoute {

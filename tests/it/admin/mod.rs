@@ -1,5 +1,6 @@
 //! Administration of keys, over gRPC and HTTP.
 
+mod explain;
 mod http;
 mod keys;
 mod openapi;

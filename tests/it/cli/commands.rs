@@ -210,11 +210,27 @@ fn serve_names_the_setting_of_an_address_in_use() {
     assert!(error.contains(server.grpc()) && error.contains("server.listen"), "{error}");
 }
 
+const COMMANDS: [&str; 13] = [
+    "serve",
+    "check",
+    "check-config",
+    "config",
+    "health",
+    "explain",
+    "inspect",
+    "reset",
+    "refund",
+    "ban",
+    "unban",
+    "override",
+    "bench",
+];
+
 #[test]
 fn help_names_every_command() {
     let (code, out, _) = run(&["--help"]);
     assert_eq!(code, 0);
-    for command in ["serve", "check", "check-config", "config", "health", "bench"] {
+    for command in COMMANDS {
         assert!(out.lines().any(|line| line.starts_with(&format!("  {command} "))), "{out}");
         assert_eq!(run(&[command, "--help"]).0, 0);
     }
@@ -223,10 +239,10 @@ fn help_names_every_command() {
 
 #[test]
 fn help_fits_100_columns() {
-    for command in ["", "serve", "check", "check-config", "config", "health", "bench"] {
+    let nested = ["", "override set", "override clear", "override list"];
+    for command in COMMANDS.into_iter().chain(nested) {
         for help in ["-h", "--help"] {
-            let arguments: Vec<&str> =
-                [command, help].into_iter().filter(|argument| !argument.is_empty()).collect();
+            let arguments: Vec<&str> = command.split_whitespace().chain([help]).collect();
             let (code, out, error) = run(&arguments);
             assert_eq!(code, 0, "{error}");
             let wide: Vec<_> = out.lines().filter(|line| line.chars().count() > 100).collect();

@@ -1,5 +1,6 @@
 //! The commands and the configuration of the program.
 
+mod admin;
 mod bench;
 mod commands;
 mod completions;

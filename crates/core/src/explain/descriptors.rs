@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
-use super::{Applies, ExplainedRule, cut, start};
-use crate::plan::DescriptorPlan;
-use crate::rules::descriptors::{Choice, DescriptorRequest, Descriptors, InvalidDescriptor};
+use super::{AppliedRule, Applies, ExplainedRule, cut, start, units_taken};
+use crate::plan::{DescriptorPlan, SelectedKey};
+use crate::rules::RuleSet;
+use crate::rules::descriptors::{Choice, DescriptorRequest, InvalidDescriptor};
 
 /// Most texts in [`ExplainedDescriptor::nearest`].
 pub const MAX_NEAREST: usize = 10;
@@ -18,6 +19,8 @@ const MAX_COMPARED: usize = 64;
 pub struct ExplainedDescriptors {
     /// The plan of a check of this request.
     pub plan: DescriptorPlan,
+    /// The keys of its hits, in order.
+    pub keys: Vec<SelectedKey>,
     /// One entry for each descriptor, in order.
     pub descriptors: Vec<ExplainedDescriptor>,
 }
@@ -34,40 +37,45 @@ pub struct ExplainedDescriptor {
     pub nearest: Vec<String>,
 }
 
-impl Descriptors {
+impl RuleSet {
     /// Explains which rule each descriptor of a request matches. `similarity` of two texts is 0 to
     /// 1; it sorts [`ExplainedDescriptor::nearest`].
     ///
     /// # Errors
     ///
-    /// [`InvalidDescriptor`] as [`Descriptors::plan`].
-    pub fn explain(
+    /// [`InvalidDescriptor`] as
+    /// [`Descriptors::plan`](crate::rules::descriptors::Descriptors::plan).
+    pub fn explain_descriptors(
         &self,
         request: &DescriptorRequest<'_>,
         similarity: impl Fn(&str, &str) -> f64,
     ) -> Result<ExplainedDescriptors, InvalidDescriptor> {
-        let plan = self.plan(request)?;
-        let mut hits = 0;
-        let explain = |(index, descriptor)| {
-            let walk = self.explain_walk(request.domain(), descriptor);
+        let plan = self.descriptors().plan(request)?;
+        let mut hits = plan.plan.hits.iter().enumerate();
+        let mut descriptors = Vec::with_capacity(plan.statuses.len());
+        for (descriptor, status) in request.descriptors().iter().zip(&plan.statuses) {
+            let walk = self.descriptors().explain_walk(request.domain(), descriptor);
             let nearest = match &walk.rule {
                 Some(_) => Vec::new(),
                 None => nearest_first(walk.choices, walk.ended_at, &similarity),
             };
-            let is_planned = plan.statuses.get(index).is_some_and(Option::is_some);
+            let planned = status.as_ref().and_then(|_| hits.next());
             let rule = walk.rule.map(|rule| {
-                let applies = if is_planned {
-                    hits += 1;
-                    Applies::Yes { hit: hits - 1, rule_override: None }
-                } else {
-                    Applies::Replaced
+                let applies = match planned {
+                    Some((at, hit)) => {
+                        let cost = units_taken(hit);
+                        Applies::Yes(AppliedRule { hit: at, cost, rule_override: None })
+                    }
+                    None => Applies::Replaced,
                 };
                 ExplainedRule { rule, applies }
             });
-            ExplainedDescriptor { rule, matched_entries: walk.matched_entries, nearest }
-        };
-        let descriptors = request.descriptors().iter().enumerate().map(explain).collect();
-        Ok(ExplainedDescriptors { plan, descriptors })
+            let matched_entries = walk.matched_entries;
+            descriptors.push(ExplainedDescriptor { rule, matched_entries, nearest });
+        }
+        let keys = plan.plan.hits.iter().map(|hit| self.selected_by_descriptor(hit.clone()));
+        let keys = keys.collect();
+        Ok(ExplainedDescriptors { plan, keys, descriptors })
     }
 }
 
@@ -114,10 +122,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::algorithm::Cost;
-    use crate::plan::RuleIndex;
-    use crate::rules::Coupling;
-    use crate::rules::descriptors::{Descriptor, DescriptorRule, HitsAddend, RequestDescriptor};
+    use crate::algorithm::{Algorithm, Cost, Limit};
+    use crate::clock::Micros;
+    use crate::rules::descriptors::{
+        Descriptor, DescriptorRule, Descriptors, HitsAddend, RequestDescriptor,
+    };
+    use crate::rules::{Coupling, Rule};
 
     fn rule(limit_name: Option<&str>, replaces: &[&str]) -> DescriptorRule {
         DescriptorRule {
@@ -152,6 +162,12 @@ mod tests {
         )
     }
 
+    fn rules() -> RuleSet {
+        let limit = Limit::new(5, Micros::from_secs(60)).expect("a valid limit");
+        let default = Rule::new_default(Algorithm::Gcra, limit);
+        RuleSet::new(default, Vec::new()).with_descriptors(tree())
+    }
+
     /// A similarity that tests can foresee: the share of the first text that is the start of both.
     fn shared_start(one: &str, other: &str) -> f64 {
         let shared = one.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count();
@@ -165,7 +181,9 @@ mod tests {
             hits: HitsAddend::Take(Cost::ONE),
         });
         let request = DescriptorRequest::new(domain, descriptors.collect());
-        tree().explain(&request.expect("a valid request"), shared_start).expect("an explanation")
+        rules()
+            .explain_descriptors(&request.expect("a valid request"), shared_start)
+            .expect("an explanation")
     }
 
     #[test]
@@ -179,12 +197,10 @@ mod tests {
             (&[], 0, &["path=/pay", "path=/search*", "user"]),
         ] {
             let explained = explain("edge", &[entries]);
-            let expected = ExplainedDescriptor {
-                rule: None,
-                matched_entries: matched,
-                nearest: nearest.iter().map(|text| (*text).to_owned()).collect(),
-            };
-            assert_eq!(explained.descriptors, [expected], "{entries:?}");
+            let [descriptor] = &*explained.descriptors else { panic!("{explained:?}") };
+            assert!(descriptor.rule.is_none(), "{entries:?}");
+            assert_eq!(descriptor.matched_entries, matched, "{entries:?}");
+            assert_eq!(descriptor.nearest, nearest, "{entries:?}");
         }
     }
 
@@ -192,7 +208,7 @@ mod tests {
     fn unknown_domain_has_the_nearest_domains() {
         let explained = explain("edges", &[&[("user", "a")], &[]]);
         for descriptor in explained.descriptors {
-            assert_eq!((descriptor.matched_entries, descriptor.rule), (0, None));
+            assert!(descriptor.matched_entries == 0 && descriptor.rule.is_none());
             assert_eq!(descriptor.nearest, ["edge", "other"]);
         }
     }
@@ -202,18 +218,16 @@ mod tests {
         let get: &[_] = &[("path", "/pay"), ("method", "GET")];
         let post: &[_] = &[("path", "/pay"), ("method", "POST")];
         let explained = explain("edge", &[get, &[("nobody", "")], post]);
-        let applies: Vec<_> = explained
-            .descriptors
-            .iter()
-            .map(|descriptor| descriptor.rule.as_ref().map(|rule| rule.applies.clone()))
-            .collect();
-        let yes = Applies::Yes { hit: 0, rule_override: None };
-        assert_eq!(applies, [Some(Applies::Replaced), None, Some(yes)]);
+        let rule = |at: usize| explained.descriptors[at].rule.as_ref();
+        assert!(matches!(rule(0).expect("a rule").applies, Applies::Replaced));
+        assert!(rule(1).is_none());
+        let applied = AppliedRule { hit: 0, cost: Cost::ONE, rule_override: None };
+        assert_eq!(rule(2).expect("a rule").applies, Applies::Yes(applied));
+        let [key] = &*explained.keys else { panic!("{explained:?}") };
+        assert_eq!((&*key.rule, key.parts[1].value.as_deref()), ("edge.path", Some("POST")));
         assert_eq!(explained.descriptors[0].matched_entries, 2);
         assert_eq!(explained.plan.plan.hits.len(), 1);
-        let rule = explained.descriptors[2].rule.as_ref().expect("a rule").rule;
-        assert_eq!(rule, explained.plan.plan.hits[0].rule);
-        assert!(matches!(rule, RuleIndex::Descriptor { is_override: false, .. }));
+        assert_eq!(rule(2).expect("a rule").rule, explained.plan.plan.hits[0].rule);
     }
 
     #[test]

@@ -6,12 +6,15 @@
 
 mod descriptors;
 mod nearness;
+mod peeks;
 mod request;
 
 pub use descriptors::{ExplainedDescriptor, ExplainedDescriptors, MAX_NEAREST};
 pub use request::Explanation;
 
-use crate::plan::RuleIndex;
+use crate::algorithm::Cost;
+use crate::operation::Action;
+use crate::plan::{Hit, RuleIndex};
 
 /// Most rules in an explanation.
 pub const MAX_RULES: usize = 100;
@@ -33,12 +36,7 @@ pub struct ExplainedRule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applies {
     /// It applies.
-    Yes {
-        /// Position of its hit in the plan.
-        hit: usize,
-        /// Position of the closest of its overrides; `None` if none fits.
-        rule_override: Option<usize>,
-    },
+    Yes(AppliedRule),
     /// A part of the request does not fit.
     Mismatch(Mismatch),
     /// The default rule: another rule is enforced, or requests that no rule matches have another
@@ -46,6 +44,17 @@ pub enum Applies {
     NotDefault,
     /// The limit of a descriptor: that of another descriptor replaces it.
     Replaced,
+}
+
+/// How a rule applies to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppliedRule {
+    /// Position of its hit in the plan, and of its key.
+    pub hit: usize,
+    /// Units that the request takes from the rule.
+    pub cost: Cost,
+    /// Position of the closest of the rule's overrides; `None` if none fits.
+    pub rule_override: Option<usize>,
 }
 
 /// The first part of a request that does not fit a rule.
@@ -58,6 +67,14 @@ pub struct Mismatch {
     pub wanted: Vec<String>,
     /// Value in the request; `None` if it has none.
     pub got: Option<String>,
+}
+
+/// Returns the units that a hit takes; none for a look or for units that are returned.
+fn units_taken(hit: &Hit) -> Cost {
+    match hit.action {
+        Action::Take(cost) | Action::Report(cost) => cost,
+        _ => Cost::NONE,
+    }
 }
 
 /// Cuts a text to [`MAX_TEXT`] bytes.

@@ -4,8 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::nearness::{Nearness, shared_start};
-use super::{Applies, ExplainedRule, MAX_RULES, MAX_WANTED, Mismatch, cut};
-use crate::plan::{Plan, RuleIndex};
+use super::{
+    AppliedRule, Applies, ExplainedRule, MAX_RULES, MAX_WANTED, Mismatch, cut, units_taken,
+};
+use crate::plan::{Plan, RuleIndex, SelectedKey};
 use crate::rules::{Matcher, Pattern, Request, RuleSet, TextPattern};
 
 /// Why each rule applies to a request, or does not.
@@ -13,6 +15,8 @@ use crate::rules::{Matcher, Pattern, Request, RuleSet, TextPattern};
 pub struct Explanation {
     /// The plan of a check of this request.
     pub plan: Plan,
+    /// The keys of its hits, in order.
+    pub keys: Vec<SelectedKey>,
     /// Rules that were looked at, at most [`MAX_RULES`]: those that apply in the order of the plan,
     /// the default rule if it does not apply, then the nearest of those that do not fit.
     pub rules: Vec<ExplainedRule>,
@@ -39,7 +43,8 @@ impl RuleSet {
     ///
     /// let explanation = RuleSet::new(default, vec![pay])
     ///     .explain(&Request::user("alice").resource("/pays").build()?);
-    /// assert!(matches!(explanation.rules[0].applies, Applies::Yes { hit: 0, .. }));
+    /// assert!(matches!(explanation.rules[0].applies, Applies::Yes(_)));
+    /// assert_eq!(explanation.keys[0].hit.key.id(), "alice");
     /// let Applies::Mismatch(mismatch) = &explanation.rules[1].applies else { panic!("it applies") };
     /// assert_eq!((&*mismatch.part, &*mismatch.wanted[0]), ("resource", "/pay"));
     /// assert_eq!(mismatch.got.as_deref(), Some("/pays"));
@@ -48,16 +53,18 @@ impl RuleSet {
     pub fn explain(&self, request: &Request<'_>) -> Explanation {
         let plan = Plan::for_request(self, request);
         let mut applying: Vec<usize> = plan.hits.iter().filter_map(|hit| flat(hit.rule)).collect();
-        let mut rules: Vec<ExplainedRule> = applying
-            .iter()
-            .take(MAX_RULES)
-            .enumerate()
-            .map(|(hit, position)| {
-                let closest = self.rule_at(*position).closest_override(request);
-                let rule_override = closest.map(|(position, _)| position);
-                explained(*position, Applies::Yes { hit, rule_override })
-            })
-            .collect();
+        let of_hits = plan.hits.iter().zip(&applying);
+        let hashing = self.hashing();
+        let keys =
+            of_hits.clone().map(|(hit, at)| self.selected(*at, request, hit.clone(), hashing));
+        let keys = keys.collect();
+        let applied = of_hits.take(MAX_RULES).enumerate().map(|(at, (hit, position))| {
+            let closest = self.rule_at(*position).closest_override(request);
+            let rule_override = closest.map(|(position, _)| position);
+            let applied = AppliedRule { hit: at, cost: units_taken(hit), rule_override };
+            explained(*position, Applies::Yes(applied))
+        });
+        let mut rules: Vec<ExplainedRule> = applied.collect();
         applying.sort_unstable();
         if applying.first() != Some(&0) && rules.len() < MAX_RULES {
             rules.push(explained(0, Applies::NotDefault));
@@ -73,7 +80,7 @@ impl RuleSet {
             Some(explained(position, Applies::Mismatch(mismatch)))
         }));
         let left_out = self.iter().count() - rules.len();
-        Explanation { plan, rules, left_out }
+        Explanation { plan, keys, rules, left_out }
     }
 }
 
@@ -140,7 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::algorithm::{Algorithm, Limit};
+    use crate::algorithm::{Algorithm, Cost, Limit};
     use crate::clock::Micros;
     use crate::explain::MAX_TEXT;
     use crate::rules::{Grant, Mode, Override, Part, Rule, Unmatched};
@@ -184,6 +191,13 @@ mod tests {
     fn mismatch_of(explanation: &Explanation, at: usize) -> &Mismatch {
         match &explanation.rules[at].applies {
             Applies::Mismatch(mismatch) => mismatch,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn applied(explanation: &Explanation, at: usize) -> AppliedRule {
+        match &explanation.rules[at].applies {
+            Applies::Yes(applied) => *applied,
             other => panic!("{other:?}"),
         }
     }
@@ -251,8 +265,10 @@ mod tests {
             ("bob", None, grant(5)),
         ] {
             let explanation = rules.explain(&Request::user(user).build().expect("a request"));
-            let applies = Applies::Yes { hit: 0, rule_override: expected };
-            assert_eq!(explanation.rules[0].applies, applies, "{user}");
+            let applied = applied(&explanation, 0);
+            assert_eq!((applied.hit, applied.rule_override), (0, expected), "{user}");
+            assert_eq!(applied.cost, Cost::ONE, "{user}");
+            assert_eq!(explanation.keys[0].hit.grant, grant, "{user}");
             assert_eq!(explanation.plan.hits[0].grant, grant, "{user}");
         }
     }
@@ -265,12 +281,11 @@ mod tests {
         let request = Request::user("a").build().expect("a valid request");
         let explanation = rules.explain(&request);
         assert_eq!(names(&rules, &explanation), ["shadow", "default"]);
-        let applies = Applies::Yes { hit: 1, rule_override: None };
-        assert_eq!(explanation.rules[1].applies, applies);
+        assert_eq!(applied(&explanation, 1).hit, 1);
         for policy in [Unmatched::Allow, Unmatched::Deny] {
             let explanation = rules.clone().with_unmatched(policy).explain(&request);
             assert!(explanation.plan.is_unmatched);
-            assert_eq!(explanation.rules[1].applies, Applies::NotDefault);
+            assert!(matches!(explanation.rules[1].applies, Applies::NotDefault));
         }
     }
 
@@ -341,7 +356,10 @@ mod tests {
             for (at, explained) in explanation.rules.iter().enumerate() {
                 let hit = plan.hits.iter().position(|hit| hit.rule == explained.rule);
                 match &explained.applies {
-                    Applies::Yes { hit: of, .. } => prop_assert_eq!((Some(*of), at), (hit, *of)),
+                    Applies::Yes(AppliedRule { hit: of, .. }) => {
+                        prop_assert_eq!((Some(*of), at), (hit, *of));
+                        prop_assert_eq!(&explanation.keys[*of].hit.key, &plan.hits[*of].key);
+                    }
                     Applies::NotDefault => {
                         prop_assert_eq!((hit, explained.rule), (None, RuleIndex::Flat(0)));
                     }

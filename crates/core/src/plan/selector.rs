@@ -229,7 +229,8 @@ impl RuleSet {
         hits.collect()
     }
 
-    fn selected(
+    /// Returns the key of a rule, at this position, that a request meets.
+    pub(crate) fn selected(
         &self,
         position: usize,
         request: &Request<'_>,
@@ -318,13 +319,18 @@ impl RuleSet {
         };
         let plan =
             request.and_then(|request| self.descriptors().plan(&request)).map_err(invalid)?;
-        let keys = plan.plan.hits.into_iter().map(|hit| SelectedKey {
+        let keys = plan.plan.hits.into_iter().map(|hit| self.selected_by_descriptor(hit));
+        Ok(keys.collect())
+    }
+
+    /// Returns the key of a hit that a descriptor has made.
+    pub(crate) fn selected_by_descriptor(&self, hit: Hit) -> SelectedKey {
+        SelectedKey {
             rule: Arc::clone(self.rule(hit.rule).name),
             parts: entries_of(hit.key.id(), self.hashing()).unwrap_or_default(),
             hit: Hit { action: Action::Peek(Cost::ONE), ..hit },
             grant_from: GrantSource::Rule,
-        });
-        Ok(keys.collect())
+        }
     }
 
     /// Returns the key of a rule for descriptors with these entries. `None` if they do not match

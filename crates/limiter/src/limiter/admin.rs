@@ -149,7 +149,7 @@ impl Limiter {
     }
 
     /// Executes the hits of one shard in one atomic step, each by itself and in order.
-    async fn step(
+    pub(super) async fn step(
         &self,
         shard: Shard,
         hits: &[StoreHit<'_>],
@@ -172,7 +172,7 @@ impl Limiter {
     }
 
     /// Returns the state of a key. Takes the reply to its look, if it has one.
-    fn state(
+    pub(super) fn state(
         &self,
         selected: &SelectedKey,
         replies: &mut impl Iterator<Item = HitReply>,
@@ -227,7 +227,7 @@ impl ChangeError {
 type Hits<'a> = SmallVec<[StoreHit<'a>; 2]>;
 
 /// Returns the hit that looks whether one unit is left; `None` if the key has no state.
-fn look(key: &SelectedKey) -> Option<StoreHit<'_>> {
+pub(super) fn look(key: &SelectedKey) -> Option<StoreHit<'_>> {
     Some(StoreHit { action: Action::Peek(Cost::ONE), ..key.hit.for_store()? })
 }
 

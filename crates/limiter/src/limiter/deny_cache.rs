@@ -192,6 +192,14 @@ impl DenyCache {
         Some(HitReply { decision, ..denial.reply.clone() })
     }
 
+    /// Returns for how long [`DenyCache::denial`] goes on to return a denial.
+    pub(super) fn holds_for(&self, hit: &StoreHit<'_>, revision: u64) -> Option<Micros> {
+        self.denial(hit, revision)?;
+        let key = hit.key.as_bytes();
+        let holds_until = self.stripe(key).denial(hit.key)?.holds_until;
+        Some(holds_until.since(self.clock.now()))
+    }
+
     fn stripe(&self, key: &[u8]) -> MutexGuard<'_, CacheStripe> {
         let hash = self.hasher.hash_one(key);
         let stripe = usize::try_from(hash % STRIPES as u64).unwrap_or_default();

@@ -84,10 +84,17 @@ impl Limiter {
         Some(Ok(Executed { results, replayed }))
     }
 
+    /// As [`Limiter::find_cached_denials`], and reports that the cache answers.
+    fn cached_denials(&self, plan: &Plan, revision: u64) -> Option<HitResults> {
+        let results = self.find_cached_denials(plan, revision)?;
+        self.shared.observer.request(RequestEvent::DenyCacheHit);
+        Some(results)
+    }
+
     /// Returns the denials that the deny cache holds, and bans; `None` if they do not settle the
     /// request. A request by descriptors needs an answer for each descriptor, so all hits must be
     /// cached. For other requests one denial is enough, and the other rules are left out.
-    fn cached_denials(&self, plan: &Plan, revision: u64) -> Option<HitResults> {
+    pub(super) fn find_cached_denials(&self, plan: &Plan, revision: u64) -> Option<HitResults> {
         let cache = self.shared.deny_cache.as_ref()?;
         let mut hits = 0;
         let mut denials = 0;
@@ -109,7 +116,6 @@ impl Limiter {
             })
             .collect();
         let is_known = denials > 0 && (denials == hits || !plan.is_for_descriptors());
-        is_known.then(|| self.shared.observer.request(RequestEvent::DenyCacheHit))?;
-        Some(results)
+        is_known.then_some(results)
     }
 }

@@ -17,6 +17,7 @@ mod idempotency;
 mod in_place;
 mod observers;
 mod pending;
+mod preview;
 mod receipts;
 mod snapshot;
 
@@ -27,6 +28,7 @@ pub use deny_cache::{DenyCache, DenyCacheSettings};
 pub use descriptors::{DescriptorAnswer, DescriptorVerdict};
 pub use forget::FORGET_TOPIC;
 pub use pending::{PendingCheck, StartedCheck};
+pub use preview::Preview;
 pub use snapshot::Snapshot;
 
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,194 @@
+//! `Explain` and `ExplainDescriptors`. The command line calls the same functions without a server.
+
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
+use rlaas_proto::ratelimit::v1::CheckResult;
+use tonic::Status;
+
+use super::messages::{grant_from, key_ref, key_state};
+use crate::admin::{AdminError, Outlook, explain as by_rules, outlook};
+use crate::algorithm::Cost;
+use crate::api::config::{grant, mode};
+use crate::api::response::{duration, error, result, rule_decision};
+use crate::api::status::{self, admin, invalid, invalid_field};
+use crate::api::v1::parse;
+use crate::clock::Deadline;
+use crate::plan::SelectedKey;
+use crate::rules::RuleSet;
+use crate::rules::descriptors::{
+    DescriptorRequest, HitsAddend, InvalidDescriptor, RequestDescriptor,
+};
+use rlaas_limiter::explain::{AppliedRule, ExplainedRule, Mismatch};
+use rlaas_limiter::rules::Unmatched;
+use rlaas_limiter::{CheckError, Limiter, explain as core};
+
+/// Explains a request. One that is not valid for `Check` is a result.
+///
+/// # Errors
+///
+/// `INVALID_ARGUMENT` without a request.
+pub(crate) async fn explain(
+    limiter: &Limiter,
+    message: proto::ExplainRequest,
+    deadline: Deadline,
+) -> Result<proto::ExplainResponse, Status> {
+    let request = message.request.ok_or_else(|| invalid_field("request", "must be set"))?;
+    if let Err(problem) = parse(&request) {
+        let result = Some(result(Err(&invalid(problem))));
+        let revision = limiter.snapshot().revision;
+        return Ok(proto::ExplainResponse { result, revision, ..Default::default() });
+    }
+    let (snapshot, explained) =
+        by_rules(limiter, move |rules| parse(&request).map(|request| rules.explain(&request)))
+            .await;
+    let core::Explanation { plan, keys, rules, left_out } = explained.map_err(invalid)?;
+    let outlook = outlook(limiter, &snapshot, &plan, &keys, deadline).await;
+    let is_denied = plan.is_unmatched && snapshot.rules.unmatched() == Unmatched::Deny;
+    let messages = RuleMessages { limiter, rules: &snapshot.rules, keys: &keys, outlook: &outlook };
+    Ok(proto::ExplainResponse {
+        result: check_result(&outlook, is_denied),
+        rules: rules.iter().map(|rule| messages.rule(rule)).collect(),
+        rules_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
+        revision: snapshot.revision,
+        store_error: store_error(&outlook),
+    })
+}
+
+/// Explains a request of Envoy.
+///
+/// # Errors
+///
+/// `INVALID_ARGUMENT` if a field is not valid.
+pub(crate) async fn explain_descriptors(
+    limiter: &Limiter,
+    message: proto::ExplainDescriptorsRequest,
+    deadline: Deadline,
+) -> Result<proto::ExplainDescriptorsResponse, Status> {
+    check_entries(&message)?;
+    let (snapshot, explained) = by_rules(limiter, move |rules| {
+        let request = descriptor_request(&message)?;
+        rules.explain_descriptors(&request, strsim::jaro_winkler)
+    })
+    .await;
+    let core::ExplainedDescriptors { plan, keys, descriptors } = explained.map_err(invalid)?;
+    let outlook = outlook(limiter, &snapshot, &plan.plan, &keys, deadline).await;
+    let messages = RuleMessages { limiter, rules: &snapshot.rules, keys: &keys, outlook: &outlook };
+    let over_limit = outlook.preview.as_ref().ok().map(|preview| !preview.verdict.is_allowed());
+    let explanation = |explained: core::ExplainedDescriptor| proto::DescriptorExplanation {
+        rule: explained.rule.as_ref().map(|rule| messages.rule(rule)),
+        matched_entries: u32::try_from(explained.matched_entries).unwrap_or(u32::MAX),
+        nearest: explained.nearest,
+    };
+    Ok(proto::ExplainDescriptorsResponse {
+        over_limit,
+        descriptors: descriptors.into_iter().map(explanation).collect(),
+        revision: snapshot.revision,
+        store_error: store_error(&outlook),
+    })
+}
+
+/// The answer of `Check`; none while the store is away.
+fn check_result(outlook: &Outlook, is_denied: bool) -> Option<CheckResult> {
+    let preview = outlook.preview.as_ref().ok()?;
+    if is_denied {
+        return Some(result(Err(&status::grpc(&CheckError::NoRule))));
+    }
+    Some(result(Ok(&preview.verdict)))
+}
+
+fn store_error(outlook: &Outlook) -> Option<tonic_types::Status> {
+    let failure = outlook.preview.as_ref().err()?;
+    Some(error(&admin(&AdminError::Store(failure.clone()))))
+}
+
+/// What the messages of rules are made of.
+struct RuleMessages<'a> {
+    limiter: &'a Limiter,
+    rules: &'a RuleSet,
+    keys: &'a [SelectedKey],
+    outlook: &'a Outlook,
+}
+
+impl RuleMessages<'_> {
+    fn rule(&self, explained: &ExplainedRule) -> proto::RuleExplanation {
+        let name = self.rules.rule(explained.rule).name.to_string();
+        let without = |applies: Applies| proto::RuleExplanation {
+            rule: name.clone(),
+            applies: applies.into(),
+            ..proto::RuleExplanation::default()
+        };
+        match &explained.applies {
+            core::Applies::Yes(applied) => self.applied(*applied, without(Applies::Yes)),
+            core::Applies::Mismatch(Mismatch { part, wanted, got }) => {
+                let (part, wanted, got) = (part.clone(), wanted.clone(), got.clone());
+                let mismatch = Some(proto::Mismatch { part, wanted, got });
+                proto::RuleExplanation { mismatch, ..without(Applies::Mismatch) }
+            }
+            core::Applies::NotDefault => without(Applies::NotDefault),
+            core::Applies::Replaced => without(Applies::Replaced),
+        }
+    }
+
+    fn applied(
+        &self,
+        applied: AppliedRule,
+        message: proto::RuleExplanation,
+    ) -> proto::RuleExplanation {
+        let AppliedRule { hit, cost, rule_override } = applied;
+        let key = &self.keys[hit];
+        let preview = self.outlook.preview.as_ref().ok();
+        let state = preview.and_then(|preview| preview.states.get(hit));
+        let decision = preview.and_then(|preview| preview.decisions.get(hit));
+        let (granted, from) = match state {
+            Some(state) => (state.grant, state.grant_from),
+            None => (key.hit.grant, key.grant_from),
+        };
+        proto::RuleExplanation {
+            mode: mode(key.hit.mode).into(),
+            key: Some(key_ref(
+                key.parts.clone(),
+                &key.hit.key,
+                self.limiter.store().key_name(&key.hit.key),
+            )),
+            grant: Some(grant(granted)),
+            grant_from: grant_from(from).into(),
+            rule_override: rule_override.and_then(|position| u32::try_from(position).ok()),
+            cost: cost.units(),
+            state: state.cloned().map(key_state),
+            decision: decision.map(rule_decision),
+            deny_cached_for: self.outlook.deny_cached_for[hit].map(duration),
+            ..message
+        }
+    }
+}
+
+/// Checks that no descriptor is empty. Envoy may send such ones; nobody means to ask about them.
+fn check_entries(message: &proto::ExplainDescriptorsRequest) -> Result<(), Status> {
+    match message.descriptors.iter().position(|descriptor| descriptor.entries.is_empty()) {
+        Some(index) => {
+            let field = format!("descriptors[{index}].entries");
+            Err(invalid_field(&field, "must have at least one entry"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn descriptor_request(
+    message: &proto::ExplainDescriptorsRequest,
+) -> Result<DescriptorRequest<'_>, InvalidDescriptor> {
+    if message.descriptors.len() > DescriptorRequest::MAX_DESCRIPTORS {
+        return Err(InvalidDescriptor::Descriptors);
+    }
+    let descriptor = |(index, descriptor)| {
+        let proto::Descriptor { entries, hits_addend }: &proto::Descriptor = descriptor;
+        let units = u32::try_from(hits_addend.unwrap_or(1));
+        let cost = Cost::new(units.map_err(|_| InvalidDescriptor::Hits { index })?);
+        Ok(RequestDescriptor {
+            entries: entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect(),
+            limit: None,
+            hits: HitsAddend::Take(cost),
+        })
+    };
+    let descriptors = message.descriptors.iter().enumerate().map(descriptor);
+    DescriptorRequest::new(&message.domain, descriptors.collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,138 @@
+//! A call to the administration of a running server, and its answer as text or as JSON.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use prost::Message;
+use rlaas_client::ApiChannel;
+use rlaas_client::rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
+use tonic::Status;
+
+use super::json;
+use crate::cli::client::{ServerArgs, ServerEndpoint, runtime};
+use crate::cli::config::print;
+use crate::cli::{EXIT_NO, EXIT_NO_RESPONSE};
+
+/// The administration of a server.
+pub(super) type Admin = AdminServiceClient<ApiChannel>;
+
+/// Largest response, in bytes: a page of 1,000 entries of the audit, of 8 KiB each.
+const MAX_RESPONSE: usize = 16 * 1024 * 1024;
+
+/// How to reach the server, and how to print its answer.
+#[derive(Args, Debug)]
+pub(super) struct CallArgs {
+    /// Print the whole response in the JSON mapping of protobuf
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+/// An answer in both forms.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// With a line break at the end, unless it is empty.
+    json: String,
+    text: String,
+}
+
+/// Why a command has no answer.
+#[derive(Debug)]
+pub(super) enum CommandError {
+    /// The server refused the call, or did not answer.
+    Status(Box<Status>),
+    /// The command could not make the call.
+    Other(anyhow::Error),
+    /// The person at the terminal said no.
+    NotConfirmed,
+}
+
+impl Answer {
+    /// Creates an answer from the response of an RPC, which has this name within its package.
+    pub(super) fn new(name: &str, response: &impl Message, text: String) -> Self {
+        Self { json: to_json(name, response) + "\n", text }
+    }
+
+    /// Adds a line to the text.
+    pub(super) fn with_note(self, note: &str) -> Self {
+        Self { text: self.text + note, ..self }
+    }
+}
+
+/// Returns a message as one line of JSON. It has this name within its package.
+pub(super) fn to_json(name: &str, message: &impl Message) -> String {
+    json::to_json(&format!("ratelimit.admin.v1.{name}"), message)
+}
+
+impl From<Status> for CommandError {
+    fn from(status: Status) -> Self {
+        Self::Status(Box::new(status))
+    }
+}
+
+impl From<anyhow::Error> for CommandError {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl CallArgs {
+    /// Calls the server, and prints the answer. Returns exit code 0 with an answer, 1 if the person
+    /// at the terminal said no, and 2 otherwise.
+    pub(super) fn run(
+        &self,
+        call: impl AsyncFnOnce(&mut Admin) -> Result<Answer, CommandError>,
+    ) -> ExitCode {
+        let answered = runtime()
+            .map_err(CommandError::from)
+            .and_then(|runtime| runtime.block_on(self.call(call)));
+        match answered {
+            Ok(answer) => self.print(&answer),
+            Err(error) => report(&error),
+        }
+    }
+
+    /// Prints an answer.
+    pub(super) fn print(&self, answer: &Answer) -> ExitCode {
+        print(if self.json { &answer.json } else { &answer.text })
+    }
+
+    async fn call(
+        &self,
+        call: impl AsyncFnOnce(&mut Admin) -> Result<Answer, CommandError>,
+    ) -> Result<Answer, CommandError> {
+        let server = self.server.endpoint()?;
+        let mut admin = connect(&server).await?;
+        match call(&mut admin).await {
+            Err(CommandError::Status(status)) => {
+                Err(CommandError::Other(server.explain(&status).await))
+            }
+            other => other,
+        }
+    }
+}
+
+/// Connects to the administration of a server.
+pub(super) async fn connect(server: &ServerEndpoint) -> anyhow::Result<Admin> {
+    let channel = server.connect().await?.channel();
+    Ok(AdminServiceClient::new(channel).max_decoding_message_size(MAX_RESPONSE))
+}
+
+/// Prints an error, and returns the exit code.
+pub(super) fn report(error: &CommandError) -> ExitCode {
+    match error {
+        CommandError::NotConfirmed => {
+            eprintln!("rlaas: not confirmed, nothing was changed");
+            ExitCode::from(EXIT_NO)
+        }
+        CommandError::Other(error) => {
+            eprintln!("rlaas: {error:#}");
+            ExitCode::from(EXIT_NO_RESPONSE)
+        }
+        CommandError::Status(status) => {
+            eprintln!("rlaas: {}", status.message().escape_debug());
+            ExitCode::from(EXIT_NO_RESPONSE)
+        }
+    }
+}

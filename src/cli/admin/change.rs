@@ -1,0 +1,64 @@
+//! The options of changes, and the question before those that cannot be undone.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use ring::rand::{SecureRandom, SystemRandom};
+
+/// Why a change is made, and its id.
+#[derive(Args, Debug)]
+pub(super) struct ChangeArgs {
+    /// Reason, for the audit: 1 to 1024 bytes
+    #[arg(long, value_name = "TEXT")]
+    pub(super) reason: String,
+    /// Id of the change: the same again changes nothing [default: random]
+    #[arg(long, value_name = "ID")]
+    request_id: Option<String>,
+}
+
+/// For changes that cannot be undone.
+#[derive(Args, Debug)]
+pub(super) struct ConfirmArgs {
+    /// Do not ask for confirmation on a terminal
+    #[arg(long, short)]
+    yes: bool,
+}
+
+impl ChangeArgs {
+    /// Returns the id that was given, or a random one.
+    pub(super) fn request_id(&self) -> anyhow::Result<String> {
+        if let Some(id) = &self.request_id {
+            return Ok(id.clone());
+        }
+        let mut random = [0; 16];
+        SystemRandom::new().fill(&mut random).ok().context("no random numbers for --request-id")?;
+        Ok(format!("{:032x}", u128::from_be_bytes(random)))
+    }
+}
+
+impl ConfirmArgs {
+    /// Returns `true` if nobody types the command, so that nobody could answer.
+    pub(super) fn is_given(&self) -> bool {
+        self.yes || !io::stdin().is_terminal()
+    }
+
+    /// Asks on standard error, and returns `true` if the answer is yes.
+    pub(super) fn ask(&self, question: &str) -> anyhow::Result<bool> {
+        let mut terminal = io::stderr();
+        write!(terminal, "{question} This cannot be undone. [y/N] ")?;
+        terminal.flush()?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    }
+}
+
+/// Parses the time of an override.
+pub(super) fn time_to_live(text: &str) -> Result<Duration, &'static str> {
+    const MAX: Duration = Duration::from_hours(366 * 24);
+    let parsed = humantime::parse_duration(text).ok();
+    let parsed = parsed.filter(|time| (Duration::from_secs(1)..=MAX).contains(time));
+    parsed.ok_or("must be a duration from 1s to 366d, such as 2h")
+}

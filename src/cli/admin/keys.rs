@@ -1,0 +1,99 @@
+//! Tables of the states of keys.
+
+use rlaas_proto::ratelimit::admin::v1::{Change, GrantFrom, KeyOverride, KeyState};
+
+use super::table::{Column, Table};
+use super::text;
+
+/// Returns a table of states, and a line for each override.
+pub(super) fn states(keys: &[KeyState]) -> String {
+    if keys.is_empty() {
+        return "no rule applies: there is no key\n".to_owned();
+    }
+    let mut table = Table::new(&[
+        Column::text("RULE"),
+        Column::number("LIMIT"),
+        Column::number("USED"),
+        Column::number("LEFT"),
+        Column::number("RETRY IN"),
+        Column::number("FULL IN"),
+        Column::word("GRANT FROM"),
+        Column::text("KEY"),
+    ]);
+    for key in keys {
+        table.push([
+            text::value(&key.rule),
+            text::limit(key.limit),
+            text::units(key.used),
+            text::units(key.remaining),
+            text::wait(key.retry_after.as_ref()),
+            text::wait(key.reset_after.as_ref()),
+            grant_from(key.grant_from()).to_owned(),
+            text::key(key.key.as_ref()),
+        ]);
+    }
+    table.lines() + &notes(keys)
+}
+
+/// Returns a table of what a change did, and a line for each override after it.
+pub(super) fn change(change: &Change) -> String {
+    let mut table = Table::new(&[
+        Column::text("RULE"),
+        Column::word("LIMIT"),
+        Column::word("LEFT"),
+        Column::word("FULL IN"),
+        Column::word("GRANT FROM"),
+        Column::text("KEY"),
+    ]);
+    for (at, after) in change.after.iter().enumerate() {
+        let before = change.before.get(at).unwrap_or(after);
+        let both = |show: &dyn Fn(&KeyState) -> String| changed(&show(before), &show(after));
+        table.push([
+            text::value(&after.rule),
+            both(&|state| text::limit(state.limit)),
+            both(&|state| text::units(state.remaining)),
+            text::wait(after.reset_after.as_ref()),
+            both(&|state| grant_from(state.grant_from()).to_owned()),
+            text::key(after.key.as_ref()),
+        ]);
+    }
+    let mut lines = table.lines() + &notes(&change.after);
+    if let Some(time) = &change.everywhere_by {
+        lines += &format!("in force here; on every other instance by {}\n", text::time(Some(time)));
+    }
+    if change.replayed {
+        lines += "already done under this request id: nothing was changed again\n";
+    }
+    lines
+}
+
+/// Returns `before → after`, or one of them if they are the same.
+fn changed(before: &str, after: &str) -> String {
+    if before == after { after.to_owned() } else { format!("{before} → {after}") }
+}
+
+fn notes(keys: &[KeyState]) -> String {
+    keys.iter().flat_map(|key| &key.overrides).map(|other| note(other) + "\n").collect()
+}
+
+/// Returns one line about an override.
+pub(super) fn note(other: &KeyOverride) -> String {
+    format!(
+        "{}: {} until {}, set by {}: {}",
+        text::value(&other.rule),
+        text::grant(other.grant.as_ref()),
+        text::time(other.expires_at.as_ref()),
+        text::value(&other.actor),
+        text::words(&other.reason),
+    )
+}
+
+/// Returns the source of a grant in words.
+pub(super) fn grant_from(from: GrantFrom) -> &'static str {
+    match from {
+        GrantFrom::Unspecified => "-",
+        GrantFrom::Rule => "rule",
+        GrantFrom::RuleOverride => "rule override",
+        GrantFrom::KeyOverride => "key override",
+    }
+}

@@ -1,0 +1,23 @@
+//! Commands that see and change what a running server knows of keys.
+//!
+//! Each command makes one call to `ratelimit.admin.v1.AdminService`, and prints its response as a
+//! text for people, or with `--json` in the JSON mapping of protobuf. Exit codes: 0 done, 1 not
+//! confirmed, 2 refused by the server or no response.
+
+mod call;
+mod change;
+mod explain;
+mod explain_text;
+mod inspect;
+mod json;
+mod keys;
+mod overrides;
+mod reset;
+mod selection;
+mod table;
+mod text;
+
+pub(super) use explain::{ExplainArgs, run as explain};
+pub(super) use inspect::{InspectArgs, run as inspect};
+pub(super) use overrides::{BanArgs, OverrideArgs, UnbanArgs, ban, run as overrides, unban};
+pub(super) use reset::{RefundArgs, ResetArgs, refund, reset};
