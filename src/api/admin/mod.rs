@@ -122,7 +122,7 @@ impl AdminService for Service {
     ) -> Result<Response<proto::SetOverrideResponse>, Status> {
         let message = request.get_ref();
         let proto::SetOverrideRequest { selector, grant, ttl, reason, request_id } = message;
-        let note = overrides::note(caller(&request)?.actor(), reason);
+        let note = overrides::encoded_note(caller(&request)?.actor(), reason);
         let change = overrides::change(grant.as_ref(), ttl.as_ref(), &note)?;
         let fields = ChangeFields {
             action: "SetOverride",

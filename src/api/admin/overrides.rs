@@ -15,7 +15,7 @@ use crate::control::{KeyGrant, OverrideChange, OverrideError, OverrideKind, Over
 use rlaas_limiter::Limiter;
 
 /// Returns the note of an override that is set now.
-pub(super) fn note(actor: &str, reason: &str) -> Vec<u8> {
+pub(super) fn encoded_note(actor: &str, reason: &str) -> Vec<u8> {
     // A longer reason is refused with the rest of the request.
     let end = reason.floor_char_boundary(1024);
     Note::new(Clock::default().now(), actor, &reason[..end]).encode_to_vec()

@@ -5,6 +5,7 @@ mod http;
 mod keys;
 mod openapi;
 mod overrides;
+mod properties;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;

@@ -5,6 +5,7 @@ use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, check};
+use rlaas_testkit::redis::RedisServer;
 use tonic::Code;
 
 use super::{AdminClient, admin, inspect, of_parts, of_user, reset};
@@ -40,9 +41,24 @@ async fn list(client: &mut AdminClient, rule: &str) -> Vec<proto::KeyOverride> {
 }
 
 #[tokio::test]
-async fn bans_and_other_overrides_stand_side_by_side() {
+async fn bans_and_other_overrides_stand_side_by_side_in_memory() {
     let dir = TempDir::new();
-    let server = Rlaas::start_from(&dir.write("rules.yaml", RULES), &[]);
+    stand_side_by_side(Rlaas::start_from(&dir.write("rules.yaml", RULES), &[])).await;
+}
+
+#[tokio::test]
+async fn bans_and_other_overrides_stand_side_by_side_in_redis() {
+    let (dir, redis) = (TempDir::new(), RedisServer::start());
+    stand_side_by_side(on_redis(&dir, &redis)).await;
+}
+
+fn on_redis(dir: &TempDir, redis: &RedisServer) -> Rlaas {
+    let url = format!("store.redis.url={}", redis.url());
+    let settings = ["store.backend=redis", &url, "store.redis.timeout=10s"];
+    Rlaas::start_from(&dir.write("rules.yaml", RULES), &settings)
+}
+
+async fn stand_side_by_side(server: Rlaas) {
     let (mut client, mut admin) = (server.client().await, admin(&server).await);
     for expected in [true, true, false] {
         let response = check(&mut client, "alice").await.expect("a decision");
@@ -89,9 +105,18 @@ async fn bans_and_other_overrides_stand_side_by_side() {
 }
 
 #[tokio::test]
-async fn overrides_are_listed_by_page_rule_and_kind() {
+async fn overrides_are_listed_by_page_rule_and_kind_in_memory() {
     let dir = TempDir::new();
-    let server = Rlaas::start_from(&dir.write("rules.yaml", RULES), &[]);
+    are_listed(Rlaas::start_from(&dir.write("rules.yaml", RULES), &[])).await;
+}
+
+#[tokio::test]
+async fn overrides_are_listed_by_page_rule_and_kind_in_redis() {
+    let (dir, redis) = (TempDir::new(), RedisServer::start());
+    are_listed(on_redis(&dir, &redis)).await;
+}
+
+async fn are_listed(server: Rlaas) {
     let mut admin = admin(&server).await;
     assert!(list(&mut admin, "").await.is_empty());
     let users = ["alice", "b:{o}b\0\n"];

@@ -58,6 +58,8 @@ pub(super) struct Step {
     pub(super) advance: Advance,
     /// Which of the earlier requests is refunded before the requests of this step, if any.
     pub(super) refunds: Option<Index>,
+    /// The change of an id by an administrator before the requests of this step, if any.
+    pub(super) admin: Option<(usize, AdminChange)>,
     /// The rule from this step on, if it changes.
     pub(super) rule: Option<Shape>,
     /// The requests of this step, each for another id.
@@ -75,6 +77,14 @@ pub(super) enum Advance {
     },
     /// Back by thousandths of the window, up to one window.
     Back(u64),
+}
+
+/// What an administrator does with a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AdminChange {
+    Inspect,
+    Reset,
+    Refund(u32),
 }
 
 /// The action of a request. Without debt a report is a take.
@@ -178,6 +188,7 @@ fn step(rules: Rules) -> impl Strategy<Value = Step> {
     (advance, rule, requests).prop_map(|(advance, rule, requests)| Step {
         advance,
         refunds: None,
+        admin: None,
         rule,
         requests,
     })
@@ -211,6 +222,25 @@ pub(super) fn with_refunds(
     (case, prop::collection::vec(which, 80)).prop_map(|(mut case, refunds)| {
         for (step, refunds) in case.steps.iter_mut().zip(refunds) {
             step.refunds = refunds;
+        }
+        case
+    })
+}
+
+/// Adds changes by an administrator to the steps of a case.
+pub(super) fn with_admin(
+    case: impl Strategy<Value = DifferentialCase>,
+) -> impl Strategy<Value = DifferentialCase> {
+    let units = prop_oneof![4 => 1..=10_u32, 1 => 1..=u32::MAX];
+    let change = prop_oneof![
+        1 => Just(AdminChange::Inspect),
+        2 => Just(AdminChange::Reset),
+        3 => units.prop_map(AdminChange::Refund),
+    ];
+    let change = prop::option::weighted(0.4, (0..4_usize, change));
+    (case, prop::collection::vec(change, 80)).prop_map(|(mut case, changes)| {
+        for (step, change) in case.steps.iter_mut().zip(changes) {
+            step.admin = change;
         }
         case
     })

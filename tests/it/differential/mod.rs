@@ -18,7 +18,7 @@ use proptest::test_runner::{Config, FileFailurePersistence, TestCaseResult, Test
 use rlaas_testkit::redis::RedisServer;
 use tokio::runtime::Builder;
 
-use cases::{DifferentialCase, Rules, case, case_of_many, with_refunds};
+use cases::{DifferentialCase, Rules, case, case_of_many, with_admin, with_refunds};
 use ids::{IdCase, case_of_ids};
 use stores::StorePair;
 
@@ -98,4 +98,13 @@ fn stores_agree_on_request_ids() {
         case.run(server).await
     });
     eprintln!("{} requests on each store", requests.get());
+}
+
+#[test]
+fn stores_agree_when_an_administrator_changes_keys() {
+    let with_refunds = with_refunds(with_admin(case(Rules::Stay)));
+    let many = with_admin(case_of_many());
+    let decisions =
+        run("admin", prop_oneof![with_admin(case(Rules::Stay)), with_refunds, many], 300);
+    eprintln!("{decisions} requests on each store");
 }

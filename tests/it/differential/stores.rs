@@ -5,14 +5,16 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use rlaas::algorithm::{self, Algorithm, Decision, Outcome};
-use rlaas::clock::{Micros, Timestamp};
-use rlaas::rules::Mode;
+use rlaas::clock::{Deadline, Micros, Timestamp};
+use rlaas::plan::{Selector, Target};
+use rlaas::rules::{Mode, Request};
 use rlaas::store::{Action, MemorySettings};
+use rlaas_limiter::{KeyChange, KeyState};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::{Service, T0};
 use tokio::task::JoinSet;
 
-use super::cases::{Advance, Cost, DifferentialCase, Shape, Step, Verb};
+use super::cases::{AdminChange, Advance, Cost, DifferentialCase, Shape, Step, Verb};
 use super::model::Model;
 
 /// A request that was allowed and took its cost.
@@ -46,7 +48,8 @@ impl StorePair {
         let rule = case.rule;
         // With one shard, memory sees the same sequence of calls as Redis.
         let one_shard = MemorySettings { max_keys: 1_000 };
-        let keeps_all = case.steps.iter().all(|step| step.refunds.is_none());
+        let keeps_all =
+            case.steps.iter().all(|step| step.refunds.is_none() && step.admin.is_none());
         let has_model = case.more.is_empty() && keeps_all;
         Self {
             memory: Arc::new(Service::on_bounded_memory(case.rules(), one_shard)),
@@ -74,6 +77,9 @@ impl StorePair {
         if let Some(which) = step.refunds.filter(|_| !self.taken.is_empty()) {
             let taken = self.taken.swap_remove(which.index(self.taken.len()));
             self.refund(&taken).await?;
+        }
+        if let Some((id, change)) = step.admin {
+            self.administer(id, change).await?;
         }
         // Redis gets all requests at once, so that they are pipelined. Their ids differ.
         let mut requests = JoinSet::new();
@@ -127,6 +133,14 @@ impl StorePair {
         Ok(())
     }
 
+    /// Changes the keys of an id on both stores.
+    async fn administer(&self, id: usize, change: AdminChange) -> TestCaseResult {
+        let on_memory = administer(&self.memory, id, change).await;
+        let on_redis = administer(&self.redis, id, change).await;
+        prop_assert_eq!(on_memory, on_redis, "id {}: {:?}, at {:?}", id, change, self.now);
+        Ok(())
+    }
+
     fn advance(&mut self, advance: Advance) {
         let window = self.window.as_micros();
         let part = |thousandths: u64| {
@@ -173,6 +187,26 @@ impl StorePair {
             }
         }
     }
+}
+
+/// Returns the decisions before and after a change.
+async fn administer(service: &Service, id: usize, change: AdminChange) -> [Vec<Decision>; 2] {
+    let id = id.to_string();
+    let request = Request::user(&id).build().expect("a valid request");
+    let selector = Selector { target: Target::Request(&request), rule: None };
+    let limiter = &service.limiter;
+    let keys = limiter.snapshot().rules.select(&selector).expect("keys");
+    let change = match change {
+        AdminChange::Inspect => {
+            let states = limiter.inspect(&keys, Deadline::NEVER).await.expect("states");
+            return [states.iter().map(|state| state.decision).collect(), Vec::new()];
+        }
+        AdminChange::Reset => KeyChange::Reset,
+        AdminChange::Refund(units) => KeyChange::Refund(algorithm::Cost::new(units)),
+    };
+    let changed = limiter.change(&keys, change, Deadline::NEVER).await.expect("a change");
+    let decisions = |states: Vec<KeyState>| states.iter().map(|state| state.decision).collect();
+    [decisions(changed.before), decisions(changed.after)]
 }
 
 const LOOK: Action = Action::Peek(algorithm::Cost::NONE);

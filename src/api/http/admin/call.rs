@@ -16,14 +16,14 @@ use tower::Service;
 const PREFIX: usize = 5;
 
 /// A call that returns messages one by one.
-pub(super) struct Call {
+pub(super) struct InProcessCall {
     body: tonic::body::Body,
     /// Bytes that were received and are not a whole message yet.
     received: Vec<u8>,
     output: MessageDescriptor,
 }
 
-impl Call {
+impl InProcessCall {
     /// Calls a method. The extensions of the request have its caller.
     ///
     /// # Errors

@@ -8,12 +8,12 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tonic::Status;
 
-use super::call::Call;
+use super::call::InProcessCall;
 use super::json;
 
 /// Returns the response of a call that streams. Each message is the data of one event; the text of a
 /// status that ends the stream is the data of an event `error`.
-pub(super) fn response(call: Call) -> Response {
+pub(super) fn response(call: InProcessCall) -> Response {
     let events = stream::unfold(Some(call), |call| async move {
         let mut call = call?;
         let (event, next) = match call.next().await {

@@ -28,7 +28,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor};
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer;
 use tonic::Status;
 
-use self::call::Call;
+use self::call::InProcessCall;
 use super::body;
 use super::problem::ProblemDocument;
 use crate::admin::Administrator;
@@ -96,7 +96,7 @@ async fn answer(
     } else {
         query::read(head.uri.query().unwrap_or_default(), method.input())?
     };
-    let mut call = Call::start(service, &method, &message, head.extensions).await?;
+    let mut call = InProcessCall::start(service, &method, &message, head.extensions).await?;
     if method.is_server_streaming() {
         return Ok(events::response(call));
     }
