@@ -33,12 +33,14 @@ pub(super) fn of_request(request: &Request<'_>) -> u128 {
     hash.finish()
 }
 
-/// Returns the hash of the keys and algorithms of hits.
+/// Returns the hash of what a remembered reply depends on: the keys and algorithms of the hits, and
+/// whether overrides may decide.
 pub(super) fn of_hits(hits: &[StoreHit<'_>]) -> u128 {
     let mut hash = FieldHash::new("hits");
     for hit in hits {
         hash.push(hit.key.as_bytes());
         hash.push(hit.algorithm.lua_name().as_bytes());
+        hash.push(&[hit.overridable.into()]);
     }
     hash.finish()
 }

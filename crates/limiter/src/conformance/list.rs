@@ -127,6 +127,7 @@ macro_rules! conformance_cases {
                 a_reply_is_forgotten_after_its_time(per(5, Micros::from_secs(366 * 86_400)))
                 an_id_of_64_bytes_of_any_text_works(per(5, Micros::from_secs(60)))
                 a_replay_has_no_receipts(per(5, Micros::from_secs(60)))
+                a_replay_asks_no_override(overrides::three)
             }
             mixed {
                 every_decision_is_repeated(|_| request_ids::one_of_each())

@@ -41,7 +41,7 @@ fn overridable(algorithm: Algorithm, limit: Limit) -> Rule {
     Rule { overridable: true, ..Rule::new_default(algorithm, limit) }
 }
 
-const fn limited(units: u32) -> KeyGrant {
+pub(super) const fn limited(units: u32) -> KeyGrant {
     KeyGrant::Limited { units, burst: units }
 }
 
@@ -58,12 +58,12 @@ async fn act(
     on.try_execute(&hits, Coupling::AllOrNothing).await.expect("a reply").hits.swap_remove(0)
 }
 
-async fn set(on: &Subject, user: &str, grant: KeyGrant, seconds: u64) -> HitReply {
+pub(super) async fn set(on: &Subject, user: &str, grant: KeyGrant, seconds: u64) -> HitReply {
     let change = OverrideChange::new(grant, Micros::from_secs(seconds), b"why \0 \xff");
     act(on, user, Action::SetOverride, Some(&change.expect("a valid change"))).await
 }
 
-async fn clear(on: &Subject, user: &str, kind: OverrideKind) -> HitReply {
+pub(super) async fn clear(on: &Subject, user: &str, kind: OverrideKind) -> HitReply {
     act(on, user, Action::ClearOverride(kind), None).await
 }
 

@@ -2,12 +2,13 @@
 //!
 //! A store that remembers no requests must fail them.
 
-use super::{Subject, refunds, span};
+use super::{Subject, overrides, refunds, span};
 use crate::CheckError;
-use crate::algorithm::{Decision, Outcome};
+use crate::algorithm::{Decision, Limit, Outcome};
 use crate::clock::{Deadline, Micros};
+use crate::control::{KeyGrant, OverrideKind};
 use crate::idempotency::{MAX_REPLAYS, RequestIdError};
-use crate::rules::{Request, RequestBuilder, RuleSet};
+use crate::rules::{Request, RequestBuilder, Rule, RuleSet};
 use crate::verdict::Verdict;
 
 /// Returns `true` if the store remembers requests. Any other must say so.
@@ -216,4 +217,35 @@ pub(super) async fn a_replay_has_no_receipts(on: Subject) {
     assert_eq!(receipts.len(), 1);
     on.refund(receipts).await;
     assert_eq!(on.check_cost("alice", 0).await.remaining, before.remaining);
+}
+
+pub(super) async fn a_replay_asks_no_override(on: Subject) {
+    if !applies(&on).await {
+        return;
+    }
+    let by = |user, id| Request::user(user).request_id(id).cost(2);
+    overrides::set(&on, "alice", overrides::limited(7), 1_000).await;
+    let first = check(&on, by("alice", "x")).await.expect("a verdict");
+    let grant = first.deciding().grant;
+    assert_eq!(grant.limit().map(Limit::units), Some(7));
+    overrides::clear(&on, "alice", OverrideKind::Grant).await;
+    overrides::set(&on, "alice", KeyGrant::Banned, 1_000).await;
+    let second = check(&on, by("alice", "x")).await.expect("a verdict");
+    assert!(second.replayed);
+    assert_eq!(second.deciding().decision, first.deciding().decision);
+    assert_eq!(second.deciding().grant, grant);
+    for (user, override_grant) in [("bob", KeyGrant::Banned), ("carol", KeyGrant::Unlimited)] {
+        overrides::set(&on, user, override_grant, 1_000).await;
+        for _ in 0..2 {
+            // Nothing is taken, so nothing is remembered.
+            let (decision, replayed) = decided(&on, by(user, "x")).await;
+            assert_eq!((decision.is_allowed(), replayed), (user == "carol", false), "{user}");
+        }
+    }
+    // A rule that is no longer overridable is another one.
+    assert!(!decided(&on, by("dave", "x")).await.1);
+    let rule = on.limiter.snapshot().rules.default_rule().clone();
+    let fixed = Rule { overridable: false, ..rule };
+    on.limiter.replace_rules(RuleSet::new(fixed, Vec::new()));
+    assert_eq!(error(&on, by("dave", "x")).await, RequestIdError::OtherRules);
 }
