@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use rlaas_proto::ratelimit::v1::CheckRequest;
 
 use rlaas_testkit::process::{Rlaas, check};
@@ -122,4 +124,54 @@ async fn without_the_setting_keys_are_as_documented() {
     let server = Rlaas::on_redis(&redis, &[]);
     check(&mut server.client().await, "alice").await.expect("a decision");
     assert_eq!(redis.keys(), ["rlaas:rate_limit:alice"]);
+}
+
+/// Selects keys by parts, or by an id.
+fn selector(rule: &str, parts: &[(&str, &str)], id: &str) -> proto::InspectRequest {
+    let part = |(name, value): &(&str, &str)| proto::KeyPart {
+        name: (*name).to_owned(),
+        value: Some((*value).to_owned()),
+    };
+    let parts = parts.iter().map(part).collect();
+    let key = proto::KeyRef { parts, id: id.to_owned(), ..proto::KeyRef::default() };
+    let whose = Some(proto::selector::Whose::Key(key));
+    proto::InspectRequest { selector: Some(proto::Selector { whose, rule: rule.to_owned() }) }
+}
+
+#[tokio::test]
+async fn administrators_find_hashed_keys_by_clear_parts_by_hash_and_by_id() {
+    let (redis, dir) = (RedisServer::start(), TempDir::new());
+    let file = write(&dir, &"k".repeat(32));
+    let url = format!("store.redis.url={}", redis.url());
+    let on_redis = ["store.backend=redis", &url, "store.redis.timeout=10s"];
+    for server in [Rlaas::start_from(&file, &[]), Rlaas::start_from(&file, &on_redis)] {
+        decide(&server).await;
+        let mut admin = AdminServiceClient::new(server.channel().await);
+        let mut inspect = async |request: proto::InspectRequest| {
+            let response = admin.inspect(request).await.expect("a state").into_inner();
+            let [state] = &response.keys[..] else { panic!("{response:?}") };
+            (state.used, state.key.clone().expect("a key"))
+        };
+        let clear = [("attributes.plan", "gold"), ("user_id", "alice@example.org")];
+        let (used, key) = inspect(selector("by-plan", &clear, "")).await;
+        assert_eq!((used, key.parts[0].value.as_deref()), (1, Some("gold")));
+        let shown = key.parts[1].value.clone().expect("a value");
+        let hash = shown.strip_prefix('#').expect("a hash");
+        assert_eq!((hash.len(), &*key.id), (26, &*format!("gold:{hash}")));
+        assert!(!format!("{key:?}").contains("alice"), "{key:?}");
+        let hashed = [("attributes.plan", "gold"), ("user_id", &*shown)];
+        assert_eq!(inspect(selector("by-plan", &hashed, "")).await, (1, key.clone()));
+        assert_eq!(inspect(selector("by-plan", &[], &key.id)).await, (1, key.clone()));
+        // Somebody else has a key of their own, also under the text of the hash.
+        let other = [("attributes.plan", "gold"), ("user_id", hash)];
+        let (used, other) = inspect(selector("by-plan", &other, "")).await;
+        assert_eq!(used, 0);
+        assert_ne!(other.id, key.id);
+        // A descriptor, by its entry.
+        let rule = "shop.user_id";
+        let entry = [("user_id", "alice@example.org")];
+        let (used, key) = inspect(selector(rule, &entry, "")).await;
+        assert_eq!((used, key.parts[0].value.as_ref()), (1, Some(&shown)));
+        assert_eq!(inspect(selector(rule, &[], &key.id)).await, (1, key.clone()));
+    }
 }
