@@ -78,6 +78,10 @@ impl Administrator {
         deadline: Deadline,
     ) -> Result<proto::Change, AdminError> {
         let changed = self.limiter.change(keys, request.change, deadline).await?;
+        if !self.limiter.store().outlives_process() {
+            let action = request.action;
+            tracing::warn!(action, "a restart loses this change (store.memory.journal.path)");
+        }
         let Shared { settings, clock, .. } = &*self.shared;
         let everywhere_by = clock.now() + settings.deny_cache_max_age.into();
         Ok(messages::change(changed, everywhere_by))

@@ -48,6 +48,9 @@ pub enum AdminError {
     /// The store did not answer. Nothing was changed.
     #[error("store unavailable")]
     Store(#[source] StoreError),
+    /// The journal did not keep the change. Nothing was changed.
+    #[error("nothing was changed: the journal can't be written (store.memory.journal)")]
+    Journal(#[source] StoreError),
     /// The store did not answer to a change. Some keys may have been changed.
     #[error("store unavailable: the change may have been made")]
     Change(#[source] ChangeError),
@@ -64,7 +67,7 @@ impl AdminError {
             Self::TooManyUnits { .. } => Some("grant.limit"),
             Self::Burst { .. } => Some("grant.burst"),
             Self::PageToken => Some("page_token"),
-            Self::Unfinished | Self::Store(_) | Self::Change(_) => None,
+            Self::Unfinished | Self::Store(_) | Self::Journal(_) | Self::Change(_) => None,
         }
     }
 }
@@ -79,6 +82,7 @@ impl From<StoreError> for AdminError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Cursor => Self::PageToken,
+            StoreError::Journal(_) => Self::Journal(error),
             error => Self::Store(error),
         }
     }
@@ -87,7 +91,7 @@ impl From<StoreError> for AdminError {
 impl From<ChangeError> for AdminError {
     fn from(error: ChangeError) -> Self {
         if error.done.after.is_empty() && !error.error.is_ambiguous() {
-            Self::Store(error.error)
+            error.error.into()
         } else {
             Self::Change(error)
         }

@@ -98,30 +98,30 @@ impl Process {
         match self.execute(name, 0, Action::SetOverride, Some(&ban)).await {
             Ok(reply) => {
                 let ends_at = reply.applied.expect("a ban in force").ends_at.as_micros();
-                say(&format!("banned {name} {ends_at}"));
+                print_line(&format!("banned {name} {ends_at}"));
             }
-            Err(error) => return say(&format!("refused {name} {error}")),
+            Err(error) => return print_line(&format!("refused {name} {error}")),
         }
         if is_lifted {
-            say(&format!("lifting {name}"));
+            print_line(&format!("lifting {name}"));
             let kind = OverrideKind::Both;
             match self.execute(name, 0, Action::ClearOverride(kind), None).await {
-                Ok(_) => say(&format!("lifted {name}")),
-                Err(error) => say(&format!("refused {name} {error}")),
+                Ok(_) => print_line(&format!("lifted {name}")),
+                Err(error) => print_line(&format!("refused {name} {error}")),
             }
         }
     }
 
     async fn append(&self, entry: &str) {
         match self.fleet.append("audit", entry.as_bytes(), 1_000_000, Deadline::NEVER).await {
-            Ok(id) => say(&format!("appended {entry} {id}")),
-            Err(error) => say(&format!("refused {entry} {error}")),
+            Ok(id) => print_line(&format!("appended {entry} {id}")),
+            Err(error) => print_line(&format!("refused {entry} {error}")),
         }
     }
 }
 
 /// Prints a line with one write, so that a killed process leaves at most one incomplete line.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _parent_is_gone = out.write_all(format!("{line}\n").as_bytes());
     let _parent_is_gone = out.flush();
@@ -147,9 +147,9 @@ impl Observer for Kept {
             StoreEvent::JournalLen(_) if is_counters => {
                 let taken = self.taken.load(Ordering::SeqCst);
                 let kept = self.at_last_event.swap(taken, Ordering::SeqCst);
-                say(&format!("kept {kept}"));
+                print_line(&format!("kept {kept}"));
             }
-            StoreEvent::JournalFailing(is_failing) => say(&format!("failing {is_failing}")),
+            StoreEvent::JournalFailing(is_failing) => print_line(&format!("failing {is_failing}")),
             _ => {}
         }
     }
@@ -186,7 +186,7 @@ fn process_under_test() {
         kept.taken.store(number, Ordering::SeqCst);
         kept.at_last_event.store(number, Ordering::SeqCst);
         let used: Vec<_> = used.iter().map(u64::to_string).collect();
-        say(&format!("restored {number} {}", used.join(" ")));
+        print_line(&format!("restored {number} {}", used.join(" ")));
         loop {
             let (user, rule) = place(number);
             let reply = process.execute(&user, rule, Action::Take(Cost::ONE), None).await;
@@ -194,7 +194,7 @@ fn process_under_test() {
             number += 1;
             kept.taken.store(number, Ordering::SeqCst);
             if number % 100 == 0 {
-                say(&format!("taken {number}"));
+                print_line(&format!("taken {number}"));
                 tokio::task::yield_now().await;
             }
         }
@@ -205,12 +205,12 @@ fn process_under_test() {
 struct Running {
     process: Child,
     lines: mpsc::Receiver<String>,
-    seen: Seen,
+    seen: Acknowledged,
 }
 
 /// What a process has acknowledged, and those before it.
 #[derive(Default)]
-struct Seen {
+struct Acknowledged {
     /// End of each ban.
     bans: BTreeMap<String, u64>,
     /// Bans that may or may not be lifted.
@@ -226,7 +226,7 @@ struct Seen {
     is_failing: bool,
 }
 
-impl Seen {
+impl Acknowledged {
     fn read(&mut self, line: &str) {
         let mut words = line.splitn(3, ' ');
         let (Some(verb), Some(what)) = (words.next(), words.next()) else { return };
@@ -256,7 +256,7 @@ impl Seen {
 }
 
 impl Running {
-    fn start(folder: &Path, run: u32, seen: Seen) -> Self {
+    fn start(folder: &Path, run: u32, seen: Acknowledged) -> Self {
         // The shell ignores the signal for files above their limit, so that writes fail instead.
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
@@ -271,7 +271,7 @@ impl Running {
     }
 
     /// Reads lines until the condition holds.
-    fn wait_until(&mut self, what: &str, is_met: impl Fn(&Seen) -> bool) {
+    fn wait_until(&mut self, what: &str, is_met: impl Fn(&Acknowledged) -> bool) {
         while !is_met(&self.seen) {
             let line = self.lines.recv_timeout(Duration::from_secs(60));
             self.seen.read(&line.unwrap_or_else(|_| panic!("{what}: no more lines")));
@@ -279,7 +279,7 @@ impl Running {
     }
 
     /// Kills the process, and returns all that it has acknowledged.
-    fn kill(mut self) -> Seen {
+    fn kill(mut self) -> Acknowledged {
         self.process.kill().expect("a running process");
         self.process.wait().expect("a killed process");
         let Self { lines, mut seen, .. } = self;
@@ -309,7 +309,7 @@ fn read_lines(mut out: impl BufRead, sender: &mpsc::Sender<String>) {
 }
 
 /// Checks that everything that was acknowledged is in the folder.
-async fn check(folder: &Path, seen: &Seen) {
+async fn check(folder: &Path, seen: &Acknowledged) {
     let process = Process::open(folder, Arc::new(NoObserver));
     // Overrides.
     let mut restored = BTreeMap::new();
@@ -376,7 +376,7 @@ fn runs() -> u32 {
 #[tokio::test]
 async fn a_killed_process_keeps_what_it_has_acknowledged() {
     let folder = folder("kill");
-    let mut seen = Seen::default();
+    let mut seen = Acknowledged::default();
     for run in 0..runs() {
         let mut running = Running::start(&folder, run, seen);
         running.wait_until("it counts", |seen| seen.kept > 0 && !seen.bans.is_empty());
@@ -394,7 +394,7 @@ async fn a_killed_process_keeps_what_it_has_acknowledged() {
 #[tokio::test]
 async fn a_full_disk_refuses_changes_until_there_is_space() {
     let folder = folder("full");
-    let mut seen = Seen::default();
+    let mut seen = Acknowledged::default();
     for run in 0..3 {
         let mut running = Running::start(&folder, run, seen);
         running.wait_until("it counts", |seen| seen.kept > 0 && seen.entries.len() > 20);

@@ -43,6 +43,16 @@ async fn entries_and_secrets_outlive_the_process() {
         ids.push(fleet.append("audit", entry.as_bytes(), 3, soon()).await.expect("appended"));
         fleet.append("other", entry.as_bytes(), 1_000, soon()).await.expect("appended");
     }
+    let minute = Duration::from_secs(60);
+    let claim = async |fleet: &Fleet, name: &str| {
+        fleet.claim("claims", name, b"claimed", minute, soon()).await.expect("an answer")
+    };
+    for name in ["one", "two"] {
+        assert_eq!(claim(&fleet, name).await, None);
+    }
+    fleet.put("claims", "one", b"answered", minute, soon()).await.expect("a value");
+    fleet.put("claims", "two", b"", Duration::from_millis(1), soon()).await.expect("a value");
+    fleet.put("instances", "this", b"", minute, soon()).await.expect("a value");
     let secret = fleet.secret("secret", [1; 32], soon()).await.expect("a secret");
     let kept = contents(&fleet, "audit").await;
     assert_eq!(kept, ["entry 9", "entry 8", "entry 7"]);
@@ -57,6 +67,9 @@ async fn entries_and_secrets_outlive_the_process() {
     assert_eq!(contents(&fleet, "audit").await, kept);
     assert_eq!(contents(&fleet, "other").await.len(), 10);
     assert_eq!(fleet.secret("secret", [2; 32], soon()).await.expect("a secret"), secret);
+    assert_eq!(claim(&fleet, "one").await.as_deref(), Some(&b"answered"[..]));
+    assert_eq!(claim(&fleet, "two").await, None);
+    assert!(fleet.values("instances", soon()).await.expect("values").is_empty());
     let next = fleet.append("audit", b"next", 3, soon()).await.expect("appended");
     assert!(ids.iter().all(|id| *id < next), "{ids:?} {next}");
     assert_eq!(contents(&fleet, "audit").await, ["next", "entry 9", "entry 8"]);

@@ -11,6 +11,7 @@ pub(crate) use explain::{explain, explain_descriptors};
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminService;
+use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
 use self::selector::ParsedSelector;
@@ -53,7 +54,21 @@ impl Service {
         let change = self.administrator.change(&request_of, deadline).await;
         change.map_err(|error| admin(&error))
     }
+
+    /// Returns the response to a change, with a warning if a restart loses it.
+    fn changed<T>(&self, message: T) -> Response<T> {
+        let mut response = Response::new(message);
+        if !self.administrator.limiter().store().outlives_process() {
+            let warning = MetadataValue::from_static(LOST_AT_RESTART);
+            response.metadata_mut().insert(WARNING, warning);
+        }
+        response
+    }
 }
+
+/// Metadata of a response to a change, over HTTP a header: a warning for the administrator.
+pub(crate) const WARNING: &str = "rlaas-warning";
+const LOST_AT_RESTART: &str = "a restart loses this change: set store.memory.journal.path";
 
 /// The fields that messages of changes have in common.
 struct ChangeFields<'a> {
@@ -92,7 +107,7 @@ impl AdminService for Service {
             request_id,
         };
         let change = Some(self.change(&request, fields).await?);
-        Ok(Response::new(proto::ResetResponse { change }))
+        Ok(self.changed(proto::ResetResponse { change }))
     }
 
     async fn refund(
@@ -113,7 +128,7 @@ impl AdminService for Service {
             request_id,
         };
         let change = Some(self.change(&request, fields).await?);
-        Ok(Response::new(proto::RefundResponse { change }))
+        Ok(self.changed(proto::RefundResponse { change }))
     }
 
     async fn set_override(
@@ -132,7 +147,7 @@ impl AdminService for Service {
             request_id,
         };
         let change = Some(self.change(&request, fields).await?);
-        Ok(Response::new(proto::SetOverrideResponse { change }))
+        Ok(self.changed(proto::SetOverrideResponse { change }))
     }
 
     async fn clear_override(
@@ -148,7 +163,7 @@ impl AdminService for Service {
             request_id,
         };
         let change = Some(self.change(&request, fields).await?);
-        Ok(Response::new(proto::ClearOverrideResponse { change }))
+        Ok(self.changed(proto::ClearOverrideResponse { change }))
     }
 
     async fn list_overrides(

@@ -2,6 +2,7 @@
 
 mod explain;
 mod http;
+mod journal;
 mod keys;
 mod openapi;
 mod overrides;

@@ -112,6 +112,16 @@ impl FleetJournal for Journal {
         })
     }
 
+    fn value<'a>(
+        &'a self,
+        _map: &'a str,
+        _name: &'a str,
+        _content: &'a [u8],
+        _expires_at: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move { self.check() })
+    }
+
     fn secret<'a>(
         &'a self,
         name: &'a str,

@@ -1,9 +1,10 @@
-//! The fleet of a single process in the journal of its store: entries of logs, and secrets.
+//! The fleet of a single process in the journal of its store: entries of logs, claims, and secrets.
 //!
-//! Values with a time to live are not in it: they describe the process, and it has ended.
+//! Other values are not in it: they describe the process, and it has ended.
 
 use super::memory::{FleetJournal, MemoryFleet};
 use super::{EntryId, SECRET_LEN};
+use crate::clock::Timestamp;
 use crate::journal::{Change, Journal, Space};
 use crate::store::{BoxFuture, StoreError};
 
@@ -24,6 +25,18 @@ impl FleetJournal for Journal {
             vec![Change::Put { space, name: &name, value: content, expires_at: None }];
         changes.extend(removed.iter().map(|name| Change::Delete { space, name }));
         let written = self.write(&changes);
+        Box::pin(async { Ok(written.await?) })
+    }
+
+    fn value<'a>(
+        &'a self,
+        map: &'a str,
+        name: &'a str,
+        content: &'a [u8],
+        expires_at: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let (space, name, expires_at) = (Space::ONCE, value_name(map, name), Some(expires_at));
+        let written = self.write(&[Change::Put { space, name: &name, value: content, expires_at }]);
         Box::pin(async { Ok(written.await?) })
     }
 
@@ -50,6 +63,13 @@ pub(super) fn restore(fleet: &MemoryFleet, journal: &Journal) {
         // The next entry removes those that are too many.
         fleet.restore_entry(log, id, content, u64::MAX);
     }
+    for value in journal.take_restored(Space::ONCE) {
+        if let (Some((map, name)), Some(expires_at)) =
+            (parse_value_name(&value.name), value.expires_at)
+        {
+            fleet.restore_value(map, name, &value.value, expires_at);
+        }
+    }
     for secret in journal.take_restored(Space::VALUES) {
         if let (Ok(name), Ok(value)) = (str::from_utf8(&secret.name), (*secret.value).try_into()) {
             fleet.restore_secret(name, value);
@@ -69,6 +89,18 @@ fn parse_entry_name(name: &[u8]) -> Option<(&str, EntryId)> {
     Some((str::from_utf8(log).ok()?, EntryId::new(number(millis)?, number(sequence)?)))
 }
 
+/// Returns the length of the name of the map, that name, and the name of the value.
+fn value_name(map: &str, name: &str) -> Vec<u8> {
+    let len = u16::try_from(map.len()).unwrap_or(u16::MAX);
+    [&len.to_be_bytes(), map.as_bytes(), name.as_bytes()].concat()
+}
+
+fn parse_value_name(name: &[u8]) -> Option<(&str, &str)> {
+    let (len, rest) = name.split_at_checked(2)?;
+    let (map, name) = rest.split_at_checked(u16::from_be_bytes(len.try_into().ok()?).into())?;
+    Some((str::from_utf8(map).ok()?, str::from_utf8(name).ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,5 +110,7 @@ mod tests {
         let id = EntryId::new(1_700_000_100_000, 7);
         assert_eq!(parse_entry_name(&entry_name("audit", id)), Some(("audit", id)));
         assert_eq!(parse_entry_name(b"audit"), None);
+        assert_eq!(parse_value_name(&value_name("a", "b\0")), Some(("a", "b\0")));
+        assert_eq!(parse_value_name(b"\0\x05a"), None);
     }
 }

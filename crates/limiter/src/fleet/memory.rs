@@ -1,6 +1,6 @@
 //! The fleet of a single process.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,6 +30,19 @@ pub trait FleetJournal: Debug + Send + Sync {
         id: EntryId,
         content: &'a [u8],
         removed: &'a [EntryId],
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Records a value of a map of claims.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if it was not recorded: it is then not set.
+    fn value<'a>(
+        &'a self,
+        map: &'a str,
+        name: &'a str,
+        content: &'a [u8],
+        expires_at: Timestamp,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// Records a secret.
@@ -65,6 +78,8 @@ struct Contents {
     maps: HashMap<String, BTreeMap<String, Value>>,
     topics: HashMap<String, broadcast::Sender<Arc<[u8]>>>,
     secrets: HashMap<String, [u8; SECRET_LEN]>,
+    /// Maps in which names are claimed: their values are in the journal.
+    claim_maps: HashSet<String>,
 }
 
 #[derive(Debug, Default)]
@@ -106,6 +121,14 @@ impl MemoryFleet {
         if log.entries.is_empty() || id > log.last {
             log.push(LogEntry { id, content: content.to_owned() }, max_entries);
         }
+    }
+
+    /// Sets a value of a map of claims that a journal has.
+    pub fn restore_value(&self, map: &str, name: &str, content: &[u8], expires_at: Timestamp) {
+        let value = Value { content: content.to_owned(), expires_at };
+        let mut contents = self.contents();
+        contents.claim_maps.insert(map.to_owned());
+        contents.maps.entry(map.to_owned()).or_default().insert(name.to_owned(), value);
     }
 
     /// Sets a secret that a journal has.
@@ -154,7 +177,7 @@ impl MemoryFleet {
         Ok(entries.range(first..end).rev().take(count).cloned().collect())
     }
 
-    pub(super) fn put(
+    pub(super) async fn put(
         &self,
         map: &str,
         name: &str,
@@ -164,10 +187,14 @@ impl MemoryFleet {
     ) -> Result<(), StoreError> {
         check_deadline(deadline)?;
         let now = self.shared.clock.now();
+        let is_recorded = self.contents().claim_maps.contains(map);
+        if let Some(journal) = self.journal.as_ref().filter(|_| is_recorded) {
+            journal.value(map, name, content, now + Micros::from(ttl)).await?;
+        }
         self.contents().put(map, name, content, now, ttl)
     }
 
-    pub(super) fn claim(
+    pub(super) async fn claim(
         &self,
         map: &str,
         name: &str,
@@ -175,13 +202,25 @@ impl MemoryFleet {
         ttl: Duration,
         deadline: Deadline,
     ) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some(journal) = &self.journal else {
+            check_deadline(deadline)?;
+            let now = self.shared.clock.now();
+            let mut contents = self.contents();
+            return match contents.held(map, name, now) {
+                Some(held) => Ok(Some(held)),
+                None => contents.put(map, name, content, now, ttl).map(|()| None),
+            };
+        };
+        // Nobody else may claim the name while the claim is recorded.
+        let _recording = self.shared.recording.lock().await;
         check_deadline(deadline)?;
         let now = self.shared.clock.now();
-        let mut contents = self.contents();
-        let held = contents.maps.get(map).and_then(|values| values.get(name));
-        if let Some(held) = held.filter(|held| held.expires_at > now) {
-            return Ok(Some(held.content.clone()));
+        if let Some(held) = self.contents().held(map, name, now) {
+            return Ok(Some(held));
         }
+        journal.value(map, name, content, now + Micros::from(ttl)).await?;
+        let mut contents = self.contents();
+        contents.claim_maps.insert(map.to_owned());
         contents.put(map, name, content, now, ttl).map(|()| None)
     }
 
@@ -275,6 +314,12 @@ impl CappedLog {
 }
 
 impl Contents {
+    /// Returns a value that has not expired.
+    fn held(&self, map: &str, name: &str, now: Timestamp) -> Option<Vec<u8>> {
+        let held = self.maps.get(map)?.get(name)?;
+        (held.expires_at > now).then(|| held.content.clone())
+    }
+
     /// Sets a value of a map, and removes those that have expired.
     fn put(
         &mut self,

@@ -207,7 +207,7 @@ impl Fleet {
         check_value(value)?;
         let ttl = ttl.max(Duration::from_millis(1));
         match &self.0 {
-            Kind::Memory(fleet) => fleet.put(map, name, value, ttl, deadline),
+            Kind::Memory(fleet) => fleet.put(map, name, value, ttl, deadline).await,
             #[cfg(feature = "redis")]
             Kind::Redis(fleet) => fleet.put(map, name, value, ttl, deadline).await,
         }
@@ -232,7 +232,7 @@ impl Fleet {
         check_value(value)?;
         let ttl = ttl.max(Duration::from_millis(1));
         match &self.0 {
-            Kind::Memory(fleet) => fleet.claim(map, name, value, ttl, deadline),
+            Kind::Memory(fleet) => fleet.claim(map, name, value, ttl, deadline).await,
             #[cfg(feature = "redis")]
             Kind::Redis(fleet) => fleet.claim(map, name, value, ttl, deadline).await,
         }

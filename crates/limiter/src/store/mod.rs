@@ -141,6 +141,20 @@ impl Store {
         }
     }
 
+    /// Returns `true` if overrides and logs outlive this process: in Redis, in a custom store, and
+    /// in memory with a journal.
+    pub fn outlives_process(&self) -> bool {
+        match self {
+            #[cfg(feature = "journal")]
+            Self::Memory(store) => store.journal().is_some(),
+            #[cfg(not(feature = "journal"))]
+            Self::Memory(_) => false,
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => true,
+            Self::Custom(_) => true,
+        }
+    }
+
     /// Returns the longest time that a decision may take.
     pub fn timeout(&self) -> Duration {
         match self {

@@ -12,6 +12,7 @@ use prost_reflect::{DynamicMessage, MessageDescriptor, MethodDescriptor};
 use tonic::Status;
 use tower::Service;
 
+use crate::api::admin::WARNING;
 /// Length of the prefix of a message: a flag for compression, and the length as four bytes.
 const PREFIX: usize = 5;
 
@@ -21,6 +22,8 @@ pub(super) struct InProcessCall {
     /// Bytes that were received and are not a whole message yet.
     received: Vec<u8>,
     output: MessageDescriptor,
+    /// Warning for the administrator.
+    pub(super) warning: Option<HeaderValue>,
 }
 
 impl InProcessCall {
@@ -49,9 +52,10 @@ impl InProcessCall {
             return Err(Status::internal("internal error"));
         };
         let (head, body) = response.into_parts();
+        let warning = head.headers.get(WARNING).cloned();
         match Status::from_header_map(&head.headers) {
             Some(status) if status.code() != tonic::Code::Ok => Err(status),
-            _ => Ok(Self { body, received: Vec::new(), output: method.output() }),
+            _ => Ok(Self { body, received: Vec::new(), output: method.output(), warning }),
         }
     }
 

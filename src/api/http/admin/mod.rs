@@ -33,6 +33,7 @@ use super::body;
 use super::problem::ProblemDocument;
 use crate::admin::Administrator;
 use crate::api::admin::Service;
+use crate::api::admin::WARNING;
 use crate::api::admin::routes::{AdminRoute, ROUTES, Verb};
 use crate::api::status::http_of_code;
 
@@ -102,7 +103,11 @@ async fn answer(
     }
     let response = call.next().await?;
     let response = response.ok_or_else(|| Status::internal("internal error"))?;
-    Ok(json_response(&response))
+    let mut response = json_response(&response);
+    if let Some(warning) = call.warning {
+        response.headers_mut().insert(WARNING, warning);
+    }
+    Ok(response)
 }
 
 fn json_response(message: &DynamicMessage) -> Response {
