@@ -34,7 +34,12 @@ static ROUTER: LazyLock<Router> = LazyLock::new(|| {
     );
     let (_, ready) = tokio::sync::watch::channel(true);
     let fleet = Fleet::new(LIMITER.store());
-    let administrator = Administrator::new(LIMITER.clone(), fleet, AdminSettings::default());
+    let administrator = Administrator::new(
+        LIMITER.clone(),
+        fleet,
+        METRICS.clone(),
+        AdminSettings::default(),
+    );
     router(state, administrator, ready)
 });
 

@@ -1,15 +1,23 @@
 //! Changes: checked, claimed by their request id, made, and answered.
 
+use std::time::Duration;
+
 use rlaas_proto::ratelimit::admin::v1 as proto;
+use tonic_types::Status as RpcStatus;
 
 use super::request_ids::{Claimed, ClaimedId, hash};
-use super::{AdminError, Administrator, MAX_TIME, Shared};
+use super::{AdminError, Administrator, Intent, MAX_TIME, PendingChange, Shared};
 use crate::api::admin::messages;
 use crate::clock::Deadline;
-use crate::control::{KeyGrant, LimitFrame};
+use crate::control::{KeyGrant, LimitFrame, OverrideChange, OverrideKind};
 use crate::plan::{SelectedKey, Selector, Target};
-use rlaas_limiter::KeyChange;
+use crate::store::StoreError;
+use rlaas_limiter::{ChangeError, KeyChange, KeysChanged};
 
+/// Longest time that the record of an outcome may take.
+const MAX_OUTCOME_TIME: Duration = Duration::from_secs(2);
+/// `google.rpc.Code.UNAVAILABLE`.
+const UNAVAILABLE: i32 = 14;
 /// Most bytes of a reason; it has at least one.
 pub(super) const MAX_REASON: usize = 1024;
 /// Most bytes of a request id.
@@ -77,7 +85,25 @@ impl Administrator {
         keys: &[SelectedKey],
         deadline: Deadline,
     ) -> Result<proto::Change, AdminError> {
-        let changed = self.limiter.change(keys, request.change, deadline).await?;
+        let before = Box::pin(self.limiter.inspect(keys, deadline)).await?;
+        let intent = Intent {
+            actor: request.actor,
+            action: request.action,
+            summary: summary(request.change, keys.len()),
+            reason: request.reason,
+            request_id: request.request_id,
+            before: before.into_iter().map(messages::key_state).collect(),
+        };
+        let pending = Box::pin(self.shared.audit.begin(intent, deadline)).await?;
+        let (limiter, keys) = (self.limiter.clone(), keys.to_vec());
+        let change = OwnedChange::new(request.change);
+        // A change that has begun ends with its outcome, even if its caller goes away.
+        let made = tokio::spawn(async move {
+            let changed = limiter.change(&keys, change.borrowed(), deadline).await;
+            record_outcome(pending, &changed).await;
+            changed
+        });
+        let changed = made.await.map_err(|_panicked| StoreError::Lost)??;
         if !self.limiter.store().outlives_process() {
             let action = request.action;
             tracing::warn!(action, "a restart loses this change (store.memory.journal.path)");
@@ -85,6 +111,75 @@ impl Administrator {
         let Shared { settings, clock, .. } = &*self.shared;
         let everywhere_by = clock.now() + settings.deny_cache_max_age.into();
         Ok(messages::change(changed, everywhere_by))
+    }
+}
+
+/// A change for a task of its own.
+enum OwnedChange {
+    Simple(KeyChange<'static>),
+    SetOverride(OverrideChange),
+}
+
+impl OwnedChange {
+    fn new(change: KeyChange<'_>) -> Self {
+        match change {
+            KeyChange::Reset => Self::Simple(KeyChange::Reset),
+            KeyChange::Refund(units) => Self::Simple(KeyChange::Refund(units)),
+            KeyChange::ClearOverride(kind) => Self::Simple(KeyChange::ClearOverride(kind)),
+            KeyChange::SetOverride(change) => Self::SetOverride(change.clone()),
+        }
+    }
+
+    fn borrowed(&self) -> KeyChange<'_> {
+        match self {
+            Self::Simple(change) => *change,
+            Self::SetOverride(change) => KeyChange::SetOverride(change),
+        }
+    }
+}
+
+/// Records the outcome of a change. It has time of its own: the change may have taken all of its
+/// caller's.
+async fn record_outcome(pending: PendingChange, changed: &Result<KeysChanged, ChangeError>) {
+    let deadline = Deadline::within(MAX_OUTCOME_TIME);
+    let states = |keys: &KeysChanged| keys.after.iter().cloned().map(messages::key_state).collect();
+    match changed {
+        Ok(keys) => pending.done(states(keys), deadline).await,
+        Err(ChangeError { done, error }) => {
+            pending.failed(outcome_error(error), states(done), deadline).await;
+        }
+    }
+}
+
+/// Returns the error of a change for readers of the audit.
+fn outcome_error(error: &StoreError) -> RpcStatus {
+    let fate = if error.is_ambiguous() { "; more keys may be changed" } else { "" };
+    let message = format!("store unavailable: {}{fate}", error.kind());
+    RpcStatus { code: UNAVAILABLE, message, details: Vec::new() }
+}
+
+/// Returns a change in one line, without keys.
+fn summary(change: KeyChange<'_>, keys: usize) -> String {
+    let keys = if keys == 1 { "1 key".to_owned() } else { format!("{keys} keys") };
+    match change {
+        KeyChange::Reset => format!("reset {keys}"),
+        KeyChange::Refund(units) => format!("refund {} units to {keys}", units.units()),
+        KeyChange::ClearOverride(OverrideKind::Both) => format!("clear overrides of {keys}"),
+        KeyChange::ClearOverride(OverrideKind::Ban) => format!("clear bans of {keys}"),
+        KeyChange::ClearOverride(OverrideKind::Grant) => format!("clear grants of {keys}"),
+        KeyChange::SetOverride(change) => {
+            let ttl = humantime::format_duration(change.ttl().into());
+            match change.grant() {
+                KeyGrant::Banned => format!("ban {keys} for {ttl}"),
+                KeyGrant::Unlimited => format!("grant unlimited to {keys} for {ttl}"),
+                KeyGrant::Limited { units, burst } if burst == units => {
+                    format!("grant {units} to {keys} for {ttl}")
+                }
+                KeyGrant::Limited { units, burst } => {
+                    format!("grant {units}, burst {burst}, to {keys} for {ttl}")
+                }
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::AuditError;
 use super::change::{MAX_REASON, MAX_REQUEST_ID};
 use crate::plan::SelectError;
 use crate::store::StoreError;
@@ -45,8 +46,11 @@ pub enum AdminError {
     /// The token is not from the page before.
     #[error("page_token must be the next_page_token of the response before")]
     PageToken,
+    /// The change was not recorded beforehand. Nothing was changed.
+    #[error("the audit can't be written: nothing was changed{}", permission(.0))]
+    Audit(#[source] StoreError),
     /// The store did not answer. Nothing was changed.
-    #[error("store unavailable")]
+    #[error("store unavailable{}", permission(.0))]
     Store(#[source] StoreError),
     /// The journal did not keep the change. Nothing was changed.
     #[error("nothing was changed: the journal can't be written (store.memory.journal)")]
@@ -67,7 +71,30 @@ impl AdminError {
             Self::TooManyUnits { .. } => Some("grant.limit"),
             Self::Burst { .. } => Some("grant.burst"),
             Self::PageToken => Some("page_token"),
-            Self::Unfinished | Self::Store(_) | Self::Journal(_) | Self::Change(_) => None,
+            Self::Unfinished
+            | Self::Audit(_)
+            | Self::Store(_)
+            | Self::Journal(_)
+            | Self::Change(_) => None,
+        }
+    }
+}
+
+/// Returns the permission that the store's user lacks, as the end of a text. No other detail of the
+/// store is for callers.
+fn permission(error: &StoreError) -> String {
+    match error.missing_permission() {
+        Some(permission) => format!(": the redis user lacks {permission}"),
+        None if error.kind() == "noperm" => ": the redis user lacks a permission".to_owned(),
+        None => String::new(),
+    }
+}
+
+impl From<AuditError> for AdminError {
+    fn from(AuditError(error): AuditError) -> Self {
+        match error {
+            StoreError::Journal(_) => Self::Journal(error),
+            error => Self::Audit(error),
         }
     }
 }

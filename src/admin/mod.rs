@@ -5,15 +5,24 @@
 //! they are also kept for retries; it does not know how they were asked for, nor roles: `api` reads
 //! requests, `server` admits callers.
 
+mod audit;
 mod change;
 mod error;
 mod explain;
+mod hasher;
+mod instances;
 mod note;
 mod request_ids;
 
+pub use audit::{
+    Audit, AuditError, AuditFilter, AuditKeys, AuditPage, AuditSettings, Intent, InvalidPageToken,
+    PageToken, PendingChange,
+};
 pub use change::ChangeRequest;
 pub use error::AdminError;
 pub use explain::{Outlook, explain, outlook};
+pub use hasher::{SharedHasher, keyed};
+pub use instances::Instances;
 pub use note::Note;
 
 use std::sync::Arc;
@@ -22,11 +31,15 @@ use std::time::Duration;
 use crate::clock::{Clock, Deadline};
 use crate::control::{OverrideKind, OverridePage};
 use crate::plan::{SelectError, SelectedKey, Selector};
+use crate::rules::KeyHasher;
+use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::fleet::Fleet;
 use rlaas_limiter::{KeyState, Limiter};
 
 /// Longest time that an operation may take, whatever deadline its caller has.
 const MAX_TIME: Duration = Duration::from_secs(10);
+/// Topic of the fleet by which instances are told to forget cached denials.
+const FORGET: &str = "forget";
 
 /// Shows and changes the state of keys. Clones share everything.
 #[derive(Clone, Debug)]
@@ -41,28 +54,78 @@ struct Shared {
     fleet: Fleet,
     settings: AdminSettings,
     clock: Clock,
+    hasher: SharedHasher,
+    audit: Audit,
+    instances: Instances,
 }
 
 /// Settings of the administration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct AdminSettings {
     /// Longest time for which another instance may answer by the state before a change.
     pub deny_cache_max_age: Duration,
     /// Time for which the answer to a change is remembered under its request id.
     pub idempotency_ttl: Duration,
+    /// Settings of the audit.
+    pub audit: AuditSettings,
+    /// Hasher of ids where they leave the store. `None`: by a secret of the fleet.
+    pub hasher: Option<KeyHasher>,
 }
 
 impl Default for AdminSettings {
     fn default() -> Self {
-        Self { deny_cache_max_age: Duration::ZERO, idempotency_ttl: Duration::from_secs(60) }
+        Self {
+            deny_cache_max_age: Duration::ZERO,
+            idempotency_ttl: Duration::from_secs(60),
+            audit: AuditSettings::default(),
+            hasher: None,
+        }
     }
 }
 
 impl Administrator {
     /// Creates an administrator of the keys of `limiter`, which shares `fleet` with other instances.
-    pub fn new(limiter: Limiter, fleet: Fleet, settings: AdminSettings) -> Self {
-        let shared = Shared { fleet, settings, clock: Clock::default() };
+    pub fn new(
+        limiter: Limiter,
+        fleet: Fleet,
+        metrics: Arc<Metrics>,
+        settings: AdminSettings,
+    ) -> Self {
+        let hasher = SharedHasher::new(fleet.clone(), settings.hasher.clone());
+        let shared = Shared {
+            audit: Audit::new(fleet.clone(), hasher.clone(), settings.audit),
+            instances: Instances::new(fleet.clone(), limiter.clone(), metrics),
+            hasher,
+            fleet,
+            settings,
+            clock: Clock::default(),
+        };
         Self { limiter, shared: Arc::new(shared) }
+    }
+
+    /// Returns the fleet that the instances share.
+    pub fn fleet(&self) -> &Fleet {
+        &self.shared.fleet
+    }
+
+    /// Returns the hasher of ids for callers who may not see them.
+    pub fn hasher(&self) -> &SharedHasher {
+        &self.shared.hasher
+    }
+
+    /// Returns the audit.
+    pub fn audit(&self) -> &Audit {
+        &self.shared.audit
+    }
+
+    /// Returns this instance among those of the fleet.
+    pub fn instances(&self) -> &Instances {
+        &self.shared.instances
+    }
+
+    /// Runs the background work, for ever: reports this instance to the fleet.
+    pub async fn run(&self) {
+        self.shared.instances.run().await;
     }
 
     /// Returns an administrator that uses the connections of this handle.
@@ -123,7 +186,12 @@ impl Administrator {
         Ok(page)
     }
 
-    fn select(&self, selector: &Selector<'_>) -> Result<Vec<SelectedKey>, AdminError> {
+    /// Returns the keys that a selector names, by the rules in force.
+    ///
+    /// # Errors
+    ///
+    /// [`AdminError::Selector`].
+    pub fn select(&self, selector: &Selector<'_>) -> Result<Vec<SelectedKey>, AdminError> {
         Ok(self.limiter.snapshot().rules.select(selector)?)
     }
 }

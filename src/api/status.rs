@@ -92,6 +92,7 @@ pub(super) fn admin(error: &AdminError) -> Status {
         AdminError::NotOverridable => (Code::FailedPrecondition, "NOT_OVERRIDABLE"),
         AdminError::OtherChange => (Code::InvalidArgument, "REQUEST_ID_USED"),
         AdminError::Unfinished => (Code::Unavailable, "REQUEST_UNFINISHED"),
+        AdminError::Audit(error) => (store_code(error), "AUDIT_UNAVAILABLE"),
         AdminError::Store(error) => (store_code(error), "STORE_UNAVAILABLE"),
         AdminError::Journal(_) => (Code::Unavailable, "JOURNAL_UNAVAILABLE"),
         AdminError::Change(error) => (store_code(&error.error), "STORE_UNAVAILABLE"),

@@ -88,6 +88,8 @@ fn serve(
         let deny_cache = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
         let admin = AdminSettings {
             deny_cache_max_age: deny_cache.map_or(Duration::ZERO, |settings| settings.max_age),
+            audit: config.audit,
+            hasher: config.privacy.hasher.clone(),
             ..AdminSettings::default()
         };
         let limiter = match deny_cache {

@@ -4,6 +4,7 @@
 //! are reported together, each with its origin and key. This module only produces settings; it starts
 //! nothing.
 
+mod audit;
 mod auth;
 mod effective;
 mod envoy;
@@ -44,6 +45,7 @@ use std::time::Duration;
 
 use self::section::Section;
 use self::setting::Setting;
+use crate::admin::AuditSettings;
 use crate::api::auth::AuthSettings;
 use crate::api::envoy::EnvoySettings;
 use crate::rules::RuleSet;
@@ -66,6 +68,8 @@ pub struct Config {
     pub deny_cache: Option<DenyCacheSettings>,
     /// Settings of request ids.
     pub idempotency: IdempotencySettings,
+    /// Settings of the audit.
+    pub audit: AuditSettings,
     /// Logs and traces.
     pub telemetry: TelemetrySettings,
     /// The rules.
@@ -117,6 +121,7 @@ impl Config {
                 privacy
             },
             idempotency: idempotency::read(root),
+            audit: audit::read(root),
             telemetry: telemetry::read(root),
             rules: rules::read(root).with_descriptors(envoy.descriptors),
             effective: Vec::new(),

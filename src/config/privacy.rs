@@ -5,12 +5,12 @@ use std::io::{self, Read as _};
 use std::path::PathBuf;
 
 use figment::value::Value;
-use ring::hmac;
 
 use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Invalid, Read};
 use super::watch::FileSnapshot;
+use crate::admin::keyed;
 use crate::rules::{HashedParts, KeyHasher, Part, Request, RuleSet};
 
 /// Number of bytes of a key.
@@ -124,19 +124,6 @@ fn key_in(file: &PathBuf) -> Result<Vec<u8>, Invalid> {
     } else {
         Err(Invalid::new("must be a file of 32 to 4096 bytes: openssl rand -hex 32"))
     }
-}
-
-/// Returns the hash with a key.
-///
-/// **Source:** RFC 2104, HMAC with SHA-256, cut to 128 bits.
-fn keyed(key: &[u8]) -> KeyHasher {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
-    KeyHasher::new(move |value| {
-        let tag = hmac::sign(&key, value);
-        let mut hash = [0; 16];
-        hash.copy_from_slice(&tag.as_ref()[..16]);
-        hash
-    })
 }
 
 #[cfg(test)]

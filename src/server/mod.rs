@@ -130,8 +130,12 @@ impl Server {
         let background = BackgroundThread::new()?;
         let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
         let fleet = Fleet::new(self.limiter.store());
-        let administrator =
-            Administrator::new(self.limiter.clone(), fleet, self.api_settings.admin);
+        let administrator = Administrator::new(
+            self.limiter.clone(),
+            fleet,
+            Arc::clone(&self.metrics),
+            self.api_settings.admin.clone(),
+        );
         let workers = WorkerQueues::start(self.settings.workers, &self.limiter, |limiter| {
             let administrator = administrator.with_limiter(limiter.clone());
             let grpc = self.grpc_services(limiter, administrator.clone(), &health_service);
@@ -164,6 +168,8 @@ impl Server {
         let mut background_tasks = JoinSet::new();
         let limiter = self.limiter.clone();
         background_tasks.spawn(async move { limiter.run().await });
+        let reporting = administrator.clone();
+        background_tasks.spawn(async move { reporting.run().await });
         let mut store_watcher = health.watch_store(&self.limiter, self.settings.store_health).await;
 
         tokio::select! {

@@ -10,13 +10,13 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 use super::exposition::{Exposition, as_text};
-use super::labels::DecisionLabels;
+use super::labels::{APIS, DecisionLabels, LISTENERS};
 pub use super::labels::{
     ApiLabels, CertificateLabels, KindLabels, OperationLabels, OutcomeLabels, ReasonLabels,
 };
 use super::observer::RuleMetrics;
 use super::process::ProcessCollector;
-use super::sharded::{ShardedCounter, ShardedHistogram};
+use super::sharded::{DurationCounts, ShardedCounter, ShardedHistogram};
 
 /// The metrics of one server.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub struct Metrics {
     pub request_id_evictions: Counter,
     /// Circuit breakers: 0 if all are closed, 1 if one is half-open, 2 if one is open.
     pub breaker_state: Gauge,
+    /// 1 if a Redis server may evict keys when its memory is full, else 0.
+    pub redis_may_evict: Gauge,
     /// Jumps of the clock of a Redis server by more than a second.
     pub redis_clock_jumps: Counter,
     /// Denials from the deny cache.
@@ -129,6 +131,11 @@ impl Metrics {
                 "rlaas_breaker_state",
                 "Circuit breakers of Redis: 0 all closed, 1 one is half-open, 2 one is open",
             ),
+            redis_may_evict: add(
+                r,
+                "rlaas_redis_may_evict",
+                "1 if a Redis server may evict keys, counts and bans among them, else 0",
+            ),
             redis_clock_jumps: add(
                 r,
                 "rlaas_redis_clock_jumps",
@@ -203,6 +210,21 @@ impl Metrics {
         // No reload has failed yet. Without TLS it stays 1.
         metrics.tls_last_reload_successful.set(1);
         Self { registry, ..metrics }
+    }
+
+    /// Returns how long decisions took so far, over all APIs.
+    pub fn check_counts(&self) -> DurationCounts {
+        APIS.iter().fold(DurationCounts::default(), |counts, api| {
+            counts.with(&self.check_duration.get_or_create(&ApiLabels { api }).counts())
+        })
+    }
+
+    /// Returns the number of open connections, over all protocols.
+    pub fn count_connections(&self) -> u64 {
+        let open = |listener: &&'static str| {
+            self.open_connections.get_or_create(&ApiLabels { api: listener }).get()
+        };
+        LISTENERS.iter().map(open).map(i64::unsigned_abs).sum()
     }
 
     /// Renders all metrics.

@@ -80,6 +80,7 @@ impl Observer for Metrics {
                     BreakerState::Open => 2,
                 });
             }
+            StoreEvent::MayEvict(may_evict) => _ = self.redis_may_evict.set(may_evict.into()),
             StoreEvent::ClockJumped => _ = self.redis_clock_jumps.inc(),
             StoreEvent::KeyInserted => _ = self.memory_keys.inc(),
             StoreEvent::KeyRemoved => _ = self.memory_keys.dec(),

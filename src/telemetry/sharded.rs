@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::counter::{Atomic, Counter};
@@ -109,6 +110,57 @@ impl ShardedHistogram {
     }
 }
 
+impl ShardedHistogram {
+    /// Returns the counts of all shards.
+    pub(super) fn counts(&self) -> DurationCounts {
+        let count = |bucket: usize| {
+            self.0.iter().map(|shard| shard.buckets[bucket].load(Ordering::Relaxed)).sum()
+        };
+        DurationCounts(std::array::from_fn(count))
+    }
+}
+
+/// Numbers of durations by bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DurationCounts([u64; BOUNDS.len() + 1]);
+
+impl DurationCounts {
+    /// Returns the counts of both.
+    #[must_use]
+    pub(super) fn with(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|bucket| self.0[bucket] + other.0[bucket]))
+    }
+
+    /// Returns the counts since an earlier reading.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self(std::array::from_fn(|bucket| self.0[bucket].saturating_sub(earlier.0[bucket])))
+    }
+
+    /// Returns the number of durations.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Estimates a duration that `percent` (1 to 100) of all do not exceed: it is exact to a bucket,
+    /// and within it as if durations were spread evenly. `None` if there are no durations.
+    pub fn quantile(&self, percent: u64) -> Option<Duration> {
+        let rank = self.total().checked_mul(percent)?.div_ceil(100);
+        let mut below = 0;
+        for (bucket, count) in self.0.iter().enumerate() {
+            if *count > 0 && below + count >= rank {
+                let lower = bucket.checked_sub(1).map_or(0, |bucket| BOUNDS[bucket]);
+                // Nothing is known of durations above the last bound.
+                let upper = BOUNDS.get(bucket).copied().unwrap_or(lower);
+                let share = (upper - lower) / count * (rank - below);
+                return Some(Duration::from_nanos(lower + share));
+            }
+            below += count;
+        }
+        None
+    }
+}
+
 impl HistogramTimer<'_> {
     /// Records the duration since the start, and restarts the timer: consecutive measurements read
     /// the clock once each. A timer that is dropped records nothing more.
@@ -170,6 +222,26 @@ mod tests {
             }
         });
         assert_eq!(counter.get(), 16_000);
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_interval() {
+        let histogram = ShardedHistogram::default();
+        assert_eq!(histogram.counts().quantile(50), None);
+        (0..1000).for_each(|_| histogram.observe(900_000_000));
+        let before = histogram.counts();
+        (0..98).for_each(|_| histogram.observe(20_000));
+        histogram.observe(40_000);
+        histogram.observe(5_000_000_000);
+        let since = histogram.counts().since(&before);
+        assert_eq!(since.total(), 100);
+        let of_bucket = |percent| since.quantile(percent).expect("a duration").as_nanos();
+        assert!((10_001..=25_000).contains(&of_bucket(1)), "{}", of_bucket(1));
+        assert!((10_001..=25_000).contains(&of_bucket(98)), "{}", of_bucket(98));
+        assert!(of_bucket(1) < of_bucket(50) && of_bucket(50) < of_bucket(98));
+        assert!((25_001..=50_000).contains(&of_bucket(99)), "{}", of_bucket(99));
+        assert_eq!(of_bucket(100), 1_000_000_000);
+        assert_eq!(histogram.counts().with(&before).total(), 2100);
     }
 
     #[test]

@@ -64,6 +64,8 @@ const VALUES: &[(&str, &str)] = &[
     ("deny-cache.enabled", "false"),
     ("deny-cache.max-age", "2s"),
     ("deny-cache.max-keys", "1"),
+    ("audit.keys", "clear"),
+    ("audit.max-entries", "2"),
     ("idempotency.ttl", "2s"),
     ("idempotency.max-keys", "1"),
     ("telemetry.log", "debug"),

@@ -108,6 +108,8 @@ pub enum StoreEvent {
     Ambiguous,
     /// The worst state of all circuit breakers.
     Breakers(BreakerState),
+    /// `true` if some Redis server may evict keys when its memory is full (`maxmemory-policy`).
+    MayEvict(bool),
     /// The clock of a Redis server jumped relative to the local clock.
     ClockJumped,
     /// The memory store added a key.

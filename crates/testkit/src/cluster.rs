@@ -12,7 +12,7 @@ use deadpool_redis::redis::FromRedisValue;
 use rlaas_core::clock::Timestamp;
 
 use crate::eventually;
-use crate::redis::{RedisServer, free_port, owned};
+use crate::redis::{RedisServer, free_port, is_registry, owned};
 
 /// Timeout for agreement in the cluster, on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -166,11 +166,12 @@ impl RedisCluster {
         ["store.backend=redis", "store.redis.mode=cluster", &urls].map(str::to_owned).into()
     }
 
-    /// Returns all keys of the masters that respond, sorted.
+    /// Returns all keys of the masters that respond, sorted, without the registry of instances.
     pub fn keys(&self) -> Vec<String> {
         let mut keys = BTreeSet::new();
         for node in self.nodes.iter().filter(|node| node.is_master()) {
-            keys.extend(node.try_query::<Vec<String>>(&["KEYS", "*"]).unwrap_or_default());
+            let all: Vec<String> = node.try_query(&["KEYS", "*"]).unwrap_or_default();
+            keys.extend(all.into_iter().filter(|key| !is_registry(key)));
         }
         keys.into_iter().collect()
     }

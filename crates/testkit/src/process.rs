@@ -281,7 +281,7 @@ async fn send_request(
 ) -> io::Result<(u16, String, String)> {
     let mut connection = connection?;
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n{body}"
     );
     connection.write_all(request.as_bytes()).await?;
     let mut response = String::new();

@@ -190,9 +190,10 @@ impl RedisServer {
         self.try_query(&["INFO", "replication"]).unwrap_or_default()
     }
 
-    /// Returns all keys, sorted.
+    /// Returns all keys, sorted, without the registry of instances, to which each adds itself.
     pub fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
+        keys.retain(|key| !is_registry(key));
         keys.sort();
         keys
     }
@@ -203,6 +204,11 @@ impl Drop for RedisServer {
         let _already_gone = self.process.kill();
         let _already_gone = self.process.wait();
     }
+}
+
+/// Returns `true` if a key is the registry of instances.
+pub(crate) fn is_registry(key: &str) -> bool {
+    key.split_once(':').is_some_and(|(_, name)| name == "instances")
 }
 
 /// Returns owned copies of arguments.

@@ -1,4 +1,7 @@
-//! States of keys and changes as messages.
+//! States of keys and changes as messages. The audit and the registry of instances store them too, so
+//! their format never changes.
+
+use std::time::Duration;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1;
@@ -98,4 +101,9 @@ pub(in crate::api) fn key_part(part: KeyPart) -> proto::KeyPart {
 pub(crate) fn timestamp(time: Timestamp) -> prost_types::Timestamp {
     let prost_types::Duration { seconds, nanos } = duration(time.since(Timestamp::EPOCH));
     prost_types::Timestamp { seconds, nanos }
+}
+
+/// Returns the message of a length of time, in whole microseconds.
+pub(crate) fn span(span: Duration) -> prost_types::Duration {
+    duration(span.into())
 }

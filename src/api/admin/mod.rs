@@ -2,6 +2,7 @@
 //! called, with messages in JSON (`http/admin`).
 
 mod explain;
+mod lists;
 pub(crate) mod messages;
 mod overrides;
 pub(super) mod routes;
@@ -147,7 +148,11 @@ impl AdminService for Service {
             request_id,
         };
         let change = Some(self.change(&request, fields).await?);
-        Ok(self.changed(proto::SetOverrideResponse { change }))
+        let mut response = self.changed(proto::SetOverrideResponse { change });
+        if self.administrator.limiter().store().may_evict() {
+            response.metadata_mut().insert(WARNING, MetadataValue::from_static(MAY_EVICT));
+        }
+        Ok(response)
     }
 
     async fn clear_override(
@@ -200,7 +205,29 @@ impl AdminService for Service {
         let limiter = self.administrator.limiter();
         Ok(Response::new(explain_descriptors(limiter, request.into_inner(), deadline).await?))
     }
+
+    async fn list_audit(
+        &self,
+        request: Request<proto::ListAuditRequest>,
+    ) -> Result<Response<proto::ListAuditResponse>, Status> {
+        caller(&request)?;
+        let deadline = deadline(request.metadata());
+        lists::audit(&self.administrator, request.get_ref(), deadline).await.map(Response::new)
+    }
+
+    async fn list_instances(
+        &self,
+        request: Request<proto::ListInstancesRequest>,
+    ) -> Result<Response<proto::ListInstancesResponse>, Status> {
+        caller(&request)?;
+        let deadline = deadline(request.metadata());
+        lists::instances(&self.administrator, request.get_ref(), deadline).await.map(Response::new)
+    }
 }
+
+/// Warning of an override in a store that may lose it.
+const MAY_EVICT: &str = "redis may evict keys when its memory is full: the override may be lost \
+                         before it ends (maxmemory-policy)";
 
 /// Most items of a page.
 const MAX_PAGE: usize = 1_000;

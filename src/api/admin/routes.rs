@@ -49,6 +49,8 @@ pub(in crate::api) const ROUTES: &[AdminRoute] = &[
     route("ListOverrides", Permission::ADMIN, Verb::Get, "/v1/admin/overrides"),
     route("Explain", Permission::OPERATE, Verb::Post, "/v1/admin/explain"),
     route("ExplainDescriptors", Permission::OPERATE, Verb::Post, "/v1/admin/explain-descriptors"),
+    route("ListAudit", Permission::ADMIN, Verb::Get, "/v1/admin/audit"),
+    route("ListInstances", Permission::OPERATE_OR_ADMIN, Verb::Get, "/v1/admin/instances"),
 ];
 
 impl AdminRoute {

@@ -1,12 +1,16 @@
 //! Administration of keys, over gRPC and HTTP.
 
+mod audit;
 mod explain;
+mod faults;
 mod http;
+mod instances;
 mod journal;
 mod keys;
 mod openapi;
 mod overrides;
 mod properties;
+mod step_proxy;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;

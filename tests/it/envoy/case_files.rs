@@ -94,7 +94,12 @@ async fn serve(config: &Config, on: &Service) -> RateLimitServiceClient<Channel>
     let address = listener.local_addr().expect("an address");
     let api_settings = ApiSettings { envoy: config.envoy, ..ApiSettings::default() };
     let fleet = Fleet::new(on.limiter.store());
-    let administrator = Administrator::new(on.limiter.clone(), fleet, api_settings.admin);
+    let administrator = Administrator::new(
+        on.limiter.clone(),
+        fleet,
+        Arc::clone(&on.metrics),
+        api_settings.admin.clone(),
+    );
     let routes = rlaas::api::services(&on.limiter, administrator, &on.metrics, &api_settings);
     let incoming = TcpListenerStream::new(listener);
     tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));

@@ -6,6 +6,9 @@ use std::path::Path;
 
 use deadpool_redis::redis::Value;
 use rlaas::algorithm::Algorithm;
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
+use rlaas_proto::ratelimit::admin::v1::selector::Whose;
 use rlaas_proto::ratelimit::v1::CheckRequest;
 
 use super::load::{
@@ -207,7 +210,13 @@ async fn minimal_acl_suffices_for_every_algorithm() {
     let denied: Vec<Value> = redis.query(&["ACL", "LOG"]);
     // The client library sends its name; newer servers log that this is denied.
     let denied = denied.iter().map(|entry| format!("{entry:?}"));
-    let denied: Vec<String> = denied.filter(|entry| !entry.contains("client|setinfo")).collect();
+    let denied = denied.filter(|entry| !entry.contains("client|setinfo"));
+    // The service tries at the start what administration would need.
+    let of_administration = |entry: &str| {
+        let named = |name: &&str| entry.contains(&format!("\"{name}\""));
+        FLEET_COMMANDS.iter().chain(&["subscribe"]).any(named) || entry.contains("channel")
+    };
+    let denied: Vec<String> = denied.filter(|entry| !of_administration(entry)).collect();
     assert!(denied.is_empty(), "{denied:?}");
 }
 
@@ -231,11 +240,86 @@ fn acls_list_exactly_the_commands_of_the_scripts() {
         }
     }
     let given: BTreeSet<String> = COMMANDS.map(str::to_owned).into();
-    assert_eq!(used, given);
+    assert!(given.is_subset(&used), "{given:?} of {used:?}");
+    // What decisions by overridable rules need in addition is in the list of administration.
+    let overrides: Vec<&String> = used.difference(&given).collect();
+    let is_listed = |command: &&String| FLEET_COMMANDS.contains(&command.as_str());
+    assert!(overrides.iter().all(is_listed), "{overrides:?}");
 
     let used = commands_of(&fleet, &["redis.call('", "redis.pcall('", " call('", " try('"]);
     let added: BTreeSet<String> = used.difference(&given).cloned().collect();
     assert_eq!(added, FLEET_COMMANDS.map(str::to_owned).into());
+}
+
+#[tokio::test]
+async fn permissions_of_administration_are_missed_in_one_line_and_by_the_calls_that_need_them() {
+    let redis = RedisServer::start();
+    add_user(&redis);
+    let server = as_user(&redis, &[]);
+    wait_for_store(&server).await;
+    let mut client = server.client().await;
+    assert!(check(&mut client, "alice").await.expect("an answer").allowed);
+    let lines = || {
+        let log = server.log();
+        let bad = log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR"));
+        bad.map(str::to_owned).collect::<Vec<_>>()
+    };
+    eventually("missing permissions are logged", SOON, async || !lines().is_empty()).await;
+
+    let mut admin = AdminServiceClient::new(server.channel().await);
+    let of_alice = || proto::Selector {
+        whose: Some(Whose::Request(request("alice"))),
+        ..proto::Selector::default()
+    };
+    let reset = || proto::ResetRequest {
+        selector: Some(of_alice()),
+        reason: "a test".to_owned(),
+        request_id: String::new(),
+    };
+    let list = proto::ListInstancesRequest::default;
+    let refused = [
+        (admin.reset(reset()).await.map(drop), "+xadd"),
+        (admin.list_audit(proto::ListAuditRequest::default()).await.map(drop), "+xrevrange"),
+        (admin.list_instances(list()).await.map(drop), "+hgetall"),
+    ];
+    for (result, permission) in refused {
+        let status = result.expect_err(permission);
+        assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
+        assert!(status.message().ends_with(&format!("lacks {permission}")), "{status:?}");
+    }
+    assert_eq!(breaker(&server).await, 0, "decisions go on");
+    let response = check(&mut client, "alice").await.expect("an answer");
+    assert_eq!((response.allowed, response.remaining), (true, 3), "nothing was reset");
+    let logged = lines();
+    let [line] = &*logged else { panic!("{logged:?}") };
+    assert!(line.contains("the redis user lacks permissions of administration"), "{line}");
+    for command in FLEET_COMMANDS.iter().chain(&["subscribe"]) {
+        assert!(line.contains(&format!("+{command}")), "{command}: {line}");
+    }
+
+    let given: Vec<String> = FLEET_COMMANDS.map(|command| format!("+{command}")).into();
+    let mut words = vec!["ACL", "SETUSER", "app", "&rlaas:*", "+subscribe"];
+    words.extend(given.iter().map(String::as_str));
+    redis.query::<()>(&words);
+    admin.reset(reset()).await.expect("a change");
+    let entries = admin.list_audit(proto::ListAuditRequest::default()).await.expect("a page");
+    assert_eq!(entries.into_inner().entries.len(), 1);
+    assert_eq!(admin.list_instances(list()).await.expect("a page").into_inner().instances.len(), 1);
+    assert_sound(&server);
+}
+
+#[tokio::test]
+async fn redis_that_may_evict_is_shown() {
+    let evicting = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
+    let metric = "rlaas_redis_may_evict";
+    for (arguments, expected) in [(&[][..], 0.0), (&evicting, 1.0), (&evicting[..2], 0.0)] {
+        let redis = RedisServer::start_with(arguments);
+        let server = Rlaas::on_redis(&redis, &[]);
+        wait_for_store(&server).await;
+        assert_eq!(server.metric(metric).await, Some(expected), "{arguments:?}");
+        let is_logged = server.log().contains("redis may evict counts, overrides and bans");
+        assert_eq!(is_logged, expected > 0.0, "{arguments:?}");
+    }
 }
 
 #[tokio::test]

@@ -120,7 +120,9 @@ async fn promises_hold_with_the_documented_permissions_and_each_missing_one_is_n
     ];
     let commands = ["+xadd", "+xrevrange", "+hlen", "+hgetall", "+publish"];
     for (denied, command) in denied.into_iter().zip(commands) {
-        let Err(StoreError::Refused { code, text }) = denied else { panic!("{denied:?}") };
+        let error = denied.expect_err("no permission");
+        assert_eq!(error.missing_permission(), Some(command));
+        let StoreError::Refused { code, text } = error else { panic!("{error:?}") };
         assert_eq!(
             (code.as_str(), text),
             ("NOPERM", format!("the user lacks the permission {command}"))

@@ -64,6 +64,7 @@ async fn metrics_have_their_documented_names_and_labels() {
         "rlaas_give_back_errors_total{}",
         "rlaas_breaker_state{}",
         "rlaas_redis_clock_jumps_total{}",
+        "rlaas_redis_may_evict{}",
         "rlaas_deny_cache_hits_total{}",
         "rlaas_memory_keys{}",
         "rlaas_memory_evictions_total{}",

@@ -248,6 +248,16 @@ impl Store {
         }
     }
 
+    /// Returns `true` if a server of the store may evict keys when its memory is full, so that counts,
+    /// overrides and bans may be lost. Redis is asked when it is connected.
+    pub fn may_evict(&self) -> bool {
+        match self {
+            Self::Memory(_) | Self::Custom(_) => false,
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.may_evict(),
+        }
+    }
+
     /// Returns the servers of the store, ordered by address: none for memory and custom stores.
     pub fn nodes(&self) -> Vec<NodeStatus> {
         match self {
@@ -397,6 +407,17 @@ impl StoreError {
         }
     }
 
+    /// Returns the permission that the user of Redis lacks, as a word of `ACL SETUSER` such as
+    /// `+xadd`, if the error names one.
+    pub fn missing_permission(&self) -> Option<&str> {
+        match self {
+            Self::Refused { code, text } if code == "NOPERM" => {
+                text.strip_prefix(MISSING_PERMISSION)
+            }
+            _ => None,
+        }
+    }
+
     /// Returns `true` if the request may have been executed in spite of the error.
     pub const fn is_ambiguous(&self) -> bool {
         matches!(
@@ -409,6 +430,9 @@ impl StoreError {
         )
     }
 }
+
+/// Start of the text of an error that names a permission.
+pub(crate) const MISSING_PERMISSION: &str = "the user lacks the permission ";
 
 /// Returns an error code of Redis as a metric label. Unexpected codes share one label.
 fn refusal(code: &str) -> &'static str {

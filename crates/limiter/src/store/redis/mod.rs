@@ -200,6 +200,11 @@ impl RedisStore {
         nodes
     }
 
+    /// Returns `true` if a server may evict keys. See [`super::Store::may_evict`].
+    pub fn may_evict(&self) -> bool {
+        self.topology.may_evict()
+    }
+
     /// Returns the fleet of the instances that use the same servers and prefix.
     pub(crate) fn fleet(&self) -> RedisFleet {
         RedisFleet::new(self.format.clone(), Arc::clone(&self.topology))

@@ -27,6 +27,7 @@ pub(super) struct Topology {
     options: SharedOptions,
     mode: &'static str,
     changed: watch::Sender<()>,
+    gauge: Arc<BreakerGauge>,
 }
 
 #[derive(Debug)]
@@ -51,11 +52,12 @@ impl Topology {
     ) -> Result<Self, SettingError> {
         let options = Arc::new(ArcSwap::from_pointee(ConnectOptions::for_servers(settings)?));
         let changed = watch::Sender::new(());
+        let gauge = Arc::new(BreakerGauge::new(Arc::clone(observer)));
         let context = NodeContext {
             options: options.clone(),
             local,
             scripts: Arc::new(scripts),
-            gauge: Arc::new(BreakerGauge::new(Arc::clone(observer))),
+            gauge: Arc::clone(&gauge),
             observer: Arc::clone(observer),
             changed: changed.clone(),
         };
@@ -73,7 +75,7 @@ impl Topology {
                 Layout::Cluster(Box::new(Cluster::new(seeds, context)))
             }
         };
-        Ok(Self { layout, options, mode: settings.servers.mode(), changed })
+        Ok(Self { layout, options, mode: settings.servers.mode(), changed, gauge })
     }
 
     /// Returns the part of a key that selects its server.
@@ -144,6 +146,11 @@ impl Topology {
             Layout::One(node) => node.health.subscribe(),
             Layout::Cluster(cluster) => cluster.health(),
         }
+    }
+
+    /// Returns `true` if a server may evict keys when its memory is full.
+    pub(super) fn may_evict(&self) -> bool {
+        self.gauge.may_evict()
     }
 
     /// Returns every known server.

@@ -9,11 +9,11 @@ use deadpool_redis::redis::{RedisResult, Value, cmd, pipe};
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Deadline;
-use crate::store::StoreError;
 use crate::store::redis::codec::call_error::{CallError, RedirectKind};
 use crate::store::redis::connection::connector::ManagedConnection;
 use crate::store::redis::node::Node;
 use crate::store::redis::topology::Topology;
+use crate::store::{MISSING_PERMISSION, StoreError};
 
 /// The script of all operations.
 const SCRIPT: &str = include_str!("../../../../lua/fleet.lua");
@@ -130,7 +130,7 @@ fn command_failed(command: &str, key: &str, error: &str) -> CallError {
     match missing_permission(command, key, error) {
         Some(permission) => CallError::Other(StoreError::Refused {
             code: "NOPERM".to_owned(),
-            text: format!("the user lacks the permission {permission}"),
+            text: format!("{MISSING_PERMISSION}{permission}"),
         }),
         None => CallError::from_text(error.strip_prefix("ERR ").unwrap_or(error)),
     }

@@ -163,6 +163,10 @@ impl RedisFleet {
             let denied = self.subscribe(topic).denied(deadline).await?;
             missing.extend(denied);
         }
+        // The check is made once: its connection need not wait for the first use of the fleet.
+        for node in self.topology.nodes() {
+            node.fleet_pool().retain(|_, _| false);
+        }
         missing.sort_unstable();
         missing.dedup();
         Ok(missing)
@@ -185,7 +189,8 @@ impl RedisFleet {
         let key = self.format.fleet_key(name);
         let slot = self.format.fleet_slot(&key);
         let call = FleetCall { topology: &self.topology, key, slot, operation, arguments };
-        call.run(deadline).await
+        // Boxed because it is large, and rare.
+        Box::pin(call.run(deadline)).await
     }
 }
 

@@ -1,5 +1,6 @@
-//! The worst state of all circuit breakers, for metrics.
+//! The worst state of all servers, for metrics: of their circuit breakers, and whether one may evict.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::observer::{BreakerState, Observer, StoreEvent};
@@ -9,6 +10,8 @@ use crate::observer::{BreakerState, Observer, StoreEvent};
 pub(crate) struct BreakerGauge {
     /// Number of open and of half-open breakers.
     counts: Mutex<[usize; 2]>,
+    /// Number of servers that may evict keys.
+    evicting: AtomicUsize,
     observer: Arc<dyn Observer>,
 }
 
@@ -17,7 +20,22 @@ const COUNTED: [BreakerState; 2] = [BreakerState::Open, BreakerState::HalfOpen];
 
 impl BreakerGauge {
     pub(crate) fn new(observer: Arc<dyn Observer>) -> Self {
-        Self { counts: Mutex::default(), observer }
+        Self { counts: Mutex::default(), evicting: AtomicUsize::new(0), observer }
+    }
+
+    /// Returns `true` if a server may evict keys.
+    pub(crate) fn may_evict(&self) -> bool {
+        self.evicting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Records that one server now may evict keys, or may no longer.
+    pub(crate) fn record_eviction(&self, from: bool, to: bool) {
+        match (from, to) {
+            (false, true) => _ = self.evicting.fetch_add(1, Ordering::Relaxed),
+            (true, false) => _ = self.evicting.fetch_sub(1, Ordering::Relaxed),
+            _ => return,
+        }
+        self.observer.store(StoreEvent::MayEvict(self.may_evict()));
     }
 
     /// Records that one breaker has changed its state.

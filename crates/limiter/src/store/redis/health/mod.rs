@@ -142,6 +142,8 @@ impl ServerHealth {
     pub(crate) fn record_connected(&self, info: &ServerInfo) {
         let mut log = lock(&self.log);
         self.log_restart(log.info.as_ref(), info);
+        let may_evict = |info: &ServerInfo| info.eviction_policy.is_some();
+        self.gauge.record_eviction(log.info.as_ref().is_some_and(may_evict), may_evict(info));
         log.info = Some(info.clone());
         let outage = log.outage.take();
         if self.set_health(Health::Up) {
@@ -194,7 +196,9 @@ impl ServerHealth {
         if let Some(policy) = &now.eviction_policy {
             warn!(
                 redis,
-                policy, "redis may evict counts when its memory is full (maxmemory-policy)"
+                policy,
+                "redis may evict counts, overrides and bans when its memory is full \
+                 (maxmemory-policy)"
             );
         }
     }
@@ -216,9 +220,12 @@ impl ServerHealth {
 }
 
 impl Drop for ServerHealth {
-    /// Removes the breaker of a server that has left the cluster from the gauge.
+    /// Removes a server that has left the cluster from the gauges.
     fn drop(&mut self) {
         self.change_breaker(|breaker| *breaker = Breaker::default());
+        let may_evict =
+            lock(&self.log).info.as_ref().is_some_and(|info| info.eviction_policy.is_some());
+        self.gauge.record_eviction(may_evict, false);
     }
 }
 

@@ -1,0 +1,66 @@
+//! The key by which ids are hashed where they leave the store: in the audit, streams and sketches.
+//!
+//! It is that of `privacy.key-file`, or else a random one that the instances made once and keep in
+//! the store. The latter hides ids from readers of the audit, not from who can read the store.
+
+use std::sync::Arc;
+
+use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
+use rlaas_limiter::fleet::{Fleet, SECRET_LEN};
+use tokio::sync::OnceCell;
+
+use crate::clock::Deadline;
+use crate::rules::KeyHasher;
+use crate::store::{Fate, StoreError};
+
+/// Name of the secret of a fleet.
+const SECRET: &str = "secret";
+
+/// A hasher whose key may lie in the store. Clones share it.
+#[derive(Clone, Debug)]
+pub struct SharedHasher {
+    fleet: Fleet,
+    hasher: Arc<OnceCell<KeyHasher>>,
+}
+
+impl SharedHasher {
+    /// Creates a hasher with this key, or else with the secret of the fleet.
+    pub fn new(fleet: Fleet, configured: Option<KeyHasher>) -> Self {
+        Self { fleet, hasher: Arc::new(OnceCell::new_with(configured)) }
+    }
+
+    /// Returns the hasher. The first call may ask the store.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the store does not answer before the deadline.
+    pub async fn hasher(&self, deadline: Deadline) -> Result<KeyHasher, StoreError> {
+        let hasher = self.hasher.get_or_try_init(async || {
+            let mut candidate = [0; SECRET_LEN];
+            let filled = SystemRandom::new().fill(&mut candidate);
+            filled.map_err(|_| StoreError::custom(Fate::NotExecuted, NoRandomNumbers))?;
+            let secret = self.fleet.secret(SECRET, candidate, deadline).await?;
+            Ok(keyed(&secret))
+        });
+        hasher.await.cloned()
+    }
+}
+
+/// The system gives no random numbers.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the system gives no random numbers")]
+struct NoRandomNumbers;
+
+/// Returns the hasher with this key.
+///
+/// **Source:** RFC 2104, HMAC with SHA-256, cut to 128 bits.
+pub fn keyed(key: &[u8]) -> KeyHasher {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    KeyHasher::new(move |value| {
+        let tag = hmac::sign(&key, value);
+        let mut hash = [0; 16];
+        hash.copy_from_slice(&tag.as_ref()[..16]);
+        hash
+    })
+}

@@ -1,0 +1,87 @@
+//! Lists: the audit and the instances, in pages.
+
+use prost_types::Timestamp as ProtoTimestamp;
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use tonic::Status;
+
+use super::page_count;
+use super::selector::ParsedSelector;
+use crate::admin::{AdminError, Administrator, AuditFilter, PageToken};
+use crate::api::status::{admin, invalid_field};
+use crate::clock::{Deadline, Timestamp};
+
+/// Longest time that a list may take, whatever deadline its caller has.
+const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(10);
+/// Most bytes of a token for a page of instances: host name and suffix.
+const MAX_TOKEN_LEN: usize = 512;
+
+/// Returns a page of the audit.
+pub(super) async fn audit(
+    administrator: &Administrator,
+    request: &proto::ListAuditRequest,
+    deadline: Deadline,
+) -> Result<proto::ListAuditResponse, Status> {
+    let page_size = page_count(request.page_size)?;
+    let page = match request.page_token.as_str() {
+        "" => None,
+        token => Some(token.parse::<PageToken>().map_err(|_| invalid_token())?),
+    };
+    let selector = request.selector.as_ref();
+    let selector = selector.map(|selector| ParsedSelector::new(Some(selector))).transpose()?;
+    let keys = match &selector {
+        None => None,
+        Some(selector) => {
+            let keys = administrator.select(&selector.selector());
+            Some(keys.map_err(|error| admin(&error))?)
+        }
+    };
+    let filter = AuditFilter {
+        keys: keys.as_deref(),
+        target: &request.target,
+        actor: &request.actor,
+        since: request.since.as_ref().map(|time| parsed("since", time)).transpose()?,
+        until: request.until.as_ref().map(|time| parsed("until", time)).transpose()?,
+    };
+    let deadline = deadline.or_within(MAX_TIME);
+    let page = administrator.audit().list(&filter, page_size, page, deadline).await;
+    let page = page.map_err(|error| admin(&AdminError::Store(error)))?;
+    let next_page_token = page.next.map(|next| next.to_string()).unwrap_or_default();
+    Ok(proto::ListAuditResponse { entries: page.entries, next_page_token })
+}
+
+/// Returns a page of the instances. The token is the id of the last instance of the page before.
+pub(super) async fn instances(
+    administrator: &Administrator,
+    request: &proto::ListInstancesRequest,
+    deadline: Deadline,
+) -> Result<proto::ListInstancesResponse, Status> {
+    let page_size = page_count(request.page_size)?;
+    if request.page_token.len() > MAX_TOKEN_LEN {
+        return Err(invalid_token());
+    }
+    let all = administrator.instances().list(deadline.or_within(MAX_TIME)).await;
+    let mut instances = all.map_err(|error| admin(&AdminError::Store(error)))?;
+    if !request.page_token.is_empty() {
+        instances.retain(|instance| instance.id > request.page_token);
+    }
+    let has_more = instances.len() > page_size;
+    instances.truncate(page_size);
+    let last = instances.last().filter(|_| has_more);
+    let next_page_token = last.map(|last| last.id.clone()).unwrap_or_default();
+    Ok(proto::ListInstancesResponse { instances, next_page_token })
+}
+
+fn invalid_token() -> Status {
+    invalid_field("page_token", "must be the next_page_token of the response before")
+}
+
+/// Parses a time; fractions of a microsecond are cut off.
+fn parsed(field: &str, time: &ProtoTimestamp) -> Result<Timestamp, Status> {
+    let invalid = || invalid_field(field, "must be a time from 1970 to 9999");
+    let seconds = u64::try_from(time.seconds).map_err(|_| invalid())?;
+    let nanos = u64::try_from(time.nanos).map_err(|_| invalid())?;
+    if seconds > 253_402_300_799 || nanos > 999_999_999 {
+        return Err(invalid());
+    }
+    Ok(Timestamp::from_micros(seconds * 1_000_000 + nanos / 1_000))
+}

@@ -1,0 +1,158 @@
+//! Faults of Redis at each step of a change: it is told, and nothing is half done, or the audit says
+//! which half.
+
+use std::time::Duration;
+
+use rlaas_proto::ratelimit::admin::v1::audit_entry::State;
+use rlaas_proto::ratelimit::admin::v1::{AuditEntry, ResetRequest};
+use rlaas_testkit::eventually;
+use rlaas_testkit::process::{Rlaas, check};
+use rlaas_testkit::redis::RedisServer;
+use tonic::{Code, Request, Status};
+
+use super::audit::newest;
+use super::step_proxy::{StepFault, StepProxy};
+use super::{AdminClient, admin, inspect, of_user};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A step of a change: its commands have these words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChangeStep {
+    /// The state before is read.
+    Look,
+    /// The intent is recorded.
+    Intent,
+    /// The state is changed.
+    Change,
+    /// The outcome is recorded.
+    Outcome,
+}
+
+impl ChangeStep {
+    /// Words of the command, and the number of calls with them before that of the step.
+    fn calls(self) -> (&'static [&'static str], usize) {
+        match self {
+            Self::Look => (&["rlaas:rate_limit:alice"], 0),
+            Self::Intent => (&["append", "rlaas:audit"], 0),
+            Self::Change => (&["rlaas:rate_limit:alice"], 1),
+            Self::Outcome => (&["append", "rlaas:audit"], 1),
+        }
+    }
+}
+
+const READONLY: &[u8] = b"-READONLY You can't write against a read only replica.\r\n";
+const OOM: &[u8] = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+
+async fn reset_within(client: &mut AdminClient, timeout: Duration) -> Result<(), Status> {
+    let mut request = Request::new(ResetRequest {
+        selector: of_user("alice"),
+        reason: "a test".to_owned(),
+        request_id: String::new(),
+    });
+    request.set_timeout(timeout);
+    client.reset(request).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_fault_at_any_step_is_told_and_the_audit_knows_its_outcome() {
+    for step in [ChangeStep::Look, ChangeStep::Intent, ChangeStep::Change, ChangeStep::Outcome] {
+        for fault in
+            [StepFault::Away, StepFault::Hung, StepFault::Reply(READONLY), StepFault::Reply(OOM)]
+        {
+            let case = format!("{fault:?} at {step:?}");
+            let (result, used, entries, log) = run(step, fault).await;
+            let states: Vec<State> = entries.iter().map(AuditEntry::state).collect();
+            // Without a reply nothing is known of a step that was sent: here it was not executed.
+            let is_mute = matches!(fault, StepFault::Away | StepFault::Hung);
+            match step {
+                ChangeStep::Look => {
+                    assert_told(&case, result);
+                    assert_eq!((used, &*states), (3, &[][..]), "{case}");
+                }
+                ChangeStep::Intent => {
+                    let told = assert_told(&case, result);
+                    assert!(told.contains("audit") || is_mute, "{case}: {told}");
+                    assert_eq!((used, &*states), (3, &[][..]), "{case}");
+                }
+                ChangeStep::Change => {
+                    assert_told(&case, result);
+                    assert_eq!(used, 3, "{case}");
+                    let expected = if is_mute { State::Unknown } else { State::Failed };
+                    let [entry] = &*entries else { panic!("{case}: {entries:?}") };
+                    // A hung change may be recorded once Redis answers again.
+                    let is_recorded = is_mute && entry.state() == State::Failed;
+                    assert!(entry.state() == expected || is_recorded, "{case}: {entry:?}");
+                    assert!(entry.after.is_empty(), "{case}: {entry:?}");
+                }
+                ChangeStep::Outcome => {
+                    // The change was made; the caller may have waited in vain for its record.
+                    if let Err(status) = result {
+                        let codes = [Code::DeadlineExceeded, Code::Cancelled];
+                        assert!(codes.contains(&status.code()), "{case}: {status:?}");
+                    }
+                    assert_eq!((used, &*states), (0, &[State::Unknown][..]), "{case}");
+                    let message = "the outcome of a change is not in the audit";
+                    assert!(log.contains(message), "{case}:\n{log}");
+                }
+            }
+        }
+    }
+}
+
+/// Returns the text of an error that says that the store, or the audit, did not answer.
+fn assert_told(case: &str, result: Result<(), Status>) -> String {
+    let status = result.expect_err(case);
+    // The client's own timer may be the first.
+    let codes = [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled];
+    assert!(codes.contains(&status.code()), "{case}: {status:?}");
+    assert!(!status.message().contains("maxmemory"), "{case}: {status:?}");
+    status.message().to_owned()
+}
+
+/// Resets the key of alice, of which 3 units are taken, with a fault at one step. Then returns the
+/// result, the units in use, the audit and the log.
+async fn run(
+    step: ChangeStep,
+    fault: StepFault,
+) -> (Result<(), Status>, i64, Vec<AuditEntry>, String) {
+    let redis = RedisServer::start();
+    let proxy = StepProxy::to(redis.port());
+    let url = format!("store.redis.url=redis://127.0.0.1:{}", proxy.port());
+    let settings =
+        ["store.backend=redis", &url, "store.redis.timeout=300ms", "deny-cache.enabled=false"];
+    let server = Rlaas::start(&settings);
+    let (mut client, mut admin) = (server.client().await, admin(&server).await);
+    let decides = async || check(&mut client.clone(), "bob").await.is_ok();
+    eventually("the store answers", SOON, decides).await;
+    for _ in 0..3 {
+        check(&mut client, "alice").await.expect("a decision");
+    }
+    // The secret that hashes keys, and the scripts, are there before.
+    let request = ResetRequest {
+        selector: of_user("bob"),
+        reason: "a test".to_owned(),
+        request_id: String::new(),
+    };
+    admin.reset(request).await.expect("a change");
+    redis.query::<()>(&["DEL", "rlaas:audit"]);
+    let (words, before) = step.calls();
+    proxy.fail_at(words, before, fault);
+    let result = reset_within(&mut admin, Duration::from_secs(2)).await;
+    assert!(proxy.has_failed(), "{fault:?} at {step:?} did not happen");
+    // The record of an outcome has 2 seconds of its own.
+    let is_over = async || {
+        let log = server.log();
+        step != ChangeStep::Outcome || log.contains("the outcome of a change is not in the audit")
+    };
+    eventually("the change is over", SOON, is_over).await;
+    proxy.heal();
+    let heals = async || {
+        inspect(&mut admin.clone(), of_user("alice")).await.is_ok()
+            && check(&mut client.clone(), "bob").await.is_ok()
+    };
+    eventually("the store answers again", SOON, heals).await;
+    let states = inspect(&mut admin, of_user("alice")).await.expect("a state");
+    let entries = newest(&mut admin).await;
+    (result, states[0].used, entries, server.log())
+}
