@@ -56,6 +56,7 @@ async fn nothing_is_repeated_by_default() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "measures how long the caller waits")]
 async fn retries_stay_within_the_timeout() {
     let server = Rlaas::start(&[]);
     let client = Client::builder(server.grpc()).retries(5);
