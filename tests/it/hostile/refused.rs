@@ -28,7 +28,7 @@ async fn start(dir: &TempDir, settings: &str) -> Rlaas {
     let mut client = server.client().await;
     for _ in 0..3 {
         let mut request = request(SECRET_USER);
-        request.resource = "/pay".to_owned();
+        "/pay".clone_into(&mut request.resource);
         client.check(request).await.expect("a decision");
     }
     server
@@ -87,10 +87,11 @@ async fn all_there_is(channel: &Channel, metadata: &Headers) -> String {
         if path.ends_with("Inspect") {
             let response = proto::InspectResponse::decode(&answer[..]).expect("a response");
             for key in response.keys {
-                shown += &format!("{} {} {}\n", key.rule, key.used, key.limit);
+                let (rule, used, limit) = (key.rule, key.used, key.limit);
+                shown.extend([rule, format!(" {used} {limit}\n")]);
             }
         } else {
-            shown += &format!("{path} {answer:?}\n");
+            shown.extend([path, format!(" {answer:?}\n")]);
         }
     }
     assert!(shown.contains("pay 3 5"), "{shown}");

@@ -88,7 +88,7 @@ pub(super) async fn send(
     for (name, value) in head {
         request.extend([name, ": ", value, "\r\n"]);
     }
-    request.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
+    request.extend(["Content-Length: ", &body.len().to_string(), "\r\n\r\n", body]);
     stream.write_all(request.as_bytes()).await.expect("a server that reads the request");
     let mut text = String::new();
     stream.read_to_string(&mut text).await.expect("a response");
