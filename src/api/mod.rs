@@ -8,6 +8,7 @@ pub mod admin;
 pub mod auth;
 mod config;
 mod deadline;
+mod decision_events;
 pub mod envoy;
 pub mod http;
 pub(crate) mod json;
@@ -76,7 +77,7 @@ pub fn services(
     let v1 = V1Server::new(v1.with_headers(*headers)).max_decoding_message_size(MAX_MESSAGE);
     let envoy = envoy::Service::new(limiter.clone(), Arc::clone(metrics), *envoy);
     let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
-    let admin = admin::Service::new(administrator);
+    let admin = admin::Service::new(administrator, Arc::clone(metrics));
     let admin = AdminServer::new(admin).max_decoding_message_size(MAX_MESSAGE);
     let reflection = || {
         tonic_reflection::server::Builder::configure()

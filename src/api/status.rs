@@ -127,7 +127,7 @@ fn violation(code: Code, reason: &str, field: &str, message: String) -> Status {
 }
 
 /// Returns a status with a reason for programs.
-fn with_reason(code: Code, reason: &str, message: String) -> Status {
+pub(super) fn with_reason(code: Code, reason: &str, message: String) -> Status {
     let details = ErrorDetails::with_error_info(reason, ERROR_DOMAIN, HashMap::new());
     Status::with_error_details(code, message, details)
 }

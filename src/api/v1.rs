@@ -17,6 +17,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::auth::Permission;
 use super::config;
 use super::deadline::deadline;
+use super::decision_events::{self, Origin};
 use super::request_log;
 use super::response::{response, result};
 use super::status::{self, invalid};
@@ -66,6 +67,7 @@ impl Service {
 
     async fn decide(
         &self,
+        method: &'static str,
         request: &CheckRequest,
         deadline: Deadline,
         timer: &mut HistogramTimer<'_>,
@@ -76,7 +78,25 @@ impl Service {
         };
         timer.lap();
         log(&decided);
+        self.show(method, request, &decided);
         decided.map_err(|error| status::grpc(&error))
+    }
+
+    /// Offers a decision to those who watch decisions.
+    #[inline]
+    fn show(
+        &self,
+        method: &'static str,
+        request: &CheckRequest,
+        decided: &Result<Verdict, CheckError>,
+    ) {
+        let watchers = &self.metrics.decisions;
+        if watchers.are_active()
+            && let (Ok(verdict), Ok(request)) = (decided, parse(request))
+        {
+            let origin = Origin { api: API, method };
+            decision_events::decided(watchers, &self.limiter, origin, &request, verdict);
+        }
     }
 
     /// Counts and logs an invalid request.
@@ -95,7 +115,8 @@ impl RateLimitService for Service {
         request: Request<CheckRequest>,
     ) -> Result<Response<CheckResponse>, Status> {
         let deadline = deadline(request.metadata());
-        let verdict = self.decide(request.get_ref(), deadline, &mut self.timing.start()).await?;
+        let verdict =
+            self.decide("Check", request.get_ref(), deadline, &mut self.timing.start()).await?;
         let mut response = Response::new(response(&verdict));
         if is_sampled(request.extensions()) {
             response.extensions_mut().insert(TracedDecision::from_verdict(&verdict));
@@ -126,6 +147,7 @@ impl RateLimitService for Service {
                 Ok(StartedCheck::Decided(decided)) => {
                     timer.lap();
                     log(&decided);
+                    self.show("CheckBatch", request, &decided);
                     decided.map_err(|error| status::grpc(&error))
                 }
                 Ok(StartedCheck::Pending(pending)) => {
@@ -148,6 +170,7 @@ impl RateLimitService for Service {
             .buffer_unordered(IN_FLIGHT);
         while let Some((position, decided)) = finished.next().await {
             log(&decided);
+            self.show("CheckBatch", &requests[position], &decided);
             let decided = decided.map_err(|error| status::grpc(&error));
             stats.count(decided.as_ref());
             results[position] = result(decided.as_ref());
@@ -169,7 +192,7 @@ impl RateLimitService for Service {
             let service = service.clone();
             async move {
                 let mut timer = service.timing.start();
-                let decided = service.decide(&request?, deadline, &mut timer).await;
+                let decided = service.decide("CheckStream", &request?, deadline, &mut timer).await;
                 Ok(result(decided.as_ref()))
             }
         });

@@ -26,6 +26,7 @@ use crate::server::{ListenAddress, Server, Tls};
 use crate::store::{MemoryStore, RedisStore, Store};
 use crate::telemetry::log::{self, LogFormat, Logs};
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::top_keys::TopKeys;
 use crate::telemetry::traces::Traces;
 use rlaas_limiter::{DenyCache, Limiter};
 
@@ -82,7 +83,7 @@ fn serve(
             warn!(%warning, "configuration");
         }
         warn_about_open_addresses(&config);
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(metrics(config.telemetry.has_top_keys)?);
         metrics.config_revision.set(1);
         let store = store(&config, &metrics)?;
         let deny_cache = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
@@ -177,6 +178,14 @@ async fn close_journal(store: Store, signals: &Signals) {
             () = signals.nth(2) => {}
         }
     }
+}
+
+fn metrics(has_top_keys: bool) -> anyhow::Result<Metrics> {
+    let metrics = Metrics::new();
+    if !has_top_keys {
+        return Ok(metrics);
+    }
+    Ok(metrics.with_top_keys(TopKeys::start().context("telemetry.top-keys")?))
 }
 
 fn store(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Store> {

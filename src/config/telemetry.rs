@@ -24,6 +24,11 @@ const SAMPLE_RATIO: Setting = Setting::new(
     "sample-ratio",
     "Share of the calls that are sampled if the caller has not decided it (traceparent).",
 );
+const TOP_KEYS: Setting = Setting::new(
+    "top-keys",
+    "true: count the keys of each rule that are denied, near the limit, or use most, for TopKeys. \
+     At most 64 MiB of memory.",
+);
 
 pub(super) fn read(root: &mut Section<'_>) -> TelemetrySettings {
     let mut section = root.section(TELEMETRY);
@@ -35,9 +40,10 @@ pub(super) fn read(root: &mut Section<'_>) -> TelemetrySettings {
     let endpoint = otlp.optional(ENDPOINT, values::parsed);
     let sample_ratio = otlp.read(SAMPLE_RATIO, "1", ratio);
     otlp.close();
+    let has_top_keys = section.read(TOP_KEYS, "false", values::boolean);
     section.close();
     let otlp = endpoint.map(|endpoint| OtlpSettings { endpoint, sample_ratio });
-    TelemetrySettings { log: LogSettings { filter, format }, otlp }
+    TelemetrySettings { log: LogSettings { filter, format }, otlp, has_top_keys }
 }
 
 /// Reads a filter. YAML parses `off` without quotes as a boolean.

@@ -136,15 +136,16 @@ impl Server {
             Arc::clone(&self.metrics),
             self.api_settings.admin.clone(),
         );
-        let workers = WorkerQueues::start(self.settings.workers, &self.limiter, |limiter| {
-            let administrator = administrator.with_limiter(limiter.clone());
-            let grpc = self.grpc_services(limiter, administrator.clone(), &health_service);
-            let http = self.http_services(limiter, administrator, &health, &background);
-            Handlers {
-                grpc: self.handler(Protocol::Grpc, grpc, &grpc_drain),
-                http: self.handler(Protocol::Http, http, &http_drain),
-            }
-        })?;
+        let workers =
+            WorkerQueues::start(self.settings.workers, &self.limiter, &self.metrics, |limiter| {
+                let administrator = administrator.with_limiter(limiter.clone());
+                let grpc = self.grpc_services(limiter, administrator.clone(), &health_service);
+                let http = self.http_services(limiter, administrator, &health, &background);
+                Handlers {
+                    grpc: self.handler(Protocol::Grpc, grpc, &grpc_drain),
+                    http: self.handler(Protocol::Http, http, &http_drain),
+                }
+            })?;
         let ConnectionSettings { connections, connections_per_address, request_time, .. } =
             self.settings.connection;
         let listeners = self.grpc.len() + self.http.len();
@@ -184,6 +185,7 @@ impl Server {
         health.drain().await;
         drain_delay(&self.settings).await;
         health.end_watches().await;
+        self.metrics.decisions.drain();
         let drained = async {
             grpc.drain().await;
             // Last, so that probes are answered as long as calls are.

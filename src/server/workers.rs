@@ -18,6 +18,8 @@ use super::connection::ConnectionHandler;
 use super::connection_limit::ConnectionPermit;
 use super::protocol::Protocol;
 use super::socket::DetachedSocket;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::top_keys::TopKeys;
 use rlaas_limiter::Limiter;
 
 /// Maximum number of connections in the queue of a worker.
@@ -54,6 +56,7 @@ impl WorkerQueues {
     pub(super) fn start(
         count: NonZeroUsize,
         limiter: &Limiter,
+        metrics: &Metrics,
         handlers: impl Fn(&Limiter) -> Handlers,
     ) -> io::Result<Self> {
         let mut queues = Vec::new();
@@ -63,8 +66,11 @@ impl WorkerQueues {
             let (limiter, keep_connections) = limiter.for_worker();
             let handlers = handlers(&limiter);
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            // The task ends with the runtime.
+            // The tasks end with the runtime.
             runtime.spawn(keep_connections);
+            if metrics.top_keys().is_some() {
+                runtime.spawn(TopKeys::flush_thread());
+            }
             let thread = thread::Builder::new().name(format!("worker-{number}"));
             thread.spawn(move || runtime.block_on(serve(accepted, handlers)))?;
         }

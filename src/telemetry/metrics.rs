@@ -9,6 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
+use super::decisions::DecisionWatchers;
 use super::exposition::{Exposition, as_text};
 use super::labels::{APIS, DecisionLabels, LISTENERS};
 pub use super::labels::{
@@ -17,6 +18,7 @@ pub use super::labels::{
 use super::observer::RuleMetrics;
 use super::process::ProcessCollector;
 use super::sharded::{DurationCounts, ShardedCounter, ShardedHistogram};
+use super::top_keys::TopKeys;
 
 /// The metrics of one server.
 #[derive(Debug)]
@@ -34,6 +36,10 @@ pub struct Metrics {
     pub store_errors: Family<KindLabels, Counter>,
     /// Metrics of each rule.
     pub(super) by_rule: Arc<RuleMetrics>,
+    /// Those who watch decisions.
+    pub decisions: Arc<DecisionWatchers>,
+    /// Counts of keys, which are in no metric.
+    pub(super) top_keys: Option<TopKeys>,
     /// Requests that were shed because too many waited for the store.
     pub shed: Counter,
     /// Requests whose deadline passed before the call to the store.
@@ -105,6 +111,8 @@ impl Metrics {
             store_histograms: Default::default(),
             store_errors: add(r, "rlaas_store_errors", "Failed calls to the store"),
             by_rule: by_rule(r, decisions),
+            decisions: Arc::default(),
+            top_keys: None,
             shed: add(r, "rlaas_shed", "Requests shed because too many waited for the store"),
             expired: add(
                 r,
@@ -225,6 +233,17 @@ impl Metrics {
             self.open_connections.get_or_create(&ApiLabels { api: listener }).get()
         };
         LISTENERS.iter().map(open).map(i64::unsigned_abs).sum()
+    }
+
+    /// Counts the keys of each rule too.
+    #[must_use]
+    pub fn with_top_keys(self, top_keys: TopKeys) -> Self {
+        Self { top_keys: Some(top_keys), ..self }
+    }
+
+    /// Returns the counts of keys; `None` if they are not recorded.
+    pub fn top_keys(&self) -> Option<&TopKeys> {
+        self.top_keys.as_ref()
     }
 
     /// Renders all metrics.

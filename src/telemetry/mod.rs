@@ -1,5 +1,6 @@
 //! Telemetry for operators: metrics, logs and traces.
 
+pub mod decisions;
 pub mod exposition;
 pub mod labels;
 pub mod log;
@@ -10,6 +11,7 @@ pub mod reference;
 mod series;
 pub mod sharded;
 mod text_fields;
+pub mod top_keys;
 pub mod traces;
 
 use self::log::LogSettings;
@@ -22,4 +24,6 @@ pub struct TelemetrySettings {
     pub log: LogSettings,
     /// Settings of traces; `None` turns them off.
     pub otlp: Option<OtlpSettings>,
+    /// Whether the keys with the highest counts are recorded.
+    pub has_top_keys: bool,
 }

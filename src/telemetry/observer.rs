@@ -13,6 +13,7 @@ use super::labels::{
 };
 use super::metrics::Metrics;
 use super::sharded::{ShardedCounter, ShardedHistogram};
+use super::top_keys::RuleTopKeys;
 use crate::algorithm::Algorithm;
 use crate::observer::{
     BreakerState, Decided, Declared, Observer, Operation, RequestEvent, RuleObserver, Source,
@@ -31,6 +32,7 @@ impl Observer for Metrics {
         let (name, store_counters, metrics) =
             ((**name).into(), Default::default(), Arc::clone(&self.by_rule));
         let has_near_limit = near_limit.is_some();
+        let top_keys = self.top_keys.as_ref().map(|top_keys| top_keys.rule(rule.name));
         Arc::new(RuleCounters {
             name,
             algorithm,
@@ -38,6 +40,7 @@ impl Observer for Metrics {
             policies,
             has_near_limit,
             store_counters,
+            top_keys,
             metrics,
         })
     }
@@ -180,6 +183,7 @@ struct RuleCounters {
     has_near_limit: bool,
     /// Counters of decisions of the store by [`CountedOutcome`], looked up once.
     store_counters: [OnceLock<ShardedCounter>; 4],
+    top_keys: Option<RuleTopKeys>,
     metrics: Arc<RuleMetrics>,
 }
 
@@ -224,7 +228,7 @@ impl RuleObserver for RuleCounters {
     }
 
     fn decided(&self, decided: Decided<'_>) {
-        let Decided { decision, mode, source, is_near_limit } = decided;
+        let Decided { decision, mode, source, is_near_limit, .. } = decided;
         let outcome = if decision.is_allowed() {
             CountedOutcome::allowed(is_near_limit)
         } else {
@@ -235,6 +239,9 @@ impl RuleObserver for RuleCounters {
             Source::Store => self.store_counters[outcome as usize].get_or_init(counter).inc(),
             _ => counter().inc(),
         };
+        if let Some(top_keys) = &self.top_keys {
+            top_keys.record(&decided);
+        }
     }
 }
 

@@ -70,6 +70,7 @@ const VALUES: &[(&str, &str)] = &[
     ("idempotency.max-keys", "1"),
     ("telemetry.log", "debug"),
     ("telemetry.format", "json"),
+    ("telemetry.top-keys", "true"),
     ("telemetry.otlp.endpoint", "http://127.0.0.1:1"),
     ("telemetry.otlp.sample-ratio", "0.5"),
     ("rate-limiter.use-algo", "gcra"),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::{Algorithm, Decision};
-use crate::rules::{Mode, OnStoreFailure, RuleInfo};
+use crate::rules::{Key, Mode, OnStoreFailure, RuleInfo};
 pub use crate::verdict::Source;
 
 /// Receives the events of a limiter and its store.
@@ -59,6 +59,10 @@ pub struct Decided<'a> {
     pub source: Source,
     /// Whether the key is near its limit ([`RuleInfo::near_limit`]).
     pub is_near_limit: bool,
+    /// Name of the state. Contains values of the request, so it must not become a label.
+    pub key: &'a Key,
+    /// Units that were taken from the state.
+    pub taken: u64,
 }
 
 /// An event of a request.

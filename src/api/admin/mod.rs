@@ -1,12 +1,18 @@
 //! `ratelimit.admin.v1.AdminService`: administration over gRPC. Over HTTP the same methods are
 //! called, with messages in JSON (`http/admin`).
 
+mod decisions;
 mod explain;
+mod keys;
 mod lists;
 pub(crate) mod messages;
 mod overrides;
 pub(super) mod routes;
 mod selector;
+mod top_keys;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use explain::{explain, explain_descriptors};
 
@@ -15,24 +21,42 @@ use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminService;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
+use self::keys::KeyView;
 use self::selector::ParsedSelector;
-use super::auth::Caller;
+use self::top_keys::TopKeysQuery;
+use super::auth::{Caller, Role};
 use super::deadline::deadline;
 use super::status::{admin, invalid_field};
-use crate::admin::{Administrator, ChangeRequest};
+use crate::admin::{AdminError, Administrator, ChangeRequest};
 use crate::algorithm::Cost;
+use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::KeyChange;
+
+/// Longest wait for the key by which ids are hashed.
+const MAX_HASHER_TIME: Duration = Duration::from_secs(2);
 
 /// `ratelimit.admin.v1.AdminService`. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Service {
     administrator: Administrator,
+    metrics: Arc<Metrics>,
 }
 
 impl Service {
     /// Creates the service.
-    pub fn new(administrator: Administrator) -> Self {
-        Self { administrator }
+    pub fn new(administrator: Administrator, metrics: Arc<Metrics>) -> Self {
+        Self { administrator, metrics }
+    }
+
+    /// Returns how the caller of a request sees keys.
+    async fn key_view<T>(&self, request: &Request<T>) -> Result<KeyView, Status> {
+        if caller(request)?.has(Role::Operate) {
+            return Ok(KeyView::Clear);
+        }
+        let deadline = deadline(request.metadata()).or_within(MAX_HASHER_TIME);
+        // Boxed because it is rare and large.
+        let hasher = Box::pin(self.administrator.hasher().hasher(deadline)).await;
+        Ok(KeyView::Hashed(hasher.map_err(|error| admin(&AdminError::Store(error)))?))
     }
 
     /// Makes a change of the keys that a message selects.
@@ -222,6 +246,37 @@ impl AdminService for Service {
         caller(&request)?;
         let deadline = deadline(request.metadata());
         lists::instances(&self.administrator, request.get_ref(), deadline).await.map(Response::new)
+    }
+
+    async fn top_keys(
+        &self,
+        request: Request<proto::TopKeysRequest>,
+    ) -> Result<Response<proto::TopKeysResponse>, Status> {
+        let view = self.key_view(&request).await?;
+        let query = TopKeysQuery::new(request.get_ref())?;
+        let top_keys = self.metrics.top_keys().ok_or_else(top_keys::switched_off)?;
+        let snapshot = self.administrator.limiter().snapshot();
+        let counted = top_keys.window(query.rule, query.kind, query.window);
+        if counted.is_none() && !snapshot.rules.has_rule(query.rule) {
+            return Err(top_keys::unknown_rule());
+        }
+        let summary = counted.unwrap_or_default();
+        Ok(Response::new(proto::TopKeysResponse {
+            keys: query.keys(&snapshot.rules, &summary, &view),
+            total: summary.total(),
+        }))
+    }
+
+    type WatchDecisionsStream = decisions::Responses;
+
+    async fn watch_decisions(
+        &self,
+        request: Request<proto::WatchDecisionsRequest>,
+    ) -> Result<Response<Self::WatchDecisionsStream>, Status> {
+        let view = self.key_view(&request).await?;
+        let filter = decisions::filter(request.into_inner())?;
+        let watch = self.metrics.decisions.watch(filter).map_err(decisions::refused)?;
+        Ok(Response::new(decisions::responses(watch, view)))
     }
 }
 

@@ -51,6 +51,8 @@ pub(in crate::api) const ROUTES: &[AdminRoute] = &[
     route("ExplainDescriptors", Permission::OPERATE, Verb::Post, "/v1/admin/explain-descriptors"),
     route("ListAudit", Permission::ADMIN, Verb::Get, "/v1/admin/audit"),
     route("ListInstances", Permission::OPERATE_OR_ADMIN, Verb::Get, "/v1/admin/instances"),
+    route("TopKeys", Permission::OPERATE_OR_ADMIN, Verb::Get, "/v1/admin/top-keys"),
+    route("WatchDecisions", Permission::OPERATE_OR_ADMIN, Verb::Get, "/v1/admin/decisions"),
 ];
 
 impl AdminRoute {

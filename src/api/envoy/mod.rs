@@ -24,6 +24,7 @@ use tonic::{Request, Response, Status};
 
 use super::auth::Permission;
 use super::deadline::deadline;
+use super::decision_events::{self, Origin};
 use super::request_log;
 use super::status::{self, invalid};
 use super::traces::{TracedDecision, is_sampled};
@@ -69,6 +70,8 @@ impl Default for EnvoySettings {
 
 /// Name of this protocol in metrics and logs.
 const API: &str = "envoy";
+/// What those who watch decisions see of requests.
+const ORIGIN: Origin = Origin { api: API, method: "ShouldRateLimit" };
 
 /// `envoy.service.ratelimit.v3.RateLimitService`. Clones share their state.
 #[derive(Clone, Debug)]
@@ -108,6 +111,9 @@ impl Service {
         let verdict = self.limiter.check_descriptors(&parsed, deadline).await;
         timer.stop();
         if let Ok(verdict) = &verdict {
+            let watchers = &self.metrics.decisions;
+            let limiter = &self.limiter;
+            decision_events::descriptors_decided(watchers, limiter, ORIGIN, &parsed, verdict);
             let decisions = verdict.answers.iter().flatten().map(|answer| &answer.decided);
             request_log::decided(API, verdict.is_allowed(), decisions);
         }

@@ -42,6 +42,7 @@ use self::problem::ProblemDocument;
 use self::rejection::Rejection;
 use super::admin::routes::AdminRoute;
 use super::auth::{AuthError, Permission, WebError};
+use super::decision_events::{self, Origin};
 use super::envoy::EnvoySettings;
 use super::request_log;
 use super::traces::TracedDecision;
@@ -56,6 +57,8 @@ use rlaas_limiter::{CheckError, Limiter, Verdict};
 
 /// Name of this protocol in metrics and logs.
 const API: &str = "http";
+/// What those who watch decisions see of requests.
+const ORIGIN: Origin = Origin { api: API, method: "Check" };
 /// The authentication scheme, for callers without a known token.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer");
 
@@ -66,6 +69,7 @@ pub fn router(
     ready: watch::Receiver<bool>,
 ) -> Router {
     let probes = probes::router(&state, ready);
+    let metrics = Arc::clone(&state.metrics);
     let decisions = Router::new()
         .route("/v1/check", post(check::check))
         .route("/check", get(compat::by_user).post(compat::by_endpoint))
@@ -76,7 +80,7 @@ pub fn router(
         .route("/openapi.json", get(openapi::document))
         .merge(rules)
         .merge(probes)
-        .merge(admin::router(administrator))
+        .merge(admin::router(administrator, metrics))
         .fallback(unknown_path)
         .method_not_allowed_fallback(other_method)
 }
@@ -165,7 +169,11 @@ impl HttpState {
         let verdict = self.limiter.check(request, Deadline::NEVER).await;
         timer.stop();
         match &verdict {
-            Ok(verdict) => request_log::decided(API, verdict.is_allowed(), &verdict.decisions),
+            Ok(verdict) => {
+                request_log::decided(API, verdict.is_allowed(), &verdict.decisions);
+                let watchers = &self.metrics.decisions;
+                decision_events::decided(watchers, &self.limiter, ORIGIN, request, verdict);
+            }
             Err(error) => request_log::undecided(API, error),
         }
         verdict

@@ -1,6 +1,7 @@
 //! Administration of keys, over gRPC and HTTP.
 
 mod audit;
+mod decisions;
 mod explain;
 mod faults;
 mod http;
@@ -11,6 +12,7 @@ mod openapi;
 mod overrides;
 mod properties;
 mod step_proxy;
+mod top_keys;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;

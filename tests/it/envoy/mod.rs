@@ -2,7 +2,7 @@
 //! a real Envoy.
 
 mod case_files;
-mod client;
+pub(crate) mod client;
 mod end_to_end;
 mod files;
 mod near_limit;

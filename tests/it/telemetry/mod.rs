@@ -4,4 +4,5 @@ mod dashboard;
 mod metrics;
 mod queries;
 mod series;
+mod top_keys;
 mod traces;

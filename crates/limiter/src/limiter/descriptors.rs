@@ -111,9 +111,9 @@ impl Limiter {
         match detailed {
             Some((label, observer)) => {
                 decided.rule = label;
-                observers::report(&*observer, &decided);
+                observers::report(&*observer, &decided, hit, result);
             }
-            None => snapshot.observers.decided(&decided),
+            None => snapshot.observers.decided(&decided, hit, result),
         }
         let (limit_name, metadata) = match hit.rule {
             RuleIndex::Descriptor { position, is_override } => (

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::RuleDecision;
 use super::snapshot::every_rule;
 use crate::observer::{Decided, Declared, Observer, RuleObserver};
-use crate::plan::RuleIndex;
+use crate::plan::{Hit, RuleIndex};
 use crate::rules::{RuleInfo, RuleSet};
+use crate::verdict::HitResult;
 
 /// Maximum number of detailed labels (labels that contain values of requests), and their maximum
 /// length. The state of observers stays bounded whatever is sent.
@@ -38,9 +39,9 @@ impl RuleObservers {
         }
     }
 
-    /// Reports a decision.
-    pub(super) fn decided(&self, decided: &RuleDecision) {
-        report(&**self.get(decided.index), decided);
+    /// Reports the decision on a hit.
+    pub(super) fn decided(&self, decided: &RuleDecision, hit: &Hit, result: &HitResult) {
+        report(&**self.get(decided.index), decided, hit, result);
     }
 
     /// Returns the observer of a rule.
@@ -53,9 +54,15 @@ impl RuleObservers {
 }
 
 /// Reports a decision to the observer of its rule.
-pub(super) fn report(observer: &dyn RuleObserver, decided: &RuleDecision) {
+pub(super) fn report(
+    observer: &dyn RuleObserver,
+    decided: &RuleDecision,
+    hit: &Hit,
+    result: &HitResult,
+) {
     let RuleDecision { ref decision, mode, source, is_near_limit, .. } = *decided;
-    observer.decided(Decided { decision, mode, source, is_near_limit });
+    let (key, taken) = (&hit.key, result.reply.taken);
+    observer.decided(Decided { decision, mode, source, is_near_limit, key, taken });
 }
 
 /// The observers of detailed labels, kept for as long as the limiter lives.

@@ -36,8 +36,11 @@ impl Snapshot {
     #[inline]
     pub(super) fn fold(&self, plan: &Plan, results: &[Option<HitResult>]) -> Verdict {
         let verdict = Verdict::fold(&self.rules, plan, results);
-        for decided in &verdict.decisions {
-            self.observers.decided(decided);
+        // Each result has a decision, in the same order.
+        let decided =
+            plan.hits.iter().zip(results).filter_map(|(hit, one)| Some((hit, one.as_ref()?)));
+        for ((hit, result), decided) in decided.zip(&verdict.decisions) {
+            self.observers.decided(decided, hit, result);
         }
         verdict
     }

@@ -17,7 +17,7 @@ mod json;
 pub(super) mod openapi;
 mod query;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -36,6 +36,7 @@ use crate::api::admin::Service;
 use crate::api::admin::WARNING;
 use crate::api::admin::routes::{AdminRoute, ROUTES, Verb};
 use crate::api::status::http_of_code;
+use crate::telemetry::metrics::Metrics;
 
 /// Full name of the service.
 const SERVICE: &str = "ratelimit.admin.v1.AdminService";
@@ -47,8 +48,8 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
 });
 
 /// Returns the routes of the service.
-pub(super) fn router(administrator: Administrator) -> Router {
-    let service = AdminServiceServer::new(Service::new(administrator));
+pub(super) fn router(administrator: Administrator, metrics: Arc<Metrics>) -> Router {
+    let service = AdminServiceServer::new(Service::new(administrator, metrics));
     let mut router = Router::new();
     for route in ROUTES {
         let method = method(route.rpc);

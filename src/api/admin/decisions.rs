@@ -1,0 +1,127 @@
+//! `WatchDecisions`: a stream of decisions.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::stream::{self, Stream};
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use tokio::task::yield_now;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use tonic::{Code, Status};
+
+use super::keys::KeyView;
+use super::messages::timestamp;
+use crate::api::response::response;
+use crate::api::status::{invalid_field, with_reason};
+use crate::telemetry::decisions::{
+    DecisionEvent, DecisionFilter, DecisionWatch, EventOutcome, WatchError,
+};
+
+/// Pause between two responses while few events come.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// Most events of a response. Making it takes less than half a millisecond, for which other calls
+/// of the thread wait.
+const MAX_BATCH: usize = 128;
+
+/// The responses of a watch.
+pub(super) type Responses =
+    Pin<Box<dyn Stream<Item = Result<proto::WatchDecisionsResponse, Status>> + Send>>;
+
+/// Parses a filter.
+///
+/// # Errors
+///
+/// `INVALID_ARGUMENT`, with the field.
+pub(super) fn filter(request: proto::WatchDecisionsRequest) -> Result<DecisionFilter, Status> {
+    let proto::WatchDecisionsRequest { rule, outcomes, user_id, sample_ppm } = request;
+    let outcome = |value: i32| match proto::Outcome::try_from(value) {
+        Ok(proto::Outcome::Allowed) => Ok(EventOutcome::Allowed),
+        Ok(proto::Outcome::NearLimit) => Ok(EventOutcome::NearLimit),
+        Ok(proto::Outcome::Denied) => Ok(EventOutcome::Denied),
+        Ok(proto::Outcome::ShadowDenied) => Ok(EventOutcome::ShadowDenied),
+        Ok(proto::Outcome::Degraded) => Ok(EventOutcome::Degraded),
+        Ok(proto::Outcome::Unspecified) | Err(_) => {
+            Err(invalid_field("outcomes", "must be outcomes other than OUTCOME_UNSPECIFIED"))
+        }
+    };
+    let mut unique = Vec::new();
+    for value in outcomes {
+        let outcome = outcome(value)?;
+        if !unique.contains(&outcome) {
+            unique.push(outcome);
+        }
+    }
+    let sample_ppm = match sample_ppm {
+        0 => DecisionFilter::WHOLE,
+        ppm if ppm <= DecisionFilter::WHOLE => ppm,
+        _ => return Err(invalid_field("sample_ppm", "must be 1 to 1000000")),
+    };
+    let set = |text: String| Some(text).filter(|text| !text.is_empty());
+    Ok(DecisionFilter { rule: set(rule), outcomes: unique, user_id: set(user_id), sample_ppm })
+}
+
+/// Returns the status of a watch that does not begin.
+pub(super) fn refused(error: WatchError) -> Status {
+    match error {
+        WatchError::Full => {
+            with_reason(Code::ResourceExhausted, "TOO_MANY_WATCHERS", error.to_string())
+        }
+        WatchError::Draining => Status::unavailable(error.to_string()),
+    }
+}
+
+/// Returns the responses with the events of a watch. They end when the server drains.
+pub(super) fn responses(watch: DecisionWatch, view: KeyView) -> Responses {
+    let mut ticks = interval(INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let watching = Watching { watch, view, ticks };
+    Box::pin(stream::unfold(Some(watching), |watching| async move {
+        let mut watching = watching?;
+        let response = watching.next().await;
+        let goes_on = response.is_ok();
+        Some((response, goes_on.then_some(watching)))
+    }))
+}
+
+/// A watch and the pauses between its responses.
+struct Watching {
+    watch: DecisionWatch,
+    view: KeyView,
+    ticks: Interval,
+}
+
+impl Watching {
+    /// Waits for events.
+    ///
+    /// # Errors
+    ///
+    /// `UNAVAILABLE` if the server drains.
+    async fn next(&mut self) -> Result<proto::WatchDecisionsResponse, Status> {
+        loop {
+            // Other calls of the thread come first.
+            yield_now().await;
+            let (events, dropped) = self.watch.take(MAX_BATCH);
+            if !events.is_empty() || dropped > 0 {
+                let events = events.iter().map(|event| self.event(event)).collect();
+                return Ok(proto::WatchDecisionsResponse { events, dropped });
+            }
+            let drained = self.watch.drained();
+            tokio::select! {
+                _at = self.ticks.tick() => {}
+                () = drained => return Err(refused(WatchError::Draining)),
+            }
+        }
+    }
+
+    fn event(&self, event: &DecisionEvent) -> proto::DecisionEvent {
+        let DecisionEvent { decided_at, api, method, key, cost, verdict } = event;
+        proto::DecisionEvent {
+            decided_at: Some(timestamp(*decided_at)),
+            api: (*api).to_owned(),
+            method: (*method).to_owned(),
+            key: key.as_ref().map(|key| self.view.key(key.parts.clone(), &key.id)),
+            cost: *cost,
+            verdict: Some(response(verdict)),
+        }
+    }
+}

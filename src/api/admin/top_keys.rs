@@ -1,0 +1,89 @@
+//! `TopKeys`: the keys of a rule with the highest counts.
+
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use tonic::Status;
+
+use super::keys::KeyView;
+use crate::api::status::{invalid_field, with_reason};
+use crate::plan::{Selector, Target};
+use crate::rules::RuleSet;
+use crate::telemetry::top_keys::{MAX_COUNTERS, Summary, TopKind, Window};
+
+/// Keys of an answer to a request that does not say how many.
+const DEFAULT_KEYS: usize = 20;
+
+/// A valid request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TopKeysQuery<'a> {
+    pub(super) rule: &'a str,
+    pub(super) kind: TopKind,
+    pub(super) window: Window,
+    max_keys: usize,
+}
+
+impl<'a> TopKeysQuery<'a> {
+    /// Parses a request.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_ARGUMENT`, with the field.
+    pub(super) fn new(request: &'a proto::TopKeysRequest) -> Result<Self, Status> {
+        let proto::TopKeysRequest { rule, kind, window, max_keys } = request;
+        if rule.is_empty() {
+            return Err(invalid_field("rule", "must be the name of a rule"));
+        }
+        let kind = match proto::TopKind::try_from(*kind) {
+            Ok(proto::TopKind::Unspecified | proto::TopKind::Denied) => TopKind::Denied,
+            Ok(proto::TopKind::NearLimit) => TopKind::NearLimit,
+            Ok(proto::TopKind::Used) => TopKind::Used,
+            Err(_) => {
+                let problem = "must be TOP_KIND_DENIED, TOP_KIND_NEAR_LIMIT or TOP_KIND_USED";
+                return Err(invalid_field("kind", problem));
+            }
+        };
+        let window = match window.as_ref().map(|window| (window.seconds, window.nanos)) {
+            None | Some((60, 0)) => Window::Minute,
+            Some((3_600, 0)) => Window::Hour,
+            Some(_) => return Err(invalid_field("window", "must be 60s or 3600s")),
+        };
+        let max_keys = match usize::try_from(*max_keys) {
+            Ok(0) => DEFAULT_KEYS,
+            Ok(most) => most.min(MAX_COUNTERS),
+            Err(_) => return Err(invalid_field("max_keys", "must not be negative")),
+        };
+        Ok(Self { rule, kind, window, max_keys })
+    }
+
+    /// Returns the highest counts of `summary` as messages.
+    pub(super) fn keys(
+        &self,
+        rules: &RuleSet,
+        summary: &Summary,
+        view: &KeyView,
+    ) -> Vec<proto::TopKey> {
+        let highest = summary.counters().iter().take(self.max_keys);
+        let message = |counter: &crate::telemetry::top_keys::Counter| proto::TopKey {
+            key: Some(self.key(rules, &counter.key, view)),
+            count: counter.least.saturating_add(summary.error()),
+            error: summary.error(),
+        };
+        highest.map(message).collect()
+    }
+
+    fn key(&self, rules: &RuleSet, id: &str, view: &KeyView) -> proto::KeyRef {
+        let selector = Selector { target: Target::Id(id), rule: Some(self.rule) };
+        let selected = rules.select(&selector).ok().and_then(|mut keys| keys.pop());
+        view.key(selected.map(|key| key.parts).unwrap_or_default(), id)
+    }
+}
+
+/// Returns `NOT_FOUND`.
+pub(super) fn unknown_rule() -> Status {
+    with_reason(tonic::Code::NotFound, "UNKNOWN_RULE", "rule must be that of a rule".to_owned())
+}
+
+/// Returns the status of a server without counts of keys.
+pub(super) fn switched_off() -> Status {
+    let message = "telemetry.top-keys is off: set it to true and restart".to_owned();
+    with_reason(tonic::Code::FailedPrecondition, "TOP_KEYS_OFF", message)
+}

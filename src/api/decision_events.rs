@@ -1,0 +1,98 @@
+//! Decisions of all protocols for those who watch them.
+//!
+//! The key of the rule that decided is resolved from the request again, and only for an event that
+//! somebody wants. While nobody watches, a decision costs one comparison.
+
+use crate::plan::{RuleIndex, Selector, Target};
+use crate::rules::Request;
+use crate::rules::descriptors::{DescriptorRequest, HitsAddend, RequestDescriptor};
+use crate::telemetry::decisions::{DecidedKey, DecisionEvent, DecisionWatchers};
+use rlaas_limiter::{DescriptorVerdict, Limiter, RuleDecision, Verdict};
+
+/// The protocol and the RPC of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    pub(super) api: &'static str,
+    pub(super) method: &'static str,
+}
+
+/// Offers the decision on a request to those who watch.
+pub(super) fn decided(
+    watchers: &DecisionWatchers,
+    limiter: &Limiter,
+    origin: Origin,
+    request: &Request<'_>,
+    verdict: &Verdict,
+) {
+    watchers.decided(Some(request.user_id()), verdict, |decided_at| DecisionEvent {
+        decided_at,
+        api: origin.api,
+        method: origin.method,
+        key: verdict
+            .deciding_position()
+            .and_then(|_| key(limiter, Target::Request(request), &verdict.deciding().rule)),
+        cost: request.cost().units(),
+        verdict: verdict.clone(),
+    });
+}
+
+/// Offers the decision on a request by descriptors to those who watch.
+pub(super) fn descriptors_decided(
+    watchers: &DecisionWatchers,
+    limiter: &Limiter,
+    origin: Origin,
+    request: &DescriptorRequest<'_>,
+    verdict: &DescriptorVerdict,
+) {
+    // The verdict is copied for the filter.
+    if !watchers.are_active() {
+        return;
+    }
+    let answers = request.descriptors().iter().zip(&verdict.answers);
+    let answered: Vec<(&RequestDescriptor<'_>, &RuleDecision)> = answers
+        .filter_map(|(descriptor, answer)| Some((descriptor, &answer.as_ref()?.decided)))
+        .collect();
+    let folded = if answered.is_empty() {
+        Verdict::unmatched()
+    } else {
+        Verdict::from_decisions(answered.iter().map(|(_, decided)| (*decided).clone()).collect())
+    };
+    let deciding = folded.deciding_position().and_then(|position| answered.get(position));
+    watchers.decided(None, &folded, |decided_at| DecisionEvent {
+        decided_at,
+        api: origin.api,
+        method: origin.method,
+        key: deciding.and_then(|(descriptor, decided)| {
+            descriptor_key(limiter, request.domain(), descriptor, decided)
+        }),
+        cost: deciding.map_or(0, |(descriptor, _)| match descriptor.hits {
+            HitsAddend::Take(cost) => cost.units(),
+            HitsAddend::Credit(_) => 0,
+        }),
+        verdict: folded.clone(),
+    });
+}
+
+/// Returns the key of a rule that a target meets by the rules in force.
+fn key(limiter: &Limiter, target: Target<'_>, rule: &str) -> Option<DecidedKey> {
+    let snapshot = limiter.snapshot();
+    let selected = snapshot.rules.select(&Selector { target, rule: Some(rule) });
+    let selected = selected.ok()?.pop()?;
+    Some(DecidedKey { parts: selected.parts, id: selected.hit.key.id().to_owned() })
+}
+
+/// Returns the key that a descriptor meets.
+fn descriptor_key(
+    limiter: &Limiter,
+    domain: &str,
+    descriptor: &RequestDescriptor<'_>,
+    decided: &RuleDecision,
+) -> Option<DecidedKey> {
+    let target = Target::Descriptor { domain, entries: &descriptor.entries };
+    let snapshot = limiter.snapshot();
+    let selected = snapshot.rules.select(&Selector { target, rule: None }).ok()?.pop()?;
+    // The limit of a request has a key of its own.
+    let is_override = matches!(decided.index, RuleIndex::Descriptor { is_override: true, .. });
+    let id = if is_override { String::new() } else { selected.hit.key.id().to_owned() };
+    Some(DecidedKey { parts: selected.parts, id })
+}

@@ -1,0 +1,167 @@
+//! Decisions on their way to the sketches: each thread collects its own, without a lock.
+//!
+//! A decision appends its key to the batch of its thread. A full batch goes to the recorder's
+//! queue, a batch of an idle thread when the thread calls [`flush`], which workers do several times
+//! a second. If the queue is full, the thread records its batch itself, so that no decision is left
+//! out.
+
+use std::cell::RefCell;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use ring::digest::{SHA256, digest};
+
+use super::recorder::Recorder;
+
+/// Most decisions of a batch.
+const MAX_ENTRIES: usize = 1_024;
+/// Bytes of keys after which a batch is full.
+const FULL_BYTES: usize = 32 * 1024;
+/// Most empty batches that are kept to be filled again.
+const MAX_EMPTY: usize = 8;
+/// Longest key that is kept as it is. A longer one is kept by its hash.
+pub const MAX_KEY: usize = 256;
+/// Bytes of the hash of a long key: 128 bits.
+const HASH_BYTES: usize = 16;
+
+/// A decision on a key of a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Whether the rule denied the request.
+    pub is_denied: bool,
+    /// Whether the rule allowed the request near the limit.
+    pub is_near_limit: bool,
+    /// Units that were taken.
+    pub taken: u32,
+}
+
+/// Decisions of one thread.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    entries: Vec<Entry>,
+    /// The keys, one after the other.
+    keys: String,
+}
+
+/// A decision of a batch.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    rule: u32,
+    key_bytes: u16,
+    usage: Usage,
+}
+
+/// Where batches go.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) sender: SyncSender<Batch>,
+    pub(super) recorder: Arc<Mutex<Recorder>>,
+    pub(super) empty: Arc<EmptyBatches>,
+}
+
+/// Batches to be filled again: without them each would be allocated on one thread and freed on
+/// another one.
+#[derive(Debug, Default)]
+pub(super) struct EmptyBatches(Mutex<Vec<Batch>>);
+
+thread_local! {
+    /// The batch of this thread, and the queue that it is for.
+    static BATCH: RefCell<(Weak<Queue>, Batch)> = RefCell::default();
+}
+
+/// Adds a decision to the batch of this thread.
+#[inline]
+pub(super) fn push(queue: &Arc<Queue>, rule: u32, key: &str, usage: Usage) {
+    BATCH.with_borrow_mut(|(owner, batch)| {
+        if !std::ptr::eq(owner.as_ptr(), Arc::as_ptr(queue)) {
+            send(owner, batch);
+            *owner = Arc::downgrade(queue);
+        }
+        batch.push(rule, key, usage);
+        if batch.is_full() {
+            send(owner, batch);
+        }
+    });
+}
+
+/// Sends the decisions of this thread to the recorder.
+pub(super) fn flush() {
+    BATCH.with_borrow_mut(|(owner, batch)| {
+        if !batch.entries.is_empty() {
+            send(owner, batch);
+        }
+    });
+}
+
+#[cold]
+fn send(owner: &Weak<Queue>, batch: &mut Batch) {
+    let full = std::mem::take(batch);
+    // Without an owner nobody asks for the counts any more.
+    let Some(queue) = owner.upgrade() else { return };
+    if let Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) =
+        queue.sender.try_send(full)
+    {
+        queue.recorder.lock().unwrap_or_else(PoisonError::into_inner).record(&batch);
+    }
+    *batch = queue.empty.take();
+}
+
+impl EmptyBatches {
+    fn take(&self) -> Batch {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.unwrap_or_else(|| Batch {
+            entries: Vec::with_capacity(MAX_ENTRIES),
+            keys: String::with_capacity(FULL_BYTES + MAX_KEY),
+        })
+    }
+
+    /// Keeps a batch that was counted.
+    pub(super) fn put(&self, mut batch: Batch) {
+        batch.entries.clear();
+        batch.keys.clear();
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < MAX_EMPTY {
+            kept.push(batch);
+        }
+    }
+}
+
+impl Batch {
+    #[inline]
+    fn push(&mut self, rule: u32, key: &str, usage: Usage) {
+        let start = self.keys.len();
+        if key.len() <= MAX_KEY {
+            self.keys.push_str(key);
+        } else {
+            self.push_hash(key);
+        }
+        let key_bytes = u16::try_from(self.keys.len() - start).expect("at most MAX_KEY");
+        self.entries.push(Entry { rule, key_bytes, usage });
+    }
+
+    /// Adds `#` and the hash of a long key. No encoded key begins with `#` and has its length and
+    /// its alphabet by chance.
+    #[cold]
+    fn push_hash(&mut self, key: &str) {
+        self.keys.push('#');
+        for byte in &digest(&SHA256, key.as_bytes()).as_ref()[..HASH_BYTES] {
+            for digit in [byte >> 4, byte & 15] {
+                self.keys.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.entries.len() >= MAX_ENTRIES || self.keys.len() >= FULL_BYTES
+    }
+
+    /// Returns the decisions: rule, key and usage.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &str, Usage)> {
+        let mut rest = self.keys.as_str();
+        self.entries.iter().map(move |entry| {
+            let (key, after) = rest.split_at(entry.key_bytes.into());
+            rest = after;
+            (entry.rule, key, entry.usage)
+        })
+    }
+}

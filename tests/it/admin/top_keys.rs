@@ -1,0 +1,193 @@
+//! `TopKeys`: counts of keys by rule and kind, in clear or hashed.
+
+use std::time::Duration;
+
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::v1::CheckRequest;
+use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::{TempDir, eventually};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Request, Status};
+
+use super::{AdminClient, admin};
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+const RULES: &str = "\
+rules:
+  - {name: pay, endpoint: /pay, key-by: [user_id, plan], limit: 5, window: 1h, near-limit: 0.8}
+telemetry: {top-keys: true}
+";
+
+pub(super) fn query(rule: &str, kind: proto::TopKind) -> proto::TopKeysRequest {
+    let (rule, kind) = (rule.to_owned(), kind.into());
+    proto::TopKeysRequest { rule, kind, ..proto::TopKeysRequest::default() }
+}
+
+async fn top(client: &mut AdminClient, query: proto::TopKeysRequest) -> proto::TopKeysResponse {
+    client.top_keys(query).await.expect("counts").into_inner()
+}
+
+/// Values of the parts of each key, and its count.
+fn counts(response: &proto::TopKeysResponse) -> Vec<(Vec<Option<&str>>, u64)> {
+    let values = |key: &proto::TopKey| {
+        let parts = &key.key.as_ref().expect("a key").parts;
+        Vec::leak(parts.clone()).iter().map(|part| part.value.as_deref()).collect()
+    };
+    response.keys.iter().map(|key| (values(key), key.count)).collect()
+}
+
+/// Sends a GET as a local program does, and returns status and body.
+pub(super) async fn get(server: &Rlaas, path: &str) -> (u16, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let mut connection = TcpStream::connect(server.http()).await.expect("a running server");
+    connection.write_all(request.as_bytes()).await.expect("a server that reads the request");
+    let mut response = String::new();
+    connection.read_to_string(&mut response).await.expect("a response");
+    let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.expect("a status"), body.to_owned())
+}
+
+async fn pay(server: &Rlaas, user: &str, plan: Option<&str>, times: usize) {
+    let mut client = server.client().await;
+    let attributes = plan.map(|plan| ("plan".to_owned(), plan.to_owned()));
+    let request = CheckRequest {
+        user_id: user.to_owned(),
+        resource: "/pay".to_owned(),
+        attributes: attributes.into_iter().collect(),
+        ..CheckRequest::default()
+    };
+    for _ in 0..times {
+        client.check(request.clone()).await.expect("a decision");
+    }
+}
+
+#[tokio::test]
+async fn each_kind_has_its_counts() {
+    let dir = TempDir::new();
+    let server = Rlaas::start_from(&dir.write("rlaas.yaml", RULES), &[]);
+    pay(&server, "alice", Some("free"), 9).await;
+    pay(&server, "b:b", None, 6).await;
+    pay(&server, "carol", None, 2).await;
+    let mut client = admin(&server).await;
+    eventually("every unit is counted", TIMEOUT, async || {
+        let found = client.clone().top_keys(query("pay", proto::TopKind::Used)).await;
+        found.is_ok_and(|found| found.into_inner().total == 12)
+    })
+    .await;
+    let (alice, bob, carol) =
+        (vec![Some("alice"), Some("free")], vec![Some("b:b"), None], vec![Some("carol"), None]);
+    let used = top(&mut client, query("pay", proto::TopKind::Used)).await;
+    let expected = vec![(alice.clone(), 5), (bob.clone(), 5), (carol, 2)];
+    assert_eq!((counts(&used), used.total), (expected, 12));
+    assert!(used.keys.iter().all(|key| key.error == 0));
+    let key = used.keys[0].key.as_ref().expect("a key");
+    let names: Vec<&str> = key.parts.iter().map(|part| &*part.name).collect();
+    assert_eq!((names, &*key.id), (vec!["user_id", "attributes.plan"], "alice:free"));
+    let denied = top(&mut client, query("pay", proto::TopKind::Unspecified)).await;
+    assert_eq!((counts(&denied), denied.total), (vec![(alice.clone(), 4), (bob.clone(), 1)], 5));
+    let near = top(&mut client, query("pay", proto::TopKind::NearLimit)).await;
+    assert_eq!(counts(&near), [(alice.clone(), 2), (bob, 2)]);
+    let hour = Some(prost_types::Duration { seconds: 3_600, nanos: 0 });
+    let one =
+        proto::TopKeysRequest { window: hour, max_keys: 1, ..query("pay", proto::TopKind::Used) };
+    assert_eq!(counts(&top(&mut client, one).await), [(alice, 5)]);
+    let (status, json) = get(&server, "/v1/admin/top-keys?rule=pay&kind=TOP_KIND_NEAR_LIMIT").await;
+    assert!(status == 200 && json.contains("\"total\":\"4\""), "{json}");
+    // A rule that decides nothing has no counts.
+    let none = top(&mut client, query("default", proto::TopKind::Used)).await;
+    assert_eq!((none.keys.len(), none.total), (0, 0));
+}
+
+fn fails(answer: Result<tonic::Response<proto::TopKeysResponse>, Status>) -> (Code, String) {
+    let status = answer.expect_err("an error");
+    (status.code(), status.message().to_owned())
+}
+
+#[tokio::test]
+async fn invalid_requests_name_the_field() {
+    let dir = TempDir::new();
+    let server = Rlaas::start_from(&dir.write("rlaas.yaml", RULES), &[]);
+    let mut client = admin(&server).await;
+    let minute = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
+    let pay = || query("pay", proto::TopKind::Used);
+    let invalid = Code::InvalidArgument;
+    for (request, expected) in [
+        (query("", proto::TopKind::Used), (invalid, "rule must be the name of a rule")),
+        (query("other", proto::TopKind::Used), (Code::NotFound, "rule must be that of a rule")),
+        (
+            proto::TopKeysRequest { kind: 9, ..pay() },
+            (invalid, "kind must be TOP_KIND_DENIED, TOP_KIND_NEAR_LIMIT or TOP_KIND_USED"),
+        ),
+        (
+            proto::TopKeysRequest { window: minute(60, 1), ..pay() },
+            (invalid, "window must be 60s or 3600s"),
+        ),
+        (
+            proto::TopKeysRequest { max_keys: -1, ..pay() },
+            (invalid, "max_keys must not be negative"),
+        ),
+    ] {
+        let (code, message) = fails(client.top_keys(request).await);
+        assert_eq!((code, &*message), expected);
+    }
+    let off = Rlaas::start(&[]);
+    let answer = admin(&off).await.top_keys(query("default", proto::TopKind::Used)).await;
+    let (code, message) = fails(answer);
+    assert_eq!(code, Code::FailedPrecondition);
+    assert!(message.contains("telemetry.top-keys"), "{message}");
+}
+
+/// SHA-256 of `operator` and of `administrator`.
+const OPERATE: &str = "06e55b633481f7bb072957eabcf110c972e86691c3cfedabe088024bffe42f23";
+const ADMIN: &str = "4194d1706ed1f408d5e02d672777019f4d5385c766a8c6ca8acba3167d36a7b9";
+
+/// Settings with a token for each of the roles `operate` and `admin`, and one without a role.
+pub(super) fn with_tokens(rest: &str) -> String {
+    format!(
+        "{rest}auth: {{tokens: [{{name: o, sha256: {OPERATE}, roles: [operate, check]}}, \
+         {{name: a, sha256: {ADMIN}, roles: [admin]}}]}}\n"
+    )
+}
+
+/// Adds a token to a request.
+pub(super) fn with_token<T>(message: T, token: &str) -> Request<T> {
+    let mut request = Request::new(message);
+    let value = MetadataValue::try_from(format!("Bearer {token}")).expect("ASCII");
+    request.metadata_mut().insert("authorization", value);
+    request
+}
+
+#[tokio::test]
+async fn admin_alone_sees_hashed_keys() {
+    let dir = TempDir::new();
+    let server = Rlaas::start_from(&dir.write("rlaas.yaml", &with_tokens(RULES)), &[]);
+    let request = CheckRequest {
+        user_id: "alice".to_owned(),
+        resource: "/pay".to_owned(),
+        ..CheckRequest::default()
+    };
+    let mut checks = server.client().await;
+    checks.check(with_token(request, "operator")).await.expect("a decision");
+    let client = admin(&server).await;
+    let seen = async |token: &str| {
+        let used = with_token(query("pay", proto::TopKind::Used), token);
+        client.clone().top_keys(used).await.map(tonic::Response::into_inner)
+    };
+    eventually("the unit is counted", TIMEOUT, async || {
+        seen("operator").await.is_ok_and(|found| found.total == 1)
+    })
+    .await;
+    let clear = seen("operator").await.expect("counts");
+    assert_eq!(counts(&clear), [(vec![Some("alice"), None], 1)]);
+    let hashed = seen("administrator").await.expect("counts");
+    let key = hashed.keys[0].key.as_ref().expect("a key");
+    for shown in [&key.id, key.parts[0].value.as_ref().expect("a value")] {
+        assert!(shown.starts_with('#') && shown.len() == 27, "{shown}");
+    }
+    assert_eq!((key.parts[1].value.as_ref(), &*key.storage_key), (None, ""));
+    assert!(!format!("{hashed:?}").contains("alice"), "{hashed:?}");
+    assert_eq!(seen("nobody").await.expect_err("no caller").code(), Code::Unauthenticated);
+}
