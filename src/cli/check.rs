@@ -27,8 +27,8 @@ pub(super) struct CheckArgs {
     /// Decide for this cost without taking units
     #[arg(long)]
     dry_run: bool,
-    /// Idempotency key: the same request with the same id takes its units once
-    #[arg(long, value_name = "ID", default_value = "")]
+    /// Idempotency key: a repeated request takes its units once
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     request_id: String,
     /// Print the whole response in the JSON mapping of protobuf
     #[arg(long)]

@@ -113,7 +113,7 @@ fn rule_set() -> impl Strategy<Value = RuleSet> {
 }
 
 #[derive(Clone, Debug)]
-struct Call {
+struct TimedCheck {
     user: String,
     resource: String,
     attribute: Option<String>,
@@ -121,10 +121,10 @@ struct Call {
     before: Micros,
 }
 
-fn call() -> impl Strategy<Value = Call> {
+fn call() -> impl Strategy<Value = TimedCheck> {
     let before = prop_oneof![Just(0), 0..90_000_000_u64].prop_map(Micros::from_micros);
     ("[ab]", "[ab]?", prop::option::of("[ab]"), 0..4_u32, before).prop_map(
-        |(user, resource, attribute, cost, before)| Call {
+        |(user, resource, attribute, cost, before)| TimedCheck {
             user,
             resource,
             attribute,
@@ -149,7 +149,7 @@ proptest! {
         calls in prop::collection::vec(call(), 1..12),
     ) {
         let twins = Twins::new(&rules);
-        for Call { user, resource, attribute, cost, before } in &calls {
+        for TimedCheck { user, resource, attribute, cost, before } in &calls {
             twins.after(*before);
             let pairs: Vec<_> = attribute.iter().map(|value| ("p", value.as_str())).collect();
             let builder = Request::user(user).resource(resource).attributes(&*pairs).cost(*cost);

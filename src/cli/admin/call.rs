@@ -31,7 +31,7 @@ pub(super) struct CallArgs {
 
 /// An answer in both forms.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct CommandOutput {
     /// With a line break at the end, unless it is empty.
     json: String,
     text: String,
@@ -48,7 +48,7 @@ pub(super) enum CommandError {
     NotConfirmed,
 }
 
-impl Answer {
+impl CommandOutput {
     /// Creates an answer from the response of an RPC, which has this name within its package.
     pub(super) fn new(name: &str, response: &impl Message, text: String) -> Self {
         Self { json: to_json(name, response) + "\n", text }
@@ -82,7 +82,7 @@ impl CallArgs {
     /// at the terminal said no, and 2 otherwise.
     pub(super) fn run(
         &self,
-        call: impl AsyncFnOnce(&mut Admin) -> Result<Answer, CommandError>,
+        call: impl AsyncFnOnce(&mut Admin) -> Result<CommandOutput, CommandError>,
     ) -> ExitCode {
         let answered = runtime()
             .map_err(CommandError::from)
@@ -94,14 +94,14 @@ impl CallArgs {
     }
 
     /// Prints an answer.
-    pub(super) fn print(&self, answer: &Answer) -> ExitCode {
+    pub(super) fn print(&self, answer: &CommandOutput) -> ExitCode {
         print(if self.json { &answer.json } else { &answer.text })
     }
 
     async fn call(
         &self,
-        call: impl AsyncFnOnce(&mut Admin) -> Result<Answer, CommandError>,
-    ) -> Result<Answer, CommandError> {
+        call: impl AsyncFnOnce(&mut Admin) -> Result<CommandOutput, CommandError>,
+    ) -> Result<CommandOutput, CommandError> {
         let server = self.server.endpoint()?;
         let mut admin = connect(&server).await?;
         match call(&mut admin).await {

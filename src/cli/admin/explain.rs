@@ -9,7 +9,7 @@ use clap::{ArgGroup, Args};
 use rlaas_proto::ratelimit::admin::v1::{Descriptor, ExplainDescriptorsRequest, ExplainRequest};
 use rlaas_proto::ratelimit::v1::CheckRequest;
 
-use super::call::{Answer, CallArgs, CommandError, report};
+use super::call::{CallArgs, CommandError, CommandOutput, report};
 use super::explain_text;
 use super::selection::entries;
 use crate::api::admin as service;
@@ -68,12 +68,12 @@ pub(in crate::cli) fn run(args: &ExplainArgs) -> ExitCode {
                 let call = ExplainRequest { request: Some(request.clone()) };
                 let response = admin.explain(call).await?.into_inner();
                 let text = explain_text::of_check(&response, &request);
-                Answer::new("ExplainResponse", &response, text)
+                CommandOutput::new("ExplainResponse", &response, text)
             }
             Request::Descriptors(request) => {
                 let response = admin.explain_descriptors(request.clone()).await?.into_inner();
                 let text = explain_text::of_descriptors(&response, &request);
-                Answer::new("ExplainDescriptorsResponse", &response, text)
+                CommandOutput::new("ExplainDescriptorsResponse", &response, text)
             }
         })
     })
@@ -96,14 +96,14 @@ fn explain_by_files(args: &ExplainArgs, request: Request) -> ExitCode {
                     let call = ExplainRequest { request: Some(request.clone()) };
                     let response = service::explain(&limiter, call, Deadline::NEVER).await?;
                     let text = explain_text::of_check(&response, &request);
-                    Answer::new("ExplainResponse", &response, text)
+                    CommandOutput::new("ExplainResponse", &response, text)
                 }
                 Request::Descriptors(request) => {
                     let call = request.clone();
                     let response =
                         service::explain_descriptors(&limiter, call, Deadline::NEVER).await?;
                     let text = explain_text::of_descriptors(&response, &request);
-                    Answer::new("ExplainDescriptorsResponse", &response, text)
+                    CommandOutput::new("ExplainDescriptorsResponse", &response, text)
                 }
             })
         })

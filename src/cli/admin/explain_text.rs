@@ -119,7 +119,7 @@ fn applying(rule: &RuleExplanation, indent: &str) -> String {
         ));
     }
     for other in rule.state.iter().flat_map(|state| &state.overrides) {
-        detail(super::keys::note(other));
+        detail(super::keys::override_line(other));
     }
     if let Some(wait) = &rule.deny_cached_for {
         let wait = text::wait(Some(wait));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use rlaas_proto::ratelimit::admin::v1::{InspectRequest, InspectResponse};
 
-use super::call::{Answer, CallArgs};
+use super::call::{CallArgs, CommandOutput};
 use super::keys;
 use super::selection::SelectionArgs;
 use super::text;
@@ -23,7 +23,7 @@ pub(in crate::cli) fn run(args: &InspectArgs) -> ExitCode {
     args.call.run(async |admin| {
         let selector = Some(args.selection.selector()?);
         let response = admin.inspect(InspectRequest { selector }).await?.into_inner();
-        Ok(Answer::new("InspectResponse", &response, to_text(&response)))
+        Ok(CommandOutput::new("InspectResponse", &response, to_text(&response)))
     })
 }
 

@@ -73,11 +73,11 @@ fn changed(before: &str, after: &str) -> String {
 }
 
 fn notes(keys: &[KeyState]) -> String {
-    keys.iter().flat_map(|key| &key.overrides).map(|other| note(other) + "\n").collect()
+    keys.iter().flat_map(|key| &key.overrides).map(|other| override_line(other) + "\n").collect()
 }
 
 /// Returns one line about an override.
-pub(super) fn note(other: &KeyOverride) -> String {
+pub(super) fn override_line(other: &KeyOverride) -> String {
     format!(
         "{}: {} until {}, set by {}: {}",
         text::value(&other.rule),

@@ -11,7 +11,7 @@ use rlaas_proto::ratelimit::admin::v1::{
 use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 
-use super::call::{Admin, Answer, CallArgs, CommandError};
+use super::call::{Admin, CallArgs, CommandError, CommandOutput};
 use super::change::{ChangeArgs, time_to_live};
 use super::keys;
 use super::selection::SelectionArgs;
@@ -180,7 +180,7 @@ fn set(args: &SetArgs, grant: Grant) -> ExitCode {
         };
         let response = admin.set_override(request).await?.into_inner();
         let text = keys::change(&response.change.clone().unwrap_or_default());
-        Ok(Answer::new("SetOverrideResponse", &response, text))
+        Ok(CommandOutput::new("SetOverrideResponse", &response, text))
     })
 }
 
@@ -194,7 +194,7 @@ fn clear(args: &ClearArgs, kind: OverrideKind) -> ExitCode {
         };
         let response = admin.clear_override(request).await?.into_inner();
         let text = keys::change(&response.change.clone().unwrap_or_default());
-        Ok(Answer::new("ClearOverrideResponse", &response, text))
+        Ok(CommandOutput::new("ClearOverrideResponse", &response, text))
     })
 }
 
@@ -202,7 +202,7 @@ fn list(args: &ListArgs) -> ExitCode {
     args.call.run(async |admin| {
         let response = overrides(admin, args).await?;
         let text = to_text(&response);
-        Ok(Answer::new("ListOverridesResponse", &response, text))
+        Ok(CommandOutput::new("ListOverridesResponse", &response, text))
     })
 }
 

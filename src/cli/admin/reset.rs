@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use rlaas_proto::ratelimit::admin::v1::{InspectRequest, RefundRequest, ResetRequest, Selector};
 
-use super::call::{Admin, Answer, CallArgs, CommandError};
+use super::call::{Admin, CallArgs, CommandError, CommandOutput};
 use super::change::{ChangeArgs, ConfirmArgs};
 use super::keys;
 use super::selection::SelectionArgs;
@@ -51,7 +51,7 @@ pub(in crate::cli) fn reset(args: &ResetArgs) -> ExitCode {
         };
         let response = admin.reset(request).await?.into_inner();
         let text = keys::change(&response.change.clone().unwrap_or_default());
-        Ok(Answer::new("ResetResponse", &response, text))
+        Ok(CommandOutput::new("ResetResponse", &response, text))
     })
 }
 
@@ -68,7 +68,7 @@ pub(in crate::cli) fn refund(args: &RefundArgs) -> ExitCode {
         };
         let response = admin.refund(request).await?.into_inner();
         let text = keys::change(&response.change.clone().unwrap_or_default());
-        Ok(Answer::new("RefundResponse", &response, text))
+        Ok(CommandOutput::new("RefundResponse", &response, text))
     })
 }
 
@@ -86,5 +86,5 @@ async fn confirm(
     let found = admin.inspect(request).await?.into_inner().keys;
     eprint!("{}", keys::states(&found));
     let question = format!("{verb} {}?", text::count(found.len() as u64, "key"));
-    if confirm.ask(&question)? { Ok(()) } else { Err(CommandError::NotConfirmed) }
+    if confirm.prompt(&question)? { Ok(()) } else { Err(CommandError::NotConfirmed) }
 }

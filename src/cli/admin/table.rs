@@ -19,11 +19,11 @@ pub(super) struct Table {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
     title: &'static str,
-    kind: Kind,
+    kind: ColumnKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ColumnKind {
     /// Aligned to the right.
     Number,
     /// Aligned to the left.
@@ -34,15 +34,15 @@ enum Kind {
 
 impl Column {
     pub(super) const fn number(title: &'static str) -> Self {
-        Self { title, kind: Kind::Number }
+        Self { title, kind: ColumnKind::Number }
     }
 
     pub(super) const fn word(title: &'static str) -> Self {
-        Self { title, kind: Kind::Word }
+        Self { title, kind: ColumnKind::Word }
     }
 
     pub(super) const fn text(title: &'static str) -> Self {
-        Self { title, kind: Kind::Text }
+        Self { title, kind: ColumnKind::Text }
     }
 }
 
@@ -73,7 +73,7 @@ impl Table {
                 .map(|((text, width), column)| {
                     let text = cut(text, *width);
                     let space = " ".repeat(width - text.chars().count());
-                    if column.kind == Kind::Number { space + &text } else { text + &space }
+                    if column.kind == ColumnKind::Number { space + &text } else { text + &space }
                 })
                 .collect();
             lines.push_str(cells.join(GAP).trim_end());
@@ -91,7 +91,7 @@ impl Table {
             let too_wide = (widths.iter().sum::<usize>() + gaps).saturating_sub(max);
             let texts = widths.iter_mut().zip(&self.columns);
             let widest = texts
-                .filter(|(_, column)| column.kind == Kind::Text)
+                .filter(|(_, column)| column.kind == ColumnKind::Text)
                 .max_by_key(|(width, _)| **width);
             match widest {
                 Some((width, _)) if too_wide > 0 && *width > MIN_WIDTH => *width -= 1,

@@ -6,9 +6,13 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Sends a POST as a local program does, and returns status code, content type and body.
+/// Calls a method of keys as [`post_to`] does.
 pub(super) async fn post(server: &Rlaas, method: &str, body: &str) -> (u16, String, Value) {
-    let path = format!("/v1/admin/keys:{method}");
+    post_to(server, &format!("/v1/admin/keys:{method}"), body).await
+}
+
+/// Sends a POST as a local program does, and returns status code, content type and body.
+pub(super) async fn post_to(server: &Rlaas, path: &str, body: &str) -> (u16, String, Value) {
     let length = body.len();
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
