@@ -71,6 +71,10 @@ enum Command {
     Unban(admin::UnbanArgs),
     /// Grant something else to single keys for a time: set, clear, list
     Override(admin::OverrideArgs),
+    /// List who changed what, and why
+    Audit(admin::AuditArgs),
+    /// Show the instances of the fleet
+    Top(admin::TopArgs),
     /// Load a running server and measure throughput and latency
     Bench(bench::BenchArgs),
     /// Print every metric with its type, unit, labels and help, as Markdown
@@ -123,6 +127,8 @@ impl Cli {
             Command::Ban(args) => admin::ban(&args),
             Command::Unban(args) => admin::unban(&args),
             Command::Override(args) => admin::overrides(&args),
+            Command::Audit(args) => admin::audit(&args),
+            Command::Top(args) => admin::top(&args),
             Command::Bench(args) => bench::run(&args),
             Command::Metrics(_) => metrics::run(),
             Command::Completions(args) => completions::run(&args),

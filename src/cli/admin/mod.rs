@@ -4,6 +4,7 @@
 //! text for people, or with `--json` in the JSON mapping of protobuf. Exit codes: 0 done, 1 not
 //! confirmed, 2 refused by the server or no response.
 
+mod audit;
 mod call;
 mod change;
 mod explain;
@@ -16,8 +17,11 @@ mod reset;
 mod selection;
 mod table;
 mod text;
+mod top;
 
+pub(super) use audit::{AuditArgs, run as audit};
 pub(super) use explain::{ExplainArgs, run as explain};
 pub(super) use inspect::{InspectArgs, run as inspect};
 pub(super) use overrides::{BanArgs, OverrideArgs, UnbanArgs, ban, run as overrides, unban};
 pub(super) use reset::{RefundArgs, ResetArgs, refund, reset};
+pub(super) use top::{TopArgs, run as top};

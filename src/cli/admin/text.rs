@@ -1,6 +1,8 @@
 //! Texts of others, as they are shown on a terminal: no value can forge a line, a column or a
 //! colour.
 
+use std::time::Duration;
+
 use prost_types::Timestamp;
 use rlaas_proto::ratelimit::admin::v1::{KeyPart, KeyRef};
 use rlaas_proto::ratelimit::v1::Grant;
@@ -80,6 +82,14 @@ pub(super) fn grant(grant: Option<&Grant>) -> String {
 pub(super) fn wait(duration: Option<&prost_types::Duration>) -> String {
     let is_set = |wait: &&prost_types::Duration| wait.seconds > 0 || wait.nanos > 0;
     duration.filter(is_set).map_or_else(|| "-".to_owned(), human_duration)
+}
+
+/// Shows a latency; `-` if it is not known.
+pub(super) fn latency(duration: Option<&prost_types::Duration>) -> String {
+    let nanos =
+        duration.map(|time| time.seconds.saturating_mul(1_000_000_000) + i64::from(time.nanos));
+    let nanos = nanos.and_then(|nanos| u64::try_from(nanos).ok());
+    nanos.map_or_else(|| "-".to_owned(), |nanos| format!("{:.2?}", Duration::from_nanos(nanos)))
 }
 
 /// Shows a time in UTC, to the second.

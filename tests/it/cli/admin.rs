@@ -198,3 +198,27 @@ fn hostile_keys_forge_no_line() {
         assert!(!shown.contains('\u{1b}'), "{shown:?}");
     }
 }
+
+#[test]
+fn audit_lists_who_changed_what_and_why() {
+    let (_dir, server) = server();
+    printed(&server, &["reset", "alice", "--reason", "a ticket\nforged\u{1b}[1m"]);
+    let shown = printed(&server, &["audit"]);
+    assert_eq!(shown.lines().count(), 2, "{shown}");
+    for text in ["done", "local", "Reset", r"a ticket\nforged\u{1b}[1m"] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    let list = json(&printed(&server, &["audit", "--json", "--max", "1", "--since", "1h"]));
+    assert_eq!(list["entries"][0]["action"], "Reset");
+    assert_eq!(printed(&server, &["audit", "--actor", "token:nobody"]), "no changes\n");
+}
+
+#[test]
+fn instances_of_the_fleet_are_listed() {
+    let (_dir, server) = server();
+    let shown = printed(&server, &["top", "--instances"]);
+    assert!(shown.starts_with("INSTANCE") && shown.contains("* "), "{shown}");
+    assert!(shown.contains(env!("CARGO_PKG_VERSION")) && shown.contains("memory"), "{shown}");
+    let list = json(&printed(&server, &["top", "--instances", "--json"]));
+    assert_eq!(list["instances"][0]["answering"], true);
+}

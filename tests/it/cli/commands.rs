@@ -210,7 +210,7 @@ fn serve_names_the_setting_of_an_address_in_use() {
     assert!(error.contains(server.grpc()) && error.contains("server.listen"), "{error}");
 }
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 15] = [
     "serve",
     "check",
     "check-config",
@@ -223,6 +223,8 @@ const COMMANDS: [&str; 13] = [
     "ban",
     "unban",
     "override",
+    "audit",
+    "top",
     "bench",
 ];
 
