@@ -73,8 +73,10 @@ enum Command {
     Override(admin::OverrideArgs),
     /// List who changed what, and why
     Audit(admin::AuditArgs),
-    /// Show the instances of the fleet
+    /// Show the keys of a rule with the highest counts, or the instances of the fleet
     Top(admin::TopArgs),
+    /// Print decisions of one instance as they are made
+    Tail(admin::TailArgs),
     /// Load a running server and measure throughput and latency
     Bench(bench::BenchArgs),
     /// Print every metric with its type, unit, labels and help, as Markdown
@@ -129,6 +131,7 @@ impl Cli {
             Command::Override(args) => admin::overrides(&args),
             Command::Audit(args) => admin::audit(&args),
             Command::Top(args) => admin::top(&args),
+            Command::Tail(args) => admin::tail(&args),
             Command::Bench(args) => bench::run(&args),
             Command::Metrics(_) => metrics::run(),
             Command::Completions(args) => completions::run(&args),

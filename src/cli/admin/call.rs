@@ -54,6 +54,11 @@ impl CommandOutput {
         Self { json: to_json(name, response) + "\n", text }
     }
 
+    /// Returns the answer of a command that has printed its lines.
+    pub(super) const fn printed() -> Self {
+        Self { json: String::new(), text: String::new() }
+    }
+
     /// Adds a line to the text.
     pub(super) fn with_note(self, note: &str) -> Self {
         Self { text: self.text + note, ..self }

@@ -16,6 +16,7 @@ mod overrides;
 mod reset;
 mod selection;
 mod table;
+mod tail;
 mod text;
 mod top;
 
@@ -24,4 +25,5 @@ pub(super) use explain::{ExplainArgs, run as explain};
 pub(super) use inspect::{InspectArgs, run as inspect};
 pub(super) use overrides::{BanArgs, OverrideArgs, UnbanArgs, ban, run as overrides, unban};
 pub(super) use reset::{RefundArgs, ResetArgs, refund, reset};
+pub(super) use tail::{TailArgs, run as tail};
 pub(super) use top::{TopArgs, run as top};

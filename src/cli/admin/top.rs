@@ -1,11 +1,13 @@
-//! `rlaas top`: the instances of the fleet.
+//! `rlaas top`: the keys with the highest counts, and the instances of the fleet.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args, ValueEnum};
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{
-    Instance, ListInstancesRequest, ListInstancesResponse, StoreNode,
+    Instance, ListInstancesRequest, ListInstancesResponse, StoreNode, TopKeysRequest,
+    TopKeysResponse, TopKind,
 };
 
 use super::call::{Admin, CallArgs, CommandError, CommandOutput};
@@ -13,20 +15,94 @@ use super::table::{Column, Table};
 use super::text;
 
 #[derive(Args, Debug)]
+#[command(group(ArgGroup::new("what").required(true).args(["keys", "instances"])))]
 pub(in crate::cli) struct TopArgs {
+    /// Keys of this rule with the highest counts
+    #[arg(long, value_name = "RULE")]
+    keys: Option<String>,
     /// Instances of the fleet
-    #[arg(long, required = true)]
+    #[arg(long)]
     instances: bool,
+    /// What is counted
+    #[arg(long, value_enum, default_value = "denied", requires = "keys")]
+    kind: CountArg,
+    /// The last minute or hour
+    #[arg(long, value_enum, default_value = "1m", requires = "keys")]
+    window: WindowArg,
+    /// Most keys: 1 to 128
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "keys",
+          value_parser = clap::value_parser!(i32).range(1..=128))]
+    max: i32,
     #[command(flatten)]
     call: CallArgs,
 }
 
+/// A count of keys.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CountArg {
+    /// Denied requests
+    Denied,
+    /// Requests allowed near the limit
+    NearLimit,
+    /// Units taken
+    Used,
+}
+
+/// A time that is counted.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum WindowArg {
+    /// The last minute
+    #[value(name = "1m")]
+    Minute,
+    /// The last hour
+    #[value(name = "1h")]
+    Hour,
+}
+
 pub(in crate::cli) fn run(args: &TopArgs) -> ExitCode {
-    args.call.run(async |admin| {
-        let response = instances(admin).await?;
-        let text = fleet(&response);
-        Ok(CommandOutput::new("ListInstancesResponse", &response, text))
+    args.call.run(async |admin| match &args.keys {
+        Some(rule) => {
+            let kind = match args.kind {
+                CountArg::Denied => TopKind::Denied,
+                CountArg::NearLimit => TopKind::NearLimit,
+                CountArg::Used => TopKind::Used,
+            };
+            let window = match args.window {
+                WindowArg::Minute => Duration::from_mins(1),
+                WindowArg::Hour => Duration::from_hours(1),
+            };
+            let request = TopKeysRequest {
+                rule: rule.clone(),
+                kind: kind.into(),
+                window: prost_types::Duration::try_from(window).ok(),
+                max_keys: args.max,
+            };
+            let response = admin.top_keys(request).await?.into_inner();
+            Ok(CommandOutput::new("TopKeysResponse", &response, keys(&response)))
+        }
+        None => {
+            let response = instances(admin).await?;
+            let text = fleet(&response);
+            Ok(CommandOutput::new("ListInstancesResponse", &response, text))
+        }
     })
+}
+
+fn keys(response: &TopKeysResponse) -> String {
+    if response.keys.is_empty() {
+        return "no key was counted\n".to_owned();
+    }
+    let mut table =
+        Table::new(&[Column::number("COUNT"), Column::number("AT LEAST"), Column::text("KEY")]);
+    for top in &response.keys {
+        table.push([
+            top.count.to_string(),
+            top.count.saturating_sub(top.error).to_string(),
+            text::key(top.key.as_ref()),
+        ]);
+    }
+    let total = format!("{} of all keys together\n", response.total);
+    table.lines() + &total
 }
 
 /// Reads all pages.

@@ -1,10 +1,10 @@
 //! The commands that see and change keys, against real servers and without one.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use rlaas_testkit::TempDir;
-use rlaas_testkit::process::{Rlaas, run};
+use rlaas_testkit::process::{Rlaas, rlaas, run};
 
 const RULES: &str = "\
 rate-limiter: {overridable: true}
@@ -221,4 +221,44 @@ fn instances_of_the_fleet_are_listed() {
     assert!(shown.contains(env!("CARGO_PKG_VERSION")) && shown.contains("memory"), "{shown}");
     let list = json(&printed(&server, &["top", "--instances", "--json"]));
     assert_eq!(list["instances"][0]["answering"], true);
+}
+
+#[test]
+fn top_keys_are_listed_where_they_are_counted() {
+    let (_dir, server) = server();
+    let (code, _, error) = run(&["top", "--keys", "pay", "--addr", server.grpc()]);
+    assert_eq!(code, 2);
+    assert!(error.contains("telemetry.top-keys"), "{error}");
+    let server = Rlaas::start(&["telemetry.top-keys=true"]);
+    for _ in 0..7 {
+        let _allowed_or_denied = run(&["check", "alice", "--addr", server.grpc()]);
+    }
+    let shown = printed(&server, &["top", "--keys", "default"]);
+    assert!(shown.contains("    2         2  user_id=alice\n"), "{shown}");
+    let list = json(&printed(&server, &["top", "--keys", "default", "--kind", "used", "--json"]));
+    assert_eq!(list["keys"][0]["count"], "5");
+}
+
+#[test]
+fn tail_prints_decisions_as_they_are_made() {
+    let (_dir, server) = server();
+    let mut command = rlaas(&["tail", "--outcome", "denied", "--addr", server.grpc()]);
+    let mut tail = command.stdout(Stdio::piped()).spawn().expect("the program");
+    let mut lines = BufReader::new(tail.stdout.take().expect("a pipe")).lines();
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let _nobody_waits = send.send(lines.next());
+    });
+    // Decisions made before the stream begins are not in it.
+    let line = loop {
+        let _denied = run(&["check", "mallory", "--cost", "6", "--addr", server.grpc()]);
+        if let Ok(line) = receive.try_recv() {
+            break line.expect("a line").expect("text");
+        }
+    };
+    assert!(line.contains("denied   user_id=mallory: a cost of 6 is above"), "{line}");
+    tail.kill().expect("a signal");
+    tail.wait().expect("an end");
+    let (code, _, error) = run(&["tail", "--sample", "0%", "--addr", server.grpc()]);
+    assert_eq!(code, 2, "{error}");
 }

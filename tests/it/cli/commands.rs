@@ -210,7 +210,7 @@ fn serve_names_the_setting_of_an_address_in_use() {
     assert!(error.contains(server.grpc()) && error.contains("server.listen"), "{error}");
 }
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "serve",
     "check",
     "check-config",
@@ -225,6 +225,7 @@ const COMMANDS: [&str; 15] = [
     "override",
     "audit",
     "top",
+    "tail",
     "bench",
 ];
 

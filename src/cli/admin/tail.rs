@@ -1,0 +1,114 @@
+//! `rlaas tail`: decisions of one instance as they are made.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use rlaas_proto::ratelimit::admin::v1::{DecisionEvent, Outcome, WatchDecisionsRequest};
+
+use super::call::{CallArgs, CommandOutput, to_json};
+use super::text;
+use crate::cli::response::detail;
+
+/// All decisions, in parts of a million.
+const ALL: u32 = 1_000_000;
+
+#[derive(Args, Debug)]
+pub(in crate::cli) struct TailArgs {
+    /// Only decisions that meet this rule
+    #[arg(long)]
+    rule: Option<String>,
+    /// Only decisions of this user
+    #[arg(long)]
+    user: Option<String>,
+    /// Only this outcome; may be repeated
+    #[arg(long, value_enum, value_name = "OUTCOME")]
+    outcome: Vec<OutcomeArg>,
+    /// Part of the decisions, such as 10%
+    #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = millionths)]
+    sample: u32,
+    #[command(flatten)]
+    call: CallArgs,
+}
+
+/// The outcome of a request.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OutcomeArg {
+    /// Allowed, not near the limit
+    Allowed,
+    /// Allowed, near the limit
+    NearLimit,
+    /// Denied
+    Denied,
+    /// Denied by a rule in shadow mode
+    ShadowDenied,
+    /// Decided by policy, without the store
+    Degraded,
+}
+
+impl From<OutcomeArg> for Outcome {
+    fn from(outcome: OutcomeArg) -> Self {
+        match outcome {
+            OutcomeArg::Allowed => Self::Allowed,
+            OutcomeArg::NearLimit => Self::NearLimit,
+            OutcomeArg::Denied => Self::Denied,
+            OutcomeArg::ShadowDenied => Self::ShadowDenied,
+            OutcomeArg::Degraded => Self::Degraded,
+        }
+    }
+}
+
+/// Prints decisions until the server ends the stream, or nobody reads them any more.
+pub(in crate::cli) fn run(args: &TailArgs) -> ExitCode {
+    args.call.run(async |admin| {
+        let outcomes = args.outcome.iter().map(|outcome| Outcome::from(*outcome).into());
+        let request = WatchDecisionsRequest {
+            rule: args.rule.clone().unwrap_or_default(),
+            outcomes: outcomes.collect(),
+            user_id: args.user.clone().unwrap_or_default(),
+            sample_ppm: args.sample,
+        };
+        let mut stream = admin.watch_decisions(request).await?.into_inner();
+        while let Some(response) = stream.message().await? {
+            let mut lines = String::new();
+            for event in &response.events {
+                lines +=
+                    &if args.call.json { to_json("DecisionEvent", event) } else { line(event) };
+                lines.push('\n');
+            }
+            if response.dropped > 0 {
+                let dropped = text::count(response.dropped, "decision");
+                eprintln!("rlaas: {dropped} dropped, since they were not read fast enough");
+            }
+            let mut out = io::stdout().lock();
+            if out.write_all(lines.as_bytes()).and_then(|()| out.flush()).is_err() {
+                break;
+            }
+        }
+        Ok(CommandOutput::printed())
+    })
+}
+
+fn line(event: &DecisionEvent) -> String {
+    let time = event.decided_at.as_ref().map(ToString::to_string).unwrap_or_default();
+    let key = text::key(event.key.as_ref());
+    let Some(verdict) = &event.verdict else { return format!("{time}  {key}") };
+    let verb = if verdict.allowed { "allowed " } else { "denied  " };
+    format!(
+        "{time}  {verb} {key}: {} ({})",
+        detail(verdict, event.cost),
+        text::value(&verdict.rule)
+    )
+}
+
+/// Parses a share, such as `10%` or `0.01%`.
+fn millionths(text: &str) -> Result<u32, &'static str> {
+    let wrong = "must be above 0% and at most 100%, such as 10%";
+    let percent: f64 = text.strip_suffix('%').ok_or(wrong)?.parse().map_err(|_| wrong)?;
+    let share = percent / 100.0 * f64::from(ALL);
+    if !(1.0..=f64::from(ALL)).contains(&share) {
+        return Err(wrong);
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 1,000,000")]
+    Ok(share.round() as u32)
+}
