@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic_types::Status as RpcStatus;
+use tracing::debug;
 
 use super::request_ids::{Claimed, ClaimedId, hash};
 use super::{AdminError, Administrator, Intent, MAX_TIME, PendingChange, Shared};
@@ -11,9 +12,13 @@ use crate::api::admin::messages;
 use crate::clock::Deadline;
 use crate::control::{KeyGrant, LimitFrame, OverrideChange, OverrideKind};
 use crate::plan::{SelectedKey, Selector, Target};
+use crate::rules::Key;
 use crate::store::StoreError;
-use rlaas_limiter::{ChangeError, KeyChange, KeysChanged};
+use rlaas_limiter::fleet::Fleet;
+use rlaas_limiter::{ChangeError, KeyChange, KeysChanged, Limiter};
 
+/// Longest time for telling other instances of a change.
+const PUBLISH_TIME: Duration = Duration::from_secs(1);
 /// Longest time that the record of an outcome may take.
 const MAX_OUTCOME_TIME: Duration = Duration::from_secs(2);
 /// `google.rpc.Code.UNAVAILABLE`.
@@ -97,10 +102,13 @@ impl Administrator {
         let pending = Box::pin(self.shared.audit.begin(intent, deadline)).await?;
         let (limiter, keys) = (self.limiter.clone(), keys.to_vec());
         let change = OwnedChange::new(request.change);
+        let fleet = self.shared.fleet.clone();
         // A change that has begun ends with its outcome, even if its caller goes away.
         let made = tokio::spawn(async move {
             let changed = limiter.change(&keys, change.borrowed(), deadline).await;
             record_outcome(pending, &changed).await;
+            // After a failure too: some keys may have been changed.
+            tell_others(&limiter, &fleet, &keys).await;
             changed
         });
         let changed = made.await.map_err(|_panicked| StoreError::Lost)??;
@@ -108,9 +116,17 @@ impl Administrator {
             let action = request.action;
             tracing::warn!(action, "a restart loses this change (store.memory.journal.path)");
         }
-        let Shared { settings, clock, .. } = &*self.shared;
-        let everywhere_by = clock.now() + settings.deny_cache_max_age.into();
-        Ok(messages::change(changed, everywhere_by))
+        Ok(messages::change(changed, self.limiter.everywhere_by()))
+    }
+}
+
+/// Makes the deny caches of all instances forget keys that were changed.
+async fn tell_others(limiter: &Limiter, fleet: &Fleet, keys: &[SelectedKey]) {
+    let keys: Vec<&Key> = keys.iter().map(|key| &key.hit.key).collect();
+    let until = Deadline::within(PUBLISH_TIME);
+    if let Err(error) = limiter.forget_everywhere(fleet, &keys, until).await {
+        // The others follow by the age of their entries all the same.
+        debug!(%error, "other instances were not told of a change");
     }
 }
 

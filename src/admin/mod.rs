@@ -28,7 +28,7 @@ pub use note::Note;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{Clock, Deadline};
+use crate::clock::Deadline;
 use crate::control::{OverrideKind, OverridePage};
 use crate::plan::{SelectError, SelectedKey, Selector};
 use crate::rules::KeyHasher;
@@ -53,7 +53,6 @@ pub struct Administrator {
 struct Shared {
     fleet: Fleet,
     settings: AdminSettings,
-    clock: Clock,
     hasher: SharedHasher,
     audit: Audit,
     instances: Instances,
@@ -62,8 +61,6 @@ struct Shared {
 /// Settings of the administration.
 #[derive(Clone, Debug)]
 pub struct AdminSettings {
-    /// Longest time for which another instance may answer by the state before a change.
-    pub deny_cache_max_age: Duration,
     /// Time for which the answer to a change is remembered under its request id.
     pub idempotency_ttl: Duration,
     /// Settings of the audit.
@@ -75,7 +72,6 @@ pub struct AdminSettings {
 impl Default for AdminSettings {
     fn default() -> Self {
         Self {
-            deny_cache_max_age: Duration::ZERO,
             idempotency_ttl: Duration::from_secs(60),
             audit: AuditSettings::default(),
             hasher: None,
@@ -98,7 +94,6 @@ impl Administrator {
             hasher,
             fleet,
             settings,
-            clock: Clock::default(),
         };
         Self { limiter, shared: Arc::new(shared) }
     }

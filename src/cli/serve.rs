@@ -3,7 +3,6 @@
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime::{Builder, Runtime};
@@ -88,7 +87,6 @@ fn serve(
         let store = store(&config, &metrics)?;
         let deny_cache = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
         let admin = AdminSettings {
-            deny_cache_max_age: deny_cache.map_or(Duration::ZERO, |settings| settings.max_age),
             audit: config.audit,
             hasher: config.privacy.hasher.clone(),
             ..AdminSettings::default()

@@ -132,7 +132,7 @@ impl Server {
         let fleet = Fleet::new(self.limiter.store());
         let administrator = Administrator::new(
             self.limiter.clone(),
-            fleet,
+            fleet.clone(),
             Arc::clone(&self.metrics),
             self.api_settings.admin.clone(),
         );
@@ -171,6 +171,8 @@ impl Server {
         background_tasks.spawn(async move { limiter.run().await });
         let reporting = administrator.clone();
         background_tasks.spawn(async move { reporting.run().await });
+        let limiter = self.limiter.clone();
+        background_tasks.spawn(async move { limiter.follow_forgotten(&fleet).await });
         let mut store_watcher = health.watch_store(&self.limiter, self.settings.store_health).await;
 
         tokio::select! {

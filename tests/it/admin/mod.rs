@@ -1,5 +1,6 @@
 //! Administration of keys, over gRPC and HTTP.
 
+mod across_instances;
 mod audit;
 mod decisions;
 mod explain;

@@ -116,11 +116,6 @@ impl Limiter {
         change: KeyChange<'_>,
         deadline: Deadline,
     ) -> Result<KeysChanged, ChangeError> {
-        // A step changes overrides before it looks.
-        let earlier = match change.action().changes_control() {
-            true => self.inspect(keys, deadline).await.map_err(ChangeError::nothing_done)?,
-            false => Vec::new(),
-        };
         let (mut before, mut after) = (Slots::new(keys.len()), Slots::new(keys.len()));
         for (shard, positions) in self.shards(keys) {
             let hits = positions.iter().filter_map(|at| look(&keys[*at]));
@@ -137,11 +132,10 @@ impl Limiter {
                     return Err(ChangeError { done, error });
                 }
             };
-            let mut looks_before = replies.iter().cloned().step_by(3);
-            let mut looks_after = replies.iter().cloned().skip(2).step_by(3);
+            let mut looks_before = replies.iter().step_by(3).cloned();
+            let mut looks_after = replies.iter().skip(2).step_by(3).cloned();
             for at in positions {
-                let look_before = self.state(&keys[at], &mut looks_before);
-                before.set(at, earlier.get(at).cloned().or(look_before));
+                before.set(at, self.state(&keys[at], &mut looks_before));
                 after.set(at, self.state(&keys[at], &mut looks_after));
             }
         }
@@ -215,12 +209,6 @@ impl<'a> KeyChange<'a> {
             Self::Reset | Self::Refund(_) | Self::ClearOverride(_) => None,
         };
         StoreHit { action: self.action(), change, ..look }
-    }
-}
-
-impl ChangeError {
-    fn nothing_done(error: StoreError) -> Self {
-        Self { done: KeysChanged::default(), error }
     }
 }
 

@@ -32,10 +32,10 @@ impl Limiter {
     ///
     /// [`StoreError`] if the message was not sent. The others then follow by
     /// [`Limiter::everywhere_by`] all the same.
-    pub async fn forget_everywhere<'k>(
+    pub async fn forget_everywhere(
         &self,
         fleet: &Fleet,
-        keys: impl IntoIterator<Item = &'k Key>,
+        keys: &[&Key],
         deadline: Deadline,
     ) -> Result<(), StoreError> {
         let Some(cache) = &self.shared.deny_cache else { return Ok(()) };
