@@ -10,9 +10,13 @@ use std::sync::OnceLock;
 
 use rlaas::algorithm::Algorithm;
 use rlaas::clock::Micros;
-use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
+use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse, Grant};
 use rlaas_testkit::cluster::RedisCluster;
-use rlaas_testkit::process::{Client, Rlaas, rlaas};
+use rlaas_testkit::process::{Client, Rlaas, check, request, rlaas};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::T0;
 use rlaas_testkit::tools::{finish, skipped};
@@ -60,6 +64,13 @@ fn build() -> Result<PathBuf, String> {
     Ok(target.join("build/debug/rlaas"))
 }
 
+/// Returns the command by which the older program serves.
+fn serve(older: &Path) -> Command {
+    let mut command = Command::new(older);
+    command.arg("serve").env_remove("REDIS_URL").env_remove("RUST_LOG");
+    command
+}
+
 /// The older and this program on the same store, with a rule for each algorithm.
 struct Fleet {
     _servers: [Rlaas; 2],
@@ -81,9 +92,7 @@ impl Fleet {
         let always = ["store.backend=redis", "store.redis.timeout=10s", "deny-cache.enabled=false"];
         let store = store.iter().map(String::as_str);
         let settings: Vec<&str> = always.into_iter().chain([&*rules]).chain(store).collect();
-        let mut older = Command::new(older);
-        older.arg("serve").env_remove("REDIS_URL").env_remove("RUST_LOG");
-        let servers = [older, rlaas(&["serve"])];
+        let servers = [serve(older), rlaas(&["serve"])];
         let servers = servers.map(|command| Rlaas::start_with(command, &settings));
         let clients = [servers[0].client().await, servers[1].client().await];
         Self { _servers: servers, clients, is_timeless }
@@ -174,4 +183,90 @@ async fn two_versions_count_together_on_a_cluster() {
         fleet.use_up(&resource, first).await;
         fleet.agree(&resource).await;
     }
+}
+
+/// The number of allowed calls of five under one request id, and of those that were replayed.
+async fn five_under_one_id(client: &mut Client, request_id: &str) -> (usize, usize) {
+    let (mut allowed, mut replayed) = (0, 0);
+    for _ in 0..5 {
+        let request = CheckRequest {
+            request_id: request_id.to_owned(),
+            resource: "/gcra".to_owned(),
+            ..request("alice")
+        };
+        let response = client.check(request).await.expect("a decision").into_inner();
+        allowed += usize::from(response.allowed);
+        replayed += usize::from(response.replayed);
+    }
+    (allowed, replayed)
+}
+
+#[tokio::test]
+async fn the_older_version_ignores_request_ids() {
+    let Some(older) = older_program("the_older_version_ignores_request_ids") else { return };
+    let redis = RedisServer::start();
+    redis.set_clock(T0);
+    let url = format!("store.redis.url={}", redis.url());
+    let mut fleet = Fleet::start(&older, &[url], true).await;
+    let left = async |fleet: &mut Fleet| {
+        let request =
+            CheckRequest { cost: Some(0), resource: "/gcra".to_owned(), ..request("alice") };
+        fleet.clients[1].check(request).await.expect("a look").into_inner().remaining
+    };
+    // This version takes one unit for five calls under one id, the older one five.
+    assert_eq!(five_under_one_id(&mut fleet.clients[1], "one").await, (5, 4));
+    assert_eq!(left(&mut fleet).await, LIMIT - 1);
+    assert_eq!(five_under_one_id(&mut fleet.clients[0], "two").await, (5, 0));
+    assert_eq!(left(&mut fleet).await, LIMIT - 6);
+    // It neither reads a record of this version nor leaves one.
+    assert_eq!(five_under_one_id(&mut fleet.clients[0], "one").await, (4, 0));
+    assert_eq!(left(&mut fleet).await, 0);
+    assert_eq!(five_under_one_id(&mut fleet.clients[1], "two").await, (0, 0));
+}
+
+#[tokio::test]
+async fn the_older_version_ignores_bans_and_overrides() {
+    let Some(older) = older_program("the_older_version_ignores_bans_and_overrides") else { return };
+    let redis = RedisServer::start();
+    let url = format!("store.redis.url={}", redis.url());
+    let always =
+        ["store.backend=redis", "store.redis.timeout=10s", "deny-cache.enabled=false", &url];
+    let limit = "max-requests: 3, window-size: 86400";
+    // The setting is unknown to the older version, which would not start with it.
+    let (of_older, of_this) = (
+        format!("rate-limiter={{{limit}}}"),
+        format!("rate-limiter={{{limit}, overridable: true}}"),
+    );
+    let [older, this] = [(serve(&older), of_older), (rlaas(&["serve"]), of_this)]
+        .map(|(command, rule)| Rlaas::start_with(command, &[&always[..], &[&rule]].concat()));
+    let (mut older_client, mut this_client) = (older.client().await, this.client().await);
+    let mut admin = AdminServiceClient::new(this.channel().await);
+    let set = |user: &str, kind| proto::SetOverrideRequest {
+        selector: Some(proto::Selector {
+            whose: Some(Whose::Request(request(user))),
+            rule: String::new(),
+        }),
+        grant: Some(Grant { kind: Some(kind), burst: 0 }),
+        ttl: Some(prost_types::Duration { seconds: 3600, nanos: 0 }),
+        reason: "a test".to_owned(),
+        request_id: String::new(),
+    };
+    admin.set_override(set("mallory", Kind::Banned(true))).await.expect("a ban");
+    admin.set_override(set("alice", Kind::Limit(100))).await.expect("an override");
+    let allowed = async |user: &str, client: &mut Client| {
+        let mut allowed = 0;
+        for _ in 0..5 {
+            let response = check(client, user).await.expect("a decision");
+            allowed += usize::from(response.allowed);
+        }
+        allowed
+    };
+    // The ban holds on this version, whatever the older one answers.
+    assert_eq!(allowed("mallory", &mut this_client).await, 0);
+    assert_eq!(allowed("mallory", &mut older_client).await, 3);
+    assert_eq!(allowed("mallory", &mut this_client).await, 0);
+    // The override holds on this version; the older one denies by the rule, and they count together.
+    assert_eq!(allowed("alice", &mut this_client).await, 5);
+    assert_eq!(allowed("alice", &mut older_client).await, 0);
+    assert_eq!(allowed("alice", &mut this_client).await, 5);
 }
