@@ -45,7 +45,7 @@ impl ConfirmArgs {
     }
 
     /// Asks on standard error, and returns `true` if the answer is yes.
-    pub(super) fn prompt(&self, question: &str) -> anyhow::Result<bool> {
+    pub(super) fn prompt(question: &str) -> anyhow::Result<bool> {
         let mut terminal = io::stderr();
         write!(terminal, "{question} This cannot be undone. [y/N] ")?;
         terminal.flush()?;

@@ -26,7 +26,9 @@ pub(super) fn of_check(explained: &ExplainResponse, request: &CheckRequest) -> S
         explained.rules.iter().partition(|rule| rule.applies() == Applies::Yes);
     if !yes.is_empty() {
         lines.push_str("\nRules that apply:\n");
-        yes.iter().for_each(|rule| lines.push_str(&applying(rule, "  ")));
+        for rule in &yes {
+            lines.push_str(&applying(rule, "  "));
+        }
     }
     if !no.is_empty() {
         lines.push_str("\nRules that do not apply, the nearest first:\n");

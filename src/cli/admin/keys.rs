@@ -1,5 +1,7 @@
 //! Tables of the states of keys.
 
+use std::fmt::Write;
+
 use rlaas_proto::ratelimit::admin::v1::{Change, GrantFrom, KeyOverride, KeyState};
 
 use super::table::{Column, Table};
@@ -59,7 +61,8 @@ pub(super) fn change(change: &Change) -> String {
     }
     let mut lines = table.lines() + &notes(&change.after);
     if let Some(time) = &change.everywhere_by {
-        lines += &format!("in force here; on every other instance by {}\n", text::time(Some(time)));
+        let by = text::time(Some(time));
+        let _infallible = writeln!(lines, "in force here; on every other instance by {by}");
     }
     if change.replayed {
         lines += "already done under this request id: nothing was changed again\n";

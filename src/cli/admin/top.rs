@@ -60,8 +60,8 @@ enum WindowArg {
 }
 
 pub(in crate::cli) fn run(args: &TopArgs) -> ExitCode {
-    args.call.run(async |admin| match &args.keys {
-        Some(rule) => {
+    args.call.run(async |admin| {
+        if let Some(rule) = &args.keys {
             let kind = match args.kind {
                 CountArg::Denied => TopKind::Denied,
                 CountArg::NearLimit => TopKind::NearLimit,
@@ -79,8 +79,7 @@ pub(in crate::cli) fn run(args: &TopArgs) -> ExitCode {
             };
             let response = admin.top_keys(request).await?.into_inner();
             Ok(CommandOutput::new("TopKeysResponse", &response, keys(&response)))
-        }
-        None => {
+        } else {
             let response = instances(admin).await?;
             let text = fleet(&response);
             Ok(CommandOutput::new("ListInstancesResponse", &response, text))

@@ -1,4 +1,4 @@
-//! Explain and ExplainDescriptors over gRPC and HTTP, in memory and in Redis.
+//! `Explain` and `ExplainDescriptors` over gRPC and HTTP, in memory and in Redis.
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
