@@ -11,7 +11,7 @@ use super::{AdminError, Administrator, Intent, MAX_TIME, PendingChange, Shared};
 use crate::api::admin::messages;
 use crate::clock::Deadline;
 use crate::control::{KeyGrant, LimitFrame, OverrideChange, OverrideKind};
-use crate::plan::{SelectedKey, Selector, Target};
+use crate::plan::{SelectedKey, Selector, SelectorTarget};
 use crate::rules::Key;
 use crate::store::StoreError;
 use rlaas_limiter::fleet::Fleet;
@@ -248,21 +248,21 @@ fn fingerprint(request: &ChangeRequest<'_>) -> [u8; 16] {
     // Attributes have no order.
     let mut attributes: Vec<(&str, &str)> = Vec::new();
     match &selector.target {
-        Target::Request(request) => {
+        SelectorTarget::Request(request) => {
             texts.extend(["request", request.user_id(), request.resource()]);
             attributes.extend(request.attributes().iter());
             attributes.sort_unstable();
             texts.extend(attributes.iter().flat_map(|(name, value)| [*name, *value]));
         }
-        Target::Parts(parts) => {
+        SelectorTarget::Parts(parts) => {
             texts.push("parts");
             for part in *parts {
                 texts.push(&part.name);
                 texts.extend(part.value.as_deref().map_or(["absent", ""], |value| ["is", value]));
             }
         }
-        Target::Id(id) => texts.extend(["id", id]),
-        Target::Descriptor { domain, entries } => {
+        SelectorTarget::Id(id) => texts.extend(["id", id]),
+        SelectorTarget::Descriptor { domain, entries } => {
             texts.extend(["envoy", domain]);
             texts.extend(entries.iter().flat_map(|(key, value)| [*key, *value]));
         }

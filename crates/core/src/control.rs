@@ -117,7 +117,7 @@ impl OverrideChange {
     }
 
     /// Returns the note.
-    pub fn note(&self) -> &[u8] {
+    pub fn note_bytes(&self) -> &[u8] {
         &self.note
     }
 

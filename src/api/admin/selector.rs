@@ -6,7 +6,7 @@ use rlaas_proto::ratelimit::v1::CheckRequest;
 use tonic::Status;
 
 use crate::api::status::invalid_field;
-use crate::plan::{KeyPart, Selector, Target};
+use crate::plan::{KeyPart, Selector, SelectorTarget};
 use crate::rules::{Request, RequestFields};
 
 /// A selector with its parts, from which the [`Selector`] borrows.
@@ -50,10 +50,12 @@ impl<'a> ParsedSelector<'a> {
     /// Returns the selector.
     pub(super) fn selector(&self) -> Selector<'_> {
         let target = match &self.target {
-            ParsedTarget::Request(request) => Target::Request(request),
-            ParsedTarget::Parts(parts) => Target::Parts(parts),
-            ParsedTarget::Id(id) => Target::Id(id),
-            ParsedTarget::Descriptor { domain, entries } => Target::Descriptor { domain, entries },
+            ParsedTarget::Request(request) => SelectorTarget::Request(request),
+            ParsedTarget::Parts(parts) => SelectorTarget::Parts(parts),
+            ParsedTarget::Id(id) => SelectorTarget::Id(id),
+            ParsedTarget::Descriptor { domain, entries } => {
+                SelectorTarget::Descriptor { domain, entries }
+            }
         };
         Selector { target, rule: self.rule }
     }

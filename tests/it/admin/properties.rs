@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 use rlaas::algorithm::{Algorithm, Cost, Decision, Limit};
 use rlaas::clock::{Deadline, Micros};
-use rlaas::plan::{SelectedKey, Selector, Target};
+use rlaas::plan::{SelectedKey, Selector, SelectorTarget};
 use rlaas::rules::{Request, Rule, RuleSet};
 use rlaas_limiter::{KeyChange, KeyState};
 use rlaas_testkit::redis::RedisServer;
@@ -74,7 +74,7 @@ impl AdministeredService {
 
     fn key(&self, user_id: &str) -> Vec<SelectedKey> {
         let request = Request::user(user_id).build().expect("a valid request");
-        let selector = Selector { target: Target::Request(&request), rule: None };
+        let selector = Selector { target: SelectorTarget::Request(&request), rule: None };
         self.service.limiter.snapshot().rules.select(&selector).expect("a key")
     }
 

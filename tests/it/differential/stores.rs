@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use rlaas::algorithm::{self, Algorithm, Decision, Outcome};
 use rlaas::clock::{Deadline, Micros, Timestamp};
-use rlaas::plan::{Selector, Target};
+use rlaas::plan::{Selector, SelectorTarget};
 use rlaas::rules::{Mode, Request};
 use rlaas::store::{Action, MemorySettings};
 use rlaas_limiter::{KeyChange, KeyState};
@@ -193,7 +193,7 @@ impl StorePair {
 async fn administer(service: &Service, id: usize, change: AdminChange) -> [Vec<Decision>; 2] {
     let id = id.to_string();
     let request = Request::user(&id).build().expect("a valid request");
-    let selector = Selector { target: Target::Request(&request), rule: None };
+    let selector = Selector { target: SelectorTarget::Request(&request), rule: None };
     let limiter = &service.limiter;
     let keys = limiter.snapshot().rules.select(&selector).expect("keys");
     let change = match change {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use smallvec::SmallVec;
 
-use super::selector::{KeyPart, SelectError, Selector, Target};
+use super::selector::{KeyPart, SelectError, Selector, SelectorTarget};
 use super::{Hit, Plan};
 use crate::algorithm::{Algorithm, Cost, Limit};
 use crate::clock::Micros;
@@ -80,7 +80,7 @@ fn part(name: &str, value: &str) -> KeyPart {
 /// Returns the ids and parts of the keys that a selector names.
 fn select(
     rules: &RuleSet,
-    target: Target<'_>,
+    target: SelectorTarget<'_>,
     rule: Option<&str>,
 ) -> Result<Vec<(String, Vec<KeyPart>)>, SelectError> {
     let keys = rules.select(&Selector { target, rule })?;
@@ -124,17 +124,19 @@ fn hashed_keys_are_found_by_clear_parts_by_shown_parts_and_by_id() {
     };
     let expected = Ok(vec![(id.clone(), parts(&shown))]);
     let (clear, hashed) = (parts("alice"), parts(&shown));
-    for target in [Target::Parts(&clear), Target::Parts(&hashed), Target::Id(&id)] {
+    for target in
+        [SelectorTarget::Parts(&clear), SelectorTarget::Parts(&hashed), SelectorTarget::Id(&id)]
+    {
         assert_eq!(select(&rules, target, Some("pay")), expected, "{target:?}");
     }
     let attributes = [("plan", "free")];
     let request = Request::user("alice").resource("/pay").attributes(&attributes);
     let request = request.build().expect("a valid request");
-    assert_eq!(select(&rules, Target::Request(&request), Some("pay")), expected);
+    assert_eq!(select(&rules, SelectorTarget::Request(&request), Some("pay")), expected);
     let key = hit_of(&rules, "alice", "pay").key;
     assert_eq!(rules.describe(&key), (Some("pay".into()), parts(&shown)));
     // An id in clear text names no key any more.
-    let clear = select(&rules, Target::Id("/pay:free:alice"), Some("pay"));
+    let clear = select(&rules, SelectorTarget::Id("/pay:free:alice"), Some("pay"));
     assert_eq!(clear, Err(SelectError::Id));
 }
 
@@ -147,11 +149,13 @@ fn hashed_keys_of_descriptors_are_found() {
         let parts = vec![part("user_id", &shown)];
         let expected = Ok(vec![(id.clone(), parts.clone())]);
         let clear = vec![part("user_id", value)];
-        for target in [Target::Id(&id), Target::Parts(&parts), Target::Parts(&clear)] {
+        for target in
+            [SelectorTarget::Id(&id), SelectorTarget::Parts(&parts), SelectorTarget::Parts(&clear)]
+        {
             assert_eq!(select(&rules, target, Some(rule)), expected, "{target:?}");
         }
         let entries = [("user_id", value)];
-        let target = Target::Descriptor { domain: "domain", entries: &entries };
+        let target = SelectorTarget::Descriptor { domain: "domain", entries: &entries };
         assert_eq!(select(&rules, target, None), expected);
     }
 }
@@ -168,7 +172,7 @@ fn nobody_gets_the_key_of_another_by_its_hash() {
     // Whoever asks by a request means the user of this name.
     let forged = hash.shown();
     let request = Request::user(&forged).build().expect("a valid request");
-    let found = select(&rules, Target::Request(&request), Some("each")).expect("a key");
+    let found = select(&rules, SelectorTarget::Request(&request), Some("each")).expect("a key");
     assert_ne!(found[0].0, alice.id());
 }
 
@@ -181,7 +185,7 @@ proptest! {
         prop_assert_eq!(key.id(), hash.as_str());
         prop_assert_eq!(key.id().len(), HashedValue::LEN);
         let id = key.id().to_owned();
-        let named = select(&rules, Target::Id(&id), Some("each"));
+        let named = select(&rules, SelectorTarget::Id(&id), Some("each"));
         prop_assert_eq!(named, Ok(vec![(id, vec![part("user_id", &hasher().shown(&user_id))])]));
     }
 }

@@ -9,7 +9,7 @@ mod hashed_keys;
 mod selector;
 
 pub use descriptors::{DescriptorPlan, PlannedStatus};
-pub use selector::{GrantSource, KeyPart, SelectError, SelectedKey, Selector, Target};
+pub use selector::{GrantSource, KeyPart, SelectError, SelectedKey, Selector, SelectorTarget};
 
 use smallvec::SmallVec;
 

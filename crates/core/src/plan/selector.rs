@@ -24,14 +24,14 @@ use crate::rules::{
 #[derive(Clone, Copy, Debug)]
 pub struct Selector<'a> {
     /// Whose keys.
-    pub target: Target<'a>,
+    pub target: SelectorTarget<'a>,
     /// Only keys of the rule with this name. `None`: of every rule.
     pub rule: Option<&'a str>,
 }
 
 /// Whose keys a [`Selector`] names.
 #[derive(Clone, Copy, Debug)]
-pub enum Target<'a> {
+pub enum SelectorTarget<'a> {
     /// The keys that a request meets. Its cost makes no difference.
     Request(&'a Request<'a>),
     /// The keys that consist of these parts, in any order. Without a rule, they are those of every
@@ -163,13 +163,13 @@ impl RuleSet {
     /// ```
     /// use rlaas_core::algorithm::{Algorithm, Limit};
     /// use rlaas_core::clock::Micros;
-    /// use rlaas_core::plan::{Selector, Target};
+    /// use rlaas_core::plan::{Selector, SelectorTarget};
     /// use rlaas_core::rules::{Request, Rule, RuleSet};
     ///
     /// let limit = Limit::new(5, Micros::from_secs(60))?;
     /// let rules = RuleSet::new(Rule::new_default(Algorithm::Gcra, limit), Vec::new());
     /// let alice = Request::user("alice").build()?;
-    /// let keys = rules.select(&Selector { target: Target::Request(&alice), rule: None })?;
+    /// let keys = rules.select(&Selector { target: SelectorTarget::Request(&alice), rule: None })?;
     /// assert_eq!((&*keys[0].rule, keys[0].hit.key.id()), ("default", "alice"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -177,11 +177,11 @@ impl RuleSet {
         let Selector { target, rule } = *selector;
         let named = rule.map(|name| self.named_rules(name)).transpose()?;
         let mut keys = match (target, &named) {
-            (Target::Request(request), _) => self.keys_of_request(request),
-            (Target::Parts(parts), named) => self.keys_of_parts(parts, named.as_ref())?,
-            (Target::Id(_), None) => return Err(SelectError::RuleRequired),
-            (Target::Id(id), Some(named)) => self.keys_of_id(id, named)?,
-            (Target::Descriptor { domain, entries }, _) => {
+            (SelectorTarget::Request(request), _) => self.keys_of_request(request),
+            (SelectorTarget::Parts(parts), named) => self.keys_of_parts(parts, named.as_ref())?,
+            (SelectorTarget::Id(_), None) => return Err(SelectError::RuleRequired),
+            (SelectorTarget::Id(id), Some(named)) => self.keys_of_id(id, named)?,
+            (SelectorTarget::Descriptor { domain, entries }, _) => {
                 self.keys_of_descriptor(domain, entries)?
             }
         };
@@ -567,7 +567,7 @@ mod tests {
 
     /// Name of the rule, id and origin of the grant of each key.
     fn select<'a>(
-        target: Target<'_>,
+        target: SelectorTarget<'_>,
         rule: impl Into<Option<&'a str>>,
     ) -> Result<Vec<(String, String, GrantSource)>, SelectError> {
         let keys = rules().select(&Selector { target, rule: rule.into() })?;
@@ -583,7 +583,7 @@ mod tests {
     #[test]
     fn a_request_names_the_keys_that_it_meets() {
         let request = Request::user("a:b").resource("/p").build().expect("a valid request");
-        let target = Target::Request(&request);
+        let target = SelectorTarget::Request(&request);
         let pay = key("pay", "/p:%:a%3Ab");
         assert_eq!(select(target, None), Ok(vec![pay.clone(), key("vip", "a%3Ab")]));
         assert_eq!(select(target, "pay"), Ok(vec![pay]));
@@ -597,14 +597,14 @@ mod tests {
         let ops = parts(&[("user_id", Some("ops"))]);
         let vip = ("vip".to_owned(), "ops".to_owned(), GrantSource::RuleOverride);
         let both = vec![key("default", "ops"), vip.clone()];
-        assert_eq!(select(Target::Parts(&ops), None), Ok(both));
-        assert_eq!(select(Target::Parts(&ops), "vip"), Ok(vec![vip]));
-        assert_eq!(select(Target::Parts(&ops), "pay"), Err(SelectError::OtherParts));
+        assert_eq!(select(SelectorTarget::Parts(&ops), None), Ok(both));
+        assert_eq!(select(SelectorTarget::Parts(&ops), "vip"), Ok(vec![vip]));
+        assert_eq!(select(SelectorTarget::Parts(&ops), "pay"), Err(SelectError::OtherParts));
         let pay =
             parts(&[("user_id", Some("a")), ("attributes.plan", None), ("resource", Some(""))]);
-        assert_eq!(select(Target::Parts(&pay), None), Ok(vec![key("pay", ":%:a")]));
+        assert_eq!(select(SelectorTarget::Parts(&pay), None), Ok(vec![key("pay", ":%:a")]));
         let none = parts(&[("user_id", Some("a")), ("resource", Some("/"))]);
-        assert_eq!(select(Target::Parts(&none), None), Ok(Vec::new()));
+        assert_eq!(select(SelectorTarget::Parts(&none), None), Ok(Vec::new()));
     }
 
     #[test]
@@ -621,22 +621,22 @@ mod tests {
             (&[("user_id", Some(&long))], SelectError::Value(InvalidRequest::UserId)),
             (&[("attributes.", Some("a"))], SelectError::Value(InvalidRequest::AttributeName)),
         ] {
-            assert_eq!(select(Target::Parts(&parts(of)), None), Err(expected), "{of:?}");
+            assert_eq!(select(SelectorTarget::Parts(&parts(of)), None), Err(expected), "{of:?}");
         }
     }
 
     #[test]
     fn an_id_names_one_key_of_a_rule() {
-        assert_eq!(select(Target::Id("a"), None), Err(SelectError::RuleRequired));
+        assert_eq!(select(SelectorTarget::Id("a"), None), Err(SelectError::RuleRequired));
         for id in ["/p:%:a", ":%41:a", "::%00%0A%7B", "é::a"] {
             let expected =
                 if id == ":%41:a" { Err(SelectError::Id) } else { Ok(vec![key("pay", id)]) };
-            assert_eq!(select(Target::Id(id), "pay"), expected, "{id}");
+            assert_eq!(select(SelectorTarget::Id(id), "pay"), expected, "{id}");
         }
         for id in
             ["", "a", "a:b", "a:b:c:d", "a:b:%", "a:b:", "a:b:{c", "a:b:%/1", "a:b:\n", "%:a:b"]
         {
-            assert_eq!(select(Target::Id(id), "pay"), Err(SelectError::Id), "{id:?}");
+            assert_eq!(select(SelectorTarget::Id(id), "pay"), Err(SelectError::Id), "{id:?}");
         }
     }
 
@@ -647,34 +647,34 @@ mod tests {
             ("10.9", "edge.ip_10.9", "ip:10.9"),
             ("::1", "edge.ip", "ip:%3A%3A1"),
         ] {
-            let target = Target::Descriptor { domain: "edge", entries: &[("ip", value)] };
+            let target = SelectorTarget::Descriptor { domain: "edge", entries: &[("ip", value)] };
             let expected = Ok(vec![key(rule, id)]);
             assert_eq!(select(target, None), expected);
             // The same key by its parts, and by its id.
             let shown = rules().select(&Selector { target, rule: None }).expect(value);
-            assert_eq!(select(Target::Parts(&shown[0].parts), rule), expected);
-            assert_eq!(select(Target::Id(id), rule), expected);
+            assert_eq!(select(SelectorTarget::Parts(&shown[0].parts), rule), expected);
+            assert_eq!(select(SelectorTarget::Id(id), rule), expected);
             let described = rules().describe(&shown[0].hit.key);
             assert_eq!((described.0.as_deref(), described.1), (Some(rule), shown[0].parts.clone()));
         }
         // The state of `10.9` belongs to another rule.
         let other = parts(&[("ip", Some("10.9"))]);
-        assert_eq!(select(Target::Parts(&other), "edge.ip"), Err(SelectError::OtherParts));
-        assert_eq!(select(Target::Id("ip:10.9"), "edge.ip"), Err(SelectError::Id));
+        assert_eq!(select(SelectorTarget::Parts(&other), "edge.ip"), Err(SelectError::OtherParts));
+        assert_eq!(select(SelectorTarget::Id("ip:10.9"), "edge.ip"), Err(SelectError::Id));
         for (domain, entries, expected) in [
             ("edge", &[("port", "1")][..], Ok(Vec::new())),
             ("other", &[("ip", "1")], Ok(Vec::new())),
             ("edge", &[], Err(SelectError::Entries)),
             ("", &[("ip", "1")], Err(SelectError::Domain)),
         ] {
-            assert_eq!(select(Target::Descriptor { domain, entries }, None), expected);
+            assert_eq!(select(SelectorTarget::Descriptor { domain, entries }, None), expected);
         }
     }
 
     #[test]
     fn a_key_is_described_by_the_rule_in_force() {
         let request = Request::user("a:b").resource("{\n}").build().expect("a valid request");
-        let selector = Selector { target: Target::Request(&request), rule: None };
+        let selector = Selector { target: SelectorTarget::Request(&request), rule: None };
         for key in rules().select(&selector).expect("two keys") {
             assert_eq!(rules().describe(&key.hit.key), (Some(key.rule), key.parts));
         }
@@ -690,7 +690,7 @@ mod tests {
         let named = |count| {
             let rules = RuleSet::new(rule(count), (0..count).map(rule).collect());
             let request = Request::user("a").build().expect("a valid request");
-            let target = Target::Request(&request);
+            let target = SelectorTarget::Request(&request);
             rules.select(&Selector { target, rule: None }).map(|keys| keys.len())
         };
         assert_eq!(named(100), Ok(100));

@@ -237,7 +237,7 @@ impl ScriptRequest {
                 for number in [units, burst, change.ttl().as_micros()] {
                     write_number(&mut self.argument, number);
                 }
-                write_bytes(&mut self.argument, change.note());
+                write_bytes(&mut self.argument, change.note_bytes());
             }
             (Action::ClearOverride(kind), _) => {
                 write_number(&mut self.argument, kind_code(kind));
