@@ -3,7 +3,7 @@
 //! The key of the rule that decided is resolved from the request again, and only for an event that
 //! somebody wants. While nobody watches, a decision costs one comparison.
 
-use crate::plan::{RuleIndex, Selector, Target};
+use crate::plan::{RuleIndex, Selector, SelectorTarget};
 use crate::rules::Request;
 use crate::rules::descriptors::{DescriptorRequest, HitsAddend, RequestDescriptor};
 use crate::telemetry::decisions::{DecidedKey, DecisionEvent, DecisionWatchers};
@@ -30,7 +30,7 @@ pub(super) fn decided(
         method: origin.method,
         key: verdict
             .deciding_position()
-            .and_then(|_| key(limiter, Target::Request(request), &verdict.deciding().rule)),
+            .and_then(|_| key(limiter, SelectorTarget::Request(request), &verdict.deciding().rule)),
         cost: request.cost().units(),
         verdict: verdict.clone(),
     });
@@ -88,7 +88,7 @@ fn descriptor_key(
     descriptor: &RequestDescriptor<'_>,
     decided: &RuleDecision,
 ) -> Option<DecidedKey> {
-    let target = Target::Descriptor { domain, entries: &descriptor.entries };
+    let target = SelectorTarget::Descriptor { domain, entries: &descriptor.entries };
     let snapshot = limiter.snapshot();
     let selected = snapshot.rules.select(&Selector { target, rule: None }).ok()?.pop()?;
     // The limit of a request has a key of its own.

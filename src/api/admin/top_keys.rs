@@ -5,7 +5,7 @@ use tonic::Status;
 
 use super::keys::KeyView;
 use crate::api::status::{invalid_field, with_reason};
-use crate::plan::{Selector, Target};
+use crate::plan::{Selector, SelectorTarget};
 use crate::rules::RuleSet;
 use crate::telemetry::top_keys::{MAX_COUNTERS, Summary, TopKind, Window};
 
@@ -71,7 +71,7 @@ impl<'a> TopKeysQuery<'a> {
     }
 
     fn key(&self, rules: &RuleSet, id: &str, view: &KeyView) -> proto::KeyRef {
-        let selector = Selector { target: Target::Id(id), rule: Some(self.rule) };
+        let selector = Selector { target: SelectorTarget::Id(id), rule: Some(self.rule) };
         let selected = rules.select(&selector).ok().and_then(|mut keys| keys.pop());
         view.key(selected.map(|key| key.parts).unwrap_or_default(), id)
     }
