@@ -74,7 +74,7 @@ pub(super) fn descriptors_decided(
 }
 
 /// Returns the key of a rule that a target meets by the rules in force.
-fn key(limiter: &Limiter, target: Target<'_>, rule: &str) -> Option<DecidedKey> {
+fn key(limiter: &Limiter, target: SelectorTarget<'_>, rule: &str) -> Option<DecidedKey> {
     let snapshot = limiter.snapshot();
     let selected = snapshot.rules.select(&Selector { target, rule: Some(rule) });
     let selected = selected.ok()?.pop()?;

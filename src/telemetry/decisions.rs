@@ -177,17 +177,17 @@ impl DecisionWatchers {
         event: impl FnOnce(Timestamp) -> DecisionEvent,
     ) {
         let watchers = self.watchers.load();
-        let (mut make, mut made) = (Some(event), None::<Arc<DecisionEvent>>);
+        let (mut event, mut shared) = (Some(event), None::<Arc<DecisionEvent>>);
         let wants = |watcher: &&Arc<Watcher>| watcher.wants(user_id, verdict);
         for watcher in watchers.iter().filter(wants) {
             if watcher.waiting.load(Ordering::Relaxed) >= MAX_EVENTS {
                 watcher.dropped.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
-            if let Some(make) = make.take() {
-                made = Some(Arc::new(make(self.clock.now())));
+            if let Some(event) = event.take() {
+                shared = Some(Arc::new(event(self.clock.now())));
             }
-            watcher.push(made.clone());
+            watcher.push(shared.clone());
         }
     }
 

@@ -282,9 +282,9 @@ async fn compaction_keeps_what_counts_and_bounds_the_files() {
     let journal = Journal::open(&settings, Clock::default(), events.clone()).expect("a journal");
     let mut kept = BTreeMap::new();
     let mut written = 0;
-    for round in 0..60_u32 {
+    for round in 0..60_u8 {
         for name in 0..10 {
-            let (name, value) = (format!("name {name}"), vec![round as u8; 50_000]);
+            let (name, value) = (format!("name {name}"), vec![round; 50_000]);
             journal.write(&[put(&name, &value)]).await.expect("written");
             written += value.len() as u64;
             kept.insert(name, value);

@@ -188,12 +188,12 @@ fn process_under_test() {
         let used: Vec<_> = used.iter().map(u64::to_string).collect();
         print_line(&format!("restored {number} {}", used.join(" ")));
         loop {
-            let (user, rule) = place(number);
-            let reply = process.execute(&user, rule, Action::Take(Cost::ONE), None).await;
+            let (id, rule) = place(number);
+            let reply = process.execute(&id, rule, Action::Take(Cost::ONE), None).await;
             assert!(reply.expect("a decision").decision.is_allowed());
             number += 1;
             kept.taken.store(number, Ordering::SeqCst);
-            if number % 100 == 0 {
+            if number.is_multiple_of(100) {
                 print_line(&format!("taken {number}"));
                 tokio::task::yield_now().await;
             }
@@ -283,7 +283,9 @@ impl Running {
         self.process.kill().expect("a running process");
         self.process.wait().expect("a killed process");
         let Self { lines, mut seen, .. } = self;
-        lines.iter().for_each(|line| seen.read(&line));
+        for line in &lines {
+            seen.read(&line);
+        }
         seen
     }
 

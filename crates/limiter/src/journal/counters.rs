@@ -291,7 +291,7 @@ mod tests {
             let bytes = postcard::to_extend(record, Vec::new()).expect("memory can be written");
             let read: Record<'_> = postcard::from_bytes(&bytes).expect("the same record");
             assert_eq!(format!("{read:?}"), format!("{record:?}"));
-            bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+            bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
         };
         let mut encoded = Vec::new();
         for algorithm in Algorithm::ALL {

@@ -93,21 +93,21 @@ impl Folder {
         self.sync()
     }
 
-    /// Keeps the content of a damaged file under another name, for inspection.
-    pub(super) fn keep_damaged(&self, path: &Path) -> Result<PathBuf, JournalError> {
-        let kept = path.with_extension(DAMAGED);
-        if kept.exists() {
-            remove(&kept)?;
-        }
-        fs::hard_link(path, &kept).map_err(|error| JournalError::io("link", &kept, error))?;
-        Ok(kept)
-    }
-
     /// Makes created, renamed and removed names durable.
     pub(super) fn sync(&self) -> Result<(), JournalError> {
         let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
         synced.map_err(|error| JournalError::io("sync", &self.path, error))
     }
+}
+
+/// Keeps the content of a damaged file under another name, for inspection.
+pub(super) fn keep_damaged(path: &Path) -> Result<PathBuf, JournalError> {
+    let kept = path.with_extension(DAMAGED);
+    if kept.exists() {
+        remove(&kept)?;
+    }
+    fs::hard_link(path, &kept).map_err(|error| JournalError::io("link", &kept, error))?;
+    Ok(kept)
 }
 
 /// Creates a file for a new content of `path`; see [`Folder::replace`].

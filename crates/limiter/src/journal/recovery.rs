@@ -65,7 +65,7 @@ pub(super) fn recover(
                 file = %path.display(), bytes = lost,
                 "journal damaged: records lost, the others are restored"
             );
-            match folder.keep_damaged(&path) {
+            match folder::keep_damaged(&path) {
                 Ok(kept) => warn!(kept = %kept.display(), "damaged journal file kept"),
                 Err(error) => warn!(%error, "damaged journal file not kept"),
             }

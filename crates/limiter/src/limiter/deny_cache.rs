@@ -127,7 +127,7 @@ impl DenyCache {
             Action::Take(cost) | Action::Peek(cost) if cost != Cost::NONE => cost,
             _ => return,
         };
-        if !self.may_have(key) {
+        if !Self::may_have(key) {
             return;
         }
         let RequestedAt { time: requested_at, removals } = requested_at;
@@ -173,7 +173,7 @@ impl DenyCache {
     }
 
     /// Returns `true` if denials of the key may be cached.
-    pub(super) fn may_have(&self, key: &Key) -> bool {
+    pub(super) fn may_have(key: &Key) -> bool {
         key.as_bytes().len() <= MAX_KEY_LEN
     }
 

@@ -6,7 +6,7 @@
 
 use tracing::debug;
 
-use super::Limiter;
+use super::{DenyCache, Limiter};
 use crate::clock::{Deadline, SystemClock, Timestamp};
 use crate::fleet::{Fleet, FleetEvent};
 use crate::rules::Key;
@@ -21,7 +21,7 @@ impl Limiter {
     /// is taken to have the same settings.
     pub fn everywhere_by(&self) -> Timestamp {
         let now = SystemClock::new().now();
-        let max_age = self.shared.deny_cache.as_ref().map(super::DenyCache::max_age);
+        let max_age = self.shared.deny_cache.as_ref().map(DenyCache::max_age);
         max_age.map_or(now, |max_age| now + max_age)
     }
 
@@ -42,7 +42,7 @@ impl Limiter {
         let mut message = Vec::new();
         for key in keys {
             cache.forget(key);
-            if !fleet.is_shared() || !cache.may_have(key) {
+            if !fleet.is_shared() || !DenyCache::may_have(key) {
                 continue;
             }
             if message.len() + 2 + key.as_bytes().len() > crate::fleet::MAX_VALUE_LEN {
@@ -65,13 +65,16 @@ impl Limiter {
         let mut messages = fleet.subscribe(FORGET_TOPIC);
         loop {
             match messages.next().await {
-                FleetEvent::Message(message) => match keys_of(&message) {
-                    Some(keys) => keys.iter().for_each(|key| cache.forget_bytes(key)),
-                    None => {
+                FleetEvent::Message(message) => {
+                    if let Some(keys) = keys_of(&message) {
+                        for key in keys {
+                            cache.forget_bytes(key);
+                        }
+                    } else {
                         debug!(bytes = message.len(), "message of other instances is malformed");
                         cache.clear();
                     }
-                },
+                }
                 // Messages may be missing.
                 FleetEvent::Gap => cache.clear(),
             }
@@ -105,9 +108,11 @@ mod tests {
     fn a_message_has_any_keys() {
         let keys = ["alice", "", "a:%00%0A%7B", "ä"].map(|id| Key::from_encoded("rule", id));
         let mut message = Vec::new();
-        keys.iter().for_each(|key| push(&mut message, key));
+        for key in &keys {
+            push(&mut message, key);
+        }
         let read = keys_of(&message).expect("keys");
-        assert_eq!(read, keys.each_ref().map(|key| key.as_bytes()));
+        assert_eq!(read, keys.each_ref().map(Key::as_bytes));
         for cut in 1..message.len() {
             let whole = keys_of(&message[..cut]).is_some_and(|read| read.len() < keys.len());
             assert!(whole || keys_of(&message[..cut]).is_none(), "cut at {cut}");
