@@ -72,7 +72,7 @@ pub struct AdminSettings {
 impl Default for AdminSettings {
     fn default() -> Self {
         Self {
-            idempotency_ttl: Duration::from_secs(60),
+            idempotency_ttl: Duration::from_mins(1),
             audit: AuditSettings::default(),
             hasher: None,
         }

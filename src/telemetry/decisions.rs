@@ -133,14 +133,15 @@ impl DecisionFilter {
             return self.rule.is_none() && (self.outcomes.is_empty() || is_allowed);
         }
         verdict.decisions.iter().filter(of_rule).any(|decided| {
-            self.outcomes.is_empty() || self.outcomes.contains(&EventOutcome::of(decided))
+            self.outcomes.is_empty()
+                || self.outcomes.contains(&EventOutcome::from_decision(decided))
         })
     }
 }
 
 impl EventOutcome {
     /// Returns the outcome of the decision of a rule.
-    pub fn of(decided: &RuleDecision) -> Self {
+    pub fn from_decision(decided: &RuleDecision) -> Self {
         match decided.source {
             Source::FailOpen | Source::FailClosed | Source::LocalFallback => Self::Degraded,
             Source::Store | Source::DenyCache | Source::NoRule => {

@@ -9,7 +9,7 @@ use quanta::Instant;
 
 use super::TopKind;
 use super::batch::{Batch, Usage};
-use super::sliding::{LONGEST_WINDOW, SLICE, SlidingCounts, Window};
+use super::sliding::{MAX_WINDOW, SLICE, SlidingCounts, Window};
 use super::summary::Summary;
 
 /// Most rules that are counted by themselves.
@@ -216,9 +216,11 @@ impl Recorder {
     /// than every window.
     fn promote(&mut self, rule: u32) {
         let mut counts = Counts::default();
-        counts.iter_mut().for_each(|counts| counts.advance(self.now));
+        for counts in &mut counts {
+            counts.advance(self.now);
+        }
         let is_in_rest = !self.rest.iter().all(SlidingCounts::is_empty);
-        let in_rest_until = is_in_rest.then(|| self.now + LONGEST_WINDOW);
+        let in_rest_until = is_in_rest.then(|| self.now + MAX_WINDOW);
         self.rules.insert(rule, RuleCounts { counts, in_rest_until });
     }
 

@@ -26,8 +26,7 @@ const BLOCK: u64 = 60;
 /// Finished slices in a minute, and blocks in an hour.
 const KEPT: u64 = 3;
 /// Time after which nothing is in a window any more: one more block, of which the live one is part.
-pub(super) const LONGEST_WINDOW: Duration =
-    Duration::from_secs(SLICE.as_secs() * BLOCK * (KEPT + 1));
+pub(super) const MAX_WINDOW: Duration = Duration::from_secs(SLICE.as_secs() * BLOCK * (KEPT + 1));
 /// Places in the map of a sketch.
 const MAP_SIZE: usize = 512;
 /// Bytes of the allocation of a key in a sketch, beside the key.
@@ -101,7 +100,9 @@ impl SlidingCounts {
                 &self.blocks
             }
         };
-        finished.iter().for_each(|(_, summary)| sum.add(summary));
+        for (_, summary) in finished {
+            sum.add(summary);
+        }
         sum
     }
 

@@ -147,7 +147,9 @@ mod tests {
             let mut all = HashMap::<&str, u64>::new();
             for counts in &streams {
                 sum.add(&exact(counts));
-                counts.iter().for_each(|(key, count)| *all.entry(key).or_default() += count);
+                for (key, count) in counts {
+                    *all.entry(key).or_default() += count;
+                }
             }
             prop_assert_eq!(sum.total(), all.values().sum::<u64>());
             prop_assert!(sum.counters().len() <= MAX_COUNTERS);

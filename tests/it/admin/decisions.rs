@@ -80,7 +80,7 @@ async fn decisions_of_all_protocols_are_sent() {
     envoy::check(&mut calls, "shop: other=1").await;
     let mut events = next(&mut events, 8).await;
     // Threads have an order of their own.
-    events.sort_by(|one, other| key(one).cmp(&key(other)));
+    events.sort_by_key(key);
     let seen: Vec<String> = events.iter().map(summary).collect();
     assert_eq!(
         seen,
@@ -120,6 +120,8 @@ fn summary(event: &proto::DecisionEvent) -> String {
 
 #[tokio::test]
 async fn filter_selects_by_rule_outcome_user_and_sample() {
+    use proto::Outcome::{Allowed, Denied, NearLimit, ShadowDenied};
+
     let dir = TempDir::new();
     let server = serve(&dir, RULES);
     let mut client = admin(&server).await;
@@ -128,7 +130,6 @@ async fn filter_selects_by_rule_outcome_user_and_sample() {
         let (rule, user_id) = (rule.to_owned(), user_id.to_owned());
         proto::WatchDecisionsRequest { rule, outcomes, user_id, sample_ppm: 0 }
     };
-    use proto::Outcome::{Allowed, Denied, NearLimit, ShadowDenied};
     let mut near = watch(&mut client, with("pay", &[NearLimit, Denied], "")).await;
     let mut shadow = watch(&mut client, with("", &[ShadowDenied], "alice")).await;
     let mut other = watch(&mut client, with("default", &[Allowed], "")).await;

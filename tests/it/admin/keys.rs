@@ -40,11 +40,11 @@ async fn a_key_is_shown_and_changed_on_each_store() {
         }
         let whose = || selector(Whose::Request(pay.clone()));
         for _ in 0..2 {
-            let states = inspect(&mut admin, whose()).await.expect("two states");
-            let shown: Vec<_> = states.iter().map(numbers).collect();
+            let found = inspect(&mut admin, whose()).await.expect("two found");
+            let shown: Vec<_> = found.iter().map(numbers).collect();
             assert_eq!(shown, [("a-b", 5, 3, 2), ("pay", 3, 3, 0)]);
-            assert!(states[0].retry_after.is_none() && states[1].retry_after.is_some());
-            let key = states[1].key.clone().expect("a key");
+            assert!(found[0].retry_after.is_none() && found[1].retry_after.is_some());
+            let key = found[1].key.clone().expect("a key");
             let names: Vec<_> = key.parts.iter().map(|part| &*part.name).collect();
             assert_eq!((names, &*key.id), (vec!["resource", "user_id"], "/pay:alice"));
         }
@@ -57,8 +57,8 @@ async fn a_key_is_shown_and_changed_on_each_store() {
         let change = reset(&mut admin, of_parts("pay", &parts), "").await.expect("a change");
         let shown: Vec<_> = change.before.iter().chain(&change.after).map(numbers).collect();
         assert_eq!(shown, [("pay", 3, 1, 2), ("pay", 3, 0, 3)]);
-        let states = inspect(&mut admin, whose()).await.expect("two states");
-        assert_eq!(numbers(&states[0]), ("a-b", 5, 1, 4));
+        let found = inspect(&mut admin, whose()).await.expect("two found");
+        assert_eq!(numbers(&found[0]), ("a-b", 5, 1, 4));
     }
 }
 
@@ -70,8 +70,8 @@ async fn storage_key_is_the_name_in_redis() {
     check(&mut server.client().await, user_id).await.expect("a decision");
     let mut seen = Vec::new();
     for server in [memory, server] {
-        let states = inspect(&mut admin(&server).await, of_user(user_id)).await.expect("a state");
-        let key = states[0].key.clone().expect("a key");
+        let found = inspect(&mut admin(&server).await, of_user(user_id)).await.expect("a state");
+        let key = found[0].key.clone().expect("a key");
         assert_eq!(key.parts[0].value.as_deref(), Some(user_id));
         seen.push(key.storage_key);
     }
@@ -128,8 +128,8 @@ async fn invalid_requests_name_the_field_and_change_nothing() {
     }
     let status = refund(&mut admin, ok(), 1, "").await.expect_err("a request id");
     assert_eq!(status.message(), "request_id must be 1 to 64 bytes");
-    let states = inspect(&mut admin, ok()).await.expect("a state");
-    assert_eq!(numbers(&states[0]), ("default", 5, 1, 4));
+    let found = inspect(&mut admin, ok()).await.expect("a state");
+    assert_eq!(numbers(&found[0]), ("default", 5, 1, 4));
 }
 
 #[tokio::test]
@@ -168,8 +168,8 @@ async fn a_request_id_changes_once_whatever_instance_is_asked() {
             let again = refund(client, of_user("alice"), 1, "id").await.expect("a replay");
             assert_eq!(again, proto::Change { replayed: true, ..first.clone() });
         }
-        let states = inspect(&mut other, of_user("alice")).await.expect("a state");
-        assert_eq!(numbers(&states[0]), ("default", 5, 3, 2));
+        let found = inspect(&mut other, of_user("alice")).await.expect("a state");
+        assert_eq!(numbers(&found[0]), ("default", 5, 3, 2));
         for (units, user_id) in [(2, "alice"), (1, "bob")] {
             let status = refund(&mut other, of_user(user_id), units, "id").await;
             let status = status.expect_err("another change");
@@ -189,8 +189,8 @@ async fn a_request_id_changes_once_whatever_instance_is_asked() {
         for status in answers.iter().filter_map(|answer| answer.as_ref().err()) {
             assert_eq!(status.code(), Code::Unavailable, "{status:?}");
         }
-        let states = inspect(&mut other, of_user("alice")).await.expect("a state");
-        assert_eq!(numbers(&states[0]), ("default", 5, 2, 3));
+        let found = inspect(&mut other, of_user("alice")).await.expect("a state");
+        assert_eq!(numbers(&found[0]), ("default", 5, 2, 3));
     }
 }
 

@@ -32,11 +32,13 @@ fn of_user(user_id: &str) -> Option<proto::Selector> {
     selector(Whose::Request(request(user_id)))
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the field of a request is optional")]
 fn selector(whose: Whose) -> Option<proto::Selector> {
     Some(proto::Selector { whose: Some(whose), rule: String::new() })
 }
 
 /// Selects the key of a rule with these parts.
+#[expect(clippy::unnecessary_wraps, reason = "the field of a request is optional")]
 fn of_parts(rule: &str, parts: &[(&str, Option<&str>)]) -> Option<proto::Selector> {
     let part = |(name, value): &(&str, Option<&str>)| proto::KeyPart {
         name: (*name).to_owned(),

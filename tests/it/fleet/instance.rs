@@ -22,7 +22,7 @@ pub(super) struct Instance {
 impl Instance {
     /// Starts an instance, and waits for its store.
     pub(super) async fn start(settings: RedisSettings) -> Self {
-        let instance = Self::begin(settings);
+        let instance = Self::begin(&settings);
         let health = instance.store.health();
         let is_up = async || *health.borrow() == Health::Up;
         eventually("the store answers", Duration::from_secs(10), is_up).await;
@@ -30,8 +30,8 @@ impl Instance {
     }
 
     /// Starts an instance.
-    pub(super) fn begin(settings: RedisSettings) -> Self {
-        let store = RedisStore::new(&settings, Arc::new(NoObserver)).expect("valid settings");
+    pub(super) fn begin(settings: &RedisSettings) -> Self {
+        let store = RedisStore::new(settings, Arc::new(NoObserver)).expect("valid settings");
         let store = Store::Redis(Arc::new(store));
         let kept = store.clone();
         let background = tokio::spawn(async move { kept.run().await }).abort_handle();

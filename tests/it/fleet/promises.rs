@@ -80,7 +80,7 @@ async fn entries_are_bytes(one: &Fleet, other: &Fleet) {
 /// Returns names and values. All of them were put for a minute.
 async fn values(fleet: &Fleet, map: &str) -> Vec<(String, Vec<u8>)> {
     let values = fleet.values(map, soon()).await.expect("values");
-    let (least, most) = (Duration::from_secs(30), Duration::from_secs(60));
+    let (least, most) = (Duration::from_secs(30), Duration::from_mins(1));
     let named = values.into_iter().map(|NamedValue { name, value, expires_in }| {
         assert!(expires_in > least && expires_in <= most, "{name}: {expires_in:?}");
         (name, value)
@@ -89,7 +89,7 @@ async fn values(fleet: &Fleet, map: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 async fn values_are_replaced_and_listed(one: &Fleet, other: &Fleet) {
-    let minute = Duration::from_secs(60);
+    let minute = Duration::from_mins(1);
     let names = ["b", "a", "n\n{x}:%\0", "ü"];
     for name in names {
         one.put("map", name, b"first", minute, soon()).await.expect("a value");
@@ -107,7 +107,7 @@ async fn a_name_is_claimed_once(one: &Fleet, other: &Fleet) {
     let claim = async |fleet: &Fleet, value: &[u8], ttl| {
         fleet.claim("claims", "a", value, ttl, soon()).await.expect("a claim")
     };
-    let (long, short) = (Duration::from_secs(60), Duration::from_millis(1));
+    let (long, short) = (Duration::from_mins(1), Duration::from_millis(1));
     assert_eq!(claim(one, b"first\0", short).await, None);
     // Expires by the clock of the store.
     while let Some(held) = claim(other, b"second", long).await {
@@ -120,7 +120,7 @@ async fn a_name_is_claimed_once(one: &Fleet, other: &Fleet) {
 }
 
 async fn a_map_is_bounded(one: &Fleet) {
-    let minute = Duration::from_secs(60);
+    let minute = Duration::from_mins(1);
     for number in 0..MAX_VALUES {
         let name = number.to_string();
         one.put("full", &name, b"", minute, soon()).await.expect("a value");
@@ -171,7 +171,7 @@ async fn a_secret_is_made_once(one: &Fleet, other: &Fleet) {
 
 async fn bounds_are_checked(one: &Fleet) {
     let (ttl, long) = (Duration::from_secs(1), "n".repeat(MAX_NAME_LEN + 1));
-    let long_value = [0; MAX_VALUE_LEN + 1];
+    let long_value = vec![0; MAX_VALUE_LEN + 1];
     let name = "a name must be 1 to 1024 bytes";
     let value = "an entry, value or message must be at most 65536 bytes";
     for wrong in ["", &long] {

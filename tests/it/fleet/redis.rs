@@ -183,6 +183,7 @@ async fn values_expire_by_the_clock_of_redis_and_leave_no_key() {
     assert!(redis.keys().is_empty(), "{:?}", redis.keys());
 }
 
+#[expect(clippy::disallowed_methods, reason = "measures how long the caller waits")]
 #[tokio::test]
 async fn a_hung_server_costs_the_deadline_and_a_lost_reply_is_ambiguous() {
     let redis = RedisServer::start();

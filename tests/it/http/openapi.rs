@@ -40,17 +40,17 @@ async fn openapi_document_is_served() {
     let answer = get(&server, "/openapi.json").await;
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
     // The routes of administration are added to the file.
-    let (mut served, file) = (answer.json(), document());
+    let (mut found, file) = (answer.json(), document());
     for part in ["/paths", "/components/schemas"] {
         let names = |of: &Value| -> BTreeSet<String> {
             of.pointer(part).and_then(Value::as_object).expect(part).keys().cloned().collect()
         };
-        let added: BTreeSet<String> = names(&served).difference(&names(&file)).cloned().collect();
+        let added: BTreeSet<String> = names(&found).difference(&names(&file)).cloned().collect();
         assert!(!added.is_empty(), "{part}");
-        let members = served.pointer_mut(part).and_then(Value::as_object_mut).expect(part);
+        let members = found.pointer_mut(part).and_then(Value::as_object_mut).expect(part);
         members.retain(|name, _| !added.contains(name));
     }
-    assert_eq!(served, file);
+    assert_eq!(found, file);
 }
 
 #[test]

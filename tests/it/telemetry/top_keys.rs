@@ -54,8 +54,8 @@ fn decide(
     for number in numbers {
         let share = random(number) * whole;
         let rank = shares.partition_point(|sum| *sum <= share).min(shares.len() - 1);
-        let user = format!("user-{rank}");
-        let request = Request::user(&user).build().expect("a valid request");
+        let name = format!("user-{rank}");
+        let request = Request::user(&name).build().expect("a valid request");
         let StartedCheck::Decided(decided) = limiter.begin(&request, Deadline::NEVER) else {
             panic!("memory never waits");
         };
@@ -101,8 +101,11 @@ fn true_top_is_found_within_the_error_and_the_memory() {
             .collect();
         for thread in threads {
             let [more_used, more_denied] = thread.join().expect("decisions");
-            more_used.into_iter().for_each(|(id, n)| *used.entry(id).or_default() += n);
-            more_denied.into_iter().for_each(|(id, n)| *denied.entry(id).or_default() += n);
+            for (all, more) in [(&mut used, more_used), (&mut denied, more_denied)] {
+                for (id, count) in more {
+                    *all.entry(id).or_default() += count;
+                }
+            }
         }
     });
     assert!(denied.len() > 5, "few ids are denied: {}", denied.len());
@@ -125,8 +128,11 @@ fn true_top_is_found_within_the_error_and_the_memory() {
                 continue;
             };
             listed += 1;
-            let least = found.counters()[position].least;
-            assert!(least <= *count && *count <= least + found.error(), "{kind:?}: user-{id}");
+            let at_least = found.counters()[position].least;
+            assert!(
+                at_least <= *count && *count <= at_least + found.error(),
+                "{kind:?}: user-{id}"
+            );
         }
         println!(
             "{kind:?}: {total} in {calls} calls, {} ids; error {} ({:.3} % of the total, at most \

@@ -94,7 +94,7 @@ impl Limiter {
     ) -> Result<Vec<KeyState>, StoreError> {
         let mut states = Slots::new(keys.len());
         for (shard, positions) in self.shards(keys) {
-            let hits: Hits<'_> = positions.iter().filter_map(|at| look(&keys[*at])).collect();
+            let hits: StoreHits<'_> = positions.iter().filter_map(|at| look(&keys[*at])).collect();
             let mut replies = self.step(shard, &hits, deadline).await?.into_iter();
             for at in positions {
                 states.set(at, self.state(&keys[at], &mut replies));
@@ -120,7 +120,7 @@ impl Limiter {
         for (shard, positions) in self.shards(keys) {
             let hits = positions.iter().filter_map(|at| look(&keys[*at]));
             let hits = hits.flat_map(|look| [look, change.hit(look), look]);
-            let replies = self.step(shard, &hits.collect::<Hits<'_>>(), deadline).await;
+            let replies = self.step(shard, &hits.collect::<StoreHits<'_>>(), deadline).await;
             // After an unknown outcome too: the change may have been made.
             for at in &positions {
                 self.forget_denials(&keys[*at].hit.key);
@@ -212,7 +212,7 @@ impl<'a> KeyChange<'a> {
     }
 }
 
-type Hits<'a> = SmallVec<[StoreHit<'a>; 2]>;
+type StoreHits<'a> = SmallVec<[StoreHit<'a>; 2]>;
 
 /// Returns the hit that looks whether one unit is left; `None` if the key has no state.
 pub(super) fn look(key: &SelectedKey) -> Option<StoreHit<'_>> {
