@@ -23,7 +23,7 @@ pub(in crate::cli) struct TopArgs {
     /// Instances of the fleet
     #[arg(long)]
     instances: bool,
-    /// What is counted
+    /// What to count
     #[arg(long, value_enum, default_value = "denied", requires = "keys")]
     kind: CountArg,
     /// The last minute or hour

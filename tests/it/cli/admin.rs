@@ -2,9 +2,12 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, rlaas, run};
+use rlaas_testkit::{TempDir, eventually};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 const RULES: &str = "\
 rate-limiter: {overridable: true}
@@ -223,8 +226,8 @@ fn instances_of_the_fleet_are_listed() {
     assert_eq!(list["instances"][0]["answering"], true);
 }
 
-#[test]
-fn top_keys_are_listed_where_they_are_counted() {
+#[tokio::test]
+async fn top_keys_are_listed_where_they_are_counted() {
     let (_dir, server) = server();
     let (code, _, error) = run(&["top", "--keys", "pay", "--addr", server.grpc()]);
     assert_eq!(code, 2);
@@ -233,10 +236,17 @@ fn top_keys_are_listed_where_they_are_counted() {
     for _ in 0..7 {
         let _allowed_or_denied = run(&["check", "alice", "--addr", server.grpc()]);
     }
-    let shown = printed(&server, &["top", "--keys", "default"]);
-    assert!(shown.contains("    2         2  user_id=alice\n"), "{shown}");
-    let list = json(&printed(&server, &["top", "--keys", "default", "--kind", "used", "--json"]));
-    assert_eq!(list["keys"][0]["count"], "5");
+    // Counts become visible a few times per second.
+    let top = ["top", "--keys", "default"];
+    eventually("two denials are counted", TIMEOUT, async || {
+        printed(&server, &top).contains("    2         2  user_id=alice\n")
+    })
+    .await;
+    let used = [&top[..], &["--kind", "used", "--json"]].concat();
+    eventually("five units are counted", TIMEOUT, async || {
+        json(&printed(&server, &used))["keys"][0]["count"] == "5"
+    })
+    .await;
 }
 
 #[test]
