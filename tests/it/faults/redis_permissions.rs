@@ -316,7 +316,8 @@ async fn redis_that_may_evict_is_shown() {
         let redis = RedisServer::start_with(arguments);
         let server = Rlaas::on_redis(&redis, &[]);
         wait_for_store(&server).await;
-        assert_eq!(server.metric(metric).await, Some(expected), "{arguments:?}");
+        let is_known = async || server.metric(metric).await == Some(expected);
+        eventually("the policy is known", SOON, is_known).await;
         let is_logged = server.log().contains("redis may evict counts, overrides and bans");
         assert_eq!(is_logged, expected > 0.0, "{arguments:?}");
     }
