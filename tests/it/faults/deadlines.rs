@@ -360,7 +360,8 @@ async fn cancelled_calls_leak_nothing() {
             answer.expect("an answer: the calls fit");
         }
     }
-    assert!(connections() <= 2, "{} connections", connections());
+    // The third is that of the report of the instance.
+    assert!(connections() <= 3, "{} connections", connections());
     assert_eq!(breaker(&server).await, 0);
     assert_sound(&server);
 }
