@@ -3,7 +3,7 @@
 //!
 //! A call is admitted if its token or its certificate has a role that the call requires. Only the
 //! SHA-256 of a token is stored, and it is never shown. While no caller is listed, everybody may
-//! request decisions and read the configuration, but only local callers may administer ([`local`]).
+//! request decisions and read the configuration, but only local callers may administer (`local`).
 //! This module reads headers and certificate names; each protocol turns an [`AuthError`] into its
 //! own response.
 //!

@@ -21,8 +21,8 @@ pub(in crate::cli) struct TailArgs {
     /// Only decisions of this user
     #[arg(long)]
     user: Option<String>,
-    /// Only this outcome; may be repeated
-    #[arg(long, value_enum, value_name = "OUTCOME")]
+    /// allowed, near-limit, denied, shadow-denied or degraded; may be repeated
+    #[arg(long, value_enum, value_name = "OUTCOME", hide_possible_values = true)]
     outcome: Vec<OutcomeArg>,
     /// Part of the decisions, such as 10%
     #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = millionths)]

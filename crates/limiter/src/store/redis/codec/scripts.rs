@@ -240,7 +240,7 @@ mod tests {
         for algorithm in Algorithm::ALL {
             let all = Serves { requests: Requests::All, overridable: true };
             let [plain, all] = [PLAIN, all].map(|serves| Script::new(&[*algorithm], serves).text);
-            assert!(!plain.contains("control") && all.contains("hit.control"));
+            assert!(!plain.contains("hit.control") && all.contains("hit.control"));
             for step in ["load", "decide", "commit", "save"] {
                 assert!(plain.contains(&format!("local function {step}(")), "{step}");
             }
