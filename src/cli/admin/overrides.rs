@@ -101,7 +101,7 @@ struct GrantArgs {
 #[derive(Args, Debug)]
 #[command(override_usage = "rlaas override clear <USER> --reason <TEXT> [OPTIONS]")]
 struct ClearOverrideArgs {
-    /// Which kind ends
+    /// Kind to end
     #[arg(long, value_enum, default_value = "grant")]
     kind: KindArg,
     #[command(flatten)]
