@@ -47,6 +47,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+#[cfg(feature = "redis")]
 use self::subscription::Source;
 use crate::clock::{Clock, Deadline};
 #[cfg(feature = "redis")]
@@ -112,6 +113,10 @@ impl From<OutOfBounds> for StoreError {
     }
 }
 
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(clippy::unused_async, reason = "Redis is waited for, memory is not")
+)]
 impl Fleet {
     /// Creates the fleet of a store. Makes no connection.
     ///

@@ -64,6 +64,7 @@ impl<T> SegmentedVec<T> {
     }
 
     /// Returns the last position before `end` whose item changed, or any item if `all`.
+    #[cfg(any(feature = "journal", test))]
     pub(super) fn last_changed_before(&self, end: usize, all: bool) -> Option<usize> {
         let end = end.min(self.len());
         if all {
