@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::codec::call::{ScriptCall, ScriptResult};
 use super::codec::call_error::CallError;
 use super::codec::request::ScriptRequest;
-use super::codec::scripts::Scripts;
+use super::codec::scripts::script_for;
 use super::connection::connector::{Connector, ManagedConnection};
 use super::connection::pool::{Pool, PoolUse, new_pool};
 use super::health::ServerHealth;
@@ -30,10 +30,9 @@ use crate::store::StoreError;
 /// Maximum work of one call, which keeps Redis busy for a fifth of a millisecond.
 const MAX_BATCH_WORK: u64 = 32;
 
-/// Scripts, nonces and timeout, which all calls share.
+/// Nonces and timeout, which all calls share.
 #[derive(Debug)]
-pub(crate) struct ScriptContext {
-    scripts: Scripts,
+pub(crate) struct CallContext {
     /// Number of this instance. With the number of the call it makes a nonce that is unique among
     /// all instances.
     instance: u64,
@@ -56,7 +55,7 @@ pub(crate) struct Batcher {
     pool: Pool,
     connector: Arc<Connector>,
     health: Arc<ServerHealth>,
-    context: Arc<ScriptContext>,
+    context: Arc<CallContext>,
     queue: Mutex<Queue>,
 }
 
@@ -107,9 +106,9 @@ impl Group {
     }
 }
 
-impl ScriptContext {
+impl CallContext {
     pub(crate) fn new(instance: u64, timeout: Duration) -> Self {
-        Self { scripts: Scripts::new(), instance, calls: AtomicU64::new(0), timeout }
+        Self { instance, calls: AtomicU64::new(0), timeout }
     }
 
     fn nonce(&self) -> String {
@@ -122,7 +121,7 @@ impl Batcher {
     pub(crate) fn new(
         connector: Arc<Connector>,
         health: Arc<ServerHealth>,
-        context: Arc<ScriptContext>,
+        context: Arc<CallContext>,
     ) -> Self {
         let pool = new_pool(&connector, PoolUse::Decisions);
         Self { pool, connector, health, context, queue: Mutex::default() }
@@ -196,7 +195,7 @@ impl Batcher {
         groups: &[Group],
     ) -> Vec<Result<Value, CallError>> {
         let ManagedConnection { connection, address, .. } = managed;
-        let script = |group: &Group| self.context.scripts.script_for(&group.call.requests);
+        let script = |group: &Group| script_for(&group.call.requests);
         let by_hash = |group: &Group| (group.target.asking, group.call.by_hash(script(group)));
         let by_text = |group: &Group| (group.target.asking, group.call.by_text(script(group)));
         let mut replies = query(connection, groups.iter().map(by_hash).collect()).await;

@@ -47,7 +47,7 @@ use std::time::Duration;
 use quanta::Instant;
 use tokio::sync::{Semaphore, watch};
 
-use self::batch::ScriptContext;
+use self::batch::CallContext;
 use self::codec::keys::KeyFormat;
 use self::retry::RetryingCall;
 use self::topology::Topology;
@@ -85,8 +85,8 @@ impl RedisStore {
     ) -> Result<Self, SettingError> {
         let local = SystemClock::new();
         let instance = RandomState::new().hash_one("instance");
-        let scripts = ScriptContext::new(instance, settings.timeout);
-        let topology = Topology::new(settings, local.clone(), scripts, &observer)?;
+        let calls = CallContext::new(instance, settings.timeout);
+        let topology = Topology::new(settings, local.clone(), calls, &observer)?;
         let in_flight = usize::try_from(settings.max_in_flight).unwrap_or(Semaphore::MAX_PERMITS);
         Ok(Self {
             format: KeyFormat::new(settings.key_prefix.clone(), topology.hash_tag()),

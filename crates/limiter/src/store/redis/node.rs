@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::batch::{Batcher, ScriptContext};
+use super::batch::{Batcher, CallContext};
 use super::clock::ServerClock;
 use super::connection::address::Address;
 use super::connection::connector::{ConnectTarget, Connector};
@@ -24,7 +24,7 @@ pub(super) struct Node {
     pub(super) clock: Arc<ServerClock>,
     pub(super) health: Arc<ServerHealth>,
     connector: Arc<Connector>,
-    context: Arc<ScriptContext>,
+    context: Arc<CallContext>,
     local: SystemClock,
     /// Batchers by the index of their workers, created on first use.
     batchers: ArcSwap<Vec<Arc<Batcher>>>,
@@ -37,7 +37,7 @@ pub(super) struct Node {
 pub(super) struct NodeContext {
     pub(super) options: SharedOptions,
     pub(super) local: SystemClock,
-    pub(super) scripts: Arc<ScriptContext>,
+    pub(super) calls: Arc<CallContext>,
     pub(super) gauge: Arc<BreakerGauge>,
     pub(super) observer: Arc<dyn Observer>,
     /// Notified when the health of a server changes, or a server is added.
@@ -47,12 +47,12 @@ pub(super) struct NodeContext {
 impl Node {
     /// Creates a server. It is connected when it is run, or first called.
     pub(super) fn new(name: String, target: ConnectTarget, context: &NodeContext) -> Self {
-        let NodeContext { options, local, scripts, gauge, observer, changed } = context.clone();
+        let NodeContext { options, local, calls, gauge, observer, changed } = context.clone();
         let clock = Arc::new(ServerClock::new(local.clone(), observer));
         let health = Arc::new(ServerHealth::new(name, local.clone(), gauge, changed));
         let connector = Arc::new(Connector::new(target, options, Arc::clone(&clock)));
         let (batchers, fleet) = (ArcSwap::default(), OnceLock::new());
-        Self { clock, health, connector, local, context: scripts, batchers, fleet }
+        Self { clock, health, connector, local, context: calls, batchers, fleet }
     }
 
     /// Creates the server at an address.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::batch::ScriptContext;
+use super::batch::CallContext;
 use super::cluster::Cluster;
 use super::codec::call_error::Redirect;
 use super::codec::keys::HashTag;
@@ -47,7 +47,7 @@ impl Topology {
     pub(super) fn new(
         settings: &RedisSettings,
         local: SystemClock,
-        scripts: ScriptContext,
+        calls: CallContext,
         observer: &Arc<dyn Observer>,
     ) -> Result<Self, SettingError> {
         let options = Arc::new(ArcSwap::from_pointee(ConnectOptions::for_servers(settings)?));
@@ -56,7 +56,7 @@ impl Topology {
         let context = NodeContext {
             options: options.clone(),
             local,
-            scripts: Arc::new(scripts),
+            calls: Arc::new(calls),
             gauge: Arc::clone(&gauge),
             observer: Arc::clone(observer),
             changed: changed.clone(),

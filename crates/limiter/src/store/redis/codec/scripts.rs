@@ -4,6 +4,8 @@
 //! with or without overridable hits. A plain request is a single hit that takes or peeks, without
 //! debt and without a request id.
 
+use std::sync::OnceLock;
+
 use deadpool_redis::redis;
 
 use super::request::{HIT_FIELDS, REFUND_FIELDS, ScriptRequest};
@@ -36,15 +38,20 @@ const fn twin(algorithm: Algorithm) -> &'static str {
     }
 }
 
-/// All scripts of the store.
-#[derive(Debug)]
-pub(crate) struct Scripts {
+/// All scripts, of all stores of the process. Each is put together when it is first needed: it has
+/// tens of kilobytes, to be hashed by SHA-1.
+struct Scripts {
     /// For requests of one algorithm: by [`Serves::index`], then in the order of
     /// [`Algorithm::ALL`].
-    single: Vec<Vec<Script>>,
+    single: [[OnceLock<Script>; Algorithm::ALL.len()]; Serves::COUNT],
     /// For requests of several algorithms, by [`Serves::index`].
-    joined: Vec<Script>,
+    joined: [OnceLock<Script>; Serves::COUNT],
 }
+
+static SCRIPTS: Scripts = Scripts {
+    single: [const { [const { OnceLock::new() }; Algorithm::ALL.len()] }; Serves::COUNT],
+    joined: [const { OnceLock::new() }; Serves::COUNT],
+};
 
 /// Text and hash of a script.
 #[derive(Debug)]
@@ -72,12 +79,8 @@ enum Requests {
 }
 
 impl Serves {
-    /// Everything that scripts differ by, in the order of [`Serves::index`].
-    fn every() -> impl Iterator<Item = Self> {
-        [Requests::Plain, Requests::All, Requests::Once].into_iter().flat_map(|requests| {
-            [false, true].into_iter().map(move |overridable| Self { requests, overridable })
-        })
-    }
+    /// Number of kinds: three of requests, with and without overridable hits.
+    const COUNT: usize = 6;
 
     /// Returns what is needed for these requests. Only requests of one algorithm can be plain.
     fn needed(requests: &[ScriptRequest], is_joined: bool) -> Self {
@@ -98,24 +101,18 @@ impl Serves {
     }
 }
 
-impl Scripts {
-    pub(crate) fn new() -> Self {
-        let of_each =
-            |serves| Algorithm::ALL.iter().map(|one| Script::new(&[*one], serves)).collect();
-        Self {
-            single: Serves::every().map(of_each).collect(),
-            joined: Serves::every().map(|serves| Script::new(Algorithm::ALL, serves)).collect(),
+/// Returns the shortest script that can decide `requests`.
+pub(crate) fn script_for(requests: &[ScriptRequest]) -> &'static Script {
+    let algorithm = requests.first().and_then(|request| request.algorithm);
+    match algorithm {
+        Some(one) if requests.iter().all(|other| other.algorithm == Some(one)) => {
+            let serves = Serves::needed(requests, false);
+            let script = &SCRIPTS.single[serves.index()][one as usize];
+            script.get_or_init(|| Script::new(&[one], serves))
         }
-    }
-
-    /// Returns the shortest script that can decide `requests`.
-    pub(crate) fn script_for(&self, requests: &[ScriptRequest]) -> &Script {
-        let algorithm = requests.first().and_then(|request| request.algorithm);
-        match algorithm {
-            Some(one) if requests.iter().all(|other| other.algorithm == Some(one)) => {
-                &self.single[Serves::needed(requests, false).index()][one as usize]
-            }
-            _ => &self.joined[Serves::needed(requests, true).index()],
+        _ => {
+            let serves = Serves::needed(requests, true);
+            SCRIPTS.joined[serves.index()].get_or_init(|| Script::new(Algorithm::ALL, serves))
         }
     }
 }
@@ -230,9 +227,11 @@ mod tests {
 
     #[test]
     fn every_kind_of_script_has_its_place() {
-        for (index, serves) in Serves::every().enumerate() {
-            assert_eq!(serves.index(), index);
-        }
+        let kinds = [Requests::Plain, Requests::All, Requests::Once].into_iter();
+        let kinds = kinds.flat_map(|requests| {
+            [false, true].map(|overridable| Serves { requests, overridable }.index())
+        });
+        assert!(kinds.eq(0..Serves::COUNT));
     }
 
     #[test]
