@@ -247,10 +247,24 @@ pub fn finish(output: Output) -> (i32, String, String) {
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
 }
 
-/// Sends a signal to a process.
+/// Sends a signal to a process. After `STOP` waits until each of its threads has stopped: on a busy
+/// machine that takes a while, in which they go on.
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").args([format!("-{name}"), pid.to_string()]).status();
     assert!(status.expect("kill").success());
+    while name == "STOP" && is_running(pid) {
+        std::thread::yield_now();
+    }
+}
+
+/// Returns `true` if a thread of the process has not stopped, as far as the system tells.
+fn is_running(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        let status = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state follows the name, which may contain anything.
+        status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['T', 't', 'Z', 'X']))
+    })
 }
 
 /// Returns a request with this user id and nothing else.

@@ -60,7 +60,7 @@ async fn nothing_is_repeated_by_default() {
 async fn retries_stay_within_the_timeout() {
     let server = Rlaas::start(&[]);
     let client = Client::builder(server.grpc()).retries(5);
-    let client = client.timeout(Duration::from_millis(500)).connect().await.expect("a server");
+    let client = client.timeout(Duration::from_secs(2)).connect().await.expect("a server");
     let alice = Request::user("alice").build().expect("a valid request");
     assert!(client.check(&alice).await.expect("an answer").is_allowed());
     server.signal("STOP");
@@ -71,5 +71,5 @@ async fn retries_stay_within_the_timeout() {
     assert!(matches!(result, Err(CheckError::NoAnswer(_))), "{result:?}");
     // Twice the timeout, for busy machines; without a bound on all attempts together it would be
     // six times.
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < Duration::from_secs(4), "{took:?}");
 }
