@@ -6,8 +6,8 @@ use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic_types::Status as RpcStatus;
 use tracing::debug;
 
-use super::request_ids::{Claimed, ClaimedId, hash};
-use super::{AdminError, Administrator, Intent, MAX_TIME, PendingChange, Shared};
+use super::request_ids::{Claim, Claimed, ClaimedId, hash};
+use super::{AdminError, Administrator, Intent, MAX_TIME, PendingChange};
 use crate::api::admin::messages;
 use crate::clock::Deadline;
 use crate::control::{KeyGrant, LimitFrame, OverrideChange, OverrideKind};
@@ -47,77 +47,104 @@ pub struct ChangeRequest<'a> {
 }
 
 impl Administrator {
-    /// Changes keys.
+    /// Changes keys. A change that has begun ends although the caller goes away.
     ///
     /// # Errors
     ///
-    /// [`AdminError`]. Nothing is changed, unless it is [`AdminError::Change`].
+    /// [`AdminError`]. Nothing is changed, unless it is [`AdminError::Change`], or
+    /// [`AdminError::Running`].
     pub async fn change(
         &self,
         request: &ChangeRequest<'_>,
         deadline: Deadline,
     ) -> Result<proto::Change, AdminError> {
         request.check_bounds()?;
-        let deadline = deadline.or_within(MAX_TIME);
-        let keys = self.select(&request.selector)?;
-        let keys = request.changeable(keys)?;
-        if request.request_id.is_empty() {
-            return self.change_keys(request, &keys, deadline).await;
+        if deadline.has_passed() {
+            return Err(StoreError::Expired.into());
         }
-        let Shared { fleet, settings, .. } = &*self.shared;
-        let fingerprint = fingerprint(request);
-        let (actor, id) = (request.actor, request.request_id);
-        let ttl = settings.idempotency_ttl;
-        let claimed = ClaimedId::claim(fleet, actor, id, fingerprint, ttl, deadline).await?;
-        let claimed = match claimed {
+        let keys = self.select(&request.selector)?;
+        let change = CheckedChange {
+            actor: request.actor.to_owned(),
+            action: request.action,
+            reason: request.reason.to_owned(),
+            request_id: request.request_id.to_owned(),
+            keys: request.changeable(keys)?,
+            change: OwnedChange::new(request.change),
+            fingerprint: fingerprint(request),
+            deadline: deadline.or_within(MAX_TIME),
+        };
+        let administrator = self.clone();
+        let made = Box::pin(async move { administrator.make(&change).await });
+        self.shared.changes.run(made, deadline).await
+    }
+
+    /// Makes a change, unless it was made before under its request id.
+    async fn make(&self, change: &CheckedChange) -> Result<proto::Change, AdminError> {
+        if change.request_id.is_empty() {
+            return self.change_keys(change).await;
+        }
+        let claim = Claim {
+            actor: &change.actor,
+            request_id: &change.request_id,
+            fingerprint: change.fingerprint,
+            ttl: self.shared.settings.idempotency_ttl,
+        };
+        // The claim is not given up at the caller's deadline: else nobody would know whether the id
+        // is claimed.
+        let deadline = Deadline::within(MAX_TIME);
+        let claimed = match ClaimedId::claim(&self.shared.fleet, claim, deadline).await? {
             Claimed::Before(answer) => return Ok(*answer),
             Claimed::Now(claimed) => claimed,
         };
-        let result = self.change_keys(request, &keys, deadline).await;
-        // The claim must not stay because the caller's time was over: it has its own.
+        let result = self.change_keys(change).await;
         let deadline = Deadline::within(MAX_TIME);
+        let is_refund = matches!(change.change.borrowed(), KeyChange::Refund(_));
         match &result {
             Ok(change) => claimed.answered(change, deadline).await,
-            Err(AdminError::Change(_)) if matches!(request.change, KeyChange::Refund(_)) => {}
+            Err(AdminError::Change(_)) if is_refund => {}
             Err(_) => claimed.released(deadline).await,
         }
         result
     }
 
-    async fn change_keys(
-        &self,
-        request: &ChangeRequest<'_>,
-        keys: &[SelectedKey],
-        deadline: Deadline,
-    ) -> Result<proto::Change, AdminError> {
-        let before = Box::pin(self.limiter.inspect(keys, deadline)).await?;
+    /// Records the intent, changes the keys, and records the outcome. The caller's deadline is for
+    /// what comes before the change: a change that has begun has time of its own.
+    async fn change_keys(&self, change: &CheckedChange) -> Result<proto::Change, AdminError> {
+        let CheckedChange { actor, action, reason, request_id, keys, deadline, .. } = change;
+        let made = change.change.borrowed();
+        let before = Box::pin(self.limiter.inspect(keys, *deadline)).await?;
         let intent = Intent {
-            actor: request.actor,
-            action: request.action,
-            summary: summary(request.change, keys.len()),
-            reason: request.reason,
-            request_id: request.request_id,
+            actor,
+            action,
+            summary: summary(made, keys.len()),
+            reason,
+            request_id,
             before: before.into_iter().map(messages::key_state).collect(),
         };
-        let pending = Box::pin(self.shared.audit.begin(intent, deadline)).await?;
-        let (limiter, keys) = (self.limiter.clone(), keys.to_vec());
-        let change = OwnedChange::new(request.change);
-        let fleet = self.shared.fleet.clone();
-        // A change that has begun ends with its outcome, even if its caller goes away.
-        let made = tokio::spawn(async move {
-            let changed = limiter.change(&keys, change.borrowed(), deadline).await;
-            record_outcome(pending, &changed).await;
-            // After a failure too: some keys may have been changed.
-            tell_others(&limiter, &fleet, &keys).await;
-            changed
-        });
-        let changed = made.await.map_err(|_panicked| StoreError::Lost)??;
+        let pending = Box::pin(self.shared.audit.begin(intent, *deadline)).await?;
+        let changed = self.limiter.change(keys, made, Deadline::within(MAX_TIME)).await;
+        record_outcome(pending, &changed).await;
+        // After a failure too: some keys may have been changed.
+        tell_others(&self.limiter, &self.shared.fleet, keys).await;
+        let changed = changed?;
         if !self.limiter.store().outlives_process() {
-            let action = request.action;
             tracing::warn!(action, "a restart loses this change (store.memory.journal.path)");
         }
         Ok(messages::change(changed, self.limiter.everywhere_by()))
     }
+}
+
+/// A valid change with all that its task needs.
+struct CheckedChange {
+    actor: String,
+    action: &'static str,
+    reason: String,
+    request_id: String,
+    keys: Vec<SelectedKey>,
+    change: OwnedChange,
+    fingerprint: [u8; 16],
+    /// The caller's.
+    deadline: Deadline,
 }
 
 /// Makes the deny caches of all instances forget keys that were changed.
@@ -130,7 +157,7 @@ async fn tell_others(limiter: &Limiter, fleet: &Fleet, keys: &[SelectedKey]) {
     }
 }
 
-/// A change for a task of its own.
+/// A change without borrowed parts.
 enum OwnedChange {
     Simple(KeyChange<'static>),
     SetOverride(OverrideChange),

@@ -26,6 +26,12 @@ pub enum AdminError {
     /// An earlier call with the id has no answer.
     #[error("request_id: an earlier call with it has not ended, or its outcome is unknown")]
     Unfinished,
+    /// Too many changes run. Nothing was changed.
+    #[error("too many changes run: nothing was changed")]
+    TooManyChanges,
+    /// The caller's deadline passed while the change ran. It goes on.
+    #[error("deadline exceeded: the change may have been made")]
+    Running,
     /// An override for rules that obey none.
     #[error("selector must select a key of a rule with `overridable: true`")]
     NotOverridable,
@@ -72,6 +78,8 @@ impl AdminError {
             Self::Burst { .. } => Some("grant.burst"),
             Self::PageToken => Some("page_token"),
             Self::Unfinished
+            | Self::TooManyChanges
+            | Self::Running
             | Self::Audit(_)
             | Self::Store(_)
             | Self::Journal(_)

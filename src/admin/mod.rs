@@ -13,6 +13,7 @@ mod hasher;
 mod instances;
 mod note;
 mod request_ids;
+mod running;
 
 pub use audit::{
     Audit, AuditError, AuditFilter, AuditKeys, AuditPage, AuditSettings, Intent, InvalidPageToken,
@@ -28,6 +29,7 @@ pub use note::Note;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::running::RunningChanges;
 use crate::clock::Deadline;
 use crate::control::{OverrideKind, OverridePage};
 use crate::plan::{SelectError, SelectedKey, Selector};
@@ -56,6 +58,7 @@ struct Shared {
     hasher: SharedHasher,
     audit: Audit,
     instances: Instances,
+    changes: RunningChanges,
 }
 
 /// Settings of the administration.
@@ -91,6 +94,7 @@ impl Administrator {
         let shared = Shared {
             audit: Audit::new(fleet.clone(), hasher.clone(), settings.audit),
             instances: Instances::new(fleet.clone(), limiter.clone(), metrics),
+            changes: RunningChanges::new(),
             hasher,
             fleet,
             settings,
@@ -121,6 +125,12 @@ impl Administrator {
     /// Runs the background work, for ever: reports this instance to the fleet.
     pub async fn run(&self) {
         self.shared.instances.run().await;
+    }
+
+    /// Completes when no change runs: also those whose callers have gone have ended. To be called
+    /// when no more changes come.
+    pub async fn finish_changes(&self) {
+        self.shared.changes.finished().await;
     }
 
     /// Returns an administrator that uses the connections of this handle.

@@ -31,12 +31,24 @@ const RELEASED: Duration = Duration::from_millis(1);
 
 /// The content of a claim.
 #[derive(Clone, PartialEq, Message)]
-struct Claim {
+struct ClaimRecord {
     #[prost(bytes = "vec", tag = "1")]
     fingerprint: Vec<u8>,
     /// `None` until the change is made.
     #[prost(message, optional, tag = "2")]
     answer: Option<proto::Change>,
+}
+
+/// A claim to a request id.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim<'a> {
+    /// The caller, to whom the id belongs.
+    pub(super) actor: &'a str,
+    pub(super) request_id: &'a str,
+    /// Hash of the change.
+    pub(super) fingerprint: [u8; 16],
+    /// Time for which the answer is remembered.
+    pub(super) ttl: Duration,
 }
 
 /// What is known about a change with a request id.
@@ -54,12 +66,12 @@ pub(super) enum Claimed {
 pub(super) struct ClaimedId {
     fleet: Fleet,
     name: String,
-    claim: Claim,
+    claim: ClaimRecord,
     ttl: Duration,
 }
 
 impl ClaimedId {
-    /// Claims the request id of a caller for a change, for `ttl`.
+    /// Claims the request id of a caller for a change.
     ///
     /// # Errors
     ///
@@ -68,20 +80,17 @@ impl ClaimedId {
     /// - [`AdminError::Store`] if the fleet does not answer: nothing is claimed, as far as known.
     pub(super) async fn claim(
         fleet: &Fleet,
-        actor: &str,
-        request_id: &str,
-        fingerprint: [u8; 16],
-        ttl: Duration,
+        Claim { actor, request_id, fingerprint, ttl }: Claim<'_>,
         deadline: Deadline,
     ) -> Result<Claimed, AdminError> {
         let name = hex(&hash(&[actor.as_bytes(), request_id.as_bytes()]));
-        let claim = Claim { fingerprint: fingerprint.to_vec(), answer: None };
+        let claim = ClaimRecord { fingerprint: fingerprint.to_vec(), answer: None };
         let held = fleet.claim(CLAIMS, &name, &claim.encode_to_vec(), ttl, deadline).await?;
         let Some(held) = held else {
             return Ok(Claimed::Now(Self { fleet: fleet.clone(), name, claim, ttl }));
         };
         // A newer version may write claims that this one can't read.
-        let held = Claim::decode(&held[..]).map_err(|_| AdminError::Unfinished)?;
+        let held = ClaimRecord::decode(&held[..]).map_err(|_| AdminError::Unfinished)?;
         if held.fingerprint != claim.fingerprint {
             return Err(AdminError::OtherChange);
         }

@@ -192,6 +192,8 @@ impl Server {
             grpc.drain().await;
             // Last, so that probes are answered as long as calls are.
             http.drain().await;
+            // Callers may have left before their changes ended.
+            administrator.finish_changes().await;
         };
         match timeout(self.settings.drain_timeout, drained).await {
             Ok(()) => info!("drained"),

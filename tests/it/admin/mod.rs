@@ -9,6 +9,7 @@ mod http;
 mod instances;
 mod journal;
 mod keys;
+mod left_callers;
 mod openapi;
 mod overrides;
 mod properties;
