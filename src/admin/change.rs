@@ -87,7 +87,7 @@ impl Administrator {
             actor: &change.actor,
             request_id: &change.request_id,
             fingerprint: change.fingerprint,
-            ttl: self.shared.settings.idempotency_ttl,
+            ttl: self.limiter.idempotency_ttl().into(),
         };
         // The claim is not given up at the caller's deadline: else nobody would know whether the id
         // is claimed.

@@ -7,6 +7,7 @@ use super::change::{MAX_REASON, MAX_REQUEST_ID};
 use crate::plan::SelectError;
 use crate::store::StoreError;
 use rlaas_limiter::ChangeError;
+use rlaas_limiter::fleet::MAX_VALUES;
 
 /// Reason why an operation was not done, or not completely.
 #[derive(Clone, Debug, Error)]
@@ -26,6 +27,9 @@ pub enum AdminError {
     /// An earlier call with the id has no answer.
     #[error("request_id: an earlier call with it has not ended, or its outcome is unknown")]
     Unfinished,
+    /// As many ids of changes are remembered as there is space for. Nothing was changed.
+    #[error("request_id can't be remembered: {MAX_VALUES} others are, each for idempotency.ttl")]
+    TooManyIds,
     /// Too many changes run. Nothing was changed.
     #[error("too many changes run: nothing was changed")]
     TooManyChanges,
@@ -72,7 +76,7 @@ impl AdminError {
         match self {
             Self::Selector(error) => Some(error.field()),
             Self::Reason => Some("reason"),
-            Self::RequestId | Self::OtherChange => Some("request_id"),
+            Self::RequestId | Self::OtherChange | Self::TooManyIds => Some("request_id"),
             Self::NotOverridable => Some("selector"),
             Self::TooManyUnits { .. } => Some("grant.limit"),
             Self::Burst { .. } => Some("grant.burst"),

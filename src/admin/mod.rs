@@ -54,7 +54,6 @@ pub struct Administrator {
 #[derive(Debug)]
 struct Shared {
     fleet: Fleet,
-    settings: AdminSettings,
     hasher: SharedHasher,
     audit: Audit,
     instances: Instances,
@@ -62,24 +61,12 @@ struct Shared {
 }
 
 /// Settings of the administration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct AdminSettings {
-    /// Time for which the answer to a change is remembered under its request id.
-    pub idempotency_ttl: Duration,
     /// Settings of the audit.
     pub audit: AuditSettings,
     /// Hasher of ids where they leave the store. `None`: by a secret of the fleet.
     pub hasher: Option<KeyHasher>,
-}
-
-impl Default for AdminSettings {
-    fn default() -> Self {
-        Self {
-            idempotency_ttl: Duration::from_mins(1),
-            audit: AuditSettings::default(),
-            hasher: None,
-        }
-    }
 }
 
 impl Administrator {
@@ -90,14 +77,13 @@ impl Administrator {
         metrics: Arc<Metrics>,
         settings: AdminSettings,
     ) -> Self {
-        let hasher = SharedHasher::new(fleet.clone(), settings.hasher.clone());
+        let hasher = SharedHasher::new(fleet.clone(), settings.hasher);
         let shared = Shared {
             audit: Audit::new(fleet.clone(), hasher.clone(), settings.audit),
             instances: Instances::new(fleet.clone(), limiter.clone(), metrics),
             changes: RunningChanges::new(),
             hasher,
             fleet,
-            settings,
         };
         Self { limiter, shared: Arc::new(shared) }
     }

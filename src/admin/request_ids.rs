@@ -17,12 +17,13 @@
 
 use prost::Message;
 use ring::digest::{SHA256, digest};
-use rlaas_limiter::fleet::{Fleet, MAX_VALUE_LEN};
+use rlaas_limiter::fleet::{Fleet, MAX_VALUE_LEN, OutOfBounds};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use std::time::Duration;
 
 use super::AdminError;
 use crate::clock::Deadline;
+use crate::store::StoreError;
 
 /// The map of claims.
 const CLAIMS: &str = "changes";
@@ -77,6 +78,7 @@ impl ClaimedId {
     ///
     /// - [`AdminError::OtherChange`] if another change has the id;
     /// - [`AdminError::Unfinished`] if an earlier call has claimed it and has no answer;
+    /// - [`AdminError::TooManyIds`] if there is no space for another id;
     /// - [`AdminError::Store`] if the fleet does not answer: nothing is claimed, as far as known.
     pub(super) async fn claim(
         fleet: &Fleet,
@@ -85,7 +87,8 @@ impl ClaimedId {
     ) -> Result<Claimed, AdminError> {
         let name = hex(&hash(&[actor.as_bytes(), request_id.as_bytes()]));
         let claim = ClaimRecord { fingerprint: fingerprint.to_vec(), answer: None };
-        let held = fleet.claim(CLAIMS, &name, &claim.encode_to_vec(), ttl, deadline).await?;
+        let held = fleet.claim(CLAIMS, &name, &claim.encode_to_vec(), ttl, deadline).await;
+        let held = held.map_err(claim_error)?;
         let Some(held) = held else {
             return Ok(Claimed::Now(Self { fleet: fleet.clone(), name, claim, ttl }));
         };
@@ -119,6 +122,18 @@ impl ClaimedId {
         if let Err(error) = fleet.put(CLAIMS, name, &claim.encode_to_vec(), ttl, deadline).await {
             tracing::warn!(%error, "the outcome of a change is not remembered under its request id");
         }
+    }
+}
+
+/// Returns the error of a claim that was not made.
+fn claim_error(error: StoreError) -> AdminError {
+    match &error {
+        StoreError::Custom { source, .. }
+            if matches!(source.downcast_ref(), Some(OutOfBounds::Values)) =>
+        {
+            AdminError::TooManyIds
+        }
+        _ => error.into(),
     }
 }
 

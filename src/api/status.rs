@@ -92,6 +92,7 @@ pub(super) fn admin(error: &AdminError) -> Status {
         AdminError::NotOverridable => (Code::FailedPrecondition, "NOT_OVERRIDABLE"),
         AdminError::OtherChange => (Code::InvalidArgument, "REQUEST_ID_USED"),
         AdminError::Unfinished => (Code::Unavailable, "REQUEST_UNFINISHED"),
+        AdminError::TooManyIds => (Code::ResourceExhausted, "TOO_MANY_REQUEST_IDS"),
         AdminError::TooManyChanges => (Code::ResourceExhausted, "TOO_MANY_CHANGES"),
         AdminError::Running => (Code::DeadlineExceeded, "CHANGE_RUNNING"),
         AdminError::Audit(error) => (store_code(error), "AUDIT_UNAVAILABLE"),

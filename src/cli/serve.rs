@@ -86,11 +86,7 @@ fn serve(
         metrics.config_revision.set(1);
         let store = store(&config, &metrics)?;
         let deny_cache = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
-        let admin = AdminSettings {
-            audit: config.audit,
-            hasher: config.privacy.hasher.clone(),
-            ..AdminSettings::default()
-        };
+        let admin = AdminSettings { audit: config.audit, hasher: config.privacy.hasher.clone() };
         let limiter = match deny_cache {
             Some(settings) => {
                 let cache = DenyCache::new(settings, Clock::default());

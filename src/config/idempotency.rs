@@ -10,7 +10,7 @@ use crate::clock::Micros;
 /// Settings of request ids.
 #[derive(Clone, Copy, Debug)]
 pub struct IdempotencySettings {
-    /// Time for which the reply to a request with a request id is remembered.
+    /// Time for which the reply to a request, or a change, with a request id is remembered.
     pub ttl: Micros,
     /// Maximum number of replies that the memory store remembers.
     pub max_keys: u32,
@@ -18,11 +18,12 @@ pub struct IdempotencySettings {
 
 const IDEMPOTENCY: Setting = Setting::new(
     "idempotency",
-    "Requests with a request_id: the same request with the same id takes its units once.",
+    "Requests with a request_id: the same request with the same id takes its units once, and the same \
+     change by an administrator is made once.",
 );
 const TTL: Setting = Setting::new(
     "ttl",
-    "Time for which the reply to such a request is remembered. Changes are reloaded.",
+    "Time for which the reply to such a request or change is remembered. Changes are reloaded.",
 );
 const MAX_KEYS: Setting = Setting::new(
     "max-keys",

@@ -13,6 +13,7 @@ mod left_callers;
 mod openapi;
 mod overrides;
 mod properties;
+mod request_ids;
 mod step_proxy;
 mod top_keys;
 

@@ -51,15 +51,19 @@ impl Limiter {
         self.shared.request_ids.ttl_micros.store(ttl.as_micros(), Ordering::Relaxed);
     }
 
+    /// Returns the time for which the reply to a request with a request id is remembered.
+    pub fn idempotency_ttl(&self) -> Micros {
+        Micros::from_micros(self.shared.request_ids.ttl_micros.load(Ordering::Relaxed))
+    }
+
     /// Returns the record of a request with a request id; `None` if it takes no units.
     #[cold]
     pub(super) fn record_of(
         &self,
         request: &Request<'_>,
     ) -> Result<Option<Box<IdempotencyRecord>>, CheckError> {
-        let ids = &self.shared.request_ids;
-        let ttl = Micros::from_micros(ids.ttl_micros.load(Ordering::Relaxed));
-        let record = IdempotencyRecord::for_request(request, ttl, ids.next_call());
+        let (ttl, call) = (self.idempotency_ttl(), self.shared.request_ids.next_call());
+        let record = IdempotencyRecord::for_request(request, ttl, call);
         if record.is_some() && !self.store.remembers_requests() {
             return Err(RequestIdError::Unsupported.into());
         }
