@@ -7,8 +7,10 @@ use prost::Message;
 use rlaas_client::ApiChannel;
 use rlaas_client::rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use tonic::Status;
+use tonic::metadata::MetadataMap;
 
-use super::json;
+use super::{json, text};
+use crate::api::admin::WARNING;
 use crate::cli::client::{ServerArgs, ServerEndpoint, runtime};
 use crate::cli::config::print;
 use crate::cli::{EXIT_NO, EXIT_NO_RESPONSE};
@@ -35,6 +37,8 @@ pub(super) struct CommandOutput {
     /// With a line break at the end, unless it is empty.
     json: String,
     text: String,
+    /// Printed on standard error, unless the output is JSON, which has it as a member.
+    warning: Option<String>,
 }
 
 /// Why a command has no answer.
@@ -51,12 +55,21 @@ pub(super) enum CommandError {
 impl CommandOutput {
     /// Creates an answer from the response of an RPC, which has this name within its package.
     pub(super) fn new(name: &str, response: &impl Message, text: String) -> Self {
-        Self { json: to_json(name, response) + "\n", text }
+        Self { json: to_json(name, response) + "\n", text, warning: None }
     }
 
     /// Returns the answer of a command that has printed its lines.
     pub(super) const fn printed() -> Self {
-        Self { json: String::new(), text: String::new() }
+        Self { json: String::new(), text: String::new(), warning: None }
+    }
+
+    /// Adds the warning in the metadata of a response, if there is one.
+    pub(super) fn with_warning_of(self, metadata: &MetadataMap) -> Self {
+        let Some(warning) = metadata.get(WARNING).and_then(|warning| warning.to_str().ok()) else {
+            return self;
+        };
+        let json = json::with_member(self.json.trim_end(), "warning", warning) + "\n";
+        Self { json, warning: Some(warning.to_owned()), ..self }
     }
 
     /// Adds a line to the text.
@@ -100,7 +113,13 @@ impl CallArgs {
 
     /// Prints an answer.
     pub(super) fn print(&self, answer: &CommandOutput) -> ExitCode {
-        print(if self.json { &answer.json } else { &answer.text })
+        if self.json {
+            return print(&answer.json);
+        }
+        if let Some(warning) = &answer.warning {
+            eprintln!("rlaas: warning: {}", text::words(warning));
+        }
+        print(&answer.text)
     }
 
     async fn call(

@@ -1,11 +1,17 @@
-//! The options of changes, and the question before those that cannot be undone.
+//! The options of changes, the question before those that cannot be undone, and their output.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use prost::Message;
 use ring::rand::{SecureRandom, SystemRandom};
+use rlaas_proto::ratelimit::admin::v1::Change;
+use tonic::Response;
+
+use super::call::CommandOutput;
+use super::keys;
 
 /// Why a change is made, and its id.
 #[derive(Args, Debug)]
@@ -53,6 +59,16 @@ impl ConfirmArgs {
         io::stdin().lock().read_line(&mut answer)?;
         Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
     }
+}
+
+/// Returns the output of a change: what it did, and the warning in the metadata of its response.
+pub(super) fn output<M: Message>(
+    name: &str,
+    response: &Response<M>,
+    change: Option<&Change>,
+) -> CommandOutput {
+    let text = change.map(keys::change).unwrap_or_default();
+    CommandOutput::new(name, response.get_ref(), text).with_warning_of(response.metadata())
 }
 
 /// Parses the time of an override.

@@ -30,3 +30,9 @@ pub(super) fn to_json(name: &str, message: &impl Message) -> String {
         .expect("messages are JSON");
     String::from_utf8(json).expect("JSON is text")
 }
+
+/// Adds a member to an object that has others.
+pub(super) fn with_member(object: &str, name: &str, text: &str) -> String {
+    let members = object.strip_suffix('}').unwrap_or(object);
+    format!("{members},{}:{}}}", serde_json::json!(name), serde_json::json!(text))
+}

@@ -12,8 +12,7 @@ use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 
 use super::call::{Admin, CallArgs, CommandError, CommandOutput};
-use super::change::{ChangeArgs, time_to_live};
-use super::keys;
+use super::change::{ChangeArgs, output, time_to_live};
 use super::selection::SelectionArgs;
 use super::table::{Column, Table};
 use super::text;
@@ -178,9 +177,8 @@ fn set(args: &SetArgs, grant: Grant) -> ExitCode {
             reason: args.change.reason.clone(),
             request_id: args.change.request_id()?,
         };
-        let response = admin.set_override(request).await?.into_inner();
-        let text = keys::change(&response.change.clone().unwrap_or_default());
-        Ok(CommandOutput::new("SetOverrideResponse", &response, text))
+        let response = admin.set_override(request).await?;
+        Ok(output("SetOverrideResponse", &response, response.get_ref().change.as_ref()))
     })
 }
 
@@ -192,9 +190,8 @@ fn clear(args: &ClearArgs, kind: OverrideKind) -> ExitCode {
             reason: args.change.reason.clone(),
             request_id: args.change.request_id()?,
         };
-        let response = admin.clear_override(request).await?.into_inner();
-        let text = keys::change(&response.change.clone().unwrap_or_default());
-        Ok(CommandOutput::new("ClearOverrideResponse", &response, text))
+        let response = admin.clear_override(request).await?;
+        Ok(output("ClearOverrideResponse", &response, response.get_ref().change.as_ref()))
     })
 }
 

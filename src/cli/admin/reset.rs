@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Args;
 use rlaas_proto::ratelimit::admin::v1::{InspectRequest, RefundRequest, ResetRequest, Selector};
 
-use super::call::{Admin, CallArgs, CommandError, CommandOutput};
-use super::change::{ChangeArgs, ConfirmArgs};
+use super::call::{Admin, CallArgs, CommandError};
+use super::change::{ChangeArgs, ConfirmArgs, output};
 use super::keys;
 use super::selection::SelectionArgs;
 use super::text;
@@ -49,9 +49,8 @@ pub(in crate::cli) fn reset(args: &ResetArgs) -> ExitCode {
             reason: args.change.reason.clone(),
             request_id: args.change.request_id()?,
         };
-        let response = admin.reset(request).await?.into_inner();
-        let text = keys::change(&response.change.clone().unwrap_or_default());
-        Ok(CommandOutput::new("ResetResponse", &response, text))
+        let response = admin.reset(request).await?;
+        Ok(output("ResetResponse", &response, response.get_ref().change.as_ref()))
     })
 }
 
@@ -66,9 +65,8 @@ pub(in crate::cli) fn refund(args: &RefundArgs) -> ExitCode {
             reason: args.change.reason.clone(),
             request_id: args.change.request_id()?,
         };
-        let response = admin.refund(request).await?.into_inner();
-        let text = keys::change(&response.change.clone().unwrap_or_default());
-        Ok(CommandOutput::new("RefundResponse", &response, text))
+        let response = admin.refund(request).await?;
+        Ok(output("RefundResponse", &response, response.get_ref().change.as_ref()))
     })
 }
 

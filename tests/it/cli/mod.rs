@@ -2,6 +2,7 @@
 
 mod admin;
 mod bench;
+mod change_warnings;
 mod commands;
 mod completions;
 mod configuration;
