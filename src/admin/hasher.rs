@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use rlaas_limiter::fleet::{Fleet, SECRET_LEN};
@@ -17,26 +18,47 @@ use crate::store::{Fate, StoreError};
 /// Name of the secret of a fleet.
 const SECRET: &str = "secret";
 
+/// The hasher by the key of `privacy.key-file`, if there is one. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct ConfiguredHasher(Arc<ArcSwapOption<KeyHasher>>);
+
+impl ConfiguredHasher {
+    /// Replaces the hasher, after a reload of the configuration.
+    pub fn replace(&self, hasher: Option<KeyHasher>) {
+        self.0.store(hasher.map(Arc::new));
+    }
+}
+
+impl From<Option<KeyHasher>> for ConfiguredHasher {
+    fn from(hasher: Option<KeyHasher>) -> Self {
+        Self(Arc::new(ArcSwapOption::from_pointee(hasher)))
+    }
+}
+
 /// A hasher whose key may lie in the store. Clones share it.
 #[derive(Clone, Debug)]
 pub struct SharedHasher {
     fleet: Fleet,
-    hasher: Arc<OnceCell<KeyHasher>>,
+    configured: ConfiguredHasher,
+    by_secret: Arc<OnceCell<KeyHasher>>,
 }
 
 impl SharedHasher {
-    /// Creates a hasher with this key, or else with the secret of the fleet.
-    pub fn new(fleet: Fleet, configured: Option<KeyHasher>) -> Self {
-        Self { fleet, hasher: Arc::new(OnceCell::new_with(configured)) }
+    /// Creates a hasher with the configured key, or else with the secret of the fleet.
+    pub fn new(fleet: Fleet, configured: ConfiguredHasher) -> Self {
+        Self { fleet, configured, by_secret: Arc::default() }
     }
 
-    /// Returns the hasher. The first call may ask the store.
+    /// Returns the hasher in force. The first call without a configured key asks the store.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the store does not answer before the deadline.
     pub async fn hasher(&self, deadline: Deadline) -> Result<KeyHasher, StoreError> {
-        let hasher = self.hasher.get_or_try_init(async || {
+        if let Some(configured) = &*self.configured.0.load() {
+            return Ok(KeyHasher::clone(configured));
+        }
+        let hasher = self.by_secret.get_or_try_init(async || {
             let mut candidate = [0; SECRET_LEN];
             let filled = SystemRandom::new().fill(&mut candidate);
             filled.map_err(|_| StoreError::custom(Fate::NotExecuted, NoRandomNumbers))?;

@@ -22,7 +22,7 @@ pub use audit::{
 pub use change::ChangeRequest;
 pub use error::AdminError;
 pub use explain::{Outlook, explain, outlook};
-pub use hasher::{SharedHasher, keyed};
+pub use hasher::{ConfiguredHasher, SharedHasher, keyed};
 pub use instances::Instances;
 pub use note::Note;
 
@@ -33,7 +33,6 @@ use self::running::RunningChanges;
 use crate::clock::Deadline;
 use crate::control::{OverrideKind, OverridePage};
 use crate::plan::{SelectError, SelectedKey, Selector};
-use crate::rules::KeyHasher;
 use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::fleet::Fleet;
 use rlaas_limiter::{KeyState, Limiter};
@@ -65,8 +64,8 @@ struct Shared {
 pub struct AdminSettings {
     /// Settings of the audit.
     pub audit: AuditSettings,
-    /// Hasher of ids where they leave the store. `None`: by a secret of the fleet.
-    pub hasher: Option<KeyHasher>,
+    /// Hasher of ids where they leave the store. Without one: by a secret of the fleet.
+    pub hasher: ConfiguredHasher,
 }
 
 impl Administrator {

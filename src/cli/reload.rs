@@ -13,6 +13,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
+use crate::admin::ConfiguredHasher;
 use crate::api::auth::{Auth, AuthSettings};
 use crate::config::{Config, Effective, PrivacySettings, Sources, StoreSettings, Watch, warnings};
 use crate::store::Store;
@@ -58,6 +59,7 @@ pub(super) struct ConfigReloader {
     auth: Option<Arc<Auth>>,
     /// The settings by which the keys in force are made.
     privacy: PrivacySettings,
+    hasher: ConfiguredHasher,
     hangups: Signal,
     watch: Watch,
 }
@@ -72,8 +74,19 @@ impl ConfigReloader {
         metrics.config_last_reload_successful.set(1);
         let ReloadInputs { sources, watch, hangups } = origin;
         let (sources, logs, auth) = (Arc::new(sources), None, None);
-        let privacy = PrivacySettings::default();
-        Self { sources, started_with, limiter, metrics, logs, auth, privacy, hangups, watch }
+        let (privacy, hasher) = (PrivacySettings::default(), ConfiguredHasher::default());
+        Self {
+            sources,
+            started_with,
+            limiter,
+            metrics,
+            logs,
+            auth,
+            privacy,
+            hasher,
+            hangups,
+            watch,
+        }
     }
 
     /// Sets the logs whose level follows the configuration.
@@ -86,9 +99,9 @@ impl ConfigReloader {
         Self { auth, ..self }
     }
 
-    /// Sets the settings of hashed keys that are in force.
-    pub(super) fn with_privacy(self, privacy: PrivacySettings) -> Self {
-        Self { privacy, ..self }
+    /// Sets the settings of hashed keys that are in force, and the hasher that follows them.
+    pub(super) fn with_privacy(self, privacy: PrivacySettings, hasher: ConfiguredHasher) -> Self {
+        Self { privacy, hasher, ..self }
     }
 
     /// Reloads on each change or SIGHUP. Never returns.
@@ -139,6 +152,7 @@ impl ConfigReloader {
                 if config.privacy.makes_other_keys(&self.privacy) {
                     warn!(key = "privacy", "hashed keys changed: their state starts afresh");
                 }
+                self.hasher.replace(config.privacy.hasher.clone());
                 self.privacy = config.privacy;
                 self.limiter.set_idempotency_ttl(config.idempotency.ttl);
                 let revision = self.limiter.replace_rules(config.rules);

@@ -16,7 +16,7 @@ use super::reload::{ConfigReloader, ReloadInputs};
 
 use super::signals::Signals;
 use super::{ConfigurationArgs, EXIT_INTERRUPTED, EXIT_NO, refuse};
-use crate::admin::AdminSettings;
+use crate::admin::{AdminSettings, ConfiguredHasher};
 use crate::api::ApiSettings;
 use crate::api::auth::Auth;
 use crate::clock::Clock;
@@ -86,7 +86,8 @@ fn serve(
         metrics.config_revision.set(1);
         let store = store(&config, &metrics)?;
         let deny_cache = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
-        let admin = AdminSettings { audit: config.audit, hasher: config.privacy.hasher.clone() };
+        let hasher = ConfiguredHasher::from(config.privacy.hasher.clone());
+        let admin = AdminSettings { audit: config.audit, hasher: hasher.clone() };
         let limiter = match deny_cache {
             Some(settings) => {
                 let cache = DenyCache::new(settings, Clock::default());
@@ -113,7 +114,7 @@ fn serve(
         };
         let server = server.with_api(api_settings);
         let reload = ConfigReloader::new(inputs, config.effective, limiter.clone(), metrics);
-        let reload = reload.with_logs(logs).with_auth(auth).with_privacy(config.privacy);
+        let reload = reload.with_logs(logs).with_auth(auth).with_privacy(config.privacy, hasher);
         log_serving(&server, &limiter);
         let is_text = config.telemetry.log.format == LogFormat::Text;
         if is_text && io::stdout().is_terminal() {

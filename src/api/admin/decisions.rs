@@ -11,6 +11,7 @@ use tonic::{Code, Status};
 
 use super::keys::KeyView;
 use super::messages::timestamp;
+use crate::admin::SharedHasher;
 use crate::api::response::response;
 use crate::api::status::{invalid_field, with_reason};
 use crate::telemetry::decisions::{
@@ -71,10 +72,10 @@ pub(super) fn refused(error: WatchError) -> Status {
 }
 
 /// Returns the responses with the events of a watch. They end when the server drains.
-pub(super) fn responses(watch: DecisionWatch, view: KeyView) -> Responses {
+pub(super) fn responses(watch: DecisionWatch, view: KeyView, hasher: SharedHasher) -> Responses {
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let watching = Watching { watch, view, ticks };
+    let watching = Watching { watch, view, hasher, ticks };
     Box::pin(stream::unfold(Some(watching), |watching| async move {
         let mut watching = watching?;
         let response = watching.next().await;
@@ -87,6 +88,7 @@ pub(super) fn responses(watch: DecisionWatch, view: KeyView) -> Responses {
 struct Watching {
     watch: DecisionWatch,
     view: KeyView,
+    hasher: SharedHasher,
     ticks: Interval,
 }
 
@@ -95,13 +97,14 @@ impl Watching {
     ///
     /// # Errors
     ///
-    /// `UNAVAILABLE` if the server drains.
+    /// `UNAVAILABLE` if the server drains, or the key by which ids are hashed is not known.
     async fn next(&mut self) -> Result<proto::WatchDecisionsResponse, Status> {
         loop {
             // Other calls of the thread come first.
             yield_now().await;
             let (events, dropped) = self.watch.take(MAX_BATCH);
             if !events.is_empty() || dropped > 0 {
+                self.view.follow(&self.hasher).await?;
                 let events = events.iter().map(|event| self.event(event)).collect();
                 return Ok(proto::WatchDecisionsResponse { events, dropped });
             }

@@ -1,10 +1,19 @@
 //! Keys as a caller may see them: in clear with the role `operate`, else hashed.
 
+use std::time::Duration;
+
 use rlaas_proto::ratelimit::admin::v1 as proto;
+use tonic::Status;
 
 use super::messages::key_part;
+use crate::admin::{AdminError, SharedHasher};
+use crate::api::status::admin;
+use crate::clock::Deadline;
 use crate::plan::KeyPart;
 use crate::rules::KeyHasher;
+
+/// Longest wait for the key by which ids are hashed.
+const MAX_HASHER_TIME: Duration = Duration::from_secs(2);
 
 /// How a caller sees keys.
 #[derive(Clone, Debug)]
@@ -16,6 +25,25 @@ pub(super) enum KeyView {
 }
 
 impl KeyView {
+    /// Returns the view of callers who may not see ids, by the hasher in force.
+    ///
+    /// # Errors
+    ///
+    /// As of a store that does not answer.
+    pub(super) async fn hashed(hasher: &SharedHasher, deadline: Deadline) -> Result<Self, Status> {
+        // Boxed because it is large, and waits at most once in the life of a process.
+        let hasher = Box::pin(hasher.hasher(deadline.or_within(MAX_HASHER_TIME))).await;
+        Ok(Self::Hashed(hasher.map_err(|error| admin(&AdminError::Store(error)))?))
+    }
+
+    /// Follows a reload of the key by which ids are hashed.
+    pub(super) async fn follow(&mut self, hasher: &SharedHasher) -> Result<(), Status> {
+        if let Self::Hashed(_) = self {
+            *self = Self::hashed(hasher, Deadline::NEVER).await?;
+        }
+        Ok(())
+    }
+
     /// Returns the message of a key.
     pub(super) fn key(&self, parts: Vec<KeyPart>, id: &str) -> proto::KeyRef {
         let mut key = proto::KeyRef {

@@ -12,7 +12,6 @@ mod selector;
 mod top_keys;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 pub(crate) use explain::{explain, explain_descriptors};
 
@@ -27,13 +26,10 @@ use self::top_keys::TopKeysQuery;
 use super::auth::{Caller, Role};
 use super::deadline::deadline;
 use super::status::{admin, invalid_field};
-use crate::admin::{AdminError, Administrator, ChangeRequest};
+use crate::admin::{Administrator, ChangeRequest};
 use crate::algorithm::Cost;
 use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::KeyChange;
-
-/// Longest wait for the key by which ids are hashed.
-const MAX_HASHER_TIME: Duration = Duration::from_secs(2);
 
 /// `ratelimit.admin.v1.AdminService`. Clones share their state.
 #[derive(Clone, Debug)]
@@ -53,10 +49,7 @@ impl Service {
         if caller(request)?.has(Role::Operate) {
             return Ok(KeyView::Clear);
         }
-        let deadline = deadline(request.metadata()).or_within(MAX_HASHER_TIME);
-        // Boxed because it is rare and large.
-        let hasher = Box::pin(self.administrator.hasher().hasher(deadline)).await;
-        Ok(KeyView::Hashed(hasher.map_err(|error| admin(&AdminError::Store(error)))?))
+        KeyView::hashed(self.administrator.hasher(), deadline(request.metadata())).await
     }
 
     /// Makes a change of the keys that a message selects.
@@ -276,7 +269,8 @@ impl AdminService for Service {
         let view = self.key_view(&request).await?;
         let filter = decisions::filter(request.into_inner())?;
         let watch = self.metrics.decisions.watch(filter).map_err(decisions::refused)?;
-        Ok(Response::new(decisions::responses(watch, view)))
+        let hasher = self.administrator.hasher().clone();
+        Ok(Response::new(decisions::responses(watch, view, hasher)))
     }
 }
 

@@ -1,0 +1,89 @@
+//! Ids hashed by the key of `privacy.key-file`: a reload of the key is followed wherever ids are shown.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rlaas::admin::keyed;
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_testkit::process::{Rlaas, request};
+use rlaas_testkit::{TempDir, eventually};
+use tonic::Streaming;
+
+use super::top_keys::{query, with_token, with_tokens};
+use super::{AdminClient, admin, of_user};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Writes a configuration with this key, or without one.
+fn write(dir: &TempDir, key: Option<&str>) -> PathBuf {
+    let privacy = key.map(|key| {
+        let file = dir.write("privacy.key", key);
+        format!("privacy: {{key-file: '{}'}}\n", file.display())
+    });
+    let rest = format!("{}telemetry: {{top-keys: true}}\n", privacy.unwrap_or_default());
+    dir.write("rlaas.yaml", &with_tokens(&rest))
+}
+
+fn first_value(key: Option<&proto::KeyRef>) -> String {
+    let value = key.and_then(|key| key.parts.first()?.value.clone());
+    value.expect("a key of one part")
+}
+
+/// Decides about alice, and gives her units back. Returns her id as an administrator sees it in the
+/// audit, in top keys, and in a stream.
+async fn shown(
+    server: &Rlaas,
+    client: &mut AdminClient,
+    events: &mut Streaming<proto::WatchDecisionsResponse>,
+) -> [String; 3] {
+    let mut checks = server.client().await;
+    checks.check(with_token(request("alice"), "operator")).await.expect("a decision");
+    let response = events.message().await.expect("an event").expect("no end");
+    let reset = proto::ResetRequest {
+        selector: of_user("alice"),
+        reason: "a test".to_owned(),
+        request_id: String::new(),
+    };
+    client.reset(with_token(reset, "operator")).await.expect("a change");
+    let listed = client.list_audit(with_token(proto::ListAuditRequest::default(), "administrator"));
+    let entries = listed.await.expect("a page").into_inner().entries;
+    let mut top = async || {
+        let query = with_token(query("default", proto::TopKind::Used), "administrator");
+        client.top_keys(query).await.expect("counts").into_inner().keys
+    };
+    eventually("the key is counted", SOON, async || !top().await.is_empty()).await;
+    [
+        first_value(entries[0].before[0].key.as_ref()),
+        first_value(top().await[0].key.as_ref()),
+        first_value(response.events[0].key.as_ref()),
+    ]
+}
+
+#[tokio::test]
+async fn a_reloaded_key_hashes_ids_in_the_audit_top_keys_and_streams() {
+    let dir = TempDir::new();
+    let (one, other) = ("k".repeat(32), "n".repeat(32));
+    let server = Rlaas::start_from(&write(&dir, Some(&one)), &[]);
+    let mut client = admin(&server).await;
+    let all = with_token(proto::WatchDecisionsRequest::default(), "administrator");
+    let mut events = client.watch_decisions(all).await.expect("a stream").into_inner();
+    let mut seen = Vec::new();
+    for key in [Some(&one), Some(&other), None] {
+        if !seen.is_empty() {
+            let reloads = || server.log().matches("configuration reloaded").count();
+            let before = reloads();
+            write(&dir, key.map(String::as_str));
+            eventually("the key is reloaded", SOON, async || reloads() > before).await;
+        }
+        let shown = shown(&server, &mut client, &mut events).await;
+        // Without a file the key is a random one in the store.
+        let expected =
+            key.map_or_else(|| shown[0].clone(), |key| keyed(key.as_bytes()).shown("alice"));
+        assert!(shown.iter().all(|one| *one == expected), "{shown:?}, not {expected}");
+        assert!(
+            expected.starts_with('#') && !seen.contains(&expected),
+            "{expected} after {seen:?}"
+        );
+        seen.push(expected);
+    }
+}
