@@ -30,7 +30,7 @@
 //! # Layers
 //!
 //! Each layer may use those above it in the table. Between crates Cargo enforces this, inside the
-//! service code review does. For example, the health service reaches the store through the limiter.
+//! service a test does. For example, the health service reaches the store through the limiter.
 //!
 //! | crate, module | does |
 //! | --- | --- |
@@ -38,6 +38,7 @@
 //! | [`rlaas_limiter`] | [`rlaas_limiter::Limiter`]: executes plans; memory store, Redis store by feature, deny cache, [`observer`] |
 //! | [`rlaas_proto`] | messages and services of all protocols, compiled once |
 //! | [`rlaas_client`] | client library: deadlines, a policy for calls without a response, a cache of denials; the load generator |
+//! | `proto_values` | numbers, times and algorithms as messages of all protocols have them |
 //! | [`telemetry`] | the declaration of every metric; logs; traces |
 //! | [`admin`] | administration of keys: one operation for all protocols |
 //! | [`api`] | protocol adapters: bytes → request, verdict → bytes. None of them makes a decision |
@@ -96,5 +97,6 @@ pub mod admin;
 pub mod api;
 pub mod cli;
 pub mod config;
+mod proto_values;
 pub mod server;
 pub mod telemetry;

@@ -6,9 +6,9 @@ use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic_types::Status as RpcStatus;
 use tracing::debug;
 
+use super::messages;
 use super::request_ids::{Claim, Claimed, ClaimedId, hash};
 use super::{AdminError, Administrator, Intent, MAX_TIME, PendingChange};
-use crate::api::admin::messages;
 use crate::clock::Deadline;
 use crate::control::{KeyGrant, LimitFrame, OverrideChange, OverrideKind};
 use crate::plan::{SelectedKey, Selector, SelectorTarget};

@@ -15,9 +15,9 @@ use rlaas_proto::ratelimit::admin::v1::{Instance, StoreNode};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, warn};
 
-use crate::api::admin::messages::{span, timestamp};
 use crate::clock::{Clock, Deadline, Timestamp, jittered};
 use crate::observer::BreakerState;
+use crate::proto_values::{duration, timestamp};
 use crate::store::{Health, NodeStatus, StoreError};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::sharded::DurationCounts;
@@ -169,8 +169,8 @@ impl ThisInstance {
             store_nodes: self.limiter.store().nodes().into_iter().map(store_node).collect(),
             connections: u32::try_from(self.metrics.count_connections()).unwrap_or(u32::MAX),
             decisions_per_second: last.per_second,
-            check_p50: last.median.map(span),
-            check_p99: last.p99.map(span),
+            check_p50: last.median.map(|span| duration(span.into())),
+            check_p99: last.p99.map(|span| duration(span.into())),
             ..Instance::default()
         }
     }

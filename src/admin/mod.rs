@@ -11,6 +11,7 @@ mod error;
 mod explain;
 mod hasher;
 mod instances;
+pub(crate) mod messages;
 mod note;
 mod request_ids;
 mod running;

@@ -8,7 +8,7 @@ use rlaas_proto::ratelimit::v1::grant::Kind;
 use thiserror::Error;
 use tonic::Status;
 
-use super::response::{algorithm, duration, int64, units};
+use crate::proto_values::{algorithm, duration, int64, units};
 use crate::rules::descriptors::{PathStep, PlacedRule};
 use crate::rules::{
     Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule, RuleInfo, RuleSet, Share,

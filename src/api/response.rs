@@ -1,15 +1,13 @@
 //! Mapping of verdicts to messages of `ratelimit.v1`. HTTP and the command line show the same messages
 //! as JSON and as text.
 
-use std::sync::LazyLock;
-
 use prost::Message;
 use rlaas_proto::ratelimit::v1::check_response::{self, Reason};
 use rlaas_proto::ratelimit::v1::{self as proto, CheckResponse, CheckResult, check_result};
 use tonic::Status;
 
 use crate::algorithm::{Algorithm, Outcome};
-use crate::clock::Micros;
+use crate::proto_values::{algorithm, duration, int64, units};
 use crate::rules::Grant;
 use rlaas_limiter::{RuleDecision, Source, Verdict};
 
@@ -87,25 +85,6 @@ pub(super) fn rule_decision(decided: &RuleDecision) -> proto::RuleDecision {
     }
 }
 
-/// Returns the units per window, or `u64::MAX` if they are unlimited.
-pub(super) const fn units(grant: Grant) -> u64 {
-    match grant {
-        Grant::Limited(limit) => limit.units(),
-        Grant::Banned => 0,
-        Grant::Unlimited => u64::MAX,
-    }
-}
-
-/// Returns the enum value of an algorithm. It has the canonical name, in the proto's spelling.
-pub(super) fn algorithm(algorithm: Algorithm) -> proto::Algorithm {
-    static ON_THE_WIRE: LazyLock<Vec<proto::Algorithm>> = LazyLock::new(|| {
-        let name = |algorithm: &Algorithm| algorithm.lua_name().to_uppercase();
-        let on_the_wire = |name: String| proto::Algorithm::from_str_name(&name).unwrap_or_default();
-        Algorithm::ALL.iter().map(name).map(on_the_wire).collect()
-    });
-    ON_THE_WIRE[algorithm as usize]
-}
-
 fn source(source: Source) -> check_response::Source {
     match source {
         Source::Store => check_response::Source::Store,
@@ -126,20 +105,6 @@ pub(super) fn reason(decided: &RuleDecision) -> Reason {
         (_, Outcome::Denied { .. }) => Reason::OverLimit,
         (_, Outcome::Impossible) => Reason::CostAboveLimit,
     }
-}
-
-/// Converts a span of time.
-pub(super) fn duration(span: Micros) -> prost_types::Duration {
-    let micros = span.as_micros();
-    prost_types::Duration {
-        seconds: int64(micros / 1_000_000),
-        nanos: i32::try_from(micros % 1_000_000 * 1_000).expect("less than a second"),
-    }
-}
-
-/// Converts a number. Numbers above `i64::MAX` become `i64::MAX`.
-pub(super) fn int64(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

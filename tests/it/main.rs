@@ -16,6 +16,7 @@ mod fleet;
 mod hostile;
 mod http;
 mod kubernetes;
+mod layers;
 mod mixed_fleet;
 mod names;
 mod notices;

@@ -54,7 +54,7 @@ fn linux_only_calls_are_behind_cfg() {
 }
 
 /// Returns the lines of code with their numbers, without comments and unit tests.
-fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
     let code = lines.take_while(|(_, line)| !line.starts_with("#[cfg(test)]"));
     code.filter(|(_, line)| !line.trim_start().starts_with("//"))

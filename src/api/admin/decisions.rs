@@ -10,10 +10,10 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::{Code, Status};
 
 use super::keys::KeyView;
-use super::messages::timestamp;
 use crate::admin::SharedHasher;
 use crate::api::response::response;
 use crate::api::status::{invalid_field, with_reason};
+use crate::proto_values::timestamp;
 use crate::telemetry::decisions::{
     DecisionEvent, DecisionFilter, DecisionWatch, EventOutcome, WatchError,
 };

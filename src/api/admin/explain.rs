@@ -5,15 +5,16 @@ use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::v1::CheckResult;
 use tonic::Status;
 
-use super::messages::{grant_from, key_ref, key_state};
+use crate::admin::messages::{grant_from, key_ref, key_state};
 use crate::admin::{AdminError, Outlook, explain as by_rules, outlook};
 use crate::algorithm::Cost;
 use crate::api::config::{grant, mode};
-use crate::api::response::{duration, error, result, rule_decision};
+use crate::api::response::{error, result, rule_decision};
 use crate::api::status::{self, admin, invalid, invalid_field};
 use crate::api::v1::parse;
 use crate::clock::Deadline;
 use crate::plan::SelectedKey;
+use crate::proto_values::duration;
 use crate::rules::RuleSet;
 use crate::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, RequestDescriptor,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::Status;
 
-use super::messages::key_part;
+use crate::admin::messages::key_part;
 use crate::admin::{AdminError, SharedHasher};
 use crate::api::status::admin;
 use crate::clock::Deadline;

@@ -6,8 +6,8 @@ use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use tonic::Status;
 
-use super::messages::{key_override, key_part};
 use crate::admin::Note;
+use crate::admin::messages::{key_override, key_part};
 use crate::algorithm::Limit;
 use crate::api::status::invalid_field;
 use crate::clock::{Clock, Micros};

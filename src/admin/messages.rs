@@ -1,18 +1,16 @@
 //! States of keys and changes as messages. The audit and the registry of instances store them too, so
 //! their format never changes.
 
-use std::time::Duration;
-
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 
-use crate::admin::Note;
+use super::Note;
 use crate::algorithm::Outcome;
-use crate::api::response::{algorithm, duration, int64, units};
 use crate::clock::Timestamp;
 use crate::control::{KeyGrant, KeyOverride};
 use crate::plan::{GrantSource, KeyPart};
+use crate::proto_values::{algorithm, duration, int64, timestamp, units};
 use crate::rules::{Grant, Key};
 use rlaas_limiter::{KeyState, KeysChanged};
 
@@ -51,7 +49,7 @@ pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
 }
 
 /// Returns the message of an override of a key.
-pub(in crate::api) fn key_override(
+pub(crate) fn key_override(
     rule: &str,
     key: &proto::KeyRef,
     one: &KeyOverride,
@@ -78,13 +76,13 @@ pub(in crate::api) fn key_override(
 }
 
 /// Returns the message that names a key.
-pub(super) fn key_ref(parts: Vec<KeyPart>, key: &Key, storage_key: String) -> proto::KeyRef {
+pub(crate) fn key_ref(parts: Vec<KeyPart>, key: &Key, storage_key: String) -> proto::KeyRef {
     let parts = parts.into_iter().map(key_part).collect();
     proto::KeyRef { parts, id: key.id().to_owned(), storage_key }
 }
 
 /// Returns the message of the origin of a grant.
-pub(super) const fn grant_from(source: GrantSource) -> proto::GrantFrom {
+pub(crate) const fn grant_from(source: GrantSource) -> proto::GrantFrom {
     match source {
         GrantSource::Rule => proto::GrantFrom::Rule,
         GrantSource::RuleOverride => proto::GrantFrom::RuleOverride,
@@ -93,17 +91,6 @@ pub(super) const fn grant_from(source: GrantSource) -> proto::GrantFrom {
 }
 
 /// Returns the message of a part of a key.
-pub(in crate::api) fn key_part(part: KeyPart) -> proto::KeyPart {
+pub(crate) fn key_part(part: KeyPart) -> proto::KeyPart {
     proto::KeyPart { name: part.name, value: part.value }
-}
-
-/// Returns the message of a time.
-pub(crate) fn timestamp(time: Timestamp) -> prost_types::Timestamp {
-    let prost_types::Duration { seconds, nanos } = duration(time.since(Timestamp::EPOCH));
-    prost_types::Timestamp { seconds, nanos }
-}
-
-/// Returns the message of a length of time, in whole microseconds.
-pub(crate) fn span(span: Duration) -> prost_types::Duration {
-    duration(span.into())
 }

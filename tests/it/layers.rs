@@ -1,0 +1,56 @@
+//! The layers of the service: a module uses only those above it in the table of `src/lib.rs`.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::sources::{code_lines, files_below};
+
+/// The modules of the service. Each may use those before it.
+const LAYERS: [&str; 7] = ["proto_values", "telemetry", "admin", "api", "server", "config", "cli"];
+
+#[test]
+fn modules_use_only_the_layers_above_them() {
+    let (mut count, mut wrong) = (0, Vec::new());
+    for file in files_below("src", "rs") {
+        let path = file.strip_prefix("src").expect("a file below src");
+        let name = path.iter().next().and_then(|first| first.to_str()).expect("a name");
+        let module = name.trim_end_matches(".rs");
+        if matches!(module, "lib" | "main") {
+            continue;
+        }
+        let layer = LAYERS.iter().position(|layer| *layer == module);
+        let layer = layer.unwrap_or_else(|| panic!("{module} has no layer"));
+        let text = fs::read_to_string(&file).expect("a source file");
+        for (number, line) in code_lines(&text) {
+            assert!(!line.contains("crate::{"), "{}:{number}: one path a line", file.display());
+            let used = line
+                .split("crate::")
+                .skip(1)
+                .map(|rest| rest.split(|char: char| !char.is_alphanumeric() && char != '_').next());
+            for used in used.flatten() {
+                let Some(of) = LAYERS.iter().position(|layer| *layer == used) else { continue };
+                count += 1;
+                if of > layer {
+                    wrong.push(format!("{}:{number}: {module} uses {used}", file.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(count > 100, "only {count} uses were found");
+}
+
+#[test]
+fn every_module_has_its_place_in_the_table() {
+    let text = fs::read_to_string("src/lib.rs").expect("the map of the code");
+    let modules = text.lines().filter_map(|line| {
+        let line = line.strip_prefix("pub ").unwrap_or(line);
+        line.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';'))
+    });
+    assert_eq!(modules.collect::<BTreeSet<_>>(), LAYERS.into_iter().collect());
+    let rows = LAYERS.map(|layer| {
+        let row = [format!("//! | [`{layer}`] |"), format!("//! | `{layer}` |")];
+        row.iter().find_map(|row| text.find(row)).unwrap_or_else(|| panic!("no row of {layer}"))
+    });
+    assert!(rows.is_sorted(), "the table is in the order of the layers");
+}
