@@ -14,6 +14,7 @@ mod config;
 mod example;
 mod health;
 mod metrics;
+mod printable;
 mod reference;
 mod reload;
 mod response;

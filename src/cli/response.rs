@@ -5,6 +5,7 @@
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
 use rlaas_proto::ratelimit::v1::{Algorithm, CheckResponse};
 
+use super::printable::{printable, printable_json};
 use crate::api::json;
 
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
@@ -14,10 +15,10 @@ pub(super) fn to_text(response: &CheckResponse, user: &str, cost: u64) -> String
     let verb = if response.allowed { "allowed " } else { "denied  " };
     let detail = detail(response, cost);
     let detail = if response.replayed { format!("{detail}, replayed") } else { detail };
-    let user = user.escape_debug();
+    let user = printable(user);
     match response.rule.as_str() {
         "" => format!("{verb} {user}: no rule matches (NO_RULE)"),
-        rule => format!("{verb} {user}: {detail} ({})", rule.escape_debug()),
+        rule => format!("{verb} {user}: {detail} ({})", printable(rule)),
     }
 }
 
@@ -29,7 +30,8 @@ pub(super) fn detail(response: &CheckResponse, cost: u64) -> String {
 /// Returns the response as JSON. Members with default values are included, durations only if they
 /// are set.
 pub(super) fn to_json(response: &CheckResponse) -> String {
-    serde_json::to_string(&json::ResponseView::from(response)).expect("texts and booleans are JSON")
+    let json = serde_json::to_string(&json::ResponseView::from(response));
+    printable_json(&json.expect("texts and booleans are JSON"))
 }
 
 fn allowed(response: &CheckResponse) -> String {

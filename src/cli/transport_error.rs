@@ -18,6 +18,7 @@ use tonic::codegen::http::Uri;
 use tonic::{Code, Status, TimeoutExpired};
 
 use super::client::ServerArgs;
+use super::printable::printable;
 use crate::api::code_name;
 
 /// The connection preface of HTTP/2 with an empty SETTINGS frame.
@@ -90,7 +91,7 @@ impl Peer {
                 (_, message) if is_of_http(message) => self.text(&ConnectionFailure::NotGrpc),
                 (code, "") => code_name(code).to_owned(),
                 (Code::Cancelled, "Timeout expired") => self.text(&ConnectionFailure::TimedOut),
-                (code, message) => format!("{}: {}", code_name(code), message.escape_debug()),
+                (code, message) => format!("{}: {}", code_name(code), printable(message)),
             };
         };
         let causes = causes(source);
@@ -283,5 +284,5 @@ fn without_os_error_number(reason: &str) -> String {
     let text = reason.split(" (os error").next().unwrap_or_default();
     let mut characters = text.chars();
     let first = characters.next().map(|first| first.to_lowercase().to_string());
-    format!("{}{}", first.unwrap_or_default(), characters.as_str()).escape_debug().to_string()
+    printable(&format!("{}{}", first.unwrap_or_default(), characters.as_str()))
 }

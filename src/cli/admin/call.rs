@@ -9,10 +9,11 @@ use rlaas_client::rlaas_proto::ratelimit::admin::v1::admin_service_client::Admin
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use super::{json, text};
+use super::json;
 use crate::api::admin::WARNING;
 use crate::cli::client::{ServerArgs, ServerEndpoint, runtime};
 use crate::cli::config::print;
+use crate::cli::printable::printable;
 use crate::cli::{EXIT_NO, EXIT_NO_RESPONSE};
 
 /// The administration of a server.
@@ -117,7 +118,7 @@ impl CallArgs {
             return print(&answer.json);
         }
         if let Some(warning) = &answer.warning {
-            eprintln!("rlaas: warning: {}", text::words(warning));
+            eprintln!("rlaas: warning: {}", printable(warning));
         }
         print(&answer.text)
     }
@@ -155,7 +156,7 @@ pub(super) fn report(error: &CommandError) -> ExitCode {
             ExitCode::from(EXIT_NO_RESPONSE)
         }
         CommandError::Status(status) => {
-            eprintln!("rlaas: {}", status.message().escape_debug());
+            eprintln!("rlaas: {}", printable(status.message()));
             ExitCode::from(EXIT_NO_RESPONSE)
         }
     }

@@ -13,6 +13,7 @@ use rlaas_proto::ratelimit::v1::{CheckRequest, RuleDecision, RuleMode, check_res
 use super::text;
 use crate::algorithm::Algorithm;
 use crate::api::code_name;
+use crate::cli::printable::printable;
 use crate::cli::response;
 
 /// Follows an explanation by files.
@@ -84,7 +85,7 @@ fn end(revision: u64) -> String {
 
 /// Returns the first line: the answer as `rlaas check` prints it.
 fn result(explained: &ExplainResponse, request: &CheckRequest) -> String {
-    let user = request.user_id.escape_debug();
+    let user = printable(&request.user_id);
     match explained.result.as_ref().and_then(|result| result.result.as_ref()) {
         Some(check_result::Result::Response(answer)) => {
             response::to_text(answer, &request.user_id, request.cost.unwrap_or(1))

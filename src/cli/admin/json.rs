@@ -8,6 +8,8 @@ use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 use serde_json::ser::Serializer;
 
+use crate::cli::printable::printable_json;
+
 /// The descriptors of all messages.
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::decode(rlaas_proto::FILE_DESCRIPTOR_SET)
@@ -28,7 +30,7 @@ pub(super) fn to_json(name: &str, message: &impl Message) -> String {
     dynamic
         .serialize_with_options(&mut Serializer::new(&mut json), &options)
         .expect("messages are JSON");
-    String::from_utf8(json).expect("JSON is text")
+    printable_json(&String::from_utf8(json).expect("JSON is text"))
 }
 
 /// Adds a member to an object that has others.

@@ -8,6 +8,7 @@ use rlaas_proto::ratelimit::admin::v1::{KeyPart, KeyRef};
 use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 
+use crate::cli::printable::printable;
 use crate::cli::response::human_duration;
 
 /// Shows a value: as it is if it consists of harmless characters, else in quotes, with escapes.
@@ -16,23 +17,13 @@ pub(super) fn value(text: &str) -> String {
     if !text.is_empty() && text.chars().all(is_plain) {
         text.to_owned()
     } else {
-        format!("\"{}\"", text.escape_debug())
+        format!("\"{}\"", printable(text).replace('"', "\\\""))
     }
 }
 
 /// Shows a text of several words, without quotes; `-` if it is empty.
 pub(super) fn words(text: &str) -> String {
-    if text.is_empty() {
-        return "-".to_owned();
-    }
-    let mut shown = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '"' | '\'' => shown.push(char),
-            char => shown.extend(char.escape_debug()),
-        }
-    }
-    shown
+    if text.is_empty() { "-".to_owned() } else { printable(text) }
 }
 
 /// Shows the parts of a key, or its id where only that is known.
@@ -116,6 +107,7 @@ mod tests {
             ("a\nb\0\u{1b}[2J", r#""a\nb\0\u{1b}[2J""#),
             ("\u{202e}evil", r#""\u{202e}evil""#),
             ("say \"hi\"", r#""say \"hi\"""#),
+            ("O'Brien", r#""O'Brien""#),
         ] {
             assert_eq!(value(text), shown, "{text:?}");
         }

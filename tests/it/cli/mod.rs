@@ -6,6 +6,7 @@ mod change_warnings;
 mod commands;
 mod completions;
 mod configuration;
+mod forged_text;
 mod logs;
 mod terminal;
 mod tls_and_tokens;
