@@ -89,8 +89,8 @@ impl Administrator {
             fingerprint: change.fingerprint,
             ttl: self.limiter.idempotency_ttl().into(),
         };
-        // The claim is not given up at the caller's deadline: else nobody would know whether the id
-        // is claimed.
+        // The claim is not given up at the caller's deadline: it would be unknown whether the id is
+        // claimed.
         let deadline = Deadline::within(MAX_TIME);
         let claimed = match ClaimedId::claim(&self.shared.fleet, claim, deadline).await? {
             Claimed::Before(answer) => return Ok(*answer),

@@ -163,7 +163,7 @@ impl RuleMessages<'_> {
     }
 }
 
-/// Checks that no descriptor is empty. Envoy may send such ones; nobody means to ask about them.
+/// Checks that no descriptor is empty. Envoy may send such ones; a question about them is a mistake.
 fn check_entries(message: &proto::ExplainDescriptorsRequest) -> Result<(), Status> {
     match message.descriptors.iter().position(|descriptor| descriptor.entries.is_empty()) {
         Some(index) => {

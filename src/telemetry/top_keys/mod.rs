@@ -186,7 +186,7 @@ fn run(batches: &Receiver<Batch>, recorder: &Mutex<Recorder>, empty: &EmptyBatch
                 lock(recorder).record(&batch);
                 empty.put(batch);
             }
-            // Nobody wakes this thread: that would cost a deciding thread a system call.
+            // This thread is not woken: that would cost a deciding thread a system call.
             Err(TryRecvError::Empty) => thread::park_timeout(POLL_INTERVAL),
             Err(TryRecvError::Disconnected) => return,
         }

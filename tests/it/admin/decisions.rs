@@ -208,7 +208,7 @@ async fn slow_watcher_is_told_what_it_missed() {
     let server = Rlaas::start(&[]);
     let mut client = admin(&server).await;
     let mut events = watch(&mut client, all()).await;
-    // Nobody reads: the flow control of HTTP/2 stops the stream, then the buffer is full.
+    // The stream is not read: the flow control of HTTP/2 stops the stream, then the buffer is full.
     let mut checks = server.client().await;
     for _ in 0..CALLS / 1_000 {
         let requests = vec![CheckRequest { cost: Some(0), ..request(&"u".repeat(400)) }; 1_000];

@@ -1,5 +1,5 @@
 //! Hashes of requests and hits: 128 bits of SHA-256 over length-prefixed fields, the same on every
-//! instance. Nobody can find two requests with the same hash.
+//! instance. No two requests with the same hash can be found.
 
 use sha2::{Digest, Sha256};
 

@@ -169,7 +169,7 @@ fn nobody_gets_the_key_of_another_by_its_hash() {
         assert_ne!(hit_of(&rules, &forged, "each").key, alice, "{forged}");
         assert_ne!(descriptor_key(&rules, &forged), descriptor_key(&rules, "alice"), "{forged}");
     }
-    // Whoever asks by a request means the user of this name.
+    // A selector by a request means the user of this name.
     let forged = hash.shown();
     let request = Request::user(&forged).build().expect("a valid request");
     let found = select(&rules, SelectorTarget::Request(&request), Some("each")).expect("a key");

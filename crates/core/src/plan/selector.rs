@@ -341,7 +341,7 @@ impl RuleSet {
         if !placed.fits(&entries, hashing) {
             return None;
         }
-        // Of a hash nobody knows which other rule its value matches more closely.
+        // The value behind a hash is not known, nor whether it matches another rule more closely.
         let names_hash = entries.iter().any(|(key, value)| hashing.names_hash(key, value));
         let owner = || self.keys_of_descriptor(placed.domain, &entries).map(|mut keys| keys.pop());
         let owner = if names_hash { None } else { owner().ok()? };

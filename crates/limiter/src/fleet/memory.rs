@@ -211,7 +211,7 @@ impl MemoryFleet {
                 None => contents.put(map, name, content, now, ttl).map(|()| None),
             };
         };
-        // Nobody else may claim the name while the claim is recorded.
+        // No other call may claim the name while the claim is recorded.
         let _recording = self.shared.recording.lock().await;
         check_deadline(deadline)?;
         let now = self.shared.clock.now();

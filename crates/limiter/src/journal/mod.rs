@@ -201,7 +201,7 @@ impl Journal {
     {
         let (sender, receiver) = oneshot::channel();
         let done = Box::new(move |written: Result<(), JournalError>| {
-            // Nobody may be waiting any more.
+            // The caller may have stopped waiting.
             let _dropped = sender.send(written.map(|()| apply()));
         });
         let queued = change::encode(changes)

@@ -1,6 +1,7 @@
 //! Changes of keys, told to the deny caches of all instances.
 //!
-//! Whoever changes a key makes its own cache forget it at once, and publishes the key to the others.
+//! The instance that changes a key makes its own cache forget it at once, and publishes the key to the
+//! others.
 //! A message may get lost, so nothing depends on it: a cached denial is never older than
 //! `deny-cache.max-age`, and that is the time by which every instance decides by the change.
 
