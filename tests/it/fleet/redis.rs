@@ -87,7 +87,7 @@ fn set_user(redis: &RedisServer, permissions: &[&str]) {
 #[tokio::test]
 async fn promises_hold_with_the_documented_permissions_and_each_missing_one_is_named() {
     let redis = RedisServer::start();
-    let rest = ["+subscribe", "&rlaas:*"];
+    let rest = ["+subscribe", "+scan", "&rlaas:*"];
     let all = [&FLEET[..], &rest].concat();
     set_user(&redis, &all);
     let instance = || Instance::start(as_user(&redis.url(), "app", "s3cret"));
@@ -108,7 +108,7 @@ async fn promises_hold_with_the_documented_permissions_and_each_missing_one_is_n
     set_user(&redis, &[]);
     let none = missing().await;
     // Without the command, Redis does not look at the channel.
-    let expected: Vec<_> = FLEET.iter().chain(&["+subscribe"]).copied().collect();
+    let expected: Vec<_> = FLEET.iter().chain(&["+subscribe", "+scan"]).copied().collect();
     assert_eq!(none, sorted(expected));
 
     let denied = [

@@ -262,7 +262,7 @@ impl Fleet {
     }
 
     /// Sends a message of 1 to [`MAX_VALUE_LEN`] bytes to all who subscribe to a topic at this moment, this process included.
-    /// Nobody confirms it.
+    /// Its receipt is not confirmed.
     ///
     /// # Errors
     ///
@@ -296,7 +296,7 @@ impl Fleet {
     }
 
     /// Returns the permissions that the user of Redis lacks for calls of a fleet with these topics,
-    /// as words of `ACL SETUSER`, such as `+xadd`; none without Redis.
+    /// and for [`Store::list_overrides`], as words of `ACL SETUSER`, such as `+xadd`; none without Redis.
     ///
     /// # Errors
     ///

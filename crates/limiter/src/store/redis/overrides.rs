@@ -6,13 +6,14 @@
 
 use std::sync::Arc;
 
-use deadpool_redis::redis::{FromRedisValue, Value, cmd, from_redis_value, pipe};
+use deadpool_redis::redis::{FromRedisValue, RedisError, Value, cmd, from_redis_value, pipe};
 use rmp::decode::{self, Bytes};
 use tokio::time::timeout;
 
 use super::RedisStore;
 use super::codec::call_error::CallError;
 use super::connection::connector::ManagedConnection;
+use super::fleet::denied;
 use super::node::Node;
 use crate::clock::{Deadline, Timestamp};
 use crate::control::{ControlRecord, KeyGrant, KeyOverride, KeyOverrides, OverridePage};
@@ -117,7 +118,7 @@ impl RedisStore {
         let mut command = cmd("SCAN");
         command.arg(scan).arg("MATCH").arg(pattern).arg("COUNT").arg(KEYS_PER_STEP);
         scans.add_command(command);
-        let reply = call(node, &scans, deadline).await?.pop().unwrap_or(Value::Nil);
+        let reply = call(node, "SCAN", &scans, deadline).await?.pop().unwrap_or(Value::Nil);
         let (next, mut names): (u64, Vec<String>) = read(reply)?;
         names.sort_unstable();
         names.dedup();
@@ -130,13 +131,31 @@ impl RedisStore {
         }
         let time = node.clock.estimate();
         let mut found = Vec::new();
-        for (name, reply) in names.iter().zip(call(node, &hashes, deadline).await?) {
+        for (name, reply) in names.iter().zip(call(node, "HGETALL", &hashes, deadline).await?) {
             let Some(id) = self.format.controlled_id(name) else { continue };
             let fields: Vec<(Vec<u8>, Vec<u8>)> = read(reply)?;
             found.extend(records(id, &fields, time));
         }
         found.sort_by(|one, other| one.key.as_bytes().cmp(other.key.as_bytes()));
         Ok((next, found))
+    }
+}
+
+/// Returns the permission that the user of a server lacks to list overrides, as a word of
+/// `ACL SETUSER`.
+///
+/// # Errors
+///
+/// [`StoreError`] if the server does not answer before the deadline.
+pub(super) async fn missing_permission(
+    node: &Node,
+    deadline: Deadline,
+) -> Result<Option<String>, StoreError> {
+    let mut scan = pipe();
+    scan.cmd("SCAN").arg(0).arg("COUNT").arg(1);
+    match call(node, "SCAN", &scan, deadline).await {
+        Ok(_) => Ok(None),
+        Err(error) => error.missing_permission().map(|word| Some(word.to_owned())).ok_or(error),
     }
 }
 
@@ -177,9 +196,10 @@ fn end(micros: i64) -> Option<Timestamp> {
     u64::try_from(micros).ok().filter(|micros| *micros > 0).map(Timestamp::from_micros)
 }
 
-/// Sends commands on the connection of the fleet, which is not that of decisions.
+/// Sends commands of this name on the connection of the fleet, which is not that of decisions.
 async fn call(
     node: &Node,
+    command: &str,
     commands: &deadpool_redis::redis::Pipeline,
     deadline: Deadline,
 ) -> Result<Vec<Value>, StoreError> {
@@ -191,11 +211,13 @@ async fn call(
     let sent = connection.send_packed_commands(commands, 0, commands.len());
     let replies = timeout(deadline.remaining(), sent).await;
     let replies = replies.map_err(|_elapsed| StoreError::Timeout(whole))?;
-    let converted = |error| CallError::from_redis(&error, &address).into_error();
+    let converted = |error: RedisError| {
+        let code = error.code().unwrap_or_default();
+        denied(command, &format!("{code} {}", error.detail().unwrap_or_default()))
+            .unwrap_or_else(|| CallError::from_redis(&error, &address).into_error())
+    };
     let replies = replies.map_err(converted)?.into_iter().map(Value::extract_error);
-    replies
-        .map(|reply| reply.map_err(|error| CallError::from_redis(&error, &address).into_error()))
-        .collect()
+    replies.map(|reply| reply.map_err(converted)).collect()
 }
 
 fn read<T: FromRedisValue>(reply: Value) -> Result<T, StoreError> {

@@ -128,12 +128,22 @@ fn parse(reply: Value, nonce: &str, key: &str) -> Result<Vec<Value>, CallError> 
 /// Converts the error of a command in the script.
 fn command_failed(command: &str, key: &str, error: &str) -> CallError {
     match missing_permission(command, key, error) {
-        Some(permission) => CallError::Other(StoreError::Refused {
-            code: "NOPERM".to_owned(),
-            text: format!("{MISSING_PERMISSION}{permission}"),
-        }),
+        Some(permission) => CallError::Other(not_permitted(&permission)),
         None => CallError::from_text(error.strip_prefix("ERR ").unwrap_or(error)),
     }
+}
+
+fn not_permitted(permission: &str) -> StoreError {
+    let text = format!("{MISSING_PERMISSION}{permission}");
+    StoreError::Refused { code: "NOPERM".to_owned(), text }
+}
+
+/// Returns the error of a command outside of scripts that the user may not run; `None` for other
+/// errors.
+pub(in crate::store::redis) fn denied(command: &str, error: &str) -> Option<StoreError> {
+    // Of keys the error does not say which.
+    let permission = missing_permission(command, "", error).filter(|word| word.starts_with('+'))?;
+    Some(not_permitted(&permission))
 }
 
 /// Returns the permission that a command on a key, or to a channel, lacked; `None` if it failed for

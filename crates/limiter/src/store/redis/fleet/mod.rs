@@ -6,6 +6,7 @@
 mod call;
 mod subscription;
 
+pub(super) use call::denied;
 pub(crate) use subscription::RedisSubscription;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use deadpool_redis::redis::{FromRedisValue, Value, from_redis_value};
 
 use self::call::FleetCall;
 use super::codec::keys::KeyFormat;
+use super::overrides;
 use super::topology::Topology;
 use crate::clock::Deadline;
 use crate::fleet::{EntryId, LogEntry, LogRange, MAX_VALUES, NamedValue, OutOfBounds, SECRET_LEN};
@@ -142,7 +144,8 @@ impl RedisFleet {
         bytes(secret)?.try_into().map_err(|_| StoreError::Garbled)
     }
 
-    /// Returns the permissions that the user lacks, as words of `ACL SETUSER`.
+    /// Returns the permissions that the user lacks, also those of the list of overrides, as words of
+    /// `ACL SETUSER`.
     pub(crate) async fn missing_permissions(
         &self,
         topics: &[&str],
@@ -163,6 +166,8 @@ impl RedisFleet {
             let denied = self.subscribe(topic).denied(deadline).await?;
             missing.extend(denied);
         }
+        let node = self.topology.node(self.format.fleet_slot("permissions"), deadline).await?;
+        missing.extend(overrides::missing_permission(&node, deadline).await?);
         // The check is made once: its connection need not wait for the first use of the fleet.
         for node in self.topology.nodes() {
             node.fleet_pool().retain(|_, _| false);
