@@ -5,71 +5,22 @@
 //! discards the changes if someone did. A store that reads and writes all data of a key at once
 //! keeps [`Record`]s and calls [`execute_on_records`].
 
+mod entry;
 mod overridden;
 mod record;
+mod slot;
 
 pub use record::{Record, Records, execute_on_records};
+pub use slot::{Slot, Slots};
 
 use smallvec::SmallVec;
 
+use self::entry::Entry;
 use self::overridden::{Overridden, change_control};
-use crate::algorithm::{Cost, Decision, Limit, Outcome, State, TakenUnits};
-use crate::clock::{Micros, Timestamp};
-use crate::control::ControlRecord;
+use self::slot::OneSlot;
+use crate::algorithm::{Cost, Decision, Outcome};
 use crate::operation::{Action, HitReply, Reply, Shard, StoreHit, StoreRequest};
 use crate::rules::{Coupling, Grant, Mode};
-
-/// Access of a step to the state of one key.
-pub trait Slot {
-    /// Returns the time of the decision: the time that the clock shows, or a later one if it is
-    /// [held](Timestamp::hold).
-    fn now(&self) -> Timestamp;
-
-    /// Returns the difference between [`Slot::now`] and the time that the clock shows.
-    fn held_for(&self) -> Micros;
-
-    /// Returns the state; [`State::None`] if there is none or it has expired.
-    fn state(&self) -> &State;
-
-    /// Calls `change` with the state, if the key has one, and returns its decision. An expired
-    /// state may be passed as [`State::None`].
-    fn update(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Option<Decision>;
-
-    /// Creates a state for a key that has none. Calls `change` with [`State::None`] and returns its
-    /// decision.
-    fn insert(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Decision;
-
-    /// Records that the key is reset now. The record is needed up to `until`.
-    fn record_reset(&mut self, until: Timestamp);
-
-    /// Returns `true` if the key was reset at `taken_at` or later.
-    fn was_reset_since(&self, taken_at: Timestamp) -> bool;
-
-    /// Returns the control record of the key, if there is one. It may have ended.
-    fn control(&self) -> Option<&ControlRecord>;
-
-    /// Replaces the control record of the key. An empty record removes it.
-    fn set_control(&mut self, record: ControlRecord);
-
-    /// Returns the time that the clock shows.
-    fn time(&self) -> Timestamp {
-        self.now() - self.held_for()
-    }
-}
-
-/// The slots of the hits of one request.
-pub trait Slots {
-    /// The slot of one hit.
-    type Slot<'a>: Slot
-    where
-        Self: 'a;
-
-    /// Returns the slot of the hit at this position.
-    fn slot(&mut self, at: usize) -> Self::Slot<'_>;
-
-    /// Returns `true` if the hits at these positions have the same key.
-    fn have_same_key(&self, one: usize, other: usize) -> bool;
-}
 
 /// Decides every hit of a request.
 pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
@@ -124,62 +75,6 @@ fn execute_overridable(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
     let (coupling, shard) = (Coupling::AllOrNothing, Shard::default());
     let request = StoreRequest { hits, coupling, shard, once: None };
     execute(request, OneSlot(slot)).hits.swap_remove(0)
-}
-
-/// The slot of a request of one hit.
-struct OneSlot<S>(S);
-
-impl<S: Slot> Slots for OneSlot<S> {
-    type Slot<'a>
-        = &'a mut S
-    where
-        S: 'a;
-
-    fn slot(&mut self, _at: usize) -> &mut S {
-        &mut self.0
-    }
-
-    fn have_same_key(&self, _one: usize, _other: usize) -> bool {
-        true
-    }
-}
-
-impl<S: Slot> Slot for &mut S {
-    fn now(&self) -> Timestamp {
-        (**self).now()
-    }
-
-    fn held_for(&self) -> Micros {
-        (**self).held_for()
-    }
-
-    fn state(&self) -> &State {
-        (**self).state()
-    }
-
-    fn update(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Option<Decision> {
-        (**self).update(change)
-    }
-
-    fn insert(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Decision {
-        (**self).insert(change)
-    }
-
-    fn record_reset(&mut self, until: Timestamp) {
-        (**self).record_reset(until);
-    }
-
-    fn was_reset_since(&self, taken_at: Timestamp) -> bool {
-        (**self).was_reset_since(taken_at)
-    }
-
-    fn control(&self) -> Option<&ControlRecord> {
-        (**self).control()
-    }
-
-    fn set_control(&mut self, record: ControlRecord) {
-        (**self).set_control(record);
-    }
 }
 
 /// A hit with the decision so far.
@@ -363,152 +258,5 @@ impl<S: Slots> AtomicStep<'_, S> {
         };
         let limit = grant.limit()?;
         Some(Entry { hit, limit, slot: self.slots.slot(at) })
-    }
-}
-
-/// One hit with a limit, and the slot of its key.
-struct Entry<'h, S> {
-    hit: &'h StoreHit<'h>,
-    /// The limit by which it is decided.
-    limit: &'h Limit,
-    slot: S,
-}
-
-impl<S: Slot> Entry<'_, S> {
-    fn decide(&self, cost: Cost) -> Decision {
-        let (algorithm, limit) = (self.hit.algorithm, self.limit);
-        algorithm.decide(self.slot.state(), limit, self.slot.now(), cost)
-    }
-
-    /// Decides on the cost, but returns the numbers of the state as it is, without the cost.
-    fn peek(&self, cost: Cost) -> Decision {
-        let (algorithm, limit) = (self.hit.algorithm, self.limit);
-        let (state, now) = (self.slot.state(), self.slot.now());
-        let decision = algorithm.decide(state, limit, now, cost);
-        if cost == Cost::NONE {
-            return decision;
-        }
-        let outcome = decision.outcome;
-        Decision { outcome, ..algorithm.decide(state, limit, now, Cost::NONE) }
-    }
-
-    /// Returns a decision with this outcome and the numbers of the current state.
-    fn with_current_numbers(&self, outcome: Outcome) -> Decision {
-        Decision { outcome, ..self.decide(Cost::NONE) }
-    }
-
-    /// Executes any action other than a take of some units.
-    fn execute_other(&mut self) -> HitReply {
-        let mut taken = 0;
-        let decision = match self.hit.action {
-            Action::Report(cost) if cost != Cost::NONE => {
-                let decision;
-                (decision, taken) = self.report(cost);
-                decision
-            }
-            Action::Refund(_) | Action::Credit(_) | Action::Reset => {
-                self.return_units();
-                self.decide(Cost::NONE)
-            }
-            Action::Take(cost) | Action::Peek(cost) | Action::Report(cost) => self.peek(cost),
-            Action::SetOverride | Action::ClearOverride(_) => self.decide(Cost::NONE),
-        };
-        HitReply::new(decision, taken)
-    }
-
-    /// Decides, and takes the cost if it is allowed.
-    #[inline]
-    fn take(&mut self, cost: Cost) -> Decision {
-        let (algorithm, limit) = (self.hit.algorithm, self.limit);
-        let now = self.slot.now();
-        let take = |state: &mut State| algorithm.take(state, limit, now, cost);
-        if let Some(decision) = self.slot.update(take) {
-            return decision;
-        }
-        let decision = algorithm.decide(&State::None, limit, now, cost);
-        self.insert(cost, &decision);
-        decision
-    }
-
-    /// Takes the cost, or the remaining units if the cost is denied.
-    fn take_remaining(&mut self, cost: Cost) -> HitReply {
-        let decision = self.take(cost);
-        let left = u32::try_from(decision.remaining).ok().filter(|left| *left > 0);
-        let Some(left) = left.filter(|_| !decision.is_allowed()) else {
-            return HitReply::new(decision, decision.outcome.taken(cost));
-        };
-        let left = Cost::new(left.min(self.hit.algorithm.max_cost()));
-        let taken = self.take(left).outcome.taken(left);
-        HitReply::new(self.decide(cost), taken)
-    }
-
-    fn commit(&mut self, cost: Cost, decision: &Decision) {
-        let (algorithm, limit) = (self.hit.algorithm, self.limit);
-        let now = self.slot.now();
-        let updated = self.slot.update(|state| {
-            algorithm.commit(state, limit, now, cost, decision);
-            *decision
-        });
-        if updated.is_none() {
-            self.insert(cost, decision);
-        }
-    }
-
-    /// Creates the state after a decision. A denial creates none, so that denied requests use no
-    /// memory.
-    fn insert(&mut self, cost: Cost, decision: &Decision) {
-        let (algorithm, limit) = (self.hit.algorithm, self.limit);
-        let now = self.slot.now();
-        if decision.is_allowed() {
-            self.slot.insert(|state| {
-                algorithm.commit(state, limit, now, cost, decision);
-                *decision
-            });
-        }
-    }
-
-    /// Counts the cost even if too few units are left. Returns the decision and the number of units
-    /// that were counted.
-    fn report(&mut self, cost: Cost) -> (Decision, u64) {
-        let (algorithm, limit) = (self.hit.algorithm, self.limit);
-        let now = self.slot.now();
-        let mut counted = 0;
-        let mut report = |state: &mut State| {
-            let decision;
-            (decision, counted) = algorithm.report(state, limit, now, cost);
-            decision
-        };
-        let decision = match self.slot.update(&mut report) {
-            Some(decision) => decision,
-            None => self.slot.insert(report),
-        };
-        (decision, counted)
-    }
-
-    /// Executes a refund, a credit or a reset.
-    fn return_units(&mut self) {
-        let (algorithm, limit, action) = (self.hit.algorithm, self.limit, self.hit.action);
-        let now = self.slot.now();
-        match action {
-            Action::Reset => {
-                // The reset must be known while a refund of units taken before it could have an
-                // effect: up to two windows (sliding window counter), or the time to fill.
-                let window = limit.window();
-                self.slot.record_reset(now + (window + window).max(limit.fill_time()));
-            }
-            Action::Refund(TakenUnits { cost: Cost::NONE, .. }) | Action::Credit(Cost::NONE) => {
-                return;
-            }
-            Action::Refund(taken) if self.slot.was_reset_since(taken.at) => return,
-            _ => {}
-        }
-        self.slot.update(|state| {
-            match action {
-                Action::Refund(taken) => algorithm.refund(state, limit, now, &taken),
-                Action::Credit(cost) => algorithm.credit(state, limit, now, cost),
-                _ => *state = State::None,
-            }
-            algorithm.decide(state, limit, now, Cost::NONE)
-        });
     }
 }

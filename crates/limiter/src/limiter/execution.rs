@@ -12,19 +12,15 @@ use tracing::debug;
 
 use super::idempotency::{clear_taken, is_replay};
 use super::{CheckError, Limiter, Source};
-use crate::algorithm::{Cost, Decision, Outcome, TakenUnits};
-use crate::clock::{Deadline, Micros};
-use crate::control::Applied;
+use crate::algorithm::{Cost, TakenUnits};
+use crate::clock::Deadline;
 use crate::idempotency::{CallId, RecordUse};
-use crate::observer::{RequestEvent, StoreEvent};
+use crate::observer::RequestEvent;
 use crate::operation::{Action, HitReply, Reply, Shard, StoreHit, StoreId, StoreRequest};
 use crate::plan::{Hit, Plan};
-use crate::rules::{Coupling, Grant, Mode, OnStoreFailure, RuleSet};
+use crate::rules::{Coupling, Grant, Mode, RuleSet};
 use crate::store::{Store, StoreError};
 use crate::verdict::{HitResult, HitResults};
-
-/// `retry_after` of a denial by policy: the store may have recovered by then.
-const RETRY_AFTER: Micros = Micros::from_secs(1);
 
 /// The execution of one plan.
 pub(super) struct Execution<'a> {
@@ -51,17 +47,17 @@ pub(super) struct Executed {
 pub(super) struct HitGroup {
     /// Positions of the hits in the plan.
     pub(super) positions: Positions,
-    shard: Shard,
+    pub(super) shard: Shard,
     pub(super) store: StoreId,
     /// The other call that took the units, if the record of the request id has answered.
     pub(super) taker: Option<CallId>,
     /// Grants that replace those of the hits: the shares of the local fallback.
-    grants: Option<SmallVec<[Grant; 2]>>,
+    pub(super) grants: Option<SmallVec<[Grant; 2]>>,
     /// `true` if the request is denied already: this group then takes nothing. Reports count all
     /// the same.
     pub(super) is_refused: bool,
     /// `true` if the plan has other groups: then no single shard knows whether every quota denies.
-    is_one_of_several: bool,
+    pub(super) is_one_of_several: bool,
 }
 
 pub(super) type Positions = SmallVec<[usize; 2]>;
@@ -162,7 +158,7 @@ impl Execution<'_> {
         }
     }
 
-    async fn execute(
+    pub(super) async fn execute(
         &self,
         group: &HitGroup,
         purpose: RecordUse,
@@ -232,116 +228,6 @@ impl Execution<'_> {
         }))
     }
 
-    /// Applies the policies of the rules to the hits of a group that the store failed to decide.
-    async fn degrade(
-        &self,
-        failed: HitGroup,
-        error: &StoreError,
-        results: &mut [Option<HitResult>],
-    ) -> Result<HitGroup, CheckError> {
-        let limiter = self.limiter;
-        match error {
-            StoreError::RequestId(error) => return Err((*error).into()),
-            // After another shard has decided, an expired deadline is a failure like others.
-            StoreError::Expired if !self.has_executed(results) => {
-                limiter.shared.observer.request(RequestEvent::Expired);
-                return Err(CheckError::Expired);
-            }
-            StoreError::Overloaded => {
-                limiter.shared.observer.request(RequestEvent::Shed);
-                return Err(CheckError::Overloaded);
-            }
-            _ => {}
-        }
-        limiter.shared.observer.store(StoreEvent::Failed { kind: error.kind() });
-        debug!(%error, "store call failed");
-        let hit_at = |position: &usize| &self.plan.hits[*position];
-        let first = failed.positions.first();
-        let tripped = first.is_some_and(|first| limiter.store.breaker_is_open(&hit_at(first).key));
-        let policy = |position: &usize| self.rules.rule(hit_at(position).rule).policy(tripped);
-        for position in &failed.positions {
-            results[*position] = self.result_without_policy(hit_at(position));
-        }
-        let is_decided = |at: &usize| results[*at].is_some();
-        let fails = |at: &usize| !is_decided(at) && policy(at) == OnStoreFailure::Error;
-        let known =
-            failed.positions.iter().filter_map(|at| Some((hit_at(at), results[*at].as_ref()?)));
-        let is_banned =
-            self.plan.is_banned() || Mode::refuse(known.map(|(hit, result)| result.denial(hit)));
-        if failed.positions.iter().any(fails) && !is_banned {
-            return Err(CheckError::StoreUnavailable(error.clone()));
-        }
-        limiter.shared.degradation.policy_decided(error);
-
-        let denies = |at: &usize| match &results[*at] {
-            Some(known) => !known.reply.decision.is_allowed(),
-            None => policy(at) == OnStoreFailure::Deny,
-        };
-        let denies = failed.positions.iter().any(denies);
-        let (mut alone, mut grants) = (Positions::new(), SmallVec::new());
-        for position in &failed.positions {
-            let hit = hit_at(position);
-            if results[*position].is_some() {
-                continue;
-            }
-            let policy = policy(position);
-            results[*position] = match policy {
-                // The request is banned anyway.
-                OnStoreFailure::Error => None,
-                OnStoreFailure::Allow => {
-                    Some(HitResult::uncounted(Outcome::Allowed, Source::FailOpen))
-                }
-                OnStoreFailure::Deny => {
-                    let outcome = Outcome::Denied { retry_after: RETRY_AFTER };
-                    Some(HitResult::uncounted(outcome, Source::FailClosed))
-                }
-                OnStoreFailure::Local(share) => {
-                    let Some(hit) = hit.for_store() else { continue };
-                    let Grant::Limited(limit) = hit.grant else { continue };
-                    alone.push(*position);
-                    grants.push(Grant::Limited(limit.share(share.millionths())));
-                    continue;
-                }
-            };
-            self.report_degraded(hit, policy, error);
-        }
-        let refuses = denies && self.plan.coupling == Coupling::AllOrNothing;
-        let group = HitGroup {
-            positions: alone,
-            store: StoreId::Fallback,
-            taker: None,
-            grants: Some(grants),
-            is_refused: failed.is_refused || refuses,
-            ..failed
-        };
-        let reply = self.execute(&group, RecordUse::Decide, Deadline::NEVER).await;
-        for position in &group.positions {
-            let hit = hit_at(position);
-            self.report_degraded(hit, self.rules.rule(hit.rule).on_store_failure, error);
-        }
-        let replies = reply.unwrap_or_default().hits;
-        record_replies(&group, replies, Source::LocalFallback, results);
-        Ok(group)
-    }
-
-    /// Returns the result of a hit that no policy decides while the store fails: of a ban that was
-    /// seen last, or of a grant that is no limit. `None` for others.
-    fn result_without_policy(&self, hit: &Hit) -> Option<HitResult> {
-        if !hit.overridable {
-            return None;
-        }
-        let time = self.limiter.store.now(&hit.key);
-        let Some(ends_at) = self.limiter.shared.bans.ends_at(&hit.key, time) else {
-            return HitResult::by_grant_alone(&hit.grant);
-        };
-        let wait = ends_at.since(time);
-        let outcome = Outcome::Denied { retry_after: wait };
-        let decision = Decision { reset_after: wait, ..Decision::uncounted(outcome) };
-        let applied = Applied { grant: Grant::Banned, ends_at, record: None };
-        let reply = HitReply { applied: Some(Box::new(applied)), ..HitReply::new(decision, 0) };
-        Some(HitResult { reply, source: Source::DenyCache })
-    }
-
     /// Records the bans in the replies to the hits of a group.
     fn record_bans(&self, group: &HitGroup, replies: &[HitReply]) {
         for (position, reply) in group.positions.iter().zip(replies) {
@@ -350,12 +236,6 @@ impl Execution<'_> {
                 self.limiter.shared.bans.record(&hit.key, reply);
             }
         }
-    }
-
-    /// Returns `true` if the store has already decided a hit of this plan.
-    fn has_executed(&self, results: &[Option<HitResult>]) -> bool {
-        let hits = self.plan.hits.iter().zip(results);
-        hits.into_iter().any(|(hit, result)| result.is_some() && hit.for_store().is_some())
     }
 
     /// Refunds the units that the groups took (not their reports), and updates the outcomes of
@@ -409,18 +289,12 @@ impl Execution<'_> {
             self.limiter.forget_denials(&hit.key);
         }
     }
-
-    fn report_degraded(&self, hit: &Hit, policy: OnStoreFailure, error: &StoreError) {
-        let rule = self.rules.rule(hit.rule).name;
-        let degraded = RequestEvent::Degraded { rule, policy, kind: error.kind() };
-        self.limiter.shared.observer.request(degraded);
-    }
 }
 
 type Replies = SmallVec<[HitReply; 2]>;
 
 /// Stores the replies for the hits of a group.
-fn record_replies(
+pub(super) fn record_replies(
     group: &HitGroup,
     replies: Replies,
     source: Source,

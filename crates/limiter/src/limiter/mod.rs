@@ -3,7 +3,7 @@
 //!
 //! Every check goes through here, whatever protocol it came by. The limiter does not depend on a
 //! protocol or on a kind of store. The store reports that it failed; the policy of the rule decides
-//! what that means (`execution.rs`).
+//! what that means (`store_failure.rs`).
 
 mod admin;
 mod bans;
@@ -20,6 +20,7 @@ mod pending;
 mod preview;
 mod receipts;
 mod snapshot;
+mod store_failure;
 
 pub use crate::verdict::{RuleDecision, Source, Verdict};
 pub use admin::{ChangeError, KeyChange, KeyState, KeysChanged};

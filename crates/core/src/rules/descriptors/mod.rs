@@ -7,15 +7,19 @@
 //! **Source:** envoyproxy/ratelimit, "Configuration".
 
 mod metadata;
+mod placed;
 mod request;
+mod rule;
 mod spec;
 mod tree;
 mod walk;
 
 pub use metadata::{Metadata, MetadataValue};
+pub use placed::PlacedRule;
 pub use request::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, LimitOverride, RequestDescriptor,
 };
+pub use rule::DescriptorRule;
 pub use spec::DescriptorSpec;
 pub use tree::{Descriptor, PathStep};
 pub(crate) use walk::Choice;
@@ -26,12 +30,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use self::placed::hashed_key;
 use self::tree::{Level, Path};
 use super::key::IdValue;
-use super::{
-    Coupling, Grant, HashedParts, Hashing, Key, Mode, OnStoreFailure, RuleInfo, Share, TextPattern,
-};
-use crate::algorithm::{Algorithm, Limit, LimitError};
+use super::{Coupling, Grant, HashedParts, Hashing, Key, Mode, RuleInfo, TextPattern};
+use crate::algorithm::{Algorithm, LimitError};
 use crate::clock::Micros;
 
 /// The descriptor rules in force, by domain.
@@ -44,58 +47,6 @@ pub struct Descriptors {
     in_trees: usize,
     coupling: Coupling,
     hashed: Option<Arc<HashedParts>>,
-}
-
-/// A rule of a tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
-pub struct DescriptorRule {
-    /// Name in metrics: the path as configured ([`label`]).
-    pub name: Arc<str>,
-    /// Name of the limit, for responses and for `replaces` of other rules.
-    pub limit_name: Option<Arc<str>>,
-    /// Algorithm that decides.
-    pub algorithm: Algorithm,
-    /// Units that the rule grants.
-    pub grant: Grant,
-    /// Whether the rule is enforced.
-    pub mode: Mode,
-    /// Policy for the time when the store fails.
-    pub on_store_failure: OnStoreFailure,
-    /// Whether requests pass while the circuit breaker of the store is open.
-    pub breaker_opens: bool,
-    /// Part of the limit from which a key is near it. `None`: never.
-    pub near_limit: Option<Share>,
-    /// Names of the limits that do not apply to requests to which this rule applies.
-    pub replaces: Vec<Arc<str>>,
-    /// Window of the limit; set for a limit of 0 too.
-    pub window: Micros,
-    /// Whether overrides and bans of single keys can be set at run time.
-    pub overridable: bool,
-    /// Whether metrics have the values of requests.
-    pub is_detailed: bool,
-    /// Whether hits are reports of costs that were incurred already, counted even if too few units
-    /// are left.
-    pub is_post_paid: bool,
-    /// Most units of debt. `None`: the units per window.
-    pub max_debt: Option<u64>,
-    /// Metadata for callers.
-    pub metadata: Option<Arc<Metadata>>,
-    /// File of the rule, for messages. Empty if there is none.
-    pub file: Arc<str>,
-}
-
-/// A rule with its place in a tree.
-#[derive(Clone, Debug)]
-pub struct PlacedRule<'a> {
-    /// Domain of the tree.
-    pub domain: &'a str,
-    /// Path from the top of the tree to the rule.
-    pub path: Vec<PathStep<'a>>,
-    /// The rule.
-    pub rule: &'a DescriptorRule,
-    /// Position of the rule in [`Descriptors::every`].
-    pub position: usize,
 }
 
 /// A descriptor of a request with the rule that it matches.
@@ -341,114 +292,6 @@ impl Descriptors {
                 *one = None;
             }
         }
-    }
-}
-
-impl PlacedRule<'_> {
-    /// Returns `true` if the path has entries with these keys and values. The value of an entry
-    /// whose values share one state may be the pattern.
-    ///
-    /// A value that is shown as a hash fits every pattern, since nobody knows what it is the hash
-    /// of.
-    pub(crate) fn fits(&self, entries: &[(&str, &str)], hashing: Hashing<'_>) -> bool {
-        let mut steps = self.path.iter().zip(entries);
-        self.path.len() == entries.len()
-            && steps.all(|(step, (key, value))| {
-                step.key == *key && (step.fits(value) || hashing.names_hash(key, value))
-            })
-    }
-
-    /// Returns the key of a descriptor whose entries [fit](PlacedRule::fits).
-    pub(crate) fn key_of(&self, entries: &[(&str, &str)], hashing: Hashing<'_>) -> Key {
-        let values = self.path.iter().zip(entries).map(|(step, (_, value))| {
-            let value = match step.value {
-                Some(pattern) if step.shares => IdValue::Shared(pattern),
-                Some(configured) if configured == *value => IdValue::Configured(configured),
-                _ => IdValue::Own(value),
-            };
-            (step.key, value)
-        });
-        hashed_key(self.domain, values, None, hashing)
-    }
-}
-
-/// Returns the key of a descriptor, with hashed values. Values of the configuration stay readable.
-#[inline(never)]
-fn hashed_key<'a>(
-    domain: &str,
-    entries: impl Iterator<Item = (&'a str, IdValue<'a>)>,
-    window: Option<Micros>,
-    hashing: Hashing<'_>,
-) -> Key {
-    let hash = |(key, value): (&'a str, IdValue<'a>)| {
-        let hash = match value {
-            IdValue::Own(own) => hashing.hash_entry(key, own),
-            IdValue::Configured(_) | IdValue::Shared(_) => None,
-        };
-        (key, value, hash)
-    };
-    let entries: SmallVec<[_; 4]> = entries.map(hash).collect();
-    let entries = entries.iter().map(|(key, value, hash)| {
-        (*key, hash.as_ref().map_or(*value, |hash| IdValue::Own(hash.as_str())))
-    });
-    Key::for_descriptor(domain, entries, window)
-}
-
-impl DescriptorRule {
-    /// Creates the rule that stands for limits of requests.
-    pub(crate) fn for_domain(domain: &str) -> Self {
-        let limit = Limit::new(1, Limit::MAX_WINDOW).expect("a valid limit");
-        Self {
-            name: domain.into(),
-            limit_name: None,
-            algorithm: Algorithm::FixedWindow,
-            grant: Grant::Limited(limit),
-            mode: Mode::Enforced,
-            on_store_failure: OnStoreFailure::Error,
-            breaker_opens: false,
-            near_limit: None,
-            replaces: Vec::new(),
-            window: limit.window(),
-            overridable: false,
-            is_detailed: false,
-            is_post_paid: false,
-            max_debt: None,
-            metadata: None,
-            file: Arc::default(),
-        }
-    }
-
-    /// Returns the data that rules of both kinds have.
-    pub fn info(&self) -> RuleInfo<'_> {
-        RuleInfo {
-            name: &self.name,
-            algorithm: self.algorithm,
-            mode: self.mode,
-            on_store_failure: self.on_store_failure,
-            breaker_opens: self.breaker_opens,
-            overridable: self.overridable,
-            near_limit: self.near_limit,
-        }
-    }
-
-    /// Returns the grant with debt, if hits of this rule are reports.
-    ///
-    /// With [`Coupling::EachAlone`] every hit on a fixed window is a report, as in
-    /// envoyproxy/ratelimit. With other algorithms repeated requests would extend their own denial
-    /// without end.
-    fn with_debt(&self, grant: Grant, coupling: Coupling) -> Grant {
-        let Grant::Limited(limit) = grant else { return grant };
-        let is_counter = self.algorithm == Algorithm::FixedWindow;
-        if !(self.is_post_paid || is_counter && coupling == Coupling::EachAlone) {
-            return grant;
-        }
-        let most = match self.algorithm {
-            // A log has no entries above the limit.
-            Algorithm::SlidingWindowLog => 0,
-            _ => limit.units(),
-        };
-        let max_debt = self.max_debt.unwrap_or(most).min(most);
-        Grant::Limited(limit.with_max_debt(max_debt).unwrap_or(limit))
     }
 }
 

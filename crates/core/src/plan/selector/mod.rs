@@ -1,0 +1,155 @@
+//! Selectors: the keys that an administrator names, by a request, by their parts, by their id, or
+//! by a descriptor.
+//!
+//! A selector is resolved against the rules in force, without I/O. The result has what a store
+//! needs for each key, and what a person needs to recognise it.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `resolve` | the keys of a selector, by the rules |
+//! | `parts` | the parts of a key: from its id, and as a request that has them |
+
+mod parts;
+mod resolve;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::Hit;
+use crate::rules::descriptors::DescriptorRequest;
+use crate::rules::{InvalidRequest, Request};
+
+/// Names keys: at most [`Selector::MAX_KEYS`].
+#[derive(Clone, Copy, Debug)]
+pub struct Selector<'a> {
+    /// Whose keys.
+    pub target: SelectorTarget<'a>,
+    /// Only keys of the rule with this name. `None`: of every rule.
+    pub rule: Option<&'a str>,
+}
+
+/// Whose keys a [`Selector`] names.
+#[derive(Clone, Copy, Debug)]
+pub enum SelectorTarget<'a> {
+    /// The keys that a request meets. Its cost makes no difference.
+    Request(&'a Request<'a>),
+    /// The keys that consist of these parts, in any order. Without a rule, they are those of every
+    /// rule whose `key_by` has exactly these parts. With a rule for descriptors, the parts are the
+    /// entries of a descriptor, in its order.
+    ///
+    /// Overrides of a rule that depend on other parts than those of the key do not apply.
+    Parts(&'a [KeyPart]),
+    /// The key with this [id](Key::id). Requires a rule.
+    Id(&'a str),
+    /// The key that a descriptor meets.
+    Descriptor {
+        /// Domain of the tree: 1 to 1024 bytes.
+        domain: &'a str,
+        /// Keys and values, from the top of the tree down. At least one.
+        entries: &'a [(&'a str, &'a str)],
+    },
+}
+
+/// A part of a key and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPart {
+    /// `user_id`, `resource` or `attributes.NAME`; of a descriptor the key of the entry.
+    pub name: String,
+    /// The value; `None` if the request does not have the part. Of a descriptor whose values share
+    /// one state it is the pattern.
+    pub value: Option<String>,
+}
+
+/// A key of a rule.
+#[derive(Clone, Debug)]
+pub struct SelectedKey {
+    /// Name of the rule.
+    pub rule: Arc<str>,
+    /// A hit that looks whether one unit is left, by the grant of the rule to this key.
+    pub hit: Hit,
+    /// Parts of the key, in the order of `key_by`.
+    pub parts: Vec<KeyPart>,
+    /// Origin of the grant.
+    pub grant_from: GrantSource,
+}
+
+/// The origin of the grant to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantSource {
+    /// The rule.
+    Rule,
+    /// An override of the rule.
+    RuleOverride,
+    /// A grant that was set for the key at run time.
+    KeyOverride,
+}
+
+/// The field of a selector that is not valid. The text names the field and what it must be, never
+/// its value.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum SelectError {
+    /// No rule has this name.
+    #[error("selector.rule must be the name of a rule in force")]
+    UnknownRule,
+    /// An id without a rule.
+    #[error("selector.rule must be set if key.id is")]
+    RuleRequired,
+    /// More keys than can be named at once.
+    #[error("selector must name at most {} keys; set rule", Selector::MAX_KEYS)]
+    TooManyKeys,
+    /// No parts, or too many.
+    #[error("selector.key.parts must have 1 to {} entries", Selector::MAX_PARTS)]
+    Parts,
+    /// Neither a part of a request nor, with a rule, one of its key.
+    #[error(
+        "selector.key.parts must have names such as user_id, resource or attributes.NAME, each once"
+    )]
+    PartName,
+    /// Parts of another rule.
+    #[error("selector.key.parts must be those of the rule's keys, with values that it matches")]
+    OtherParts,
+    /// Every request has this part.
+    #[error("selector.key.parts must have values for user_id and resource")]
+    NoValue,
+    /// A value that no request can have.
+    #[error("selector.key.parts must be those of a valid request: {0}")]
+    Value(InvalidRequest),
+    /// No key of the rule has this id.
+    #[error("selector.key.id must be the id of a key of the rule, as Inspect returns it")]
+    Id,
+    /// A domain that no request can have.
+    #[error("selector.envoy.domain must be 1 to {} bytes", DescriptorRequest::MAX_DOMAIN)]
+    Domain,
+    /// No entries, or too long ones.
+    #[error(
+        "selector.envoy.entries must have at least one entry, and at most {} bytes of keys and values",
+        DescriptorRequest::MAX_BYTES
+    )]
+    Entries,
+}
+
+impl Selector<'_> {
+    /// Most keys that one selector may name.
+    pub const MAX_KEYS: usize = 100;
+    /// Most parts of a key: user, resource and all attributes of a request.
+    pub const MAX_PARTS: usize = 2 + Request::MAX_ATTRIBUTES;
+}
+
+impl SelectError {
+    /// Returns the field that is not valid, with which the text begins.
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::UnknownRule | Self::RuleRequired => "selector.rule",
+            Self::TooManyKeys => "selector",
+            Self::Parts | Self::PartName | Self::OtherParts | Self::NoValue | Self::Value(_) => {
+                "selector.key.parts"
+            }
+            Self::Id => "selector.key.id",
+            Self::Domain => "selector.envoy.domain",
+            Self::Entries => "selector.envoy.entries",
+        }
+    }
+}

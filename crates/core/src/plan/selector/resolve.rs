@@ -1,0 +1,262 @@
+//! The keys that a selector names, by the rules in force.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::parts::{PartsOfRequest, entries_of, has_parts, pairs, values_of};
+use super::{GrantSource, KeyPart, SelectError, SelectedKey, Selector, SelectorTarget};
+use crate::algorithm::Cost;
+use crate::operation::Action;
+use crate::plan::{Hit, Plan, RuleIndex};
+use crate::rules::descriptors::{
+    DescriptorRequest, HitsAddend, InvalidDescriptor, PlacedRule, RequestDescriptor,
+};
+use crate::rules::{Hashing, Key, Part, Request, Rule, RuleSet};
+
+impl RuleSet {
+    /// Returns the keys that a selector names, sorted by the name of their rule. None if the
+    /// request or the descriptor meets no rule.
+    ///
+    /// # Errors
+    ///
+    /// [`SelectError`] for the first field that is not valid.
+    ///
+    /// ```
+    /// use rlaas_core::algorithm::{Algorithm, Limit};
+    /// use rlaas_core::clock::Micros;
+    /// use rlaas_core::plan::{Selector, SelectorTarget};
+    /// use rlaas_core::rules::{Request, Rule, RuleSet};
+    ///
+    /// let limit = Limit::new(5, Micros::from_secs(60))?;
+    /// let rules = RuleSet::new(Rule::new_default(Algorithm::Gcra, limit), Vec::new());
+    /// let alice = Request::user("alice").build()?;
+    /// let keys = rules.select(&Selector { target: SelectorTarget::Request(&alice), rule: None })?;
+    /// assert_eq!((&*keys[0].rule, keys[0].hit.key.id()), ("default", "alice"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn select(&self, selector: &Selector<'_>) -> Result<Vec<SelectedKey>, SelectError> {
+        let Selector { target, rule } = *selector;
+        let named = rule.map(|name| self.named_rules(name)).transpose()?;
+        let mut keys = match (target, &named) {
+            (SelectorTarget::Request(request), _) => self.keys_of_request(request),
+            (SelectorTarget::Parts(parts), named) => self.keys_of_parts(parts, named.as_ref())?,
+            (SelectorTarget::Id(_), None) => return Err(SelectError::RuleRequired),
+            (SelectorTarget::Id(id), Some(named)) => self.keys_of_id(id, named)?,
+            (SelectorTarget::Descriptor { domain, entries }, _) => {
+                self.keys_of_descriptor(domain, entries)?
+            }
+        };
+        keys.retain(|key| rule.is_none_or(|name| &*key.rule == name));
+        if keys.len() > Selector::MAX_KEYS {
+            return Err(SelectError::TooManyKeys);
+        }
+        keys.sort_by(|one, other| one.rule.cmp(&other.rule));
+        Ok(keys)
+    }
+
+    /// Returns the name of the rule in force that a key belongs to, and the parts of the key. The
+    /// name is `None`, or the parts are empty, if no rule has such keys any more.
+    pub fn describe(&self, key: &Key) -> (Option<Arc<str>>, Vec<KeyPart>) {
+        let name = key.rule_name();
+        if let Some((_, rule)) = name.as_deref().and_then(|name| self.rule_named(name)) {
+            let values = values_of(rule, key.id(), self.hashing());
+            return (Some(Arc::clone(&rule.name)), values.unwrap_or_default());
+        }
+        let Some(entries) = entries_of(key.id(), self.hashing()) else { return (None, Vec::new()) };
+        let domain = name.as_deref().and_then(|name| name.strip_prefix("envoy/"));
+        let met = pairs(&entries).and_then(|pairs| self.keys_of_descriptor(domain?, &pairs).ok());
+        let met = met.into_iter().flatten().find(|owner| owner.hit.key == *key);
+        let shared = || {
+            let placed = self.descriptors().placed();
+            let mut owners = placed.iter().filter_map(|one| self.key_of_placed(one, &entries));
+            owners.find(|owner| owner.hit.key == *key)
+        };
+        (met.or_else(shared).map(|owner| owner.rule), entries)
+    }
+
+    /// Returns `true` if a rule has this name.
+    pub fn has_rule(&self, name: &str) -> bool {
+        self.named_rules(name).is_ok()
+    }
+
+    fn keys_of_request(&self, request: &Request<'_>) -> Vec<SelectedKey> {
+        let plan = Plan::for_request(self, request);
+        let hits = plan.hits.into_iter().filter_map(|hit| match hit.rule {
+            RuleIndex::Flat(position) => {
+                Some(self.selected(position, request, hit, self.hashing()))
+            }
+            RuleIndex::Descriptor { .. } => None,
+        });
+        hits.collect()
+    }
+
+    /// Returns the key of a rule, at this position, that a request meets.
+    pub(crate) fn selected(
+        &self,
+        position: usize,
+        request: &Request<'_>,
+        hit: Hit,
+        hashing: Hashing<'_>,
+    ) -> SelectedKey {
+        let rule = self.rule_at(position);
+        let part = |part: &Part| KeyPart {
+            name: part.to_string(),
+            value: part.value_in(request).map(|value| hashing.show(part, value)),
+        };
+        SelectedKey {
+            rule: Arc::clone(&rule.name),
+            hit: Hit { action: Action::Peek(Cost::ONE), ..hit },
+            parts: rule.key_by.iter().map(part).collect(),
+            grant_from: match rule.closest_override(request) {
+                Some(_) => GrantSource::RuleOverride,
+                None => GrantSource::Rule,
+            },
+        }
+    }
+
+    fn keys_of_parts(
+        &self,
+        parts: &[KeyPart],
+        named: Option<&NamedRules<'_>>,
+    ) -> Result<Vec<SelectedKey>, SelectError> {
+        if !(1..=Selector::MAX_PARTS).contains(&parts.len()) {
+            return Err(SelectError::Parts);
+        }
+        if let Some(NamedRules { flat: None, placed }) = named {
+            let keys: Vec<_> =
+                placed.iter().filter_map(|placed| self.key_of_placed(placed, parts)).collect();
+            return if keys.is_empty() { Err(SelectError::OtherParts) } else { Ok(keys) };
+        }
+        let request = PartsOfRequest::new(parts)?;
+        let request = request.request()?;
+        let named = named.and_then(|named| named.flat);
+        let is_named = |position: &usize| named.is_none_or(|(named, _)| named == *position);
+        let rules = self.iter().enumerate().filter(|(position, _)| is_named(position));
+        let keys: Vec<_> = rules
+            .filter(|(_, rule)| has_parts(rule, parts))
+            .map(|(position, rule)| {
+                let hashing = self.hashing_of_named();
+                self.selected(position, &request, hit(position, rule, &request, hashing), hashing)
+            })
+            .collect();
+        match named {
+            Some(_) if keys.is_empty() => Err(SelectError::OtherParts),
+            _ => Ok(keys),
+        }
+    }
+
+    fn keys_of_id(
+        &self,
+        id: &str,
+        named: &NamedRules<'_>,
+    ) -> Result<Vec<SelectedKey>, SelectError> {
+        let mut keys = if let Some((_, rule)) = named.flat {
+            let parts = values_of(rule, id, self.hashing()).ok_or(SelectError::Id)?;
+            self.keys_of_parts(&parts, Some(named)).map_err(|_| SelectError::Id)?
+        } else {
+            let entries = entries_of(id, self.hashing()).ok_or(SelectError::Id)?;
+            let keys = named.placed.iter();
+            keys.filter_map(|placed| self.key_of_placed(placed, &entries)).collect()
+        };
+        keys.retain(|key| key.hit.key.id() == id);
+        if keys.is_empty() { Err(SelectError::Id) } else { Ok(keys) }
+    }
+
+    fn keys_of_descriptor(
+        &self,
+        domain: &str,
+        entries: &[(&str, &str)],
+    ) -> Result<Vec<SelectedKey>, SelectError> {
+        if entries.is_empty() {
+            return Err(SelectError::Entries);
+        }
+        let entries = entries.iter().copied().collect();
+        let descriptor =
+            RequestDescriptor { entries, limit: None, hits: HitsAddend::Take(Cost::NONE) };
+        let request = DescriptorRequest::new(domain, SmallVec::from_iter([descriptor]));
+        let invalid = |invalid| match invalid {
+            InvalidDescriptor::Domain => SelectError::Domain,
+            _ => SelectError::Entries,
+        };
+        let plan =
+            request.and_then(|request| self.descriptors().plan(&request)).map_err(invalid)?;
+        let keys = plan.plan.hits.into_iter().map(|hit| self.selected_by_descriptor(hit));
+        Ok(keys.collect())
+    }
+
+    /// Returns the key of a hit that a descriptor has made.
+    pub(crate) fn selected_by_descriptor(&self, hit: Hit) -> SelectedKey {
+        SelectedKey {
+            rule: Arc::clone(self.rule(hit.rule).name),
+            parts: entries_of(hit.key.id(), self.hashing()).unwrap_or_default(),
+            hit: Hit { action: Action::Peek(Cost::ONE), ..hit },
+            grant_from: GrantSource::Rule,
+        }
+    }
+
+    /// Returns the key of a rule for descriptors with these entries. `None` if they do not match
+    /// the rule, or match another rule more closely.
+    fn key_of_placed(&self, placed: &PlacedRule<'_>, entries: &[KeyPart]) -> Option<SelectedKey> {
+        let entries = pairs(entries)?;
+        let hashing = self.hashing_of_named();
+        if !placed.fits(&entries, hashing) {
+            return None;
+        }
+        // The value behind a hash is not known, nor whether it matches another rule more closely.
+        let names_hash = entries.iter().any(|(key, value)| hashing.names_hash(key, value));
+        let owner = || self.keys_of_descriptor(placed.domain, &entries).map(|mut keys| keys.pop());
+        let owner = if names_hash { None } else { owner().ok()? };
+        let position = placed.position;
+        let index = RuleIndex::Descriptor { position, is_override: false };
+        if let Some(key) = owner {
+            return (key.hit.rule == index).then_some(key);
+        }
+        // The value of an entry is the pattern, which need not match itself.
+        let rule = placed.rule;
+        let hit = Hit {
+            rule: index,
+            algorithm: rule.algorithm,
+            grant: rule.grant,
+            window: rule.window,
+            overridable: rule.overridable,
+            stricter: None,
+            mode: rule.mode,
+            action: Action::Peek(Cost::ONE),
+            key: placed.key_of(&entries, hashing),
+        };
+        let parts = entries_of(hit.key.id(), self.hashing()).unwrap_or_default();
+        let (rule, grant_from) = (Arc::clone(&rule.name), GrantSource::Rule);
+        Some(SelectedKey { rule, hit, parts, grant_from })
+    }
+
+    fn named_rules(&self, name: &str) -> Result<NamedRules<'_>, SelectError> {
+        let flat = self.rule_named(name);
+        let mut placed = self.descriptors().placed();
+        placed.retain(|placed| &*placed.rule.name == name);
+        if flat.is_none() && placed.is_empty() {
+            return Err(SelectError::UnknownRule);
+        }
+        Ok(NamedRules { flat, placed })
+    }
+}
+
+/// The rules with one name. Rules for descriptors may share theirs.
+struct NamedRules<'a> {
+    flat: Option<(usize, &'a Rule)>,
+    placed: Vec<PlacedRule<'a>>,
+}
+
+fn hit(position: usize, rule: &Rule, request: &Request<'_>, hashing: Hashing<'_>) -> Hit {
+    Hit {
+        rule: RuleIndex::Flat(position),
+        key: rule.key_for(request, hashing),
+        algorithm: rule.algorithm,
+        grant: rule.grant_for(request),
+        window: rule.window,
+        overridable: rule.overridable,
+        stricter: None,
+        mode: rule.mode,
+        action: Action::Peek(Cost::ONE),
+    }
+}

@@ -1,0 +1,105 @@
+//! A rule of a tree.
+
+use std::sync::Arc;
+
+use super::Metadata;
+use crate::algorithm::{Algorithm, Limit};
+use crate::clock::Micros;
+use crate::rules::{Coupling, Grant, Mode, OnStoreFailure, RuleInfo, Share};
+
+/// A rule of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub struct DescriptorRule {
+    /// Name in metrics: the path as configured ([`label`](super::label)).
+    pub name: Arc<str>,
+    /// Name of the limit, for responses and for `replaces` of other rules.
+    pub limit_name: Option<Arc<str>>,
+    /// Algorithm that decides.
+    pub algorithm: Algorithm,
+    /// Units that the rule grants.
+    pub grant: Grant,
+    /// Whether the rule is enforced.
+    pub mode: Mode,
+    /// Policy for the time when the store fails.
+    pub on_store_failure: OnStoreFailure,
+    /// Whether requests pass while the circuit breaker of the store is open.
+    pub breaker_opens: bool,
+    /// Part of the limit from which a key is near it. `None`: never.
+    pub near_limit: Option<Share>,
+    /// Names of the limits that do not apply to requests to which this rule applies.
+    pub replaces: Vec<Arc<str>>,
+    /// Window of the limit; set for a limit of 0 too.
+    pub window: Micros,
+    /// Whether overrides and bans of single keys can be set at run time.
+    pub overridable: bool,
+    /// Whether metrics have the values of requests.
+    pub is_detailed: bool,
+    /// Whether hits are reports of costs that were incurred already, counted even if too few units
+    /// are left.
+    pub is_post_paid: bool,
+    /// Most units of debt. `None`: the units per window.
+    pub max_debt: Option<u64>,
+    /// Metadata for callers.
+    pub metadata: Option<Arc<Metadata>>,
+    /// File of the rule, for messages. Empty if there is none.
+    pub file: Arc<str>,
+}
+
+impl DescriptorRule {
+    /// Creates the rule that stands for limits of requests.
+    pub(crate) fn for_domain(domain: &str) -> Self {
+        let limit = Limit::new(1, Limit::MAX_WINDOW).expect("a valid limit");
+        Self {
+            name: domain.into(),
+            limit_name: None,
+            algorithm: Algorithm::FixedWindow,
+            grant: Grant::Limited(limit),
+            mode: Mode::Enforced,
+            on_store_failure: OnStoreFailure::Error,
+            breaker_opens: false,
+            near_limit: None,
+            replaces: Vec::new(),
+            window: limit.window(),
+            overridable: false,
+            is_detailed: false,
+            is_post_paid: false,
+            max_debt: None,
+            metadata: None,
+            file: Arc::default(),
+        }
+    }
+
+    /// Returns the data that rules of both kinds have.
+    pub fn info(&self) -> RuleInfo<'_> {
+        RuleInfo {
+            name: &self.name,
+            algorithm: self.algorithm,
+            mode: self.mode,
+            on_store_failure: self.on_store_failure,
+            breaker_opens: self.breaker_opens,
+            overridable: self.overridable,
+            near_limit: self.near_limit,
+        }
+    }
+
+    /// Returns the grant with debt, if hits of this rule are reports.
+    ///
+    /// With [`Coupling::EachAlone`] every hit on a fixed window is a report, as in
+    /// envoyproxy/ratelimit. With other algorithms repeated requests would extend their own denial
+    /// without end.
+    pub(super) fn with_debt(&self, grant: Grant, coupling: Coupling) -> Grant {
+        let Grant::Limited(limit) = grant else { return grant };
+        let is_counter = self.algorithm == Algorithm::FixedWindow;
+        if !(self.is_post_paid || is_counter && coupling == Coupling::EachAlone) {
+            return grant;
+        }
+        let most = match self.algorithm {
+            // A log has no entries above the limit.
+            Algorithm::SlidingWindowLog => 0,
+            _ => limit.units(),
+        };
+        let max_debt = self.max_debt.unwrap_or(most).min(most);
+        Grant::Limited(limit.with_max_debt(max_debt).unwrap_or(limit))
+    }
+}

@@ -1,0 +1,113 @@
+//! Access of a step to the states of keys, which the store provides.
+
+use crate::algorithm::{Decision, State};
+use crate::clock::{Micros, Timestamp};
+use crate::control::ControlRecord;
+
+/// Access of a step to the state of one key.
+pub trait Slot {
+    /// Returns the time of the decision: the time that the clock shows, or a later one if it is
+    /// [held](Timestamp::hold).
+    fn now(&self) -> Timestamp;
+
+    /// Returns the difference between [`Slot::now`] and the time that the clock shows.
+    fn held_for(&self) -> Micros;
+
+    /// Returns the state; [`State::None`] if there is none or it has expired.
+    fn state(&self) -> &State;
+
+    /// Calls `change` with the state, if the key has one, and returns its decision. An expired
+    /// state may be passed as [`State::None`].
+    fn update(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Option<Decision>;
+
+    /// Creates a state for a key that has none. Calls `change` with [`State::None`] and returns its
+    /// decision.
+    fn insert(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Decision;
+
+    /// Records that the key is reset now. The record is needed up to `until`.
+    fn record_reset(&mut self, until: Timestamp);
+
+    /// Returns `true` if the key was reset at `taken_at` or later.
+    fn was_reset_since(&self, taken_at: Timestamp) -> bool;
+
+    /// Returns the control record of the key, if there is one. It may have ended.
+    fn control(&self) -> Option<&ControlRecord>;
+
+    /// Replaces the control record of the key. An empty record removes it.
+    fn set_control(&mut self, record: ControlRecord);
+
+    /// Returns the time that the clock shows.
+    fn time(&self) -> Timestamp {
+        self.now() - self.held_for()
+    }
+}
+
+/// The slots of the hits of one request.
+pub trait Slots {
+    /// The slot of one hit.
+    type Slot<'a>: Slot
+    where
+        Self: 'a;
+
+    /// Returns the slot of the hit at this position.
+    fn slot(&mut self, at: usize) -> Self::Slot<'_>;
+
+    /// Returns `true` if the hits at these positions have the same key.
+    fn have_same_key(&self, one: usize, other: usize) -> bool;
+}
+
+/// The slot of a request of one hit.
+pub(super) struct OneSlot<S>(pub(super) S);
+
+impl<S: Slot> Slots for OneSlot<S> {
+    type Slot<'a>
+        = &'a mut S
+    where
+        S: 'a;
+
+    fn slot(&mut self, _at: usize) -> &mut S {
+        &mut self.0
+    }
+
+    fn have_same_key(&self, _one: usize, _other: usize) -> bool {
+        true
+    }
+}
+
+impl<S: Slot> Slot for &mut S {
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+
+    fn held_for(&self) -> Micros {
+        (**self).held_for()
+    }
+
+    fn state(&self) -> &State {
+        (**self).state()
+    }
+
+    fn update(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Option<Decision> {
+        (**self).update(change)
+    }
+
+    fn insert(&mut self, change: impl FnOnce(&mut State) -> Decision) -> Decision {
+        (**self).insert(change)
+    }
+
+    fn record_reset(&mut self, until: Timestamp) {
+        (**self).record_reset(until);
+    }
+
+    fn was_reset_since(&self, taken_at: Timestamp) -> bool {
+        (**self).was_reset_since(taken_at)
+    }
+
+    fn control(&self) -> Option<&ControlRecord> {
+        (**self).control()
+    }
+
+    fn set_control(&mut self, record: ControlRecord) {
+        (**self).set_control(record);
+    }
+}
