@@ -39,8 +39,8 @@ pub struct Usage {
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     entries: Vec<Entry>,
-    /// The keys, one after the other.
-    keys: String,
+    /// The keys, one after the other. Each is UTF-8.
+    keys: Vec<u8>,
 }
 
 /// A decision of a batch.
@@ -71,7 +71,7 @@ thread_local! {
 
 /// Adds a decision to the batch of this thread.
 #[inline]
-pub(super) fn push(queue: &Arc<Queue>, rule: u32, key: &str, usage: Usage) {
+pub(super) fn push(queue: &Arc<Queue>, rule: u32, key: &[u8], usage: Usage) {
     BATCH.with_borrow_mut(|(owner, batch)| {
         if !std::ptr::eq(owner.as_ptr(), Arc::as_ptr(queue)) {
             send(owner, batch);
@@ -111,7 +111,7 @@ impl EmptyBatches {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         kept.unwrap_or_else(|| Batch {
             entries: Vec::with_capacity(MAX_ENTRIES),
-            keys: String::with_capacity(FULL_BYTES + MAX_KEY),
+            keys: Vec::with_capacity(FULL_BYTES + MAX_KEY),
         })
     }
 
@@ -128,10 +128,10 @@ impl EmptyBatches {
 
 impl Batch {
     #[inline]
-    fn push(&mut self, rule: u32, key: &str, usage: Usage) {
+    fn push(&mut self, rule: u32, key: &[u8], usage: Usage) {
         let start = self.keys.len();
         if key.len() <= MAX_KEY {
-            self.keys.push_str(key);
+            self.keys.extend_from_slice(key);
         } else {
             self.push_hash(key);
         }
@@ -142,11 +142,11 @@ impl Batch {
     /// Adds `#` and the hash of a long key. No encoded key begins with `#` and has its length and
     /// its alphabet by chance.
     #[cold]
-    fn push_hash(&mut self, key: &str) {
-        self.keys.push('#');
-        for byte in &digest(&SHA256, key.as_bytes()).as_ref()[..HASH_BYTES] {
+    fn push_hash(&mut self, key: &[u8]) {
+        self.keys.push(b'#');
+        for byte in &digest(&SHA256, key).as_ref()[..HASH_BYTES] {
             for digit in [byte >> 4, byte & 15] {
-                self.keys.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
+                self.keys.push(b"0123456789abcdef"[usize::from(digit)]);
             }
         }
     }
@@ -156,8 +156,8 @@ impl Batch {
     }
 
     /// Returns the decisions: rule, key and usage.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &str, Usage)> {
-        let mut rest = self.keys.as_str();
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &[u8], Usage)> {
+        let mut rest = self.keys.as_slice();
         self.entries.iter().map(move |entry| {
             let (key, after) = rest.split_at(entry.key_bytes.into());
             rest = after;

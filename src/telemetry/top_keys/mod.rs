@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `batch.rs` | decisions of each thread on their way to the recorder |
 //! | `recorder.rs` | the counts of all rules, within bounds |
+//! | `sketch.rs` | live counts of one stream of keys |
 //! | `sliding.rs` | counts of one rule and kind in the last minute and hour |
 //! | `summary.rs` | counts in 128 counters, which can be added up; the guarantee |
 //!
@@ -15,6 +16,7 @@
 
 mod batch;
 mod recorder;
+mod sketch;
 mod sliding;
 mod summary;
 
@@ -147,7 +149,7 @@ impl RuleTopKeys {
             taken: u32::try_from(decided.taken).unwrap_or(u32::MAX),
         };
         if usage != Usage::default() {
-            batch::push(&self.queue, *self.id, decided.key.id(), usage);
+            batch::push(&self.queue, *self.id, decided.key.id_bytes(), usage);
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::time::Duration;
 
+use hashbrown::DefaultHashBuilder;
 use quanta::Instant;
 
 use super::TopKind;
@@ -34,6 +35,8 @@ pub(super) struct Recorder {
     bytes: usize,
     /// Decisions of each rule since it was made; halved after each slice.
     activity: RuleMap<u64>,
+    /// Hashes keys by a random key.
+    pub(super) hasher: DefaultHashBuilder,
 }
 
 /// Counts by [`TopKind`].
@@ -49,6 +52,7 @@ struct RuleHasher(u64);
 /// The counts to which decisions of one rule are added.
 struct Adding<'a> {
     counts: &'a mut Counts,
+    hasher: &'a DefaultHashBuilder,
     /// The rule, if it is counted among the rest.
     in_rest: Option<u32>,
     /// Bytes of the counts before.
@@ -72,6 +76,7 @@ impl Recorder {
             rest: Counts::default(),
             bytes: 0,
             activity: RuleMap::default(),
+            hasher: DefaultHashBuilder::default(),
         }
     }
 
@@ -112,7 +117,7 @@ impl Recorder {
     #[cfg(test)]
     pub(super) fn count(&mut self, rule: u32, key: &str, usage: Usage) {
         let mut counts = self.begin(rule);
-        counts.add(key, usage);
+        counts.add(key.as_bytes(), usage);
         let more_bytes = counts.end();
         self.end(rule, 1, more_bytes);
     }
@@ -126,7 +131,7 @@ impl Recorder {
             Some(alone) => (&mut alone.counts, None),
             None => (&mut self.rest, Some(rule)),
         };
-        Adding { before: bytes(counts), counts, in_rest }
+        Adding { before: bytes(counts), counts, hasher: &self.hasher, in_rest }
     }
 
     fn end(&mut self, rule: u32, decisions: u64, more_bytes: isize) {
@@ -251,12 +256,13 @@ impl Recorder {
 }
 
 impl Adding<'_> {
-    fn add(&mut self, key: &str, usage: Usage) {
-        let in_rest = self.in_rest.map(|rule| in_rest_key(rule, key));
+    fn add(&mut self, key: &[u8], usage: Usage) {
+        let in_rest = self.in_rest.map(|rule| [in_rest_key(rule, "").as_bytes(), key].concat());
         let key = in_rest.as_deref().unwrap_or(key);
+        let hash = self.hasher.hash_one(key);
         for (counts, count) in self.counts.iter_mut().zip(usage.counts()) {
             if count > 0 {
-                counts.add(key, count);
+                counts.add(hash, key, count);
             }
         }
     }

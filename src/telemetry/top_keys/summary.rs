@@ -1,8 +1,8 @@
 //! Counts of keys in at most 128 counters, which can be added up: over slices of time, and over
 //! instances.
 //!
-//! Pure: no clock and no lock. The live counts of a stream are those of a frequent-items sketch
-//! (`sliding.rs`); a summary is what remains of it.
+//! Pure: no clock and no lock. The live counts of a stream are those of a sketch (`sketch.rs`); a
+//! summary is what remains of it.
 //!
 //! # Guarantee
 //!

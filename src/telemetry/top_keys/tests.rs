@@ -1,6 +1,7 @@
 //! The recorder: what it counts is within its error, whatever moves between rules and the rest.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 
 use proptest::prelude::*;
 
@@ -118,11 +119,44 @@ fn memory_stays_below_its_bound_with_hostile_keys() {
 }
 
 #[test]
+fn memory_that_is_counted_is_the_memory_that_is_taken() {
+    let usage = Usage { is_denied: true, is_near_limit: false, taken: 3 };
+    let mut kept = None;
+    let taken = allocation_counter::measure(|| {
+        let mut recorder = Recorder::new(MAX_BYTES);
+        for number in 0..60_000_u32 {
+            recorder.advance_to(Duration::from_millis(u64::from(number) * 2));
+            recorder.count(number % 20, &format!("{:0>256}", number / 20 % 400), usage);
+        }
+        kept = Some(recorder);
+    });
+    let counted = kept.expect("a recorder").size().1;
+    let taken = usize::try_from(taken.bytes_current).expect("not negative");
+    assert!(taken <= counted && counted - taken < counted / 5, "{taken} of {counted} bytes");
+}
+
+#[test]
+fn keys_are_hashed_by_a_random_key() {
+    let hashes = || {
+        let recorder = Recorder::new(MAX_BYTES);
+        (0..100_u32).map(|number| recorder.hasher.hash_one(number)).collect::<Vec<_>>()
+    };
+    let (one, other) = (hashes(), hashes());
+    let same = one.iter().zip(&other).filter(|(one, other)| one == other).count();
+    assert!(same < 3, "{same} of 100 keys have the same hash in two recorders");
+}
+
+#[test]
 fn rules_are_counted_by_name_until_they_are_gone() {
     let top_keys = TopKeys::start().expect("a thread");
     let rule = top_keys.rule("pay");
-    batch::push(&rule.queue, *rule.id, "alice", Usage { taken: 5, ..Usage::default() });
-    batch::push(&rule.queue, *rule.id, &"long".repeat(100), Usage { taken: 3, ..Usage::default() });
+    batch::push(&rule.queue, *rule.id, b"alice", Usage { taken: 5, ..Usage::default() });
+    batch::push(
+        &rule.queue,
+        *rule.id,
+        "long".repeat(100).as_bytes(),
+        Usage { taken: 3, ..Usage::default() },
+    );
     let again = top_keys.rule("pay");
     drop(rule);
     // The thread that counts may still have the batch.

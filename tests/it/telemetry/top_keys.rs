@@ -6,10 +6,12 @@ use std::thread;
 
 use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::clock::{Clock, Deadline, Micros};
-use rlaas::rules::{Request, Rule, RuleSet};
+use rlaas::rules::{Matcher, Part, Pattern, Request, Rule, RuleSet, Share};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas::telemetry::metrics::Metrics;
-use rlaas::telemetry::top_keys::{MAX_COUNTERS, Summary, TopKeys, TopKind, Window};
+use rlaas::telemetry::top_keys::{
+    MAX_BYTES, MAX_COUNTERS, MAX_RULES, Summary, TopKeys, TopKind, Window,
+};
 use rlaas_limiter::{Limiter, StartedCheck};
 
 const EXPONENT: f64 = 1.1;
@@ -149,6 +151,57 @@ fn true_top_is_found_within_the_error_and_the_memory() {
     let (rules, bytes) = top_keys.size();
     println!("memory of {rules} rule: {bytes} bytes");
     assert!(rules == 1 && bytes < 150_000, "{bytes} bytes");
+}
+
+#[test]
+fn memory_is_bounded_for_many_rules_and_long_keys() {
+    // Of each rule; each key is allowed near its limit, and then denied.
+    let (rules, keys) = if std::env::var_os("SOAK").is_some() { (10_000, 200) } else { (2_000, 3) };
+    let top_keys = TopKeys::start().expect("a thread");
+    let metrics = Arc::new(Metrics::new().with_top_keys(top_keys.clone()));
+    let limit = Limit::new(1, Micros::from_secs(86_400)).expect("a valid limit");
+    let rule = |number: usize| Rule {
+        name: format!("rule-{number}").into(),
+        matcher: Matcher { patterns: vec![(Part::Resource, Pattern::one(&format!("/{number}")))] },
+        near_limit: Share::new(500_000),
+        ..Rule::new_default(Algorithm::Gcra, limit)
+    };
+    let rule_set =
+        RuleSet::new(Rule::new_default(Algorithm::Gcra, limit), (0..rules).map(rule).collect());
+    let settings = MemorySettings { max_keys: 200_000 };
+    let store = MemoryStore::new(settings, Clock::default(), metrics.clone());
+    let limiter = Limiter::new(rule_set, Store::Memory(store), metrics);
+    let mut most = (0, 0);
+    for key in 0..keys {
+        for number in 0..rules {
+            let (user, resource) = (format!("{key:0>300}"), format!("/{number}"));
+            let request =
+                Request::user(&user).resource(&resource).build().expect("a valid request");
+            for is_allowed in [true, false] {
+                let StartedCheck::Decided(decided) = limiter.begin(&request, Deadline::NEVER)
+                else {
+                    panic!("memory never waits");
+                };
+                assert_eq!(decided.expect("a verdict").is_allowed(), is_allowed);
+            }
+        }
+        let (alone, bytes) = top_keys.size();
+        most = (most.0.max(alone), most.1.max(bytes));
+    }
+    // What is asked on a thread has all decisions of the thread.
+    let found = loop {
+        let found = top_keys.window("rule-0", TopKind::Denied, Window::Hour).expect("a rule");
+        if found.total() >= keys {
+            break found;
+        }
+        thread::yield_now();
+    };
+    println!(
+        "{rules} rules, {keys} keys of 300 bytes each: {most:?} rules alone and bytes at most"
+    );
+    assert!(most.0 <= MAX_RULES && most.1 <= MAX_BYTES, "{most:?}");
+    let is_hash = |key: &str| key.starts_with('#') && key.len() == 33;
+    assert!(found.counters().iter().all(|counter| is_hash(&counter.key)), "{found:?}");
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]

@@ -115,7 +115,13 @@ impl Key {
 
     /// Returns the encoded id.
     pub fn id(&self) -> &str {
-        as_text(&self.text[self.id_at..])
+        as_text(self.id_bytes())
+    }
+
+    /// Returns the encoded id, which is UTF-8, without a check of that.
+    #[inline]
+    pub fn id_bytes(&self) -> &[u8] {
+        &self.text[self.id_at..]
     }
 }
 
