@@ -24,8 +24,6 @@ use crate::telemetry::sharded::DurationCounts;
 
 /// Name of the map.
 const MAP: &str = "instances";
-/// Topics of the service, whose permission is checked at the start.
-const TOPICS: [&str; 1] = [super::FORGET];
 /// Time between two reports of an instance.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Time without a report after which an instance is missing.
@@ -113,21 +111,30 @@ impl Instances {
     ///
     /// [`StoreError`] if the store denies access.
     pub async fn list(&self, deadline: Deadline) -> Result<Vec<Instance>, StoreError> {
-        let reported = match self.0.fleet.values(MAP, deadline).await {
-            Ok(values) => values,
+        let mut instances = match self.others(deadline).await {
+            Ok(others) => others,
             Err(error) if error.kind() == "noperm" => return Err(error),
             Err(_) => Vec::new(),
         };
-        let now = self.0.clock.now();
-        let others = reported.into_iter().filter(|value| value.name != self.0.id);
-        let mut instances: Vec<_> = others.filter_map(|value| instance(value, now)).collect();
         instances.push(Instance {
-            reported_at: Some(timestamp(now)),
+            reported_at: Some(timestamp(self.0.clock.now())),
             answering: true,
             ..self.0.description()
         });
         instances.sort_unstable_by(|one, other| one.id.cmp(&other.id));
         Ok(instances)
+    }
+
+    /// Returns the other instances that have reported in the last 10 minutes.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the store does not answer before the deadline.
+    pub(super) async fn others(&self, deadline: Deadline) -> Result<Vec<Instance>, StoreError> {
+        let reported = self.0.fleet.values(MAP, deadline).await?;
+        let now = self.0.clock.now();
+        let others = reported.into_iter().filter(|value| value.name != self.0.id);
+        Ok(others.filter_map(|value| instance(value, now)).collect())
     }
 
     async fn report(&self) -> Result<(), StoreError> {
@@ -139,7 +146,9 @@ impl Instances {
     /// Logs the permissions that the user of the store lacks. Returns `true` if there are any.
     async fn log_missing_permissions(&self) -> bool {
         let deadline = Deadline::within(REPORT_TIMEOUT);
-        let missing = match self.0.fleet.missing_permissions(&TOPICS, deadline).await {
+        let mut topics = vec![super::FORGET];
+        topics.extend(self.0.metrics.top_keys().map(|_| super::top_keys::TOPIC));
+        let missing = match self.0.fleet.missing_permissions(&topics, deadline).await {
             Ok(missing) => missing,
             Err(error) => {
                 debug!(%error, "permissions are not checked");

@@ -15,6 +15,7 @@ pub(crate) mod messages;
 mod note;
 mod request_ids;
 mod running;
+mod top_keys;
 
 pub use audit::{
     Audit, AuditError, AuditFilter, AuditKeys, AuditPage, AuditSettings, Intent, InvalidPageToken,
@@ -26,6 +27,7 @@ pub use explain::{Outlook, explain, outlook};
 pub use hasher::{ConfiguredHasher, SharedHasher, keyed};
 pub use instances::Instances;
 pub use note::Note;
+pub use top_keys::{CountQuery, FleetCounts, FleetTopKeys};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,6 +60,8 @@ struct Shared {
     audit: Audit,
     instances: Instances,
     changes: RunningChanges,
+    top_keys: FleetTopKeys,
+    metrics: Arc<Metrics>,
 }
 
 /// Settings of the administration.
@@ -78,10 +82,13 @@ impl Administrator {
         settings: AdminSettings,
     ) -> Self {
         let hasher = SharedHasher::new(fleet.clone(), settings.hasher);
+        let instances = Instances::new(fleet.clone(), limiter.clone(), Arc::clone(&metrics));
         let shared = Shared {
             audit: Audit::new(fleet.clone(), hasher.clone(), settings.audit),
-            instances: Instances::new(fleet.clone(), limiter.clone(), metrics),
+            top_keys: FleetTopKeys::new(fleet.clone(), instances.clone(), hasher.clone()),
+            instances,
             changes: RunningChanges::new(),
+            metrics,
             hasher,
             fleet,
         };
@@ -108,9 +115,19 @@ impl Administrator {
         &self.shared.instances
     }
 
-    /// Runs the background work, for ever: reports this instance to the fleet.
+    /// Returns what asks other instances for top keys.
+    pub fn top_keys(&self) -> &FleetTopKeys {
+        &self.shared.top_keys
+    }
+
+    /// Runs the background work, for ever: reports this instance to the fleet, and answers others
+    /// that ask for its top keys.
     pub async fn run(&self) {
-        self.shared.instances.run().await;
+        let Shared { instances, top_keys, metrics, .. } = &*self.shared;
+        match metrics.top_keys() {
+            Some(counts) => drop(tokio::join!(instances.run(), top_keys.answer(counts))),
+            None => instances.run().await,
+        }
     }
 
     /// Completes when no change runs: also those whose callers have gone have ended. To be called

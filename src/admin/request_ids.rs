@@ -148,7 +148,7 @@ pub(super) fn hash(texts: &[&[u8]]) -> [u8; 16] {
     hash.as_ref()[..16].try_into().expect("SHA-256 has 32 bytes")
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _infallible = write!(text, "{byte:02x}");

@@ -252,11 +252,11 @@ impl AdminService for Service {
         if counted.is_none() && !snapshot.rules.has_rule(query.rule) {
             return Err(top_keys::unknown_rule());
         }
-        let summary = counted.unwrap_or_default();
-        Ok(Response::new(proto::TopKeysResponse {
-            keys: query.keys(&snapshot.rules, &summary, &view),
-            total: summary.total(),
-        }))
+        let count_query = query.count_query();
+        let deadline = deadline(request.metadata());
+        let own = counted.unwrap_or_default();
+        let counts = self.administrator.top_keys().add_others(own, &count_query, deadline).await;
+        Ok(query.response(&snapshot.rules, counts, &view))
     }
 
     type WatchDecisionsStream = decisions::Responses;

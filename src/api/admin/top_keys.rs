@@ -1,13 +1,16 @@
 //! `TopKeys`: the keys of a rule with the highest counts.
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
-use tonic::Status;
+use tonic::metadata::MetadataValue;
+use tonic::{Response, Status};
 
+use super::WARNING;
 use super::keys::KeyView;
+use crate::admin::{CountQuery, FleetCounts};
 use crate::api::status::{invalid_field, with_reason};
 use crate::plan::{Selector, SelectorTarget};
 use crate::rules::RuleSet;
-use crate::telemetry::top_keys::{MAX_COUNTERS, Summary, TopKind, Window};
+use crate::telemetry::top_keys::{Counter, MAX_COUNTERS, TopKind, Window};
 
 /// Keys of an answer to a request that does not say how many.
 const DEFAULT_KEYS: usize = 20;
@@ -54,20 +57,38 @@ impl<'a> TopKeysQuery<'a> {
         Ok(Self { rule, kind, window, max_keys })
     }
 
-    /// Returns the highest counts of `summary` as messages.
-    pub(super) fn keys(
+    /// Returns what is asked of other instances.
+    pub(super) fn count_query(&self) -> CountQuery<'a> {
+        CountQuery { rule: self.rule, kind: self.kind, window: self.window }
+    }
+
+    /// Returns the response with the highest counts, with a warning if the store did not tell those
+    /// of other instances.
+    pub(super) fn response(
         &self,
         rules: &RuleSet,
-        summary: &Summary,
+        counts: FleetCounts,
         view: &KeyView,
-    ) -> Vec<proto::TopKey> {
-        let highest = summary.counters().iter().take(self.max_keys);
-        let message = |counter: &crate::telemetry::top_keys::Counter| proto::TopKey {
+    ) -> Response<proto::TopKeysResponse> {
+        let FleetCounts { summary, instances, missing, problem } = counts;
+        let message = |counter: &Counter| proto::TopKey {
             key: Some(self.key(rules, &counter.key, view)),
             count: counter.least.saturating_add(summary.error()),
             error: summary.error(),
         };
-        highest.map(message).collect()
+        let mut response = Response::new(proto::TopKeysResponse {
+            keys: summary.counters().iter().take(self.max_keys).map(message).collect(),
+            total: summary.total(),
+            coverage: Some(proto::Coverage {
+                instances: instances.into_iter().collect(),
+                missing: missing.into_iter().collect(),
+            }),
+        });
+        let warning = problem.map(|error| format!("counts of some instances alone: {error}"));
+        if let Some(Ok(warning)) = warning.map(MetadataValue::try_from) {
+            response.metadata_mut().insert(WARNING, warning);
+        }
+        response
     }
 
     fn key(&self, rules: &RuleSet, id: &str, view: &KeyView) -> proto::KeyRef {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, ValueEnum};
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{
-    Instance, ListInstancesRequest, ListInstancesResponse, StoreNode, TopKeysRequest,
+    Coverage, Instance, ListInstancesRequest, ListInstancesResponse, StoreNode, TopKeysRequest,
     TopKeysResponse, TopKind,
 };
 
@@ -77,8 +77,10 @@ pub(in crate::cli) fn run(args: &TopArgs) -> ExitCode {
                 window: prost_types::Duration::try_from(window).ok(),
                 max_keys: args.max,
             };
-            let response = admin.top_keys(request).await?.into_inner();
-            Ok(CommandOutput::new("TopKeysResponse", &response, keys(&response)))
+            let response = admin.top_keys(request).await?;
+            let output =
+                CommandOutput::new("TopKeysResponse", response.get_ref(), keys(response.get_ref()));
+            Ok(output.with_warning_of(response.metadata()))
         } else {
             let response = instances(admin).await?;
             let text = fleet(&response);
@@ -88,8 +90,9 @@ pub(in crate::cli) fn run(args: &TopArgs) -> ExitCode {
 }
 
 fn keys(response: &TopKeysResponse) -> String {
+    let covered = coverage(response.coverage.clone().unwrap_or_default());
     if response.keys.is_empty() {
-        return "no key was counted\n".to_owned();
+        return format!("no key was counted\n{covered}");
     }
     let mut table =
         Table::new(&[Column::number("COUNT"), Column::number("AT LEAST"), Column::text("KEY")]);
@@ -101,7 +104,17 @@ fn keys(response: &TopKeysResponse) -> String {
         ]);
     }
     let total = format!("{} of all keys together\n", response.total);
-    table.lines() + &total
+    table.lines() + &total + &covered
+}
+
+/// Returns a line that says which instances were counted, if there is more than one.
+fn coverage(Coverage { instances, missing }: Coverage) -> String {
+    let all = instances.len() + missing.len();
+    if missing.is_empty() {
+        return if all > 1 { format!("counted by {all} instances\n") } else { String::new() };
+    }
+    let missing: Vec<_> = missing.iter().map(|id| text::value(id)).collect();
+    format!("counted by {} of {all} instances; missing: {}\n", instances.len(), missing.join(", "))
 }
 
 /// Reads all pages.

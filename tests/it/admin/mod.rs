@@ -5,6 +5,7 @@ mod audit;
 mod decisions;
 mod explain;
 mod faults;
+mod fleet_top_keys;
 mod hashed_ids;
 mod http;
 mod instances;

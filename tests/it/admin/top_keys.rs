@@ -83,6 +83,8 @@ async fn each_kind_has_its_counts() {
     let expected = vec![(alice.clone(), 5), (bob.clone(), 5), (carol, 2)];
     assert_eq!((counts(&used), used.total), (expected, 12));
     assert!(used.keys.iter().all(|key| key.error == 0));
+    let coverage = used.coverage.as_ref().expect("a coverage");
+    assert_eq!((coverage.instances.len(), coverage.missing.len()), (1, 0), "memory is of one");
     let key = used.keys[0].key.as_ref().expect("a key");
     let names: Vec<&str> = key.parts.iter().map(|part| &*part.name).collect();
     assert_eq!((names, &*key.id), (vec!["user_id", "attributes.plan"], "alice:free"));

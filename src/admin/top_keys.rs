@@ -1,0 +1,340 @@
+//! Top keys over the fleet: the instance that is asked for them asks the others.
+//!
+//! No instance sends counts of a rule that nobody asks for. A query is published; each instance that
+//! counts keys puts its summary into the map of the query, for [`TTL`]. The asking one adds them up,
+//! and so does the next one that asks within that time. The result names the instances that are in
+//! it, and those that are not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use prost::Message;
+use rlaas_limiter::fleet::{Fleet, FleetEvent, MAX_VALUE_LEN};
+use tokio::time::sleep;
+use tracing::debug;
+
+use super::request_ids::{hash, hex};
+use super::{Instances, SharedHasher};
+use crate::clock::Deadline;
+use crate::store::StoreError;
+use crate::telemetry::top_keys::{
+    Counter, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind, Window,
+};
+
+/// Topic of the queries, and beginning of the names of the maps of answers.
+pub(super) const TOPIC: &str = "top";
+/// Longest time that other instances are asked. Half of it, their answers are waited for.
+const MAX_TIME: Duration = Duration::from_secs(1);
+/// Time for which an answer serves.
+const TTL: Duration = Duration::from_secs(2);
+/// First pause between two looks at the answers. It doubles up to the longest.
+const INITIAL_PAUSE: Duration = Duration::from_millis(5);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
+/// Longest time in which an instance puts its answer, or reads the key by which ids are hashed.
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Version of queries and answers.
+const VERSION: u32 = 1;
+
+/// Counts of a rule over the fleet.
+#[derive(Clone, Debug, Default)]
+pub struct FleetCounts {
+    /// The counts of all instances that are in the answer.
+    pub summary: Summary,
+    /// Ids of the instances that are in the answer.
+    pub instances: BTreeSet<String>,
+    /// Ids of the other instances of the fleet, as far as they are known.
+    pub missing: BTreeSet<String>,
+    /// Why the store did not tell the counts of other instances, if so.
+    pub problem: Option<StoreError>,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountQuery<'a> {
+    /// Name of the rule.
+    pub rule: &'a str,
+    /// Kind of counts.
+    pub kind: TopKind,
+    /// Window of time.
+    pub window: Window,
+}
+
+/// Asks other instances for counts, and answers them.
+#[derive(Debug)]
+pub struct FleetTopKeys {
+    fleet: Fleet,
+    instances: Instances,
+    hasher: SharedHasher,
+    /// Ids of the other instances, as of the last query.
+    others: Mutex<BTreeSet<String>>,
+}
+
+/// A query as it is sent.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct QueryMessage {
+    #[prost(string, tag = "1")]
+    rule: String,
+    /// Position in [`TopKind::ALL`].
+    #[prost(uint32, tag = "2")]
+    kind: u32,
+    #[prost(bool, tag = "3")]
+    is_hour: bool,
+    #[prost(uint32, tag = "4")]
+    version: u32,
+}
+
+/// The counts of one instance as they are sent.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct SummaryMessage {
+    #[prost(uint64, tag = "1")]
+    total: u64,
+    #[prost(uint64, tag = "2")]
+    error: u64,
+    #[prost(message, repeated, tag = "3")]
+    counters: Vec<CounterMessage>,
+    /// Last, so that an answer that was cut has none.
+    #[prost(uint32, tag = "4")]
+    version: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct CounterMessage {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(uint64, tag = "2")]
+    least: u64,
+}
+
+impl FleetTopKeys {
+    pub(super) fn new(fleet: Fleet, instances: Instances, hasher: SharedHasher) -> Self {
+        Self { fleet, instances, hasher, others: Mutex::default() }
+    }
+
+    /// Adds the counts of the other instances to those of this one, which are `own`. Takes at most
+    /// a second, and half of the time until the deadline.
+    pub async fn add_others(
+        &self,
+        own: Summary,
+        query: &CountQuery<'_>,
+        deadline: Deadline,
+    ) -> FleetCounts {
+        let mut answers = BTreeMap::new();
+        let problem = if self.fleet.is_shared() {
+            let time = MAX_TIME.min(deadline.remaining() / 2);
+            self.collect(query, time, &mut answers).await.err()
+        } else {
+            None
+        };
+        let mut counts = FleetCounts { summary: own, problem, ..FleetCounts::default() };
+        counts.missing.clone_from(&self.others.lock().unwrap_or_else(PoisonError::into_inner));
+        counts.instances.insert(self.instances.id().to_owned());
+        for (id, summary) in answers {
+            counts.summary.add(&summary);
+            counts.missing.remove(&id);
+            counts.instances.insert(id);
+        }
+        counts
+    }
+
+    /// Collects the answers of other instances until all have answered, or time is over.
+    async fn collect(
+        &self,
+        query: &CountQuery<'_>,
+        time: Duration,
+        answers: &mut BTreeMap<String, Summary>,
+    ) -> Result<(), StoreError> {
+        let (until, deadline) = (Deadline::within(time / 2), Deadline::within(time));
+        let others = self.instances.others(deadline).await?;
+        let running = others.iter().filter(|other| !other.missing);
+        let mut awaited: BTreeSet<String> = running.map(|other| other.id.clone()).collect();
+        *self.others.lock().unwrap_or_else(PoisonError::into_inner) =
+            others.into_iter().map(|other| other.id).collect();
+        if awaited.is_empty() {
+            return Ok(());
+        }
+        let map = query.map();
+        let (mut is_sent, mut pause) = (false, INITIAL_PAUSE);
+        loop {
+            for value in self.fleet.values(&map, deadline).await? {
+                if value.name != self.instances.id()
+                    && let Some(summary) = SummaryMessage::read(&value.value)
+                {
+                    awaited.remove(&value.name);
+                    answers.insert(value.name, summary);
+                }
+            }
+            if awaited.is_empty() || until.has_passed() {
+                return Ok(());
+            }
+            if !is_sent {
+                let message = QueryMessage::new(query).encode_to_vec();
+                self.fleet.publish(TOPIC, &message, deadline).await?;
+                is_sent = true;
+            }
+            wait_for_answers(pause).await;
+            pause = (pause * 2).min(MAX_PAUSE);
+        }
+    }
+
+    /// Answers the queries of other instances, for ever.
+    pub(super) async fn answer(&self, top_keys: &TopKeys) {
+        if !self.fleet.is_shared() {
+            return std::future::pending().await;
+        }
+        let mut queries = self.fleet.subscribe(TOPIC);
+        loop {
+            let event = queries.next().await;
+            let deadline = Deadline::within(CALL_TIMEOUT);
+            let result = match event {
+                // From now on keys can be shown hashed while the store is away.
+                FleetEvent::Gap => self.hasher.hasher(deadline).await.map(drop),
+                FleetEvent::Message(message) => self.put(&message, top_keys, deadline).await,
+            };
+            if let Err(error) = result {
+                debug!(%error, "top keys are not sent");
+            }
+        }
+    }
+
+    async fn put(
+        &self,
+        message: &[u8],
+        top_keys: &TopKeys,
+        deadline: Deadline,
+    ) -> Result<(), StoreError> {
+        let Ok(message) = QueryMessage::decode(message) else { return Ok(()) };
+        let Some(query) = message.query() else { return Ok(()) };
+        let CountQuery { rule, kind, window } = query;
+        let summary = top_keys.window(rule, kind, window).unwrap_or_default();
+        let answer = SummaryMessage::new(&summary).encode_to_vec();
+        self.fleet.put(&query.map(), self.instances.id(), &answer, TTL, deadline).await
+    }
+}
+
+impl CountQuery<'_> {
+    /// Returns the name of the map of answers, of the same length whatever the rule.
+    fn map(&self) -> String {
+        let Self { rule, kind, window } = *self;
+        let hash = hash(&[rule.as_bytes(), &[kind as u8], &[window as u8]]);
+        format!("{TOPIC}:{}", hex(&hash))
+    }
+}
+
+impl QueryMessage {
+    fn new(query: &CountQuery<'_>) -> Self {
+        let CountQuery { rule, kind, window } = *query;
+        let is_hour = window == Window::Hour;
+        Self { rule: rule.to_owned(), kind: kind as u32, is_hour, version: VERSION }
+    }
+
+    /// Returns the query; `None` if it is of another version.
+    fn query(&self) -> Option<CountQuery<'_>> {
+        let kind = *TopKind::ALL.get(usize::try_from(self.kind).ok()?)?;
+        let window = if self.is_hour { Window::Hour } else { Window::Minute };
+        (self.version == VERSION).then_some(CountQuery { rule: &self.rule, kind, window })
+    }
+}
+
+impl SummaryMessage {
+    fn new(summary: &Summary) -> Self {
+        let counter = |counter: &Counter| CounterMessage {
+            key: counter.key.to_string(),
+            least: counter.least,
+        };
+        Self {
+            total: summary.total(),
+            error: summary.error(),
+            counters: summary.counters().iter().map(counter).collect(),
+            version: VERSION,
+        }
+    }
+
+    /// Reads an answer. `None` if it is of another version, cut, or not what an instance counts.
+    fn read(value: &[u8]) -> Option<Summary> {
+        if value.len() > MAX_VALUE_LEN {
+            return None;
+        }
+        let Self { total, error, counters, version } = Self::decode(value).ok()?;
+        let is_key = |counter: &CounterMessage| (1..=MAX_KEY).contains(&counter.key.len());
+        // The guarantee of a summary.
+        let sum = counters.iter().map(|counter| u128::from(counter.least)).sum::<u128>();
+        let is_valid = version == VERSION
+            && counters.len() <= MAX_COUNTERS
+            && counters.iter().all(is_key)
+            && sum + u128::from(error) * MAX_COUNTERS as u128 <= u128::from(total);
+        let counter =
+            |counter: CounterMessage| Counter { key: counter.key.into(), least: counter.least };
+        is_valid.then(|| Summary::new(total, error, counters.into_iter().map(counter).collect()))
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "nothing tells that an answer was put")]
+async fn wait_for_answers(pause: Duration) {
+    sleep(pause).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(count: usize) -> Summary {
+        let counter = |number: usize| Counter {
+            key: format!("{number:0>MAX_KEY$}").into(),
+            least: u64::MAX >> 8,
+        };
+        Summary::new(u64::MAX, 3, (0..count).map(counter).collect())
+    }
+
+    #[test]
+    fn largest_answer_fits_into_a_value() {
+        let largest = summary(MAX_COUNTERS);
+        let answer = SummaryMessage::new(&largest).encode_to_vec();
+        assert!(answer.len() <= MAX_VALUE_LEN, "{}", answer.len());
+        assert_eq!(SummaryMessage::read(&answer), Some(largest));
+    }
+
+    #[test]
+    fn answer_that_was_cut_or_is_foreign_is_not_read() {
+        let answer = SummaryMessage::new(&summary(9));
+        let bytes = answer.encode_to_vec();
+        for len in 0..bytes.len() {
+            assert_eq!(SummaryMessage::read(&bytes[..len]), None, "cut to {len} bytes");
+        }
+        let foreign = [
+            SummaryMessage { version: 2, ..answer.clone() },
+            SummaryMessage { total: 100, ..answer.clone() },
+            SummaryMessage { error: u64::MAX / 100, ..answer.clone() },
+            SummaryMessage::new(&summary(0)),
+            SummaryMessage {
+                counters: vec![CounterMessage { key: String::new(), least: 1 }],
+                ..answer.clone()
+            },
+            SummaryMessage {
+                counters: vec![CounterMessage { key: "k".into(), least: 0 }; 129],
+                ..answer
+            },
+        ];
+        let is_read = foreign.map(|answer| SummaryMessage::read(&answer.encode_to_vec()).is_some());
+        assert_eq!(is_read, [false, false, false, true, false, false]);
+        assert_eq!(SummaryMessage::read(&vec![b'x'; MAX_VALUE_LEN + 1]), None);
+    }
+
+    #[test]
+    fn questions_have_maps_of_their_own_and_versions() {
+        let mut maps = BTreeSet::new();
+        for rule in ["pay", "{pay}", &"r".repeat(10_000)] {
+            for kind in TopKind::ALL {
+                for window in [Window::Minute, Window::Hour] {
+                    let query = CountQuery { rule, kind, window };
+                    let message = QueryMessage::new(&query);
+                    assert_eq!(message.query(), Some(query));
+                    assert_eq!(QueryMessage { version: 2, ..message }.query(), None);
+                    assert_eq!(query.map().len(), "top:".len() + 32);
+                    maps.insert(query.map());
+                }
+            }
+        }
+        assert_eq!(maps.len(), 18);
+    }
+}
