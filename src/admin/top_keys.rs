@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_have_maps_of_their_own_and_versions() {
+    fn queries_have_maps_of_their_own_and_versions() {
         let mut maps = BTreeSet::new();
         for rule in ["pay", "{pay}", &"r".repeat(10_000)] {
             for kind in TopKind::ALL {
