@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::clock::Micros;
-use rlaas::rules::{Mode, Rule, RuleSet};
+use rlaas::control::{KeyGrant, OverrideKind};
+use rlaas::rules::{Grant, Matcher, Mode, Override, Part, Pattern, Rule, RuleSet, TextPattern};
 
 const DAY_MS: u64 = 86_400_000;
 
@@ -14,17 +15,30 @@ pub(super) struct DifferentialCase {
     pub(super) rule: Shape,
     /// More rules with their modes. If empty, `rule` is the default rule.
     pub(super) more: Vec<(Shape, Mode)>,
+    /// Whether the rules obey overrides of single keys.
+    pub(super) overridable: bool,
+    /// What an override of the rule grants to the id [`OVERRIDDEN_BY_FILE`].
+    pub(super) by_file: Option<DrawnGrant>,
     pub(super) steps: Vec<Step>,
 }
 
+/// The id to which an override of the rule may grant something else.
+pub(super) const OVERRIDDEN_BY_FILE: u8 = 1;
+
 impl DifferentialCase {
     pub(super) fn rules(&self) -> RuleSet {
+        let rule = |shape: Shape| Rule {
+            overridable: self.overridable,
+            overrides: self.by_file.iter().map(|drawn| shape.override_by_file(*drawn)).collect(),
+            ..Rule::new_default(shape.algorithm(), shape.limit())
+        };
         if self.more.is_empty() {
-            return self.rule.rules();
+            return RuleSet::new(rule(self.rule), Vec::new());
         }
-        let named = self.shapes().enumerate().map(|(index, (shape, mode))| {
-            let rule = Rule::new_default(shape.algorithm(), shape.limit());
-            Rule { name: format!("rule-{index}").into(), mode, ..rule }
+        let named = self.shapes().enumerate().map(|(index, (shape, mode))| Rule {
+            name: format!("rule-{index}").into(),
+            mode,
+            ..rule(shape)
         });
         let wide = Limit::new(Limit::MAX_UNITS, Limit::MAX_WINDOW).expect("a valid limit");
         RuleSet::new(Rule::new_default(Algorithm::Gcra, wide), named.collect())
@@ -75,6 +89,10 @@ pub(super) enum Advance {
     LastWait {
         too_early: bool,
     },
+    /// To the end of the override that ends next, or a microsecond before.
+    OverrideEnd {
+        too_early: bool,
+    },
     /// Back by thousandths of the window, up to one window.
     Back(u64),
 }
@@ -85,6 +103,21 @@ pub(super) enum AdminChange {
     Inspect,
     Reset,
     Refund(u32),
+    /// For thousandths of the window.
+    SetOverride(DrawnGrant, u64),
+    ClearOverride(OverrideKind),
+}
+
+/// A grant before its values are clamped to the bounds of an algorithm.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum DrawnGrant {
+    Limited {
+        units: u64,
+        /// The burst as a percentage of the units.
+        burst_percent: u64,
+    },
+    Unlimited,
+    Banned,
 }
 
 /// The action of a request. Without debt a report is a take.
@@ -118,6 +151,36 @@ impl Shape {
         .expect("at most one limit")
     }
 
+    /// Returns a grant in the window of this rule.
+    pub(super) fn grant(self, drawn: DrawnGrant) -> Grant {
+        match drawn {
+            DrawnGrant::Limited { units, burst_percent } => {
+                Grant::Limited(Self { units, burst_percent, ..self }.limit())
+            }
+            DrawnGrant::Unlimited => Grant::Unlimited,
+            DrawnGrant::Banned => Grant::Banned,
+        }
+    }
+
+    /// Returns a grant to a key of this rule.
+    pub(super) fn key_grant(self, drawn: DrawnGrant) -> KeyGrant {
+        let count = |units: u64| u32::try_from(units).expect("a count");
+        match self.grant(drawn) {
+            Grant::Limited(limit) => {
+                KeyGrant::Limited { units: count(limit.units()), burst: count(limit.burst()) }
+            }
+            Grant::Unlimited => KeyGrant::Unlimited,
+            Grant::Banned => KeyGrant::Banned,
+        }
+    }
+
+    fn override_by_file(self, drawn: DrawnGrant) -> Override {
+        let id = TextPattern::Exact(OVERRIDDEN_BY_FILE.to_string());
+        let pattern = Pattern::OneOf(vec![id]);
+        let matcher = Matcher { patterns: vec![(Part::UserId, pattern)] };
+        Override { matcher, grant: self.grant(drawn) }
+    }
+
     /// Returns `true` if two rules use the same keys in Redis. Fixed windows have one key per
     /// window:
     /// after a change to other keys and back, Redis would find states that memory has replaced.
@@ -135,19 +198,31 @@ impl Shape {
     }
 }
 
-pub(super) fn shape() -> impl Strategy<Value = Shape> {
-    let units = prop_oneof![
+fn units() -> impl Strategy<Value = u64> {
+    prop_oneof![
         4 => 1..=10_u64,
         2 => prop::sample::select(vec![100, 999_983, 3_000_000, 1_000_000_000]),
         1 => 1..=1_000_000_000_u64,
-    ];
+    ]
+}
+
+fn burst_percent() -> impl Strategy<Value = u64> {
+    prop::sample::select(vec![100, 100, 1, 50, 150, 250])
+}
+
+fn drawn_grant() -> impl Strategy<Value = DrawnGrant> {
+    let limited = (units(), burst_percent())
+        .prop_map(|(units, burst_percent)| DrawnGrant::Limited { units, burst_percent });
+    prop_oneof![4 => limited, 1 => Just(DrawnGrant::Unlimited), 2 => Just(DrawnGrant::Banned)]
+}
+
+pub(super) fn shape() -> impl Strategy<Value = Shape> {
     let window_ms = prop_oneof![
         4 => prop::sample::select(vec![1, 2, 7, 100, 1_000, 60_000, DAY_MS, 366 * DAY_MS]),
         1 => 1..=366 * DAY_MS,
     ];
-    let burst_percent = prop::sample::select(vec![100, 100, 1, 50, 150, 250]);
     let debt_percent = prop::sample::select(vec![None, None, Some(0), Some(50), Some(100)]);
-    (0..Algorithm::ALL.len(), units, window_ms, burst_percent, debt_percent).prop_map(
+    (0..Algorithm::ALL.len(), units(), window_ms, burst_percent(), debt_percent).prop_map(
         |(algorithm, units, window_ms, burst_percent, debt_percent)| Shape {
             algorithm,
             units,
@@ -169,7 +244,7 @@ fn step(rules: Rules) -> impl Strategy<Value = Step> {
         // rule could tell the difference.
         1 => (0..=1_000_u64).prop_map(move |thousandths| match rules {
             Rules::Stay => Advance::Back(thousandths),
-            Rules::Change => Advance::Window(thousandths),
+            Rules::Change | Rules::Overridable => Advance::Window(thousandths),
         }),
     ];
     let cost = prop_oneof![
@@ -182,7 +257,7 @@ fn step(rules: Rules) -> impl Strategy<Value = Step> {
     let verb = prop_oneof![7 => Just(Verb::Take), 2 => Just(Verb::Look), 3 => Just(Verb::Report)];
     let requests = prop::collection::vec((cost, verb), 1..=4);
     let rule = match rules {
-        Rules::Stay => Just(None).boxed(),
+        Rules::Stay | Rules::Overridable => Just(None).boxed(),
         Rules::Change => prop::option::weighted(0.05, shape()).boxed(),
     };
     (advance, rule, requests).prop_map(|(advance, rule, requests)| Step {
@@ -199,19 +274,27 @@ fn step(rules: Rules) -> impl Strategy<Value = Step> {
 pub(super) enum Rules {
     Stay,
     Change,
+    /// They stay, and obey overrides of single keys.
+    Overridable,
 }
 
 pub(super) fn case(rules: Rules) -> impl Strategy<Value = DifferentialCase> {
-    (shape(), prop::collection::vec(step(rules), 1..=80))
-        .prop_map(|(rule, steps)| DifferentialCase { rule, more: Vec::new(), steps })
+    (shape(), prop::collection::vec(step(rules), 1..=80)).prop_map(move |(rule, steps)| {
+        let overridable = rules == Rules::Overridable;
+        DifferentialCase { rule, more: Vec::new(), overridable, by_file: None, steps }
+    })
 }
 
 /// Generates cases with two to four rules on each request.
-pub(super) fn case_of_many() -> impl Strategy<Value = DifferentialCase> {
+pub(super) fn case_of_many(rules: Rules) -> impl Strategy<Value = DifferentialCase> {
     let modes = prop_oneof![3 => Just(Mode::Enforced), 1 => Just(Mode::Shadow)];
     let more = prop::collection::vec((shape(), modes), 1..=3);
-    (shape(), more, prop::collection::vec(step(Rules::Stay), 1..=40))
-        .prop_map(|(rule, more, steps)| DifferentialCase { rule, more, steps })
+    (shape(), more, prop::collection::vec(step(rules), 1..=40)).prop_map(
+        move |(rule, more, steps)| {
+            let overridable = rules == Rules::Overridable;
+            DifferentialCase { rule, more, overridable, by_file: None, steps }
+        },
+    )
 }
 
 /// Adds occasional refunds to the steps of a case.
@@ -244,4 +327,34 @@ pub(super) fn with_admin(
         }
         case
     })
+}
+
+/// Sets and clears overrides of keys at the steps of a case, and moves the clock to their ends.
+pub(super) fn with_overrides(
+    case: impl Strategy<Value = DifferentialCase>,
+) -> impl Strategy<Value = DifferentialCase> {
+    let kinds = vec![OverrideKind::Both, OverrideKind::Ban, OverrideKind::Grant];
+    let set = (drawn_grant(), 1..=4_000_u64);
+    let change = prop_oneof![
+        5 => set.prop_map(|(grant, thousandths)| AdminChange::SetOverride(grant, thousandths)),
+        2 => prop::sample::select(kinds).prop_map(AdminChange::ClearOverride),
+        1 => Just(AdminChange::Inspect),
+        1 => Just(AdminChange::Reset),
+        1 => (1..=10_u32).prop_map(AdminChange::Refund),
+    ];
+    let change = prop::option::weighted(0.4, (0..4_usize, change));
+    let end = prop::option::weighted(0.2, any::<bool>());
+    let by_file = prop::option::weighted(0.4, drawn_grant());
+    (case, by_file, prop::collection::vec((change, end), 80)).prop_map(
+        |(mut case, by_file, changes)| {
+            case.by_file = by_file;
+            for (step, (change, end)) in case.steps.iter_mut().zip(changes) {
+                step.admin = change;
+                if let Some(too_early) = end {
+                    step.advance = Advance::OverrideEnd { too_early };
+                }
+            }
+            case
+        },
+    )
 }

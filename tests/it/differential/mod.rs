@@ -6,6 +6,7 @@
 //! each store.
 
 mod cases;
+mod grants;
 mod ids;
 mod model;
 mod stores;
@@ -18,7 +19,9 @@ use proptest::test_runner::{Config, FileFailurePersistence, TestCaseResult, Test
 use rlaas_testkit::redis::RedisServer;
 use tokio::runtime::Builder;
 
-use cases::{DifferentialCase, Rules, case, case_of_many, with_admin, with_refunds};
+use cases::{
+    DifferentialCase, Rules, case, case_of_many, with_admin, with_overrides, with_refunds,
+};
 use ids::{IdCase, case_of_ids};
 use stores::StorePair;
 
@@ -79,14 +82,15 @@ fn stores_agree_when_rules_change() {
 
 #[test]
 fn stores_agree_on_refunds() {
-    let case = prop_oneof![with_refunds(case(Rules::Stay)), with_refunds(case_of_many())];
+    let case =
+        prop_oneof![with_refunds(case(Rules::Stay)), with_refunds(case_of_many(Rules::Stay))];
     let decisions = run("refunds", case, 300);
     eprintln!("{decisions} requests on each store");
 }
 
 #[test]
 fn stores_agree_on_requests_with_many_rules() {
-    let decisions = run("many", case_of_many(), 300);
+    let decisions = run("many", case_of_many(Rules::Stay), 300);
     eprintln!("{decisions} requests on each store");
 }
 
@@ -103,8 +107,16 @@ fn stores_agree_on_request_ids() {
 #[test]
 fn stores_agree_when_an_administrator_changes_keys() {
     let with_refunds = with_refunds(with_admin(case(Rules::Stay)));
-    let many = with_admin(case_of_many());
+    let many = with_admin(case_of_many(Rules::Stay));
     let decisions =
         run("admin", prop_oneof![with_admin(case(Rules::Stay)), with_refunds, many], 300);
+    eprintln!("{decisions} requests on each store");
+}
+
+#[test]
+fn stores_agree_on_overrides_and_bans() {
+    let many = with_overrides(case_of_many(Rules::Overridable));
+    let case = prop_oneof![3 => with_overrides(case(Rules::Overridable)), 1 => many];
+    let decisions = run("overrides", case, 100);
     eprintln!("{decisions} requests on each store");
 }

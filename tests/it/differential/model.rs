@@ -5,7 +5,11 @@ use std::collections::HashMap;
 
 use rlaas::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
 use rlaas::clock::{Micros, Timestamp};
+use rlaas::control::{KeyGrant, OverrideChange, OverrideKind};
+use rlaas::rules::Grant;
 use rlaas::store::Action;
+
+use super::grants::{Granted, Grants, LimitNumbers};
 
 /// Longer than any wait: 300 years.
 const FOREVER_US: i128 = 300 * 366 * 86_400 * 1_000_000;
@@ -18,11 +22,13 @@ const MAX_WRITTEN: i128 = 10_000;
 #[derive(Debug)]
 pub(crate) struct Model {
     algorithm: Algorithm,
-    units: i128,
     window: i128,
+    /// The limit by which the current action is decided.
+    units: i128,
     burst: i128,
     /// Maximum debt in units; `None` if reports above the limit make no debt.
     max_debt: Option<i128>,
+    grants: Grants,
     states: HashMap<u8, State>,
     seen: Timestamp,
 }
@@ -36,21 +42,52 @@ struct State {
     log: Vec<i128>,
     /// Counter: start, current, previous.
     counter: Option<(i128, i128, i128)>,
-    /// Buckets: units in use × window, and the time.
-    in_use: Option<(i128, i128)>,
+    bucket: Option<Bucket>,
+}
+
+/// A bucket at its last change.
+#[derive(Clone, Debug)]
+struct Bucket {
+    /// Token bucket: tokens × window. Others: units in use × window.
+    amount: i128,
+    at: i128,
+    /// Units per window at that time.
+    units: i128,
+    /// The last millisecond in which the state exists.
+    expires_at_ms: i128,
 }
 
 impl Model {
     pub(crate) fn new(algorithm: Algorithm, limit: &Limit) -> Self {
+        let LimitNumbers { units, burst, max_debt } = LimitNumbers::new(limit);
         Self {
             algorithm,
-            units: limit.units().into(),
             window: limit.window().as_micros().into(),
-            burst: limit.burst().into(),
-            max_debt: limit.max_debt().map(i128::from),
+            units,
+            burst,
+            max_debt,
+            grants: Grants::new(algorithm, limit),
             states: HashMap::new(),
             seen: Timestamp::EPOCH,
         }
+    }
+
+    /// Grants something else to an id by an override of the rule.
+    pub(crate) fn override_by_file(&mut self, id: u8, grant: Grant) {
+        self.grants.override_by_file(id, grant);
+    }
+
+    pub(crate) fn set_override(&mut self, id: u8, time: Timestamp, change: &OverrideChange) {
+        self.grants.set(id, time, change);
+    }
+
+    pub(crate) fn clear_override(&mut self, id: u8, kind: OverrideKind) {
+        self.grants.clear(id, kind);
+    }
+
+    /// Returns the overrides of an id that have not ended: the ban first.
+    pub(crate) fn overrides(&self, id: u8, time: Timestamp) -> Vec<(KeyGrant, Timestamp)> {
+        self.grants.in_force(id, time)
     }
 
     /// Applies an action to the state of an id.
@@ -59,6 +96,40 @@ impl Model {
         let held = time.hold(self.seen, window);
         self.seen = held;
         let now = i128::from(held.as_micros());
+        // Expired by the time that the clock shows.
+        let now_ms = i128::from(time.as_micros()) / 1000;
+        let has_expired = |bucket: &Bucket| now_ms > bucket.expires_at_ms;
+        if let Some(state) = self.states.get_mut(&id)
+            && state.bucket.as_ref().is_some_and(has_expired)
+        {
+            state.bucket = None;
+        }
+        let action = match action {
+            // Units come back, and states are removed, whatever a ban says.
+            Action::Reset => {
+                self.states.remove(&id);
+                Action::Peek(Cost::NONE)
+            }
+            Action::Credit(cost) => {
+                if let Granted::Limited(limit) = self.grants.below_ban(id, time) {
+                    self.decide_by(limit);
+                    self.credit(id, now, cost);
+                }
+                Action::Peek(Cost::NONE)
+            }
+            action => action,
+        };
+        let uncounted = |outcome| Decision { at: held, ..Decision::uncounted(outcome) };
+        match self.grants.by(id, time) {
+            Granted::Limited(limit) => self.decide_by(limit),
+            Granted::Unlimited => return uncounted(Outcome::Allowed),
+            Granted::Banned { until: None } => return uncounted(Outcome::Impossible),
+            Granted::Banned { until: Some(until) } => {
+                let wait = until.since(time);
+                let denied = uncounted(Outcome::Denied { retry_after: wait });
+                return Decision { reset_after: wait, ..denied };
+            }
+        }
         let mut decision = match action {
             Action::Report(cost) if cost != Cost::NONE => self.report(id, now, cost),
             _ => self.check(id, now, action),
@@ -66,6 +137,44 @@ impl Model {
         decision.at = held;
         decision.extend_waits(held.since(time));
         decision
+    }
+
+    fn decide_by(&mut self, limit: LimitNumbers) {
+        LimitNumbers { units: self.units, burst: self.burst, max_debt: self.max_debt } = limit;
+    }
+
+    /// Returns units, up to full and no further.
+    fn credit(&mut self, id: u8, now: i128, cost: Cost) {
+        let cost = i128::from(cost.units());
+        let Some(before) = self.states.get(&id).cloned().filter(|_| cost > 0) else { return };
+        let mut after = before.clone();
+        match self.algorithm {
+            Algorithm::FixedWindow => {
+                let most = self.units + self.max_debt.unwrap_or_default();
+                let left = self.used(&before, now).min(most) - cost;
+                after.fixed = (left > 0).then(|| self.counted(&before, now, left));
+            }
+            Algorithm::SlidingWindowLog => {
+                let counted = self.used(&before, now).min(cost);
+                let newest = after.log.len() - usize::try_from(counted).expect("few entries");
+                after.log.truncate(newest);
+            }
+            Algorithm::SlidingWindowCounter if before.counter.is_some() => {
+                let (start, current, previous) = self.rolled(&before, now);
+                let rest = (cost - current).max(0);
+                after.counter = match ((current - cost).max(0), (previous - rest).max(0)) {
+                    (0, 0) => None,
+                    (0, previous) => Some((start - self.window, previous, 0)),
+                    (current, previous) => Some((start, current, previous)),
+                };
+            }
+            Algorithm::SlidingWindowCounter => {}
+            _ => {
+                let left = self.in_use_numerator(&before, now) - cost * self.window;
+                after.bucket = (left > 0).then(|| self.bucket(left, now));
+            }
+        }
+        self.states.insert(id, after);
     }
 
     /// Counts a cost even above the limit, up to the maximum debt.
@@ -94,9 +203,8 @@ impl Model {
                 }
             }
             _ => {
-                let most = (self.burst + self.max_debt.unwrap_or_default()) * self.window;
                 let numerator = self.in_use_numerator(&after, now) + cost * self.window;
-                after.in_use = Some((numerator.min(most), now));
+                after.bucket = Some(self.bucket(numerator.min(self.most_in_use()), now));
             }
         }
         let is_log = self.algorithm == Algorithm::SlidingWindowLog;
@@ -191,9 +299,40 @@ impl Model {
         }
     }
 
+    /// Returns the units in use × window. Of a state by another limit a token bucket keeps the
+    /// tokens, the others the units in use.
     fn in_use_numerator(&self, state: &State, now: i128) -> i128 {
-        let Some((numerator, at)) = state.in_use else { return 0 };
-        (numerator - (now - at) * self.units).max(0)
+        let Some(Bucket { amount, at, units, .. }) = state.bucket else { return 0 };
+        let (window, restored) = (self.window, (now - at) * self.units);
+        let debt = self.max_debt.unwrap_or_default();
+        let in_use = match self.algorithm {
+            Algorithm::TokenBucket => {
+                let (tokens, part) = (amount.div_euclid(window), amount.rem_euclid(window));
+                let left = tokens.max(-debt) * window + part;
+                self.burst * window - left
+            }
+            Algorithm::LeakyBucket => {
+                let level = (amount + window - 1) / window;
+                level.min(self.burst + debt) * window - (level * window - amount)
+            }
+            _ if units == self.units => amount.min(self.most_in_use()),
+            _ => ((amount + window - 1) / window * window).min(self.most_in_use()),
+        };
+        (in_use - restored).max(0)
+    }
+
+    fn most_in_use(&self) -> i128 {
+        (self.burst + self.max_debt.unwrap_or_default()) * self.window
+    }
+
+    /// Returns the state of a bucket with these units in use × window.
+    fn bucket(&self, in_use: i128, now: i128) -> Bucket {
+        let is_tokens = self.algorithm == Algorithm::TokenBucket;
+        let amount = if is_tokens { self.burst * self.window - in_use } else { in_use };
+        // It makes no difference once it is full, and stays for another second.
+        let until_full = (in_use + self.units - 1) / self.units;
+        let expires_at_ms = now / 1000 + (until_full + 999) / 1000 + 1000;
+        Bucket { amount, at: now, units: self.units, expires_at_ms }
     }
 
     fn rolled(&self, state: &State, now: i128) -> (i128, i128, i128) {
@@ -226,7 +365,7 @@ impl Model {
             }
             _ if fits => {
                 let numerator = self.in_use_numerator(state, now) + cost * self.window;
-                state.in_use = Some((numerator, now));
+                state.bucket = Some(self.bucket(numerator, now));
             }
             _ => {}
         }

@@ -6,15 +6,18 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use rlaas::algorithm::{self, Algorithm, Decision, Outcome};
 use rlaas::clock::{Deadline, Micros, Timestamp};
+use rlaas::control::{ControlRecord, OverrideChange};
 use rlaas::plan::{Selector, SelectorTarget};
-use rlaas::rules::{Mode, Request};
+use rlaas::rules::{Grant, Mode, Request};
 use rlaas::store::{Action, MemorySettings};
 use rlaas_limiter::{KeyChange, KeyState};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::{Service, T0};
 use tokio::task::JoinSet;
 
-use super::cases::{AdminChange, Advance, Cost, DifferentialCase, Shape, Step, Verb};
+use super::cases::{
+    AdminChange, Advance, Cost, DifferentialCase, OVERRIDDEN_BY_FILE, Shape, Step, Verb,
+};
 use super::model::Model;
 
 /// A request that was allowed and took its cost.
@@ -28,7 +31,7 @@ struct TakenRequest {
 pub(super) struct StorePair {
     memory: Arc<Service>,
     redis: Arc<Service>,
-    /// Present until the rule changes, and only in cases without refunds.
+    /// Present until the rule changes, and only in cases of one rule without refunds of requests.
     model: Option<Model>,
     /// The mode of each rule.
     modes: Vec<Mode>,
@@ -40,6 +43,8 @@ pub(super) struct StorePair {
     /// The latest time so far, in microseconds.
     latest: u64,
     last_wait: Micros,
+    /// Ends of overrides, ended or not.
+    override_ends: Vec<Timestamp>,
 }
 
 impl StorePair {
@@ -48,13 +53,18 @@ impl StorePair {
         let rule = case.rule;
         // With one shard, memory sees the same sequence of calls as Redis.
         let one_shard = MemorySettings { max_keys: 1_000 };
-        let keeps_all =
-            case.steps.iter().all(|step| step.refunds.is_none() && step.admin.is_none());
-        let has_model = case.more.is_empty() && keeps_all;
+        let refunds = case.steps.iter().any(|step| step.refunds.is_some());
+        let model = (case.more.is_empty() && !refunds).then(|| {
+            let mut model = Model::new(rule.algorithm(), &rule.limit());
+            if let Some(drawn) = case.by_file {
+                model.override_by_file(OVERRIDDEN_BY_FILE, rule.grant(drawn));
+            }
+            model
+        });
         Self {
             memory: Arc::new(Service::on_bounded_memory(case.rules(), one_shard)),
             redis: Arc::new(Service::on_redis(case.rules(), Arc::clone(server))),
-            model: has_model.then(|| Model::new(rule.algorithm(), &rule.limit())),
+            model,
             modes: case.shapes().map(|(_, mode)| mode).collect(),
             taken: Vec::new(),
             rule,
@@ -62,6 +72,7 @@ impl StorePair {
             now: T0,
             latest: T0.as_micros(),
             last_wait: Micros::ZERO,
+            override_ends: Vec::new(),
         }
     }
 
@@ -133,12 +144,53 @@ impl StorePair {
         Ok(())
     }
 
-    /// Changes the keys of an id on both stores.
-    async fn administer(&self, id: usize, change: AdminChange) -> TestCaseResult {
-        let on_memory = administer(&self.memory, id, change).await;
-        let on_redis = administer(&self.redis, id, change).await;
-        prop_assert_eq!(on_memory, on_redis, "id {}: {:?}, at {:?}", id, change, self.now);
+    /// Changes the keys of an id on both stores and in the model.
+    async fn administer(&mut self, id: usize, change: AdminChange) -> TestCaseResult {
+        let set = self.override_change(change);
+        let on_memory = administer(&self.memory, id, change, set.as_ref()).await;
+        let on_redis = administer(&self.redis, id, change, set.as_ref()).await;
+        let context = format!("id {id}: {change:?}, at {:?}", self.now);
+        prop_assert_eq!(&on_memory, &on_redis, "memory and Redis: {}", &context);
+        if let Some(set) = &set {
+            self.override_ends.push(self.now + set.ttl());
+        }
+        let (now, Some(model)) = (self.now, &mut self.model) else { return Ok(()) };
+        let id = u8::try_from(id).expect("few ids");
+        let look = |model: &mut Model| {
+            let decision = model.act(id, now, Action::Peek(algorithm::Cost::ONE));
+            (decision, model.overrides(id, now))
+        };
+        let before = look(model);
+        match change {
+            AdminChange::Inspect => {}
+            AdminChange::Reset => _ = model.act(id, now, Action::Reset),
+            AdminChange::Refund(units) => {
+                model.act(id, now, Action::Credit(algorithm::Cost::new(units)));
+            }
+            AdminChange::SetOverride(..) => {
+                model.set_override(id, now, set.as_ref().expect("an override"));
+            }
+            AdminChange::ClearOverride(kind) => model.clear_override(id, kind),
+        }
+        let expected = [before, look(model)];
+        for (states, expected) in on_memory.iter().zip(expected) {
+            let Some(AdministeredKey { decision, overrides, .. }) = states.first() else {
+                continue;
+            };
+            let overrides = overrides.iter().map(|one| (one.grant, one.ends_at)).collect();
+            prop_assert_eq!((*decision, overrides), expected, "the model: {}", &context);
+        }
         Ok(())
+    }
+
+    /// Returns the override that a change sets.
+    fn override_change(&self, change: AdminChange) -> Option<OverrideChange> {
+        let AdminChange::SetOverride(drawn, thousandths) = change else { return None };
+        let micros = u128::from(self.window.as_micros()) * u128::from(thousandths) / 1_000;
+        let ttl = Micros::from_micros(u64::try_from(micros).expect("a few windows"));
+        let ttl = ttl.clamp(OverrideChange::MIN_TTL, OverrideChange::MAX_TTL);
+        let change = OverrideChange::new(self.rule.key_grant(drawn), ttl, b"why");
+        Some(change.expect("a valid override"))
     }
 
     fn advance(&mut self, advance: Advance) {
@@ -153,6 +205,11 @@ impl StorePair {
             Advance::Window(thousandths) => now + part(thousandths),
             Advance::LastWait { too_early } => {
                 (now + self.last_wait.as_micros()).saturating_sub(u64::from(too_early)).max(now)
+            }
+            Advance::OverrideEnd { too_early } => {
+                let ends = self.override_ends.iter().map(|end| end.as_micros());
+                let next = ends.map(|end| end - u64::from(too_early)).filter(|end| *end > now);
+                next.min().unwrap_or(now)
             }
             // The stores follow a clock that jumps back further, but then remember different
             // states:
@@ -189,8 +246,29 @@ impl StorePair {
     }
 }
 
-/// Returns the decisions before and after a change.
-async fn administer(service: &Service, id: usize, change: AdminChange) -> [Vec<Decision>; 2] {
+/// The state of a key, as an administrator sees it.
+#[derive(Debug, PartialEq)]
+struct AdministeredKey {
+    decision: Decision,
+    grant: Grant,
+    overrides: ControlRecord,
+}
+
+impl AdministeredKey {
+    fn from_states(states: Vec<KeyState>) -> Vec<Self> {
+        let shown =
+            |KeyState { decision, grant, overrides, .. }| Self { decision, grant, overrides };
+        states.into_iter().map(shown).collect()
+    }
+}
+
+/// Returns the states before and after a change.
+async fn administer(
+    service: &Service,
+    id: usize,
+    change: AdminChange,
+    set: Option<&OverrideChange>,
+) -> [Vec<AdministeredKey>; 2] {
     let id = id.to_string();
     let request = Request::user(&id).build().expect("a valid request");
     let selector = Selector { target: SelectorTarget::Request(&request), rule: None };
@@ -199,14 +277,15 @@ async fn administer(service: &Service, id: usize, change: AdminChange) -> [Vec<D
     let change = match change {
         AdminChange::Inspect => {
             let states = limiter.inspect(&keys, Deadline::NEVER).await.expect("states");
-            return [states.iter().map(|state| state.decision).collect(), Vec::new()];
+            return [AdministeredKey::from_states(states), Vec::new()];
         }
         AdminChange::Reset => KeyChange::Reset,
         AdminChange::Refund(units) => KeyChange::Refund(algorithm::Cost::new(units)),
+        AdminChange::SetOverride(..) => KeyChange::SetOverride(set.expect("an override")),
+        AdminChange::ClearOverride(kind) => KeyChange::ClearOverride(kind),
     };
     let changed = limiter.change(&keys, change, Deadline::NEVER).await.expect("a change");
-    let decisions = |states: Vec<KeyState>| states.iter().map(|state| state.decision).collect();
-    [decisions(changed.before), decisions(changed.after)]
+    [AdministeredKey::from_states(changed.before), AdministeredKey::from_states(changed.after)]
 }
 
 const LOOK: Action = Action::Peek(algorithm::Cost::NONE);
