@@ -69,6 +69,9 @@
 --   2   failed at a write after others had succeeded, which are not undone; followed by the error text
 --   an error text   failed before any write
 
+-- Most values in one call of `pack`: Lua's stack, which holds them twice, is small.
+local VALUES_PER_PACK = 3000
+
 time = clock()
 local reply = { NONCE, time }
 local length = #reply
@@ -235,4 +238,9 @@ for request = 3, #ARGV do
     end
   end
 end
-return cmsgpack.pack(unpack(reply))
+if length <= VALUES_PER_PACK then return cmsgpack.pack(unpack(reply)) end
+local packed = {}
+for first = 1, length, VALUES_PER_PACK do
+  packed[#packed + 1] = cmsgpack.pack(unpack(reply, first, min(first + VALUES_PER_PACK - 1, length)))
+end
+return table.concat(packed)

@@ -44,7 +44,8 @@ impl<V> ExpiringMap<V> {
         true
     }
 
-    /// As [`ExpiringMap::insert`]. If the map is full, the value that ends first gives way.
+    /// As [`ExpiringMap::insert`]. If the map is full, the value that ends first gives way, which may
+    /// be the new one.
     pub(crate) fn insert_or_evict(
         &mut self,
         key: &[u8],
@@ -52,7 +53,9 @@ impl<V> ExpiringMap<V> {
         end: Timestamp,
         time: Timestamp,
     ) {
+        let is_later = self.by_end.first().is_some_and(|(first, _)| *first < end);
         if self.is_full(time)
+            && is_later
             && self.get(key).is_none()
             && let Some((_, first)) = self.by_end.pop_first()
         {
@@ -113,6 +116,9 @@ mod tests {
         assert!(map.is_full(at(20)) && !map.is_full(at(30)));
         map.insert_or_evict(b"d", 6, at(50), at(20));
         assert_eq!((map.get(b"a"), map.get(b"c"), map.get(b"d")), (Some(&4), None, Some(&6)));
+        // One that ends before all others does not push out any.
+        map.insert_or_evict(b"e", 7, at(39), at(20));
+        assert_eq!((map.get(b"a"), map.get(b"d"), map.get(b"e")), (Some(&4), Some(&6), None));
         map.remove(b"a");
         map.remove(b"d");
         assert!(map.entries.is_empty() && map.by_end.is_empty());
