@@ -1,10 +1,12 @@
 //! Faults: how the service behaves when its surroundings break. Servers and signals are real.
 
 mod attacks;
+mod bans;
 mod breaker;
 mod clock;
 mod cluster;
 mod connections;
+mod control_permissions;
 mod deadlines;
 mod deny_cache;
 mod drain;

@@ -42,16 +42,16 @@ const COMMANDS: [&str; 15] = [
 
 /// The commands that administration and the registry of instances need in addition, in scripts, with
 /// the channel pattern `&rlaas:*` and [`DIRECT_COMMANDS`].
-const FLEET_COMMANDS: [&str; 8] =
+pub(super) const FLEET_COMMANDS: [&str; 8] =
     ["hdel", "hget", "hgetall", "hlen", "hset", "publish", "xadd", "xrevrange"];
 
 /// What administration needs outside of scripts.
 const DIRECT_COMMANDS: [&str; 2] = ["subscribe", "scan"];
 
-const PASSWORD: &str = "s3cret";
+pub(super) const PASSWORD: &str = "s3cret";
 
 /// Adds a user with the minimal permissions.
-fn add_user(redis: &RedisServer) {
+pub(super) fn add_user(redis: &RedisServer) {
     let commands = COMMANDS.map(|command| format!("+{command}"));
     let password = format!(">{PASSWORD}");
     let mut words = vec!["ACL", "SETUSER", "app", "on", &password, "~rlaas:*"];
@@ -59,7 +59,7 @@ fn add_user(redis: &RedisServer) {
     redis.query::<()>(&words);
 }
 
-fn as_user(redis: &RedisServer, settings: &[&str]) -> Rlaas {
+pub(super) fn as_user(redis: &RedisServer, settings: &[&str]) -> Rlaas {
     let password = format!("store.redis.password={PASSWORD}");
     Rlaas::on_redis(redis, &[settings, &["store.redis.username=app", &password]].concat())
 }

@@ -135,7 +135,7 @@ impl RetryingCall<'_> {
                 return Err(CallError::Other(StoreError::RequestId(RequestIdError::NotPermitted)));
             }
             Err(CallError::Other(error)) if self.lacks_permission_for_overrides(error) => {
-                health.log_failure(error);
+                health.log_failure(&StoreError::OverridesNotPermitted);
                 return Err(CallError::Other(StoreError::OverridesNotPermitted));
             }
             Err(CallError::Other(error)) => health.record_failure(error),

@@ -29,6 +29,8 @@ impl Severity {
             | StoreError::Timeout(_)
             | StoreError::Lost
             | StoreError::Garbled => (1, false),
+            // Logged, and not recorded: it fails the call alone.
+            StoreError::OverridesNotPermitted => (MAX_FAILURES, true),
             StoreError::Refused { code, .. } | StoreError::Partial { code, .. } => {
                 match code.as_str() {
                     "NOAUTH" | "WRONGPASS" | "NOPERM" => (MAX_FAILURES, true),
@@ -44,7 +46,7 @@ impl Severity {
             | StoreError::Expired
             | StoreError::Full
             | StoreError::Cursor
-            | StoreError::OverridesNotPermitted
+            | StoreError::ServersChanged
             | StoreError::RequestId(_)
             | StoreError::Custom { .. } => return None,
             #[cfg(feature = "journal")]
