@@ -56,6 +56,9 @@ pub enum AdminError {
     /// The token is not from the page before.
     #[error("page_token must be the next_page_token of the response before")]
     PageToken,
+    /// The token is from a time when other servers had the keys.
+    #[error("page_token must be empty: other servers have the keys by now, so list them again")]
+    ServersChanged,
     /// The change was not recorded beforehand. Nothing was changed.
     #[error("the audit can't be written: nothing was changed{}", permission(.0))]
     Audit(#[source] StoreError),
@@ -80,7 +83,7 @@ impl AdminError {
             Self::NotOverridable => Some("selector"),
             Self::TooManyUnits { .. } => Some("grant.limit"),
             Self::Burst { .. } => Some("grant.burst"),
-            Self::PageToken => Some("page_token"),
+            Self::PageToken | Self::ServersChanged => Some("page_token"),
             Self::Unfinished
             | Self::TooManyChanges
             | Self::Running
@@ -97,6 +100,10 @@ impl AdminError {
 fn permission(error: &StoreError) -> String {
     match error.missing_permission() {
         Some(permission) => format!(": the redis user lacks {permission}"),
+        None if matches!(error, StoreError::OverridesNotPermitted) => {
+            ": the redis user lacks +hget, +hgetall, +hset, +hdel or the keys of overrides"
+                .to_owned()
+        }
         None if error.kind() == "noperm" => ": the redis user lacks a permission".to_owned(),
         None => String::new(),
     }
@@ -121,6 +128,7 @@ impl From<StoreError> for AdminError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Cursor => Self::PageToken,
+            StoreError::ServersChanged => Self::ServersChanged,
             StoreError::Journal(_) => Self::Journal(error),
             error => Self::Store(error),
         }

@@ -161,13 +161,13 @@ impl Administrator {
         Ok(self.limiter.inspect(&keys, deadline.or_within(MAX_TIME)).await?)
     }
 
-    /// Returns overrides in force, of one rule or of all. At most `count` keys; `cursor` is empty
-    /// for the first page, else where the page before ended.
+    /// Returns overrides in force, of one rule or of all: at most `count`, and of a page of one key
+    /// both. `cursor` is empty for the first page, else where the page before ended.
     ///
     /// # Errors
     ///
     /// [`AdminError::Selector`] if there is no such rule, [`AdminError::PageToken`],
-    /// [`AdminError::Store`].
+    /// [`AdminError::ServersChanged`], [`AdminError::Store`].
     pub async fn list_overrides(
         &self,
         rule: Option<&str>,
@@ -181,7 +181,9 @@ impl Administrator {
             return Err(SelectError::UnknownRule.into());
         }
         let deadline = deadline.or_within(MAX_TIME);
-        let mut page = self.limiter.store().list_overrides(cursor, count, deadline).await?;
+        // A key has up to two.
+        let keys = (count / 2).max(1);
+        let mut page = self.limiter.store().list_overrides(cursor, keys, deadline).await?;
         page.keys.retain_mut(|key| {
             if kind == OverrideKind::Ban {
                 key.record.clear(OverrideKind::Grant);

@@ -104,7 +104,8 @@ pub(super) fn admin(error: &AdminError) -> Status {
         | AdminError::RequestId
         | AdminError::TooManyUnits { .. }
         | AdminError::Burst { .. }
-        | AdminError::PageToken => (Code::InvalidArgument, "INVALID_FIELD"),
+        | AdminError::PageToken
+        | AdminError::ServersChanged => (Code::InvalidArgument, "INVALID_FIELD"),
     };
     match error.field() {
         Some(field) => violation(code, reason, field, error.to_string()),

@@ -1,10 +1,10 @@
 //! Faults of Redis at each step of a change: it is told, and nothing is half done, or the audit says
 //! which half.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rlaas_proto::ratelimit::admin::v1::audit_entry::State;
-use rlaas_proto::ratelimit::admin::v1::{AuditEntry, ResetRequest};
+use rlaas_proto::ratelimit::admin::v1::{AuditEntry, Change, ResetRequest};
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check};
 use rlaas_testkit::redis::RedisServer;
@@ -27,6 +27,8 @@ enum ChangeStep {
     Change,
     /// The outcome is recorded.
     Outcome,
+    /// The other instances are told.
+    Publish,
 }
 
 impl ChangeStep {
@@ -37,30 +39,46 @@ impl ChangeStep {
             Self::Intent => (&["append", "rlaas:audit"], 0),
             Self::Change => (&["rlaas:rate_limit:alice"], 1),
             Self::Outcome => (&["append", "rlaas:audit"], 1),
+            Self::Publish => (&["publish", "rlaas:forget"], 0),
         }
     }
 }
 
+/// `deny-cache.max-age`.
+const MAX_AGE: Duration = Duration::from_mins(1);
+const NO_OUTCOME: &str = "the outcome of a change is not in the audit";
+
 const READONLY: &[u8] = b"-READONLY You can't write against a read only replica.\r\n";
+const NOPERM: &[u8] = b"-NOPERM this user has no permissions to run the 'eval' command\r\n";
 const OOM: &[u8] = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n";
 
-async fn reset_within(client: &mut AdminClient, timeout: Duration) -> Result<(), Status> {
+async fn reset_within(client: &mut AdminClient, timeout: Duration) -> Result<Change, Status> {
     let mut request = Request::new(ResetRequest {
         selector: of_user("alice"),
         reason: "a test".to_owned(),
         request_id: String::new(),
     });
     request.set_timeout(timeout);
-    client.reset(request).await.map(drop)
+    let response = client.reset(request).await?.into_inner();
+    Ok(response.change.expect("a change"))
 }
 
 #[tokio::test]
 async fn a_fault_at_any_step_is_told_and_the_audit_knows_its_outcome() {
-    for step in [ChangeStep::Look, ChangeStep::Intent, ChangeStep::Change, ChangeStep::Outcome] {
-        for fault in
-            [StepFault::Away, StepFault::Hung, StepFault::Reply(READONLY), StepFault::Reply(OOM)]
-        {
+    let steps = [ChangeStep::Look, ChangeStep::Intent, ChangeStep::Change, ChangeStep::Outcome];
+    for step in [&steps[..], &[ChangeStep::Publish]].concat() {
+        let mut faults = vec![
+            StepFault::Away,
+            StepFault::Hung,
+            StepFault::Reply(READONLY),
+            StepFault::Reply(OOM),
+        ];
+        if step == ChangeStep::Publish {
+            faults.push(StepFault::Reply(NOPERM));
+        }
+        for fault in faults {
             let case = format!("{fault:?} at {step:?}");
+            let begun = now();
             let (result, used, entries, log) = run(step, fault).await;
             let states: Vec<State> = entries.iter().map(AuditEntry::state).collect();
             // Without a reply nothing is known of a step that was sent: here it was not executed.
@@ -92,16 +110,33 @@ async fn a_fault_at_any_step_is_told_and_the_audit_knows_its_outcome() {
                         assert!(codes.contains(&status.code()), "{case}: {status:?}");
                     }
                     assert_eq!((used, &*states), (0, &[State::Unknown][..]), "{case}");
-                    let message = "the outcome of a change is not in the audit";
-                    assert!(log.contains(message), "{case}:\n{log}");
+                    assert!(log.contains(NO_OUTCOME), "{case}:\n{log}");
+                }
+                ChangeStep::Publish => {
+                    // The change stands, and the others follow by the age of their cached denials.
+                    let change = result.unwrap_or_else(|status| panic!("{case}: {status:?}"));
+                    let everywhere_by = change.everywhere_by.expect("a time");
+                    let seconds = u64::try_from(everywhere_by.seconds).expect("after 1970");
+                    let nanos = u32::try_from(everywhere_by.nanos).expect("a fraction");
+                    let everywhere_by = Duration::new(seconds, nanos);
+                    let expected = begun + MAX_AGE..=now() + MAX_AGE;
+                    assert!(expected.contains(&everywhere_by), "{case}: {everywhere_by:?}");
+                    assert_eq!((used, &*states), (0, &[State::Done][..]), "{case}");
+                    assert_eq!(entries[0].after.len(), 1, "{case}: {entries:?}");
+                    assert!(!log.contains(NO_OUTCOME), "{case}:\n{log}");
                 }
             }
         }
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "`everywhere_by` is wall time")]
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970")
+}
+
 /// Returns the text of an error that says that the store, or the audit, did not answer.
-fn assert_told(case: &str, result: Result<(), Status>) -> String {
+fn assert_told(case: &str, result: Result<Change, Status>) -> String {
     let status = result.expect_err(case);
     // The client's own timer may be the first.
     let codes = [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled];
@@ -115,12 +150,12 @@ fn assert_told(case: &str, result: Result<(), Status>) -> String {
 async fn run(
     step: ChangeStep,
     fault: StepFault,
-) -> (Result<(), Status>, i64, Vec<AuditEntry>, String) {
+) -> (Result<Change, Status>, i64, Vec<AuditEntry>, String) {
     let redis = RedisServer::start();
     let proxy = StepProxy::to(redis.port());
     let url = format!("store.redis.url=redis://127.0.0.1:{}", proxy.port());
     let settings =
-        ["store.backend=redis", &url, "store.redis.timeout=300ms", "deny-cache.enabled=false"];
+        ["store.backend=redis", &url, "store.redis.timeout=300ms", "deny-cache.max-age=60s"];
     let server = Rlaas::start(&settings);
     let (mut client, mut admin) = (server.client().await, admin(&server).await);
     let decides = async || check(&mut client.clone(), "bob").await.is_ok();
@@ -143,7 +178,7 @@ async fn run(
     // The record of an outcome has 2 seconds of its own.
     let is_over = async || {
         let log = server.log();
-        step != ChangeStep::Outcome || log.contains("the outcome of a change is not in the audit")
+        step != ChangeStep::Outcome || log.contains(NO_OUTCOME)
     };
     eventually("the change is over", SOON, is_over).await;
     proxy.heal();

@@ -2,6 +2,7 @@
 
 mod across_instances;
 mod audit;
+mod cluster;
 mod decisions;
 mod explain;
 mod faults;
@@ -13,6 +14,7 @@ mod journal;
 mod keys;
 mod left_callers;
 mod openapi;
+mod override_properties;
 mod overrides;
 mod properties;
 mod request_ids;

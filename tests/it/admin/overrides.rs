@@ -1,11 +1,13 @@
 //! Overrides and bans, set, listed and ended over gRPC.
 
+use std::time::Duration;
+
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::ratelimit::v1::grant::Kind;
-use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, check};
 use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::{TempDir, eventually};
 use tonic::Code;
 
 use super::{AdminClient, admin, inspect, of_parts, of_user, reset};
@@ -16,12 +18,22 @@ rules:
   - {name: plain, match: {resource: /plain}, limit: 3, window: 60s}
 ";
 
-fn set(selector: Option<proto::Selector>, kind: Kind) -> proto::SetOverrideRequest {
+pub(super) fn set(selector: Option<proto::Selector>, kind: Kind) -> proto::SetOverrideRequest {
     proto::SetOverrideRequest {
         selector,
         grant: Some(Grant { kind: Some(kind), burst: 0 }),
         ttl: Some(prost_types::Duration { seconds: 3600, nanos: 0 }),
         reason: "ticket 7".to_owned(),
+        request_id: String::new(),
+    }
+}
+
+/// Ends both kinds.
+pub(super) fn clear(selector: Option<proto::Selector>) -> proto::ClearOverrideRequest {
+    proto::ClearOverrideRequest {
+        selector,
+        kind: proto::OverrideKind::Unspecified.into(),
+        reason: "over".to_owned(),
         request_id: String::new(),
     }
 }
@@ -87,10 +99,8 @@ async fn stand_side_by_side(server: Rlaas) {
     assert_eq!((states[0].limit, states[0].overrides.len()), (0, 2));
 
     let clear = |kind: proto::OverrideKind| proto::ClearOverrideRequest {
-        selector: of_user("alice"),
         kind: kind.into(),
-        reason: "over".to_owned(),
-        request_id: String::new(),
+        ..clear(of_user("alice"))
     };
     let change = admin.clear_override(clear(proto::OverrideKind::Ban)).await;
     let change = change.expect("a change").into_inner().change.expect("a change");
@@ -207,6 +217,7 @@ async fn what_can_not_be_overridden_is_refused() {
     for (page_size, page_token, text) in [
         (-1, "", "page_size must be 0, or 1 to 1000"),
         (0, "s3cret", "page_token must be the next_page_token of the response before"),
+        (0, "99999 :alice", "page_token must be the next_page_token of the response before"),
     ] {
         let page_token = page_token.to_owned();
         let request = proto::ListOverridesRequest { page_size, page_token, ..Default::default() };
@@ -215,4 +226,62 @@ async fn what_can_not_be_overridden_is_refused() {
     }
     assert!(list(&mut admin, "").await.is_empty());
     assert!(check(&mut server.client().await, "alice").await.expect("a decision").allowed);
+}
+
+#[tokio::test]
+async fn pages_leave_nothing_out_while_other_keys_come_and_go() {
+    let (dir, mut redis) = (TempDir::new(), RedisServer::start());
+    let server = on_redis(&dir, &redis);
+    let mut admin = admin(&server).await;
+    for number in 0..200 {
+        let selector = of_user(&format!("user-{number:03}"));
+        admin.set_override(set(selector, Kind::Unlimited(true))).await.expect("an override");
+    }
+    // A step of SCAN ends when it has seen so many keys: with fewer others it goes further.
+    let others = |command: &str, first: u32, last: u32| {
+        let script = format!("for i = {first}, {last} do redis.call({command}) end");
+        redis.query::<()>(&["EVAL", &script, "0"]);
+    };
+    let mut request = proto::ListOverridesRequest { page_size: 10, ..Default::default() };
+    for fewer in [true, false] {
+        if fewer {
+            others("'SET', 'x' .. i, 1", 1, 4_000);
+        }
+        let (mut listed, mut pages) = (Vec::new(), 0);
+        loop {
+            let page = admin.list_overrides(request.clone()).await.expect("a page").into_inner();
+            assert!(page.overrides.len() <= 10);
+            listed.extend(page.overrides.into_iter().map(|one| one.key.expect("a key").id));
+            let (first, last) = (pages * 100 + 1, pages * 100 + 100);
+            others(if fewer { "'DEL', 'x' .. i" } else { "'SET', 'x' .. i, 1" }, first, last);
+            pages += 1;
+            request.page_token = page.next_page_token;
+            if request.page_token.is_empty() {
+                break;
+            }
+        }
+        listed.sort_unstable();
+        // SCAN shows a key again if Redis resizes its table meanwhile.
+        listed.dedup();
+        let expected: Vec<String> = (0..200).map(|number| format!("user-{number:03}")).collect();
+        assert_eq!(listed, expected, "in {pages} pages");
+    }
+
+    // Places in the list of a server that was restarted say nothing about it.
+    let page = admin.list_overrides(request.clone()).await.expect("a page").into_inner();
+    redis.kill();
+    redis.restart();
+    request.page_token = page.next_page_token;
+    let mut refused = None;
+    let is_known = async || {
+        refused = admin.clone().list_overrides(request.clone()).await.err();
+        refused.as_ref().is_some_and(|status| status.code() == Code::InvalidArgument)
+    };
+    eventually("the restart is known", Duration::from_secs(20), is_known).await;
+    let status = refused.expect("a refusal");
+    let text = "page_token must be empty: other servers have the keys by now, so list them again";
+    assert_eq!(status.message(), text);
+    request.page_token.clear();
+    let page = admin.list_overrides(request).await.expect("a page").into_inner();
+    assert!(page.overrides.is_empty() && page.next_page_token.is_empty());
 }

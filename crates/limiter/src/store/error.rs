@@ -63,6 +63,10 @@ pub enum StoreError {
     /// The cursor of a list does not come from this store.
     #[error("page token must be that of the page before")]
     Cursor,
+    /// The cursor of a list comes from a time when other servers had the keys, so that some could be
+    /// left out. Not a failure of the store.
+    #[error("the servers have changed since the page before")]
+    ServersChanged,
     /// The request id forbids the request; nothing was counted. Not a failure of the store.
     #[error(transparent)]
     RequestId(RequestIdError),
@@ -110,6 +114,7 @@ impl StoreError {
             Self::Full => "full",
             Self::OverridesNotPermitted => "overrides_noperm",
             Self::Cursor => "cursor",
+            Self::ServersChanged => "servers_changed",
             Self::RequestId(_) => "request_id",
             #[cfg(feature = "journal")]
             Self::Journal(_) => "journal",

@@ -185,6 +185,9 @@ impl MemoryStore {
             None if cursor.is_empty() => (0, None),
             None => return Err(StoreError::Cursor),
         };
+        if stripe >= self.stripes.len() {
+            return Err(StoreError::Cursor);
+        }
         let mut page = OverridePage::default();
         let mut last = last.map(str::to_owned);
         for number in stripe..self.stripes.len() {

@@ -115,7 +115,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Cursor`] if the cursor comes from elsewhere; else as [`Store::execute`].
+    /// [`StoreError::Cursor`] if the cursor comes from elsewhere; [`StoreError::ServersChanged`] if
+    /// other servers have the keys by now: list from the first page; else as [`Store::execute`].
     pub async fn list_overrides(
         &self,
         cursor: &str,

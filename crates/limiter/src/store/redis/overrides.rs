@@ -1,12 +1,17 @@
 //! Lists overrides: SCAN of one server after the other, and HGETALL of each hash that it finds.
 //!
-//! The cursor of a page names the server, the cursor of SCAN, and the last key that was listed of
-//! what this step of SCAN finds. A server that takes the place of another one between two pages is
-//! listed from its beginning if its address comes later, and left out otherwise.
+//! A page ends between two steps of SCAN, because a step that is made again may find other keys: it
+//! goes on until it has seen so many, and keys come and go. Steps are made smaller until one fits into
+//! a page. If the smallest does not, the token names the hashes of it that are listed.
+//!
+//! A server that has come, gone, restarted or received slots between two pages could be left out, or
+//! a part of it. Then the token is refused.
 
 use std::sync::Arc;
 
-use deadpool_redis::redis::{FromRedisValue, RedisError, Value, cmd, from_redis_value, pipe};
+use deadpool_redis::redis::{
+    FromRedisValue, Pipeline, RedisError, Value, cmd, from_redis_value, pipe,
+};
 use rmp::decode::{self, Bytes};
 use tokio::time::timeout;
 
@@ -20,35 +25,80 @@ use crate::control::{ControlRecord, KeyGrant, KeyOverride, KeyOverrides, Overrid
 use crate::rules::Key;
 use crate::store::StoreError;
 
-/// Keys of a server that one step looks at.
+/// Keys of a server that one step looks at, unless more are overrides than a page has.
 const KEYS_PER_STEP: usize = 1_000;
+/// How many times smaller the next step is.
+const SMALLER: usize = 8;
 /// Most steps for one page. A page may be empty.
 const MAX_STEPS: usize = 50;
 
 /// Place in the list.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Cursor {
-    /// Address of the server. Empty: the first one.
+    /// Hash of the servers and their slots.
+    layout: u64,
+    /// Address of the server.
     server: String,
+    /// Which start of the server the cursor of SCAN is of.
+    start: Option<u64>,
     /// Cursor of SCAN.
     scan: u64,
-    /// Last key that is listed of this step; empty for none.
-    after: String,
+    /// Names of hashes that the next step finds and that are listed already.
+    listed: Vec<ListedHash>,
+}
+
+/// A hash that is listed, or a part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ListedHash {
+    name: String,
+    /// The last rule that is listed; `None`: all are.
+    up_to: Option<String>,
 }
 
 impl Cursor {
+    /// Parses a cursor: lines, the first with the place in SCAN, each other one with a hash. Encoded
+    /// names have no control characters.
     fn parse(text: &str) -> Option<Self> {
-        if text.is_empty() {
-            return Some(Self::default());
-        }
-        let mut parts = text.splitn(3, ' ');
-        let (server, scan, after) = (parts.next()?, parts.next()?, parts.next()?);
-        Some(Self { server: server.into(), scan: scan.parse().ok()?, after: after.into() })
+        let mut lines = text.split('\n');
+        let mut place = lines.next()?.splitn(4, ' ');
+        let hash = |text| u64::from_str_radix(text, 16).ok();
+        let layout = hash(place.next()?)?;
+        let start = match place.next()? {
+            "-" => None,
+            start => Some(hash(start)?),
+        };
+        let (scan, server) = (place.next()?.parse().ok()?, place.next()?.to_owned());
+        let listed = lines.map(|line| match line.split_once('\t') {
+            None => ListedHash { name: line.to_owned(), up_to: None },
+            Some((name, rule)) => {
+                ListedHash { name: name.to_owned(), up_to: Some(rule.to_owned()) }
+            }
+        });
+        Some(Self { layout, server, start, scan, listed: listed.collect() })
     }
 
     fn to_text(&self) -> String {
-        format!("{} {} {}", self.server, self.scan, self.after)
+        let Self { layout, server, start, scan, listed } = self;
+        let start = start.map_or_else(|| "-".to_owned(), |start| format!("{start:x}"));
+        let mut text = format!("{layout:x} {start} {scan} {server}");
+        for ListedHash { name, up_to } in listed {
+            text.extend(["\n", name]);
+            text.extend(up_to.iter().flat_map(|rule| ["\t", rule]));
+        }
+        text
     }
+
+    /// Returns `true` if an override is on an earlier page.
+    fn has_listed(&self, name: &str, rule: &str) -> bool {
+        let of_name = self.listed.iter().find(|hash| hash.name == name);
+        of_name.is_some_and(|hash| hash.up_to.as_deref().is_none_or(|last| rule <= last))
+    }
+}
+
+/// The overrides of one hash.
+struct HashOverrides {
+    name: String,
+    keys: Vec<KeyOverrides>,
 }
 
 impl RedisStore {
@@ -63,81 +113,150 @@ impl RedisStore {
         count: usize,
         deadline: Deadline,
     ) -> Result<OverridePage, StoreError> {
-        let mut cursor = Cursor::parse(cursor).ok_or(StoreError::Cursor)?;
+        let begun = match cursor {
+            "" => None,
+            text => Some(Cursor::parse(text).ok_or(StoreError::Cursor)?),
+        };
         // Waits for the first map of a cluster.
         self.topology.node(0, deadline.or_within(self.timeout())).await?;
-        let mut nodes = self.topology.nodes();
-        nodes.sort_by_cached_key(|node| node.status().address);
-        let mut page = OverridePage::default();
-        let mut steps = 0;
-        for node in nodes {
-            let server = node.status().address;
-            if server < cursor.server {
-                continue;
+        let (layout, nodes) = self.topology.layout();
+        let mut nodes: Vec<_> =
+            nodes.into_iter().map(|node| (node.status().address, node)).collect();
+        nodes.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        let first = match &begun {
+            None => 0,
+            Some(begun) => {
+                let known = nodes.iter().position(|(server, _)| *server == begun.server);
+                known.filter(|_| begun.layout == layout).ok_or(StoreError::ServersChanged)?
             }
+        };
+        let mut cursor = begun.unwrap_or_default();
+        let (mut page, mut steps) = (OverridePage::default(), MAX_STEPS);
+        for (server, node) in nodes.into_iter().skip(first) {
             if server != cursor.server {
-                cursor = Cursor { server, ..Cursor::default() };
+                cursor = Cursor { layout, server, ..Cursor::default() };
             }
-            loop {
-                if steps == MAX_STEPS {
-                    page.next = Some(cursor.to_text());
-                    return Ok(page);
-                }
-                steps += 1;
-                let (next, mut found) = self.step(&node, cursor.scan, deadline).await?;
-                let text =
-                    |one: &KeyOverrides| String::from_utf8_lossy(one.key.as_bytes()).into_owned();
-                found.retain(|one| cursor.after.is_empty() || text(one) > cursor.after);
-                let space = count.max(1) - page.keys.len();
-                let is_whole = found.len() <= space;
-                page.keys.extend(found.into_iter().take(space));
-                if !is_whole {
-                    cursor.after = page.keys.last().map(text).unwrap_or_default();
-                    page.next = Some(cursor.to_text());
-                    return Ok(page);
-                }
-                cursor.scan = next;
-                cursor.after = String::new();
-                if next == 0 {
-                    break;
-                }
+            if !self.fill(&mut page, count.max(1), &mut cursor, &node, &mut steps, deadline).await?
+            {
+                page.next = Some(cursor.to_text());
+                break;
             }
+        }
+        if self.topology.layout().0 != layout {
+            return Err(StoreError::ServersChanged);
         }
         Ok(page)
     }
 
-    /// Returns the overrides that one step of SCAN finds, by key, and the next cursor.
-    async fn step(
+    /// Adds the overrides of one server to a page. Returns `false` if some are left, from the cursor
+    /// on.
+    async fn fill(
+        &self,
+        page: &mut OverridePage,
+        count: usize,
+        cursor: &mut Cursor,
+        node: &Arc<Node>,
+        steps: &mut usize,
+        deadline: Deadline,
+    ) -> Result<bool, StoreError> {
+        let mut step = KEYS_PER_STEP;
+        while *steps > 0 && page.keys.len() < count {
+            *steps -= 1;
+            let space = count - page.keys.len();
+            let (next, names) = self.scan(node, cursor, step, deadline).await?;
+            let mut found = Vec::new();
+            if names.len() <= space || step == 1 {
+                found = self.read(node, names, cursor, deadline).await?;
+                let keys =
+                    found.iter().map(|found: &HashOverrides| found.keys.len()).sum::<usize>();
+                if keys <= space {
+                    page.keys.extend(found.into_iter().flat_map(|found| found.keys));
+                    (cursor.scan, cursor.listed) = (next, Vec::new());
+                    if next == 0 {
+                        return Ok(true);
+                    }
+                    continue;
+                }
+            }
+            if !page.keys.is_empty() {
+                return Ok(false);
+            }
+            if step == 1 {
+                add_some(page, count, cursor, found);
+                return Ok(false);
+            }
+            step = (step / SMALLER).max(1);
+        }
+        Ok(false)
+    }
+
+    /// Returns the next cursor of SCAN, and the names of hashes that one step finds.
+    async fn scan(
         &self,
         node: &Arc<Node>,
-        scan: u64,
+        cursor: &mut Cursor,
+        step: usize,
         deadline: Deadline,
-    ) -> Result<(u64, Vec<KeyOverrides>), StoreError> {
+    ) -> Result<(u64, Vec<String>), StoreError> {
         let mut scans = pipe();
         let pattern = format!("{}*", escaped(&self.format.control_prefix()));
         let mut command = cmd("SCAN");
-        command.arg(scan).arg("MATCH").arg(pattern).arg("COUNT").arg(KEYS_PER_STEP);
+        command.arg(cursor.scan).arg("MATCH").arg(pattern).arg("COUNT").arg(step);
         scans.add_command(command);
-        let reply = call(node, "SCAN", &scans, deadline).await?.pop().unwrap_or(Value::Nil);
+        let (start, mut replies) = call(node, "SCAN", &scans, deadline).await?;
+        if *cursor.start.get_or_insert(start) != start {
+            return Err(StoreError::ServersChanged);
+        }
+        let reply = replies.pop().unwrap_or(Value::Nil);
         let (next, mut names): (u64, Vec<String>) = read(reply)?;
         names.sort_unstable();
         names.dedup();
+        Ok((next, names))
+    }
+
+    /// Returns the overrides in hashes, but for those that are listed, in the order of their rules.
+    async fn read(
+        &self,
+        node: &Arc<Node>,
+        names: Vec<String>,
+        cursor: &Cursor,
+        deadline: Deadline,
+    ) -> Result<Vec<HashOverrides>, StoreError> {
         if names.is_empty() {
-            return Ok((next, Vec::new()));
+            return Ok(Vec::new());
         }
         let mut hashes = pipe();
         for name in &names {
             hashes.cmd("HGETALL").arg(name);
         }
         let time = node.clock.estimate();
-        let mut found = Vec::new();
-        for (name, reply) in names.iter().zip(call(node, "HGETALL", &hashes, deadline).await?) {
-            let Some(id) = self.format.controlled_id(name) else { continue };
+        let (_, replies) = call(node, "HGETALL", &hashes, deadline).await?;
+        let mut all = Vec::new();
+        for (name, reply) in names.into_iter().zip(replies) {
+            let Some(id) = self.format.controlled_id(&name) else { continue };
             let fields: Vec<(Vec<u8>, Vec<u8>)> = read(reply)?;
-            found.extend(records(id, &fields, time));
+            let found = records(id, &fields, time);
+            let mut keys: Vec<_> =
+                found.filter(|one| !cursor.has_listed(&name, one.key.rule())).collect();
+            keys.sort_unstable_by(|one, other| one.key.rule().cmp(other.key.rule()));
+            all.push(HashOverrides { name, keys });
         }
-        found.sort_by(|one, other| one.key.as_bytes().cmp(other.key.as_bytes()));
-        Ok((next, found))
+        Ok(all)
+    }
+}
+
+/// Fills a page with a part of what a step has found. The next page makes the step again.
+fn add_some(page: &mut OverridePage, count: usize, cursor: &mut Cursor, found: Vec<HashOverrides>) {
+    for HashOverrides { name, keys } in found {
+        let space = count - page.keys.len();
+        let is_whole = keys.len() <= space;
+        let last = keys.get(space.wrapping_sub(1)).map(|one| one.key.rule().to_owned());
+        if !is_whole && last.is_none() {
+            return;
+        }
+        page.keys.extend(keys.into_iter().take(space));
+        cursor.listed.retain(|hash| hash.name != name);
+        cursor.listed.push(ListedHash { name, up_to: last.filter(|_| !is_whole) });
     }
 }
 
@@ -196,28 +315,40 @@ fn end(micros: i64) -> Option<Timestamp> {
     u64::try_from(micros).ok().filter(|micros| *micros > 0).map(Timestamp::from_micros)
 }
 
-/// Sends commands of this name on the connection of the fleet, which is not that of decisions.
+/// Sends commands on the connection of the fleet, which is not that of decisions. Returns which start
+/// of the server has replied, and its replies.
 async fn call(
     node: &Node,
-    command: &str,
-    commands: &deadpool_redis::redis::Pipeline,
+    command: &'static str,
+    commands: &Pipeline,
     deadline: Deadline,
-) -> Result<Vec<Value>, StoreError> {
+) -> Result<(u64, Vec<Value>), StoreError> {
     let whole = deadline.remaining();
     let connection = timeout(whole, node.fleet_pool().get()).await;
     let Ok(Ok(managed)) = connection else { return Err(StoreError::Unreachable) };
-    let ManagedConnection { mut connection, address, .. } = ManagedConnection::clone(&managed);
+    let ManagedConnection { mut connection, address, start, .. } =
+        ManagedConnection::clone(&managed);
     drop(managed);
     let sent = connection.send_packed_commands(commands, 0, commands.len());
-    let replies = timeout(deadline.remaining(), sent).await;
-    let replies = replies.map_err(|_elapsed| StoreError::Timeout(whole))?;
-    let converted = |error: RedisError| {
-        let code = error.code().unwrap_or_default();
-        denied(command, &format!("{code} {}", error.detail().unwrap_or_default()))
-            .unwrap_or_else(|| CallError::from_redis(&error, &address).into_error())
+    let convert = |error: RedisError| {
+        let text = [error.code().unwrap_or_default(), error.detail().unwrap_or_default()].join(" ");
+        let denied = denied(command, &text);
+        denied.unwrap_or_else(|| CallError::from_redis(&error, &address).into_error())
     };
-    let replies = replies.map_err(converted)?.into_iter().map(Value::extract_error);
-    replies.map(|reply| reply.map_err(converted)).collect()
+    let replies = match timeout(deadline.remaining(), sent).await {
+        Ok(replies) => replies.and_then(|replies| {
+            replies.into_iter().map(Value::extract_error).collect::<Result<Vec<_>, _>>()
+        }),
+        Err(_elapsed) => {
+            node.fleet_pool().retain(|_, _| false);
+            return Err(StoreError::Timeout(whole));
+        }
+    };
+    let replies = replies.map_err(convert);
+    if matches!(replies, Err(StoreError::Lost | StoreError::Garbled)) {
+        node.fleet_pool().retain(|_, _| false);
+    }
+    Ok((start, replies?))
 }
 
 fn read<T: FromRedisValue>(reply: Value) -> Result<T, StoreError> {
@@ -242,15 +373,22 @@ mod tests {
 
     #[test]
     fn a_cursor_survives_as_text() {
-        let cursor =
-            Cursor { server: "h:1".to_owned(), scan: u64::MAX, after: "a b:c d".to_owned() };
-        let read = Cursor::parse(&cursor.to_text()).expect("a cursor");
-        assert_eq!(
-            (read.server, read.scan, read.after),
-            (cursor.server, cursor.scan, cursor.after)
-        );
-        for text in ["h:1", "h:1 x y", "h:1 -1 ", " "] {
-            assert!(Cursor::parse(text).is_none(), "{text:?}");
+        let hash = |name: &str, up_to: Option<&str>| ListedHash {
+            name: name.to_owned(),
+            up_to: up_to.map(str::to_owned),
+        };
+        for listed in
+            [vec![], vec![hash("a b:c d", None)], vec![hash("a", None), hash("", Some("pay"))]]
+        {
+            let (server, layout) = ("/tmp/a b.sock".to_owned(), u64::MAX);
+            for start in [None, Some(7)] {
+                let (server, listed) = (server.clone(), listed.clone());
+                let cursor = Cursor { layout, server, start, scan: u64::MAX, listed };
+                assert_eq!(Cursor::parse(&cursor.to_text()), Some(cursor));
+            }
+        }
+        for text in ["", " ", "h:1", "0 0 x h:1", "0 0 -1 h:1", "x 0 1 h:1", "0 0 1"] {
+            assert_eq!(Cursor::parse(text), None, "{text:?}");
         }
     }
 

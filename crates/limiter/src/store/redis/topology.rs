@@ -161,6 +161,15 @@ impl Topology {
         }
     }
 
+    /// Returns every known server, and a hash of what tells them apart from those of another time:
+    /// in a cluster, who has which slots.
+    pub(super) fn layout(&self) -> (u64, Vec<Arc<Node>>) {
+        match &self.layout {
+            Layout::One(node) => (0, vec![Arc::clone(node)]),
+            Layout::Cluster(cluster) => cluster.layout(),
+        }
+    }
+
     /// Returns a receiver that is notified when the health of a server changes, or a server is
     /// added.
     pub(super) fn changes(&self) -> watch::Receiver<()> {

@@ -8,6 +8,7 @@
 mod slots;
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -98,6 +99,12 @@ impl Cluster {
     /// Returns every known server.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
         self.map.borrow().nodes.values().map(|member| Arc::clone(&member.node)).collect()
+    }
+
+    /// Returns every known server, and a hash of the map from slots to servers.
+    pub(crate) fn layout(&self) -> (u64, Vec<Arc<Node>>) {
+        let map = Arc::clone(&self.map.borrow());
+        (map.hash(), map.nodes.values().map(|member| Arc::clone(&member.node)).collect())
     }
 
     /// Returns the server of a slot. Waits for the first map.
@@ -295,6 +302,20 @@ impl Cluster {
 }
 
 impl Map {
+    /// Returns a hash of the map, the same for all instances.
+    fn hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let mut last: Option<&Arc<Node>> = None;
+        for (slot, node) in self.slots.iter().enumerate() {
+            let Some(node) = node else { continue };
+            if !last.is_some_and(|last| Arc::ptr_eq(last, node)) {
+                (slot, node.status().address).hash(&mut hasher);
+            }
+            last = Some(node);
+        }
+        hasher.finish()
+    }
+
     fn node_at(&self, address: &Address) -> Option<Arc<Node>> {
         self.nodes.get(address).map(|member| Arc::clone(&member.node))
     }

@@ -4,6 +4,7 @@
 //! reply, all connections of its generation are discarded, and pools replace them at the next
 //! checkout: a failover or a restart counts as one loss, however many connections it breaks.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -55,6 +56,8 @@ pub(crate) struct ManagedConnection {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) generation: u64,
     pub(crate) address: Address,
+    /// Hash of the address and of the random id of this start of the server.
+    pub(crate) start: u64,
 }
 
 /// Reason why there is no connection.
@@ -260,8 +263,16 @@ impl Connector {
         self.clock.observe(time);
         *reached = Some(address.clone());
         self.master.store(Some(Arc::new(address.clone())));
-        Ok((ManagedConnection { connection, generation, address }, info))
+        let start = hash(&(address.to_string(), &info.run_id));
+        Ok((ManagedConnection { connection, generation, address, start }, info))
     }
+}
+
+/// Returns a hash, the same for all instances.
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl ConnectError {
