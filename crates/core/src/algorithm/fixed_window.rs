@@ -7,7 +7,7 @@
 //! Up to twice the limit can pass around the boundary of two windows. In return the state in Redis
 //! is a single number.
 
-use super::{Cost, Decision, Limit, Outcome, TakenUnits, window_index};
+use super::{Cost, Decision, Limit, MAX_COUNT, Outcome, TakenUnits, window_index};
 use crate::clock::{Micros, Timestamp};
 
 /// The Redis key ends with the index of the window: `rlaas:rate_limit:alice:28333335`.
@@ -36,6 +36,10 @@ impl Default for State {
 impl State {
     pub(super) fn expires_at(&self) -> Timestamp {
         self.expires_at
+    }
+
+    pub(super) fn is_valid(&self) -> bool {
+        self.count <= MAX_COUNT
     }
 
     /// Returns the count of the window with this index.

@@ -51,6 +51,15 @@ impl State {
     pub(super) fn expires_at(&self) -> Timestamp {
         self.tat + MARGIN
     }
+
+    pub(super) fn is_valid(&self) -> bool {
+        let (ahead, window) = (self.tat.since(self.at).as_micros(), self.window.as_micros());
+        // The units in use.
+        let product = u128::from(ahead) * u128::from(self.units);
+        let in_use = product.checked_div(window.into());
+        self.at == NEVER
+            || self.part < self.units && in_use.is_some_and(|units| units <= u32::MAX.into())
+    }
 }
 
 /// Decides. `current_count` is the units in use after this request, `ttl` the time until none is in

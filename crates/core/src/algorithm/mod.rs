@@ -239,6 +239,15 @@ macro_rules! registry {
         }
 
         impl State {
+            /// Returns `true` if an algorithm can have written the state. Decisions need a valid one,
+            /// so check states that come from elsewhere, such as a file.
+            pub fn is_valid(&self) -> bool {
+                match self {
+                    Self::None => true,
+                    $(Self::$variant(state) => state.is_valid(),)*
+                }
+            }
+
             /// Returns the time from which the state makes no difference to any decision.
             pub fn expires_at(&self) -> Timestamp {
                 match self {
@@ -262,6 +271,8 @@ registry! {
 /// Time of the last change of an initial state: later than any other, so that the state counts as
 /// none ([`is_from_the_future`]).
 const NEVER: Timestamp = Timestamp::from_micros(u64::MAX);
+/// The highest count that is kept exactly everywhere.
+const MAX_COUNT: u64 = 1 << 53;
 
 /// Converts a number of units, which the bounds of a limit keep small, to the type of the state.
 #[inline]

@@ -36,6 +36,10 @@ impl State {
     pub(super) fn expires_at(&self) -> Timestamp {
         self.expires_at
     }
+
+    pub(super) fn is_valid(&self) -> bool {
+        u32::try_from(self.windows.current.max(self.windows.previous)).is_ok()
+    }
 }
 
 /// Decides. `current_count` is the estimate after this request, `ttl` the time until both counters

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Cost, Decision, Limit, Outcome, TakenUnits};
+use super::{Cost, Decision, Limit, MAX_COUNT, Outcome, TakenUnits};
 use crate::clock::{Micros, Timestamp};
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
@@ -39,6 +39,15 @@ impl Run {
 impl State {
     pub(super) fn expires_at(&self) -> Timestamp {
         self.expires_at
+    }
+
+    pub(super) fn is_valid(&self) -> bool {
+        let has_order =
+            |pair: [&Run; 2]| pair[0].at_ms < pair[1].at_ms && pair[0].upto <= pair[1].upto;
+        let pairs = self.runs.iter().zip(self.runs.iter().skip(1));
+        self.runs.front().is_none_or(|first| first.at_ms == 0)
+            && self.runs.back().is_none_or(|last| last.upto.max(last.at_ms) <= MAX_COUNT)
+            && pairs.map(|(one, next)| [one, next]).all(has_order)
     }
 
     /// Returns the index of the first run after `millis`. The common cases come first: no such run,

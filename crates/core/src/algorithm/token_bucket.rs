@@ -4,7 +4,7 @@
 //! of a token are kept, so that no rate is rounded.
 
 use super::{
-    Cost, Decision, Limit, NEVER, Outcome, TakenUnits, is_from_the_future, outstanding,
+    Cost, Decision, Limit, MAX_COUNT, NEVER, Outcome, TakenUnits, is_from_the_future, outstanding,
     time_to_live,
 };
 use crate::clock::{Micros, Timestamp};
@@ -35,6 +35,10 @@ impl Default for State {
 impl State {
     pub(super) fn expires_at(&self) -> Timestamp {
         self.expires_at
+    }
+
+    pub(super) fn is_valid(&self) -> bool {
+        self.part <= MAX_COUNT
     }
 }
 
