@@ -9,17 +9,15 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use tracing::{error, info, warn};
-
 use super::JournalError;
-use super::folder::{self, FileName, Folder};
+use super::folder::{self, Folder};
 use super::frame::FileKind;
-use super::log_file::LogFile;
+use super::log_files::LogFiles;
 use super::recovery::{Recovered, recover};
 use super::status::Status;
 use crate::algorithm::State;
 use crate::clock::{HighWaterMarks, Micros, Timestamp};
+use serde::{Deserialize, Serialize};
 
 /// Length of records from which on they are written as one frame. The state of a log may have
 /// several hundred kilobytes.
@@ -95,50 +93,27 @@ impl Replay {
 /// The files of counters.
 #[derive(Debug)]
 pub(crate) struct CountersLog {
-    folder: Arc<Folder>,
-    status: Arc<Status>,
-    file: LogFile,
-    /// Number of the newest file, which may be one that could not be created.
-    number: u64,
-    sealed: Vec<FileName>,
-    sealed_len: u64,
+    files: LogFiles,
     /// Length of the newest file when its dump was complete.
     dumped_len: u64,
-    is_failing: bool,
     /// `true` if the files lack a change.
     is_incomplete: bool,
+    /// Records of the next frame.
     buffer: Vec<u8>,
 }
 
 impl CountersLog {
     pub(super) fn open(
-        folder: Arc<Folder>,
-        status: Arc<Status>,
+        folder: &Arc<Folder>,
+        status: &Arc<Status>,
     ) -> Result<(Self, RestoredCounters), JournalError> {
         let mut replay = Replay::default();
-        let recovered = recover(&folder, FileKind::Counters, |payload| {
-            let Some(mut payload) = payload else { return replay.end_file() };
-            while !payload.is_empty() {
-                // The checksum is right, so a record that is not readable is of a later version.
-                let Ok((record, rest)) = postcard::take_from_bytes(payload) else { break };
-                replay.apply(record);
-                payload = rest;
-            }
+        let recovered = recover(folder, status, FileKind::Counters, |payload| {
+            let Some(payload) = payload else { return replay.end_file() };
+            decode(payload).for_each(|record| replay.apply(record));
         })?;
-        let Recovered { file, sealed, sealed_len, is_damaged, .. } = recovered;
-        let log = Self {
-            folder,
-            status,
-            number: file.number(),
-            file,
-            sealed,
-            sealed_len,
-            dumped_len: 0,
-            is_failing: false,
-            is_incomplete: is_damaged,
-            buffer: Vec::new(),
-        };
-        log.report_len();
+        let Recovered { files, is_damaged: is_incomplete } = recovered;
+        let log = Self { files, dumped_len: 0, is_incomplete, buffer: Vec::new() };
         Ok((log, replay.restored))
     }
 
@@ -158,67 +133,61 @@ impl CountersLog {
 
     fn end_frame(&mut self) {
         // After a failure nothing is written before the next flush, which repairs the files.
-        if !self.buffer.is_empty() && !self.is_failing {
-            self.file.push(&self.buffer);
-            let written = self.file.write_if_long();
-            self.report_failure(&written);
+        if !self.buffer.is_empty() && !self.files.is_failing {
+            self.files.last.push(&self.buffer);
+            let written = self.files.last.write_if_long();
+            self.report(&written);
         }
         self.buffer.clear();
     }
 
     /// Writes what was added, and waits until it is on disk.
     pub(crate) fn flush(&mut self) {
-        let was_failing = self.is_failing;
+        let was_failing = self.files.is_failing;
         self.end_frame();
-        if self.is_failing && !was_failing {
-            return;
-        }
-        if !self.is_failing && !self.file.is_changed() {
-            return;
-        }
-        let written = if self.is_failing { self.repair() } else { self.file.flush() };
+        let written = match (was_failing, self.files.is_failing) {
+            (true, _) => self.files.repair(),
+            (false, true) => return,
+            (false, false) if !self.files.last.is_changed() => return,
+            (false, false) => self.files.last.flush(),
+        };
         self.report(&written);
-        self.report_len();
+    }
+
+    /// Reports the bytes on disk.
+    pub(crate) fn report_len(&self) {
+        self.files.report_len();
     }
 
     /// Returns `true` if all states should be dumped.
     pub(crate) fn needs_dump(&self) -> bool {
-        let since_dump = self.sealed_len + self.file.len() - self.dumped_len;
-        !self.is_failing
+        let since_dump = self.files.log_len() - self.dumped_len;
+        !self.files.is_failing
             && (self.is_incomplete || since_dump >= self.dumped_len.max(MIN_DUMPED_LEN))
     }
 
     /// Begins a file. All states must follow, then [`CountersLog::finish_dump`].
     pub(crate) fn begin_dump(&mut self) {
-        self.number += 1;
-        match LogFile::create(&self.folder, FileKind::Counters, self.number) {
-            Ok(next) => self.seal(next),
-            Err(error) => return self.report(&Err(error)),
-        }
         self.is_incomplete = false;
+        let begun = self.files.begin_file();
+        self.report(&begun);
     }
 
     /// Ends a dump, after which the files before are removed. Does nothing if a write has failed
     /// meanwhile.
     pub(crate) fn finish_dump(&mut self) {
-        if self.is_failing || self.is_incomplete {
+        if self.files.is_failing || self.is_incomplete {
             return;
         }
         let mut records = Records::default();
         records.push(&Record::DumpComplete);
         self.append(&mut records);
         self.flush();
-        if self.is_failing {
+        if self.files.is_failing {
             return;
         }
-        for name in self.sealed.drain(..) {
-            if let Err(error) = folder::remove(&self.folder.file(FileKind::Counters, name)) {
-                warn!(%error, "old journal file not removed");
-            }
-        }
-        self.sealed_len = 0;
-        self.dumped_len = self.file.len();
-        self.report_len();
+        self.files.remove_sealed();
+        self.dumped_len = self.files.log_len();
     }
 
     /// Records that a change is missing, so that a dump is needed.
@@ -226,46 +195,20 @@ impl CountersLog {
         self.is_incomplete = true;
     }
 
-    /// After a failure: cuts off what was not completely written, and goes on in a new file.
-    fn repair(&mut self) -> Result<(), JournalError> {
-        self.file.cut()?;
-        self.number += 1;
-        let next = LogFile::create_with_space(&self.folder, FileKind::Counters, self.number)?;
-        self.seal(next);
-        Ok(())
-    }
-
-    fn seal(&mut self, next: LogFile) {
-        let sealed = std::mem::replace(&mut self.file, next);
-        self.sealed_len += sealed.len();
-        self.sealed.push(sealed.name());
-    }
-
-    fn report_failure(&mut self, written: &Result<(), JournalError>) {
-        if written.is_err() {
-            self.report(written);
-        }
-    }
-
     fn report(&mut self, written: &Result<(), JournalError>) {
-        let is_failing = written.is_err();
-        if is_failing {
-            self.is_incomplete = true;
-        }
-        if is_failing == self.is_failing {
-            return;
-        }
-        self.is_failing = is_failing;
-        self.status.set_failing(FileKind::Counters, is_failing);
-        match written {
-            Ok(()) => info!("journal of counters is written again"),
-            Err(error) => error!(%error, "journal write failed: a restart would lose counters"),
-        }
+        self.is_incomplete |= written.is_err();
+        self.files.report(written);
     }
+}
 
-    fn report_len(&self) {
-        self.status.set_len(FileKind::Counters, self.sealed_len + self.file.len());
-    }
+/// Returns the records of a frame. The checksum is right, so a record that is not readable is of a
+/// later version: it is the last.
+fn decode(mut payload: &[u8]) -> impl Iterator<Item = Record<'_>> {
+    std::iter::from_fn(move || {
+        let (record, rest) = postcard::take_from_bytes(payload).ok()?;
+        payload = rest;
+        Some(record)
+    })
 }
 
 /// Removes the files of counters: while they are not kept they become stale.
@@ -303,6 +246,32 @@ mod tests {
         encoded.push(encode(&Record::Mark(Micros::from_secs(60), now)));
         encoded.push(encode(&Record::DumpComplete));
         assert_eq!(encoded, PINNED);
+    }
+
+    #[test]
+    fn states_of_algorithms_are_valid_and_others_are_told_apart() {
+        let most = Limit::new(1_000_000_000, Micros::from_secs(366 * 24 * 60 * 60));
+        let least = Limit::new(1, Micros::from_millis(1));
+        for limit in [most, least].map(|limit| limit.expect("a limit")) {
+            for algorithm in Algorithm::ALL {
+                let mut state = State::None;
+                for (millis, units) in [(1, 1), (2, 1_000_000), (1, u32::MAX), (9, 1)] {
+                    let now = Timestamp::from_millis(1_700_000_100_000 + millis);
+                    algorithm.take(&mut state, &limit, now, Cost::new(units));
+                    algorithm.report(&mut state, &limit, now, Cost::new(units));
+                    assert!(state.is_valid(), "{algorithm:?}: {state:?}");
+                }
+            }
+        }
+        for damaged in [
+            &b"\x06\x09\x01\x00\x05\x00"[..],
+            b"\x06\x09\x01\x05\x05\x05",
+            b"\x02\x03\x00\x00\x09\x02\x09\x01\x09",
+            b"\x02\x01\x09\x01\x09",
+        ] {
+            let state: State = postcard::from_bytes(damaged).expect("a state");
+            assert!(!state.is_valid(), "{state:?}");
+        }
     }
 
     const PINNED: [&str; 9] = [

@@ -42,6 +42,7 @@ mod error;
 mod folder;
 mod frame;
 mod log_file;
+mod log_files;
 mod queue;
 mod reader;
 mod recovery;
@@ -131,21 +132,21 @@ impl Journal {
     ) -> Result<Self, JournalError> {
         let folder = Arc::new(Folder::open(&settings.path)?);
         let mut restored = Restored::default();
-        let recovered = recovery::recover(&folder, FileKind::Changes, |payload| {
+        let status = Arc::new(Status::new(observer));
+        let recovered = recovery::recover(&folder, &status, FileKind::Changes, |payload| {
             let changes = payload.into_iter().flat_map(change::decode);
             changes.for_each(|change| restored.apply(&change));
         })?;
         restored.remove_expired(clock.now());
         let queue = Arc::new(ChangeQueue::default());
-        let status = Arc::new(Status::new(observer));
         let counters = if let Some(interval) = settings.counters {
-            let (log, restored) = CountersLog::open(Arc::clone(&folder), Arc::clone(&status))?;
+            let (log, restored) = CountersLog::open(&folder, &status)?;
             Some(Counters { log, restored, interval: interval.max(Duration::from_millis(1)) })
         } else {
             counters::remove(&folder)?;
             None
         };
-        let writer = Writer::new(folder, clock, Arc::clone(&queue), status, recovered);
+        let writer = Writer::new(folder, clock, Arc::clone(&queue), recovered);
         let ending = Ending(Arc::clone(&queue));
         let run = move || {
             let _ending = ending;

@@ -1,24 +1,22 @@
 //! Reads the files of a journal when it is opened: reports damage, cuts torn ends, and finds the
 //! file to continue.
 
+use std::sync::Arc;
+
 use tracing::{error, warn};
 
 use super::JournalError;
-use super::folder::{self, FileName, Folder, Role};
+use super::folder::{self, Folder, Role};
 use super::frame::{FileKind, HEADER_LEN};
 use super::log_file::LogFile;
+use super::log_files::LogFiles;
 use super::reader::{Scan, scan_file};
+use super::status::Status;
 
 /// The files of one kind, read.
 #[derive(Debug)]
 pub(super) struct Recovered {
-    /// The file to continue.
-    pub(super) file: LogFile,
-    /// The files before it.
-    pub(super) sealed: Vec<FileName>,
-    /// Bytes of those files: of the base, and of the others.
-    pub(super) base_len: u64,
-    pub(super) sealed_len: u64,
+    pub(super) files: LogFiles,
     /// `true` if some records were damaged, so that the files should be replaced.
     pub(super) is_damaged: bool,
 }
@@ -30,7 +28,8 @@ pub(super) struct Recovered {
 /// Those after it are restored: each is a whole value, so none depends on another. To refuse to
 /// start instead would turn one bad sector into an outage of every limit.
 pub(super) fn recover(
-    folder: &Folder,
+    folder: &Arc<Folder>,
+    status: &Arc<Status>,
     kind: FileKind,
     mut receive: impl FnMut(Option<&[u8]>),
 ) -> Result<Recovered, JournalError> {
@@ -46,8 +45,7 @@ pub(super) fn recover(
         }
     }
     let newest = files.last().copied();
-    let (mut sealed, mut last_log) = (Vec::new(), None);
-    let (mut base_len, mut sealed_len, mut is_damaged) = (0, 0, false);
+    let (mut sealed, mut last_log, mut is_damaged) = (Vec::new(), None, false);
     for name in files {
         let path = folder.file(kind, name);
         let scan = scan_file(&path, kind, |payload| receive(Some(payload)))?;
@@ -79,17 +77,18 @@ pub(super) fn recover(
             last_log = Some((path, name.0, scan));
             continue;
         }
-        match name.1 {
-            Role::Base => base_len += scan.len,
-            Role::Log => sealed_len += scan.len,
-        }
-        sealed.push(name);
+        sealed.push((name, scan.len));
     }
-    let file = match last_log {
+    let last = match last_log {
         Some((path, number, scan)) => LogFile::reopen(&path, number, scan)?,
         None => LogFile::create(folder, kind, newest.map_or(1, |(number, _)| number + 1))?,
     };
-    Ok(Recovered { file, sealed, base_len, sealed_len, is_damaged })
+    let mut files = LogFiles::new(Arc::clone(folder), Arc::clone(status), kind, last);
+    for (name, len) in sealed {
+        files.add_sealed(name, len);
+    }
+    files.report_len();
+    Ok(Recovered { files, is_damaged })
 }
 
 /// Returns the number of damaged bytes. At the end of the last log they are a torn write.

@@ -7,6 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use tracing::error;
+
 use super::{KeyLocation, MemorySettings, MemoryStore, PaddedStripe, lock};
 use crate::clock::{Clock, HighWaterMarks, Micros, Timestamp};
 use crate::journal::{
@@ -50,7 +52,11 @@ impl MemoryStore {
             lock(stripe).keep_changes(counters.marks.clone());
         }
         let time = self.clock.now();
-        for (key, state) in &counters.states {
+        let invalid = counters.states.values().filter(|state| !state.is_valid()).count();
+        if invalid > 0 {
+            error!(keys = invalid, "counters in the journal are not valid: they begin anew");
+        }
+        for (key, state) in counters.states.iter().filter(|(_, state)| state.is_valid()) {
             // A state of another algorithm or limit is what it would be without a restart.
             if time < state.expires_at() + Micros::from_millis(1) {
                 let KeyLocation { hash, stripe } = self.location_of(key.as_bytes());
@@ -230,6 +236,8 @@ impl Passes {
                 self.log.finish_dump();
             }
         }
+        // Once for each interval: observers take it for its end.
+        self.log.report_len();
     }
 }
 
