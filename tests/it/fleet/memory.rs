@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rlaas_limiter::Limiter;
 use rlaas_limiter::clock::{Clock, ManualClock, Micros, Timestamp};
-use rlaas_limiter::fleet::{EntryId, Fleet, FleetEvent, FleetJournal, LogRange, MemoryFleet};
+use rlaas_limiter::fleet::{
+    EntryId, Fleet, FleetEvent, FleetJournal, LogRange, MemoryFleet, OnRecorded,
+};
 use rlaas_limiter::store::{BoxFuture, StoreError};
 
 use super::promises::{self, soon};
@@ -97,41 +99,38 @@ impl Journal {
 }
 
 impl FleetJournal for Journal {
-    fn append<'a>(
-        &'a self,
-        log: &'a str,
+    fn append(
+        &self,
+        log: &str,
         id: EntryId,
-        content: &'a [u8],
-        removed: &'a [EntryId],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            self.check()?;
-            assert!(removed.is_empty(), "the log has space");
+        content: &[u8],
+        removed: &[EntryId],
+        apply: OnRecorded,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        assert!(removed.is_empty(), "the log has space");
+        let recorded = self.check().map(|()| {
             self.entries.lock().expect("entries").push((log.to_owned(), id, content.to_owned()));
-            Ok(())
-        })
+            apply();
+        });
+        Box::pin(std::future::ready(recorded))
     }
 
-    fn value<'a>(
-        &'a self,
-        _map: &'a str,
-        _name: &'a str,
-        _content: &'a [u8],
+    fn value(
+        &self,
+        _map: &str,
+        _name: &str,
+        _content: &[u8],
         _expires_at: Timestamp,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move { self.check() })
+        apply: OnRecorded,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        Box::pin(std::future::ready(self.check().map(|()| apply())))
     }
 
-    fn secret<'a>(
-        &'a self,
-        name: &'a str,
-        secret: [u8; 32],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            self.check()?;
+    fn secret(&self, name: &str, secret: [u8; 32]) -> BoxFuture<'static, Result<(), StoreError>> {
+        let recorded = self.check().map(|()| {
             self.secrets.lock().expect("secrets").push((name.to_owned(), secret));
-            Ok(())
-        })
+        });
+        Box::pin(std::future::ready(recorded))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Other values are not in it: they describe the process, and it has ended.
 
-use super::memory::{FleetJournal, MemoryFleet};
+use super::memory::{FleetJournal, MemoryFleet, OnRecorded};
 use super::{EntryId, SECRET_LEN};
 use crate::clock::Timestamp;
 use crate::journal::{Change, Journal, Space};
@@ -12,43 +12,53 @@ use crate::store::{BoxFuture, StoreError};
 const ID_LEN: usize = 16;
 
 impl FleetJournal for Journal {
-    fn append<'a>(
-        &'a self,
-        log: &'a str,
+    fn append(
+        &self,
+        log: &str,
         id: EntryId,
-        content: &'a [u8],
-        removed: &'a [EntryId],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        content: &[u8],
+        removed: &[EntryId],
+        apply: OnRecorded,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
         let (space, name) = (Space::AUDIT, entry_name(log, id));
         let removed: Vec<_> = removed.iter().map(|id| entry_name(log, *id)).collect();
         let mut changes =
             vec![Change::Put { space, name: &name, value: content, expires_at: None }];
         changes.extend(removed.iter().map(|name| Change::Delete { space, name }));
-        let written = self.write(&changes);
-        Box::pin(async { Ok(written.await?) })
+        record(self, &changes, apply)
     }
 
-    fn value<'a>(
-        &'a self,
-        map: &'a str,
-        name: &'a str,
-        content: &'a [u8],
+    fn value(
+        &self,
+        map: &str,
+        name: &str,
+        content: &[u8],
         expires_at: Timestamp,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        apply: OnRecorded,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
         let (space, name, expires_at) = (Space::ONCE, value_name(map, name), Some(expires_at));
-        let written = self.write(&[Change::Put { space, name: &name, value: content, expires_at }]);
-        Box::pin(async { Ok(written.await?) })
+        let put = Change::Put { space, name: &name, value: content, expires_at };
+        record(self, &[put], apply)
     }
 
-    fn secret<'a>(
-        &'a self,
-        name: &'a str,
+    fn secret(
+        &self,
+        name: &str,
         secret: [u8; SECRET_LEN],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
         let (space, name) = (Space::VALUES, name.as_bytes());
-        let written = self.write(&[Change::Put { space, name, value: &secret, expires_at: None }]);
-        Box::pin(async { Ok(written.await?) })
+        let put = Change::Put { space, name, value: &secret, expires_at: None };
+        record(self, &[put], Box::new(|| ()))
     }
+}
+
+fn record(
+    journal: &Journal,
+    changes: &[Change<'_>],
+    apply: OnRecorded,
+) -> BoxFuture<'static, Result<(), StoreError>> {
+    let written = journal.write_then(changes, apply);
+    Box::pin(async { Ok(written.await?) })
 }
 
 /// Restores what the journal has.

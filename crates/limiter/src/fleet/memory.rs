@@ -1,61 +1,68 @@
 //! The fleet of a single process.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::broadcast;
 
+use super::capped_log::CappedLog;
 use super::subscription::{Source, Subscription};
 use super::{EntryId, LogEntry, LogRange, MAX_VALUES, NamedValue, OutOfBounds, SECRET_LEN};
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
 use crate::store::{BoxFuture, StoreError};
 
-/// Most bytes of a log.
-const MAX_LOG_BYTES: usize = 64 * 1024 * 1024;
 /// Messages that a slow subscriber may be behind.
 const MAX_QUEUED_MESSAGES: usize = 1024;
 
-/// Records what outlives the process, before it is visible.
+/// Records what outlives the process. Calls may be recorded together.
+///
+/// What a call has begun is recorded even if its future is dropped.
 pub trait FleetJournal: Debug + Send + Sync {
-    /// Records an entry of a log, and that those of `removed` are no longer in it.
+    /// Records an entry of a log, and that those of `removed` are no longer in it. Then calls
+    /// `apply`, which does not block.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if it was not recorded: the entry is then not appended.
-    fn append<'a>(
-        &'a self,
-        log: &'a str,
+    /// [`StoreError`] if it was not recorded: `apply` is then dropped.
+    fn append(
+        &self,
+        log: &str,
         id: EntryId,
-        content: &'a [u8],
-        removed: &'a [EntryId],
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
+        content: &[u8],
+        removed: &[EntryId],
+        apply: OnRecorded,
+    ) -> BoxFuture<'static, Result<(), StoreError>>;
 
-    /// Records a value of a map of claims.
+    /// Records a value of a map of claims. Then calls `apply`, which does not block.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if it was not recorded: it is then not set.
-    fn value<'a>(
-        &'a self,
-        map: &'a str,
-        name: &'a str,
-        content: &'a [u8],
+    /// As [`FleetJournal::append`].
+    fn value(
+        &self,
+        map: &str,
+        name: &str,
+        content: &[u8],
         expires_at: Timestamp,
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
+        apply: OnRecorded,
+    ) -> BoxFuture<'static, Result<(), StoreError>>;
 
     /// Records a secret.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if it was not recorded: there is no secret then.
-    fn secret<'a>(
-        &'a self,
-        name: &'a str,
+    fn secret(
+        &self,
+        name: &str,
         secret: [u8; SECRET_LEN],
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
+    ) -> BoxFuture<'static, Result<(), StoreError>>;
 }
+
+/// Makes visible what was recorded.
+pub type OnRecorded = Box<dyn FnOnce() + Send>;
 
 /// Logs, named values, messages and secrets in the memory of this process. Clones share them.
 #[derive(Clone, Debug)]
@@ -68,8 +75,8 @@ pub struct MemoryFleet {
 struct SharedContents {
     clock: Clock,
     contents: Mutex<Contents>,
-    /// Held while an entry or a secret is recorded, so that the journal has the order of the log.
-    recording: tokio::sync::Mutex<()>,
+    /// Held while a secret is made.
+    making_secret: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -80,14 +87,6 @@ struct Contents {
     secrets: HashMap<String, [u8; SECRET_LEN]>,
     /// Maps in which names are claimed: their values are in the journal.
     claim_maps: HashSet<String>,
-}
-
-#[derive(Debug, Default)]
-struct CappedLog {
-    /// Oldest first.
-    entries: VecDeque<LogEntry>,
-    bytes: usize,
-    last: EntryId,
 }
 
 #[derive(Debug)]
@@ -102,7 +101,7 @@ impl MemoryFleet {
         let shared = SharedContents {
             clock,
             contents: Mutex::default(),
-            recording: tokio::sync::Mutex::default(),
+            making_secret: tokio::sync::Mutex::default(),
         };
         Self { shared: Arc::new(shared), journal: None }
     }
@@ -118,8 +117,9 @@ impl MemoryFleet {
     pub fn restore_entry(&self, log: &str, id: EntryId, content: &[u8], max_entries: u64) {
         let mut contents = self.contents();
         let log = contents.logs.entry(log.to_owned()).or_default();
-        if log.entries.is_empty() || id > log.last {
-            log.push(LogEntry { id, content: content.to_owned() }, max_entries);
+        if id >= log.next_id(id) {
+            let removed = log.push(LogEntry { id, content: content.to_owned() }, max_entries);
+            log.end_recording(id, &removed, true);
         }
     }
 
@@ -143,22 +143,28 @@ impl MemoryFleet {
         max_entries: u64,
         deadline: Deadline,
     ) -> Result<EntryId, StoreError> {
-        let _recording = self.shared.recording.lock().await;
         check_deadline(deadline)?;
         let now = EntryId::at(self.shared.clock.now());
-        let (id, removed) = match self.contents().logs.get(log) {
-            // The clock may have been set back.
-            Some(log) => {
-                (now.max(log.last.next()), log.removed_by_push(content.len(), max_entries))
-            }
-            None => (now, Vec::new()),
+        let (id, removed) = {
+            let mut contents = self.contents();
+            let log = contents.logs.entry(log.to_owned()).or_default();
+            let id = log.next_id(now);
+            (id, log.push(LogEntry { id, content: content.to_owned() }, max_entries))
         };
-        if let Some(journal) = &self.journal {
-            journal.append(log, id, content, &removed).await?;
+        let recording = self.recording({
+            let (log, removed) = (log.to_owned(), removed.clone());
+            move |contents, is_recorded| {
+                if let Some(log) = contents.logs.get_mut(&log) {
+                    log.end_recording(id, &removed, is_recorded);
+                }
+            }
+        });
+        match &self.journal {
+            Some(journal) => {
+                journal.append(log, id, content, &removed, recording.on_recorded()).await?;
+            }
+            None => recording.end(true),
         }
-        let mut contents = self.contents();
-        let log = contents.logs.entry(log.to_owned()).or_default();
-        log.push(LogEntry { id, content: content.to_owned() }, max_entries);
         Ok(id)
     }
 
@@ -171,10 +177,8 @@ impl MemoryFleet {
     ) -> Result<Vec<LogEntry>, StoreError> {
         check_deadline(deadline)?;
         let contents = self.contents();
-        let Some(CappedLog { entries, .. }) = contents.logs.get(log) else { return Ok(Vec::new()) };
-        let first = entries.partition_point(|entry| entry.id < range.from);
-        let end = entries.partition_point(|entry| entry.id < range.before).max(first);
-        Ok(entries.range(first..end).rev().take(count).cloned().collect())
+        let log = contents.logs.get(log);
+        Ok(log.map_or_else(Vec::new, |log| log.newest(range).take(count).cloned().collect()))
     }
 
     pub(super) async fn put(
@@ -187,11 +191,27 @@ impl MemoryFleet {
     ) -> Result<(), StoreError> {
         check_deadline(deadline)?;
         let now = self.shared.clock.now();
-        let is_recorded = self.contents().claim_maps.contains(map);
-        if let Some(journal) = self.journal.as_ref().filter(|_| is_recorded) {
-            journal.value(map, name, content, now + Micros::from(ttl)).await?;
-        }
-        self.contents().put(map, name, content, now, ttl)
+        let value = Value { content: content.to_owned(), expires_at: now + Micros::from(ttl) };
+        let journal = {
+            let mut contents = self.contents();
+            contents.make_room(map, name, now)?;
+            let is_recorded = contents.claim_maps.contains(map);
+            let Some(journal) = self.journal.as_ref().filter(|_| is_recorded) else {
+                contents.set(map, name, value);
+                return Ok(());
+            };
+            journal
+        };
+        let expires_at = value.expires_at;
+        let recording = self.recording({
+            let (map, name) = (map.to_owned(), name.to_owned());
+            move |contents, is_recorded| {
+                if is_recorded {
+                    contents.set(&map, &name, value);
+                }
+            }
+        });
+        journal.value(map, name, content, expires_at, recording.on_recorded()).await
     }
 
     pub(super) async fn claim(
@@ -202,26 +222,31 @@ impl MemoryFleet {
         ttl: Duration,
         deadline: Deadline,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        let Some(journal) = &self.journal else {
-            check_deadline(deadline)?;
-            let now = self.shared.clock.now();
-            let mut contents = self.contents();
-            return match contents.held(map, name, now) {
-                Some(held) => Ok(Some(held)),
-                None => contents.put(map, name, content, now, ttl).map(|()| None),
-            };
-        };
-        // No other call may claim the name while the claim is recorded.
-        let _recording = self.shared.recording.lock().await;
         check_deadline(deadline)?;
         let now = self.shared.clock.now();
-        if let Some(held) = self.contents().held(map, name, now) {
-            return Ok(Some(held));
+        let expires_at = now + Micros::from(ttl);
+        {
+            let mut contents = self.contents();
+            if let Some(held) = contents.held(map, name, now) {
+                return Ok(Some(held));
+            }
+            contents.make_room(map, name, now)?;
+            // Others see the claim while it is recorded: no other call may claim the name.
+            contents.set(map, name, Value { content: content.to_owned(), expires_at });
         }
-        journal.value(map, name, content, now + Micros::from(ttl)).await?;
-        let mut contents = self.contents();
-        contents.claim_maps.insert(map.to_owned());
-        contents.put(map, name, content, now, ttl).map(|()| None)
+        let Some(journal) = &self.journal else { return Ok(None) };
+        let recording = self.recording({
+            let (map, name) = (map.to_owned(), name.to_owned());
+            move |contents, is_recorded| {
+                if is_recorded {
+                    contents.claim_maps.insert(map);
+                } else if let Some(values) = contents.maps.get_mut(&map) {
+                    values.remove(&name);
+                }
+            }
+        });
+        journal.value(map, name, content, expires_at, recording.on_recorded()).await?;
+        Ok(None)
     }
 
     pub(super) fn values(
@@ -270,7 +295,7 @@ impl MemoryFleet {
         candidate: [u8; SECRET_LEN],
         deadline: Deadline,
     ) -> Result<[u8; SECRET_LEN], StoreError> {
-        let _recording = self.shared.recording.lock().await;
+        let _making = self.shared.making_secret.lock().await;
         check_deadline(deadline)?;
         if let Some(secret) = self.contents().secrets.get(name) {
             return Ok(*secret);
@@ -283,32 +308,45 @@ impl MemoryFleet {
     }
 
     fn contents(&self) -> MutexGuard<'_, Contents> {
-        self.shared.contents.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.contents()
+    }
+
+    /// Returns a change that ends by `end`, which is told whether it was recorded.
+    fn recording(&self, end: impl FnOnce(&mut Contents, bool) + Send + 'static) -> Recording {
+        Recording { shared: Arc::clone(&self.shared), end: Some(Box::new(end)) }
     }
 }
 
-impl CappedLog {
-    /// Returns the ids of the entries that a further one of `len` bytes removes.
-    fn removed_by_push(&self, len: usize, max_entries: u64) -> Vec<EntryId> {
-        let (mut entries, mut bytes) = (self.entries.len() + 1, self.bytes + len);
-        let is_removed = |entry: &&LogEntry| {
-            let is_removed = entries as u64 > max_entries.max(1) || bytes > MAX_LOG_BYTES;
-            (entries, bytes) = (entries - 1, bytes - entry.content.len());
-            is_removed
-        };
-        self.entries.iter().take_while(is_removed).map(|entry| entry.id).collect()
+impl SharedContents {
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type EndRecording = Box<dyn FnOnce(&mut Contents, bool) + Send>;
+
+/// A change that is being recorded. If it is dropped before its end it was not recorded.
+struct Recording {
+    shared: Arc<SharedContents>,
+    end: Option<EndRecording>,
+}
+
+impl Recording {
+    fn on_recorded(self) -> OnRecorded {
+        Box::new(move || self.end(true))
     }
 
-    fn push(&mut self, entry: LogEntry, max_entries: u64) {
-        self.last = entry.id;
-        self.bytes += entry.content.len();
-        self.entries.push_back(entry);
-        let is_full =
-            |log: &Self| log.entries.len() as u64 > max_entries.max(1) || log.bytes > MAX_LOG_BYTES;
-        while is_full(self)
-            && let Some(oldest) = self.entries.pop_front()
-        {
-            self.bytes -= oldest.content.len();
+    fn end(mut self, is_recorded: bool) {
+        if let Some(end) = self.end.take() {
+            end(&mut self.shared.contents(), is_recorded);
+        }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            end(&mut self.shared.contents(), false);
         }
     }
 }
@@ -320,26 +358,21 @@ impl Contents {
         (held.expires_at > now).then(|| held.content.clone())
     }
 
-    /// Sets a value of a map, and removes those that have expired.
-    fn put(
-        &mut self,
-        map: &str,
-        name: &str,
-        content: &[u8],
-        now: Timestamp,
-        ttl: Duration,
-    ) -> Result<(), StoreError> {
-        let value = Value { content: content.to_owned(), expires_at: now + Micros::from(ttl) };
+    /// Removes values that have expired, so that a map has room for this one.
+    fn make_room(&mut self, map: &str, name: &str, now: Timestamp) -> Result<(), OutOfBounds> {
         self.maps.retain(|_, values| {
             values.retain(|_, value| value.expires_at > now);
             !values.is_empty()
         });
-        let values = self.maps.entry(map.to_owned()).or_default();
-        if values.len() >= MAX_VALUES && !values.contains_key(name) {
-            return Err(OutOfBounds::Values.into());
-        }
-        values.insert(name.to_owned(), value);
-        Ok(())
+        let is_full = self
+            .maps
+            .get(map)
+            .is_some_and(|values| values.len() >= MAX_VALUES && !values.contains_key(name));
+        if is_full { Err(OutOfBounds::Values) } else { Ok(()) }
+    }
+
+    fn set(&mut self, map: &str, name: &str, value: Value) {
+        self.maps.entry(map.to_owned()).or_default().insert(name.to_owned(), value);
     }
 }
 

@@ -31,6 +31,7 @@
 //! # }
 //! ```
 
+mod capped_log;
 #[cfg(feature = "journal")]
 mod journal;
 mod log;
@@ -38,7 +39,7 @@ mod memory;
 mod subscription;
 
 pub use log::{EntryId, InvalidEntryId, LogEntry, LogRange};
-pub use memory::{FleetJournal, MemoryFleet};
+pub use memory::{FleetJournal, MemoryFleet, OnRecorded};
 pub use subscription::{FleetEvent, Subscription};
 
 #[cfg(feature = "journal")]
@@ -207,10 +208,7 @@ impl Fleet {
         ttl: Duration,
         deadline: Deadline,
     ) -> Result<(), StoreError> {
-        check_name(map)?;
-        check_name(name)?;
-        check_value(value)?;
-        let ttl = ttl.max(Duration::from_millis(1));
+        let ttl = check_put(map, name, value, ttl)?;
         match &self.0 {
             Kind::Memory(fleet) => fleet.put(map, name, value, ttl, deadline).await,
             #[cfg(feature = "redis")]
@@ -232,10 +230,7 @@ impl Fleet {
         ttl: Duration,
         deadline: Deadline,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        check_name(map)?;
-        check_name(name)?;
-        check_value(value)?;
-        let ttl = ttl.max(Duration::from_millis(1));
+        let ttl = check_put(map, name, value, ttl)?;
         match &self.0 {
             Kind::Memory(fleet) => fleet.claim(map, name, value, ttl, deadline).await,
             #[cfg(feature = "redis")]
@@ -345,6 +340,14 @@ impl From<MemoryFleet> for Fleet {
 fn check_name(name: &str) -> Result<(), OutOfBounds> {
     let is_valid = (1..=MAX_NAME_LEN).contains(&name.len());
     if is_valid { Ok(()) } else { Err(OutOfBounds::Name) }
+}
+
+/// Returns the time to live of a value of a map.
+fn check_put(map: &str, name: &str, value: &[u8], ttl: Duration) -> Result<Duration, OutOfBounds> {
+    check_name(map)?;
+    check_name(name)?;
+    check_value(value)?;
+    Ok(ttl.max(Duration::from_millis(1)))
 }
 
 fn check_value(value: &[u8]) -> Result<(), OutOfBounds> {
