@@ -157,6 +157,30 @@ async fn files_are_private_and_the_folder_is_locked() {
 }
 
 #[tokio::test]
+async fn files_that_others_may_read_are_made_private() {
+    let folder = TempDir::new();
+    let log = write_three(&folder).await;
+    let base = log.with_extension("base");
+    fs::rename(&log, &base).expect("a base");
+    open(&folder).close();
+    let foreign = folder.0.join("notes.txt");
+    fs::write(&foreign, b"").expect("a file");
+    let files = || fs::read_dir(&folder.0).expect("a folder").map(|file| file.expect("a file"));
+    for file in files() {
+        let mode = fs::Permissions::from_mode(0o644);
+        fs::set_permissions(file.path(), mode).expect("a mode");
+    }
+    let journal = open(&folder);
+    for file in files() {
+        let mode = file.metadata().expect("a file").permissions().mode() & 0o777;
+        let wanted = if file.path() == foreign { 0o644 } else { 0o600 };
+        assert_eq!(mode, wanted, "{}", file.path().display());
+    }
+    assert_eq!(files().count(), 4);
+    assert_eq!(values(&journal), expected(&[("a", "a"), ("b", "b"), ("c", "c")]));
+}
+
+#[tokio::test]
 async fn a_folder_that_cannot_be_used_is_named() {
     let folder = TempDir::new();
     fs::write(&folder.0, b"").expect("a file in place of the folder");

@@ -1,26 +1,26 @@
-//! The journal of the memory store: changes over restarts of the program, a folder that can't be
-//! used, a disk without space.
+//! The journal of the memory store: changes and counters over restarts of the program.
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use rlaas::algorithm::Algorithm;
 use rlaas_proto::ratelimit::admin::v1 as proto;
-use rlaas_proto::ratelimit::v1::Grant;
+use rlaas_proto::ratelimit::admin::v1::selector::Whose;
 use rlaas_proto::ratelimit::v1::grant::Kind;
-use rlaas_testkit::process::{Rlaas, check, program, rlaas, run};
+use rlaas_proto::ratelimit::v1::{CheckRequest, Grant};
+use rlaas_testkit::process::{Client, Rlaas, check, request, rlaas};
 use rlaas_testkit::{TempDir, eventually};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tonic::{Code, Status};
+use tonic::Status;
 
-use super::{AdminClient, admin, inspect, of_user, refund, reset};
+use super::{AdminClient, admin, inspect, of_user, refund, reset, selector};
 
-const TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Settings of a journal in this folder.
-fn settings(folder: &Path) -> [String; 4] {
+pub(super) fn settings(folder: &Path) -> [String; 4] {
     [
         format!("store.memory.journal.path={}", folder.display()),
         "store.memory.journal.counters=true".to_owned(),
@@ -29,7 +29,7 @@ fn settings(folder: &Path) -> [String; 4] {
     ]
 }
 
-fn start(command: Command, folder: &Path) -> Rlaas {
+pub(super) fn start(command: Command, folder: &Path) -> Rlaas {
     let settings = settings(folder);
     Rlaas::start_with(command, &settings.each_ref().map(String::as_str))
 }
@@ -48,10 +48,18 @@ async fn post(address: &str, path: &str, body: &str) -> String {
     response
 }
 
-async fn ban(client: &mut AdminClient, user: &str) -> Result<proto::Change, Status> {
+pub(super) async fn ban(client: &mut AdminClient, user: &str) -> Result<proto::Change, Status> {
+    set_override(client, of_user(user), Kind::Banned(true)).await
+}
+
+async fn set_override(
+    client: &mut AdminClient,
+    selector: Option<proto::Selector>,
+    kind: Kind,
+) -> Result<proto::Change, Status> {
     let response = client.set_override(proto::SetOverrideRequest {
-        selector: of_user(user),
-        grant: Some(Grant { kind: Some(Kind::Banned(true)), burst: 0 }),
+        selector,
+        grant: Some(Grant { kind: Some(kind), burst: 0 }),
         ttl: Some(prost_types::Duration { seconds: 3600, nanos: 0 }),
         reason: "ticket 7".to_owned(),
         request_id: String::new(),
@@ -59,9 +67,13 @@ async fn ban(client: &mut AdminClient, user: &str) -> Result<proto::Change, Stat
     Ok(response.await?.into_inner().change.expect("a change"))
 }
 
-async fn bans(client: &mut AdminClient) -> Vec<proto::KeyOverride> {
-    let page = client.list_overrides(proto::ListOverridesRequest::default()).await;
-    page.expect("a page").into_inner().overrides
+/// Returns all overrides, ordered by their keys.
+pub(super) async fn bans(client: &mut AdminClient) -> Vec<proto::KeyOverride> {
+    let request = proto::ListOverridesRequest { page_size: 1_000, ..Default::default() };
+    let page = client.list_overrides(request).await;
+    let mut overrides = page.expect("a page").into_inner().overrides;
+    overrides.sort_by_cached_key(|one| format!("{:?} {:?}", one.key, one.grant));
+    overrides
 }
 
 #[tokio::test]
@@ -91,60 +103,121 @@ async fn a_restart_keeps_counters_bans_and_request_ids() {
     assert_eq!((states[0].used, states[0].remaining), (3, 2));
 }
 
-#[tokio::test]
-async fn a_second_process_and_a_folder_that_cannot_be_made_are_named() {
-    let dir = TempDir::new();
-    let folder = dir.path("journal");
-    let _server = start(rlaas(&["serve"]), &folder);
-    for (folder, reason) in [
-        (folder.as_path(), "another process uses"),
-        (Path::new("/proc/rlaas"), "can't create"),
-        (Path::new("/dev/null"), "can't create"),
-    ] {
-        let path = format!("store.memory.journal.path={}", folder.display());
-        let listen = ["--set", "server.listen=127.0.0.1:0", "--set", "server.http=127.0.0.1:0"];
-        let (code, _, log) = run(&[&["serve", "--set", &path], &listen[..]].concat());
-        assert_eq!(code, 1, "{log}");
-        assert!(log.contains(reason), "{log}");
-        assert!(log.contains("store.memory.journal.path"), "{log}");
-        assert!(log.contains(&folder.display().to_string()), "{log}");
+/// Returns the states of all keys, by algorithm and user.
+async fn inspect_all(client: &mut AdminClient) -> Vec<proto::KeyState> {
+    let mut all = Vec::new();
+    for algorithm in Algorithm::ALL {
+        for user in USERS {
+            let request = request_of(user, *algorithm);
+            let states = inspect(client, selector(Whose::Request(request))).await;
+            all.extend(states.expect("a state"));
+        }
+    }
+    all
+}
+
+/// Users of the rule of each algorithm.
+const USERS: [&str; 6] = ["few", "full", "more", "banned", "both", "lifted"];
+
+fn request_of(user: &str, algorithm: Algorithm) -> CheckRequest {
+    CheckRequest { resource: format!("/{}", algorithm.name()), ..request(user) }
+}
+
+/// Waits until the counters so far are on disk.
+async fn wait_for_counters(server: &Rlaas, client: &mut Client) {
+    // The first interval that is written may have begun before the last decision, the second not.
+    for _ in 0..2 {
+        let size = async || server.metric("rlaas_journal_size_bytes").await;
+        let before = size().await;
+        check(client, "a key of its own").await.expect("a decision");
+        eventually("counters are written", TIMEOUT, async || size().await > before).await;
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "waits are compared with wall time")]
 #[tokio::test]
-async fn a_full_disk_refuses_changes_and_no_decision() {
+async fn a_killed_process_shows_the_same_of_every_key_after_the_start() {
     let dir = TempDir::new();
-    // The shell ignores the signal for files above their limit, so that writes fail instead.
-    let mut command = Command::new("sh");
-    command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(program()).arg("serve");
-    command.env_remove("REDIS_URL").env_remove("RUST_LOG");
-    let server = start(command, &dir.path("journal"));
+    let rules = Algorithm::ALL.iter().map(|algorithm| {
+        let name = algorithm.name();
+        // Units do not come back while the test runs.
+        format!(
+            "{{name: {name}, endpoint: /{name}, algorithm: {name}, limit: 6, window: 366d, \
+             overridable: true}}"
+        )
+    });
+    let rules = format!("rules=[{}]", rules.collect::<Vec<_>>().join(", "));
+    let folder = settings(&dir.path("journal"));
+    let settings: Vec<_> = folder.iter().map(String::as_str).chain([&*rules]).collect();
+    let mut server = Rlaas::start(&settings);
     let (mut client, mut admin_client) = (server.client().await, admin(&server).await);
-    ban(&mut admin_client, "alice").await.expect("a ban");
-    let limit_files = |len| {
-        let pid = Pid::from_raw(server.pid().cast_signed()).expect("a process");
-        let limit = Rlimit { current: len, maximum: None };
-        prlimit(Some(pid), Resource::Fsize, limit).expect("a limit");
-    };
-    let gauge = async || server.metric("rlaas_journal_failing").await;
-    assert_eq!(gauge().await, Some(0.0));
-    limit_files(Some(0));
-    let status = ban(&mut admin_client, "bob").await.expect_err("a full disk");
-    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
-    assert!(status.message().contains("store.memory.journal"), "{status:?}");
-    assert!(!status.message().contains(&dir.path("").display().to_string()), "{status:?}");
-    assert_eq!(gauge().await, Some(1.0));
-    for (user, is_allowed) in [("alice", false), ("bob", true), ("carol", true)] {
-        let response = check(&mut client, user).await.expect("a decision");
-        assert_eq!(response.allowed, is_allowed, "{user}");
+    for algorithm in Algorithm::ALL {
+        for (user, kind) in [
+            ("more", Kind::Limit(100)),
+            ("banned", Kind::Banned(true)),
+            ("both", Kind::Unlimited(true)),
+            ("both", Kind::Banned(true)),
+            ("lifted", Kind::Banned(true)),
+        ] {
+            let selector = selector(Whose::Request(request_of(user, *algorithm)));
+            set_override(&mut admin_client, selector, kind).await.expect("an override");
+        }
+        admin_client
+            .clear_override(proto::ClearOverrideRequest {
+                selector: selector(Whose::Request(request_of("lifted", *algorithm))),
+                reason: "ticket 7".to_owned(),
+                ..proto::ClearOverrideRequest::default()
+            })
+            .await
+            .expect("cleared");
+        for (user, takes) in USERS.into_iter().zip([2, 8, 20, 1, 1, 3]) {
+            for _ in 0..takes {
+                client.check(request_of(user, *algorithm)).await.expect("a decision");
+            }
+        }
     }
-    assert_eq!(bans(&mut admin_client).await.len(), 1);
-    limit_files(None);
-    eventually("the journal recovers", TIMEOUT, async || gauge().await == Some(0.0)).await;
-    ban(&mut admin_client, "bob").await.expect("a ban");
-    let log = server.log();
-    assert_eq!(log.matches("changes are refused").count(), 1, "{log}");
-    assert_eq!(log.matches("changes are accepted").count(), 1, "{log}");
+    let reset = selector(Whose::Request(request_of("lifted", Algorithm::ALL[0])));
+    super::reset(&mut admin_client, reset, "").await.expect("a reset");
+    wait_for_counters(&server, &mut client).await;
+    let audit = async |client: &mut AdminClient| {
+        let request = proto::ListAuditRequest { page_size: 1_000, ..Default::default() };
+        client.list_audit(request).await.expect("a page").into_inner()
+    };
+    let (asked_at, before) = (SystemTime::now(), inspect_all(&mut admin_client).await);
+    let (banned, recorded) = (bans(&mut admin_client).await, audit(&mut admin_client).await);
+    assert_eq!((before.len(), banned.len()), (36, 24));
+    assert_eq!(recorded.entries.len(), 37);
+    let used: Vec<_> = before.iter().map(|state| state.used).collect();
+    // A full fixed window counts attempts. The first `lifted` was reset.
+    assert_eq!(used[..12], [2, 8, 20, 0, 0, 0, 2, 6, 20, 0, 0, 3]);
+    server.signal("KILL");
+    server.wait();
+
+    let server = Rlaas::start(&settings);
+    let mut admin_client = admin(&server).await;
+    let after = inspect_all(&mut admin_client).await;
+    let elapsed = asked_at.elapsed().expect("a clock that goes on");
+    assert_eq!(before.len(), after.len());
+    for (before, after) in before.into_iter().zip(after) {
+        let (before, waits) = without_waits(before);
+        let (after, waits_after) = without_waits(after);
+        assert_eq!(after, before);
+        for (wait, wait_after) in waits.into_iter().zip(waits_after) {
+            let has_passed = wait.checked_sub(wait_after);
+            assert!(has_passed.is_some_and(|passed| passed <= elapsed), "{wait:?} {wait_after:?}");
+        }
+    }
+    assert_eq!(bans(&mut admin_client).await, banned);
+    assert_eq!(audit(&mut admin_client).await, recorded);
+}
+
+/// Takes what decreases with time out of a state.
+fn without_waits(mut state: proto::KeyState) -> (proto::KeyState, [Duration; 2]) {
+    let waits = [state.retry_after.take(), state.reset_after.take()].map(|wait| {
+        let wait = wait.unwrap_or_default();
+        Duration::try_from(wait).expect("not negative")
+    });
+    (state, waits)
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod hashed_ids;
 mod http;
 mod instances;
 mod journal;
+mod journal_folder;
 mod keys;
 mod left_callers;
 mod openapi;

@@ -50,8 +50,14 @@ impl Folder {
         }
         let folder = Self { path: path.to_owned(), _lock: lock };
         for name in folder.names()? {
-            if Path::new(&name).extension().is_some_and(|extension| extension == TEMPORARY) {
-                remove(&folder.path.join(name))?;
+            let path = folder.path.join(&name);
+            if path.extension().is_some_and(|extension| extension == TEMPORARY) {
+                remove(&path)?;
+            } else if name == LOCK
+                || is_named(FileKind::Changes, &name)
+                || is_named(FileKind::Counters, &name)
+            {
+                make_private(&path)?;
             }
         }
         Ok(folder)
@@ -128,13 +134,21 @@ pub(super) fn create_new(path: &Path) -> Result<File, JournalError> {
     file.map_err(|error| JournalError::io("create", path, error))
 }
 
-/// Opens a file to be written, and makes it private.
+/// Opens a file to be written.
 pub(super) fn open_existing(path: &Path) -> Result<File, JournalError> {
-    let file = open_options().open(path);
-    let file = file.map_err(|error| JournalError::io("open", path, error))?;
-    let made_private = file.set_permissions(fs::Permissions::from_mode(0o600));
-    made_private.map_err(|error| JournalError::io("set the mode of", path, error))?;
-    Ok(file)
+    open_options().open(path).map_err(|error| JournalError::io("open", path, error))
+}
+
+/// Takes permissions for others away from a file, such as one that was copied back.
+fn make_private(path: &Path) -> Result<(), JournalError> {
+    let set = || {
+        let of_owner = 0o700;
+        if (fs::metadata(path)?.permissions().mode() & 0o777) | of_owner == of_owner {
+            return Ok(());
+        }
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+    };
+    set().map_err(|error| JournalError::io("set the mode of", path, error))
 }
 
 fn open_options() -> OpenOptions {
@@ -148,6 +162,10 @@ fn stem(kind: FileKind) -> &'static str {
         FileKind::Changes => "changes",
         FileKind::Counters => "counters",
     }
+}
+
+fn is_named(kind: FileKind, name: &str) -> bool {
+    name.strip_prefix(stem(kind)).is_some_and(|rest| rest.starts_with('-'))
 }
 
 fn parse(kind: FileKind, name: &str) -> Option<FileName> {
