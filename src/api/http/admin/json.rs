@@ -8,7 +8,7 @@
 use axum::http::StatusCode;
 use prost_reflect::{
     Cardinality, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor,
-    SerializeOptions,
+    ReflectMessage, SerializeOptions, Value,
 };
 use serde_json::value::RawValue;
 
@@ -26,15 +26,43 @@ pub(super) fn read(body: &[u8], message: MessageDescriptor) -> Result<DynamicMes
     parse(text, message).ok_or_else(|| Rejection::body(StatusCode::BAD_REQUEST, "body: not valid"))
 }
 
-/// Writes a message. Members with default values are included, others that are not set are not.
+/// Writes a message. Members with default values are included, others that are not set are not, nor
+/// are times that JSON can't express: other instances, or others who may write to the store, may
+/// have put those there.
 pub(super) fn write(message: &DynamicMessage) -> String {
+    try_write(message).or_else(|| try_write(&expressible(message))).unwrap_or_else(|| "{}".into())
+}
+
+fn try_write(message: &DynamicMessage) -> Option<String> {
     let options =
         SerializeOptions::new().skip_default_fields(false).stringify_64_bit_integers(true);
     let mut text = Vec::new();
-    let written =
-        message.serialize_with_options(&mut serde_json::Serializer::new(&mut text), &options);
-    written.expect("messages of the service have no values that JSON can't express");
-    String::from_utf8(text).expect("JSON is UTF-8")
+    let mut serializer = serde_json::Serializer::new(&mut text);
+    message.serialize_with_options(&mut serializer, &options).ok()?;
+    String::from_utf8(text).ok()
+}
+
+/// Returns the message without the times that JSON can't express.
+fn expressible(message: &DynamicMessage) -> DynamicMessage {
+    let mut left = message.clone();
+    for (field, value) in message.fields() {
+        let inner = |value: &Value| match value {
+            Value::Message(inner) if is_object(&inner.descriptor()) => {
+                Some(Value::Message(expressible(inner)))
+            }
+            Value::Message(inner) => try_write(inner).map(|_| value.clone()),
+            other => Some(other.clone()),
+        };
+        let kept = match value {
+            Value::List(values) => Some(Value::List(values.iter().filter_map(inner).collect())),
+            value => inner(value),
+        };
+        match kept {
+            Some(kept) => left.set_field(&field, kept),
+            None => left.clear_field(&field),
+        }
+    }
+    left
 }
 
 fn parse(text: &str, message: MessageDescriptor) -> Option<DynamicMessage> {
@@ -150,4 +178,41 @@ fn valid(field: &FieldDescriptor) -> String {
 
 fn rejected(detail: String) -> Rejection {
     Rejection::body(StatusCode::BAD_REQUEST, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use prost_types::{Duration, Timestamp};
+    use rlaas_proto::ratelimit::admin::v1::{Instance, ListInstancesResponse};
+
+    use super::super::POOL;
+    use super::*;
+
+    #[test]
+    fn times_that_json_cannot_express_are_left_out() {
+        let instance = |id: &str, seconds, nanos| Instance {
+            id: id.to_owned(),
+            started_at: Some(Timestamp { seconds, nanos }),
+            reported_at: Some(Timestamp { seconds: 0, nanos: 0 }),
+            check_p50: Some(Duration { seconds: -5, nanos }),
+            ..Instance::default()
+        };
+        // The year 10000, and a fraction of the other sign.
+        let instances = vec![instance("one", 253_402_300_800, 7), instance("two", 1, 0)];
+        let response = ListInstancesResponse { instances, ..Default::default() };
+        let response = response.encode_to_vec();
+        let descriptor = POOL.get_message_by_name("ratelimit.admin.v1.ListInstancesResponse");
+        let descriptor = descriptor.expect("a message of the service");
+        let message = DynamicMessage::decode(descriptor, &*response).expect("a message");
+        let json: serde_json::Value = serde_json::from_str(&write(&message)).expect("JSON");
+        let [one, two] = &json["instances"].as_array().expect("a list")[..] else {
+            panic!("two instances: {json}");
+        };
+        assert_eq!((one["id"].as_str(), two["id"].as_str()), (Some("one"), Some("two")));
+        assert_eq!(one.get("startedAt"), None, "{json}");
+        assert_eq!(two["startedAt"], "1970-01-01T00:00:01Z", "{json}");
+        assert_eq!(one["reportedAt"], "1970-01-01T00:00:00Z", "{json}");
+        assert_eq!(two["checkP50"], "-5s", "{json}");
+    }
 }
