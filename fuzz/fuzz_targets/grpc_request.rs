@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 use rlaas::api::{ApiSettings, services};
-use rlaas_fuzz::{LIMITER, METRICS, RUNTIME};
+use rlaas_fuzz::{LIMITER, METRICS, RUNTIME, administrator};
 use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest, GetConfigRequest};
 use tower::ServiceExt;
@@ -30,7 +30,10 @@ const METHODS: [(&str, Decodes); 5] = [
 ];
 
 static ROUTER: LazyLock<Router> =
-    LazyLock::new(|| services(&LIMITER, &METRICS, &ApiSettings::default()).into_axum_router());
+    LazyLock::new(|| {
+        let administrator = administrator(&LIMITER);
+        services(&LIMITER, administrator, &METRICS, &ApiSettings::default()).into_axum_router()
+    });
 
 fn decodes<M: Message + Default>(bytes: &[u8]) -> bool {
     M::decode(bytes).is_ok()

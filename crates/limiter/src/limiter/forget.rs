@@ -91,7 +91,7 @@ fn push(message: &mut Vec<u8>, key: &Key) {
 }
 
 /// Returns the keys of a message; `None` if it is malformed.
-fn keys_of(mut message: &[u8]) -> Option<Vec<&[u8]>> {
+pub(crate) fn keys_of(mut message: &[u8]) -> Option<Vec<&[u8]>> {
     let mut keys = Vec::new();
     while let Some((len, rest)) = message.split_first_chunk::<2>() {
         let (key, rest) = rest.split_at_checked(u16::from_be_bytes(*len).into())?;

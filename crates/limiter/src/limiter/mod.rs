@@ -28,6 +28,8 @@ pub use builder::{BuildError, LimiterBuilder};
 pub use deny_cache::{DenyCache, DenyCacheSettings};
 pub use descriptors::{DescriptorAnswer, DescriptorVerdict};
 pub use forget::FORGET_TOPIC;
+#[cfg(fuzzing)]
+pub(crate) use forget::keys_of;
 pub use pending::{PendingCheck, StartedCheck};
 pub use preview::Preview;
 pub use snapshot::Snapshot;

@@ -1,4 +1,4 @@
-//! The entry of the fuzz target for replies; compiled with `--cfg fuzzing` alone.
+//! The entries of the fuzz targets for what Redis has; compiled with `--cfg fuzzing` alone.
 //!
 //! No public item reaches the parser without a server, and with a fake server nearly all of a run would
 //! be spent on sockets.
@@ -11,8 +11,10 @@ use super::clock::ServerClock;
 use super::codec::call::ScriptCall;
 use super::codec::keys::{HashTag, KeyFormat};
 use super::codec::request::{ScriptRequest, ServerTime};
+use super::overrides::{Cursor, records};
 use crate::algorithm::{Algorithm, Cost, Limit};
 use crate::clock::{Micros, SystemClock, Timestamp};
+use crate::control::KeyOverrides;
 use crate::idempotency::{CallId, IdempotencyRecord};
 use crate::observer::NoObserver;
 use crate::operation::{Action, Shard, StoreHit, StoreRequest};
@@ -76,4 +78,19 @@ impl FuzzCall {
     pub fn parse(&self, reply: &[u8]) -> Result<usize, StoreError> {
         Ok(self.0.parse(&Value::BulkString(reply.to_vec()))?.len())
     }
+}
+
+/// Returns the overrides in the fields of a hash, at the epoch.
+pub fn overrides_of(id: &str, fields: &[(Vec<u8>, Vec<u8>)]) -> Vec<KeyOverrides> {
+    records(id, fields, Timestamp::default()).collect()
+}
+
+/// Returns `true` if the text is a cursor of the list of overrides.
+pub fn is_cursor(text: &str) -> bool {
+    Cursor::parse(text).is_some()
+}
+
+/// Returns the keys of a message that names changed ones; `None` if it is malformed.
+pub fn forgotten_keys(message: &[u8]) -> Option<Vec<&[u8]>> {
+    crate::limiter::keys_of(message)
 }

@@ -34,7 +34,7 @@ const MAX_STEPS: usize = 50;
 
 /// Place in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Cursor {
+pub(super) struct Cursor {
     /// Hash of the servers and their slots.
     layout: u64,
     /// Address of the server.
@@ -58,7 +58,7 @@ struct ListedHash {
 impl Cursor {
     /// Parses a cursor: lines, the first with the place in SCAN, each other one with a hash. Encoded
     /// names have no control characters.
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let mut lines = text.split('\n');
         let mut place = lines.next()?.splitn(4, ' ');
         let hash = |text| u64::from_str_radix(text, 16).ok();
@@ -279,7 +279,7 @@ pub(super) async fn missing_permission(
 }
 
 /// Returns the records of a hash that have not ended. A record that can't be read is left out.
-fn records<'f>(
+pub(super) fn records<'f>(
     id: &'f str,
     fields: &'f [(Vec<u8>, Vec<u8>)],
     time: Timestamp,
