@@ -21,7 +21,7 @@ buf() {
   if [ -z "$base" ]; then
     skipped "buf breaking: there is no commit to compare with; set BASE"
   else
-    run buf breaking --against ".git#ref=$base,subdir=proto"
+    run buf breaking --against ".git#ref=$(git rev-parse "$base"),subdir=proto"
   fi
 }
 cargo-deny() {
