@@ -216,10 +216,11 @@ impl MemoryStore {
     /// Sweeps expired keys, a few slots at a time, and follows changes of the wall clock, for ever.
     pub async fn run(&self) {
         let mut interval = tokio::time::interval(SWEEP_INTERVAL);
-        for stripes in self.stripes.chunks(self.stripes.len().div_ceil(SWEEP_STEPS)).cycle() {
+        let parts = self.stripes.chunks(self.stripes.len().div_ceil(SWEEP_STEPS)).cycle();
+        for (turn, stripes) in parts.enumerate() {
             interval.tick().await;
             self.clock.follow_wall_time();
-            self.remembered.sweep(self.clock.now());
+            self.remembered.sweep(turn, self.clock.now());
             for stripe in stripes {
                 lock(stripe).drop_ended(self.clock.now());
                 let steps = lock(stripe).len().div_ceil(SLOTS_PER_LOCK);

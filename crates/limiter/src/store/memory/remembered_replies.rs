@@ -94,11 +94,9 @@ impl RememberedReplies {
         result
     }
 
-    /// Forgets what has expired.
-    pub(super) fn sweep(&self, time: Timestamp) {
-        for stripe in &self.stripes {
-            lock(stripe).forget_expired(time);
-        }
+    /// Forgets what has expired in one of the stripes: each in turn, as `turn` increases.
+    pub(super) fn sweep(&self, turn: usize, time: Timestamp) {
+        lock(&self.stripes[turn % self.stripes.len()]).forget_expired(time);
     }
 }
 
