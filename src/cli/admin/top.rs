@@ -78,8 +78,11 @@ pub(in crate::cli) fn run(args: &TopArgs) -> ExitCode {
                 max_keys: args.max,
             };
             let response = admin.top_keys(request).await?;
-            let output =
-                CommandOutput::new("TopKeysResponse", response.get_ref(), keys(response.get_ref()));
+            let output = CommandOutput::new(
+                "TopKeysResponse",
+                response.get_ref(),
+                keys(response.get_ref(), args.kind),
+            );
             Ok(output.with_warning_of(response.metadata()))
         } else {
             let response = instances(admin).await?;
@@ -89,13 +92,18 @@ pub(in crate::cli) fn run(args: &TopArgs) -> ExitCode {
     })
 }
 
-fn keys(response: &TopKeysResponse) -> String {
+fn keys(response: &TopKeysResponse, kind: CountArg) -> String {
     let covered = coverage(response.coverage.clone().unwrap_or_default());
     if response.keys.is_empty() {
         return format!("no key was counted\n{covered}");
     }
+    let count = match kind {
+        CountArg::Denied => "DENIED",
+        CountArg::NearLimit => "NEAR LIMIT",
+        CountArg::Used => "USED",
+    };
     let mut table =
-        Table::new(&[Column::number("COUNT"), Column::number("AT LEAST"), Column::text("KEY")]);
+        Table::new(&[Column::number(count), Column::number("AT LEAST"), Column::text("KEY")]);
     for top in &response.keys {
         table.push([
             top.count.to_string(),
