@@ -42,7 +42,7 @@ pub enum SelectorTarget<'a> {
     ///
     /// Overrides of a rule that depend on other parts than those of the key do not apply.
     Parts(&'a [KeyPart]),
-    /// The key with this [id](Key::id). Requires a rule.
+    /// The key with this [id](crate::rules::Key::id). Requires a rule.
     Id(&'a str),
     /// The key that a descriptor meets.
     Descriptor {
