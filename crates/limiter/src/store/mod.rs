@@ -10,6 +10,7 @@ mod memory;
 mod redis;
 
 pub use custom::{BoxFuture, CustomStore};
+#[cfg(feature = "redis")]
 pub(crate) use error::MISSING_PERMISSION;
 pub use error::{Fate, StoreError};
 pub use memory::{MemorySettings, MemoryStore};
