@@ -106,6 +106,14 @@ async fn bans_seen_last_deny_whatever_the_policy_while_the_store_is_away() {
         ban(&one, user, "3600s").await;
         assert_banned(&mut at_other, user).await;
     }
+    // A reply from before the ban, which is repeated, does not lift it.
+    let checked = CheckRequest { resource: "/deny".into(), ..request("craig") };
+    let checked = CheckRequest { request_id: "before-the-ban".into(), ..checked };
+    assert!(at_one.check(checked.clone()).await.expect("a decision").into_inner().allowed);
+    ban(&one, "craig", "3600s").await;
+    assert_banned(&mut at_one, "craig").await;
+    let repeated = at_one.check(checked).await.expect("the reply of before").into_inner();
+    assert!(repeated.allowed && repeated.replayed, "{repeated:?}");
     // Amy has more than the rules grant.
     change(&one, "override", "amy", r#","grant":{"limit":100},"ttl":"3600s""#).await;
     assert_eq!(check_rule(&mut at_one, "/local", "amy").await.expect("a decision").limit, 100);
@@ -128,6 +136,7 @@ async fn bans_seen_last_deny_whatever_the_policy_while_the_store_is_away() {
             assert_by_policy(client, "alice").await;
             assert_by_policy(client, "trudy").await;
         }
+        assert_banned(&mut at_one, "craig").await;
         assert_by_policy(&mut at_one, "oscar").await;
         assert_banned(&mut at_other, "oscar").await;
     }

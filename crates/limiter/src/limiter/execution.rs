@@ -146,7 +146,10 @@ impl Execution<'_> {
                 self.limiter.shared.degradation.store_decided();
                 let call = self.plan.once.as_deref().map(|record| record.call);
                 group.taker = reply.replayed.filter(|taker| Some(*taker) != call);
-                self.record_bans(&group, &reply.hits);
+                // A remembered reply may be older than a ban.
+                if reply.replayed.is_none() {
+                    self.record_bans(&group, &reply.hits);
+                }
                 record_replies(&group, reply.hits, Source::Store, results);
                 if purpose == RecordUse::Decide && group.taker.is_some() {
                     clear_taken(&group, results);
