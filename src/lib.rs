@@ -38,6 +38,7 @@
 //! | [`rlaas_limiter`] | [`rlaas_limiter::Limiter`]: executes plans; memory store, Redis store by feature, deny cache, [`observer`] |
 //! | [`rlaas_proto`] | messages and services of all protocols, compiled once |
 //! | [`rlaas_client`] | client library: deadlines, a policy for calls without a response, a cache of denials; the load generator |
+//! | `json_messages` | messages in the JSON mapping of protobuf |
 //! | `proto_values` | numbers, times and algorithms as messages of all protocols have them |
 //! | [`telemetry`] | the declaration of every metric; logs; traces |
 //! | [`admin`] | administration of keys: one operation for all protocols |
@@ -97,6 +98,7 @@ pub mod admin;
 pub mod api;
 pub mod cli;
 pub mod config;
+mod json_messages;
 mod proto_values;
 pub mod server;
 pub mod telemetry;

@@ -2,19 +2,11 @@
 //!
 //! **Source:** <https://protobuf.dev/programming-guides/json/>.
 
-use std::sync::LazyLock;
-
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
-use serde_json::ser::Serializer;
+use prost_reflect::DynamicMessage;
 
 use crate::cli::printable::printable_json;
-
-/// The descriptors of all messages.
-static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    DescriptorPool::decode(rlaas_proto::FILE_DESCRIPTOR_SET)
-        .expect("the descriptors are made at build time")
-});
+use crate::json_messages::{POOL, write};
 
 /// Returns a message as one line of JSON. Members with default values are included.
 ///
@@ -25,12 +17,7 @@ pub(super) fn to_json(name: &str, message: &impl Message) -> String {
     let descriptor = POOL.get_message_by_name(name).expect("the name of a message");
     let dynamic = DynamicMessage::decode(descriptor, &*message.encode_to_vec())
         .expect("the bytes of this message");
-    let options = SerializeOptions::new().skip_default_fields(false);
-    let mut json = Vec::new();
-    dynamic
-        .serialize_with_options(&mut Serializer::new(&mut json), &options)
-        .expect("messages are JSON");
-    printable_json(&String::from_utf8(json).expect("JSON is text"))
+    printable_json(&write(&dynamic))
 }
 
 /// Adds a member to an object that has others.

@@ -9,7 +9,7 @@ use futures_util::stream;
 use tonic::Status;
 
 use super::call::InProcessCall;
-use super::json;
+use crate::json_messages;
 
 /// Returns the response of a call that streams. Each message is the data of one event; the text of a
 /// status that ends the stream is the data of an event `error`.
@@ -17,7 +17,7 @@ pub(super) fn response(call: InProcessCall) -> Response {
     let events = stream::unfold(Some(call), |call| async move {
         let mut call = call?;
         let (event, next) = match call.next().await {
-            Ok(Some(message)) => (event("message", &json::write(&message)), Some(call)),
+            Ok(Some(message)) => (event("message", &json_messages::write(&message)), Some(call)),
             Ok(None) => return None,
             Err(status) => (event("error", &error(&status)), None),
         };

@@ -17,14 +17,14 @@ mod json;
 pub(super) mod openapi;
 mod query;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor};
+use prost_reflect::{DynamicMessage, MethodDescriptor};
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer;
 use tonic::Status;
 
@@ -36,16 +36,11 @@ use crate::api::admin::Service;
 use crate::api::admin::WARNING;
 use crate::api::admin::routes::{AdminRoute, ROUTES, Verb};
 use crate::api::status::http_of_code;
+use crate::json_messages::{self, POOL};
 use crate::telemetry::metrics::Metrics;
 
 /// Full name of the service.
 const SERVICE: &str = "ratelimit.admin.v1.AdminService";
-
-/// The messages of the service.
-static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    DescriptorPool::decode(rlaas_proto::FILE_DESCRIPTOR_SET)
-        .expect("the descriptors are made at build time")
-});
 
 /// Returns the routes of the service.
 pub(super) fn router(administrator: Administrator, metrics: Arc<Metrics>) -> Router {
@@ -113,7 +108,8 @@ async fn answer(
 
 fn json_response(message: &DynamicMessage) -> Response {
     let content_type = HeaderValue::from_static("application/json");
-    (StatusCode::OK, [(header::CONTENT_TYPE, content_type)], json::write(message)).into_response()
+    (StatusCode::OK, [(header::CONTENT_TYPE, content_type)], json_messages::write(message))
+        .into_response()
 }
 
 impl From<Status> for ProblemDocument {
