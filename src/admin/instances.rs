@@ -159,7 +159,7 @@ impl Instances {
             warn!(
                 missing = missing.join(" "),
                 "the redis user lacks permissions of administration: changes and the list of \
-                 instances fail, decisions do not"
+                 instances fail, and without +hget decisions of overridable rules; others do not"
             );
         }
         !missing.is_empty()

@@ -39,6 +39,10 @@ pub(super) fn states(keys: &[KeyState]) -> String {
 
 /// Returns a table of what a change did, and a line for each override after it.
 pub(super) fn change(change: &Change) -> String {
+    if change.after.is_empty() {
+        return "nothing was changed: these are keys of rules that are not overridable\n"
+            .to_owned();
+    }
     let mut table = Table::new(&[
         Column::text("RULE"),
         Column::word("LIMIT"),

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rlaas_testkit::process::{Rlaas, rlaas, run};
+use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -170,6 +171,31 @@ fn explanation_by_files_equals_that_of_a_server() {
     }
     let (code, _, error) = run(&["explain", "alice", "--config", "nowhere.yaml"]);
     assert_eq!(code, 64, "{error}");
+}
+
+#[test]
+fn explanation_without_the_store_has_the_rules() {
+    let (dir, mut redis) = (TempDir::new(), RedisServer::start());
+    let url = format!("store.redis.url={}", redis.url());
+    let file = dir.write("rules.yaml", RULES);
+    let server = Rlaas::start_from(&file, &["store.backend=redis", &url]);
+    redis.kill();
+    let explain = [&["explain"], &PAY[..]].concat();
+    let shown = printed(&server, &explain);
+    assert!(shown.starts_with("unknown  alice: store unavailable\n"), "{shown}");
+    assert!(shown.contains("  pay  unknown, the store is away\n"), "{shown}");
+    let shown = json(&printed(&server, &[&explain[..], &["--json"]].concat()));
+    let error = &shown["storeError"];
+    assert_eq!(error["message"], "store unavailable");
+    assert_eq!(error["details"][0]["@type"], "type.googleapis.com/google.rpc.ErrorInfo");
+}
+
+#[test]
+fn unban_of_a_rule_that_is_not_overridable_says_so() {
+    let (_dir, server) = server();
+    let unban = ["unban", "alice", "--resource", "/search/a", "--reason", "a ticket"];
+    let shown = printed(&server, &unban);
+    assert!(shown.starts_with("nothing was changed: "), "{shown}");
 }
 
 #[test]
