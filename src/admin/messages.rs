@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::control::{KeyGrant, KeyOverride};
 use crate::plan::{GrantSource, KeyPart};
 use crate::proto_values::{algorithm, duration, int64, timestamp, units};
-use crate::rules::{Grant, Key};
+use crate::rules::{Grant, HashedValue, Key, KeyHasher};
 use rlaas_limiter::{KeyState, KeysChanged};
 
 /// Returns the message of a change.
@@ -72,6 +72,24 @@ pub(crate) fn key_override(
         expires_at: Some(timestamp(one.ends_at)),
         actor,
         reason,
+    }
+}
+
+/// Replaces the values of the parts of a key by hashes, but those that its id holds as hashes.
+pub(crate) fn hide_values(key: &mut proto::KeyRef, hasher: &KeyHasher) {
+    // Components of the id: the values, or for descriptors keys and values in turn. A value is shown
+    // as a hash if its component is one; a value that looks like a hash has other components.
+    let id: Vec<&str> = key.id.split(':').collect();
+    let components = if id.len() == key.parts.len() { 1 } else { 2 };
+    for (position, part) in key.parts.iter_mut().enumerate() {
+        let Some(value) = &mut part.value else { continue };
+        let component = id.get(components * (position + 1) - 1);
+        let is_hashed = value.strip_prefix('#').is_some_and(|hash| {
+            HashedValue::show_hashed(hash).is_some() && component.is_some_and(|one| *one == hash)
+        });
+        if !is_hashed {
+            *value = hasher.shown(value);
+        }
     }
 }
 

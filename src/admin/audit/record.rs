@@ -9,7 +9,8 @@ use rlaas_proto::ratelimit::admin::v1::{AuditEntry, KeyRef, KeyState};
 use tonic_types::Status as RpcStatus;
 
 use super::{AuditKeys, Intent};
-use crate::rules::{HashedValue, KeyHasher};
+use crate::admin::messages::hide_values;
+use crate::rules::KeyHasher;
 
 /// Most bytes of an entry: of its intent and its outcome together.
 pub(super) const MAX_LEN: usize = 8 * 1024;
@@ -177,20 +178,7 @@ fn hide(state: &mut KeyState, hasher: &KeyHasher) {
 }
 
 fn hide_key(key: &mut KeyRef, hasher: &KeyHasher) {
-    // Components of the id: the values, or for descriptors keys and values in turn. A value is shown
-    // as a hash if its component is one; a value that looks like a hash has other components.
-    let id: Vec<String> = key.id.split(':').map(str::to_owned).collect();
-    let components = if id.len() == key.parts.len() { 1 } else { 2 };
-    for (position, part) in key.parts.iter_mut().enumerate() {
-        let Some(value) = &mut part.value else { continue };
-        let component = id.get(components * (position + 1) - 1);
-        let is_hashed = value.strip_prefix('#').is_some_and(|hash| {
-            HashedValue::show_hashed(hash).is_some() && component.is_some_and(|one| one == hash)
-        });
-        if !is_hashed {
-            *value = hasher.shown(value);
-        }
-    }
+    hide_values(key, hasher);
     // The name in the store is that of the id.
     key.storage_key.clear();
     let is_id_alone = key.parts.is_empty() && !key.id.is_empty();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::Status;
 
-use crate::admin::messages::key_part;
+use crate::admin::messages::{hide_values, key_part};
 use crate::admin::{AdminError, SharedHasher};
 use crate::api::status::admin;
 use crate::clock::Deadline;
@@ -52,9 +52,8 @@ impl KeyView {
             storage_key: String::new(),
         };
         if let Self::Hashed(hasher) = self {
-            for value in key.parts.iter_mut().filter_map(|part| part.value.as_mut()) {
-                *value = hasher.shown(value);
-            }
+            // Before the id is hashed: it tells which values are hashes.
+            hide_values(&mut key, hasher);
             if !key.id.is_empty() {
                 key.id = hasher.shown(&key.id);
             }

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use rlaas::admin::keyed;
 use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_testkit::process::{Rlaas, request};
 use rlaas_testkit::{TempDir, eventually};
 use tonic::Streaming;
 
+use super::overrides::set;
 use super::top_keys::{query, with_token, with_tokens};
-use super::{AdminClient, admin, of_user};
+use super::{AdminClient, admin, of_parts, of_user};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -86,4 +88,45 @@ async fn a_reloaded_key_hashes_ids_in_the_audit_top_keys_and_streams() {
         );
         seen.push(expected);
     }
+}
+
+#[tokio::test]
+async fn an_id_that_rules_hash_is_shown_alike_to_all_and_a_ban_by_it_bans() {
+    let dir = TempDir::new();
+    let key = dir.write("privacy.key", &"k".repeat(32));
+    let rest = format!(
+        "privacy: {{hash: [user_id], key-file: '{}'}}\ntelemetry: {{top-keys: true}}\n\
+         rules: [{{name: all, match: {{user_id: a*}}, limit: 5, window: 1h, overridable: true}}]\n",
+        key.display()
+    );
+    let server = Rlaas::start_from(&dir.write("rlaas.yaml", &with_tokens(&rest)), &[]);
+    let mut client = admin(&server).await;
+    let mut streams = Vec::new();
+    for token in ["operator", "administrator"] {
+        let all = with_token(proto::WatchDecisionsRequest::default(), token);
+        streams.push(client.watch_decisions(all).await.expect("a stream").into_inner());
+    }
+    let mut checks = server.client().await;
+    let mut check = async || {
+        let answer = checks.check(with_token(request("alice"), "operator")).await;
+        answer.expect("a decision").into_inner().allowed
+    };
+    assert!(check().await);
+    let mut shown = Vec::new();
+    for (token, events) in ["operator", "administrator"].into_iter().zip(&mut streams) {
+        let response = events.message().await.expect("an event").expect("no end");
+        shown.push(first_value(response.events[0].key.as_ref()));
+        let top = async || {
+            let query = with_token(query("all", proto::TopKind::Used), token);
+            client.clone().top_keys(query).await.expect("counts").into_inner().keys
+        };
+        eventually("the key is counted", SOON, async || !top().await.is_empty()).await;
+        shown.push(first_value(top().await[0].key.as_ref()));
+    }
+    let expected = keyed("k".repeat(32).as_bytes()).shown("alice");
+    assert!(shown.iter().all(|one| *one == expected), "{shown:?}, not {expected}");
+    let alice = of_parts("all", &[("user_id", Some(&expected))]);
+    let ban = with_token(set(alice, Kind::Banned(true)), "administrator");
+    client.set_override(ban).await.expect("a ban");
+    assert!(!check().await);
 }
