@@ -71,7 +71,8 @@ pub(crate) async fn explain_descriptors(
         rules.explain_descriptors(&request, strsim::jaro_winkler)
     })
     .await;
-    let core::ExplainedDescriptors { plan, keys, descriptors } = explained.map_err(invalid)?;
+    let core::ExplainedDescriptors { plan, keys, descriptors } =
+        explained.map_err(invalid_descriptor)?;
     let outlook = outlook(limiter, &snapshot, &plan.plan, &keys, deadline).await;
     let messages = RuleMessages { limiter, rules: &snapshot.rules, keys: &keys, outlook: &outlook };
     let over_limit = outlook.preview.as_ref().ok().map(|preview| !preview.verdict.is_allowed());
@@ -172,6 +173,13 @@ fn check_entries(message: &proto::ExplainDescriptorsRequest) -> Result<(), Statu
         }
         None => Ok(()),
     }
+}
+
+/// The text begins with the field.
+fn invalid_descriptor(error: InvalidDescriptor) -> Status {
+    let text = error.to_string();
+    let (field, problem) = text.split_once(' ').unwrap_or((&text, ""));
+    invalid_field(field, problem)
 }
 
 fn descriptor_request(
