@@ -19,7 +19,7 @@ mod traces;
 mod v1;
 
 pub use rlaas_limiter::headers::LimitHeaders;
-pub use status::Interruption;
+pub use status::{Interruption, refused_admin};
 pub(crate) use traces::code_name;
 pub use traces::{BatchStats, RequestTrace, Sampled, TracedDecision};
 

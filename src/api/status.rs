@@ -65,6 +65,18 @@ impl From<AuthError> for Status {
     }
 }
 
+/// Returns the status of an administrative call that is refused.
+pub fn refused_admin(error: AuthError) -> Status {
+    let reason = match error {
+        AuthError::Unauthenticated => "UNAUTHENTICATED",
+        AuthError::Forbidden(_) => "ROLE_MISSING",
+        AuthError::NotLocal(..) => "NOT_LOCAL",
+        AuthError::Web(_) => "WEB_PAGE",
+    };
+    let status = Status::from(error);
+    with_reason(status.code(), reason, status.message().to_owned())
+}
+
 /// Returns the status of a check without a verdict.
 pub(super) fn grpc(error: &CheckError) -> Status {
     let code = match error {

@@ -62,7 +62,10 @@ impl Protocol {
     /// Returns the response to a request that its caller may not make.
     pub(super) async fn refuse(self, error: AuthError, request: Request<Body>) -> Response<Body> {
         match self {
-            Self::Grpc => Status::from(error).into_http(),
+            Self::Grpc => match self.permission_of(request.method(), request.uri().path()) {
+                Some(Permission::Administration(_)) => api::refused_admin(error).into_http(),
+                _ => Status::from(error).into_http(),
+            },
             Self::Http => api::http::refuse(error, request).await,
         }
     }
