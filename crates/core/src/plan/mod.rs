@@ -17,7 +17,9 @@ use crate::algorithm::{Algorithm, Cost};
 use crate::clock::Micros;
 use crate::idempotency::IdempotencyRecord;
 use crate::operation::{Action, StoreHit};
-use crate::rules::{Coupling, Grant, Key, Mode, Request, RuleInfo, RuleSet, Unmatched};
+use crate::rules::{
+    Coupling, Grant, Hashing, Key, Mode, Request, Rule, RuleInfo, RuleSet, Unmatched,
+};
 
 /// The hits of a request.
 #[derive(Clone, Debug)]
@@ -78,17 +80,7 @@ impl Plan {
         let action = if request.dry_run() { Action::Peek(cost) } else { Action::Take(cost) };
         let mut hits = SmallVec::new();
         rules.for_each_match(request, |position, rule| {
-            hits.push(Hit {
-                rule: RuleIndex::Flat(position),
-                key: rule.key_for(request, rules.hashing()),
-                algorithm: rule.algorithm,
-                grant: rule.grant_for(request),
-                window: rule.window,
-                overridable: rule.overridable,
-                stricter: None,
-                mode: rule.mode,
-                action,
-            });
+            hits.push(Hit::of_rule(position, rule, request, rules.hashing(), action));
         });
         let is_unmatched = rules.unmatched() != Unmatched::DefaultRule
             && hits.iter().all(|hit: &Hit| hit.mode == Mode::Shadow);
@@ -113,6 +105,27 @@ impl Plan {
 }
 
 impl Hit {
+    /// Returns the hit of a rule that a flat request meets.
+    fn of_rule(
+        position: usize,
+        rule: &Rule,
+        request: &Request<'_>,
+        hashing: Hashing<'_>,
+        action: Action,
+    ) -> Self {
+        Self {
+            rule: RuleIndex::Flat(position),
+            key: rule.key_for(request, hashing),
+            algorithm: rule.algorithm,
+            grant: rule.grant_for(request),
+            window: rule.window,
+            overridable: rule.overridable,
+            stricter: None,
+            mode: rule.mode,
+            action,
+        }
+    }
+
     /// Returns the hit for the store; `None` if nothing is counted and no override can change
     /// that.
     pub fn for_store(&self) -> Option<StoreHit<'_>> {

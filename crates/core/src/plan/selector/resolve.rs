@@ -248,15 +248,5 @@ struct NamedRules<'a> {
 }
 
 fn hit(position: usize, rule: &Rule, request: &Request<'_>, hashing: Hashing<'_>) -> Hit {
-    Hit {
-        rule: RuleIndex::Flat(position),
-        key: rule.key_for(request, hashing),
-        algorithm: rule.algorithm,
-        grant: rule.grant_for(request),
-        window: rule.window,
-        overridable: rule.overridable,
-        stricter: None,
-        mode: rule.mode,
-        action: Action::Peek(Cost::ONE),
-    }
+    Hit::of_rule(position, rule, request, hashing, Action::Peek(Cost::ONE))
 }
