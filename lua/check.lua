@@ -7,6 +7,7 @@
 --                  that were taken up to then are not refunded.
 --   1 key          refund to a fixed window only: the key of the window in which the units were taken
 --   1 key          overridable hits only: HASH with the overrides of the id, see control.lua
+--   1 key          hits that keep their limits only: STRING with the limits, see on_change.lua
 -- After the keys of its hits, a request with a request id has
 --   1 key          STRING, the record of the request id: see idempotency.lua
 --
@@ -32,7 +33,10 @@
 --      +10 action       integer: 0 peek, 1 take, 2 report (counts even if too few units are left),
 --                       3 refund, 4 credit, 5 reset, 6 set an override, 7 clear overrides; 16 more if
 --                       the hit is overridable. Then `units` may be 0 (a ban) or -1 (unlimited).
+--                       32 more if it keeps its limits.
 --      +11 max_debt     integer: most units of debt, or -1 if the limit keeps no debt
+-- for a hit that keeps its limits
+--      policy       integer: units in use after a change: 1 keep-used, 2 keep-left, 3 scale, 4 reset
 -- for an overridable hit
 --      rule         text: encoded name of the rule
 --      most_units   integer: most units per window that the algorithm accepts
@@ -99,6 +103,9 @@ local function parse(values)
     local debt = max(hit.max_debt, 0)
     hit.least, hit.max_in_use = 0 - debt, hit.burst + debt
     at = at + HIT_FIELDS
+    --@change
+    if hit.action >= KEEPS_LIMITS then at = parse_policy(hit, values, at) end
+    --@end
     --@control
     if hit.action >= CONTROLLED then at = parse_control(hit, values, at) end
     --@end
@@ -111,6 +118,9 @@ local function parse(values)
   if parse_once then parse_once(values, at) end
   is_plain = count == 1 and coupling == 'all_or_nothing'
     and hits[1].action < REPORT and hits[1].max_debt < 0 and not once
+  --@change
+  is_plain = is_plain and not hits[1].policy
+  --@end
 end
 
 -- Assigns the next of KEYS to the hits.
@@ -131,6 +141,12 @@ local function assign_keys()
     --@control
     if hit.control then
       hit.control_key = KEYS[next_key]
+      next_key = next_key + 1
+    end
+    --@end
+    --@change
+    if hit.policy then
+      hit.history_key = KEYS[next_key]
       next_key = next_key + 1
     end
     --@end

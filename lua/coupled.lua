@@ -105,6 +105,10 @@ local function return_units(hit)
     return
   elseif hit.action == CREDIT then
     algorithm.credit(state, hit, hit.now, hit.cost)
+  --@change
+  elseif is_settled(hit) then
+    return
+  --@end
   elseif hit.taken.at > (reset_at[hit.record] or -1) then
     algorithm.refund(hit.past or state, hit, hit.now, hit.taken)
   end
@@ -226,6 +230,9 @@ local function save_all()
   --@control
   save_all_overrides()
   --@end
+  --@change
+  save_all_limits()
+  --@end
 end
 
 -- Executes a request. Returns false if its keys belong to another window.
@@ -235,17 +242,26 @@ function execute_coupled(request)
   --@control
   records = {}
   --@end
+  --@change
+  histories = {}
+  --@end
   if not load_all() then return false end
   if coupling == 'each_alone' then
     for i = 1, count do
       --@control
       control_alone(hits[i])
       --@end
+      --@change
+      adopt_limit(hits[i], entry_number(request, i))
+      --@end
       execute_alone(hits[i], entry_number(request, i))
     end
   else
     --@control
     control_all()
+    --@end
+    --@change
+    for i = 1, count do adopt_limit(hits[i], entry_number(request, i)) end
     --@end
     all_or_nothing(request)
   end

@@ -132,8 +132,23 @@ local function credit(state, limit, now, cost)
   refund(state, limit, now, { cost = cost, at = now })
 end
 
+-- Counts `used` units in the current window. Denied requests that were counted are dropped.
+local function convert(state, from, limit, now, used)
+  if from.window ~= limit.window then state.live, state.ttl = false, limit.window end
+  state.count = used
+  state.now, state.window, state.dirty = now, limit.window, true
+end
+
 local window = algorithms.fixed_window
 window.refund, window.charge, window.reset, window.credit = refund, charge, reset, credit
+window.convert = convert
+
+-- Returns the state of the current window of another length, which is not declared: see
+-- on_change.lua.
+function window.count_before(history, from, now)
+  local index = (now - now % from.window) / from.window
+  return { count = history.index == index and history.count or 0, ttl = 0 }
+end
 
 -- Loads the state of the window in which the units of a refund were taken, if it is not the current
 -- one.

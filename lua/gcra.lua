@@ -143,5 +143,26 @@ local function credit(state, limit, now, cost)
   refund(state, limit, now, { cost = cost, at = now, reset_after = reset_after })
 end
 
+-- Leaves as many units, up to the burst.
+local function carry(state, from, limit, now)
+  local ahead, part, at = ahead_of(state, from, now)
+  local whole, rest = units_in(from, ahead, part)
+  local cut
+  rest, cut = part_after(rest, from, limit)
+  whole, rest = whole + limit.burst - from.burst, rest + (cut > 0 and 1 or 0)
+  if whole < 0 or whole + rest == 0 then return reset(state) end
+  ahead, part = divide(limit.window, whole, rest, limit.units)
+  ahead, part = at_most(limit, ahead, part)
+  set_state(state, limit, ahead, part, at)
+end
+
+-- Sets the TAT ahead by `used` emission intervals.
+local function convert(state, from, limit, now, used)
+  local _, _, at = ahead_of(state, from, now)
+  local ahead, part = intervals(limit, used)
+  set_state(state, limit, ahead, part, at)
+end
+
 local gcra = algorithms.gcra
 gcra.refund, gcra.charge, gcra.reset, gcra.credit = refund, charge, reset, credit
+gcra.convert, gcra.carry = convert, carry

@@ -96,5 +96,21 @@ local function credit(state, limit, now, cost)
   refund(state, limit, now, { cost = cost, at = now, reset_after = reset_after })
 end
 
+-- Leaves as much room, up to the burst.
+local function carry(state, from, limit, now)
+  local level, part, at = leaked(state, from, now)
+  level, part = level + limit.burst - from.burst, (part_after(part, from, limit))
+  if level > limit.max_in_use then level, part = limit.max_in_use, 0 end
+  if level <= 0 then return reset(state) end
+  set_state(state, limit, now, level, part, at)
+end
+
+-- Sets the level to `used` units.
+local function convert(state, from, limit, now, used)
+  local _, _, at = leaked(state, from, now)
+  set_state(state, limit, now, used, 0, at)
+end
+
 local bucket = algorithms.leaky_bucket
 bucket.refund, bucket.charge, bucket.reset, bucket.credit = refund, charge, reset, credit
+bucket.convert, bucket.carry = convert, carry

@@ -1,8 +1,8 @@
 -- The beginning of every script: constants, variables, the clock, integer arithmetic, and numbers in
 -- strings.
 --
--- A script consists of this file, the algorithms that it needs, coupled.lua, idempotency.lua and
--- check.lua. Redis
+-- A script consists of this file, the algorithms that it needs, control.lua, on_change.lua, coupled.lua,
+-- idempotency.lua and check.lua. Redis
 -- creates all functions of a script on each call. So a script for plain hits alone leaves out
 -- coupled.lua, and the part of each other file below a line `--@coupled`. Only scripts for requests with
 -- a request id have idempotency.lua.
@@ -16,6 +16,8 @@ local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
 --   load      reads the state
 --   decide    returns a decision and changes nothing
 --   commit, refund, charge, reset, credit   change the state and set `dirty`
+--   convert   changes the state into one with another number of units in use
+--   carry     optional: carries the state over to another limit as it is
 --   save      writes the state; called once, after all decisions
 --   take_one  optional: decides on one unit and commits, in fewer commands
 --   max_cost  optional: most units that one request may take
@@ -160,6 +162,12 @@ local function save_numbers(key, now, spent_after, ...)
 end
 
 --@coupled
+
+-- Converts the fraction of a unit, in 1 / window µs of a unit, to another window: the quotient rounded
+-- down, and the remainder. Windows are whole milliseconds.
+local function part_after(part, from, limit)
+  return divide(part, limit.window / 1000, 0, from.window / 1000)
+end
 
 -- Returns the units of `taken` that may be outstanding at `now`, not refilled since: whole units, and
 -- a fraction in 1 / window microseconds of a unit. Without other requests the bucket is full

@@ -141,5 +141,14 @@ local function credit(state, limit, now, cost)
   store_reduced(state, limit, now, start, max(current - cost, 0), max(previous - rest, 0))
 end
 
+-- Counts `used` units in a window that starts now, up to the largest count, unless the windows have as
+-- many already.
+local function convert(state, from, limit, now, used)
+  used = min(used, MAX_UNITS)
+  local is_same = from.window == limit.window and decide(state, limit, now, 0).current_count == used
+  if not is_same then set_state(state, limit, now, now, used, 0) end
+end
+
 local counter = algorithms.sliding_window_counter
 counter.refund, counter.charge, counter.reset, counter.credit = refund, charge, reset, credit
+counter.convert = convert

@@ -204,5 +204,23 @@ local function credit(state, limit, now, cost)
   plan_removal(state, gone, gone + state.stored - 1, units)
 end
 
+-- Leaves `used` entries: drops the oldest ones, or adds entries now. If the length of the window
+-- changes, all of them are written now.
+local function convert(state, from, limit, now, used, number)
+  if from.window ~= limit.window then reset(state) end
+  if used < state.count then
+    local surplus = state.count - used
+    local gone = entries(state, '-inf', state.first:sub(2))
+    plan_removal(state, gone, gone + surplus - 1, surplus)
+  end
+  add(state, limit, now, used - state.count, number)
+end
+
 local log = algorithms.sliding_window_log
 log.refund, log.charge, log.reset, log.credit = refund, charge, reset, credit
+log.convert = convert
+
+-- Returns the state by a limit with another window.
+function log.load_window(hit, limit)
+  return load({ key = hit.key, window = limit.window }, hit.now)
+end

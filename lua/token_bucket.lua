@@ -113,5 +113,20 @@ local function credit(state, limit, now, cost)
   refund(state, limit, now, { cost = cost, at = now, reset_after = reset_after })
 end
 
+-- Leaves as many tokens, up to the burst.
+local function carry(state, from, limit, now)
+  local tokens, part, at = refilled(state, from, now)
+  tokens, part = max(tokens, limit.least), (part_after(part, from, limit))
+  if tokens >= limit.burst then return reset(state) end
+  set_state(state, limit, now, tokens, part, at)
+end
+
+-- Leaves all tokens but `used`.
+local function convert(state, from, limit, now, used)
+  local _, _, at = refilled(state, from, now)
+  set_state(state, limit, now, limit.burst - used, 0, at)
+end
+
 local bucket = algorithms.token_bucket
 bucket.refund, bucket.charge, bucket.reset, bucket.credit = refund, charge, reset, credit
+bucket.convert, bucket.carry = convert, carry

@@ -36,11 +36,13 @@
 //! | --- | --- |
 //! | [`rlaas_core`] | clock, algorithms, rules, plans, verdicts: pure. No async, no I/O; serde by feature |
 //! | [`rlaas_limiter`] | [`rlaas_limiter::Limiter`]: executes plans; memory store, Redis store by feature, deny cache, [`observer`] |
+//! | [`rlaas_simulation`] | recorded traffic: access logs and recordings; rules that are tried on it |
 //! | [`rlaas_proto`] | messages and services of all protocols, compiled once |
 //! | [`rlaas_client`] | client library: deadlines, a policy for calls without a response, a cache of denials; the load generator |
 //! | `json_messages` | messages in the JSON mapping of protobuf |
 //! | `proto_values` | numbers, times and algorithms as messages of all protocols have them |
 //! | [`telemetry`] | the declaration of every metric; logs; traces |
+//! | [`projects`] | tenants: their API keys; what is stored of them, and how it changes |
 //! | [`admin`] | administration of keys: one operation for all protocols |
 //! | [`api`] | protocol adapters: bytes → request, verdict → bytes. None of them makes a decision |
 //! | [`server`] | bind → serve → drain; workers; connections and their limits; health |
@@ -99,6 +101,7 @@ pub mod api;
 pub mod cli;
 pub mod config;
 mod json_messages;
+pub mod projects;
 mod proto_values;
 pub mod server;
 pub mod telemetry;

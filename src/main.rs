@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use mimalloc::MiMalloc;
 use rlaas::cli::Cli;
 
@@ -15,5 +14,8 @@ fn main() -> ExitCode {
     // rustls panics on the first TLS connection if no provider is installed. The result is ignored:
     // nothing was installed before.
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
-    Cli::parse().run()
+    match Cli::read() {
+        Ok(cli) => cli.run(),
+        Err(code) => code,
+    }
 }

@@ -87,8 +87,8 @@ pub async fn send(
     let path = request.uri().path().to_owned();
     if let Some(permission) = permission_of(method, &path) {
         let from = (RequestKind::Http, PeerLocality::UnixSocket);
-        let caller = AUTH.admit(&request, permission, from).expect("a local caller is admitted");
-        caller.map(|caller| request.extensions_mut().insert(caller));
+        let admission = AUTH.admit(&request, permission, from).expect("a local caller is admitted");
+        admission.caller.map(|caller| request.extensions_mut().insert(caller));
     }
     let response = api.clone().oneshot(request).await.expect("the router is infallible");
     let status = response.status();

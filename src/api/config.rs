@@ -8,11 +8,12 @@ use rlaas_proto::ratelimit::v1::grant::Kind;
 use thiserror::Error;
 use tonic::Status;
 
+use crate::algorithm::OnChange;
 use crate::proto_values::{algorithm, duration, int64, units};
 use crate::rules::descriptors::{PathStep, PlacedRule};
 use crate::rules::{
-    Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule, RuleInfo, RuleSet, Share,
-    TextPattern,
+    EnforcedShare, Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule, RuleInfo,
+    RuleSet, Share, TextPattern,
 };
 use rlaas_limiter::Limiter;
 
@@ -110,6 +111,8 @@ fn message(rule: &Rule) -> proto::Rule {
         matchers: matchers(&rule.matcher),
         key_by: rule.key_by.iter().map(Part::to_string).collect(),
         overrides: rule.overrides.iter().map(override_message).collect(),
+        enforce_ppm: (rule.enforce != EnforcedShare::ALL).then(|| rule.enforce.millionths()),
+        on_change: on_change(rule.on_change).into(),
         ..common_message(rule.info(), rule.grant)
     }
 }
@@ -194,6 +197,16 @@ fn matchers(matcher: &Matcher) -> Vec<proto::PartMatcher> {
         },
     };
     matcher.patterns.iter().map(of_part).collect()
+}
+
+const fn on_change(policy: Option<OnChange>) -> proto::OnChange {
+    match policy {
+        None => proto::OnChange::Unspecified,
+        Some(OnChange::KeepUsed) => proto::OnChange::KeepUsed,
+        Some(OnChange::KeepLeft) => proto::OnChange::KeepLeft,
+        Some(OnChange::Scale) => proto::OnChange::Scale,
+        Some(OnChange::Reset) => proto::OnChange::Reset,
+    }
 }
 
 const fn on_store_failure(policy: OnStoreFailure) -> proto::OnStoreFailure {

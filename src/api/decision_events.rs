@@ -1,4 +1,4 @@
-//! Decisions of all protocols for those who watch them.
+//! Decisions of all protocols for those who record or watch them.
 //!
 //! The key of the rule that decided is resolved from the request again, and only for an event that
 //! somebody wants. While nobody watches, a decision costs one comparison.
@@ -6,8 +6,9 @@
 use crate::plan::{RuleIndex, Selector, SelectorTarget};
 use crate::rules::Request;
 use crate::rules::descriptors::{DescriptorRequest, HitsAddend, RequestDescriptor};
-use crate::telemetry::decisions::{DecidedKey, DecisionEvent, DecisionWatchers};
-use rlaas_limiter::{DescriptorVerdict, Limiter, RuleDecision, Verdict};
+use crate::telemetry::decisions::{DecidedKey, DecisionEvent};
+use crate::telemetry::metrics::Metrics;
+use rlaas_limiter::{CheckError, DescriptorVerdict, Limiter, RuleDecision, Verdict};
 
 /// The protocol and the RPC of a request.
 #[derive(Clone, Copy, Debug)]
@@ -16,15 +17,20 @@ pub(super) struct Origin {
     pub(super) method: &'static str,
 }
 
-/// Offers the decision on a request to those who watch.
+/// Records a decided request, and offers the decision to those who watch.
+#[inline]
 pub(super) fn decided(
-    watchers: &DecisionWatchers,
+    metrics: &Metrics,
     limiter: &Limiter,
     origin: Origin,
     request: &Request<'_>,
-    verdict: &Verdict,
+    decided: &Result<Verdict, CheckError>,
 ) {
-    watchers.decided(Some(request.user_id()), verdict, |decided_at| DecisionEvent {
+    if let Some(recorder) = metrics.recorder() {
+        recorder.record(request, decided);
+    }
+    let Ok(verdict) = decided else { return };
+    metrics.decisions.decided(Some(request.user_id()), verdict, |decided_at| DecisionEvent {
         decided_at,
         api: origin.api,
         method: origin.method,
@@ -36,14 +42,25 @@ pub(super) fn decided(
     });
 }
 
-/// Offers the decision on a request by descriptors to those who watch.
+/// Returns `true` if somebody wants to see requests after they were decided.
+#[inline]
+pub(super) fn are_wanted(metrics: &Metrics) -> bool {
+    metrics.recorder().is_some() || metrics.decisions.are_active()
+}
+
+/// Records a decided request by descriptors, and offers the decision to those who watch.
 pub(super) fn descriptors_decided(
-    watchers: &DecisionWatchers,
+    metrics: &Metrics,
     limiter: &Limiter,
     origin: Origin,
     request: &DescriptorRequest<'_>,
-    verdict: &DescriptorVerdict,
+    decided: &Result<DescriptorVerdict, CheckError>,
 ) {
+    if let Some(recorder) = metrics.recorder() {
+        recorder.record_descriptors(request, decided);
+    }
+    let Ok(verdict) = decided else { return };
+    let watchers = &metrics.decisions;
     // The verdict is copied for the filter.
     if !watchers.are_active() {
         return;

@@ -18,7 +18,9 @@ mod status;
 mod traces;
 mod v1;
 
+pub(crate) use response::rule_decision;
 pub use rlaas_limiter::headers::LimitHeaders;
+pub(crate) use status::grpc as check_status;
 pub use status::{Interruption, refused_admin};
 pub(crate) use traces::code_name;
 pub use traces::{BatchStats, RequestTrace, Sampled, TracedDecision};
@@ -107,4 +109,17 @@ pub fn permission_of(path: &str) -> Option<Permission> {
         }
         _ => None,
     }
+}
+
+/// Returns `true` if the responses of a gRPC path are a stream that may last, such as
+/// `/ratelimit.v1.RateLimitService/CheckStream`.
+pub fn is_stream(path: &str) -> bool {
+    let parts = path.strip_prefix('/').and_then(|path| path.split_once('/'));
+    parts.is_some_and(|(service, method)| match service {
+        V1Server::<v1::Service>::NAME => v1::is_stream(method),
+        AdminServer::<admin::Service>::NAME => {
+            AdminRoute::of_rpc(method).is_some_and(|route| route.is_stream)
+        }
+        _ => false,
+    })
 }

@@ -61,7 +61,7 @@ pub(super) fn error(status: &Status) -> tonic_types::Status {
 }
 
 /// Returns the decision of one rule.
-pub(super) fn rule_decision(decided: &RuleDecision) -> proto::RuleDecision {
+pub(crate) fn rule_decision(decided: &RuleDecision) -> proto::RuleDecision {
     let decision = &decided.decision;
     let retry_after = match decision.outcome {
         Outcome::Denied { retry_after } => Some(retry_after),

@@ -10,7 +10,7 @@ use rlaas_proto::ratelimit::v1::check_response::Reason;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::auth::AuthError;
+use super::auth::{AuthError, TokenError};
 use crate::admin::AdminError;
 use crate::plan::SelectError;
 use crate::store::StoreError;
@@ -26,6 +26,8 @@ pub enum Interruption {
     RequestTimeout,
     /// The handler panicked.
     Panic,
+    /// The token that opened the stream has ended.
+    TokenEnded,
 }
 
 impl Interruption {
@@ -45,6 +47,7 @@ impl From<Interruption> for Status {
                 Status::deadline_exceeded("request took too long to arrive")
             }
             Interruption::Panic => Status::internal("internal error"),
+            Interruption::TokenEnded => Status::unauthenticated("bearer token has ended"),
         }
     }
 }
@@ -57,7 +60,10 @@ pub(super) fn invalid(error: impl Display) -> Status {
 impl From<AuthError> for Status {
     fn from(error: AuthError) -> Self {
         match error {
-            AuthError::Unauthenticated => Status::unauthenticated(error.to_string()),
+            AuthError::Token(TokenError::KeysUnavailable) => Status::unavailable(error.to_string()),
+            AuthError::Unauthenticated | AuthError::Token(_) => {
+                Status::unauthenticated(error.to_string())
+            }
             AuthError::Forbidden(_) | AuthError::NotLocal(..) | AuthError::Web(_) => {
                 Status::permission_denied(error.to_string())
             }
@@ -68,7 +74,8 @@ impl From<AuthError> for Status {
 /// Returns the status of an administrative call that is refused.
 pub fn refused_admin(error: AuthError) -> Status {
     let reason = match error {
-        AuthError::Unauthenticated => "UNAUTHENTICATED",
+        AuthError::Token(TokenError::KeysUnavailable) => "ISSUER_KEYS_UNAVAILABLE",
+        AuthError::Unauthenticated | AuthError::Token(_) => "UNAUTHENTICATED",
         AuthError::Forbidden(_) => "ROLE_MISSING",
         AuthError::NotLocal(..) => "NOT_LOCAL",
         AuthError::Web(_) => "WEB_PAGE",
@@ -78,7 +85,7 @@ pub fn refused_admin(error: AuthError) -> Status {
 }
 
 /// Returns the status of a check without a verdict.
-pub(super) fn grpc(error: &CheckError) -> Status {
+pub(crate) fn grpc(error: &CheckError) -> Status {
     let code = match error {
         CheckError::StoreUnavailable(_) => Code::Unavailable,
         CheckError::Descriptor(error) => return invalid(error),

@@ -82,7 +82,7 @@ impl Service {
         decided.map_err(|error| status::grpc(&error))
     }
 
-    /// Offers a decision to those who watch decisions.
+    /// Offers a decision to those who record or watch decisions.
     #[inline]
     fn show(
         &self,
@@ -90,12 +90,11 @@ impl Service {
         request: &CheckRequest,
         decided: &Result<Verdict, CheckError>,
     ) {
-        let watchers = &self.metrics.decisions;
-        if watchers.are_active()
-            && let (Ok(verdict), Ok(request)) = (decided, parse(request))
+        if decision_events::are_wanted(&self.metrics)
+            && let Ok(request) = parse(request)
         {
             let origin = Origin { api: API, method };
-            decision_events::decided(watchers, &self.limiter, origin, &request, verdict);
+            decision_events::decided(&self.metrics, &self.limiter, origin, &request, decided);
         }
     }
 
@@ -226,6 +225,11 @@ pub(super) fn permission_of(method: &str) -> Permission {
         "Check" | "CheckBatch" | "CheckStream" => Permission::Decisions,
         _ => Permission::Configuration,
     }
+}
+
+/// Returns `true` if the responses of a method are a stream.
+pub(super) fn is_stream(method: &str) -> bool {
+    method == "CheckStream"
 }
 
 pub(super) fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, InvalidRequest> {

@@ -21,22 +21,27 @@ pub(super) struct CheckConfigArgs {
 pub(super) fn run(args: CheckConfigArgs) -> ExitCode {
     match Config::load(&Sources { files: args.files, ..Sources::default() }) {
         Ok(config) => {
-            for warning in &config.notices {
-                eprintln!("warning: {warning}");
-            }
-            let origins = origins(&config);
-            for warning in warnings(&config.rules) {
-                match origin(&origins, &config, warning.rule()) {
-                    Some(origin) => eprintln!("warning: {origin}: {warning}"),
-                    None => eprintln!("warning: {warning}"),
-                }
-            }
+            warn(&config);
             println!("valid");
             ExitCode::SUCCESS
         }
         Err(problems) => {
             eprintln!("{problems}");
             ExitCode::from(EXIT_CONFIG)
+        }
+    }
+}
+
+/// Prints the warnings about a configuration on standard error.
+pub(super) fn warn(config: &Config) {
+    for warning in &config.notices {
+        eprintln!("warning: {warning}");
+    }
+    let origins = origins(config);
+    for warning in warnings(&config.rules) {
+        match origin(&origins, config, warning.rule()) {
+            Some(origin) => eprintln!("warning: {origin}: {warning}"),
+            None => eprintln!("warning: {warning}"),
         }
     }
 }

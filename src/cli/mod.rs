@@ -1,7 +1,8 @@
 //! The command line: one file or folder for each command.
 //!
 //! Exit codes: 0 success (allowed, serving), 1 denied, not serving or failed to serve, 2 no response,
-//! 64 invalid configuration, 130 terminated by a second signal.
+//! 64 invalid configuration, 130 terminated by a second signal. Commands that try rules use 1 for rules that refuse too much, 2
+//! for traffic that can't be judged, and 64 for wrong options, too.
 
 mod admin;
 mod bench;
@@ -14,12 +15,18 @@ mod config;
 mod example;
 mod health;
 mod metrics;
+mod plan;
 mod printable;
+mod record;
 mod reference;
 mod reload;
 mod response;
 mod serve;
 mod signals;
+mod simulate;
+mod table;
+mod test;
+mod traffic;
 mod transport_error;
 
 use std::path::PathBuf;
@@ -33,6 +40,9 @@ const EXIT_NO: u8 = 1;
 const EXIT_NO_RESPONSE: u8 = 2;
 const EXIT_CONFIG: u8 = 64;
 const EXIT_INTERRUPTED: u8 = 130;
+
+/// Commands whose exit codes are those of a gate.
+const TRIES_RULES: [&str; 4] = ["simulate", "plan", "test", "record"];
 
 /// Rate limiting as a service: may this request pass?
 ///
@@ -72,12 +82,20 @@ enum Command {
     Unban(admin::UnbanArgs),
     /// Grant something else to single keys for a time: set, clear, list
     Override(admin::OverrideArgs),
+    /// Run unit tests of rules: exit code 0 all pass, 1 one fails, 2 none ran, 64 invalid
+    Test(test::TestArgs),
+    /// Print recordings of requests, which telemetry.record makes
+    Record(record::RecordArgs),
     /// List who changed what, and why
     Audit(admin::AuditArgs),
     /// Show the keys of a rule with the highest counts, or the instances of the fleet
     Top(admin::TopArgs),
     /// Print decisions of one instance as they are made
     Tail(admin::TailArgs),
+    /// Try rules on recorded traffic: who would be refused, when, and for how long
+    Simulate(simulate::SimulateArgs),
+    /// Find limits that would have refused few requests of recorded traffic
+    Plan(plan::PlanArgs),
     /// Load a running server and measure throughput and latency
     Bench(bench::BenchArgs),
     /// Print every metric with its type, unit, labels and help, as Markdown
@@ -87,7 +105,7 @@ enum Command {
 }
 
 /// Sources of the configuration, besides the environment.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 struct ConfigurationArgs {
     /// YAML file; may be given several times, later ones override earlier ones
     #[arg(long, value_name = "FILE")]
@@ -115,6 +133,27 @@ fn refuse(problems: &Problems) -> ExitCode {
 }
 
 impl Cli {
+    /// Reads the command line. If it is wrong, or asks for help or the version, prints that and
+    /// returns the exit code: for commands that try rules 64 if it is wrong, because 2 says
+    /// something about their traffic, else clap's.
+    ///
+    /// # Errors
+    ///
+    /// The exit code.
+    pub fn read() -> Result<Self, ExitCode> {
+        Self::try_parse().map_err(|error| {
+            let _closed = error.print();
+            let command = std::env::args_os().nth(1);
+            let tries_rules =
+                command.is_some_and(|command| TRIES_RULES.iter().any(|name| command == *name));
+            match error.exit_code() {
+                0 => ExitCode::SUCCESS,
+                _ if tries_rules => ExitCode::from(EXIT_CONFIG),
+                code => ExitCode::from(u8::try_from(code).unwrap_or(EXIT_CONFIG)),
+            }
+        })
+    }
+
     /// Runs the command and returns its exit code.
     pub fn run(self) -> ExitCode {
         match self.command.unwrap_or(Command::Serve(self.configuration)) {
@@ -130,9 +169,13 @@ impl Cli {
             Command::Ban(args) => admin::ban(&args),
             Command::Unban(args) => admin::unban(&args),
             Command::Override(args) => admin::overrides(&args),
+            Command::Test(args) => test::run(&args),
+            Command::Record(args) => record::run(&args),
             Command::Audit(args) => admin::audit(&args),
             Command::Top(args) => admin::top(&args),
             Command::Tail(args) => admin::tail(&args),
+            Command::Simulate(args) => simulate::run(&args),
+            Command::Plan(args) => plan::run(&args),
             Command::Bench(args) => bench::run(&args),
             Command::Metrics(_) => metrics::run(),
             Command::Completions(args) => completions::run(&args),

@@ -23,8 +23,10 @@ use crate::clock::Clock;
 use crate::config::{Config, StoreSettings, Watch, warnings};
 use crate::server::{ListenAddress, Server, Tls};
 use crate::store::{MemoryStore, RedisStore, Store};
+use crate::telemetry::TelemetrySettings;
 use crate::telemetry::log::{self, LogFormat, Logs};
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::record::TrafficRecorder;
 use crate::telemetry::top_keys::TopKeys;
 use crate::telemetry::traces::Traces;
 use rlaas_limiter::{DenyCache, Limiter};
@@ -82,8 +84,9 @@ fn serve(
             warn!(%warning, "configuration");
         }
         warn_about_open_addresses(&config);
-        let metrics = Arc::new(metrics(config.telemetry.has_top_keys)?);
+        let metrics = Arc::new(metrics(&config.telemetry)?);
         metrics.config_revision.set(1);
+        let recorder = metrics.recorder().cloned();
         let store = store(&config, &metrics)?;
         let deny_cache = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
         let hasher = ConfiguredHasher::from(config.privacy.hasher.clone());
@@ -96,7 +99,7 @@ fn serve(
             None => Limiter::new(config.rules, store, metrics.clone()),
         };
         limiter.set_idempotency_ttl(config.idempotency.ttl);
-        let has_tokens = !config.auth.tokens.is_empty();
+        let has_tokens = !config.auth.tokens.is_empty() || config.auth.oidc.is_some();
         let auth = config.auth.is_enabled().then(|| Auth::new(config.auth, Arc::clone(&metrics)));
         let auth = auth.map(Arc::new);
         let tls = config.server.tls.clone();
@@ -114,7 +117,8 @@ fn serve(
         };
         let server = server.with_api(api_settings);
         let reload = ConfigReloader::new(inputs, config.effective, limiter.clone(), metrics);
-        let reload = reload.with_logs(logs).with_auth(auth).with_privacy(config.privacy, hasher);
+        let reload =
+            reload.with_logs(logs).with_auth(auth.clone()).with_privacy(config.privacy, hasher);
         log_serving(&server, &limiter);
         let is_text = config.telemetry.log.format == LogFormat::Text;
         if is_text && io::stdout().is_terminal() {
@@ -124,12 +128,14 @@ fn serve(
         let code = tokio::select! {
             () = reload.run() => Ok(ExitCode::from(EXIT_NO)),
             () = reload_certificates(certificates) => Ok(ExitCode::from(EXIT_NO)),
+            () = fetch_keys(auth) => Ok(ExitCode::from(EXIT_NO)),
             drained = server.serve(signals.nth(1)) => drained.map(|()| ExitCode::SUCCESS),
             () = signals.nth(2) => Ok(ExitCode::from(EXIT_INTERRUPTED)),
         };
         if let Some(traces) = traces {
             flush_traces(traces, &signals).await;
         }
+        close_recording(recorder, &signals).await;
         close_journal(limiter.store().clone(), &signals).await;
         code.context("no worker threads or signals")
     });
@@ -156,12 +162,30 @@ async fn reload_certificates(certificates: Option<CertificateReloader>) {
     }
 }
 
+/// Keeps the keys of the OIDC issuer up to date, if there is one. Never returns.
+async fn fetch_keys(auth: Option<Arc<Auth>>) {
+    match auth {
+        Some(auth) => auth.run().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Sends the last spans, unless a second signal arrives.
 async fn flush_traces(traces: Traces, signals: &Signals) {
     tokio::select! {
         // The exporter's connection runs on this runtime, so it must not block.
         _finished = spawn_blocking(move || traces.shutdown()) => {}
         () = signals.nth(2) => {}
+    }
+}
+
+/// Writes what the recording still lacks, unless a second signal arrives.
+async fn close_recording(recorder: Option<TrafficRecorder>, signals: &Signals) {
+    if let Some(recorder) = recorder {
+        tokio::select! {
+            _closed = spawn_blocking(move || recorder.close()) => {}
+            () = signals.nth(2) => {}
+        }
     }
 }
 
@@ -175,12 +199,21 @@ async fn close_journal(store: Store, signals: &Signals) {
     }
 }
 
-fn metrics(has_top_keys: bool) -> anyhow::Result<Metrics> {
-    let metrics = Metrics::new();
-    if !has_top_keys {
-        return Ok(metrics);
+fn metrics(settings: &TelemetrySettings) -> anyhow::Result<Metrics> {
+    let mut metrics = Metrics::new();
+    if settings.has_top_keys {
+        metrics = metrics.with_top_keys(TopKeys::start().context("telemetry.top-keys")?);
     }
-    Ok(metrics.with_top_keys(TopKeys::start().context("telemetry.top-keys")?))
+    let TelemetrySettings { record, preview, .. } = settings;
+    if let Some(record) = record {
+        info!(path = %record.path.display(), "recording requests");
+    }
+    if record.is_some() || preview.is_some() {
+        let recorder =
+            TrafficRecorder::start(record.clone(), preview.clone(), metrics.record.clone());
+        metrics = metrics.with_recorder(recorder.context("telemetry.record.file")?);
+    }
+    Ok(metrics)
 }
 
 fn store(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Store> {

@@ -1,13 +1,15 @@
-//! The section `auth`: tokens, client certificates and their roles.
+//! The section `auth`: tokens, client certificates and their roles; the issuer is in `oidc`.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use figment::value::Value;
 
+use super::oidc;
 use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Invalid, Read};
+use super::watch::FileSnapshot;
 use crate::api::auth::{AuthSettings, Role, Roles, TokenEntry, TokenHash};
 use crate::server::{ServerSettings, Tls};
 
@@ -18,7 +20,7 @@ const MAX_CLIENTS: usize = 100_000;
 
 const AUTH: Setting = Setting::new(
     "auth",
-    "Authorization. If no token and no client is listed, every caller may request decisions and \
+    "Authorization. If no token, no client and no issuer is listed, every caller may request decisions and \
      read the configuration, and only local callers may do more: those on loopback or a Unix \
      domain socket, without a proxy. Health, reflection, metrics and probes never require a role.",
 );
@@ -47,8 +49,12 @@ const CLIENT_NAME: Setting =
 const ADMIN_ONLY: &str = "role admin now also grants overrides, bans and the audit; operate is \
                           enough to read the configuration (and inspects, resets, refunds)";
 
-/// Reads the section. Clients are identified by certificates, so it depends on `server.tls`.
-pub(super) fn read(root: &mut Section<'_>, server: &ServerSettings) -> AuthSettings {
+/// Reads the section. Clients are identified by certificates, so it depends on `server.tls`. Also
+/// returns a snapshot of the file that it names.
+pub(super) fn read(
+    root: &mut Section<'_>,
+    server: &ServerSettings,
+) -> (AuthSettings, Option<FileSnapshot>) {
     let mut section = root.section(AUTH);
     let mut names = HashSet::new();
     let sections = list(&mut section, TOKENS, MAX_TOKENS).into_iter();
@@ -61,14 +67,16 @@ pub(super) fn read(root: &mut Section<'_>, server: &ServerSettings) -> AuthSetti
     if !clients.is_empty() && !knows_certificates && root.is_valid() {
         section.refuse("clients", Invalid::new("requires server.tls.client-ca"));
     }
-    let settings = AuthSettings { tokens, clients };
+    let (oidc, ca) = oidc::read(&mut section);
+    let settings = AuthSettings { tokens, clients, oidc };
     for key in [TOKENS.key, CLIENTS.key] {
-        if section.has(key) && settings.lists(Role::Admin) && !settings.lists(Role::Operate) {
+        let grants_listed = settings.lists(Role::Admin) && !settings.lists(Role::Operate);
+        if section.has(key) && settings.oidc.is_none() && grants_listed {
             section.warn(key, ADMIN_ONLY);
         }
     }
     section.close();
-    settings
+    (settings, ca)
 }
 
 fn list<'a>(auth: &mut Section<'a>, setting: Setting, most: usize) -> Vec<Section<'a>> {

@@ -11,8 +11,11 @@ mod envoy;
 mod idempotency;
 mod key_lines;
 mod notice;
+mod oidc;
+mod preview;
 mod privacy;
 mod problem;
+mod record;
 mod reference;
 mod rules;
 mod secrets;
@@ -32,7 +35,7 @@ mod yaml;
 pub use effective::Effective;
 pub use idempotency::IdempotencySettings;
 pub use notice::Notice;
-pub use privacy::PrivacySettings;
+pub use privacy::{KeyFileError, PrivacySettings, hasher_of_file};
 pub use problem::{Problem, Problems};
 pub use reference::{SettingReference, envoy_file_reference, reference};
 pub use setting::Kind;
@@ -93,8 +96,7 @@ impl Config {
     }
 
     /// Reads all sources, and also returns the files that the settings name (`envoy.files`,
-    /// `privacy.key-file`), valid or
-    /// not. They must be watched as well.
+    /// `auth.oidc.ca`, `privacy.key-file`), valid or not. They must be watched as well.
     pub fn load_with_files(sources: &Sources) -> (Result<Self, Problems>, Vec<FileSnapshot>) {
         let tree = sources.read();
         let mut root = tree.root();
@@ -109,21 +111,23 @@ impl Config {
         let server = server::read(root);
         let envoy = envoy::read(root);
         let mut files = envoy.files;
+        let (auth, ca) = auth::read(root, &server);
+        files.extend(ca);
+        let store = store::read(root);
+        let deny_cache = deny_cache(root);
+        let (privacy, key_file) = privacy::read(root);
+        files.extend(key_file);
         let config = Self {
-            auth: auth::read(root, &server),
+            auth,
             server,
             envoy: envoy.settings,
-            store: store::read(root),
-            deny_cache: deny_cache(root),
-            privacy: {
-                let (privacy, key_file) = privacy::read(root);
-                files.extend(key_file);
-                privacy
-            },
+            store,
+            deny_cache,
             idempotency: idempotency::read(root),
             audit: audit::read(root),
-            telemetry: telemetry::read(root),
+            telemetry: telemetry::read(root, &privacy),
             rules: rules::read(root).with_descriptors(envoy.descriptors),
+            privacy,
             effective: Vec::new(),
             notices: Vec::new(),
         };

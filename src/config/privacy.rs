@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use figment::value::Value;
 
@@ -86,7 +86,7 @@ pub(super) fn read(root: &mut Section<'_>) -> (PrivacySettings, Option<FileSnaps
     (PrivacySettings { parts, hasher }, snapshot)
 }
 
-fn parts(value: &Value) -> Read<Vec<Part>> {
+pub(super) fn parts(value: &Value) -> Read<Vec<Part>> {
     const VALID: &str = "must be a list of user_id, resource and attributes.NAME";
     let texts = values::any_listed(value).map_err(|_| Invalid::new(VALID))?;
     let part = |text: &String| match (text.as_str(), text.strip_prefix("attributes.")) {
@@ -109,8 +109,23 @@ fn path(value: &Value) -> Read<PathBuf> {
     Ok((path.into(), path.to_owned()))
 }
 
+/// The file of a key can't be used.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct KeyFileError(String);
+
+/// Returns the hash by the key in a file, as `privacy.key-file` reads it.
+///
+/// # Errors
+///
+/// [`KeyFileError`] says what the file must be.
+pub fn hasher_of_file(file: &Path) -> Result<KeyHasher, KeyFileError> {
+    let key = key_in(file).map_err(|Invalid(valid)| KeyFileError(valid.into_owned()))?;
+    Ok(keyed(&key))
+}
+
 /// Reads the key in a file, without white space at its end.
-fn key_in(file: &PathBuf) -> Result<Vec<u8>, Invalid> {
+fn key_in(file: &Path) -> Result<Vec<u8>, Invalid> {
     let read = || -> io::Result<Vec<u8>> {
         let mut key = Vec::new();
         // One more than fits, to tell a key that is too long.

@@ -81,6 +81,19 @@ const SHADOW: Setting = Setting::new(
     "true: the rule is decided, counted and reported, but not enforced; default false.",
 )
 .example("false");
+const ENFORCE: Setting = Setting::new(
+    "enforce",
+    "Part of the keys for which the rule is enforced; for the others it is in shadow mode. While \
+     the part grows, no key falls out. Default 100%.",
+)
+.example("25%");
+const ON_CHANGE: Setting = Setting::new(
+    "on-change",
+    "Units in use after a change of limit, burst or window. keep-used: as many as before; keep-left: \
+     as many stay left; scale: the same part; reset: none. The limits are then kept beside each key. \
+     Default: the state stays as it is.",
+)
+.example("keep-used");
 pub(super) const OVERRIDABLE: Setting = Setting::new(
     "overridable",
     "true: overrides and bans of single keys can be set while the server runs, which costs each \
@@ -143,6 +156,7 @@ fn default_rule(root: &mut Section<'_>) -> RuleSpec {
         _ => section.field(BURST),
     };
     let key_by = section.field(KEY_BY);
+    let on_change = section.field(ON_CHANGE);
     let near_limit = section.field(NEAR_LIMIT);
     let overridable = section.field(OVERRIDABLE);
     let failure = store_failure(&mut section);
@@ -156,6 +170,7 @@ fn default_rule(root: &mut Section<'_>) -> RuleSpec {
         limit,
         burst,
         key_by,
+        on_change,
         near_limit,
         overridable,
         ..RuleSpec::from(failure)
@@ -174,6 +189,8 @@ fn named_rule(mut section: Section<'_>) -> RuleSpec {
         window: section.field(WINDOW),
         burst: section.field(BURST),
         shadow: section.field(SHADOW),
+        enforce: section.field(ENFORCE),
+        on_change: section.field(ON_CHANGE),
         near_limit: section.field(NEAR_LIMIT),
         overridable: section.field(OVERRIDABLE),
         ..RuleSpec::from(store_failure(&mut section))

@@ -2,6 +2,9 @@
 
 use figment::value::Value;
 
+use super::preview;
+use super::privacy::PrivacySettings;
+use super::record;
 use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Read};
@@ -9,7 +12,7 @@ use crate::telemetry::TelemetrySettings;
 use crate::telemetry::log::{LogFilter, LogFormat, LogSettings};
 use crate::telemetry::traces::{OtlpSettings, SampleRatio};
 
-const TELEMETRY: Setting = Setting::new("telemetry", "Logs and traces.");
+const TELEMETRY: Setting = Setting::new("telemetry", "Logs, traces and recordings.");
 const LOG: Setting = Setting::new(
     "log",
     "Log level, or levels by target. RUST_LOG has the same format. Changes are reloaded. Logs \
@@ -30,7 +33,7 @@ const TOP_KEYS: Setting = Setting::new(
      At most 64 MiB of memory.",
 );
 
-pub(super) fn read(root: &mut Section<'_>) -> TelemetrySettings {
+pub(super) fn read(root: &mut Section<'_>, privacy: &PrivacySettings) -> TelemetrySettings {
     let mut section = root.section(TELEMETRY);
     let filter = section.read(LOG, "info", filter);
     let format = section.read(FORMAT, "text", |value| {
@@ -41,9 +44,11 @@ pub(super) fn read(root: &mut Section<'_>) -> TelemetrySettings {
     let sample_ratio = otlp.read(SAMPLE_RATIO, "1", ratio);
     otlp.close();
     let has_top_keys = section.read(TOP_KEYS, "false", values::boolean);
+    let record = record::read(&mut section, privacy);
+    let preview = preview::read(&mut section, privacy);
     section.close();
     let otlp = endpoint.map(|endpoint| OtlpSettings { endpoint, sample_ratio });
-    TelemetrySettings { log: LogSettings { filter, format }, otlp, has_top_keys }
+    TelemetrySettings { log: LogSettings { filter, format }, otlp, has_top_keys, record, preview }
 }
 
 /// Reads a filter. YAML parses `off` without quotes as a boolean.

@@ -35,6 +35,14 @@ impl Protocol {
         }
     }
 
+    /// Returns `true` if the response to a request may last.
+    pub(super) fn is_stream(self, path: &str) -> bool {
+        match self {
+            Self::Grpc => api::is_stream(path),
+            Self::Http => api::http::is_stream(path),
+        }
+    }
+
     /// Returns the kind of a request, by which the checks of web pages differ.
     pub(super) fn kind_of<B>(self, request: &Request<B>) -> RequestKind {
         match self {

@@ -19,6 +19,7 @@ use super::connection_limit::ConnectionPermit;
 use super::protocol::Protocol;
 use super::socket::DetachedSocket;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::record::TrafficRecorder;
 use crate::telemetry::top_keys::TopKeys;
 use rlaas_limiter::Limiter;
 
@@ -70,6 +71,9 @@ impl WorkerQueues {
             runtime.spawn(keep_connections);
             if metrics.top_keys().is_some() {
                 runtime.spawn(TopKeys::flush_thread());
+            }
+            if metrics.recorder().is_some() {
+                runtime.spawn(TrafficRecorder::flush_thread());
             }
             let thread = thread::Builder::new().name(format!("worker-{number}"));
             thread.spawn(move || runtime.block_on(serve(accepted, handlers)))?;

@@ -56,8 +56,21 @@ pub const REQUEST_FIELDS: [&str; 14] = [
     "page_size",
     "page_token",
 ];
-/// Reasons why a call is not authorised.
-pub const AUTH_REFUSALS: [&str; 2] = ["unauthenticated", "forbidden"];
+/// Reasons why a call is not authorised. Those of an issuer's tokens begin with `oidc_`.
+pub const AUTH_REFUSALS: [&str; 12] = [
+    "unauthenticated",
+    "forbidden",
+    "oidc_malformed",
+    "oidc_algorithm",
+    "oidc_unknown_key",
+    "oidc_claims",
+    "oidc_issuer",
+    "oidc_audience",
+    "oidc_expired",
+    "oidc_not_yet_valid",
+    "oidc_signature",
+    "oidc_keys_unavailable",
+];
 /// Reasons why a connection is rejected.
 pub const CONNECTION_REFUSALS: [&str; 3] = ["full", "address_full", "silent"];
 /// Protocols with listeners of their own.

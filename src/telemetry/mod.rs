@@ -7,6 +7,7 @@ pub mod log;
 pub mod metrics;
 mod observer;
 mod process;
+pub mod record;
 pub mod reference;
 mod series;
 pub mod sharded;
@@ -15,6 +16,7 @@ pub mod top_keys;
 pub mod traces;
 
 use self::log::LogSettings;
+use self::record::{PreviewSettings, RecordSettings};
 use self::traces::OtlpSettings;
 
 /// Settings of logs and traces.
@@ -26,4 +28,8 @@ pub struct TelemetrySettings {
     pub otlp: Option<OtlpSettings>,
     /// Whether the keys with the highest counts are recorded.
     pub has_top_keys: bool,
+    /// Settings of the recording; `None` turns it off.
+    pub record: Option<RecordSettings>,
+    /// Settings of the preview; `None` turns it off.
+    pub preview: Option<PreviewSettings>,
 }

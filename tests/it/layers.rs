@@ -6,8 +6,17 @@ use std::fs;
 use super::sources::{code_lines, files_below};
 
 /// The modules of the service. Each may use those before it.
-const LAYERS: [&str; 8] =
-    ["json_messages", "proto_values", "telemetry", "admin", "api", "server", "config", "cli"];
+const LAYERS: [&str; 9] = [
+    "json_messages",
+    "proto_values",
+    "telemetry",
+    "projects",
+    "admin",
+    "api",
+    "server",
+    "config",
+    "cli",
+];
 
 #[test]
 fn modules_use_only_the_layers_above_them() {

@@ -20,6 +20,7 @@ mod layers;
 mod mixed_fleet;
 mod names;
 mod notices;
+mod oidc;
 mod public_api;
 mod reference;
 mod sources;

@@ -43,6 +43,11 @@ const VALUES: &[(&str, &str)] = &[
     ("envoy.metadata", "true"),
     ("auth.tokens", "[{name: a, sha256: HASH, roles: [check]}]"),
     ("auth.clients", "[{name: a, roles: [check]}]"),
+    ("auth.oidc.issuer", "http://127.0.0.1:1"),
+    ("auth.oidc.audience", "[a, b]"),
+    ("auth.oidc.algorithms", "[ES256]"),
+    ("auth.oidc.ca", "CA"),
+    ("auth.oidc.roles-claim", "realm_access.roles"),
     ("store.backend", "redis"),
     ("store.memory.max-keys", "1"),
     ("store.memory.journal.path", "a"),
@@ -71,6 +76,15 @@ const VALUES: &[(&str, &str)] = &[
     ("telemetry.log", "debug"),
     ("telemetry.format", "json"),
     ("telemetry.top-keys", "true"),
+    ("telemetry.preview.keep", "1m"),
+    ("telemetry.preview.keys", "clear"),
+    ("telemetry.record.file", "a"),
+    ("telemetry.record.keys", "hashed"),
+    ("telemetry.record.sample.share", "5%"),
+    ("telemetry.record.sample.by", "[resource, attributes.tenant]"),
+    ("telemetry.record.sample.salt", "a"),
+    ("telemetry.record.rotate.size", "1MiB"),
+    ("telemetry.record.rotate.keep", "1"),
     ("telemetry.otlp.endpoint", "http://127.0.0.1:1"),
     ("telemetry.otlp.sample-ratio", "0.5"),
     ("rate-limiter.use-algo", "gcra"),
@@ -81,6 +95,7 @@ const VALUES: &[(&str, &str)] = &[
     ("rate-limiter.near-limit", "0.8"),
     ("rate-limiter.overridable", "true"),
     ("rate-limiter.fail-open", "true"),
+    ("rate-limiter.on-change", "scale"),
     ("rules", "[{name: a, limit: 1, window: 1s}]"),
     ("unmatched", "deny"),
 ];
@@ -94,6 +109,12 @@ const ALTERNATIVES: [(&str, &str); 3] = [
 /// Settings without which another one is not valid.
 const COMPANIONS: &[(&str, &[(&str, &str)])] = &[
     ("privacy.hash", &[("privacy.key-file", "KEY")]),
+    ("telemetry.record.keys", &[("telemetry.record.file", "a"), ("privacy.key-file", "KEY")]),
+    ("telemetry.record.sample.share", &[("telemetry.record.file", "a")]),
+    ("telemetry.record.sample.by", &[("telemetry.record.file", "a")]),
+    ("telemetry.record.sample.salt", &[("telemetry.record.file", "a")]),
+    ("telemetry.record.rotate.size", &[("telemetry.record.file", "a")]),
+    ("telemetry.record.rotate.keep", &[("telemetry.record.file", "a")]),
     ("store.memory.journal.counters", &[("store.memory.journal.path", "a")]),
     ("server.tls.cert", &[("server.tls.key", "KEY")]),
     ("server.tls.key", &[("server.tls.cert", "CERT")]),
@@ -102,6 +123,11 @@ const COMPANIONS: &[(&str, &[(&str, &str)])] = &[
         "auth.clients",
         &[("server.tls.cert", "CERT"), ("server.tls.key", "KEY"), ("server.tls.client-ca", "CA")],
     ),
+    ("auth.oidc.issuer", &[("auth.oidc.audience", "a")]),
+    ("auth.oidc.audience", &[("auth.oidc.issuer", "http://127.0.0.1:1")]),
+    ("auth.oidc.algorithms", OIDC),
+    ("auth.oidc.roles-claim", OIDC),
+    ("auth.oidc.ca", &[("auth.oidc.issuer", "https://127.0.0.1:1"), ("auth.oidc.audience", "a")]),
     ("store.redis.mode", &[("store.redis.urls", "redis://127.0.0.1:1")]),
     ("store.redis.tls.ca", &[("store.redis.url", "rediss://127.0.0.1:1")]),
     (
@@ -115,6 +141,9 @@ const COMPANIONS: &[(&str, &[(&str, &str)])] = &[
     ("rate-limiter.burst", &[("rate-limiter.use-algo", "gcra")]),
     ("rate-limiter.local-share", &[("rate-limiter.on-store-failure", "local")]),
 ];
+
+const OIDC: &[(&str, &str)] =
+    &[("auth.oidc.issuer", "http://127.0.0.1:1"), ("auth.oidc.audience", "a")];
 
 /// Compares a file with what the program prints, and writes it anew where that is asked for.
 fn assert_printed(file: &str, arguments: &[&str]) {

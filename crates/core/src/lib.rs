@@ -12,6 +12,7 @@
 //! | [`plan`] | from a request to hits on states |
 //! | [`explain`] | why each rule applies to a request, or does not |
 //! | [`control`] | overrides and bans of single keys |
+//! | [`limit_history`] | the limits by which a key was counted |
 //! | [`operation`] | the interface of stores: requests, replies, receipts |
 //! | [`step`] | one atomic step of a store |
 //! | [`idempotency`] | the same request under the same request id takes its units once |
@@ -48,6 +49,7 @@ pub mod control;
 pub mod decide;
 pub mod explain;
 pub mod idempotency;
+pub mod limit_history;
 pub mod operation;
 pub mod plan;
 pub mod refusal_cache;

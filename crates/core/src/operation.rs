@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Algorithm, Cost, Decision, Limit, TakenUnits};
+use crate::algorithm::{Algorithm, Cost, Decision, Limit, OnChange, TakenUnits};
 use crate::clock::Micros;
 use crate::control::{Applied, LimitFrame, OverrideChange, OverrideKind};
 use crate::idempotency::{CallId, IdempotencyRecord};
@@ -73,6 +73,15 @@ impl Action {
         }
     }
 
+    /// Returns `true` if the action decides by a limit, and may store a state that counts by it.
+    pub(crate) fn counts(self) -> bool {
+        match self {
+            Self::Peek(_) => false,
+            Self::Reset => true,
+            other => other.cost() != Cost::NONE,
+        }
+    }
+
     /// Returns `true` if the action returns units. Such actions follow the takes of their request.
     pub const fn returns_units(self) -> bool {
         matches!(self, Self::Refund(_) | Self::Credit(_) | Self::Reset)
@@ -117,6 +126,9 @@ pub struct StoreHit<'a> {
     pub window: Micros,
     /// Whether the hit obeys the overrides of its key, and may change them.
     pub overridable: bool,
+    /// Units in use after a change of the grant, which must be that of the rule itself. `None`: the
+    /// limits by which the key was counted are not kept.
+    pub on_change: Option<OnChange>,
     /// Operation on the state.
     pub action: Action,
     /// The override to set, for [`Action::SetOverride`], which does nothing without it.
@@ -129,8 +141,9 @@ impl<'a> StoreHit<'a> {
     /// Creates an enforced hit that is not overridable.
     pub fn new(key: &'a Key, algorithm: Algorithm, grant: &'a Grant, action: Action) -> Self {
         let window = grant.limit().map_or(Micros::ZERO, Limit::window);
+        let (overridable, on_change, change) = (false, None, None);
         let mode = Mode::Enforced;
-        Self { key, algorithm, grant, window, overridable: false, action, change: None, mode }
+        Self { key, algorithm, grant, window, overridable, on_change, action, change, mode }
     }
 
     /// Returns what an override of the key leaves as it is.

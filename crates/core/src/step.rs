@@ -5,6 +5,7 @@
 //! discards the changes if someone did. A store that reads and writes all data of a key at once
 //! keeps [`Record`]s and calls [`execute_on_records`].
 
+mod changed_limit;
 mod entry;
 mod overridden;
 mod record;
@@ -18,7 +19,7 @@ use smallvec::SmallVec;
 use self::entry::Entry;
 use self::overridden::{Overridden, change_control};
 use self::slot::OneSlot;
-use crate::algorithm::{Cost, Decision, Outcome};
+use crate::algorithm::{Cost, Decision, OnChange, Outcome};
 use crate::operation::{Action, HitReply, Reply, Shard, StoreHit, StoreRequest};
 use crate::rules::{Coupling, Grant, Mode};
 
@@ -26,6 +27,7 @@ use crate::rules::{Coupling, Grant, Mode};
 pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
     let StoreRequest { hits, coupling, .. } = request;
     let mut step = AtomicStep { hits, slots, overridden: SmallVec::new() };
+    let keeps_limits = hits.iter().any(|hit| hit.on_change.is_some());
     if hits.iter().any(|hit| hit.overridable) {
         step.overridden.resize_with(hits.len(), || None);
     }
@@ -33,17 +35,25 @@ pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
         Coupling::AllOrNothing => {
             (0..hits.len()).for_each(|at| step.change_control(at));
             (0..hits.len()).for_each(|at| step.read_control(at));
+            if keeps_limits {
+                (0..hits.len()).for_each(|at| step.adopt_limit(at));
+            }
             step.all_or_nothing()
         }
         Coupling::EachAlone => {
             let alone = |at| {
                 step.change_control(at);
                 step.read_control(at);
+                step.adopt_limit(at);
                 step.execute_alone(at)
             };
             (0..hits.len()).map(alone).collect()
         }
     };
+    if keeps_limits {
+        let taken = replies.iter().map(|reply| reply.taken);
+        taken.enumerate().for_each(|(at, taken)| step.record_limit(at, taken));
+    }
     for (reply, overridden) in replies.iter_mut().zip(step.overridden) {
         reply.applied = overridden.and_then(|one| one.applied);
     }
@@ -53,10 +63,11 @@ pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
 /// Decides a request of one hit: the common case of [`execute`], with [`Coupling::AllOrNothing`].
 #[inline]
 pub fn execute_one(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
-    let (Grant::Limited(limit), false) = (hit.grant, hit.overridable) else {
-        return execute_overridable(hit, slot);
+    let needs_more = hit.overridable || hit.on_change.is_some();
+    let (Grant::Limited(limit), false) = (hit.grant, needs_more) else {
+        return execute_with_more(hit, slot);
     };
-    let mut entry = Entry { hit, limit, slot };
+    let mut entry = Entry { hit, limit, on_change: None, slot };
     let mut reply = match hit.action {
         Action::Take(cost) if cost != Cost::NONE => {
             let decision = entry.take(cost);
@@ -68,9 +79,9 @@ pub fn execute_one(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
     reply
 }
 
-/// Decides a request of one hit whose grant may not be a limit.
+/// Decides a request of one hit whose grant may not be a limit, or that needs more than the state.
 #[inline(never)]
-fn execute_overridable(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
+fn execute_with_more(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
     let hits = std::slice::from_ref(hit);
     let (coupling, shard) = (Coupling::AllOrNothing, Shard::default());
     let request = StoreRequest { hits, coupling, shard, once: None };
@@ -107,6 +118,28 @@ impl<S: Slots> AtomicStep<'_, S> {
         let hit = &self.hits[at];
         if hit.overridable {
             self.overridden[at] = Some(Box::new(Overridden::new(hit, &self.slots.slot(at))));
+        }
+    }
+
+    /// Converts the state of a hit if its limit has changed.
+    fn adopt_limit(&mut self, at: usize) {
+        let hit = &self.hits[at];
+        if hit.on_change.is_some()
+            && hit.action.counts()
+            && let Some(mut entry) = self.entry(at)
+        {
+            entry.adopt_limit();
+        }
+    }
+
+    /// Records the limit of a hit that has taken units, or whose key has such a record.
+    fn record_limit(&mut self, at: usize, taken: u64) {
+        let hit = &self.hits[at];
+        if hit.on_change.is_some()
+            && hit.action.counts()
+            && let Some(mut entry) = self.entry(at)
+        {
+            entry.record_limit(taken);
         }
     }
 
@@ -204,7 +237,8 @@ impl<S: Slots> AtomicStep<'_, S> {
             _ => hit.grant.limit(),
         };
         if let Some(limit) = limit {
-            Entry { hit, limit, slot: self.slots.slot(at) }.return_units();
+            let on_change = own_policy(hit, self.overridden.get(at));
+            Entry { hit, limit, on_change, slot: self.slots.slot(at) }.return_units();
         }
     }
 
@@ -257,6 +291,17 @@ impl<S: Slots> AtomicStep<'_, S> {
             _ => hit.grant,
         };
         let limit = grant.limit()?;
-        Some(Entry { hit, limit, slot: self.slots.slot(at) })
+        let on_change = own_policy(hit, self.overridden.get(at));
+        Some(Entry { hit, limit, on_change, slot: self.slots.slot(at) })
     }
+}
+
+/// Returns the policy for a change of the limit of a hit; `None` if an override decides the hit.
+fn own_policy(
+    hit: &StoreHit<'_>,
+    overridden: Option<&Option<Box<Overridden>>>,
+) -> Option<OnChange> {
+    let is_overridden =
+        overridden.and_then(Option::as_ref).is_some_and(|one| one.applied.is_some());
+    hit.on_change.filter(|_| !is_overridden)
 }

@@ -80,7 +80,7 @@ pub enum Source {
 pub struct Verdict {
     /// The decision of each rule that matches, by name.
     pub decisions: SmallVec<[RuleDecision; 1]>,
-    /// Position of the deciding one; `None` if no rule applies.
+    /// Position of the deciding one; `None` if no rule is enforced.
     deciding: Option<usize>,
     /// `true` if an earlier request with the same request id took the units, and nothing was taken
     /// now.
@@ -125,16 +125,18 @@ impl Verdict {
     /// Folds the results of the hits of `plan`, which `rules` have made.
     #[inline]
     pub fn fold(rules: &RuleSet, plan: &Plan, results: &[Option<HitResult>]) -> Self {
-        if let ([hit], [Some(result)], false) = (&*plan.hits, results, plan.is_unmatched) {
+        if let ([hit], [Some(result)]) = (&*plan.hits, results) {
             let mut decisions = SmallVec::new();
             decisions.push(RuleDecision::new(rules.rule(hit.rule), hit, result));
-            return Self { decisions, deciding: Some(0), replayed: false };
+            let deciding = (hit.mode != Mode::Shadow).then_some(0);
+            return Self { decisions, deciding, replayed: false };
         }
         let decisions = plan.hits.iter().zip(results).filter_map(|(hit, result)| {
             Some(RuleDecision::new(rules.rule(hit.rule), hit, result.as_ref()?))
         });
-        let decisions = decisions.collect();
-        if plan.is_unmatched {
+        let decisions: SmallVec<[RuleDecision; 1]> = decisions.collect();
+        // No rule is enforced for this request: each is in shadow mode, or for these keys.
+        if decisions.iter().all(|decided| decided.mode == Mode::Shadow) {
             return Self { decisions, deciding: None, replayed: false };
         }
         Self::from_decisions(decisions)

@@ -99,11 +99,13 @@ pub mod yaml;
 pub use limiter::{
     BuildError, ChangeError, CheckError, DenyCache, DenyCacheSettings, DescriptorAnswer,
     DescriptorVerdict, FORGET_TOPIC, KeyChange, KeyState, KeysChanged, Limiter, LimiterBuilder,
-    PendingCheck, Preview, RuleDecision, Snapshot, Source, StartedCheck, Verdict,
+    PendingCheck, PreparedCheck, PreparedDescriptors, Preview, RuleDecision, Snapshot, Source,
+    StartedCheck, Verdict,
 };
 pub use rlaas_core::clock::Deadline;
 pub use rlaas_core::rules::{Attributes, InvalidRequest, Request, Rule};
 #[doc(no_inline)]
 pub use rlaas_core::{
-    algorithm, clock, control, explain, idempotency, operation, plan, rules, step, summary, verdict,
+    algorithm, clock, control, explain, idempotency, limit_history, operation, plan, rules, step,
+    summary, verdict,
 };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rlaas_limiter::algorithm::{Algorithm, Cost, Limit};
+use rlaas_limiter::algorithm::{Algorithm, Cost, Limit, OnChange};
 use rlaas_limiter::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas_limiter::journal::JournalSettings;
 use rlaas_limiter::observer::NoObserver;
@@ -107,6 +107,27 @@ impl Random {
 /// Number of random cases: `SOAK` asks for more.
 fn cases() -> u64 {
     if std::env::var_os("SOAK").is_some() { 1_000 } else { 100 }
+}
+
+#[test]
+fn limits_by_which_keys_were_counted_survive_a_restart() {
+    for algorithm in Algorithm::ALL {
+        let mut twins = Twins::new(1_000, NEVER);
+        let rules = |units| {
+            let limit = Limit::new(units, Micros::from_secs(60)).expect("a limit");
+            let rule = Rule::new_default(*algorithm, limit);
+            RuleSet::new(Rule { on_change: Some(OnChange::Scale), ..rule }, Vec::new())
+        };
+        let four = Action::Take(Cost::new(4));
+        assert_eq!(twins.execute(&rules(10), "alice", four).decision.remaining, 6);
+        twins.restart();
+        assert_eq!(twins.execute(&rules(20), "alice", four).decision.remaining, 8);
+        twins.restart();
+        // The limit before is kept, too: it converts nothing now.
+        let by_old = twins.execute(&rules(10), "alice", LOOK).decision.remaining;
+        assert_eq!(by_old, if algorithm.has_burst() { 8 } else { 0 }, "{algorithm:?}");
+        assert_eq!(twins.execute(&rules(20), "alice", LOOK).decision.remaining, 8);
+    }
 }
 
 #[test]

@@ -76,7 +76,10 @@ async fn entries_and_secrets_outlive_the_process() {
     assert_eq!(contents(&fleet, "other").await.len(), 10);
     assert_eq!(fleet.secret("secret", [2; 32], soon()).await.expect("a secret"), secret);
     assert_eq!(claim(&fleet, "one").await.as_deref(), Some(&b"answered"[..]));
-    assert_eq!(claim(&fleet, "two").await, None);
+    // Its millisecond may not be over: the restart is fast.
+    while let Some(held) = claim(&fleet, "two").await {
+        assert!(held.is_empty());
+    }
     assert!(fleet.values("instances", soon()).await.expect("values").is_empty());
     let next = fleet.append("audit", b"next", 3, soon()).await.expect("appended");
     assert!(ids.iter().all(|id| *id < next), "{ids:?} {next}");

@@ -228,6 +228,67 @@ func (RuleMode) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_proto_rawDescGZIP(), []int{2}
 }
 
+// Units in use after a change of limit, burst or window.
+type OnChange int32
+
+const (
+	// The state stays as it is.
+	OnChange_ON_CHANGE_UNSPECIFIED OnChange = 0
+	// Units in use stay in use.
+	OnChange_ON_CHANGE_KEEP_USED OnChange = 1
+	// Units left stay left, up to the new `burst`.
+	OnChange_ON_CHANGE_KEEP_LEFT OnChange = 2
+	// The part of `burst` in use stays the same.
+	OnChange_ON_CHANGE_SCALE OnChange = 3
+	// No unit is in use.
+	OnChange_ON_CHANGE_RESET OnChange = 4
+)
+
+// Enum value maps for OnChange.
+var (
+	OnChange_name = map[int32]string{
+		0: "ON_CHANGE_UNSPECIFIED",
+		1: "ON_CHANGE_KEEP_USED",
+		2: "ON_CHANGE_KEEP_LEFT",
+		3: "ON_CHANGE_SCALE",
+		4: "ON_CHANGE_RESET",
+	}
+	OnChange_value = map[string]int32{
+		"ON_CHANGE_UNSPECIFIED": 0,
+		"ON_CHANGE_KEEP_USED":   1,
+		"ON_CHANGE_KEEP_LEFT":   2,
+		"ON_CHANGE_SCALE":       3,
+		"ON_CHANGE_RESET":       4,
+	}
+)
+
+func (x OnChange) Enum() *OnChange {
+	p := new(OnChange)
+	*p = x
+	return p
+}
+
+func (x OnChange) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnChange) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_proto_enumTypes[3].Descriptor()
+}
+
+func (OnChange) Type() protoreflect.EnumType {
+	return &file_ratelimit_proto_enumTypes[3]
+}
+
+func (x OnChange) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnChange.Descriptor instead.
+func (OnChange) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{3}
+}
+
 // Origin of a decision.
 type CheckResponse_Source int32
 
@@ -278,11 +339,11 @@ func (x CheckResponse_Source) String() string {
 }
 
 func (CheckResponse_Source) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_proto_enumTypes[3].Descriptor()
+	return file_ratelimit_proto_enumTypes[4].Descriptor()
 }
 
 func (CheckResponse_Source) Type() protoreflect.EnumType {
-	return &file_ratelimit_proto_enumTypes[3]
+	return &file_ratelimit_proto_enumTypes[4]
 }
 
 func (x CheckResponse_Source) Number() protoreflect.EnumNumber {
@@ -354,11 +415,11 @@ func (x CheckResponse_Reason) String() string {
 }
 
 func (CheckResponse_Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_proto_enumTypes[4].Descriptor()
+	return file_ratelimit_proto_enumTypes[5].Descriptor()
 }
 
 func (CheckResponse_Reason) Type() protoreflect.EnumType {
-	return &file_ratelimit_proto_enumTypes[4]
+	return &file_ratelimit_proto_enumTypes[5]
 }
 
 func (x CheckResponse_Reason) Number() protoreflect.EnumNumber {
@@ -1187,8 +1248,16 @@ type Rule struct {
 	// True if requests pass while the circuit breaker of the store is open, which
 	// is after five failures in a row.
 	BreakerOpensRule bool `protobuf:"varint,13,opt,name=breaker_opens_rule,json=breakerOpensRule,proto3" json:"breaker_opens_rule,omitempty"`
-	// Whether the rule is enforced.
+	// Whether the rule is enforced, for the keys of `enforce_ppm`.
 	Mode RuleMode `protobuf:"varint,14,opt,name=mode,proto3,enum=ratelimit.v1.RuleMode" json:"mode,omitempty"`
+	// Part of the keys for which the rule is enforced, in ppm: 0 to 1,000,000; for
+	// the others it is in shadow mode. Unset: all keys. While it grows, no key falls
+	// out.
+	EnforcePpm *uint32 `protobuf:"varint,16,opt,name=enforce_ppm,json=enforcePpm,proto3,oneof" json:"enforce_ppm,omitempty"`
+	// Units in use after a change of limit, burst or window. Unset: the state stays
+	// as it is, which keeps the units left of a token bucket and the units in use of
+	// the others; a fixed window of another length starts afresh.
+	OnChange OnChange `protobuf:"varint,18,opt,name=on_change,json=onChange,proto3,enum=ratelimit.v1.OnChange" json:"on_change,omitempty"`
 	// Part of the units at once (`burst`) from which `near_limit` is set while they
 	// are in use, in ppm: 1 to 1,000,000. 0: never.
 	NearLimitPpm uint32 `protobuf:"varint,19,opt,name=near_limit_ppm,json=nearLimitPpm,proto3" json:"near_limit_ppm,omitempty"`
@@ -1332,6 +1401,20 @@ func (x *Rule) GetMode() RuleMode {
 		return x.Mode
 	}
 	return RuleMode_RULE_MODE_UNSPECIFIED
+}
+
+func (x *Rule) GetEnforcePpm() uint32 {
+	if x != nil && x.EnforcePpm != nil {
+		return *x.EnforcePpm
+	}
+	return 0
+}
+
+func (x *Rule) GetOnChange() OnChange {
+	if x != nil {
+		return x.OnChange
+	}
+	return OnChange_ON_CHANGE_UNSPECIFIED
 }
 
 func (x *Rule) GetNearLimitPpm() uint32 {
@@ -1854,7 +1937,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x14\n" +
 	"\x05store\x18\x04 \x01(\tR\x05store\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12&\n" +
-	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\"\x80\x06\n" +
+	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\"\xeb\x06\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12!\n" +
@@ -1871,10 +1954,14 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x0flocal_share_ppm\x18\f \x01(\rR\rlocalSharePpm\x12,\n" +
 	"\x12breaker_opens_rule\x18\r \x01(\bR\x10breakerOpensRule\x12*\n" +
 	"\x04mode\x18\x0e \x01(\x0e2\x16.ratelimit.v1.RuleModeR\x04mode\x12$\n" +
+	"\venforce_ppm\x18\x10 \x01(\rH\x00R\n" +
+	"enforcePpm\x88\x01\x01\x123\n" +
+	"\ton_change\x18\x12 \x01(\x0e2\x16.ratelimit.v1.OnChangeR\bonChange\x12$\n" +
 	"\x0enear_limit_ppm\x18\x13 \x01(\rR\fnearLimitPpm\x12\x1e\n" +
-	"\bmax_debt\x18\x15 \x01(\x03H\x00R\amaxDebt\x88\x01\x01\x12 \n" +
+	"\bmax_debt\x18\x15 \x01(\x03H\x01R\amaxDebt\x88\x01\x01\x12 \n" +
 	"\voverridable\x18\x14 \x01(\bR\voverridable\x12E\n" +
-	"\x0fdescriptor_rule\x18\x19 \x01(\v2\x1c.ratelimit.v1.DescriptorRuleR\x0edescriptorRuleB\v\n" +
+	"\x0fdescriptor_rule\x18\x19 \x01(\v2\x1c.ratelimit.v1.DescriptorRuleR\x0edescriptorRuleB\x0e\n" +
+	"\f_enforce_ppmB\v\n" +
 	"\t_max_debt\"8\n" +
 	"\vPartMatcher\x12\x12\n" +
 	"\x04part\x18\x01 \x01(\tR\x04part\x12\x15\n" +
@@ -1919,7 +2006,13 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\bRuleMode\x12\x19\n" +
 	"\x15RULE_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11RULE_MODE_ENFORCE\x10\x01\x12\x14\n" +
-	"\x10RULE_MODE_SHADOW\x10\x022\xbd\x02\n" +
+	"\x10RULE_MODE_SHADOW\x10\x02*\x81\x01\n" +
+	"\bOnChange\x12\x19\n" +
+	"\x15ON_CHANGE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13ON_CHANGE_KEEP_USED\x10\x01\x12\x17\n" +
+	"\x13ON_CHANGE_KEEP_LEFT\x10\x02\x12\x13\n" +
+	"\x0fON_CHANGE_SCALE\x10\x03\x12\x13\n" +
+	"\x0fON_CHANGE_RESET\x10\x042\xbd\x02\n" +
 	"\x10RateLimitService\x12@\n" +
 	"\x05Check\x12\x1a.ratelimit.v1.CheckRequest\x1a\x1b.ratelimit.v1.CheckResponse\x12O\n" +
 	"\n" +
@@ -1939,75 +2032,77 @@ func file_ratelimit_proto_rawDescGZIP() []byte {
 	return file_ratelimit_proto_rawDescData
 }
 
-var file_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
 var file_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_ratelimit_proto_goTypes = []any{
 	(Algorithm)(0),              // 0: ratelimit.v1.Algorithm
 	(OnStoreFailure)(0),         // 1: ratelimit.v1.OnStoreFailure
 	(RuleMode)(0),               // 2: ratelimit.v1.RuleMode
-	(CheckResponse_Source)(0),   // 3: ratelimit.v1.CheckResponse.Source
-	(CheckResponse_Reason)(0),   // 4: ratelimit.v1.CheckResponse.Reason
-	(*CheckRequest)(nil),        // 5: ratelimit.v1.CheckRequest
-	(*CheckResponse)(nil),       // 6: ratelimit.v1.CheckResponse
-	(*CheckBatchRequest)(nil),   // 7: ratelimit.v1.CheckBatchRequest
-	(*CheckBatchResponse)(nil),  // 8: ratelimit.v1.CheckBatchResponse
-	(*CheckResult)(nil),         // 9: ratelimit.v1.CheckResult
-	(*RuleDecision)(nil),        // 10: ratelimit.v1.RuleDecision
-	(*GetConfigRequest)(nil),    // 11: ratelimit.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),   // 12: ratelimit.v1.GetConfigResponse
-	(*Rule)(nil),                // 13: ratelimit.v1.Rule
-	(*PartMatcher)(nil),         // 14: ratelimit.v1.PartMatcher
-	(*RuleOverride)(nil),        // 15: ratelimit.v1.RuleOverride
-	(*Grant)(nil),               // 16: ratelimit.v1.Grant
-	(*DescriptorRule)(nil),      // 17: ratelimit.v1.DescriptorRule
-	(*DescriptorStep)(nil),      // 18: ratelimit.v1.DescriptorStep
-	nil,                         // 19: ratelimit.v1.CheckRequest.AttributesEntry
-	(*durationpb.Duration)(nil), // 20: google.protobuf.Duration
-	(*status.Status)(nil),       // 21: google.rpc.Status
+	(OnChange)(0),               // 3: ratelimit.v1.OnChange
+	(CheckResponse_Source)(0),   // 4: ratelimit.v1.CheckResponse.Source
+	(CheckResponse_Reason)(0),   // 5: ratelimit.v1.CheckResponse.Reason
+	(*CheckRequest)(nil),        // 6: ratelimit.v1.CheckRequest
+	(*CheckResponse)(nil),       // 7: ratelimit.v1.CheckResponse
+	(*CheckBatchRequest)(nil),   // 8: ratelimit.v1.CheckBatchRequest
+	(*CheckBatchResponse)(nil),  // 9: ratelimit.v1.CheckBatchResponse
+	(*CheckResult)(nil),         // 10: ratelimit.v1.CheckResult
+	(*RuleDecision)(nil),        // 11: ratelimit.v1.RuleDecision
+	(*GetConfigRequest)(nil),    // 12: ratelimit.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),   // 13: ratelimit.v1.GetConfigResponse
+	(*Rule)(nil),                // 14: ratelimit.v1.Rule
+	(*PartMatcher)(nil),         // 15: ratelimit.v1.PartMatcher
+	(*RuleOverride)(nil),        // 16: ratelimit.v1.RuleOverride
+	(*Grant)(nil),               // 17: ratelimit.v1.Grant
+	(*DescriptorRule)(nil),      // 18: ratelimit.v1.DescriptorRule
+	(*DescriptorStep)(nil),      // 19: ratelimit.v1.DescriptorStep
+	nil,                         // 20: ratelimit.v1.CheckRequest.AttributesEntry
+	(*durationpb.Duration)(nil), // 21: google.protobuf.Duration
+	(*status.Status)(nil),       // 22: google.rpc.Status
 }
 var file_ratelimit_proto_depIdxs = []int32{
-	19, // 0: ratelimit.v1.CheckRequest.attributes:type_name -> ratelimit.v1.CheckRequest.AttributesEntry
-	20, // 1: ratelimit.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
-	20, // 2: ratelimit.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
+	20, // 0: ratelimit.v1.CheckRequest.attributes:type_name -> ratelimit.v1.CheckRequest.AttributesEntry
+	21, // 1: ratelimit.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
+	21, // 2: ratelimit.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
 	0,  // 3: ratelimit.v1.CheckResponse.algorithm:type_name -> ratelimit.v1.Algorithm
-	3,  // 4: ratelimit.v1.CheckResponse.source:type_name -> ratelimit.v1.CheckResponse.Source
-	20, // 5: ratelimit.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
-	10, // 6: ratelimit.v1.CheckResponse.decisions:type_name -> ratelimit.v1.RuleDecision
-	4,  // 7: ratelimit.v1.CheckResponse.reason:type_name -> ratelimit.v1.CheckResponse.Reason
-	5,  // 8: ratelimit.v1.CheckBatchRequest.requests:type_name -> ratelimit.v1.CheckRequest
-	9,  // 9: ratelimit.v1.CheckBatchResponse.results:type_name -> ratelimit.v1.CheckResult
-	6,  // 10: ratelimit.v1.CheckResult.response:type_name -> ratelimit.v1.CheckResponse
-	21, // 11: ratelimit.v1.CheckResult.error:type_name -> google.rpc.Status
+	4,  // 4: ratelimit.v1.CheckResponse.source:type_name -> ratelimit.v1.CheckResponse.Source
+	21, // 5: ratelimit.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
+	11, // 6: ratelimit.v1.CheckResponse.decisions:type_name -> ratelimit.v1.RuleDecision
+	5,  // 7: ratelimit.v1.CheckResponse.reason:type_name -> ratelimit.v1.CheckResponse.Reason
+	6,  // 8: ratelimit.v1.CheckBatchRequest.requests:type_name -> ratelimit.v1.CheckRequest
+	10, // 9: ratelimit.v1.CheckBatchResponse.results:type_name -> ratelimit.v1.CheckResult
+	7,  // 10: ratelimit.v1.CheckResult.response:type_name -> ratelimit.v1.CheckResponse
+	22, // 11: ratelimit.v1.CheckResult.error:type_name -> google.rpc.Status
 	0,  // 12: ratelimit.v1.RuleDecision.algorithm:type_name -> ratelimit.v1.Algorithm
-	20, // 13: ratelimit.v1.RuleDecision.retry_after:type_name -> google.protobuf.Duration
-	20, // 14: ratelimit.v1.RuleDecision.reset_after:type_name -> google.protobuf.Duration
-	20, // 15: ratelimit.v1.RuleDecision.delay:type_name -> google.protobuf.Duration
-	4,  // 16: ratelimit.v1.RuleDecision.reason:type_name -> ratelimit.v1.CheckResponse.Reason
-	13, // 17: ratelimit.v1.GetConfigResponse.default_rule:type_name -> ratelimit.v1.Rule
-	13, // 18: ratelimit.v1.GetConfigResponse.rules:type_name -> ratelimit.v1.Rule
+	21, // 13: ratelimit.v1.RuleDecision.retry_after:type_name -> google.protobuf.Duration
+	21, // 14: ratelimit.v1.RuleDecision.reset_after:type_name -> google.protobuf.Duration
+	21, // 15: ratelimit.v1.RuleDecision.delay:type_name -> google.protobuf.Duration
+	5,  // 16: ratelimit.v1.RuleDecision.reason:type_name -> ratelimit.v1.CheckResponse.Reason
+	14, // 17: ratelimit.v1.GetConfigResponse.default_rule:type_name -> ratelimit.v1.Rule
+	14, // 18: ratelimit.v1.GetConfigResponse.rules:type_name -> ratelimit.v1.Rule
 	0,  // 19: ratelimit.v1.Rule.algorithm:type_name -> ratelimit.v1.Algorithm
-	20, // 20: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
-	14, // 21: ratelimit.v1.Rule.matchers:type_name -> ratelimit.v1.PartMatcher
-	15, // 22: ratelimit.v1.Rule.overrides:type_name -> ratelimit.v1.RuleOverride
+	21, // 20: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
+	15, // 21: ratelimit.v1.Rule.matchers:type_name -> ratelimit.v1.PartMatcher
+	16, // 22: ratelimit.v1.Rule.overrides:type_name -> ratelimit.v1.RuleOverride
 	1,  // 23: ratelimit.v1.Rule.on_store_failure:type_name -> ratelimit.v1.OnStoreFailure
 	2,  // 24: ratelimit.v1.Rule.mode:type_name -> ratelimit.v1.RuleMode
-	17, // 25: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
-	14, // 26: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
-	16, // 27: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
-	18, // 28: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
-	5,  // 29: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
-	7,  // 30: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
-	5,  // 31: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
-	11, // 32: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
-	6,  // 33: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
-	8,  // 34: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
-	9,  // 35: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
-	12, // 36: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
-	33, // [33:37] is the sub-list for method output_type
-	29, // [29:33] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	3,  // 25: ratelimit.v1.Rule.on_change:type_name -> ratelimit.v1.OnChange
+	18, // 26: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
+	15, // 27: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
+	17, // 28: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
+	19, // 29: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
+	6,  // 30: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
+	8,  // 31: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
+	6,  // 32: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
+	12, // 33: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
+	7,  // 34: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
+	9,  // 35: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
+	10, // 36: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
+	13, // 37: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
+	34, // [34:38] is the sub-list for method output_type
+	30, // [30:34] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_proto_init() }
@@ -2031,7 +2126,7 @@ func file_ratelimit_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_proto_rawDesc), len(file_ratelimit_proto_rawDesc)),
-			NumEnums:      5,
+			NumEnums:      6,
 			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -18,6 +18,8 @@ pub(in crate::api) struct AdminRoute {
     pub(in crate::api) verb: Verb,
     /// Path over HTTP.
     pub(in crate::api) path: &'static str,
+    /// Whether its responses are a stream.
+    pub(in crate::api) is_stream: bool,
 }
 
 /// How a method is called over HTTP.
@@ -36,7 +38,11 @@ const fn route(
     verb: Verb,
     path: &'static str,
 ) -> AdminRoute {
-    AdminRoute { rpc, permission, verb, path }
+    AdminRoute { rpc, permission, verb, path, is_stream: false }
+}
+
+const fn streaming(route: AdminRoute) -> AdminRoute {
+    AdminRoute { is_stream: true, ..route }
 }
 
 /// Every method.
@@ -52,7 +58,12 @@ pub(in crate::api) const ROUTES: &[AdminRoute] = &[
     route("ListAudit", Permission::ADMIN, Verb::Get, "/v1/admin/audit"),
     route("ListInstances", Permission::OPERATE_OR_ADMIN, Verb::Get, "/v1/admin/instances"),
     route("TopKeys", Permission::OPERATE_OR_ADMIN, Verb::Get, "/v1/admin/top-keys"),
-    route("WatchDecisions", Permission::OPERATE_OR_ADMIN, Verb::Get, "/v1/admin/decisions"),
+    streaming(route(
+        "WatchDecisions",
+        Permission::OPERATE_OR_ADMIN,
+        Verb::Get,
+        "/v1/admin/decisions",
+    )),
 ];
 
 impl AdminRoute {
@@ -87,6 +98,9 @@ mod tests {
         let methods: Vec<String> = service.methods().map(|one| one.name().to_owned()).collect();
         let routed: Vec<&str> = ROUTES.iter().map(|route| route.rpc).collect();
         assert_eq!(routed, methods);
+        for (route, method) in ROUTES.iter().zip(service.methods()) {
+            assert_eq!(route.is_stream, method.is_server_streaming(), "{}", route.rpc);
+        }
         let paths: BTreeSet<&str> = ROUTES.iter().map(|route| route.path).collect();
         assert_eq!(paths.len(), ROUTES.len());
     }

@@ -25,8 +25,8 @@ impl Caller {
         extensions.get()
     }
 
-    /// Returns the name of the caller for the audit: `token:NAME`, `certificate:NAME`, or `local`
-    /// while `auth` lists nobody. NAME is any text.
+    /// Returns the name of the caller for the audit: `token:NAME`, `certificate:NAME`,
+    /// `oidc:ISSUER#SUBJECT`, or `local` while `auth` lists nobody. NAME and SUBJECT are any text.
     pub fn actor(&self) -> &str {
         &self.actor
     }

@@ -1,8 +1,9 @@
 //! Authorization: bearer tokens and client certificates grant roles; without them, the place that a
 //! call comes from.
 //!
-//! A call is admitted if its token or its certificate has a role that the call requires. Only the
-//! SHA-256 of a token is stored, and it is never shown. While no caller is listed, everybody may
+//! A call is admitted if its token or its certificate has a role that the call requires. A token is
+//! listed, or signed by an issuer (`oidc`). Only the SHA-256 of a token is stored, and it is never
+//! shown. While no caller is listed, everybody may
 //! request decisions and read the configuration, but only local callers may administer (`local`).
 //! This module reads headers and certificate names; each protocol turns an [`AuthError`] into its
 //! own response.
@@ -10,7 +11,9 @@
 //! **Source:** RFC 6750 section 2.1 (the header of a bearer token).
 
 mod caller;
+mod listed;
 mod local;
+mod oidc;
 mod origin;
 mod refusal_log;
 mod roles;
@@ -18,6 +21,10 @@ mod token;
 
 pub use caller::{Caller, PeerLocality};
 pub use local::{HostName, HostNameError, HostNames, NotLocal};
+pub use oidc::{
+    ClaimPath, Issuer, IssuerError, IssuerTrust, IssuerTrustError, KeysAwaited, OidcSettings,
+    TokenAlgorithm, TokenError, TokenValidity,
+};
 pub use origin::{RequestKind, WebError};
 pub use roles::{Permission, Role, Roles};
 pub use token::{HashError, TokenHash};
@@ -26,10 +33,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use axum::http::{Request, header};
+use axum::http::Request;
 use thiserror::Error;
+use tokio::sync::Notify;
 use tracing::debug;
 
+use self::listed::{ListedCaller, ListedCallers};
+use self::oidc::OidcVerifier;
 use self::refusal_log::RefusalLog;
 use crate::telemetry::metrics::{Metrics, ReasonLabels};
 
@@ -41,6 +51,8 @@ pub struct AuthSettings {
     /// Roles by the name in a client certificate: a DNS name or a URI among its subject alternative
     /// names, compared literally.
     pub clients: HashMap<String, Roles>,
+    /// The issuer whose tokens grant roles.
+    pub oidc: Option<OidcSettings>,
 }
 
 /// A bearer token, identified by its hash.
@@ -75,9 +87,30 @@ pub enum AuthError {
     /// No caller is listed, and this one is not local.
     #[error("role {0} is required: auth lists no caller, so only local calls have it, and {1}")]
     NotLocal(Roles, NotLocal),
+    /// The token is not a valid one of the issuer.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// The request may come from a web page.
     #[error(transparent)]
     Web(#[from] WebError),
+}
+
+/// A call that was admitted.
+#[derive(Debug, Default)]
+pub struct Admission {
+    /// The caller of an administrative call.
+    pub caller: Option<Caller>,
+    /// Set if the call was admitted by a token that ends: what it has opened ends with it.
+    pub validity: Option<TokenValidity>,
+}
+
+/// A call that is not admitted so far.
+#[derive(Debug)]
+pub enum NotAdmitted {
+    /// The call is refused.
+    Refused(AuthError),
+    /// The keys of the issuer are being fetched. After that, [`Auth::admit`] decides.
+    AwaitsKeys(KeysAwaited),
 }
 
 /// Decides which calls are admitted.
@@ -86,12 +119,14 @@ pub struct Auth {
     policy: Policy,
     metrics: Arc<Metrics>,
     refusals: RefusalLog,
+    /// Wakes [`Self::run`] after the settings of the issuer were replaced.
+    replaced: Notify,
 }
 
 #[derive(Debug)]
 enum Policy {
     /// Admit the callers in the settings.
-    Listed(ArcSwap<AuthSettings>),
+    Listed(ArcSwap<ListedCallers>),
     /// Admit all callers, those with administrative calls if they are local. On a connection that
     /// asked for a certificate and got none, no caller is admitted.
     Unlisted(HostNames),
@@ -100,7 +135,7 @@ enum Policy {
 impl AuthSettings {
     /// Returns `true` if any caller is listed.
     pub fn is_enabled(&self) -> bool {
-        !self.tokens.is_empty() || !self.clients.is_empty()
+        !self.tokens.is_empty() || !self.clients.is_empty() || self.oidc.is_some()
     }
 
     /// Returns `true` if a token or a client has the role.
@@ -108,33 +143,12 @@ impl AuthSettings {
         let of_tokens = self.tokens.iter().map(|token| token.roles);
         of_tokens.chain(self.clients.values().copied()).any(|roles| roles.contains(role))
     }
-
-    /// Returns the caller with a token. Compares the token with every hash.
-    fn caller_with_token(&self, token: &[u8]) -> Option<Caller> {
-        let hash = TokenHash::from_token(token);
-        let known = self.tokens.iter().filter(|known| known.sha256.matches(&hash));
-        let named = known.map(|known| (format!("token:{}", known.name), known.roles));
-        merged(named)
-    }
-
-    fn caller_with_names(&self, names: &[String]) -> Option<Caller> {
-        let known = names.iter().filter_map(|name| {
-            Some((format!("certificate:{name}"), self.clients.get(name).copied()?))
-        });
-        merged(known)
-    }
-}
-
-/// Returns a caller with the first name and the roles of all.
-fn merged(mut known: impl Iterator<Item = (String, Roles)>) -> Option<Caller> {
-    let (actor, roles) = known.next()?;
-    Some(Caller::new(actor, known.fold(roles, |all, (_, roles)| all.with(roles))))
 }
 
 impl Auth {
     /// Admits the callers that `settings` list.
     pub fn new(settings: AuthSettings, metrics: Arc<Metrics>) -> Self {
-        Self::with(Policy::Listed(ArcSwap::from_pointee(settings)), metrics)
+        Self::with(Policy::Listed(ArcSwap::from_pointee(ListedCallers::new(settings))), metrics)
     }
 
     /// Admits all callers, those with administrative calls only if they are local: `hosts` are the
@@ -145,17 +159,38 @@ impl Auth {
     }
 
     fn with(policy: Policy, metrics: Arc<Metrics>) -> Self {
-        Self { policy, metrics, refusals: RefusalLog::default() }
+        Self { policy, metrics, refusals: RefusalLog::default(), replaced: Notify::new() }
     }
 
     /// Replaces the settings, from the next call on. Has no effect after [`Self::unlisted`].
     pub fn replace(&self, settings: AuthSettings) {
         if let Policy::Listed(in_force) = &self.policy {
-            in_force.store(Arc::new(settings));
+            let (before, next) = (in_force.load(), in_force.load().replaced_by(settings));
+            let is_same = before.oidc().map(Arc::as_ptr) == next.oidc().map(Arc::as_ptr);
+            in_force.store(Arc::new(next));
+            if !is_same {
+                self.replaced.notify_one();
+            }
         }
     }
 
-    /// Checks that the caller may make a call. Returns the caller of an administrative call.
+    /// Keeps the keys of the issuer up to date. Never returns.
+    pub async fn run(&self) {
+        loop {
+            let fetching = async {
+                match self.oidc() {
+                    Some(oidc) => oidc.run().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = fetching => {}
+                () = self.replaced.notified() => {}
+            }
+        }
+    }
+
+    /// Checks that the caller may make a call.
     ///
     /// # Errors
     ///
@@ -164,59 +199,76 @@ impl Auth {
         &self,
         request: &Request<B>,
         permission: Permission,
-        (kind, peer): (RequestKind, PeerLocality),
-    ) -> Result<Option<Caller>, AuthError> {
-        let admitted = match permission {
-            Permission::Decisions | Permission::Configuration => {
-                self.check_roles(request, permission).map(|()| None)
-            }
-            Permission::Administration(roles) => self.administrator(request, roles, (kind, peer)),
-        };
-        admitted.inspect_err(|refusal| {
-            let reason = refusal.reason();
-            debug!(reason, "request refused");
-            if let Permission::Administration(roles) = permission {
-                self.refusals.record(*refusal, roles);
-            }
-            self.metrics.refused.get_or_create(&ReasonLabels { reason }).inc();
-        })
+        origin: (RequestKind, PeerLocality),
+    ) -> Result<Admission, AuthError> {
+        let admitted = self.decide(request, permission, origin);
+        admitted.inspect_err(|refusal| self.record(*refusal, permission))
     }
 
-    fn check_roles<B>(
+    /// Like [`Self::admit`], but does not refuse a token whose key may be among those that are being
+    /// fetched.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAdmitted`].
+    pub fn admit_or_wait<B>(
         &self,
         request: &Request<B>,
         permission: Permission,
-    ) -> Result<(), AuthError> {
-        let names = certificate_names(request)?;
-        match &self.policy {
-            Policy::Unlisted(_) => Ok(()),
-            Policy::Listed(in_force) => {
-                let in_force = in_force.load();
-                with_role(listed_caller(&in_force, request, names), permission.roles()).map(|_| ())
+        origin: (RequestKind, PeerLocality),
+    ) -> Result<Admission, NotAdmitted> {
+        self.decide(request, permission, origin).map_err(|refusal| {
+            if let AuthError::Token(error) = refusal
+                && let Some(keys) = self.oidc().and_then(|oidc| oidc.keys_awaited(error))
+            {
+                return NotAdmitted::AwaitsKeys(keys);
             }
-        }
+            self.record(refusal, permission);
+            NotAdmitted::Refused(refusal)
+        })
     }
 
-    fn administrator<B>(
+    fn decide<B>(
         &self,
         request: &Request<B>,
-        required: Roles,
+        permission: Permission,
         (kind, peer): (RequestKind, PeerLocality),
-    ) -> Result<Option<Caller>, AuthError> {
+    ) -> Result<Admission, AuthError> {
         let names = certificate_names(request)?;
-        let caller = match &self.policy {
-            Policy::Listed(in_force) => {
-                with_role(listed_caller(&in_force.load(), request, names), required)?
-            }
+        let is_administrative = matches!(permission, Permission::Administration(_));
+        let required = permission.roles();
+        let ListedCaller { caller, validity } = match &self.policy {
+            Policy::Listed(in_force) => in_force.load().caller(request, names, required)?,
+            Policy::Unlisted(_) if !is_administrative => return Ok(Admission::default()),
             Policy::Unlisted(hosts) => {
                 let is_local = hosts.check(request, peer);
                 is_local.map_err(|why| AuthError::NotLocal(required, why))?;
                 let of_certificate = names.first().map(|name| format!("certificate:{name}"));
-                Caller::new(of_certificate.unwrap_or_else(|| "local".to_owned()), Roles::ALL)
+                let actor = of_certificate.unwrap_or_else(|| "local".to_owned());
+                ListedCaller { caller: Caller::new(actor, Roles::ALL), validity: None }
             }
         };
-        origin::check(request, kind)?;
-        Ok(Some(caller))
+        if is_administrative {
+            origin::check(request, kind)?;
+        }
+        Ok(Admission { caller: is_administrative.then_some(caller), validity })
+    }
+
+    /// Counts a refusal, and logs it if the call is an administrative one.
+    fn record(&self, refusal: AuthError, permission: Permission) {
+        let reason = refusal.reason();
+        debug!(reason, "request refused");
+        if let Permission::Administration(roles) = permission {
+            self.refusals.record(refusal, roles);
+        }
+        self.metrics.refused.get_or_create(&ReasonLabels { reason }).inc();
+    }
+
+    fn oidc(&self) -> Option<Arc<OidcVerifier>> {
+        match &self.policy {
+            Policy::Listed(in_force) => in_force.load().oidc().cloned(),
+            Policy::Unlisted(_) => None,
+        }
     }
 }
 
@@ -230,43 +282,14 @@ fn certificate_names<B>(request: &Request<B>) -> Result<&[String], AuthError> {
     }
 }
 
-/// Returns the caller of a request: named by its token if that is known, with the roles of the
-/// token and of the certificate.
-fn listed_caller<B>(
-    listed: &AuthSettings,
-    request: &Request<B>,
-    names: &[String],
-) -> Option<Caller> {
-    let of_token = bearer_token(request).and_then(|token| listed.caller_with_token(token));
-    let of_names = listed.caller_with_names(names);
-    let known = of_token.into_iter().chain(of_names);
-    known.reduce(|caller, other| caller.with_roles_of(&other))
-}
-
-fn with_role(caller: Option<Caller>, required: Roles) -> Result<Caller, AuthError> {
-    let caller = caller.ok_or(AuthError::Unauthenticated)?;
-    if caller.roles().intersects(required) {
-        Ok(caller)
-    } else {
-        Err(AuthError::Forbidden(required))
-    }
-}
-
 impl AuthError {
     const fn reason(self) -> &'static str {
         match self {
             Self::Unauthenticated => "unauthenticated",
+            Self::Token(error) => error.reason(),
             Self::Forbidden(_) | Self::NotLocal(..) | Self::Web(_) => "forbidden",
         }
     }
-}
-
-/// Returns the token of the `Authorization` header.
-fn bearer_token<B>(request: &Request<B>) -> Option<&[u8]> {
-    let header = request.headers().get(header::AUTHORIZATION)?.as_bytes();
-    let (scheme, token) = header.split_at_checked(b"Bearer ".len())?;
-    let token = token.trim_ascii();
-    (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
 }
 
 #[cfg(test)]

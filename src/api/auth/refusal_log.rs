@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use tracing::warn;
 
 use super::roles::Roles;
-use super::{AuthError, NotLocal, WebError};
+use super::{AuthError, NotLocal, TokenError, WebError};
 use crate::clock::{Clock, Micros, Timestamp};
 
 /// Shortest time between two lines of one reason.
@@ -57,6 +57,18 @@ const fn reason_of(refusal: AuthError) -> &'static str {
         AuthError::NotLocal(_, NotLocal::Remote) => "not on loopback, and auth lists nobody",
         AuthError::NotLocal(_, NotLocal::Proxied) => "header of a proxy, and auth lists nobody",
         AuthError::NotLocal(_, NotLocal::Host) => "foreign host, and auth lists nobody",
+        AuthError::Token(error) => match error {
+            TokenError::Malformed => "malformed token",
+            TokenError::Algorithm => "token with another algorithm",
+            TokenError::UnknownKey => "token with an unknown key",
+            TokenError::Claims => "token lacks a claim",
+            TokenError::Issuer => "token of another issuer",
+            TokenError::Audience => "token for another audience",
+            TokenError::Expired => "expired token",
+            TokenError::NotYetValid => "token not valid yet",
+            TokenError::Signature => "token with an invalid signature",
+            TokenError::KeysUnavailable => "keys of the issuer not available",
+        },
         AuthError::Web(WebError::Origin) => "foreign origin",
         AuthError::Web(WebError::ContentType(_)) => "content type",
     }

@@ -17,6 +17,7 @@ fn auth() -> Auth {
             token("desk", "three", Role::Operate),
         ],
         clients: HashMap::from([("spiffe://a/b".to_owned(), Roles::ALL)]),
+        oidc: None,
     };
     Auth::new(settings, Arc::default())
 }
@@ -31,6 +32,16 @@ fn named(names: &[&str]) -> Request<()> {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
     request.extensions_mut().insert(ClientCertificate::Verified(names));
     request
+}
+
+/// Returns the caller of an administrative call.
+fn caller(
+    auth: &Auth,
+    request: &Request<()>,
+    permission: Permission,
+    origin: (RequestKind, PeerLocality),
+) -> Result<Option<Caller>, AuthError> {
+    auth.admit(request, permission, origin).map(|admission| admission.caller)
 }
 
 fn admit(auth: &Auth, request: &Request<()>, permission: Permission) -> Result<(), AuthError> {
@@ -82,22 +93,22 @@ fn certificate_is_known_by_any_of_its_names() {
 
 #[test]
 fn caller_is_named_by_its_token_or_its_certificate() {
-    let caller = |request: &Request<()>| {
-        let admitted = auth().admit(request, Permission::OPERATE_OR_ADMIN, REMOTE);
+    let caller_of = |request: &Request<()>| {
+        let admitted = caller(&auth(), request, Permission::OPERATE_OR_ADMIN, REMOTE);
         admitted.expect("a known caller").expect("an administrative call")
     };
-    let ops = caller(&with_token("Bearer two"));
+    let ops = caller_of(&with_token("Bearer two"));
     assert_eq!(
         (ops.actor(), ops.has(Role::Admin), ops.has(Role::Operate)),
         ("token:ops", true, false)
     );
-    assert_eq!(caller(&named(&["h", "spiffe://a/b"])).actor(), "certificate:spiffe://a/b");
+    assert_eq!(caller_of(&named(&["h", "spiffe://a/b"])).actor(), "certificate:spiffe://a/b");
     let mut both = with_token("Bearer two");
     both.extensions_mut().extend(named(&["spiffe://a/b"]).extensions().clone());
-    let both = caller(&both);
+    let both = caller_of(&both);
     assert_eq!((both.actor(), both.has(Role::Operate)), ("token:ops", true));
     // Decisions and the configuration name no caller.
-    let admitted = auth().admit(&with_token("Bearer two"), Permission::Configuration, REMOTE);
+    let admitted = caller(&auth(), &with_token("Bearer two"), Permission::Configuration, REMOTE);
     assert_eq!(admitted, Ok(None));
 }
 
@@ -106,7 +117,7 @@ fn listed_callers_need_not_be_local_and_others_may_not_be() {
     let mut local = Request::new(());
     local.headers_mut().insert("host", "localhost".parse().expect("a value"));
     for permission in [Permission::OPERATE, Permission::ADMIN, Permission::Configuration] {
-        let refused = auth().admit(&local, permission, LOOPBACK);
+        let refused = caller(&auth(), &local, permission, LOOPBACK);
         assert_eq!(refused, Err(AuthError::Unauthenticated), "{permission:?}");
     }
     let mut proxied = with_token("Bearer three");
@@ -122,18 +133,18 @@ fn without_listed_callers_only_local_ones_administer() {
         request.headers_mut().insert(name, value.parse().expect("a value"));
     }
     for permission in [Permission::Decisions, Permission::Configuration] {
-        assert_eq!(open.admit(&request, permission, REMOTE), Ok(None), "{permission:?}");
+        assert_eq!(caller(&open, &request, permission, REMOTE), Ok(None), "{permission:?}");
     }
     for permission in [Permission::OPERATE, Permission::ADMIN, Permission::OPERATE_OR_ADMIN] {
-        let refused = open.admit(&request, permission, REMOTE);
+        let refused = caller(&open, &request, permission, REMOTE);
         assert_eq!(refused, Err(AuthError::NotLocal(permission.roles(), NotLocal::Remote)));
         let text = refused.expect_err("a refusal").to_string();
         assert!(text.contains("auth") && text.contains(&permission.roles().to_string()), "{text}");
         for peer in [PeerLocality::Loopback, PeerLocality::UnixSocket] {
-            let caller = open.admit(&request, permission, (RequestKind::Grpc, peer));
-            let caller = caller.expect("a local call").expect("an administrative call");
-            let roles = Role::ALL.map(|role| caller.has(role));
-            assert_eq!((caller.actor(), roles), ("local", [true; 3]));
+            let local = caller(&open, &request, permission, (RequestKind::Grpc, peer));
+            let local = local.expect("a local call").expect("an administrative call");
+            let roles = Role::ALL.map(|role| local.has(role));
+            assert_eq!((local.actor(), roles), ("local", [true; 3]));
         }
     }
     // A certificate is required where one is asked for, and names the caller; it makes nobody local.
@@ -144,14 +155,17 @@ fn without_listed_callers_only_local_ones_administer() {
     };
     let names = Arc::from(["shop.example".to_owned()]);
     let verified = certified(ClientCertificate::Verified(names));
-    assert_eq!(open.admit(&verified, Permission::Decisions, REMOTE), Ok(None));
+    assert_eq!(caller(&open, &verified, Permission::Decisions, REMOTE), Ok(None));
     let roles = Permission::ADMIN.roles();
-    let refused = open.admit(&verified, Permission::ADMIN, REMOTE);
+    let refused = caller(&open, &verified, Permission::ADMIN, REMOTE);
     assert_eq!(refused, Err(AuthError::NotLocal(roles, NotLocal::Remote)));
-    let caller = open.admit(&verified, Permission::ADMIN, LOOPBACK).expect("a local call");
-    assert_eq!(caller.as_ref().map(Caller::actor), Some("certificate:shop.example"));
+    let local = caller(&open, &verified, Permission::ADMIN, LOOPBACK).expect("a local call");
+    assert_eq!(local.as_ref().map(Caller::actor), Some("certificate:shop.example"));
     let missing = certified(ClientCertificate::Missing);
-    assert_eq!(open.admit(&missing, Permission::ADMIN, LOOPBACK), Err(AuthError::Unauthenticated));
+    assert_eq!(
+        caller(&open, &missing, Permission::ADMIN, LOOPBACK),
+        Err(AuthError::Unauthenticated)
+    );
 }
 
 #[test]
@@ -173,14 +187,48 @@ fn replaced_settings_are_in_force() {
     let one = with_token("Bearer one");
     assert_eq!(admit(&auth, &one, Permission::Decisions), Err(AuthError::Unauthenticated));
     // A list that was emptied lets nobody in, local or not.
-    let refused = auth.admit(&with_token("Bearer two"), Permission::ADMIN, LOOPBACK);
+    let refused = caller(&auth, &with_token("Bearer two"), Permission::ADMIN, LOOPBACK);
     assert_eq!(refused, Err(AuthError::Unauthenticated));
+}
+
+#[test]
+fn certificate_that_is_enough_stands_beside_an_invalid_token() {
+    let oidc = OidcSettings {
+        issuer: "http://127.0.0.1:1".parse().expect("an issuer"),
+        audiences: vec!["a".to_owned()],
+        algorithms: TokenAlgorithm::ALL.to_vec(),
+        trust: IssuerTrust::none(),
+        roles_claim: ClaimPath::default(),
+    };
+    let clients = HashMap::from([("h".to_owned(), Roles::only(Role::Check))]);
+    let settings = AuthSettings { tokens: Vec::new(), clients, oidc: Some(oidc) };
+    let auth = Auth::new(settings, Arc::default());
+    // {"alg":"EdDSA","kid":"a"}
+    let signed = "Bearer eyJhbGciOiJFZERTQSIsImtpZCI6ImEifQ.e30.AA";
+    for (header, error) in [
+        (signed, AuthError::Token(TokenError::KeysUnavailable)),
+        ("Bearer a.b.c", AuthError::Token(TokenError::Malformed)),
+        ("Bearer opaque", AuthError::Unauthenticated),
+    ] {
+        let mut request = with_token(header);
+        assert_eq!(admit(&auth, &request, Permission::Decisions), Err(error), "{header}");
+        request.extensions_mut().extend(named(&["h"]).extensions().clone());
+        assert_eq!(admit(&auth, &request, Permission::Decisions), Ok(()), "{header}");
+        // The certificate is known, and an unknown opaque token is as good as none.
+        let refused = admit(&auth, &request, Permission::OPERATE);
+        let is_opaque = error == AuthError::Unauthenticated;
+        let expected =
+            if is_opaque { AuthError::Forbidden(Permission::OPERATE.roles()) } else { error };
+        assert_eq!(refused, Err(expected), "{header}");
+    }
 }
 
 #[test]
 fn metrics_have_every_reason() {
     let refusals = [AuthError::Unauthenticated, AuthError::Forbidden(Roles::ALL)];
-    assert_eq!(refusals.map(AuthError::reason), AUTH_REFUSALS);
+    let refusals = refusals.into_iter().chain(TokenError::ALL.map(AuthError::Token));
+    let reasons: Vec<&str> = refusals.map(AuthError::reason).collect();
+    assert_eq!(reasons, AUTH_REFUSALS);
     let roles = Roles::only(Role::Admin);
     for refusal in [AuthError::NotLocal(roles, NotLocal::Host), WebError::Origin.into()] {
         assert!(AUTH_REFUSALS.contains(&refusal.reason()), "{refusal}");

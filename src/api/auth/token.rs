@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq;
 use thiserror::Error;
 
 /// The SHA-256 of a token. Never shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenHash([u8; SHA256_OUTPUT_LEN]);
 
 impl TokenHash {

@@ -110,10 +110,9 @@ impl Service {
         let parsed = parse(request).map_err(|error| self.count_rejected(error))?;
         let verdict = self.limiter.check_descriptors(&parsed, deadline).await;
         timer.stop();
+        let (metrics, limiter) = (&self.metrics, &self.limiter);
+        decision_events::descriptors_decided(metrics, limiter, ORIGIN, &parsed, &verdict);
         if let Ok(verdict) = &verdict {
-            let watchers = &self.metrics.decisions;
-            let limiter = &self.limiter;
-            decision_events::descriptors_decided(watchers, limiter, ORIGIN, &parsed, verdict);
             let decisions = verdict.answers.iter().flatten().map(|answer| &answer.decided);
             request_log::decided(API, verdict.is_allowed(), decisions);
         }
@@ -167,7 +166,10 @@ pub(super) fn permission_of(_method: &str) -> Permission {
     Permission::Decisions
 }
 
-fn parse(request: &RateLimitRequest) -> Result<DescriptorRequest<'_>, InvalidDescriptor> {
+/// Checks the fields of a request against their bounds.
+pub(crate) fn parse(
+    request: &RateLimitRequest,
+) -> Result<DescriptorRequest<'_>, InvalidDescriptor> {
     if request.descriptors.len() > DescriptorRequest::MAX_DESCRIPTORS {
         return Err(InvalidDescriptor::Descriptors);
     }
@@ -277,7 +279,7 @@ fn status(answer: Option<&DescriptorAnswer>) -> DescriptorStatus {
 }
 
 /// Returns `true` if the status of the descriptor is `OK`.
-fn passes(decided: &RuleDecision) -> bool {
+pub(crate) fn passes(decided: &RuleDecision) -> bool {
     decided.decision.is_allowed() || decided.mode.is_shadow()
 }
 

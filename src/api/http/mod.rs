@@ -41,7 +41,7 @@ use tokio::sync::watch;
 use self::problem::ProblemDocument;
 use self::rejection::Rejection;
 use super::admin::routes::AdminRoute;
-use super::auth::{AuthError, Permission, WebError};
+use super::auth::{AuthError, Permission, TokenError, WebError};
 use super::decision_events::{self, Origin};
 use super::envoy::EnvoySettings;
 use super::request_log;
@@ -61,6 +61,8 @@ const API: &str = "http";
 const ORIGIN: Origin = Origin { api: API, method: "Check" };
 /// The authentication scheme, for callers without a known token.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer");
+/// The same, for callers whose token is not a valid one of the issuer (RFC 6750 section 3.1).
+const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"invalid_token\"");
 
 /// Returns the routes of the HTTP API.
 pub fn router(
@@ -96,6 +98,11 @@ pub fn permission_of(method: &Method, path: &str) -> Option<Permission> {
     }
 }
 
+/// Returns `true` if the response of a path is an event stream.
+pub fn is_stream(path: &str) -> bool {
+    AdminRoute::of_http(&Method::GET, path).is_some_and(|route| route.is_stream)
+}
+
 /// Returns the response to a request that is not authorized.
 pub async fn refuse(error: AuthError, request: Request) -> Response {
     body::discard(request).await;
@@ -103,6 +110,13 @@ pub async fn refuse(error: AuthError, request: Request) -> Response {
         AuthError::Unauthenticated => {
             let problem = ProblemDocument::new(StatusCode::UNAUTHORIZED, error.to_string());
             ([(header::WWW_AUTHENTICATE, CHALLENGE)], problem).into_response()
+        }
+        AuthError::Token(TokenError::KeysUnavailable) => {
+            ProblemDocument::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response()
+        }
+        AuthError::Token(_) => {
+            let problem = ProblemDocument::new(StatusCode::UNAUTHORIZED, error.to_string());
+            ([(header::WWW_AUTHENTICATE, INVALID_TOKEN)], problem).into_response()
         }
         AuthError::Web(WebError::ContentType(_)) => {
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
@@ -168,12 +182,9 @@ impl HttpState {
         let timer = self.timing.start();
         let verdict = self.limiter.check(request, Deadline::NEVER).await;
         timer.stop();
+        decision_events::decided(&self.metrics, &self.limiter, ORIGIN, request, &verdict);
         match &verdict {
-            Ok(verdict) => {
-                request_log::decided(API, verdict.is_allowed(), &verdict.decisions);
-                let watchers = &self.metrics.decisions;
-                decision_events::decided(watchers, &self.limiter, ORIGIN, request, verdict);
-            }
+            Ok(verdict) => request_log::decided(API, verdict.is_allowed(), &verdict.decisions),
             Err(error) => request_log::undecided(API, error),
         }
         verdict

@@ -8,8 +8,8 @@ use rlaas_proto::ratelimit::admin::v1::audit_entry::State;
 use rlaas_proto::ratelimit::admin::v1::{AuditEntry, ListAuditRequest, ListAuditResponse};
 
 use super::call::{Admin, CallArgs, CommandError, CommandOutput};
-use super::table::{Column, Table};
 use super::text;
+use crate::cli::table::{Column, Table};
 
 #[derive(Args, Debug)]
 pub(in crate::cli) struct AuditArgs {

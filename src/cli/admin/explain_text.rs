@@ -22,6 +22,19 @@ pub(super) const WITHOUT_SERVER: &str =
 
 /// Explains an answer of `Check`.
 pub(super) fn of_check(explained: &ExplainResponse, request: &CheckRequest) -> String {
+    check_lines(explained, request) + &end(explained.revision)
+}
+
+/// Explains an answer to Envoy.
+pub(super) fn of_descriptors(
+    explained: &ExplainDescriptorsResponse,
+    request: &ExplainDescriptorsRequest,
+) -> String {
+    descriptor_lines(explained, request) + &end(explained.revision)
+}
+
+/// Returns the explanation of an answer of `Check`, without the server's part.
+pub(in crate::cli) fn check_lines(explained: &ExplainResponse, request: &CheckRequest) -> String {
     let mut lines = result(explained, request) + "\n";
     let (yes, no): (Vec<_>, Vec<_>) =
         explained.rules.iter().partition(|rule| rule.applies() == Applies::Yes);
@@ -44,11 +57,11 @@ pub(super) fn of_check(explained: &ExplainResponse, request: &CheckRequest) -> S
     if explained.rules_left_out > 0 {
         let _infallible = writeln!(lines, "  … and {} more", explained.rules_left_out);
     }
-    lines + &end(explained.revision)
+    lines
 }
 
-/// Explains an answer to Envoy.
-pub(super) fn of_descriptors(
+/// Returns the explanation of an answer to Envoy, without the server's part.
+pub(in crate::cli) fn descriptor_lines(
     explained: &ExplainDescriptorsResponse,
     request: &ExplainDescriptorsRequest,
 ) -> String {
@@ -76,7 +89,7 @@ pub(super) fn of_descriptors(
             let _infallible = writeln!(lines, "  known there: {}", nearest.join(", "));
         }
     }
-    lines + &end(explained.revision)
+    lines
 }
 
 fn end(revision: u64) -> String {

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use rlaas_proto::ratelimit::admin::v1::{Change, GrantFrom, KeyOverride, KeyState};
 
-use super::table::{Column, Table};
 use super::text;
+use crate::cli::table::{Column, Table};
 
 /// Returns a table of states, and a line for each override.
 pub(super) fn states(keys: &[KeyState]) -> String {

@@ -15,15 +15,16 @@ mod keys;
 mod overrides;
 mod reset;
 mod selection;
-mod table;
 mod tail;
 mod text;
 mod top;
 
 pub(super) use audit::{AuditArgs, run as audit};
 pub(super) use explain::{ExplainArgs, run as explain};
+pub(super) use explain_text::{check_lines, descriptor_lines};
 pub(super) use inspect::{InspectArgs, run as inspect};
 pub(super) use overrides::{BanArgs, OverrideArgs, UnbanArgs, ban, run as overrides, unban};
 pub(super) use reset::{RefundArgs, ResetArgs, refund, reset};
 pub(super) use tail::{TailArgs, run as tail};
+pub(super) use text::{count, value as shown_value};
 pub(super) use top::{TopArgs, run as top};

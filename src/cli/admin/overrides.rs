@@ -14,8 +14,8 @@ use rlaas_proto::ratelimit::v1::grant::Kind;
 use super::call::{Admin, CallArgs, CommandError, CommandOutput};
 use super::change::{ChangeArgs, output, time_to_live};
 use super::selection::SelectionArgs;
-use super::table::{Column, Table};
 use super::text;
+use crate::cli::table::{Column, Table};
 
 #[derive(Args, Debug)]
 #[command(override_usage = "rlaas ban <USER> --for <D> --reason <TEXT> [OPTIONS]")]

@@ -12,7 +12,7 @@ use crate::cli::printable::printable;
 use crate::cli::response::human_duration;
 
 /// Shows a value: as it is if it consists of harmless characters, else in quotes, with escapes.
-pub(super) fn value(text: &str) -> String {
+pub(in crate::cli) fn value(text: &str) -> String {
     let is_plain = |char: char| char.is_alphanumeric() || "-_./:@+~*#%".contains(char);
     if !text.is_empty() && text.chars().all(is_plain) {
         text.to_owned()
@@ -89,7 +89,7 @@ pub(super) fn time(time: Option<&Timestamp>) -> String {
 }
 
 /// Returns `1 key` or `2 keys`.
-pub(super) fn count(number: u64, noun: &str) -> String {
+pub(in crate::cli) fn count(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 

@@ -11,8 +11,8 @@ use rlaas_proto::ratelimit::admin::v1::{
 };
 
 use super::call::{Admin, CallArgs, CommandError, CommandOutput};
-use super::table::{Column, Table};
 use super::text;
+use crate::cli::table::{Column, Table};
 
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("what").required(true).args(["keys", "instances"])))]

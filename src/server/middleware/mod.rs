@@ -5,8 +5,10 @@
 //! 1. count it, for the [read budget](super::read_budget) and for the end of its connection;
 //! 2. start its trace, if it is sampled;
 //! 3. limit the time that its body may take ([`request_body`]);
-//! 4. check that its caller may make it, and attach the caller of an administrative call;
-//! 5. call the services, and catch their panics ([`response_body`] does so for what they stream).
+//! 4. check that its caller may make it, and attach the caller of an administrative call; a call
+//!    whose token may be by a key that is being fetched waits for it;
+//! 5. call the services, and catch their panics ([`response_body`] does so for what they stream, and
+//!    ends a stream with the token that opened it).
 //!
 //! These are functions rather than tower layers: each step has one use, and futures of their own
 //! would only repeat `poll_ready` and `poll`. Nothing here is boxed for a request that is served,
@@ -17,6 +19,7 @@
 
 mod request_body;
 mod response_body;
+mod stream_token;
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -38,7 +41,10 @@ use self::response_body::ResponseBody;
 use super::lifecycle::Phases;
 use super::protocol::Protocol;
 use super::read_budget::ReceiveCounters;
-use crate::api::auth::{Auth, AuthError, Caller, ClientCertificate, PeerLocality};
+use crate::api::auth::{
+    Admission, Auth, Caller, ClientCertificate, KeysAwaited, NotAdmitted, PeerLocality, Permission,
+    RequestKind, TokenValidity,
+};
 use crate::api::http::{Cors, OverTls};
 use crate::api::{RequestTrace, Sampled};
 use crate::telemetry::metrics::Metrics;
@@ -88,12 +94,20 @@ impl ConnectionContext {
         let authorized = self.middleware.authorize(&mut request, self.peer);
         let request =
             request.map(|body| RequestBody::new(body, Arc::clone(self), Arc::clone(&has_response)));
+        let mut validity = None;
         let response = match authorized {
-            Ok(()) => Either::Left(self.middleware.services.clone().call(request)),
-            Err(error) => {
+            Ok(granted) => {
+                validity = granted;
+                Either::Left(self.middleware.services.clone().call(request))
+            }
+            Err(NotAdmitted::Refused(error)) => {
                 let (protocol, request) = (self.middleware.protocol, request.map(Body::new));
                 let refusal = async move { Ok(protocol.refuse(error, request).await) };
-                Either::Right(Box::pin(refusal))
+                Either::Right(refusal.boxed())
+            }
+            Err(NotAdmitted::AwaitsKeys(keys)) => {
+                let middleware = Arc::clone(&self.middleware);
+                Either::Right(middleware.respond_after(keys, request, self.peer).boxed())
             }
         };
         let context = Arc::clone(self);
@@ -105,7 +119,10 @@ impl ConnectionContext {
             if let Some(cors) = cors {
                 cors.add_to(response.headers_mut());
             }
-            Ok(response.map(|body| ResponseBody::new(body, context, in_flight, trace)))
+            let validity = validity.or_else(|| response.extensions_mut().remove());
+            Ok(response.map(|body| {
+                ResponseBody::new(body, context, in_flight, trace).with_validity(validity)
+            }))
         })
     }
 
@@ -127,15 +144,65 @@ impl Middleware {
     }
 
     /// Checks that the caller may make the request. An administrative request gets its [`Caller`]
-    /// as an extension.
-    fn authorize<B>(&self, request: &mut Request<B>, peer: PeerLocality) -> Result<(), AuthError> {
-        let permission = self.protocol.permission_of(request.method(), request.uri().path());
-        let Some(permission) = permission else { return Ok(()) };
-        let origin = (self.protocol.kind_of(request), peer);
-        if let Some(caller) = self.auth.admit(request, permission, origin)? {
+    /// as an extension. Returns the validity of the token that opens a stream, if it ends.
+    fn authorize<B>(
+        &self,
+        request: &mut Request<B>,
+        peer: PeerLocality,
+    ) -> Result<Option<TokenValidity>, NotAdmitted> {
+        let Some((permission, origin)) = self.requirement(request, peer) else { return Ok(None) };
+        let admission = self.auth.admit_or_wait(request, permission, origin)?;
+        Ok(self.attach_caller(request, admission))
+    }
+
+    /// Responds to a request when the keys of the issuer were fetched. The response has the
+    /// validity of the token as an extension.
+    async fn respond_after(
+        self: Arc<Self>,
+        keys: KeysAwaited,
+        mut request: Request<RequestBody>,
+        peer: PeerLocality,
+    ) -> Result<Response<Body>, Infallible> {
+        keys.wait().await;
+        let admitted = match self.requirement(&request, peer) {
+            Some((permission, origin)) => self.auth.admit(&request, permission, origin),
+            None => Ok(Admission::default()),
+        };
+        match admitted {
+            Ok(admission) => {
+                let validity = self.attach_caller(&mut request, admission);
+                let mut response = self.services.clone().call(request).await?;
+                if let Some(validity) = validity {
+                    response.extensions_mut().insert(validity);
+                }
+                Ok(response)
+            }
+            Err(error) => Ok(self.protocol.refuse(error, request.map(Body::new)).await),
+        }
+    }
+
+    /// Adds the caller of an administrative request to it. Returns the validity of the token that
+    /// opens a stream, if it ends.
+    fn attach_caller<B>(
+        &self,
+        request: &mut Request<B>,
+        admission: Admission,
+    ) -> Option<TokenValidity> {
+        if let Some(caller) = admission.caller {
             request.extensions_mut().insert::<Caller>(caller);
         }
-        Ok(())
+        admission.validity.filter(|_| self.protocol.is_stream(request.uri().path()))
+    }
+
+    /// Returns what a request requires of its caller, and where it comes from; `None` if everybody
+    /// may make it.
+    fn requirement<B>(
+        &self,
+        request: &Request<B>,
+        peer: PeerLocality,
+    ) -> Option<(Permission, (RequestKind, PeerLocality))> {
+        let permission = self.protocol.permission_of(request.method(), request.uri().path())?;
+        Some((permission, (self.protocol.kind_of(request), peer)))
     }
 
     /// Records a response in its trace, and returns the trace if the status is still to come, in

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use prost_reflect::DescriptorPool;
-use rlaas::algorithm::Algorithm;
+use rlaas::algorithm::{Algorithm, OnChange};
 use rlaas::clock::Micros;
 use rlaas::config::{Config, Sources};
 use rlaas::rules::spec::{
     Field, MatcherSpec, OverrideSpec, RuleSpec, RulesSpec, StoreFailurePolicy,
 };
-use rlaas::rules::{Rule, Share};
+use rlaas::rules::{EnforcedShare, Rule, Share};
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{self as proto, GetConfigRequest, PartMatcher, RuleMode};
 use serde_json::{Map, Value};
@@ -18,10 +18,11 @@ use serde_json::{Map, Value};
 use rlaas_testkit::process::Rlaas;
 
 /// Fields of a spec whose name in the message differs, with their names there.
-const OTHER_NAMES: [(&str, &[&str]); 7] = [
+const OTHER_NAMES: [(&str, &[&str]); 8] = [
     ("limit", &["max_requests"]),
     ("local-share", &["local_share_ppm"]),
     ("near-limit", &["near_limit_ppm"]),
+    ("enforce", &["enforce_ppm"]),
     ("match", &["matchers"]),
     // Short for `match.resource`.
     ("endpoint", &[]),
@@ -100,8 +101,8 @@ async fn rules_survive_a_round_trip_as_messages() {
 fn spec_and_message_have_the_same_fields() {
     let whole: RuleSpec = serde_saphyr::from_str(
         "{version: 1, name: a, endpoint: /a, match: {user-id: b}, key-by: c, algorithm: gcra, \
-         limit: 1, window: 1s, burst: 1, shadow: true, local-share: 1, on-store-failure: local, \
-         fail-open: true, breaker-opens-rule: true, near-limit: 0.8, overridable: true, \
+         limit: 1, window: 1s, burst: 1, shadow: true, enforce: 25%, on-change: scale, local-share: 1, \
+         on-store-failure: local, fail-open: true, breaker-opens-rule: true, near-limit: 0.8, overridable: true, \
          overrides: [{match: {user-id: b}, limit: 2}]}",
     )
     .expect("a specification");
@@ -155,6 +156,14 @@ fn from_message(rule: &proto::Rule) -> RuleSpec {
         on_store_failure: policy.into(),
         breaker_opens_rule: rule.breaker_opens_rule.into(),
         near_limit: Share::new(rule.near_limit_ppm).map_or(Field::Unset, Field::Set),
+        enforce: rule.enforce_ppm.and_then(EnforcedShare::new).map_or(Field::Unset, Field::Set),
+        on_change: match rule.on_change() {
+            proto::OnChange::Unspecified => Field::Unset,
+            proto::OnChange::KeepUsed => Field::Set(OnChange::KeepUsed),
+            proto::OnChange::KeepLeft => Field::Set(OnChange::KeepLeft),
+            proto::OnChange::Scale => Field::Set(OnChange::Scale),
+            proto::OnChange::Reset => Field::Set(OnChange::Reset),
+        },
         overridable: rule.overridable.into(),
         overrides: rule.overrides.iter().map(exception).collect(),
         ..RuleSpec::default()

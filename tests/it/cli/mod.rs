@@ -8,8 +8,13 @@ mod completions;
 mod configuration;
 mod forged_text;
 mod logs;
+mod plan;
+mod record;
+mod rule_tests;
+mod simulate;
 mod terminal;
 mod tls_and_tokens;
+mod traffic;
 mod transport_errors;
 
 #[path = "../../../examples/picture.rs"]

@@ -51,6 +51,16 @@ impl Grants {
         Self { algorithm, rule, by_file, bans, of_keys }
     }
 
+    /// Replaces the limit of the rule.
+    pub(super) fn set_rule(&mut self, limit: &Limit) {
+        self.rule = LimitNumbers::new(limit);
+    }
+
+    /// Returns the limit of the rule.
+    pub(super) fn rule(&self) -> LimitNumbers {
+        self.rule
+    }
+
     pub(super) fn override_by_file(&mut self, id: u8, grant: Grant) {
         self.by_file.insert(id, grant);
     }

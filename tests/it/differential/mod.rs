@@ -6,9 +6,12 @@
 //! each store.
 
 mod cases;
+mod changes;
 mod grants;
 mod ids;
+mod kept_limits;
 mod model;
+mod simulated;
 mod stores;
 
 use std::cell::Cell;
@@ -16,12 +19,14 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseResult, TestRunner};
+use rlaas::algorithm::{Algorithm, OnChange};
 use rlaas_testkit::redis::RedisServer;
 use tokio::runtime::Builder;
 
 use cases::{
     DifferentialCase, Rules, case, case_of_many, with_admin, with_overrides, with_refunds,
 };
+use changes::{ChangeCase, TwoInstances, case_of_changes, case_of_two_instances};
 use ids::{IdCase, case_of_ids};
 use stores::StorePair;
 
@@ -119,4 +124,65 @@ fn stores_agree_on_overrides_and_bans() {
     let case = prop_oneof![3 => with_overrides(case(Rules::Overridable)), 1 => many];
     let decisions = run("overrides", case, 100);
     eprintln!("{decisions} requests on each store");
+}
+
+/// Histories for each algorithm and policy, and for each test of changes.
+fn histories() -> u32 {
+    if std::env::var_os("SOAK").is_some() { 500 } else { 100 }
+}
+
+/// Runs the histories of each policy.
+fn run_changes(algorithm: Algorithm) {
+    let decisions = Cell::new(0);
+    for policy in OnChange::ALL {
+        let case = prop_oneof![
+            4 => case_of_changes(algorithm, policy, false),
+            1 => case_of_changes(algorithm, policy, true),
+        ];
+        run_cases("limits", case, histories(), &async |case: ChangeCase, server| {
+            decisions.set(decisions.get() + case.run(server).await?);
+            Ok(())
+        });
+    }
+    eprintln!("{} decisions on each store", decisions.get());
+}
+
+#[test]
+fn changed_fixed_window_has_the_units_of_the_policy() {
+    run_changes(Algorithm::FixedWindow);
+}
+
+#[test]
+fn changed_sliding_window_log_has_the_units_of_the_policy() {
+    run_changes(Algorithm::SlidingWindowLog);
+}
+
+#[test]
+fn changed_sliding_window_counter_has_the_units_of_the_policy() {
+    run_changes(Algorithm::SlidingWindowCounter);
+}
+
+#[test]
+fn changed_token_bucket_has_the_units_of_the_policy() {
+    run_changes(Algorithm::TokenBucket);
+}
+
+#[test]
+fn changed_leaky_bucket_has_the_units_of_the_policy() {
+    run_changes(Algorithm::LeakyBucket);
+}
+
+#[test]
+fn changed_gcra_has_the_units_of_the_policy() {
+    run_changes(Algorithm::Gcra);
+}
+
+#[test]
+fn two_instances_pass_no_more_than_the_larger_limit() {
+    run_cases(
+        "instances",
+        case_of_two_instances(),
+        2 * histories(),
+        &async |case: TwoInstances, server| case.run(server).await,
+    );
 }

@@ -10,6 +10,7 @@ use rlaas::rules::Grant;
 use rlaas::store::Action;
 
 use super::grants::{Granted, Grants, LimitNumbers};
+use super::kept_limits::KeptLimits;
 
 /// Longer than any wait: 300 years.
 const FOREVER_US: i128 = 300 * 366 * 86_400 * 1_000_000;
@@ -21,40 +22,45 @@ const MAX_WRITTEN: i128 = 10_000;
 /// Makes the decisions that the stores must make.
 #[derive(Debug)]
 pub(crate) struct Model {
-    algorithm: Algorithm,
-    window: i128,
+    pub(super) algorithm: Algorithm,
+    pub(super) window: i128,
     /// The limit by which the current action is decided.
-    units: i128,
-    burst: i128,
+    pub(super) units: i128,
+    pub(super) burst: i128,
     /// Maximum debt in units; `None` if reports above the limit make no debt.
-    max_debt: Option<i128>,
-    grants: Grants,
-    states: HashMap<u8, State>,
+    pub(super) max_debt: Option<i128>,
+    pub(super) grants: Grants,
+    pub(super) states: HashMap<u8, State>,
     seen: Timestamp,
+    /// Limits by which ids were counted, if they are kept.
+    pub(super) kept: KeptLimits,
+    /// `true` once the stores may have forgotten parts of a state that the model has: entries that
+    /// have left a shorter window.
+    pub(crate) has_lost_its_way: bool,
 }
 
 /// The state of a key. Each field belongs to one algorithm, or to the buckets. Times are in µs.
 #[derive(Clone, Debug, Default)]
-struct State {
+pub(super) struct State {
     /// Fixed window: index, count, expiry in ms.
-    fixed: Option<(i128, i128, i128)>,
+    pub(super) fixed: Option<(i128, i128, i128)>,
     /// Log: the ms of each entry.
-    log: Vec<i128>,
+    pub(super) log: Vec<i128>,
     /// Counter: start, current, previous.
-    counter: Option<(i128, i128, i128)>,
-    bucket: Option<Bucket>,
+    pub(super) counter: Option<(i128, i128, i128)>,
+    pub(super) bucket: Option<Bucket>,
 }
 
 /// A bucket at its last change.
 #[derive(Clone, Debug)]
-struct Bucket {
+pub(super) struct Bucket {
     /// Token bucket: tokens × window. Others: units in use × window.
     amount: i128,
     at: i128,
     /// Units per window at that time.
     units: i128,
     /// The last millisecond in which the state exists.
-    expires_at_ms: i128,
+    pub(super) expires_at_ms: i128,
 }
 
 impl Model {
@@ -69,6 +75,8 @@ impl Model {
             grants: Grants::new(algorithm, limit),
             states: HashMap::new(),
             seen: Timestamp::EPOCH,
+            kept: KeptLimits::default(),
+            has_lost_its_way: false,
         }
     }
 
@@ -139,7 +147,7 @@ impl Model {
         decision
     }
 
-    fn decide_by(&mut self, limit: LimitNumbers) {
+    pub(super) fn decide_by(&mut self, limit: LimitNumbers) {
         LimitNumbers { units: self.units, burst: self.burst, max_debt: self.max_debt } = limit;
     }
 
@@ -257,7 +265,7 @@ impl Model {
     }
 
     /// Returns the remaining units; a negative number is debt.
-    fn left(&self, state: &State, now: i128) -> i128 {
+    pub(super) fn left(&self, state: &State, now: i128) -> i128 {
         let whole = if self.algorithm.has_burst() { self.burst } else { self.units };
         let most = match self.algorithm {
             Algorithm::SlidingWindowLog => 0,
@@ -267,7 +275,7 @@ impl Model {
     }
 
     /// Returns the window of `now` with this count.
-    fn counted(&self, state: &State, now: i128, count: i128) -> (i128, i128, i128) {
+    pub(super) fn counted(&self, state: &State, now: i128, count: i128) -> (i128, i128, i128) {
         let index = now / self.window;
         match state.fixed {
             Some((same, _, expiry)) if same == index => (index, count, expiry),
@@ -277,7 +285,7 @@ impl Model {
 
     /// Returns the units in use at `now`. Fractions are rounded up, those of the sliding counter
     /// down.
-    fn used(&self, state: &State, now: i128) -> i128 {
+    pub(super) fn used(&self, state: &State, now: i128) -> i128 {
         match self.algorithm {
             Algorithm::FixedWindow => match state.fixed {
                 Some((index, count, _)) if index == now / self.window => count,
@@ -301,7 +309,7 @@ impl Model {
 
     /// Returns the units in use × window. Of a state by another limit a token bucket keeps the
     /// tokens, the others the units in use.
-    fn in_use_numerator(&self, state: &State, now: i128) -> i128 {
+    pub(super) fn in_use_numerator(&self, state: &State, now: i128) -> i128 {
         let Some(Bucket { amount, at, units, .. }) = state.bucket else { return 0 };
         let (window, restored) = (self.window, (now - at) * self.units);
         let debt = self.max_debt.unwrap_or_default();
@@ -321,12 +329,12 @@ impl Model {
         (in_use - restored).max(0)
     }
 
-    fn most_in_use(&self) -> i128 {
+    pub(super) fn most_in_use(&self) -> i128 {
         (self.burst + self.max_debt.unwrap_or_default()) * self.window
     }
 
     /// Returns the state of a bucket with these units in use × window.
-    fn bucket(&self, in_use: i128, now: i128) -> Bucket {
+    pub(super) fn bucket(&self, in_use: i128, now: i128) -> Bucket {
         let is_tokens = self.algorithm == Algorithm::TokenBucket;
         let amount = if is_tokens { self.burst * self.window - in_use } else { in_use };
         // It makes no difference once it is full, and stays for another second.

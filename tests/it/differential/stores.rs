@@ -291,7 +291,7 @@ async fn administer(
 const LOOK: Action = Action::Peek(algorithm::Cost::NONE);
 
 /// Returns the decision of each rule, ordered by name.
-async fn decide(service: &Service, id: usize, action: Action) -> Vec<Decision> {
+pub(super) async fn decide(service: &Service, id: usize, action: Action) -> Vec<Decision> {
     let (id, cost) = (id.to_string(), Some(action.cost().units()));
     let verdict = match action {
         Action::Take(_) => service.verdict(&id, cost, false).await,

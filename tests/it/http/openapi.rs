@@ -157,6 +157,10 @@ async fn responses_of_every_status_match_the_openapi_document() {
     let away = Rlaas::start(&["store.backend=redis", &url, &files]);
     let with_auth = start_with_auth();
     let denies = Rlaas::start(&["unmatched=deny"]);
+    let issuer = format!("auth.oidc.issuer=http://127.0.0.1:{}", free_port());
+    let no_keys = Rlaas::start(&[&issuer, "auth.oidc.audience=a"]);
+    // {"alg":"EdDSA","kid":"a"}
+    let signed = "eyJhbGciOiJFZERTQSIsImtpZCI6ImEifQ.e30.AA";
     let by_user = ("GET", "/check?userId=alice", None);
     let large = "x".repeat(300_000);
     let endpoint = r#"{"endpoint":"/r","key":"bob"}"#;
@@ -205,6 +209,12 @@ async fn responses_of_every_status_match_the_openapi_document() {
         ("POST", "/json", late_json),
         ("POST", "/json", send_as(&with_auth, ("POST", "/json", Some(json)), "wrong").await),
         ("POST", "/json", send_as(&with_auth, ("POST", "/json", Some(json)), ADMIN).await),
+        ("GET", "/check", send_as(&no_keys, by_user, signed).await),
+        ("GET", "/check", send_as(&no_keys, by_user, "a.b.c").await),
+        ("POST", "/check", send_as(&no_keys, ("POST", "/check", Some(endpoint)), signed).await),
+        ("POST", "/v1/check", send_as(&no_keys, ("POST", "/v1/check", Some(check)), signed).await),
+        ("POST", "/json", send_as(&no_keys, ("POST", "/json", Some(json)), signed).await),
+        ("GET", "/rlconfig", send_as(&no_keys, rules, signed).await),
         ("GET", "/rlconfig", get(&server, "/rlconfig").await),
         ("GET", "/rlconfig", send_as(&with_auth, rules, "wrong").await),
         ("GET", "/rlconfig", send_as(&with_auth, rules, CHECK).await),

@@ -3,6 +3,7 @@
 mod dashboard;
 mod metrics;
 mod queries;
+mod record;
 mod series;
 mod top_keys;
 mod traces;

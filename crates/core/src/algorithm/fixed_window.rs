@@ -7,7 +7,7 @@
 //! Up to twice the limit can pass around the boundary of two windows. In return the state in Redis
 //! is a single number.
 
-use super::{Cost, Decision, Limit, MAX_COUNT, Outcome, TakenUnits, window_index};
+use super::{Algorithm, Cost, Decision, Limit, LimitChange, MAX_COUNT, Outcome, TakenUnits, window_index};
 use crate::clock::{Micros, Timestamp};
 
 /// The Redis key ends with the index of the window: `rlaas:rate_limit:alice:28333335`.
@@ -126,6 +126,31 @@ pub(super) fn refund(state: &mut State, limit: &Limit, _now: Timestamp, taken: &
 /// Subtracts the cost from the count of the current window.
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     refund(state, limit, now, &TakenUnits { cost, at: now, reset_after: Micros::ZERO });
+}
+
+/// Moves the count if the length of the window changes.
+pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp) {
+    if !change.changes_window() {
+        return;
+    }
+    let left = decide(state, change.from, now, Cost::NONE).remaining;
+    let used = change.used_after(Algorithm::FixedWindow, left);
+    if used > 0 {
+        convert(state, change, now, used);
+    } else {
+        *state = State::default();
+    }
+}
+
+/// Counts `used` units in the current window. Denied requests that were counted are dropped.
+pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
+    let window = change.to.window();
+    let expires_at = if change.changes_window() {
+        floor_millis(now) + window
+    } else {
+        state.expires_at
+    };
+    *state = State { index: window_index(now, window), count: used, expires_at };
 }
 
 /// Returns `true` if the request is counted although it is denied: of cost 1, in a full window, for

@@ -12,7 +12,8 @@
 
 use super::limit::divide;
 use super::{
-    Cost, Decision, Limit, MARGIN, NEVER, Outcome, TakenUnits, is_from_the_future, stored,
+    Cost, Decision, Limit, LimitChange, MARGIN, NEVER, Outcome, TakenUnits, is_from_the_future,
+    stored,
 };
 use crate::clock::{Micros, Timestamp};
 
@@ -133,6 +134,30 @@ pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &T
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let reset_after = decide(state, limit, now, Cost::NONE).reset_after;
     refund(state, limit, now, &TakenUnits { cost, at: now, reset_after });
+}
+
+/// Leaves as many units, up to the burst.
+pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp) {
+    let (from, limit) = (change.from, change.to);
+    let (ahead, part, at) = ahead_of(state, from, now);
+    let (whole, rest) = from.units_in(ahead, part);
+    let window = limit.window().as_micros();
+    let (rest, is_cut) = divide(rest, window, 0, from.window().as_micros());
+    let rest = rest + u64::from(is_cut > 0);
+    *state = match (whole + limit.burst()).checked_sub(from.burst()) {
+        Some(whole) if whole + rest > 0 => {
+            let (ahead, part) = divide(whole, window, rest, limit.units());
+            let ahead = (Micros::from_micros(ahead), part).min(limit.time_of_max_in_use());
+            State::new(ahead, at, limit)
+        }
+        _ => State::default(),
+    };
+}
+
+/// Sets the TAT ahead by `used` emission intervals.
+pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
+    let (_, _, at) = ahead_of(state, change.from, now);
+    *state = State::new(change.to.time_of(used), at, change.to);
 }
 
 /// Returns how far the TAT is ahead, as microseconds and fraction, and the time to which this

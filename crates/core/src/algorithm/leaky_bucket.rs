@@ -5,8 +5,8 @@
 //! leave a queue.
 
 use super::{
-    Cost, Decision, Limit, MAX_COUNT, NEVER, Outcome, TakenUnits, is_from_the_future, outstanding,
-    stored, time_to_live,
+    Cost, Decision, Limit, LimitChange, MAX_COUNT, NEVER, Outcome, TakenUnits, is_from_the_future,
+    outstanding, stored, time_to_live,
 };
 use crate::clock::Timestamp;
 
@@ -109,6 +109,31 @@ pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &T
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let reset_after = decide(state, limit, now, Cost::NONE).reset_after;
     refund(state, limit, now, &TakenUnits { cost, at: now, reset_after });
+}
+
+/// Leaves as much room, up to the burst.
+pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp) {
+    let (from, limit) = (change.from, change.to);
+    let (level, part, at) = leaked(state, from, now);
+    let level = (level + limit.burst()).saturating_sub(from.burst());
+    let (level, part) = if level > limit.max_in_use() {
+        (limit.max_in_use(), 0)
+    } else {
+        (level, change.part_after(part))
+    };
+    *state = if level > 0 {
+        let expires_at = time_to_live(now, limit.time_for(level, part));
+        State { part, at, expires_at, level: stored(level) }
+    } else {
+        State::default()
+    };
+}
+
+/// Sets the level to `used` units.
+pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
+    let (_, _, at) = leaked(state, change.from, now);
+    let expires_at = time_to_live(now, change.to.time_for(used, 0));
+    *state = State { part: 0, at, expires_at, level: stored(used) };
 }
 
 /// Returns the level, the fraction of its topmost unit that has drained, and the time to which they

@@ -11,6 +11,8 @@
 //!   not returned twice. Where the state does not show how many those are, too few are returned
 //!   rather than too many.
 //! - *credit*: returns units without a receipt, never above full.
+//! - *convert*: replaces a state by one with another number of units in use, because the limit
+//!   changes.
 //! - *reset*: removes the state.
 //!
 //! The Rust form is the specification, and the memory store runs it. The Lua twin in `lua/` has the
@@ -20,9 +22,11 @@
 
 mod decision;
 mod limit;
+mod on_change;
 
 pub use decision::{Decision, Outcome, TakenUnits};
 pub use limit::{Cost, Limit, LimitError};
+pub use on_change::{LimitChange, OnChange};
 
 use crate::clock::{Micros, Timestamp};
 
@@ -221,6 +225,45 @@ macro_rules! registry {
                         $module::credit(state, limit, now, cost);
                     })*
                     _ => {}
+                }
+            }
+
+            /// Converts a state that counts by [`LimitChange::from`] into one that counts by
+            /// [`LimitChange::to`]: that of a key of which as many units are in use as the policy
+            /// says. The units are those that [`Algorithm::decide`] shows before and afterwards.
+            /// Without units in use the state is removed.
+            pub fn convert(self, state: &mut State, change: &LimitChange<'_>, now: Timestamp) {
+                if change.on_change.is_none() {
+                    self.carry(state, change, now);
+                    return;
+                }
+                let left = self.decide(state, change.from, now, Cost::NONE).remaining;
+                let used = change.used_after(self, left);
+                if used == 0 {
+                    *state = State::None;
+                    return;
+                }
+                match (self, state) {
+                    $((Self::$variant, State::$variant(state)) => {
+                        $module::convert(state, change, now, used);
+                    })*
+                    _ => {}
+                }
+            }
+
+            /// Carries a state over to another limit as it is. No state is a full bucket of the
+            /// limit before.
+            fn carry(self, state: &mut State, change: &LimitChange<'_>, now: Timestamp) {
+                match self {
+                    $(Self::$variant => {
+                        let mut carried = match state {
+                            State::$variant(state) => std::mem::take(state),
+                            _ => $module::State::default(),
+                        };
+                        $module::carry(&mut carried, change, now);
+                        let is_none = carried == $module::State::default();
+                        *state = if is_none { State::None } else { State::$variant(carried) };
+                    })*
                 }
             }
         }

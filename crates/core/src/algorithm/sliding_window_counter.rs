@@ -7,7 +7,9 @@
 //! exact only on average.
 
 use super::limit::divide;
-use super::{Cost, Decision, Limit, Outcome, TakenUnits, is_from_the_future, time_to_live};
+use super::{
+    Cost, Decision, Limit, LimitChange, Outcome, TakenUnits, is_from_the_future, time_to_live,
+};
 use crate::clock::{Micros, Timestamp};
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
@@ -131,6 +133,20 @@ pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
     windows.current = windows.current.saturating_sub(cost.units());
     windows.previous = windows.previous.saturating_sub(rest);
     store_reduced(state, limit, now, windows);
+}
+
+/// The counts stay.
+pub(super) fn carry(_state: &mut State, _change: &LimitChange<'_>, _now: Timestamp) {}
+
+/// Counts `used` units in a window that starts now, up to the largest count, unless the windows have
+/// as many already.
+pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
+    let (limit, used) = (change.to, used.min(MAX_UNITS));
+    if !change.changes_window() && decide(state, limit, now, Cost::NONE).current_count == used {
+        return;
+    }
+    state.windows = Windows { start: now, current: used, previous: 0 };
+    state.expires_at = time_to_live(now, limit.window() + limit.window());
 }
 
 /// Stores counts from which units were subtracted.

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Cost, Decision, Limit, MAX_COUNT, Outcome, TakenUnits};
+use super::{Cost, Decision, Limit, LimitChange, MAX_COUNT, Outcome, TakenUnits};
 use crate::clock::{Micros, Timestamp};
 
 pub(super) const KEYED_BY_WINDOW: bool = false;
@@ -179,6 +179,36 @@ pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
         }
         left -= remove(state, end - 1, left);
     }
+}
+
+/// The entries stay.
+pub(super) fn carry(_state: &mut State, _change: &LimitChange<'_>, _now: Timestamp) {}
+
+/// Leaves `used` entries: drops the oldest ones, or adds entries now. If the length of the window
+/// changes, all of them are written now.
+pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
+    let window = change.to.window();
+    if change.changes_window() {
+        *state = State::default();
+        write(state, now.as_millis(), used);
+    } else {
+        let (first, end) = live_range(state, change.to, now);
+        let count = state.upto(end) - state.upto(first);
+        if used < count {
+            drop_oldest(state, first, count - used);
+        } else if used > count {
+            state.drop_before(first);
+            write(state, now.as_millis(), used - count);
+        }
+    }
+    state.expires_at = Timestamp::from_millis(now.as_millis()) + window + window;
+}
+
+/// Drops the runs before index `first`, and `units` more entries.
+fn drop_oldest(state: &mut State, first: usize, units: u64) {
+    let dropped = state.upto(first) + units;
+    state.drop_before(state.runs.partition_point(|run| run.upto <= dropped));
+    state.runs[0].upto = dropped;
 }
 
 /// Removes up to `units` entries of a run, and returns their number.

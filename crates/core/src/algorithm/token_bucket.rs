@@ -4,8 +4,8 @@
 //! of a token are kept, so that no rate is rounded.
 
 use super::{
-    Cost, Decision, Limit, MAX_COUNT, NEVER, Outcome, TakenUnits, is_from_the_future, outstanding,
-    time_to_live,
+    Cost, Decision, Limit, LimitChange, MAX_COUNT, NEVER, Outcome, TakenUnits, is_from_the_future,
+    outstanding, time_to_live,
 };
 use crate::clock::{Micros, Timestamp};
 
@@ -111,6 +111,27 @@ pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &T
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let reset_after = decide(state, limit, now, Cost::NONE).reset_after;
     refund(state, limit, now, &TakenUnits { cost, at: now, reset_after });
+}
+
+/// Leaves as many tokens, up to the burst.
+pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp) {
+    let (limit, burst) = (change.to, change.to.burst().cast_signed());
+    let (tokens, part, at) = refilled(state, change.from, now);
+    let (tokens, part) = (tokens.max(-limit.debt().cast_signed()), change.part_after(part));
+    *state = if tokens < burst {
+        let expires_at = time_to_live(now, limit.time_for(in_use(limit, tokens), part));
+        State { part, at, expires_at, tokens: stored(tokens) }
+    } else {
+        State::default()
+    };
+}
+
+/// Leaves all tokens but `used`.
+pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
+    let (_, _, at) = refilled(state, change.from, now);
+    let expires_at = time_to_live(now, change.to.time_for(used, 0));
+    let tokens = change.to.burst().cast_signed() - used.cast_signed();
+    *state = State { part: 0, at, expires_at, tokens: stored(tokens) };
 }
 
 /// Returns the tokens, the fraction of the next one, and the time to which they refer: `now`, or

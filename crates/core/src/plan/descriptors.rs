@@ -63,6 +63,7 @@ impl Descriptors {
                     grant,
                     window,
                     overridable: rule.overridable,
+                    on_change: None,
                     stricter: None,
                     mode: rule.mode,
                     action,

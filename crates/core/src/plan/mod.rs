@@ -13,7 +13,7 @@ pub use selector::{GrantSource, KeyPart, SelectError, SelectedKey, Selector, Sel
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Algorithm, Cost};
+use crate::algorithm::{Algorithm, Cost, OnChange};
 use crate::clock::Micros;
 use crate::idempotency::IdempotencyRecord;
 use crate::operation::{Action, StoreHit};
@@ -51,9 +51,11 @@ pub struct Hit {
     pub window: Micros,
     /// Whether an override of the key, set at run time, replaces `grant`.
     pub overridable: bool,
+    /// Units in use after a change of `grant`. `None` if it is not that of the rule itself.
+    pub on_change: Option<OnChange>,
     /// Limit of another hit of the same key that replaces `grant`.
     pub stricter: Option<Box<Grant>>,
-    /// Mode of the rule.
+    /// Mode of the rule for this key.
     pub mode: Mode,
     /// Operation on the state.
     pub action: Action,
@@ -83,7 +85,7 @@ impl Plan {
             hits.push(Hit::of_rule(position, rule, request, rules.hashing(), action));
         });
         let is_unmatched = rules.unmatched() != Unmatched::DefaultRule
-            && hits.iter().all(|hit: &Hit| hit.mode == Mode::Shadow);
+            && hits.iter().all(|hit: &Hit| rules.rule(hit.rule).mode == Mode::Shadow);
         Self { hits, coupling: Coupling::AllOrNothing, is_unmatched, once: None }
     }
 
@@ -113,15 +115,18 @@ impl Hit {
         hashing: Hashing<'_>,
         action: Action,
     ) -> Self {
+        let key = rule.key_for(request, hashing);
+        let (grant, on_change) = rule.grant_for(request);
         Self {
             rule: RuleIndex::Flat(position),
-            key: rule.key_for(request, hashing),
+            mode: rule.mode_for(&key),
+            key,
             algorithm: rule.algorithm,
-            grant: rule.grant_for(request),
+            grant,
             window: rule.window,
             overridable: rule.overridable,
+            on_change,
             stricter: None,
-            mode: rule.mode,
             action,
         }
     }
@@ -136,9 +141,19 @@ impl Hit {
             Grant::Banned | Grant::Unlimited if *overridable => self.window,
             Grant::Banned | Grant::Unlimited => return None,
         };
-        let (algorithm, overridable) = (*algorithm, *overridable);
+        let (algorithm, overridable, on_change) = (*algorithm, *overridable, self.on_change);
         let (action, mode, change) = (*action, *mode, None);
-        Some(StoreHit { key, algorithm, grant, window, overridable, action, change, mode })
+        Some(StoreHit {
+            key,
+            algorithm,
+            grant,
+            window,
+            overridable,
+            on_change,
+            action,
+            change,
+            mode,
+        })
     }
 
     /// Returns `true` if the hit is denied whatever the store decides.

@@ -5,6 +5,7 @@
 
 mod attributes;
 pub mod descriptors;
+mod enforcement;
 mod key;
 mod matcher;
 mod pattern;
@@ -15,6 +16,7 @@ pub mod spec;
 mod wildcard;
 
 pub use attributes::Attributes;
+pub use enforcement::EnforcedShare;
 pub(crate) use key::DecodedValue;
 pub use key::Key;
 pub use matcher::Matcher;

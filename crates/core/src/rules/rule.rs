@@ -7,8 +7,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::matcher::Matcher;
-use super::{HashedParts, HashedValue, Hashing, Key, Request};
-use crate::algorithm::{Algorithm, Limit};
+use super::{EnforcedShare, HashedParts, HashedValue, Hashing, Key, Request};
+use crate::algorithm::{Algorithm, Limit, OnChange};
 use crate::clock::Micros;
 
 /// A rule for requests by user, resource and attributes.
@@ -32,6 +32,11 @@ pub struct Rule {
     pub overridable: bool,
     /// Whether the rule is enforced.
     pub mode: Mode,
+    /// Keys for which the rule is enforced, if it is.
+    pub enforce: EnforcedShare,
+    /// Units in use after a change of limit, burst or window. `None`: the state stays as it is, and
+    /// the limits by which keys were counted are not kept.
+    pub on_change: Option<OnChange>,
     /// Policy for the time when the store fails.
     pub on_store_failure: OnStoreFailure,
     /// Whether requests pass while the circuit breaker of the store is open.
@@ -196,7 +201,7 @@ impl OnStoreFailure {
 
 impl Part {
     /// Returns the value of the part in a request; `None` for an absent attribute.
-    pub(crate) fn value_in<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
+    pub fn value_in<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
         match self {
             Self::UserId => Some(request.user_id()),
             Self::Resource => Some(request.resource()),
@@ -252,6 +257,8 @@ impl Rule {
             overrides: Vec::new(),
             overridable: false,
             mode: Mode::Enforced,
+            enforce: EnforcedShare::ALL,
+            on_change: None,
             on_store_failure: OnStoreFailure::Error,
             breaker_opens: false,
             near_limit: None,
@@ -272,9 +279,12 @@ impl Rule {
     }
 
     /// Returns the grant to a request: that of the closest override, of equally close ones the
-    /// strictest, else that of the rule.
-    pub(crate) fn grant_for(&self, request: &Request<'_>) -> Grant {
-        self.closest_override(request).map_or(self.grant, |(_, closest)| closest.grant)
+    /// strictest, else that of the rule, with the policy for its changes.
+    pub(crate) fn grant_for(&self, request: &Request<'_>) -> (Grant, Option<OnChange>) {
+        match self.closest_override(request) {
+            Some((_, closest)) => (closest.grant, None),
+            None => (self.grant, self.on_change),
+        }
     }
 
     /// Returns the override that applies to a request, and its position.
@@ -286,6 +296,11 @@ impl Rule {
         let closest =
             close.max_by_key(|(fit, _, other)| (*fit, std::cmp::Reverse(other.grant.generosity())));
         closest.map(|(_, position, closest)| (position, closest))
+    }
+
+    /// Returns the mode for a key: shadow mode if the rule is enforced for other keys only.
+    pub(crate) fn mode_for(&self, key: &Key) -> Mode {
+        if self.enforce.contains(key) { self.mode } else { Mode::Shadow }
     }
 
     /// Returns the key of the state for a request.

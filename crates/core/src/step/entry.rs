@@ -1,7 +1,7 @@
 //! One hit and the state of its key: decided, committed, and given back to.
 
 use super::slot::Slot;
-use crate::algorithm::{Cost, Decision, Limit, Outcome, State, TakenUnits};
+use crate::algorithm::{Cost, Decision, Limit, OnChange, Outcome, State, TakenUnits};
 use crate::operation::{Action, HitReply, StoreHit};
 
 /// One hit with a limit, and the slot of its key.
@@ -9,19 +9,21 @@ pub(super) struct Entry<'h, S> {
     pub(super) hit: &'h StoreHit<'h>,
     /// The limit by which it is decided.
     pub(super) limit: &'h Limit,
+    /// Units in use after a change of the limit; `None` if an override decides, or none is kept.
+    pub(super) on_change: Option<OnChange>,
     pub(super) slot: S,
 }
 
 impl<S: Slot> Entry<'_, S> {
     pub(super) fn decide(&self, cost: Cost) -> Decision {
         let (algorithm, limit) = (self.hit.algorithm, self.limit);
-        algorithm.decide(self.slot.state(), limit, self.slot.now(), cost)
+        algorithm.decide(&self.state(), limit, self.slot.now(), cost)
     }
 
     /// Decides on the cost, but returns the numbers of the state as it is, without the cost.
     pub(super) fn peek(&self, cost: Cost) -> Decision {
         let (algorithm, limit) = (self.hit.algorithm, self.limit);
-        let (state, now) = (self.slot.state(), self.slot.now());
+        let (state, now) = (&*self.state(), self.slot.now());
         let decision = algorithm.decide(state, limit, now, cost);
         if cost == Cost::NONE {
             return decision;
@@ -137,7 +139,11 @@ impl<S: Slot> Entry<'_, S> {
             Action::Refund(TakenUnits { cost: Cost::NONE, .. }) | Action::Credit(Cost::NONE) => {
                 return;
             }
-            Action::Refund(taken) if self.slot.was_reset_since(taken.at) => return,
+            Action::Refund(taken)
+                if self.slot.was_reset_since(taken.at) || self.was_settled_since(taken.at) =>
+            {
+                return;
+            }
             _ => {}
         }
         self.slot.update(|state| {

@@ -6,6 +6,7 @@ use super::{Slot, Slots, execute};
 use crate::algorithm::{Decision, State};
 use crate::clock::{Micros, Timestamp};
 use crate::control::ControlRecord;
+use crate::limit_history::LimitHistory;
 use crate::operation::{Reply, StoreHit, StoreRequest};
 use crate::rules::Key;
 
@@ -20,6 +21,9 @@ pub struct Record {
     /// Overrides of the key. Absent from records of earlier versions.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     control: Option<Box<ControlRecord>>,
+    /// Limits by which the key was counted. Absent from records of earlier versions.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    limits: Option<Box<LimitHistory>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +40,8 @@ impl Record {
     pub fn expires_at(&self) -> Timestamp {
         let reset = self.reset.map_or(Timestamp::EPOCH, |reset| reset.until);
         let control = self.control.as_ref().map_or(Timestamp::EPOCH, |control| control.ends_at());
-        self.state.expires_at().max(reset).max(control)
+        let limits = self.limits.as_ref().map_or(Timestamp::EPOCH, |limits| limits.expires_at());
+        self.state.expires_at().max(reset).max(control).max(limits)
     }
 
     /// Returns `true` if the state has not expired. It expires at the end of its last millisecond,
@@ -164,5 +169,14 @@ impl Slot for RecordSlot<'_, '_> {
         } else if let Some(known) = self.records.get_mut(self.key) {
             known.control = None;
         }
+    }
+
+    fn limit_history(&self) -> Option<&LimitHistory> {
+        let limits = self.records.get(self.key)?.limits.as_deref();
+        limits.filter(|limits| limits.is_alive(self.time))
+    }
+
+    fn set_limit_history(&mut self, history: LimitHistory) {
+        self.records.entry(self.key).or_default().limits = Some(Box::new(history));
     }
 }

@@ -3,6 +3,7 @@
 use crate::algorithm::{Decision, State};
 use crate::clock::{Micros, Timestamp};
 use crate::control::ControlRecord;
+use crate::limit_history::LimitHistory;
 
 /// Access of a step to the state of one key.
 pub trait Slot {
@@ -35,6 +36,14 @@ pub trait Slot {
 
     /// Replaces the control record of the key. An empty record removes it.
     fn set_control(&mut self, record: ControlRecord);
+
+    /// Returns the limits by which the key was counted, if they are kept and have not
+    /// [expired](LimitHistory::is_alive).
+    fn limit_history(&self) -> Option<&LimitHistory>;
+
+    /// Replaces the limits by which the key was counted. They may be dropped once they have
+    /// expired.
+    fn set_limit_history(&mut self, history: LimitHistory);
 
     /// Returns the time that the clock shows.
     fn time(&self) -> Timestamp {
@@ -109,5 +118,13 @@ impl<S: Slot> Slot for &mut S {
 
     fn set_control(&mut self, record: ControlRecord) {
         (**self).set_control(record);
+    }
+
+    fn limit_history(&self) -> Option<&LimitHistory> {
+        (**self).limit_history()
+    }
+
+    fn set_limit_history(&mut self, history: LimitHistory) {
+        (**self).set_limit_history(history);
     }
 }

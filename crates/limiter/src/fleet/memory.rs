@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 
 use super::capped_log::CappedLog;
+use super::catalogue::MemoryCatalogue;
 use super::subscription::{Source, Subscription};
 use super::{EntryId, LogEntry, LogRange, MAX_VALUES, NamedValue, OutOfBounds, SECRET_LEN};
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
@@ -75,6 +76,7 @@ pub struct MemoryFleet {
 struct SharedContents {
     clock: Clock,
     contents: Mutex<Contents>,
+    catalogue: MemoryCatalogue,
     /// Held while a secret is made.
     making_secret: tokio::sync::Mutex<()>,
 }
@@ -101,6 +103,7 @@ impl MemoryFleet {
         let shared = SharedContents {
             clock,
             contents: Mutex::default(),
+            catalogue: MemoryCatalogue::default(),
             making_secret: tokio::sync::Mutex::default(),
         };
         Self { shared: Arc::new(shared), journal: None }
@@ -110,6 +113,10 @@ impl MemoryFleet {
     #[must_use]
     pub fn with_journal(self, journal: Arc<dyn FleetJournal>) -> Self {
         Self { journal: Some(journal), ..self }
+    }
+
+    pub(super) fn catalogue(&self) -> MemoryCatalogue {
+        self.shared.catalogue.clone()
     }
 
     /// Appends an entry that a journal has. Entries must be restored in the order of their ids;

@@ -32,12 +32,18 @@
 //! ```
 
 mod capped_log;
+mod catalogue;
 #[cfg(feature = "journal")]
 mod journal;
 mod log;
 mod memory;
 mod subscription;
 
+pub use catalogue::{
+    COUNTED_PREFIX, Catalogue, CatalogueBounds, CatalogueHead, CatalogueId, CatalogueRelation,
+    CatalogueWrite, ChangedWhileRead, Document, DocumentChange, FieldTooLong, HistoryEntry,
+    InvalidCatalogueId, MAX_CHANGES, MAX_FIELD_LEN, MAX_HISTORY, MAX_REVISION_IDS, WriteOutcome,
+};
 pub use log::{EntryId, InvalidEntryId, LogEntry, LogRange};
 pub use memory::{FleetJournal, MemoryFleet, OnRecorded};
 pub use subscription::{FleetEvent, Subscription};
@@ -139,6 +145,15 @@ impl Fleet {
             Store::Redis(store) => Self(Kind::Redis(store.fleet())),
             Store::Custom(_) => MemoryFleet::new(Clock::default()).into(),
         }
+    }
+
+    /// Returns the catalogue that the fleet shares.
+    pub fn catalogue(&self) -> Catalogue {
+        Catalogue(match &self.0 {
+            Kind::Memory(fleet) => catalogue::CatalogueBackend::Memory(fleet.catalogue()),
+            #[cfg(feature = "redis")]
+            Kind::Redis(fleet) => catalogue::CatalogueBackend::Redis(fleet.clone()),
+        })
     }
 
     /// Returns `true` if other processes are part of the fleet.

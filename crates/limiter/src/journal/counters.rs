@@ -17,6 +17,7 @@ use super::recovery::{Recovered, recover};
 use super::status::Status;
 use crate::algorithm::State;
 use crate::clock::{HighWaterMarks, Micros, Timestamp};
+use crate::limit_history::LimitHistory;
 use serde::{Deserialize, Serialize};
 
 /// Length of records from which on they are written as one frame. The state of a log may have
@@ -34,6 +35,8 @@ enum Record<'a> {
     Mark(Micros, Timestamp),
     /// All keys that are not in this file up to here have no state.
     DumpComplete,
+    /// The limits by which a key was counted, if its rule keeps them.
+    Limits(&'a str, Cow<'a, LimitHistory>),
 }
 
 /// Encoded records. Made while a lock is held, and written without it.
@@ -54,6 +57,11 @@ impl Records {
         self.push(&Record::Mark(window, time));
     }
 
+    /// Adds the limits by which a key was counted.
+    pub(crate) fn push_limits(&mut self, key: &str, history: &LimitHistory) {
+        self.push(&Record::Limits(key, Cow::Borrowed(history)));
+    }
+
     fn push(&mut self, record: &Record<'_>) {
         let bytes = std::mem::take(&mut self.bytes);
         self.bytes = postcard::to_extend(record, bytes).expect("memory can be written");
@@ -65,6 +73,8 @@ impl Records {
 #[derive(Debug, Default)]
 pub(crate) struct RestoredCounters {
     pub(crate) states: HashMap<Box<str>, State>,
+    /// They expire by themselves, so a dump does not replace them.
+    pub(crate) limits: HashMap<Box<str>, LimitHistory>,
     pub(crate) marks: HighWaterMarks,
 }
 
@@ -82,6 +92,9 @@ impl Replay {
             Record::State(key, state) => _ = self.of_file.insert(key.into(), state.into_owned()),
             Record::Mark(window, time) => self.restored.marks.set(window, time),
             Record::DumpComplete => self.restored.states.clear(),
+            Record::Limits(key, history) => {
+                self.restored.limits.insert(key.into(), history.into_owned());
+            }
         }
     }
 
@@ -245,6 +258,8 @@ mod tests {
         encoded.push(encode(&Record::State("", Cow::Owned(State::None))));
         encoded.push(encode(&Record::Mark(Micros::from_secs(60), now)));
         encoded.push(encode(&Record::DumpComplete));
+        let history = LimitHistory::new(&limit);
+        encoded.push(encode(&Record::Limits("a:b", Cow::Owned(history))));
         assert_eq!(encoded, PINNED);
     }
 
@@ -274,7 +289,7 @@ mod tests {
         }
     }
 
-    const PINNED: [&str; 9] = [
+    const PINNED: [&str; 10] = [
         "0003613a620197aac10d02f890a68dc2c48203",
         "0003613a62020200009bde9bffbc3102f89ef4a9c2c48203",
         "0003613a6203f882d8f0c1c482030200b8a3b1aac2c48203",
@@ -284,6 +299,7 @@ mod tests {
         "000000",
         "01808ece1cf882d8f0c1c48203",
         "02",
+        "0303613a6200010505808ece1c000000",
     ];
 
     #[test]

@@ -130,6 +130,11 @@ impl DenyCache {
             Action::Take(cost) | Action::Peek(cost) if cost != Cost::NONE => cost,
             _ => return,
         };
+        // A look does not store the conversion of a state to another limit. Until a take does, units
+        // may become available earlier than it has announced.
+        if hit.on_change.is_some() && matches!(action, Action::Peek(_)) {
+            return;
+        }
         if !Self::may_have(key) {
             return;
         }

@@ -71,21 +71,21 @@ impl Limiter {
         let snapshot = self.shared.snapshot.load();
         let DescriptorPlan { plan, statuses } = snapshot.rules.descriptors().plan(request)?;
         let ExecutedPlan { plan, executed } = self.execute(&snapshot, plan, deadline).await?;
-        Ok(self.fold_descriptors(&snapshot, &plan, statuses, &executed.results))
+        Ok(self.fold_descriptors(&snapshot, &plan, &statuses, &executed.results))
     }
 
     /// Assigns the outcomes of the hits to the descriptors, and reports the decisions.
-    fn fold_descriptors(
+    pub(super) fn fold_descriptors(
         &self,
         snapshot: &Snapshot,
         plan: &Plan,
-        statuses: SmallVec<[Option<PlannedStatus>; 2]>,
+        statuses: &[Option<PlannedStatus>],
         results: &[Option<HitResult>],
     ) -> DescriptorVerdict {
         let latest = results.iter().flatten().map(|result| result.reply.decision.at).max();
         let mut hits = plan.hits.iter().zip(results);
-        let answer = |planned: Option<PlannedStatus>| {
-            let (planned, (hit, result)) = (planned?, hits.next()?);
+        let answer = |planned: &Option<PlannedStatus>| {
+            let (planned, (hit, result)) = (planned.as_ref()?, hits.next()?);
             let mut result = result.clone()?;
             if hit.grant == Grant::Banned && result.reply.applied.is_none() {
                 let until_end = self.end_of_ban(hit, planned.window, latest);
@@ -93,20 +93,20 @@ impl Limiter {
             }
             Some(self.answer(snapshot, hit, planned, &result))
         };
-        DescriptorVerdict { answers: statuses.into_iter().map(answer).collect() }
+        DescriptorVerdict { answers: statuses.iter().map(answer).collect() }
     }
 
     fn answer(
         &self,
         snapshot: &Snapshot,
         hit: &Hit,
-        planned: PlannedStatus,
+        planned: &PlannedStatus,
         result: &HitResult,
     ) -> DescriptorAnswer {
         let (rules, rule) = (snapshot.rules.descriptors(), snapshot.rules.rule(hit.rule));
         let mut decided = RuleDecision::new(rule, hit, result);
-        let detailed = planned.detailed_label.and_then(|label| {
-            self.shared.detailed_observers.observer(&label, rule, &*self.shared.observer)
+        let detailed = planned.detailed_label.as_deref().and_then(|label| {
+            self.shared.detailed_observers.observer(label, rule, &*self.shared.observer)
         });
         match detailed {
             Some((label, observer)) => {

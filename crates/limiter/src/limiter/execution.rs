@@ -219,8 +219,11 @@ impl Execution<'_> {
                 Action::Credit(_) if group.store == StoreId::Fallback => Action::Peek(Cost::NONE),
                 action => action,
             };
-            let overridable = hit.overridable && group.store == StoreId::Primary;
-            Some(StoreHit { grant, action, mode, overridable, ..hit })
+            // The fallback grants a share of the limit, and knows nothing but states.
+            let is_primary = group.store == StoreId::Primary;
+            let overridable = hit.overridable && is_primary;
+            let on_change = hit.on_change.filter(|_| is_primary);
+            Some(StoreHit { grant, action, mode, overridable, on_change, ..hit })
         };
         group.positions.iter().enumerate().filter_map(hit).collect()
     }

@@ -17,6 +17,7 @@ mod idempotency;
 mod in_place;
 mod observers;
 mod pending;
+mod prepared;
 mod preview;
 mod receipts;
 mod snapshot;
@@ -31,6 +32,7 @@ pub use forget::FORGET_TOPIC;
 #[cfg(fuzzing)]
 pub(crate) use forget::keys_of;
 pub use pending::{PendingCheck, StartedCheck};
+pub use prepared::{PreparedCheck, PreparedDescriptors};
 pub use preview::Preview;
 pub use snapshot::Snapshot;
 
@@ -257,14 +259,22 @@ impl Limiter {
         if request.request_id().is_some() {
             plan.once = self.record_of(request)?;
         }
-        if plan.is_unmatched {
-            if snapshot.rules.unmatched() == Unmatched::Deny {
-                self.shared.observer.request(RequestEvent::UnmatchedDenied);
-                return Err(CheckError::NoRule);
-            }
-            self.shared.observer.request(RequestEvent::UnmatchedAllowed);
-        }
+        self.admit_unmatched(snapshot, &plan)?;
         Ok(plan)
+    }
+
+    /// Fails if no enforced rule matches and the policy for such requests is [`Unmatched::Deny`].
+    #[inline]
+    fn admit_unmatched(&self, snapshot: &Snapshot, plan: &Plan) -> Result<(), CheckError> {
+        if !plan.is_unmatched {
+            return Ok(());
+        }
+        if snapshot.rules.unmatched() == Unmatched::Deny {
+            self.shared.observer.request(RequestEvent::UnmatchedDenied);
+            return Err(CheckError::NoRule);
+        }
+        self.shared.observer.request(RequestEvent::UnmatchedAllowed);
+        Ok(())
     }
 
     fn store_by_id(&self, id: StoreId) -> &Store {

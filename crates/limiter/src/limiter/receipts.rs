@@ -32,7 +32,12 @@ impl Limiter {
         for receipt in receipts {
             let grant = limit_now(&receipt, &snapshot.rules).map(Grant::Limited);
             let rule = snapshot.rules.iter().find(|rule| rule.name == receipt.rule);
-            let rule = rule.filter(|rule| rule.overridable && receipt.store == StoreId::Primary);
+            let rule = rule.filter(|_| receipt.store == StoreId::Primary);
+            // By the limit of the rule itself, the state may have to be converted first.
+            let on_change = rule
+                .filter(|rule| grant == Some(rule.grant) && rule.algorithm == receipt.algorithm)
+                .and_then(|rule| rule.on_change);
+            let rule = rule.filter(|rule| rule.overridable);
             // The override of the key decides what is returned, else the grant. If that is not
             // known, a ban returns nothing.
             let (overridable, window) =
@@ -43,6 +48,7 @@ impl Limiter {
             let hit = receipt.refund(&grant);
             let hit = StoreHit {
                 overridable,
+                on_change,
                 window: grant.limit().map_or(window, Limit::window),
                 ..hit
             };

@@ -12,7 +12,7 @@ use crate::idempotency::RecordUse;
 use crate::observer::{RequestEvent, StoreEvent};
 use crate::operation::{HitReply, StoreId};
 use crate::plan::Hit;
-use crate::rules::{Coupling, Grant, Mode, OnStoreFailure};
+use crate::rules::{Coupling, Grant, Mode, OnStoreFailure, RuleInfo};
 use crate::store::StoreError;
 use crate::verdict::HitResult;
 
@@ -46,7 +46,10 @@ impl Execution<'_> {
         let hit_at = |position: &usize| &self.plan.hits[*position];
         let first = failed.positions.first();
         let tripped = first.is_some_and(|first| limiter.store.breaker_is_open(&hit_at(first).key));
-        let policy = |position: &usize| self.rules.rule(hit_at(position).rule).policy(tripped);
+        let policy = |position: &usize| {
+            let hit = hit_at(position);
+            RuleInfo { mode: hit.mode, ..self.rules.rule(hit.rule) }.policy(tripped)
+        };
         for position in &failed.positions {
             results[*position] = self.result_without_policy(hit_at(position));
         }

@@ -26,6 +26,7 @@ use crate::algorithm::{Decision, State};
 use crate::clock::{Clock, Micros, Timestamp};
 use crate::control::{ControlRecord, KeyOverrides, OverridePage};
 use crate::idempotency::RequestIdError;
+use crate::limit_history::LimitHistory;
 use crate::observer::Observer;
 use crate::operation::{Action, HitReply, Reply, StoreHit, StoreRequest};
 use crate::rules::{Coupling, Key};
@@ -39,6 +40,10 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(20);
 /// Keys of a stripe if there are several stripes: the capacity of a hash table whose size is a
 /// power of two, less some reserve for an uneven spread. A stripe holds less than twice as many.
 const KEYS_PER_STRIPE: usize = 3328;
+/// Stripes of a store for all keys.
+const STRIPES_FOR_ALL_KEYS: usize = 4_096;
+/// Most keys of a stripe, whose slots have numbers of 16 bits.
+const MAX_KEYS_PER_STRIPE: usize = u16::MAX as usize;
 /// Number of steps in which the background sweep visits all stripes.
 const SWEEP_STEPS: usize = 256;
 
@@ -79,10 +84,25 @@ impl MemoryStore {
     pub fn new(settings: MemorySettings, clock: Clock, observer: Arc<dyn Observer>) -> Self {
         let max_keys = settings.max_keys.max(1) as usize;
         let stripes = (max_keys / KEYS_PER_STRIPE).max(1);
+        Self::with_stripes(stripes, max_keys / stripes, clock, observer)
+    }
+
+    /// Creates an empty store for as many keys as there are, about 2^28: for simulations, which
+    /// have the memory of a machine for themselves and must not lose a key. Starts small.
+    pub fn for_all_keys(clock: Clock, observer: Arc<dyn Observer>) -> Self {
+        Self::with_stripes(STRIPES_FOR_ALL_KEYS, MAX_KEYS_PER_STRIPE, clock, observer)
+    }
+
+    fn with_stripes(
+        stripes: usize,
+        keys_per_stripe: usize,
+        clock: Clock,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
         let hasher = DefaultHashBuilder::default();
         let remembered = RememberedReplies::new(Self::MAX_REQUEST_IDS, Arc::clone(&observer));
         let observers = std::iter::repeat_n(observer, stripes);
-        let stripe = |observer| Stripe::new(max_keys / stripes, hasher.clone(), observer);
+        let stripe = |observer| Stripe::new(keys_per_stripe, hasher.clone(), observer);
         let stripes =
             observers.map(|observer| PaddedStripe(Mutex::new(stripe(observer)))).collect();
         Self {
@@ -355,6 +375,15 @@ impl Slot for StripeSlot<'_> {
     fn set_control(&mut self, record: ControlRecord) {
         let time = self.time();
         self.stripe.set_control(self.key, record, time);
+    }
+
+    fn limit_history(&self) -> Option<&LimitHistory> {
+        self.stripe.limit_history(self.key, self.time())
+    }
+
+    fn set_limit_history(&mut self, history: LimitHistory) {
+        let time = self.time();
+        self.stripe.set_limit_history(self.key, history, time);
     }
 }
 

@@ -17,7 +17,11 @@ const ERRORS: [(&str, &str); 10] = [
     ("409", "Another call changed the same at the same time."),
     ("413", "The body is too large."),
     ("415", "The content type is not application/json."),
-    ("503", "The store or the audit does not answer, or the server sheds load."),
+    (
+        "503",
+        "The store or the audit does not answer, the server sheds load, or the keys of the issuer of \
+     bearer tokens are not available.",
+    ),
     ("504", "The deadline passed; a change may have been made."),
 ];
 

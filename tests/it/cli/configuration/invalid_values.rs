@@ -143,6 +143,47 @@ fn invalid_token_settings_are_rejected_by_key() {
 }
 
 #[test]
+fn invalid_settings_of_an_issuer_are_rejected_by_key() {
+    let dir = TempDir::new();
+    let not_pem = dir.write("ca.crt", "s3cret").display().to_string();
+    let of = |settings: &str| format!("auth: {{oidc: {{{settings}}}}}");
+    let with = |more: &str| of(&format!("issuer: 'http://127.0.0.1:1', audience: a, {more}"));
+    let ca = |ca: &str| of(&format!("issuer: 'https://127.0.0.1:1', audience: a, ca: '{ca}'"));
+    let claim = "auth.oidc.roles-claim: must be the name of a claim, or a list of at most 8 names";
+    let algorithms = "auth.oidc.algorithms: must be a list of RS256, ES256 and EdDSA";
+    let issuer = "auth.oidc.issuer: must be the https URL of an issuer";
+    for (text, expected) in [
+        ("auth: {oidc: s3cret}".to_owned(), "auth.oidc: must be a section"),
+        (of("audience: a"), "auth.oidc.issuer: missing"),
+        (of("issuer: 'http://127.0.0.1:1', audience: a, audiences: b"), "auth.oidc.audiences: unk"),
+        (of("issuer: 'http://127.0.0.1:1'"), "auth.oidc.audience: missing"),
+        (of("issuer: 'http://s3cret.example', audience: a"), issuer),
+        (of("issuer: s3cret, audience: a"), issuer),
+        (of("issuer: 1, audience: a"), issuer),
+        (of("issuer: 'https://s3cret@a.example', audience: a"), issuer),
+        (of("issuer: 'http://127.0.0.1:1', audience: []"), "auth.oidc.audience: must be a string"),
+        (of("issuer: 'http://127.0.0.1:1', audience: 1"), "auth.oidc.audience: must be a string"),
+        (of("issuer: 'http://127.0.0.1:1', audience: ''"), "auth.oidc.audience: must be a string"),
+        (with("algorithms: [HS256]"), algorithms),
+        (with("algorithms: none"), algorithms),
+        (with("algorithms: []"), algorithms),
+        (with("roles-claim: ''"), claim),
+        (with("roles-claim: a..b"), claim),
+        (with("roles-claim: [a, b, c, d, e, f, g, h, i]"), claim),
+        (with("roles-claim: 1"), claim),
+        (with(&format!("ca: '{not_pem}'")), "auth.oidc.ca: requires an https issuer"),
+        (ca("/nowhere"), "auth.oidc.ca: must be the path of a file that can be read"),
+        (ca(&not_pem), "auth.oidc.ca: must be a PEM file of certificates"),
+        (with("client-id: s3cret"), "auth.oidc.client-id: unknown key"),
+    ] {
+        let reported = problems(&text);
+        assert_eq!(reported.len(), 1, "{text}: {reported:?}");
+        assert!(reported[0].starts_with(expected), "{text}: {reported:?}");
+        assert!(!reported[0].contains("s3cret"), "{reported:?}");
+    }
+}
+
+#[test]
 fn invalid_tls_files_are_reported_by_key_and_path() {
     let certificates = Certificates::make();
     let dir = TempDir::new();

@@ -220,6 +220,7 @@ impl RuleSet {
             grant: rule.grant,
             window: rule.window,
             overridable: rule.overridable,
+            on_change: None,
             stricter: None,
             mode: rule.mode,
             action: Action::Peek(Cost::ONE),

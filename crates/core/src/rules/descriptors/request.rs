@@ -55,11 +55,13 @@ impl LimitOverride {
         Ok(Self { grant, window })
     }
 
-    pub(super) fn grant(self) -> Grant {
+    /// Returns the units, as a grant.
+    pub fn grant(self) -> Grant {
         self.grant
     }
 
-    pub(super) fn window(self) -> Micros {
+    /// Returns the window; that of a limit of 0 too.
+    pub fn window(self) -> Micros {
         self.window
     }
 }

@@ -14,9 +14,9 @@
 //! ```
 
 use super::{Field, RuleSpec, StoreFailurePolicy};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, OnChange};
 use crate::clock::Micros;
-use crate::rules::{Rule, Share};
+use crate::rules::{EnforcedShare, Rule, Share};
 
 /// Builders by algorithm.
 impl Rule {
@@ -102,6 +102,18 @@ impl RuleSpec {
     #[must_use]
     pub fn shadow(self) -> Self {
         Self { shadow: Field::Set(true), ..self }
+    }
+
+    /// Enforces the rule for a part of the keys; for the others it is in shadow mode.
+    #[must_use]
+    pub fn enforce(self, share: EnforcedShare) -> Self {
+        Self { enforce: Field::Set(share), ..self }
+    }
+
+    /// Sets the units in use after a change of limit, burst or window.
+    #[must_use]
+    pub fn on_change(self, policy: OnChange) -> Self {
+        Self { on_change: Field::Set(policy), ..self }
     }
 
     /// Sets the part of the limit from which a key is near it: the decision then says so, and the

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
-use super::problem::Problems;
+use super::problem::{InvalidField, Problems};
 use super::rate::{self, BOOLEAN, Rate, SHARE};
 use super::{Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec};
-use crate::algorithm::{Algorithm, Limit};
+use crate::algorithm::{Algorithm, Limit, OnChange};
 use crate::clock::Micros;
-use crate::rules::{Grant, Matcher, Mode, Override, Part, Pattern, Request, Rule, Share};
+use crate::rules::{
+    EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Request, Rule, Share,
+};
 
 /// Most overrides of a rule.
 const MAX_OVERRIDES: usize = 100_000;
@@ -19,6 +21,8 @@ const RLAAS_KEY_NAMES: [&str; 3] = ["ip", "token", "custom"];
 
 const NAME: &str = "must be 1 to 64 letters, digits, '-', '_' or '.', and not \"default\"";
 const TEXTS: &str = "must be a string or a list of strings; quote numbers and booleans";
+const PERCENTAGE: &str = "must be a percentage from 0% to 100%, such as 25%";
+const ON_CHANGE: &str = "must be keep-used, keep-left, scale or reset";
 const UNITS: (u64, &str) = (Limit::MAX_UNITS, "must be a whole number from 0 to 1000000000");
 
 /// A rule that is not checked yet.
@@ -70,6 +74,15 @@ pub struct RuleSpec {
     /// Shadow mode: the rule decides and counts, but refuses no request.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub shadow: Field<bool>,
+    /// Part of the keys for which the rule is enforced; by default all. For the others it is in
+    /// shadow mode.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub enforce: Field<EnforcedShare>,
+    /// Units in use after a change of limit, burst or window. If it is unset, the state stays as it
+    /// is, and the limits by which keys were counted are not kept.
+    #[cfg_attr(feature = "serde", serde(alias = "on_change"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub on_change: Field<OnChange>,
     /// Part of the limit that an instance grants when it decides alone; by default half.
     #[cfg_attr(feature = "serde", serde(alias = "local_share"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
@@ -188,6 +201,11 @@ impl RuleSpec {
         let key_by = self.key_parts(problems);
         let (rate, grant) = rate.build(Self::DEFAULT_ALGORITHM, UNITS, problems);
         let shadow = problems.read("shadow", self.shadow, BOOLEAN);
+        let enforce = problems.read("enforce", self.enforce, PERCENTAGE);
+        if let (Ok(Some(true)), Ok(Some(_))) = (shadow, enforce) {
+            problems.add("enforce", "requires shadow: false");
+        }
+        let on_change = self.build_on_change(rate, problems);
         let overridable = problems.read("overridable", self.overridable, BOOLEAN);
         let Self { local_share, on_store_failure, fail_open, breaker_opens_rule, .. } = *self;
         let failure =
@@ -214,10 +232,33 @@ impl RuleSpec {
             overrides,
             overridable: overridable.ok()? == Some(true),
             mode: if shadow.ok()? == Some(true) { Mode::Shadow } else { Mode::Enforced },
+            enforce: enforce.ok()?.unwrap_or_default(),
+            on_change: on_change.ok()?,
             on_store_failure,
             breaker_opens,
             near_limit: near_limit.ok()?,
         })
+    }
+
+    /// Reads the policy for changes. A log has an entry for each unit in use, which a conversion may
+    /// have to write in one step.
+    fn build_on_change(
+        &self,
+        rate: Option<Rate>,
+        problems: &mut Problems,
+    ) -> Result<Option<OnChange>, InvalidField> {
+        let on_change = problems.read("on-change", self.on_change, ON_CHANGE)?;
+        if let (Some(rate), Some(policy)) = (rate, on_change)
+            && policy != OnChange::Reset
+            && rate.units > rate.algorithm.max_cost().into()
+        {
+            let (algorithm, most) = (rate.algorithm.name(), rate.algorithm.max_cost());
+            problems.add(
+                "on-change",
+                format!("must be reset for {algorithm} with a limit above {most}"),
+            );
+        }
+        Ok(on_change)
     }
 
     fn matcher(&self, problems: &mut Problems) -> Matcher {

@@ -6,9 +6,9 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Field, StoreFailurePolicy};
-use crate::algorithm::{Algorithm, Limit};
+use crate::algorithm::{Algorithm, Limit, OnChange};
 use crate::clock::Micros;
-use crate::rules::{Share, Unmatched};
+use crate::rules::{EnforcedShare, Share, Unmatched};
 
 /// Digits after the decimal point of a share.
 const SHARE_DIGITS: usize = 6;
@@ -148,15 +148,7 @@ impl FieldType for Micros {
 
 impl FieldType for Share {
     fn read(value: Value) -> Option<Self> {
-        let text = value.into_scalar()?;
-        let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
-        let digits = |text: &str| {
-            text.len() <= SHARE_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit())
-        };
-        if whole.is_empty() || !digits(whole) || !digits(part) {
-            return None;
-        }
-        format!("{whole}{part:0<SHARE_DIGITS$}").parse().ok().and_then(Self::new)
+        decimal(&value.into_scalar()?, SHARE_DIGITS).and_then(Self::new)
     }
 
     fn write(&self) -> Value {
@@ -164,9 +156,44 @@ impl FieldType for Share {
     }
 }
 
+/// A percentage, such as `25%`.
+impl FieldType for EnforcedShare {
+    fn read(value: Value) -> Option<Self> {
+        let text = value.into_text()?;
+        decimal(text.strip_suffix('%')?.trim_end(), SHARE_DIGITS - 2).and_then(Self::new)
+    }
+
+    fn write(&self) -> Value {
+        Value::Text(self.to_string())
+    }
+}
+
+/// Reads a decimal number with up to `digits` digits after the point, times 10 to that power.
+fn decimal(text: &str, digits: usize) -> Option<u32> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |text: &str, max_len: usize| {
+        text.len() <= max_len && text.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    if whole.is_empty() || !is_number(whole, SHARE_DIGITS) || !is_number(part, digits) {
+        return None;
+    }
+    format!("{whole}{part:0<digits$}").parse().ok()
+}
+
 impl FieldType for StoreFailurePolicy {
     fn read(value: Value) -> Option<Self> {
         let text = value.into_text()?;
+        Self::ALL.into_iter().find(|policy| policy.name() == text)
+    }
+
+    fn write(&self) -> Value {
+        Value::Text(self.name().to_owned())
+    }
+}
+
+impl FieldType for OnChange {
+    fn read(value: Value) -> Option<Self> {
+        let text = value.into_text()?.replace('_', "-");
         Self::ALL.into_iter().find(|policy| policy.name() == text)
     }
 
@@ -254,6 +281,8 @@ mod tests {
         let windows = 1..=Limit::MAX_WINDOW.as_micros() / 1_000;
         let windows = windows.prop_map(|millis| Micros::from_micros(millis * 1_000));
         let shares = (1..=Share::WHOLE).prop_map(|of| Share::new(of).expect("a share"));
+        let enforced = (0..=EnforcedShare::ALL.millionths())
+            .prop_map(|of| EnforcedShare::new(of).expect("a share"));
         let rate = (
             field(prop::sample::select(Algorithm::ALL.to_vec())),
             field(any::<u64>()),
@@ -268,14 +297,19 @@ mod tests {
             field(shares),
         );
         let about = (field(any::<u64>()), field(text()), texts(), matcher(), texts());
-        let rest =
-            (field(any::<bool>()), field(any::<bool>()), prop::collection::vec(exception(), 0..3));
+        let rest = (
+            field(any::<bool>()),
+            field(enforced),
+            field(prop::sample::select(OnChange::ALL.to_vec())),
+            field(any::<bool>()),
+            prop::collection::vec(exception(), 0..3),
+        );
         (about, rate, failure, rest).prop_map(|(about, rate, failure, rest)| {
             let (version, name, endpoint, matcher, key_by) = about;
             let (algorithm, limit, window, burst) = rate;
             let (local_share, on_store_failure, fail_open, breaker_opens_rule, near_limit) =
                 failure;
-            let (shadow, overridable, overrides) = rest;
+            let (shadow, enforce, on_change, overridable, overrides) = rest;
             RuleSpec {
                 version,
                 name,
@@ -287,6 +321,8 @@ mod tests {
                 window,
                 burst,
                 shadow,
+                enforce,
+                on_change,
                 local_share,
                 on_store_failure,
                 fail_open,

@@ -7,7 +7,7 @@
 use tracing::error;
 
 use super::{KeyLocation, MemoryStore, lock};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, OnChange};
 use crate::clock::{Micros, Timestamp};
 use crate::control::{KeyOverride, OverrideChange, OverrideKind};
 use crate::journal::{Change, RestoredValue, Space};
@@ -25,6 +25,7 @@ struct OwnedHit {
     grant: Grant,
     window: Micros,
     overridable: bool,
+    on_change: Option<OnChange>,
     action: Action,
     change: Option<OverrideChange>,
     mode: Mode,
@@ -32,19 +33,21 @@ struct OwnedHit {
 
 impl OwnedHit {
     fn new(hit: &StoreHit<'_>) -> Self {
-        let StoreHit { algorithm, window, overridable, action, mode, .. } = *hit;
+        let StoreHit { algorithm, window, overridable, on_change, action, mode, .. } = *hit;
         let (key, grant, change) = (hit.key.clone(), *hit.grant, hit.change.cloned());
-        Self { key, algorithm, grant, window, overridable, action, change, mode }
+        Self { key, algorithm, grant, window, overridable, on_change, action, change, mode }
     }
 
     fn as_hit(&self) -> StoreHit<'_> {
-        let Self { key, algorithm, grant, window, overridable, action, change, mode } = self;
+        let Self { key, algorithm, grant, window, overridable, on_change, action, change, mode } =
+            self;
         StoreHit {
             key,
             algorithm: *algorithm,
             grant,
             window: *window,
             overridable: *overridable,
+            on_change: *on_change,
             action: *action,
             change: change.as_ref(),
             mode: *mode,

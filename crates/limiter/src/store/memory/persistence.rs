@@ -63,6 +63,13 @@ impl MemoryStore {
                 lock(&self.stripes[stripe]).restore(hash, key, state.clone(), time);
             }
         }
+        for (key, history) in counters.limits.iter().filter(|(_, history)| history.is_valid()) {
+            let key = key.as_bytes();
+            if history.is_alive(time) {
+                let stripe = self.location_of(key).stripe;
+                lock(&self.stripes[stripe]).set_limit_history(key, history.clone(), time);
+            }
+        }
     }
 
     /// Returns the journal, if there is one.

@@ -19,6 +19,7 @@ use crate::control::ControlRecord;
 use crate::expiring_map::ExpiringMap;
 #[cfg(feature = "journal")]
 use crate::journal::Records;
+use crate::limit_history::LimitHistory;
 use crate::observer::{Observer, StoreEvent};
 
 /// Slots that are candidates for an eviction.
@@ -48,6 +49,8 @@ pub(super) struct Stripe {
     resets: ExpiringMap<Timestamp>,
     /// Overrides of keys.
     controls: ExpiringMap<ControlRecord>,
+    /// Limits by which keys were counted, for rules that keep them.
+    limits: ExpiringMap<LimitHistory>,
     /// With a journal of counters: keys that were evicted since they were written last.
     removed: Option<Removed>,
 }
@@ -113,6 +116,7 @@ impl Stripe {
             observer,
             resets: ExpiringMap::new(max_keys),
             controls: ExpiringMap::new(max_keys),
+            limits: ExpiringMap::new(max_keys),
             removed: None,
         }
     }
@@ -154,8 +158,21 @@ impl Stripe {
         self.controls.iter()
     }
 
-    /// Removes resets and overrides that have ended.
+    /// Returns the limits by which a key was counted, if they are kept and have not expired.
+    pub(super) fn limit_history(&self, key: &[u8], time: Timestamp) -> Option<&LimitHistory> {
+        self.limits.get(key).filter(|history| history.is_alive(time))
+    }
+
+    /// Replaces the limits by which a key was counted. Those of at most `max_keys` keys are kept:
+    /// that of a further key is not, and its state stays as it is when its limit changes.
+    pub(super) fn set_limit_history(&mut self, key: &[u8], history: LimitHistory, time: Timestamp) {
+        let end = history.expires_at() + Micros::from_millis(1);
+        self.limits.insert(key, history, end, time);
+    }
+
+    /// Removes resets, overrides and limits that have ended.
     pub(super) fn drop_ended(&mut self, time: Timestamp) {
+        self.limits.drop_ended(time);
         self.resets.drop_ended(time);
         self.controls.drop_ended(time);
     }
@@ -332,6 +349,9 @@ impl Stripe {
             // A dump need not say that a key has no state, unless it changed.
             if !is_expired || self.slots.is_changed(end) {
                 records.push_state(&slot.key, if is_expired { &State::None } else { &slot.state });
+                if let Some(history) = self.limits.get(slot.key.as_bytes()) {
+                    records.push_limits(&slot.key, history);
+                }
             }
             self.slots.clear_changed(end);
         }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::fleet::Catalogue;
 use crate::rules::Key;
 use crate::store::redis::settings::KeyPrefix;
 
@@ -56,6 +57,17 @@ impl KeyFormat {
             }
         }
         key
+    }
+
+    /// Returns the keys of the catalogue for an operation on a document, all in one slot: see
+    /// `lua/catalogue.lua`.
+    pub(crate) fn catalogue_keys(&self, document: &str) -> [String; 6] {
+        let head = self.fleet_key(Catalogue::TOPIC);
+        let below = |name: &str| format!("{{{head}}}:{name}");
+        let (document, history) = (format!("document:{document}"), format!("history:{document}"));
+        let others = ["revisions", "replaced", "changes", &document, &history].map(below);
+        let [ids, replaced, changes, document, history] = others;
+        [head, ids, replaced, changes, document, history]
     }
 
     /// Returns the slot of a key of a fleet; 0 without a cluster.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::keys::KeyFormat;
-use crate::algorithm::{Algorithm, Cost, Limit, window_index};
+use crate::algorithm::{Algorithm, Cost, Limit, OnChange, window_index};
 use crate::clock::{Micros, Timestamp};
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};
 use crate::idempotency::{self, IdempotencyRecord, RecordUse};
@@ -24,6 +24,9 @@ const DEBT_SUFFIX: &str = ":%debt";
 
 /// Suffix of the key that stores when a state was reset. No id is encoded as `%reset`.
 const RESET_SUFFIX: &str = ":%reset";
+
+/// Suffix of the key of the limits by which a state was counted. No id is encoded as `%limits`.
+const LIMITS_SUFFIX: &str = ":%limits";
 
 /// Capacity for the argument of a request with one hit.
 const ARGUMENT: usize = 64;
@@ -61,6 +64,9 @@ const NONE: u64 = u64::MAX;
 /// Added to the code of the action of an overridable hit.
 const CONTROLLED: u64 = 16;
 
+/// Added to the code of the action of a hit that keeps its limits.
+const KEEPS_LIMITS: u64 = 32;
+
 /// The time of a server, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerTime<'a> {
@@ -81,6 +87,8 @@ pub(crate) struct ScriptRequest {
     held: SmallVec<[(Micros, Timestamp); 2]>,
     /// The algorithm of all hits; `None` if they have several.
     pub(crate) algorithm: Option<Algorithm>,
+    /// `true` if a hit keeps its limits: `lua/on_change.lua` is then needed.
+    pub(crate) keeps_limits: bool,
     /// Cost of a plain request: one take or peek of a limit without debt. `lua/check.lua` decides it
     /// without `lua/coupled.lua`, and its reply does not contain the counted units.
     pub(crate) plain_cost: Option<Cost>,
@@ -168,10 +176,16 @@ impl ScriptRequest {
             cost: hit.action.cost().units(),
             mode: mode_code(hit.mode),
             seen: seen.as_micros(),
-            action: action_code(hit) + if hit.overridable { CONTROLLED } else { 0 },
+            action: action_code(hit)
+                + if hit.overridable { CONTROLLED } else { 0 }
+                + if policy(hit).is_some() { KEEPS_LIMITS } else { 0 },
             max_debt: max_debt(hit).unwrap_or(NONE),
         };
         fields.write(&mut self.argument);
+        if let Some(policy) = policy(hit) {
+            self.keeps_limits = true;
+            write_number(&mut self.argument, policy_code(policy));
+        }
         if hit.overridable {
             self.push_control(hit);
         }
@@ -209,6 +223,9 @@ impl ScriptRequest {
         }
         if hit.overridable {
             self.keys.push(|text| format.write_control(hit.key, text));
+        }
+        if policy(hit).is_some() {
+            self.push_suffixed(format, hit, LIMITS_SUFFIX);
         }
         counted
     }
@@ -367,7 +384,7 @@ const fn action_code(hit: &StoreHit<'_>) -> u64 {
 /// Returns the cost of a plain hit. `lua/check.lua` classifies hits alike.
 fn plain_cost(hit: &StoreHit<'_>) -> Option<Cost> {
     match hit.action {
-        _ if max_debt(hit).is_some() => None,
+        _ if max_debt(hit).is_some() || policy(hit).is_some() => None,
         Action::Take(cost) => Some(cost),
         Action::Peek(_) => Some(Cost::NONE),
         Action::Report(_)
@@ -383,6 +400,21 @@ fn plain_cost(hit: &StoreHit<'_>) -> Option<Cost> {
 /// `lua/token_bucket.lua`.
 fn has_debt_key(hit: &StoreHit<'_>) -> bool {
     hit.algorithm == Algorithm::TokenBucket && max_debt(hit).is_some()
+}
+
+/// Returns the policy for changes of the limit. Only limits are kept.
+fn policy(hit: &StoreHit<'_>) -> Option<OnChange> {
+    hit.on_change.filter(|_| hit.grant.limit().is_some())
+}
+
+/// Code in `lua/on_change.lua`.
+const fn policy_code(policy: OnChange) -> u64 {
+    match policy {
+        OnChange::KeepUsed => 1,
+        OnChange::KeepLeft => 2,
+        OnChange::Scale => 3,
+        OnChange::Reset => 4,
+    }
 }
 
 fn max_debt(hit: &StoreHit<'_>) -> Option<u64> {

@@ -1,8 +1,8 @@
 //! The Lua scripts. Each call of a script defines all its functions anew, so the shortest
 //! sufficient script is used: for plain requests of one algorithm, for all requests of one
 //! algorithm, or for everything, each of the last two with or without request ids, and all of them
-//! with or without overridable hits. A plain request is a single hit that takes or peeks, without
-//! debt and without a request id.
+//! with or without overridable hits and hits that keep their limits. A plain request is a single hit
+//! that takes or peeks, without debt, without a request id, and without limits to keep.
 
 use std::sync::OnceLock;
 
@@ -15,14 +15,16 @@ const PRELUDE: &str = include_str!("../../../../lua/prelude.lua");
 const COUPLED: &str = include_str!("../../../../lua/coupled.lua");
 const IDEMPOTENCY: &str = include_str!("../../../../lua/idempotency.lua");
 const CONTROL: &str = include_str!("../../../../lua/control.lua");
+const ON_CHANGE: &str = include_str!("../../../../lua/on_change.lua");
 const CHECK: &str = include_str!("../../../../lua/check.lua");
 
 /// Start of the part of a file that plain hits do not need.
 const COUPLED_PART: &str = "\n--@coupled\n";
 
-/// Around lines that only overridable hits need.
+/// Around lines that only some hits need: overridable ones, and those that keep their limits.
 const OVERRIDABLE_PART: &str = "--@control";
-const OVERRIDABLE_END: &str = "--@end";
+const ON_CHANGE_PART: &str = "--@change";
+const PART_END: &str = "--@end";
 
 /// Returns the Lua twin of an algorithm.
 const fn twin(algorithm: Algorithm) -> &'static str {
@@ -66,6 +68,8 @@ struct Serves {
     requests: Requests,
     /// With or without overridable hits.
     overridable: bool,
+    /// With or without hits that keep their limits.
+    keeps_limits: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +83,9 @@ enum Requests {
 }
 
 impl Serves {
-    /// Number of kinds: three of requests, with and without overridable hits.
-    const COUNT: usize = 6;
+    /// Number of kinds: three of requests, with and without overridable hits, with and without hits
+    /// that keep their limits.
+    const COUNT: usize = 12;
 
     /// Returns what is needed for these requests. Only requests of one algorithm can be plain.
     fn needed(requests: &[ScriptRequest], is_joined: bool) -> Self {
@@ -93,11 +98,14 @@ impl Serves {
             Requests::All
         };
         let overridable = requests.iter().any(|request| !request.overridable.is_empty());
-        Self { requests: kind, overridable }
+        let keeps_limits = requests.iter().any(|request| request.keeps_limits);
+        Self { requests: kind, overridable, keeps_limits }
     }
 
     fn index(self) -> usize {
-        2 * self.requests as usize + usize::from(self.overridable)
+        4 * self.requests as usize
+            + 2 * usize::from(self.overridable)
+            + usize::from(self.keeps_limits)
     }
 }
 
@@ -129,6 +137,9 @@ impl Script {
         if serves.overridable {
             text.push_str(&part(CONTROL, serves));
         }
+        if serves.keeps_limits {
+            text.push_str(&part(ON_CHANGE, serves));
+        }
         if serves.requests != Requests::Plain {
             text.push_str(&part(COUPLED, serves));
         }
@@ -147,15 +158,16 @@ fn part(file: &str, serves: Serves) -> String {
         Requests::Plain => file.split(COUPLED_PART).next().unwrap_or_default(),
         Requests::All | Requests::Once => file,
     };
-    if serves.overridable {
+    if serves.overridable && serves.keeps_limits {
         return file.to_owned();
     }
     let mut text = String::with_capacity(file.len());
     let mut is_left_out = false;
     for line in file.lines() {
         match line.trim_start() {
-            OVERRIDABLE_PART => is_left_out = true,
-            OVERRIDABLE_END => is_left_out = false,
+            OVERRIDABLE_PART => is_left_out = !serves.overridable,
+            ON_CHANGE_PART => is_left_out = !serves.keeps_limits,
+            PART_END => is_left_out = false,
             _ if is_left_out => {}
             _ => text.extend([line, "\n"]),
         }
@@ -193,7 +205,8 @@ fn with_fields(check: &str) -> String {
 mod tests {
     use super::*;
 
-    const PLAIN: Serves = Serves { requests: Requests::Plain, overridable: false };
+    const PLAIN: Serves =
+        Serves { requests: Requests::Plain, overridable: false, keeps_limits: false };
 
     /// Returns the fields that the header of `lua/check.lua` documents: position and name.
     fn described() -> Vec<(usize, &'static str)> {
@@ -229,7 +242,11 @@ mod tests {
     fn every_kind_of_script_has_its_place() {
         let kinds = [Requests::Plain, Requests::All, Requests::Once].into_iter();
         let kinds = kinds.flat_map(|requests| {
-            [false, true].map(|overridable| Serves { requests, overridable }.index())
+            [(false, false), (false, true), (true, false), (true, true)].map(
+                |(overridable, keeps_limits)| {
+                    Serves { requests, overridable, keeps_limits }.index()
+                },
+            )
         });
         assert!(kinds.eq(0..Serves::COUNT));
     }
@@ -237,13 +254,15 @@ mod tests {
     #[test]
     fn a_plain_script_has_only_the_functions_that_plain_hits_need() {
         for algorithm in Algorithm::ALL {
-            let all = Serves { requests: Requests::All, overridable: true };
+            let all = Serves { requests: Requests::All, overridable: true, keeps_limits: true };
             let [plain, all] = [PLAIN, all].map(|serves| Script::new(&[*algorithm], serves).text);
-            assert!(!plain.contains("hit.control") && all.contains("hit.control"));
+            for field in ["hit.control", "hit.policy"] {
+                assert!(!plain.contains(field) && all.contains(field));
+            }
             for step in ["load", "decide", "commit", "save"] {
                 assert!(plain.contains(&format!("local function {step}(")), "{step}");
             }
-            for step in ["refund", "charge", "reset", "credit"] {
+            for step in ["refund", "charge", "reset", "credit", "convert"] {
                 let step = format!("local function {step}(");
                 assert!(!plain.contains(&step) && all.contains(&step), "{step}");
             }

@@ -15,17 +15,16 @@ use crate::store::redis::node::Node;
 use crate::store::redis::topology::Topology;
 use crate::store::{MISSING_PERMISSION, StoreError};
 
-/// The script of all operations.
-const SCRIPT: &str = include_str!("../../../../lua/fleet.lua");
 /// Redirects, waits for a slot that is being moved, and reconnects to a new master, together.
 const MAX_REPEATS: u32 = 3;
 /// Delay before a call is repeated while its slot is being moved.
 const SLOT_MOVE_DELAY: Duration = Duration::from_millis(20);
 
-/// One operation on one key.
+/// One operation of a script on keys of one slot.
 pub(super) struct FleetCall<'a> {
     pub(super) topology: &'a Topology,
-    pub(super) key: String,
+    pub(super) script: &'static str,
+    pub(super) keys: &'a [String],
     pub(super) slot: u16,
     pub(super) operation: &'static str,
     pub(super) arguments: &'a [&'a [u8]],
@@ -79,7 +78,7 @@ impl FleetCall<'_> {
         drop(managed);
         let nonce = nonce();
         let mut script = cmd("EVAL");
-        script.arg(SCRIPT).arg(1).arg(&self.key).arg(&nonce).arg(self.operation);
+        script.arg(self.script).arg(self.keys.len()).arg(self.keys).arg(&nonce).arg(self.operation);
         for argument in self.arguments {
             script.arg(argument);
         }
@@ -92,7 +91,7 @@ impl FleetCall<'_> {
         let result = match timeout(deadline.remaining(), sent).await {
             Ok(replies) => last(replies)
                 .map_err(|error| CallError::from_redis(&error, &address))
-                .and_then(|reply| parse(reply, &nonce, &self.key)),
+                .and_then(|reply| parse(reply, &nonce, &self.keys[0])),
             Err(_elapsed) => Err(CallError::Other(StoreError::Timeout(whole))),
         };
         if result.as_ref().is_err_and(breaks_connection) {

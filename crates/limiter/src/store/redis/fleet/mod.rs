@@ -4,6 +4,7 @@
 //! It is not admitted by the circuit breaker and does not count for it; its deadline limits it.
 
 mod call;
+mod catalogue;
 mod subscription;
 
 pub(super) use call::denied;
@@ -22,6 +23,8 @@ use crate::clock::Deadline;
 use crate::fleet::{EntryId, LogEntry, LogRange, MAX_VALUES, NamedValue, OutOfBounds, SECRET_LEN};
 use crate::store::StoreError;
 
+/// The script of all operations on one key.
+const SCRIPT: &str = include_str!("../../../../lua/fleet.lua");
 /// The permission for subscriptions, whose command is not in the script.
 const SUBSCRIBE: &str = "+subscribe";
 
@@ -193,7 +196,8 @@ impl RedisFleet {
         check_deadline(deadline)?;
         let key = self.format.fleet_key(name);
         let slot = self.format.fleet_slot(&key);
-        let call = FleetCall { topology: &self.topology, key, slot, operation, arguments };
+        let (topology, keys) = (&self.topology, &[key]);
+        let call = FleetCall { topology, script: SCRIPT, keys, slot, operation, arguments };
         // Boxed because it is large, and rare.
         Box::pin(call.run(deadline)).await
     }

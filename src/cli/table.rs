@@ -52,9 +52,10 @@ impl Table {
     }
 
     /// Adds a row with a text for each column.
-    pub(super) fn push<const N: usize>(&mut self, row: [String; N]) {
-        debug_assert_eq!(N, self.columns.len(), "a text for each column");
-        self.rows.push(row.into());
+    pub(super) fn push(&mut self, row: impl Into<Vec<String>>) {
+        let row = row.into();
+        debug_assert_eq!(row.len(), self.columns.len(), "a text for each column");
+        self.rows.push(row);
     }
 
     /// Returns the lines, for standard output.

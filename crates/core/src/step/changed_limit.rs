@@ -1,0 +1,74 @@
+//! Conversion of the state of a hit whose limit has changed.
+
+use std::borrow::Cow;
+
+use super::Slot;
+use super::entry::Entry;
+use crate::algorithm::{Cost, LimitChange, State};
+use crate::clock::Timestamp;
+use crate::limit_history::{ChangedLimit, LimitHistory};
+
+impl<S: Slot> Entry<'_, S> {
+    /// Returns the state by which the hit is decided. A look must not store a conversion, so it
+    /// sees a converted copy.
+    pub(super) fn state(&self) -> Cow<'_, State> {
+        let state = self.slot.state();
+        match self.changed_limit() {
+            None => Cow::Borrowed(state),
+            Some(changed) => {
+                let mut state = state.clone();
+                self.convert(&mut state, &changed);
+                Cow::Owned(state)
+            }
+        }
+    }
+
+    /// Converts the state if the limit has changed.
+    pub(super) fn adopt_limit(&mut self) {
+        let Some(changed) = self.changed_limit() else { return };
+        let (algorithm, limit, now) = (self.hit.algorithm, self.limit, self.slot.now());
+        let converted = self.state().into_owned();
+        let mut history = self.slot.limit_history().cloned().expect("a limit that has changed");
+        history.apply(limit, &changed, now);
+        let store = |state: &mut State| {
+            state.clone_from(&converted);
+            algorithm.decide(state, limit, now, Cost::NONE)
+        };
+        if self.slot.update(store).is_none() && converted != State::None {
+            self.slot.insert(store);
+        }
+        history.renew(limit, now);
+        self.slot.set_limit_history(history);
+    }
+
+    /// Records the limit if units were `taken`. A record that the key has already is extended.
+    pub(super) fn record_limit(&mut self, taken: u64) {
+        if self.on_change.is_none() {
+            return;
+        }
+        let (limit, now) = (self.limit, self.slot.now());
+        let history = self.slot.limit_history().cloned();
+        if let Some(mut history) = history.or_else(|| (taken > 0).then(|| LimitHistory::new(limit)))
+        {
+            history.renew(limit, now);
+            self.slot.set_limit_history(history);
+        }
+    }
+
+    /// Returns `true` if a conversion has settled which units are in use since this time.
+    pub(super) fn was_settled_since(&self, taken_at: Timestamp) -> bool {
+        self.on_change.is_some()
+            && self.slot.limit_history().is_some_and(|one| one.was_settled_since(taken_at))
+    }
+
+    fn changed_limit(&self) -> Option<ChangedLimit> {
+        let policy = self.on_change?;
+        self.slot.limit_history()?.change_to(self.limit, policy, self.slot.now())
+    }
+
+    fn convert(&self, state: &mut State, changed: &ChangedLimit) {
+        let ChangedLimit { from, on_change } = changed;
+        let change = LimitChange { from, to: self.limit, on_change: *on_change };
+        self.hit.algorithm.convert(state, &change, self.slot.now());
+    }
+}

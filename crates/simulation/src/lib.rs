@@ -1,0 +1,20 @@
+//! Recorded traffic, and rules that are tried on it before anybody is refused.
+//!
+//! Access logs and recordings become [`TimedRequest`]s in the order of their times. A simulation decides
+//! each of them with the engine of the service, in memory and with a clock that is moved.
+//!
+//! This crate reads what it is given and computes. It knows no command line and no configuration
+//! files: the service brings both.
+
+pub mod chart;
+pub mod limits;
+pub mod pages;
+pub mod recording;
+mod request;
+pub mod simulation;
+pub mod traffic;
+
+pub use request::{
+    Dictionary, RecordedDescriptor, RecordedDescriptors, RecordedFields, RecordedRequest,
+    TimedRequest,
+};

@@ -1,0 +1,247 @@
+//! The gate: whether the candidate refuses too many requests that pass now.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+use thiserror::Error;
+
+use super::report::{CountsReport, SimulationReport};
+
+/// The most new denials that a gate lets through: shares of the requests that a rule matched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gate {
+    /// For all requests, and for each rule without a share of its own. `None`: there is no bound.
+    all: Option<MaxShare>,
+    rules: BTreeMap<String, MaxShare>,
+}
+
+/// A share of requests, in millionths: 0 to 100 %.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MaxShare(u32);
+
+/// Error of a gate.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum GateError {
+    /// Not a share.
+    #[error("must be 0% to 100% with at most 4 decimals, such as 0.1%, or RULE=1%")]
+    Share,
+    /// The same bound twice.
+    #[error("must be given once for {0}")]
+    Twice(String),
+    /// The candidate has no such rule.
+    #[error("the candidate has no rule {0}")]
+    UnknownRule(String),
+}
+
+/// What a gate found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GateResult {
+    /// Whether all shares are within their bounds.
+    pub is_within: bool,
+    /// The check of all requests, and those of the rules.
+    pub checks: Vec<GateCheck>,
+}
+
+/// One share and its bound.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GateCheck {
+    /// Name of the rule; `None` for all requests.
+    pub rule: Option<String>,
+    /// Requests that a rule matched. Without a rule, this includes those that are refused because
+    /// no rule matches.
+    pub matched: u64,
+    /// New denials: requests that the rules in force allow. Without such rules, all denials.
+    pub new_denials: u64,
+    /// Largest share of new denials, as a percentage.
+    pub max_percent: MaxShare,
+    /// Whether the share is within the bound.
+    pub is_within: bool,
+}
+
+impl Gate {
+    /// Creates a gate from the values of `--max-new-denials`: a share for all requests and for each
+    /// rule, and `RULE=SHARE` for a rule that differs.
+    ///
+    /// # Errors
+    ///
+    /// [`GateError::Share`] and [`GateError::Twice`].
+    pub fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Result<Self, GateError> {
+        let mut gate = Self::default();
+        for value in values {
+            match value.rsplit_once('=') {
+                None if gate.all.replace(value.parse()?).is_some() => {
+                    return Err(GateError::Twice("all requests".to_owned()));
+                }
+                None => {}
+                Some((rule, share)) => {
+                    let before = gate.rules.insert(rule.to_owned(), share.parse()?);
+                    if before.is_some() {
+                        return Err(GateError::Twice(rule.to_owned()));
+                    }
+                }
+            }
+        }
+        Ok(gate)
+    }
+
+    /// Checks that the candidate has each rule that the gate names.
+    ///
+    /// # Errors
+    ///
+    /// [`GateError::UnknownRule`].
+    pub fn check_names<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<(), GateError> {
+        let names: Vec<&str> = names.collect();
+        match self.rules.keys().find(|rule| !names.contains(&rule.as_str())) {
+            Some(rule) => Err(GateError::UnknownRule(rule.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns what the gate finds in a report; `None` if the gate has no bound.
+    pub fn judge(&self, report: &SimulationReport) -> Option<GateResult> {
+        let mut checks = Vec::new();
+        if let Some(max) = self.all {
+            let matched = report.matched + report.unmatched.refused;
+            checks.push(GateCheck::new(None, matched, new_denials(report, &report.all), max));
+        }
+        for rule in report.rules.iter().filter(|rule| rule.is_candidate) {
+            let own = self.rules.get(&rule.rule).copied();
+            let Some(max) = own.or(self.all) else { continue };
+            let new_denials = new_denials(report, &rule.counts);
+            let name = Some(rule.rule.clone());
+            checks.push(GateCheck::new(name, rule.counts.requests, new_denials, max));
+        }
+        // A rule of the gate that is not in the report has matched nothing.
+        for (rule, max) in &self.rules {
+            if report.rule(rule).is_none() {
+                checks.push(GateCheck::new(Some(rule.clone()), 0, 0, *max));
+            }
+        }
+        let is_within = checks.iter().all(|check| check.is_within);
+        (!checks.is_empty()).then_some(GateResult { is_within, checks })
+    }
+
+    /// Returns `true` if the gate names the rule.
+    pub fn names(&self, rule: &str) -> bool {
+        self.rules.contains_key(rule)
+    }
+}
+
+fn new_denials(report: &SimulationReport, counts: &CountsReport) -> u64 {
+    if report.is_compared { counts.allowed_to_refused } else { counts.refused }
+}
+
+impl GateCheck {
+    fn new(rule: Option<String>, matched: u64, new_denials: u64, max_percent: MaxShare) -> Self {
+        let is_within = max_percent.holds(new_denials, matched);
+        Self { rule, matched, new_denials, max_percent, is_within }
+    }
+}
+
+impl MaxShare {
+    const WHOLE: u32 = 1_000_000;
+
+    /// Creates a share of `millionths`; `None` if they are more than the whole.
+    pub fn from_millionths(millionths: u32) -> Option<Self> {
+        (millionths <= Self::WHOLE).then_some(Self(millionths))
+    }
+
+    /// Returns `true` if `part` is at most this share of `whole`.
+    pub fn holds(self, part: u64, whole: u64) -> bool {
+        u128::from(part) * u128::from(Self::WHOLE) <= u128::from(whole) * u128::from(self.0)
+    }
+
+    /// Returns the largest part of `whole` that the share [holds](Self::holds).
+    pub fn most_of(self, whole: u64) -> u64 {
+        let most = u128::from(whole) * u128::from(self.0) / u128::from(Self::WHOLE);
+        u64::try_from(most).unwrap_or(whole)
+    }
+}
+
+impl FromStr for MaxShare {
+    type Err = GateError;
+
+    /// Reads a percentage, such as `0.1%`, or `0`.
+    fn from_str(text: &str) -> Result<Self, GateError> {
+        let number = match text.strip_suffix('%') {
+            Some(number) => number,
+            None if text == "0" => text,
+            None => return Err(GateError::Share),
+        };
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        if !is_number(whole) || !is_number(decimals) || decimals.len() > 4 {
+            return Err(GateError::Share);
+        }
+        let millionths = format!("{whole}{decimals:0<4}").parse().ok();
+        millionths.and_then(Self::from_millionths).ok_or(GateError::Share)
+    }
+}
+
+impl fmt::Display for MaxShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, decimals) = (self.0 / 10_000, format!("{:04}", self.0 % 10_000));
+        match decimals.trim_end_matches('0') {
+            "" => write!(f, "{whole}%"),
+            decimals => write!(f, "{whole}.{decimals}%"),
+        }
+    }
+}
+
+impl Serialize for MaxShare {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(f64::from(self.0) / 1e4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_percentages() {
+        for (text, millionths) in [
+            ("0", 0),
+            ("0%", 0),
+            ("0.1%", 1_000),
+            ("1%", 10_000),
+            ("0.0001%", 1),
+            ("12.5%", 125_000),
+            ("100%", 1_000_000),
+        ] {
+            assert_eq!(text.parse(), Ok(MaxShare(millionths)), "{text}");
+        }
+        for text in ["", "%", "1", "0.1", "-1%", "100.1%", "1e2%", "0.00001%", ".5%", "1.%", "x%"] {
+            assert_eq!(text.parse::<MaxShare>(), Err(GateError::Share), "{text}");
+        }
+        assert_eq!(MaxShare(1_250).to_string(), "0.125%");
+        let share = MaxShare(1_000);
+        assert_eq!([999, 1_000, 1_999].map(|whole| share.most_of(whole)), [0, 1, 1]);
+        assert_eq!(MaxShare(MaxShare::WHOLE).most_of(u64::MAX), u64::MAX);
+        assert_eq!(MaxShare(1_000_000).to_string(), "100%");
+    }
+
+    #[test]
+    fn a_share_holds_exactly() {
+        let share: MaxShare = "0.1%".parse().expect("a share");
+        assert!(share.holds(1, 1_000) && !share.holds(1, 999));
+        assert!(share.holds(0, 0) && !share.holds(1, 0));
+        assert!(!MaxShare(0).holds(1, u64::MAX));
+    }
+
+    #[test]
+    fn a_bound_is_given_once() {
+        let twice = |values: [&str; 2]| Gate::new(values).err();
+        assert_eq!(twice(["1%", "2%"]), Some(GateError::Twice("all requests".to_owned())));
+        assert_eq!(twice(["a=1%", "a=2%"]), Some(GateError::Twice("a".to_owned())));
+        assert_eq!(twice(["a=1%", "b=2"]), Some(GateError::Share));
+        let gate = Gate::new(["1%", "a=b=2%"]).expect("a gate");
+        assert_eq!(gate.check_names(["a=b"].into_iter()), Ok(()));
+        let unknown = Err(GateError::UnknownRule("a=b".to_owned()));
+        assert_eq!(gate.check_names(["a"].into_iter()), unknown);
+    }
+}

@@ -1,0 +1,45 @@
+//! Tests of simulations through their public door.
+
+mod limiter;
+mod numbers;
+
+use rlaas_core::clock::Timestamp;
+use rlaas_core::rules::RuleSet;
+use rlaas_core::rules::spec::RulesSpec;
+use serde_json::Value;
+
+use super::{Simulation, SimulationReport, SimulationSettings};
+use crate::request::{Dictionary, RecordedFields, RecordedRequest, TimedRequest};
+
+/// Rules in the format of rules files.
+fn rules(json: &Value) -> RuleSet {
+    let spec: RulesSpec = serde_json::from_value(json.clone()).expect("rules");
+    spec.build().expect("valid rules")
+}
+
+fn fields(user: &str, resource: &str, cost: u32) -> RecordedRequest {
+    RecordedRequest::Fields(RecordedFields {
+        user_id: user.into(),
+        resource: resource.into(),
+        attributes: Box::default(),
+        cost,
+    })
+}
+
+fn at_millis(millis: u64) -> Timestamp {
+    Timestamp::from_millis(1_700_000_000_000 + millis)
+}
+
+/// Decides requests at times in milliseconds.
+fn run(
+    settings: SimulationSettings,
+    requests: impl IntoIterator<Item = (u64, RecordedRequest)>,
+) -> SimulationReport {
+    let (mut simulation, mut dictionary) = (Simulation::new(settings), Dictionary::default());
+    for (millis, request) in requests {
+        let request = dictionary.number(request);
+        let request = TimedRequest { at: at_millis(millis), request, was_refused: false };
+        simulation.decide(request, &dictionary);
+    }
+    simulation.finish()
+}

@@ -1,0 +1,258 @@
+//! The numbers of reports, on traffic that can be counted by hand.
+
+use rlaas_core::clock::Micros;
+use serde_json::json;
+
+use super::{at_millis, fields, rules, run};
+use crate::request::{Dictionary, TimedRequest};
+use crate::simulation::{
+    Gate, HitKey, Simulation, SimulationReport, SimulationSettings, UnitsReport, WaitClass,
+};
+
+/// One rule by user: `limit` a minute in a fixed window.
+fn by_user(limit: u32) -> SimulationSettings {
+    let rule = json!({
+        "name": "login", "limit": limit, "window": "1m", "algorithm": "fixed-window",
+    });
+    SimulationSettings::new(rules(&json!({ "rules": [rule], "unmatched": "allow" })))
+}
+
+/// The times in milliseconds from the begin of a window.
+const IN_WINDOW: u64 = 40_000;
+
+#[test]
+fn decisions_units_waits_and_keys_are_counted() {
+    let requests = [("a", 0), ("a", 10_000), ("a", 20_000), ("b", 30_000), ("a", 30_000)];
+    let requests = requests.map(|(user, millis)| (IN_WINDOW + millis, fields(user, "", 1)));
+    let report = run(by_user(2), requests);
+    let rule = report.rule("login").expect("the rule");
+    assert_eq!((report.all.requests, report.all.refused, report.matched), (5, 2, 5));
+    assert_eq!((rule.counts.requests, rule.counts.refused), (5, 2));
+    assert_eq!(rule.units, UnitsReport { asked: 5, granted: 3 });
+    assert_eq!((rule.keys, rule.keys_refused), (2, 1));
+    assert_eq!(rule.counts.longest_wait, Some(Micros::from_secs(40)));
+    let up_to = Some(Micros::from_secs(60));
+    assert_eq!(rule.counts.waits.last(), Some(&WaitClass { up_to, refused: 1 }));
+    let hit = HitKey {
+        rule: "login".to_owned(),
+        id: "a".to_owned(),
+        requests: 4,
+        refused: 2,
+        allowed_to_refused: 0,
+        longest_wait: Micros::from_secs(40),
+    };
+    assert_eq!(report.hardest_hit, [hit]);
+    let span = report.span.expect("a span");
+    assert_eq!((span.from, span.length), (at_millis(IN_WINDOW), Micros::from_secs(30)));
+    let over_time = &report.over_time.all;
+    assert_eq!((over_time.requests.iter().sum::<u64>(), over_time.refused.iter().sum()), (5, 2));
+    assert_eq!(rule.over_time.refused, over_time.refused);
+}
+
+#[test]
+fn changes_are_counted_against_the_rules_in_force() {
+    let against = by_user(3).candidate;
+    let stricter = SimulationSettings { against: Some(against), ..by_user(1) };
+    let requests = (0..5).map(|second| (IN_WINDOW + second, fields("a", "", 1)));
+    let report = run(stricter, requests.clone());
+    let counts = |report: &SimulationReport| {
+        let rule = report.rule("login").expect("the rule").counts.clone();
+        let all = &report.all;
+        for (one, other) in [
+            (rule.refused_before, all.refused_before),
+            (rule.allowed_to_refused, all.allowed_to_refused),
+            (rule.refused_to_allowed, all.refused_to_allowed),
+        ] {
+            assert_eq!(one, other);
+        }
+        (all.refused, all.refused_before, all.allowed_to_refused, all.refused_to_allowed)
+    };
+    assert_eq!(counts(&report), (4, 2, 2, 0));
+    assert_eq!(report.hardest_hit[0].allowed_to_refused, 2);
+    let against = by_user(1).candidate;
+    let looser = SimulationSettings { against: Some(against), ..by_user(3) };
+    assert_eq!(counts(&run(looser, requests)), (2, 4, 0, 2));
+}
+
+#[test]
+fn a_removed_rule_is_listed_with_its_refusals() {
+    let none = rules(&json!({ "unmatched": "allow" }));
+    let against = Some(by_user(1).candidate);
+    let settings = SimulationSettings { against, ..SimulationSettings::new(none) };
+    let report = run(settings, (0..3).map(|at| (IN_WINDOW + at, fields("a", "", 1))));
+    assert_eq!((report.matched, report.unmatched.allowed), (0, 3));
+    let [rule] = &report.rules[..] else { panic!("{:?}", report.rules) };
+    assert_eq!((rule.is_candidate, rule.is_in_force, rule.matched_before), (false, true, 3));
+    assert_eq!((rule.counts.refused_before, rule.counts.refused_to_allowed), (2, 2));
+}
+
+#[test]
+fn shadow_denials_and_costs_above_the_limit_are_apart() {
+    let shadow = json!({ "name": "s", "limit": 1, "window": "1m", "shadow": true });
+    let tight = json!({ "name": "t", "limit": 2, "window": "1m" });
+    let set = rules(&json!({ "rules": [shadow, tight], "unmatched": "allow" }));
+    let costs = [1, 1, 3].into_iter().zip(0..);
+    let report = run(
+        SimulationSettings::new(set),
+        costs.map(|(cost, at)| (IN_WINDOW + at, fields("a", "", cost))),
+    );
+    assert_eq!((report.all.refused, report.all.shadow_denied, report.all.never_pass), (1, 2, 1));
+    assert_eq!(report.all.longest_wait, None);
+    let rule = |name| &report.rule(name).expect("the rule").counts;
+    assert_eq!((rule("s").refused, rule("s").shadow_denied), (0, 2));
+    assert_eq!((rule("t").refused, rule("t").never_pass, rule("t").shadow_denied), (1, 1, 0));
+    let s = report.rule("s").expect("the rule");
+    assert_eq!(s.over_time.shadow_denied.iter().sum::<u64>(), 2);
+}
+
+#[test]
+fn a_warm_up_is_decided_and_not_counted() {
+    let settings = SimulationSettings { warm_up: Micros::from_secs(10), ..by_user(2) };
+    let requests = [0, 1_000, 9_999, 10_000, 11_000];
+    let report = run(settings, requests.map(|millis| (IN_WINDOW + millis, fields("a", "", 1))));
+    assert_eq!((report.warm_up.requests, report.all.requests, report.all.refused), (3, 2, 2));
+    assert_eq!(report.hardest_hit[0].requests, 2);
+    assert_eq!(report.span.map(|span| span.from), Some(at_millis(IN_WINDOW + 10_000)));
+}
+
+#[test]
+fn requests_that_the_service_would_not_accept_are_counted() {
+    let requests = [fields("", "", 1), fields("a", &"x".repeat(1025), 1), fields("a", "", 1)];
+    let requests = requests.map(|request| (IN_WINDOW, request));
+    let report = run(by_user(1), requests);
+    assert_eq!((report.all.requests, report.invalid, report.matched), (3, 2, 1));
+    let reasons: Vec<_> = report.invalid_reasons.iter().collect();
+    assert_eq!(reasons[0], (&"resource must be at most 1024 bytes".to_owned(), &1));
+    assert_eq!(reasons[1], (&"user_id must be 1 to 1024 bytes".to_owned(), &1));
+}
+
+#[test]
+fn unmatched_requests_are_counted_by_their_policy() {
+    let only = |unmatched: &str| {
+        let rule = json!({
+            "name": "pay", "match": { "resource": "/pay" }, "limit": 1, "window": "1m",
+        });
+        SimulationSettings::new(rules(&json!({ "rules": [rule], "unmatched": unmatched })))
+    };
+    let requests = || [fields("a", "/", 1), fields("a", "/pay", 1)].map(|request| (0, request));
+    let denied = run(only("deny"), requests());
+    assert_eq!((denied.matched, denied.unmatched.refused, denied.all.refused), (1, 1, 1));
+    let gate = Gate::new(["0%"]).expect("a gate");
+    assert!(!gate.judge(&denied).expect("a result").is_within);
+    let allowed = run(only("allow"), requests());
+    assert_eq!((allowed.matched, allowed.unmatched.allowed, allowed.all.refused), (1, 1, 0));
+}
+
+#[test]
+fn a_gate_sees_a_small_rule_in_much_traffic() {
+    let rule = |name: &str, limit: u32| {
+        json!({
+            "name": name, "match": { "resource": format!("/{name}") },
+            "limit": limit, "window": "1m",
+        })
+    };
+    let set = rules(&json!({ "rules": [rule("big", 100_000), rule("small", 1)] }));
+    let requests = (0..1_000).map(|at| (at, fields("a", "/big", 1)));
+    let requests =
+        requests.chain([(1_000, fields("a", "/small", 1)), (1_001, fields("a", "/small", 1))]);
+    let report = run(SimulationSettings::new(set), requests);
+    let judge = |values: &[&str]| {
+        let gate = Gate::new(values.iter().copied()).expect("a gate");
+        gate.judge(&report).expect("a result")
+    };
+    let result = judge(&["0.1%"]);
+    assert!(!result.is_within);
+    let beyond: Vec<_> = result.checks.iter().filter(|check| !check.is_within).collect();
+    assert_eq!(beyond.len(), 1);
+    assert_eq!(beyond[0].rule.as_deref(), Some("small"));
+    assert_eq!((beyond[0].new_denials, beyond[0].matched), (1, 2));
+    assert!(judge(&["0.1%", "small=50%"]).is_within);
+    assert!(!judge(&["small=49.9999%"]).is_within);
+    assert!(judge(&["big=0%"]).is_within);
+    assert!(Gate::default().judge(&report).is_none());
+}
+
+#[test]
+fn keys_without_space_are_counted() {
+    let settings = SimulationSettings { max_keys: Some(10), ..by_user(1) };
+    let report =
+        run(settings, (0..100_u64).map(|user| (IN_WINDOW, fields(&user.to_string(), "", 1))));
+    assert_eq!((report.keys_dropped, report.keys_are_exact), (90, false));
+    let all = run(by_user(1), (0..100_u64).map(|user| (0, fields(&user.to_string(), "", 1))));
+    assert_eq!((all.keys_dropped, all.keys_are_exact), (0, true));
+    assert_eq!(all.rule("login").expect("the rule").keys, 100);
+}
+
+#[test]
+fn counts_of_keys_survive_generations_whose_plans_do_not() {
+    let (mut simulation, mut dictionary) = (Simulation::new(by_user(1)), Dictionary::default());
+    for generation in 0..50_u64 {
+        for step in 0..20 {
+            // New requests in each generation, all of one key.
+            let request = dictionary.number(fields("a", &format!("/{generation}/{step}"), 1));
+            let at = at_millis(IN_WINDOW + generation);
+            simulation.decide(TimedRequest { at, request, was_refused: false }, &dictionary);
+        }
+        assert!(simulation.planned_requests() <= 20, "{}", simulation.planned_requests());
+        dictionary.clear();
+    }
+    let report = simulation.finish();
+    assert_eq!((report.hardest_hit[0].requests, report.hardest_hit[0].refused), (1_000, 999));
+    assert_eq!(report.rule("login").expect("the rule").keys, 1);
+}
+
+#[test]
+fn the_json_form_has_these_names() {
+    let settings = SimulationSettings { against: Some(by_user(3).candidate), ..by_user(1) };
+    let report = run(settings, (0..2).map(|at| (IN_WINDOW + at * 1_500, fields("a", "", 1))));
+    let json = serde_json::to_value(&report).expect("JSON");
+    let expected = json!({
+        "isCompared": true,
+        "span": {
+            "from": "2023-11-14T22:14:00Z",
+            "until": "2023-11-14T22:14:01.5Z",
+            "seconds": 1.5,
+        },
+        "warmUp": { "seconds": 0.0, "requests": 0 },
+        "all": {
+            "requests": 2, "refused": 1, "refusedBefore": 0, "allowedToRefused": 1,
+            "refusedToAllowed": 0, "shadowDenied": 0, "neverPass": 0,
+            "longestWaitSeconds": 58.5, "waits": [{ "upToSeconds": 60.0, "refused": 1 }],
+        },
+        "matched": 2,
+        "unmatched": { "allowed": 0, "refused": 0 },
+        "invalid": 0,
+        "invalidReasons": {},
+        "recordedRefusals": 0,
+        "rules": [{
+            "rule": "login", "algorithm": "fixed-window", "mode": "enforced",
+            "isCandidate": true, "isInForce": true, "overridable": false,
+            "requests": 2, "refused": 1, "refusedBefore": 0, "allowedToRefused": 1,
+            "refusedToAllowed": 0, "shadowDenied": 0, "neverPass": 0,
+            "longestWaitSeconds": 58.5, "waits": [{ "upToSeconds": 60.0, "refused": 1 }],
+            "matchedBefore": 2,
+            "units": { "asked": 2, "granted": 1 },
+            "keys": 1, "keysRefused": 1,
+            "longestWindowSeconds": 60.0, "shortestTimeSeconds": 60.0,
+            "hardestHit": [{
+                "rule": "login", "id": "a", "requests": 2, "refused": 1, "allowedToRefused": 1,
+                "longestWaitSeconds": 58.5,
+            }],
+            "overTime": {
+                "requests": json["overTime"]["requests"], "refused": json["overTime"]["refused"],
+                "refusedBefore": json["overTime"]["refusedBefore"],
+                "shadowDenied": json["overTime"]["shadowDenied"],
+            },
+        }],
+        "hardestHit": json["rules"][0]["hardestHit"],
+        "keysAreExact": true,
+        "keysDropped": 0,
+        "overTime": {
+            "from": "2023-11-14T22:14:00Z", "bucketSeconds": 0.01,
+            "requests": json["overTime"]["requests"], "refused": json["overTime"]["refused"],
+            "refusedBefore": json["overTime"]["refusedBefore"],
+            "shadowDenied": json["overTime"]["shadowDenied"],
+        },
+    });
+    assert_eq!(json, expected);
+}

@@ -1,0 +1,219 @@
+//! Pages of reports: complete, small, and safe whatever the traffic has.
+
+use std::path::Path;
+
+use rlaas_core::algorithm::{Algorithm, Limit};
+use rlaas_core::clock::{Micros, Timestamp};
+use rlaas_core::rules::{Mode, Rule, RuleSet};
+use rlaas_simulation::limits::{
+    HitRecorder, LimitReport, LimitSettings, RefusalMeasure, RuleLimits, SpoolSettings, find_limits,
+};
+use rlaas_simulation::pages::{LimitsPage, SimulationPage};
+use rlaas_simulation::simulation::{
+    Gate, MaxShare, RuleReport, Simulation, SimulationReport, SimulationSettings,
+};
+use rlaas_simulation::traffic::TrafficCounts;
+use rlaas_simulation::{Dictionary, RecordedFields, RecordedRequest, TimedRequest};
+
+const HOSTILE: &str = "<script>alert('1')</script>\u{202e}gpj\0\u{1b}[2J\"&amp;";
+
+/// Requests of users of which few are busy, for ten minutes, with a crowd in the fifth.
+struct Requests {
+    dictionary: Dictionary,
+    timed: Vec<TimedRequest>,
+}
+
+impl Requests {
+    fn new(count: u64, user: impl Fn(u64) -> String) -> Self {
+        let (mut dictionary, mut timed) = (Dictionary::default(), Vec::new());
+        let mut random: u64 = 7;
+        for number in 0..count {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let part = random >> 33;
+            // A rank below 300, the first ones more often.
+            let rank = (part % 300) * (part / 300 % 300) * (part / 90_000 % 300) / 90_000;
+            let in_crowd = number % 3 == 0;
+            let second = if in_crowd { 250 + number * 60 / count } else { number * 600 / count };
+            let at = Timestamp::from_millis(1_763_900_000_000 + second * 1_000 + part % 1_000);
+            let fields = RecordedFields {
+                user_id: user(rank).into(),
+                cost: if rank % 5 == 4 { 3 } else { 1 },
+                ..RecordedFields::default()
+            };
+            let request = dictionary.number(RecordedRequest::Fields(fields));
+            timed.push(TimedRequest { at, request, was_refused: false });
+        }
+        timed.sort_by_key(|one| one.at);
+        Self { dictionary, timed }
+    }
+}
+
+fn rule(name: &str, limit: u64, mode: Mode) -> Rule {
+    let limit = Limit::new(limit, Micros::from_secs(10)).expect("a limit");
+    Rule { name: name.into(), mode, ..Rule::new_default(Algorithm::SlidingWindowLog, limit) }
+}
+
+fn rules(names: &[&str], limit: u64) -> RuleSet {
+    let mode = |at: usize| if at == 1 { Mode::Shadow } else { Mode::Enforced };
+    let rules = names.iter().enumerate();
+    let rules = rules.map(|(at, name)| rule(name, limit + at as u64 * 3, mode(at)));
+    RuleSet::new(rule(Rule::DEFAULT, limit, Mode::Enforced), rules.collect())
+}
+
+fn simulated(
+    requests: &Requests,
+    candidate: RuleSet,
+    against: Option<RuleSet>,
+) -> SimulationReport {
+    let settings = SimulationSettings { against, ..SimulationSettings::new(candidate) };
+    let mut simulation = Simulation::new(settings);
+    for timed in &requests.timed {
+        simulation.decide(*timed, &requests.dictionary);
+    }
+    simulation.finish()
+}
+
+fn simulation_html(report: &SimulationReport, gate: Option<&str>) -> String {
+    let gate = gate.map(|share| Gate::new([share]).expect("a gate"));
+    let gate = gate.and_then(|gate| gate.judge(report));
+    let notes = report.notes(&TrafficCounts::default());
+    SimulationPage { report, gate: gate.as_ref(), notes: &notes }.html()
+}
+
+fn limits(requests: &Requests, rules: &RuleSet, windows: &[u64]) -> LimitReport {
+    let spool = SpoolSettings { directory: std::env::temp_dir(), max_bytes: 1 << 30 };
+    let mut recorder = HitRecorder::new(rules, &[], spool).expect("a recorder");
+    for timed in &requests.timed {
+        recorder.record(*timed, &requests.dictionary).expect("space");
+    }
+    let share = |millionths| MaxShare::from_millionths(millionths).expect("a share");
+    let settings = LimitSettings {
+        algorithms: vec![Algorithm::Gcra, Algorithm::FixedWindow],
+        windows: windows.iter().map(|seconds| Micros::from_secs(*seconds)).collect(),
+        burst: None,
+        shares: [1_000, 10_000, 50_000].map(share).to_vec(),
+        measures: RefusalMeasure::ALL.to_vec(),
+    };
+    find_limits(&recorder.finish(), &settings, |_| {}).expect("limits")
+}
+
+fn limits_html(report: &LimitReport) -> String {
+    LimitsPage { report, notes: &report.notes(&TrafficCounts::default()) }.html()
+}
+
+/// Writes a page to the folder of the build, so that it can be looked at.
+fn keep(name: &str, html: &str) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(folder.join(name), html).expect("a file");
+}
+
+fn check(html: &str) {
+    for loading in ["<script", "src=", "url(", "@import", "http://", "https://", "<iframe"] {
+        assert!(!html.contains(loading), "{loading}");
+    }
+    assert!(!html.contains(|char: char| char.is_control() && char != '\n'));
+    assert!(!html.contains('\u{202e}'));
+    for tag in ["svg", "figure", "table", "section", "details", "tr", "td", "ul", "li"] {
+        let opened =
+            html.matches(&format!("<{tag}>")).count() + html.matches(&format!("<{tag} ")).count();
+        assert_eq!(opened, html.matches(&format!("</{tag}>")).count(), "{tag}");
+    }
+}
+
+#[test]
+fn a_comparison_shows_before_and_after() {
+    let requests = Requests::new(20_000, |rank| format!("user-{rank}"));
+    let names = ["checkout", "search"];
+    let report = simulated(&requests, rules(&names, 12), Some(rules(&names, 20)));
+    let html = simulation_html(&report, Some("0.1%"));
+    keep("simulation.html", &html);
+    check(&html);
+    for expected in [
+        "refused before",
+        "refused after",
+        "Newly refused",
+        "Above --max-new-denials",
+        "Rule checkout",
+        "search (shadow)",
+        "open loop",
+        "Waits of refused requests",
+        "user-0",
+    ] {
+        assert!(html.contains(expected), "{expected}");
+    }
+    let within = simulation_html(&report, Some("100%"));
+    assert!(within.contains("New denials are within"), "the gate");
+}
+
+#[test]
+fn few_and_no_requests_are_pages_too() {
+    let one = Requests::new(1, |_| "alice".to_owned());
+    let report = simulated(&one, rules(&[], 12), None);
+    let html = simulation_html(&report, None);
+    keep("simulation-one.html", &html);
+    check(&html);
+    assert!(html.contains("nobody is refused") && html.contains("no request waits"));
+    let none = Requests { dictionary: Dictionary::default(), timed: Vec::new() };
+    let html = simulation_html(&simulated(&none, rules(&["r"], 12), None), None);
+    keep("simulation-none.html", &html);
+    check(&html);
+    assert!(html.contains("No request was decided"));
+    check(&limits_html(&limits(&none, &rules(&[], 1), &[10])));
+    check(&limits_html(&limits(&one, &rules(&[], 1), &[10])));
+}
+
+#[test]
+fn hostile_names_are_shown_as_they_are_and_do_nothing() {
+    let user = |rank: u64| {
+        format!("{HOSTILE}{}", if rank.is_multiple_of(5) { "w".repeat(600) } else { String::new() })
+    };
+    let requests = Requests::new(5_000, user);
+    let long = "long-name-".repeat(30);
+    let report = simulated(&requests, rules(&[HOSTILE, &long], 2), Some(rules(&[HOSTILE], 3)));
+    let html = simulation_html(&report, Some("0%"));
+    keep("simulation-hostile.html", &html);
+    check(&html);
+    assert!(html.contains("&lt;script&gt;"));
+    let html = limits_html(&limits(&requests, &rules(&[HOSTILE, &long], 2), &[10]));
+    keep("limits-hostile.html", &html);
+    check(&html);
+}
+
+#[test]
+fn ten_thousand_rules_are_a_page_of_a_sane_size() {
+    let requests = Requests::new(5_000, |rank| format!("user-{rank}"));
+    let names = ["checkout"];
+    let mut report = simulated(&requests, rules(&names, 2), Some(rules(&names, 5)));
+    let rule = report.rule("checkout").expect("a rule").clone();
+    let numbered = |number: u32| format!("rule-{number}");
+    let renamed = |number| RuleReport { rule: numbered(number), ..rule.clone() };
+    report.rules = (0..10_000).map(renamed).collect();
+    let html = simulation_html(&report, Some("0%"));
+    keep("simulation-many.html", &html);
+    check(&html);
+    assert!(html.contains("9,800 other rules") && html.contains("more rules are above it"));
+    assert!(html.len() < 2_000_000, "{} bytes", html.len());
+    let mut report = limits(&requests, &rules(&[], 1), &[10]);
+    let rule = report.rules[0].clone();
+    let renamed = |number| RuleLimits { rule: numbered(number), ..rule.clone() };
+    report.rules = (0..10_000).map(renamed).collect();
+    let html = limits_html(&report);
+    check(&html);
+    assert!(html.len() < 2_000_000, "{} bytes", html.len());
+    assert!(html.contains("are drawn") && html.contains("19,800 other rows"));
+}
+
+#[test]
+fn limits_are_a_table_and_curves() {
+    let requests = Requests::new(20_000, |rank| format!("user-{rank}"));
+    let html = limits_html(&limits(&requests, &rules(&["checkout"], 1), &[1, 60, 3_600]));
+    keep("limits.html", &html);
+    check(&html);
+    for expected in
+        ["≤ 0.1% of requests", "≤ 5% of ids", "windows are longer than the traffic", "<circle"]
+    {
+        assert!(html.contains(expected), "{expected}");
+    }
+}

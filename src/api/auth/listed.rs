@@ -1,0 +1,116 @@
+//! Listed callers: those with a token, a certificate, or a token of the issuer.
+
+use std::sync::Arc;
+
+use axum::http::{Request, header};
+
+use super::caller::Caller;
+use super::oidc::{OidcVerifier, TokenError, TokenValidity, has_form};
+use super::roles::Roles;
+use super::token::TokenHash;
+use super::{AuthError, AuthSettings};
+use crate::clock::Clock;
+
+/// The callers in the settings, and the verifier of their issuer's tokens.
+#[derive(Debug)]
+pub(super) struct ListedCallers {
+    settings: AuthSettings,
+    oidc: Option<Arc<OidcVerifier>>,
+}
+
+/// A caller that has a role that a call requires.
+#[derive(Debug)]
+pub(super) struct ListedCaller {
+    pub(super) caller: Caller,
+    /// Set if only a token of the issuer admits the caller.
+    pub(super) validity: Option<TokenValidity>,
+}
+
+impl ListedCallers {
+    /// Lists the callers of `settings`.
+    pub(super) fn new(settings: AuthSettings) -> Self {
+        let verifier = |settings| Arc::new(OidcVerifier::new(settings, Clock::default()));
+        Self { oidc: settings.oidc.clone().map(verifier), settings }
+    }
+
+    /// Lists the callers of other settings. If those of the issuer are the same, its keys stay.
+    pub(super) fn replaced_by(&self, settings: AuthSettings) -> Self {
+        let kept =
+            self.oidc.as_ref().filter(|oidc| Some(oidc.settings()) == settings.oidc.as_ref());
+        if kept.is_some() {
+            return Self { oidc: kept.cloned(), settings };
+        }
+        if let Some(oidc) = &self.oidc {
+            oidc.retire();
+        }
+        Self::new(settings)
+    }
+
+    /// Returns the verifier of the issuer's tokens.
+    pub(super) fn oidc(&self) -> Option<&Arc<OidcVerifier>> {
+        self.oidc.as_ref()
+    }
+
+    /// Returns the caller of a request: named by its token if that is known, with the roles of the
+    /// token and of the certificate with these names. If the certificate is enough, an invalid
+    /// token does no harm.
+    pub(super) fn caller<B>(
+        &self,
+        request: &Request<B>,
+        names: &[String],
+        required: Roles,
+    ) -> Result<ListedCaller, AuthError> {
+        let of_names = self.caller_with_names(names);
+        let is_enough = of_names.as_ref().is_some_and(|caller| caller.roles().intersects(required));
+        let of_token =
+            bearer_token(request).map_or(Ok(None), |token| self.caller_with_token(token));
+        let (of_token, validity) = match of_token {
+            Ok(Some((caller, validity))) => (Some(caller), validity),
+            Err(error) if !is_enough => return Err(error.into()),
+            Ok(None) | Err(_) => (None, None),
+        };
+        let known = of_token.into_iter().chain(of_names);
+        let caller = known.reduce(|caller, other| caller.with_roles_of(&other));
+        let caller = caller.ok_or(AuthError::Unauthenticated)?;
+        if !caller.roles().intersects(required) {
+            return Err(AuthError::Forbidden(required));
+        }
+        Ok(ListedCaller { caller, validity: validity.filter(|_| !is_enough) })
+    }
+
+    /// Returns the caller with a token. Compares the token with every hash.
+    fn caller_with_token(
+        &self,
+        token: &[u8],
+    ) -> Result<Option<(Caller, Option<TokenValidity>)>, TokenError> {
+        let hash = TokenHash::from_token(token);
+        let known = self.settings.tokens.iter().filter(|known| known.sha256.matches(&hash));
+        let named = known.map(|known| (format!("token:{}", known.name), known.roles));
+        if let Some(caller) = merged(named) {
+            return Ok(Some((caller, None)));
+        }
+        let Some(oidc) = self.oidc.as_ref().filter(|_| has_form(token)) else { return Ok(None) };
+        oidc.verify(token, hash).map(|(caller, validity)| Some((caller, Some(validity))))
+    }
+
+    fn caller_with_names(&self, names: &[String]) -> Option<Caller> {
+        let known = names.iter().filter_map(|name| {
+            Some((format!("certificate:{name}"), self.settings.clients.get(name).copied()?))
+        });
+        merged(known)
+    }
+}
+
+/// Returns a caller with the first name and the roles of all.
+fn merged(mut known: impl Iterator<Item = (String, Roles)>) -> Option<Caller> {
+    let (actor, roles) = known.next()?;
+    Some(Caller::new(actor, known.fold(roles, |all, (_, roles)| all.with(roles))))
+}
+
+/// Returns the token of the `Authorization` header.
+fn bearer_token<B>(request: &Request<B>) -> Option<&[u8]> {
+    let header = request.headers().get(header::AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = header.split_at_checked(b"Bearer ".len())?;
+    let token = token.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
+}

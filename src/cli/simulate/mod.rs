@@ -1,0 +1,139 @@
+//! `rlaas simulate`: tries rules on recorded traffic.
+//!
+//! [`rlaas_simulation`] reads the traffic and decides it. This module has the options, the progress
+//! line, the text and the exit code.
+
+mod options;
+mod output;
+mod progress;
+mod recordings;
+mod text;
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use rlaas_simulation::simulation::{Gate, Simulation, SimulationSettings};
+
+pub(super) use self::options::SimulateArgs;
+use self::output::SimulateOutput;
+pub(super) use self::progress::TrafficProgress;
+use super::printable::{printable, printable_json};
+use super::{EXIT_CONFIG, EXIT_NO, EXIT_NO_RESPONSE, check_config, load};
+use crate::config::Sources;
+use crate::rules::RuleSet;
+
+/// Requests between two looks at the clock.
+const REQUESTS_PER_LOOK: u64 = 16_384;
+
+pub(super) fn run(args: &SimulateArgs) -> ExitCode {
+    match prepare(args) {
+        Ok((settings, gate)) => simulate(args, settings, &gate),
+        Err(code) => code,
+    }
+}
+
+/// Loads the rules and checks the options.
+fn prepare(args: &SimulateArgs) -> Result<(SimulationSettings, Gate), ExitCode> {
+    let refuse = |error: &dyn std::fmt::Display| {
+        eprintln!("rlaas: {}", printable(&error.to_string()));
+        ExitCode::from(EXIT_CONFIG)
+    };
+    let gate = args.gate().map_err(|error| refuse(&error))?;
+    let candidate = rules(&args.configuration.clone().sources())?;
+    let against = match &args.against[..] {
+        [] => None,
+        files => Some(rules(&Sources::with_environment(files.to_vec(), Vec::new()))?),
+    };
+    let flat = candidate.iter().map(|rule| &*rule.name);
+    let names = flat.chain(candidate.descriptors().iter().map(|rule| &*rule.name));
+    gate.check_names(names).map_err(|error| refuse(&format!("--max-new-denials: {error}")))?;
+    Ok((args.settings(candidate, against), gate))
+}
+
+/// Loads the rules of a configuration as `serve` does, and prints its warnings.
+fn rules(sources: &Sources) -> Result<RuleSet, ExitCode> {
+    let config = load(sources)?;
+    check_config::warn(&config);
+    Ok(config.rules)
+}
+
+fn simulate(args: &SimulateArgs, mut settings: SimulationSettings, gate: &Gate) -> ExitCode {
+    let mut traffic = match args.traffic.open() {
+        Ok(traffic) => traffic,
+        Err(error) => return fail(&error, EXIT_CONFIG),
+    };
+    let notes =
+        match recordings::apply(args.key_file.as_deref(), traffic.recordings(), &mut settings) {
+            Ok(notes) => notes,
+            Err(error) => return fail(&error, EXIT_CONFIG),
+        };
+    let mut page = match args.html.as_deref().map(PageFile::create).transpose() {
+        Ok(page) => page,
+        Err(error) => return fail(&error, EXIT_CONFIG),
+    };
+    let mut simulation = Simulation::new(settings);
+    let mut progress = TrafficProgress::new(args.progress);
+    let mut requests = 0_u64;
+    loop {
+        match traffic.next() {
+            Ok(Some(request)) => _ = simulation.decide(request, traffic.dictionary()),
+            Ok(None) => break,
+            Err(error) => {
+                progress.clear();
+                return fail(&error.into(), EXIT_NO_RESPONSE);
+            }
+        }
+        requests += 1;
+        if requests.is_multiple_of(REQUESTS_PER_LOOK) {
+            progress.show(requests, traffic.progress());
+        }
+    }
+    progress.clear();
+    let output = SimulateOutput::new(simulation.finish(), traffic.counts(), gate);
+    let output = output.with_notes(notes);
+    if args.json {
+        println!("{}", printable_json(&output.to_json()));
+    } else {
+        println!("{}", output.to_text());
+    }
+    if let Some(page) = &mut page
+        && let Err(error) = page.write(&output.to_html())
+    {
+        return fail(&error, EXIT_NO_RESPONSE);
+    }
+    if output.report.is_empty() {
+        return fail(&anyhow::anyhow!("nothing was decided"), EXIT_NO_RESPONSE);
+    }
+    match (args.traffic.check_read(traffic.counts()), &output.gate) {
+        (Err(error), _) => fail(&error, EXIT_NO_RESPONSE),
+        (Ok(()), Some(gate)) if !gate.is_within => ExitCode::from(EXIT_NO),
+        (Ok(()), _) => ExitCode::SUCCESS,
+    }
+}
+
+/// The file of the page. It is created before the traffic is read, so a wrong path fails at once.
+struct PageFile<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl<'a> PageFile<'a> {
+    fn create(path: &'a Path) -> anyhow::Result<Self> {
+        let file = File::create(path);
+        let file = file.with_context(|| format!("--html: can't write {}", path.display()))?;
+        Ok(Self { path, file })
+    }
+
+    fn write(&mut self, html: &str) -> anyhow::Result<()> {
+        let written = self.file.write_all(html.as_bytes());
+        written.with_context(|| format!("--html: can't write {}", self.path.display()))
+    }
+}
+
+fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
+    eprintln!("rlaas: {}", printable(&format!("{error:#}")));
+    ExitCode::from(code)
+}

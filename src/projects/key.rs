@@ -1,0 +1,355 @@
+//! The API keys of a project: created, rotated, revoked, expired.
+
+use std::fmt;
+
+use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq;
+use thiserror::Error;
+
+use super::{ApiKeySecret, ApiKeyText, Environment, Project};
+use crate::clock::{Micros, Timestamp};
+
+/// The SHA-256 of an API key. Never shown by `Debug`.
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq, Serialize)]
+pub struct KeyDigest([u8; SHA256_OUTPUT_LEN]);
+
+/// An API key as it is stored.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct ApiKey {
+    /// First characters of the random part of the secret.
+    pub id: String,
+    /// Id of the first key of its line: the same after rotations.
+    pub line: String,
+    /// Name for people.
+    pub display_name: String,
+    /// Part of the secret's prefix.
+    pub environment: String,
+    /// Digest of the secret.
+    pub digest: KeyDigest,
+    /// Time of its creation.
+    pub created_at: Timestamp,
+    /// Time from which it is refused; `None`: never.
+    pub expires_at: Option<Timestamp>,
+    /// Time at which it was revoked.
+    pub revoked_at: Option<Timestamp>,
+    /// Id of the key that replaces it.
+    pub replaced_by: Option<String>,
+}
+
+/// State of an API key at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApiKeyState {
+    /// It is accepted.
+    Active,
+    /// It has expired.
+    Expired,
+    /// It was revoked.
+    Revoked,
+}
+
+/// Properties of a new key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewKey {
+    /// Name for people.
+    pub display_name: String,
+    /// Part of the secret's prefix.
+    pub environment: Environment,
+    /// Time from which it is refused; `None`: never.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// The reason why the keys of a project cannot be changed as requested.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum ApiKeyError {
+    /// There is no key with this id.
+    #[error("no such API key")]
+    NotFound,
+    /// The key is revoked, expired or replaced already.
+    #[error("the API key is revoked, expired or replaced already")]
+    Ended,
+    /// The project has as many keys as it may have.
+    #[error("a project must have at most {} active API keys", Project::MAX_KEYS)]
+    TooMany,
+    /// Another key of the project has this id: generate another one.
+    #[error("the id of the API key is taken")]
+    IdTaken,
+    /// The end is not in the future.
+    #[error("expires_at must be in the future")]
+    ExpiresAt,
+    /// The grace is too long.
+    #[error("grace must be 0 s to 30 d")]
+    Grace,
+}
+
+impl KeyDigest {
+    /// Computes the digest of a key.
+    pub fn from_key(key: &ApiKeyText<'_>) -> Self {
+        let mut bytes = [0; SHA256_OUTPUT_LEN];
+        bytes.copy_from_slice(digest(&SHA256, key.as_str().as_bytes()).as_ref());
+        Self(bytes)
+    }
+
+    /// Returns `true` if this is the digest of `key`. Takes the same time for every key.
+    pub fn matches(&self, key: &ApiKeyText<'_>) -> bool {
+        self.0.ct_eq(&Self::from_key(key).0).into()
+    }
+}
+
+impl fmt::Debug for KeyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl ApiKey {
+    /// Time for which a key that has ended is still listed.
+    const LISTED_AFTER_END: Micros = Micros::from_secs(40 * 86_400);
+
+    /// Returns the state at `now`.
+    pub fn state(&self, now: Timestamp) -> ApiKeyState {
+        if self.revoked_at.is_some() {
+            ApiKeyState::Revoked
+        } else if self.expires_at.is_some_and(|end| end <= now) {
+            ApiKeyState::Expired
+        } else {
+            ApiKeyState::Active
+        }
+    }
+
+    /// Returns `true` if the key is still listed at `now`.
+    fn is_listed(&self, now: Timestamp) -> bool {
+        let end = self.revoked_at.or(self.expires_at);
+        end.is_none_or(|end| end > now || now.since(end) < Self::LISTED_AFTER_END)
+    }
+
+    fn new(secret: &ApiKeySecret, key: NewKey, now: Timestamp) -> Self {
+        Self {
+            id: secret.id().to_owned(),
+            line: secret.id().to_owned(),
+            display_name: key.display_name,
+            environment: key.environment.as_str().to_owned(),
+            digest: secret.digest(),
+            created_at: now,
+            expires_at: key.expires_at,
+            revoked_at: None,
+            replaced_by: None,
+        }
+    }
+}
+
+impl Project {
+    /// Most active keys, without those that were replaced and live out their grace.
+    pub const MAX_KEYS: usize = 10;
+    /// Longest time for which a replaced key stays valid.
+    pub const MAX_GRACE: Micros = Micros::from_secs(30 * 86_400);
+
+    /// Adds a key. Forgets those that ended long ago.
+    ///
+    /// # Errors
+    ///
+    /// [`ApiKeyError::ExpiresAt`], [`ApiKeyError::TooMany`], [`ApiKeyError::IdTaken`].
+    pub fn create_key(
+        &mut self,
+        key: NewKey,
+        secret: &ApiKeySecret,
+        now: Timestamp,
+    ) -> Result<ApiKey, ApiKeyError> {
+        if key.expires_at.is_some_and(|end| end <= now) {
+            return Err(ApiKeyError::ExpiresAt);
+        }
+        self.keys.retain(|key| key.is_listed(now));
+        let is_counted =
+            |key: &&ApiKey| key.state(now) == ApiKeyState::Active && key.replaced_by.is_none();
+        if self.keys.iter().filter(is_counted).count() >= Self::MAX_KEYS {
+            return Err(ApiKeyError::TooMany);
+        }
+        self.check_id(secret)?;
+        let key = ApiKey::new(secret, key, now);
+        self.keys.push(key.clone());
+        Ok(key)
+    }
+
+    /// Replaces a key by a new one of the same line, and returns the new one and the replaced one,
+    /// which stays valid for `grace`, but not beyond its own end.
+    ///
+    /// # Errors
+    ///
+    /// [`ApiKeyError::Grace`], [`ApiKeyError::NotFound`], [`ApiKeyError::Ended`],
+    /// [`ApiKeyError::IdTaken`].
+    pub fn rotate_key(
+        &mut self,
+        id: &str,
+        grace: Micros,
+        secret: &ApiKeySecret,
+        now: Timestamp,
+    ) -> Result<(ApiKey, ApiKey), ApiKeyError> {
+        if grace > Self::MAX_GRACE {
+            return Err(ApiKeyError::Grace);
+        }
+        self.check_id(secret)?;
+        let position = self.position(id)?;
+        let previous = &mut self.keys[position];
+        if previous.state(now) != ApiKeyState::Active || previous.replaced_by.is_some() {
+            return Err(ApiKeyError::Ended);
+        }
+        let digest = secret.digest();
+        let new_id = secret.id().to_owned();
+        let new = ApiKey { id: new_id.clone(), digest, created_at: now, ..previous.clone() };
+        previous.replaced_by = Some(new_id);
+        let end = now + grace;
+        previous.expires_at = Some(previous.expires_at.map_or(end, |own| own.min(end)));
+        let previous = previous.clone();
+        self.keys.push(new.clone());
+        Ok((new, previous))
+    }
+
+    /// Revokes a key. Does nothing if it has ended already.
+    ///
+    /// # Errors
+    ///
+    /// [`ApiKeyError::NotFound`].
+    pub fn revoke_key(&mut self, id: &str, now: Timestamp) -> Result<&ApiKey, ApiKeyError> {
+        let position = self.position(id)?;
+        let key = &mut self.keys[position];
+        if key.state(now) == ApiKeyState::Active {
+            key.revoked_at = Some(now);
+        }
+        Ok(key)
+    }
+
+    /// Returns the key of a text, if it is one of this project and active at `now`. Takes the same
+    /// time whether the digest matches or not.
+    pub fn find_key(&self, text: &ApiKeyText<'_>, now: Timestamp) -> Option<&ApiKey> {
+        let key = self.keys.iter().find(|key| key.id == text.id())?;
+        let is_same = key.digest.matches(text);
+        (is_same && key.state(now) == ApiKeyState::Active).then_some(key)
+    }
+
+    fn position(&self, id: &str) -> Result<usize, ApiKeyError> {
+        self.keys.iter().position(|key| key.id == id).ok_or(ApiKeyError::NotFound)
+    }
+
+    fn check_id(&self, secret: &ApiKeySecret) -> Result<(), ApiKeyError> {
+        let is_taken = self.keys.iter().any(|key| key.id == secret.id());
+        if is_taken { Err(ApiKeyError::IdTaken) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Micros = Micros::from_secs(86_400);
+
+    fn at(days: u64) -> Timestamp {
+        Timestamp::from_millis(1_700_000_000_000) + Micros::from_secs(days * 86_400)
+    }
+
+    fn project() -> Project {
+        Project::new("shop".parse().expect("an id"), "Shop", at(0)).expect("a project")
+    }
+
+    fn secret() -> ApiKeySecret {
+        ApiKeySecret::generate(&Environment::default()).expect("random numbers")
+    }
+
+    fn text(secret: &ApiKeySecret) -> ApiKeyText<'_> {
+        ApiKeyText::parse(secret.expose()).expect("a key")
+    }
+
+    #[test]
+    fn key_is_found_by_its_text_until_it_ends() {
+        let (mut project, secret, other) = (project(), secret(), secret());
+        let ends = NewKey { expires_at: Some(at(2)), ..NewKey::default() };
+        let id = project.create_key(ends, &secret, at(0)).expect("a key").id;
+        assert_eq!(project.find_key(&text(&secret), at(1)).map(|key| &*key.id), Some(&*id));
+        assert_eq!(project.find_key(&text(&other), at(1)), None);
+        assert_eq!(project.find_key(&text(&secret), at(2)), None);
+        assert_eq!(project.keys[0].state(at(2)), ApiKeyState::Expired);
+    }
+
+    #[test]
+    fn digest_alone_is_stored() {
+        let (mut project, secret) = (project(), secret());
+        project.create_key(NewKey::default(), &secret, at(0)).expect("a key");
+        let stored = serde_json::to_string(&project).expect("JSON");
+        assert!(!stored.contains(&secret.expose()[11..]), "{stored}");
+        assert!(!format!("{project:?}").contains(&secret.expose()[19..]));
+        let read: Project = serde_json::from_str(&stored).expect("a project");
+        assert_eq!(read, project);
+    }
+
+    #[test]
+    fn replaced_key_lives_out_its_grace_and_its_line_goes_on() {
+        let (mut project, first, second) = (project(), secret(), secret());
+        project.create_key(NewKey::default(), &first, at(0)).expect("a key");
+        let (new, previous) = project.rotate_key(first.id(), DAY, &second, at(1)).expect("keys");
+        assert_eq!((&*new.line, &*previous.line), (first.id(), first.id()));
+        assert_eq!(previous.replaced_by.as_deref(), Some(second.id()));
+        for (time, is_active) in [(1, true), (2, false)] {
+            assert_eq!(project.find_key(&text(&first), at(time)).is_some(), is_active, "{time}");
+            assert!(project.find_key(&text(&second), at(time)).is_some());
+        }
+        let again = project.rotate_key(first.id(), DAY, &secret(), at(1));
+        assert_eq!(again.err(), Some(ApiKeyError::Ended));
+        let long = Project::MAX_GRACE + Micros::from_micros(1);
+        let again = project.rotate_key(second.id(), long, &secret(), at(1));
+        assert_eq!(again.err(), Some(ApiKeyError::Grace));
+    }
+
+    #[test]
+    fn grace_is_not_longer_than_the_key() {
+        let (mut project, first, second) = (project(), secret(), secret());
+        let ends = NewKey { expires_at: Some(at(1)), ..NewKey::default() };
+        project.create_key(ends, &first, at(0)).expect("a key");
+        let (new, previous) =
+            project.rotate_key(first.id(), Project::MAX_GRACE, &second, at(0)).expect("keys");
+        assert_eq!((new.expires_at, previous.expires_at), (Some(at(1)), Some(at(1))));
+    }
+
+    #[test]
+    fn revoked_key_stays_revoked() {
+        let (mut project, secret) = (project(), secret());
+        project.create_key(NewKey::default(), &secret, at(0)).expect("a key");
+        for time in [1, 3] {
+            let revoked = project.revoke_key(secret.id(), at(time)).expect("a key");
+            assert_eq!(revoked.revoked_at, Some(at(1)));
+        }
+        assert_eq!(project.find_key(&text(&secret), at(1)), None);
+        let rotated = project.rotate_key(secret.id(), DAY, &self::secret(), at(2));
+        assert_eq!(rotated.err(), Some(ApiKeyError::Ended));
+        assert_eq!(project.revoke_key("other", at(2)).err(), Some(ApiKeyError::NotFound));
+    }
+
+    #[test]
+    fn active_keys_are_bounded_and_ended_ones_are_forgotten() {
+        let mut project = project();
+        let secrets: Vec<_> = (0..Project::MAX_KEYS).map(|_| secret()).collect();
+        for secret in &secrets {
+            project.create_key(NewKey::default(), secret, at(0)).expect("a key");
+        }
+        let more = project.create_key(NewKey::default(), &secret(), at(0));
+        assert_eq!(more.err(), Some(ApiKeyError::TooMany));
+        // A replaced key does not count.
+        project.rotate_key(secrets[0].id(), DAY, &secret(), at(0)).expect("keys");
+        project.revoke_key(secrets[1].id(), at(1)).expect("a key");
+        project.create_key(NewKey::default(), &secret(), at(1)).expect("a key");
+        assert_eq!(project.keys.len(), Project::MAX_KEYS + 2);
+        project.revoke_key(secrets[2].id(), at(41)).expect("a key");
+        project.create_key(NewKey::default(), &secret(), at(41)).expect("a key");
+        let ids: Vec<&str> = project.keys.iter().map(|key| &*key.id).collect();
+        assert!(!ids.contains(&secrets[0].id()) && !ids.contains(&secrets[1].id()));
+    }
+
+    #[test]
+    fn id_is_unique_and_the_end_is_in_the_future() {
+        let (mut project, secret) = (project(), secret());
+        project.create_key(NewKey::default(), &secret, at(0)).expect("a key");
+        let again = project.create_key(NewKey::default(), &secret, at(0));
+        assert_eq!(again.err(), Some(ApiKeyError::IdTaken));
+        let past = NewKey { expires_at: Some(at(0)), ..NewKey::default() };
+        let past = project.create_key(past, &self::secret(), at(0));
+        assert_eq!(past.err(), Some(ApiKeyError::ExpiresAt));
+    }
+}

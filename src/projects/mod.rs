@@ -1,0 +1,20 @@
+//! Projects: tenants of one service, each with API keys and rules of its own, which change while the
+//! service runs.
+//!
+//! The types here are what is stored of a project, and the changes that are made to it. They are
+//! pure: each change is given the time and random numbers. This module does not know where
+//! projects are stored or who changes them.
+
+mod api_key;
+mod history;
+mod key;
+mod project;
+mod rules;
+mod secret;
+
+pub use api_key::{ApiKeyText, MalformedApiKey};
+pub use history::{History, Revision, RevisionNumber, differences};
+pub use key::{ApiKey, ApiKeyError, ApiKeyState, KeyDigest, NewKey};
+pub use project::{InvalidProject, Project, ProjectId};
+pub use rules::{Etag, Others, ProjectRules, RuleChange, RuleRecord, RuleWriteError, WriteStamp};
+pub use secret::{ApiKeySecret, Environment};

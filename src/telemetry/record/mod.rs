@@ -1,0 +1,234 @@
+//! Records decided requests, in a file and in memory, off the path of decisions.
+//!
+//! | file | has |
+//! | --- | --- |
+//! | `batch.rs` | requests of each thread on their way to the recorder |
+//! | `file.rs` | the file: blocks, rotation, errors |
+//! | `recent.rs` | the last minutes, in memory |
+//! | `settings.rs` | settings, and the header |
+//! | `thread.rs` | the thread that writes |
+//!
+//! A deciding thread appends the bytes of a request to a list of its own. What the recorder can't
+//! take or write is dropped, counted in `rlaas_record_dropped_total` and in the recording itself; a
+//! decision never waits for it.
+
+mod batch;
+mod file;
+mod recent;
+mod settings;
+mod thread;
+
+pub use file::RecordFileError;
+pub use recent::{PreviewSettings, RecentError, RecentReport, RecentTraffic};
+pub use settings::{RecordSettings, Rotation, SampleSettings};
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use rlaas_limiter::{CheckError, DescriptorVerdict, RuleDecision, Source, Verdict};
+use rlaas_simulation::recording::{KeySample, push_descriptors, push_fields};
+use thiserror::Error;
+
+use self::batch::{EmptyRecordBatches, RecordQueue, RecordedAt, Sinks};
+use self::file::{FileSettings, RecordFile};
+use self::thread::RecordThread;
+use crate::clock::{Clock, Timestamp};
+use crate::rules::descriptors::{DescriptorRequest, RequestDescriptor};
+use crate::rules::{Part, Request};
+
+/// Batches that wait for the recorder: at most 21 MiB.
+const QUEUE_CAPACITY: usize = 64;
+/// Pause after which a thread without decisions sends its batch.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Metrics of the recording.
+#[derive(Clone, Debug, Default)]
+pub struct RecordMetrics {
+    /// Requests that were not recorded.
+    pub dropped: Counter,
+    /// 1 while the file can't be written, else 0.
+    pub failing: Gauge,
+}
+
+/// Records decided requests. Clones share everything.
+#[derive(Clone)]
+pub struct TrafficRecorder(Arc<Recording>);
+
+struct Recording {
+    queue: Arc<RecordQueue>,
+    /// Whether there is a file.
+    has_file: bool,
+    sample: Option<KeySample>,
+    recent: Option<RecentTraffic>,
+    clock: Clock,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Reason why the recorder can't be started.
+#[derive(Debug, Error)]
+pub enum RecorderError {
+    /// The file can't be opened.
+    #[error(transparent)]
+    File(#[from] RecordFileError),
+    /// The thread can't be started.
+    #[error("can't start a thread")]
+    Thread(#[source] std::io::Error),
+}
+
+impl TrafficRecorder {
+    /// Opens the file, and starts the thread that writes it and keeps recent traffic.
+    ///
+    /// # Errors
+    ///
+    /// [`RecorderError`]. A disk that is full is no error: see the metrics.
+    pub fn start(
+        settings: Option<RecordSettings>,
+        preview: Option<PreviewSettings>,
+        metrics: RecordMetrics,
+    ) -> Result<Self, RecorderError> {
+        let clock = Clock::default();
+        let (mut file, mut sample) = (None, None);
+        if let Some(settings) = settings {
+            let (header, keys) = settings.header();
+            sample = keys;
+            let settings = FileSettings {
+                hashed: settings.hashed_parts(),
+                path: settings.path,
+                header,
+                rotation: settings.rotation,
+            };
+            file = Some(RecordFile::open(settings, metrics.clone(), clock.now())?);
+        }
+        let has_file = file.is_some();
+        let recent = preview.map(RecentTraffic::new);
+        let (sender, batches) = sync_channel(QUEUE_CAPACITY);
+        let queue = Arc::new(RecordQueue {
+            sender,
+            empty: EmptyRecordBatches::default(),
+            dropped: metrics.dropped,
+            lost: AtomicU64::new(0),
+            is_closing: AtomicBool::new(false),
+        });
+        let thread = RecordThread {
+            batches,
+            queue: Arc::downgrade(&queue),
+            file,
+            recent: recent.clone(),
+            clock: clock.clone(),
+        };
+        let builder = std::thread::Builder::new().name("record".to_owned());
+        let thread = builder.spawn(move || thread.run()).map_err(RecorderError::Thread)?;
+        let thread = Mutex::new(Some(thread));
+        Ok(Self(Arc::new(Recording { queue, has_file, sample, recent, clock, thread })))
+    }
+
+    /// Records a request. Dry runs are no traffic; nor are requests that were answered by their
+    /// request id, or refused because of it.
+    #[inline]
+    pub fn record(&self, request: &Request<'_>, decided: &Result<Verdict, CheckError>) {
+        let Recording { queue, has_file, sample, recent, .. } = &*self.0;
+        if request.dry_run() {
+            return;
+        }
+        let is_kept = |sample: &KeySample| sample.has_fields(|part: &Part| part.value_in(request));
+        let file = *has_file && sample.as_ref().is_none_or(is_kept);
+        let sinks = Sinks { file, memory: recent.is_some() };
+        if !sinks.file && !sinks.memory {
+            return;
+        }
+        let recorded = match decided {
+            Ok(verdict) if verdict.replayed => return,
+            Ok(verdict) => self.recorded_at(verdict.decisions.first(), !verdict.is_allowed()),
+            Err(CheckError::RequestId(_)) => return,
+            Err(error) => self.recorded_at(None, matches!(error, CheckError::NoRule)),
+        };
+        batch::push(queue, recorded, sinks, |bytes| push_fields(bytes, request));
+    }
+
+    /// Records a request by descriptors: those of its descriptors that are in the sample.
+    pub fn record_descriptors(
+        &self,
+        request: &DescriptorRequest<'_>,
+        decided: &Result<DescriptorVerdict, CheckError>,
+    ) {
+        let Recording { queue, has_file, sample, recent, .. } = &*self.0;
+        let recorded = match decided {
+            Ok(verdict) => {
+                let first = verdict.answers.iter().flatten().next();
+                self.recorded_at(first.map(|answer| &answer.decided), !verdict.is_allowed())
+            }
+            Err(CheckError::Descriptor(_)) => return,
+            Err(_) => self.recorded_at(None, false),
+        };
+        let is_kept = |descriptor: &RequestDescriptor<'_>| {
+            sample.as_ref().is_none_or(|sample| {
+                sample.has_descriptor(request.domain(), descriptor.entries.iter().copied())
+            })
+        };
+        let is_whole = request.descriptors().iter().all(is_kept);
+        let sinks = Sinks { file: *has_file && is_whole, memory: recent.is_some() };
+        if sinks.file || sinks.memory {
+            batch::push(queue, recorded, sinks, |bytes| {
+                push_descriptors(bytes, request, |_| true);
+            });
+        }
+        if *has_file && !is_whole {
+            let sinks = Sinks { file: true, memory: false };
+            batch::push(queue, recorded, sinks, |bytes| {
+                push_descriptors(bytes, request, is_kept);
+            });
+        }
+    }
+
+    /// Returns the time by the store's clock if it decided, else by that of this machine.
+    #[inline]
+    fn recorded_at(&self, decided: Option<&RuleDecision>, was_refused: bool) -> RecordedAt {
+        let by_store = decided
+            .filter(|decided| decided.source == Source::Store)
+            .map(|decided| decided.decision.at)
+            .filter(|at| *at != Timestamp::EPOCH);
+        RecordedAt { at: by_store.unwrap_or_else(|| self.0.clock.now()), was_refused }
+    }
+
+    /// Returns the recent traffic; `None` if it is not kept.
+    pub fn recent(&self) -> Option<&RecentTraffic> {
+        self.0.recent.as_ref()
+    }
+
+    /// Sends the requests of the calling thread to the recorder several times a second, for ever.
+    /// Each thread that decides must do so, or its last requests are recorded late.
+    pub async fn flush_thread() {
+        let mut ticks = tokio::time::interval(FLUSH_INTERVAL);
+        loop {
+            ticks.tick().await;
+            batch::flush();
+        }
+    }
+
+    /// Writes what is waiting, and ends the recording. Blocks until that is done.
+    pub fn close(&self) {
+        batch::flush();
+        self.0.queue.is_closing.store(true, Ordering::Release);
+        let thread = self.0.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            thread.thread().unpark();
+            // It has panicked already if this fails.
+            let _ended = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for TrafficRecorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrafficRecorder").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! The requests of the last minutes, in memory, on which rules can be tried.
+//!
+//! They are kept in segments, each a small recording of its own. The oldest segment leaves as a
+//! whole: when it is too old, or when all of them take too much memory.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rlaas_simulation::recording::{
+    EncodedRequest, HashedHeader, Header, KeyError, Reader, RecordedKeys, RecordingError, Writer,
+    hash_values, key_fingerprint, rules_for_recordings,
+};
+use rlaas_simulation::simulation::{
+    ReportNote, Simulation, SimulationReport, SimulationSettings, recording_notes,
+};
+use rlaas_simulation::{Dictionary, TimedRequest};
+use thiserror::Error;
+
+use super::batch;
+use crate::clock::{Micros, Timestamp};
+use crate::rules::{HashedParts, KeyHasher, Part};
+
+/// Most bytes of all segments.
+const MAX_BYTES: usize = 64 << 20;
+/// Bytes after which a segment is full.
+const SEGMENT_BYTES: u64 = 2 << 20;
+/// Segments of the time that is kept.
+const SEGMENTS: u64 = 30;
+/// Largest dictionary of a segment, in bytes.
+const DICTIONARY_BYTES: u64 = 8 << 20;
+
+/// Settings of the preview.
+#[derive(Clone, Debug)]
+pub struct PreviewSettings {
+    /// Time for which requests are kept.
+    pub keep: Micros,
+    /// Parts whose values are hashed; `None`: they are kept as they are.
+    pub hashed: Option<Vec<Part>>,
+    /// The hash of values.
+    pub hasher: KeyHasher,
+}
+
+/// The requests of the last minutes of this instance. Clones share them.
+#[derive(Clone)]
+pub struct RecentTraffic(Arc<Mutex<RecentSegments>>);
+
+/// What rules would have done to the requests of the last minutes, of this instance alone.
+#[derive(Clone, Debug)]
+pub struct RecentReport {
+    /// The report.
+    pub simulation: SimulationReport,
+    /// Time of the first request that is kept; `None` if there is none.
+    pub from: Option<Timestamp>,
+    /// Time of the last request.
+    pub to: Option<Timestamp>,
+    /// Requests of this time that were not recorded, because too many waited.
+    pub dropped: u64,
+    /// Remarks: that this instance alone is covered, and rules that can't be decided.
+    pub notes: Vec<ReportNote>,
+}
+
+/// Reason why there is no report.
+#[derive(Debug, Error)]
+pub enum RecentError {
+    /// The rules can't be tried on what is kept.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// What is kept can't be read.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+}
+
+/// The segments.
+pub(super) struct RecentSegments {
+    keep: Micros,
+    header: Header,
+    hasher: KeyHasher,
+    hashed: Option<HashedParts>,
+    finished: VecDeque<Segment>,
+    current: Option<(Writer<Vec<u8>>, Segment)>,
+}
+
+/// A part of what is kept.
+#[derive(Clone)]
+struct Segment {
+    bytes: Arc<[u8]>,
+    from: Timestamp,
+    to: Timestamp,
+}
+
+impl RecentTraffic {
+    pub(super) fn new(settings: PreviewSettings) -> Self {
+        let PreviewSettings { keep, hashed: parts, hasher } = settings;
+        let mut header = Header { dictionary_bytes: DICTIONARY_BYTES, ..Header::default() };
+        let hashed_parts = parts.map(|parts| {
+            let names = parts.iter().map(ToString::to_string).collect();
+            let key = key_fingerprint(&hasher);
+            header.keys = RecordedKeys::Hashed(HashedHeader { parts: names, key });
+            HashedParts::new(hasher.clone(), parts)
+        });
+        let segments = RecentSegments {
+            keep,
+            header,
+            hasher,
+            hashed: hashed_parts,
+            finished: VecDeque::new(),
+            current: None,
+        };
+        Self(Arc::new(Mutex::new(segments)))
+    }
+
+    /// Decides the requests that are kept by rules. Of the calling thread it has all requests, of
+    /// others those up to about a second ago.
+    ///
+    /// Takes as long as a simulation does: it is not for threads that decide.
+    ///
+    /// # Errors
+    ///
+    /// [`RecentError`].
+    pub fn simulate(&self, mut settings: SimulationSettings) -> Result<RecentReport, RecentError> {
+        batch::flush();
+        let (segments, header, hasher) = {
+            let mut recent = self.lock();
+            recent.end_segment()?;
+            let finished: Vec<Segment> = recent.finished.iter().cloned().collect();
+            (finished, recent.header.clone(), recent.hasher.clone())
+        };
+        let headers = [header];
+        let found = rules_for_recordings(&settings.candidate, &headers, Some(&hasher))?;
+        let mut undecidable = found.undecidable;
+        settings.candidate = found.rules;
+        if let Some(against) = settings.against.take() {
+            let found = rules_for_recordings(&against, &headers, Some(&hasher))?;
+            settings.against = Some(found.rules);
+            undecidable.extend(found.undecidable);
+        }
+        let mut notes = recording_notes(&headers, &settings.candidate, &undecidable);
+        notes.insert(0, ReportNote::this_instance_alone());
+        let (mut requests, dictionary, dropped) = read(&segments)?;
+        requests.sort_by_key(|request| request.at);
+        let mut simulation = Simulation::new(settings);
+        for request in &requests {
+            simulation.decide(*request, &dictionary);
+        }
+        Ok(RecentReport {
+            simulation: simulation.finish(),
+            from: requests.first().map(|request| request.at),
+            to: requests.last().map(|request| request.at),
+            dropped,
+            notes,
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, RecentSegments> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RecentSegments {
+    /// Keeps a request.
+    pub(super) fn write(&mut self, request: EncodedRequest<'_>) {
+        if let Some((_, segment)) = &mut self.current {
+            segment.from = segment.from.min(request.at);
+            segment.to = segment.to.max(request.at);
+        }
+        // Writing to memory fails for a request that is too large alone.
+        let _too_large = self.writer(request.at).map(|writer| writer.write_encoded(request));
+        let is_full = self.current.as_ref().is_some_and(|(writer, segment)| {
+            let span = segment.to.since(segment.from).as_micros();
+            writer.len() >= SEGMENT_BYTES || span >= self.keep.as_micros() / SEGMENTS
+        });
+        if is_full {
+            let _infallible = self.end_segment();
+        }
+    }
+
+    /// Notes that requests were dropped.
+    pub(super) fn add_lost(&mut self, requests: u64) {
+        if requests > 0
+            && let Some((writer, _)) = &mut self.current
+        {
+            let _infallible = writer.write_lost(requests);
+        }
+    }
+
+    /// Drops the segments that are too old, and the oldest ones while all take too much memory.
+    pub(super) fn forget_old(&mut self, now: Timestamp) {
+        let mut bytes: usize = self.finished.iter().map(|segment| segment.bytes.len()).sum();
+        while let Some(oldest) = self.finished.front() {
+            if bytes <= MAX_BYTES && now.since(oldest.to) <= self.keep {
+                break;
+            }
+            bytes -= oldest.bytes.len();
+            self.finished.pop_front();
+        }
+        let is_old = |(_, segment): &(_, Segment)| now.since(segment.to) > self.keep;
+        self.current = self.current.take_if(|current| !is_old(current));
+    }
+
+    fn writer(&mut self, at: Timestamp) -> Result<&mut Writer<Vec<u8>>, RecordingError> {
+        if self.current.is_none() {
+            let mut writer = Writer::new(Vec::new(), &self.header)?;
+            if let Some(parts) = self.hashed.clone() {
+                let rewrite = move |request| hash_values(request, &parts);
+                writer = writer.with_rewrite(Box::new(rewrite));
+            }
+            let segment = Segment { bytes: Arc::default(), from: at, to: at };
+            self.current = Some((writer, segment));
+        }
+        Ok(&mut self.current.as_mut().expect("set above").0)
+    }
+
+    fn end_segment(&mut self) -> Result<(), RecordingError> {
+        if let Some((writer, segment)) = self.current.take() {
+            let bytes = writer.finish()?.into();
+            self.finished.push_back(Segment { bytes, ..segment });
+        }
+        Ok(())
+    }
+}
+
+/// Reads all segments: their requests, in one dictionary, and how many were dropped.
+fn read(segments: &[Segment]) -> Result<(Vec<TimedRequest>, Dictionary, u64), RecordingError> {
+    let (mut requests, mut dictionary, mut dropped) = (Vec::new(), Dictionary::default(), 0);
+    for segment in segments {
+        let mut reader = Reader::new(&*segment.bytes)?;
+        let (mut numbers, mut generation) = (Vec::new(), 0);
+        while let Some(timed) = reader.next()? {
+            if generation != reader.dictionary().generation() {
+                generation = reader.dictionary().generation();
+                numbers.clear();
+            }
+            // New requests have the next numbers.
+            for number in numbers.len()..reader.dictionary().len() {
+                let number = u32::try_from(number).expect("a number of a request");
+                numbers.push(dictionary.number(reader.dictionary().request(number).clone()));
+            }
+            requests.push(TimedRequest { request: numbers[timed.request as usize], ..timed });
+        }
+        dropped += reader.lost();
+    }
+    Ok((requests, dictionary, dropped))
+}
+
+impl fmt::Debug for RecentTraffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecentTraffic").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,102 @@
+//! The thread that writes what other threads record.
+
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::thread;
+use std::time::Duration;
+
+use quanta::Instant;
+use rlaas_simulation::recording::EncodedRequest;
+
+use super::batch::{RecordBatch, RecordQueue};
+use super::file::RecordFile;
+use super::recent::RecentTraffic;
+use crate::clock::Clock;
+
+/// Pause between two looks at the queue.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time after which a block is written, full or not.
+const BLOCK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What the thread owns.
+pub(super) struct RecordThread {
+    pub(super) batches: Receiver<RecordBatch>,
+    pub(super) queue: Weak<RecordQueue>,
+    pub(super) file: Option<RecordFile>,
+    pub(super) recent: Option<RecentTraffic>,
+    pub(super) clock: Clock,
+}
+
+impl RecordThread {
+    /// Writes until the recorder is closed, or its last handle dropped.
+    pub(super) fn run(mut self) {
+        let mut flushed = Instant::now();
+        loop {
+            // Read before the queue is found to be empty.
+            let is_closing =
+                self.queue.upgrade().is_none_or(|queue| queue.is_closing.load(Ordering::Acquire));
+            match self.batches.try_recv() {
+                Ok(batch) => self.write(batch),
+                Err(TryRecvError::Empty) if !is_closing => {
+                    self.clock.follow_wall_time();
+                    // This thread is not woken: that would cost a deciding thread a system call.
+                    thread::park_timeout(POLL_INTERVAL);
+                }
+                Err(_) => break,
+            }
+            if flushed.elapsed() >= BLOCK_INTERVAL {
+                self.flush();
+                flushed = Instant::now();
+            }
+        }
+        self.flush();
+        if let Some(file) = self.file {
+            file.finish();
+        }
+    }
+
+    fn write(&mut self, batch: RecordBatch) {
+        // Locked once for the whole batch.
+        let mut recent = self.recent.as_ref().map(RecentTraffic::lock);
+        for (recorded, sinks, request) in batch.iter() {
+            let (at, was_refused) = (recorded.at, recorded.was_refused);
+            let request = EncodedRequest { at, request, was_refused };
+            if sinks.file
+                && let Some(file) = &mut self.file
+            {
+                file.write(request);
+            }
+            if sinks.memory
+                && let Some(recent) = &mut recent
+            {
+                recent.write(request);
+            }
+        }
+        drop(recent);
+        let too_long = batch.too_long();
+        if let Some(queue) = self.queue.upgrade() {
+            queue.count_lost(too_long);
+            queue.empty.put(batch);
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some(queue) = self.queue.upgrade() {
+            let lost = queue.lost.swap(0, Ordering::Relaxed);
+            if let Some(file) = &mut self.file {
+                file.add_lost(lost);
+            }
+            if let Some(recent) = &self.recent {
+                recent.lock().add_lost(lost);
+            }
+        }
+        let now = self.clock.now();
+        if let Some(file) = &mut self.file {
+            file.flush(now);
+        }
+        if let Some(recent) = &self.recent {
+            recent.lock().forget_old(now);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The options of traffic: logs that are mapped, folders, standard input, and what is said of
+//! options that can't be.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::{finish, rlaas, run};
+use serde_json::Value;
+
+const LOG: &str = r#"[2001:db8::1]:4711 - - [17/May/2026:10:05:03 +0000] "GET /pay?a HTTP/1.1" 200 3 "-" "curl"
+2001:db8::2 - - [17/May/2026:10:05:02 +0000] "GET /pay?b HTTP/1.1" 429 3 "-" "curl"
+192.0.2.1 - - [17/May/2026:10:05:04 +0000] "GET /health HTTP/1.1" 200 3 "-" "curl"
+"#;
+
+/// A folder with a log and rules: one request a minute for each user and resource.
+fn files() -> TempDir {
+    let files = TempDir::new();
+    let rule = "name: each, limit: 1, window: 1m, key-by: [user_id, resource]";
+    files.write("rules.yaml", &format!("rules: [{{ {rule} }}]\n"));
+    files.write("a.log", LOG);
+    files
+}
+
+fn path(files: &TempDir, name: &str) -> String {
+    files.path(name).to_str().expect("UTF-8").to_owned()
+}
+
+fn json(out: &str) -> Value {
+    serde_json::from_str(out).unwrap_or_else(|error| panic!("{error}: {out}"))
+}
+
+#[test]
+fn a_log_is_mapped_as_its_format_suggests_or_as_options_say() {
+    let files = files();
+    let (rules, log) = (path(&files, "rules.yaml"), path(&files, "a.log"));
+    let command = ["simulate", "--config", &rules, "--traffic", &log, "--format", "combined"];
+    let (code, out, error) = run(&command);
+    assert_eq!(code, 0, "{error}");
+    assert!(out.contains("1 refused"), "one /64, and paths without query: {out}");
+    assert!(out.contains("user_id=ip($host), resource=path($uri)"), "{out}");
+
+    let options = ["--map", "user_id=\"all\"", "--where", "path($uri) != \"/health\"", "--json"];
+    let (code, out, error) = run(&[&command[..], &options].concat());
+    assert_eq!(code, 0, "{error}");
+    let traffic = &json(&out)["traffic"];
+    assert_eq!((&traffic["arrivals"], &traffic["skipped"]), (&2.into(), &1.into()), "{out}");
+    assert_eq!(traffic["defaultMappings"][0], "resource=path($uri)");
+    assert_eq!(traffic["late"], 0, "out of order by a second");
+
+    let (code, out, _) = run(&[&command[..], &["--skip-status", "429,503", "--json"]].concat());
+    assert_eq!((code, &json(&out)["traffic"]["skippedByStatus"]), (0, &1.into()));
+}
+
+#[test]
+fn a_folder_and_standard_input_are_read() {
+    let files = files();
+    let rules = path(&files, "rules.yaml");
+    let folder = files.path("logs");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for name in ["1.log", "2.log", ".hidden"] {
+        std::fs::write(folder.join(name), LOG).expect("a log");
+    }
+    let logs = path(&files, "logs");
+    let options = ["--format", "combined", "--json"];
+    let command = ["simulate", "--config", &rules, "--traffic"];
+    let (code, out, error) = run(&[&command[..], &[&logs], &options].concat());
+    assert_eq!(code, 0, "{error}");
+    assert_eq!(json(&out)["traffic"]["lines"], 6);
+
+    let mut child = rlaas(&[&command[..], &["-"], &options].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program");
+    let mut input = child.stdin.take().expect("piped");
+    input.write_all(LOG.as_bytes()).expect("the program reads");
+    drop(input);
+    let (code, out, _) = finish(child.wait_with_output().expect("an end"));
+    assert_eq!((code, &json(&out)["traffic"]["lines"]), (0, &3.into()));
+}
+
+#[test]
+fn options_that_cannot_be_are_exit_code_64_and_say_why() {
+    let files = files();
+    let (rules, log) = (path(&files, "rules.yaml"), path(&files, "a.log"));
+    let folder = path(&files, "empty");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for (options, expected) in [
+        (&["--traffic", &log][..], "--format must be given"),
+        (&["--traffic", &folder, "--format", "combined"], "must have files"),
+        (&["--traffic", "none.log", "--format", "combined"], "none.log: cannot be opened"),
+        (&["--traffic", &log, "--format", "combi"], "format must be common, combined"),
+        (
+            &["--traffic", &log, "--format", "combined", "--map", "resource=route($uri)"],
+            "--map resource: \"route($uri)\", character 1: must be one of the functions ip()",
+        ),
+        (
+            &["--traffic", &log, "--format", "combined", "--where", "status = 200"],
+            "--where: \"status = 200\", character 8: must be == or =~",
+        ),
+        (&["--traffic", &log, "--format", "combined", "--stamp", "end"], "--map duration="),
+        (&["--traffic", &log, "--format", "combined", "--zone", "Mars"], "--zone must be"),
+    ] {
+        let (code, _, error) = run(&[&["simulate", "--config", &rules], options].concat());
+        assert_eq!(code, 64, "{options:?}: {error}");
+        assert!(error.contains(expected), "{options:?}: {error}");
+        assert!(error.matches("must be").count() <= 2, "said twice: {error}");
+    }
+}
