@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for proto in [
         "ratelimit.proto",
         "ratelimit/admin/v1/admin.proto",
+        "ratelimit/admin/v1/projects.proto",
         "envoy/service/ratelimit/v3/rls.proto",
     ] {
         compiler.open_file(proto)?;

@@ -5,6 +5,7 @@
 
 use rlaas_proto::ratelimit::v1 as proto;
 use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::ratelimit::v1::rule_origin::Kind as OriginKind;
 use thiserror::Error;
 use tonic::Status;
 
@@ -16,6 +17,7 @@ use crate::rules::{
     RuleSet, Share, TextPattern,
 };
 use rlaas_limiter::Limiter;
+use rlaas_limiter::rules::Unmatched;
 
 /// Maximum number of rules in a page.
 const MAX_PAGE: usize = 1_000;
@@ -73,6 +75,8 @@ pub(super) fn page(
         revision: snapshot.revision,
         store: limiter.store().name().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        unmatched: unmatched(snapshot.rules.unmatched()).into(),
+        catalogue_revision: 0,
     })
 }
 
@@ -107,14 +111,20 @@ fn all(rules: &RuleSet) -> Vec<AnyRule<'_>> {
 }
 
 fn message(rule: &Rule) -> proto::Rule {
+    let is_default = &*rule.name == Rule::DEFAULT;
     proto::Rule {
         matchers: matchers(&rule.matcher),
         key_by: rule.key_by.iter().map(Part::to_string).collect(),
         overrides: rule.overrides.iter().map(override_message).collect(),
         enforce_ppm: (rule.enforce != EnforcedShare::ALL).then(|| rule.enforce.millionths()),
         on_change: on_change(rule.on_change).into(),
+        origin: Some(origin(if is_default { OriginKind::BuiltIn } else { OriginKind::File })),
         ..common_message(rule.info(), rule.grant)
     }
+}
+
+fn origin(kind: OriginKind) -> proto::RuleOrigin {
+    proto::RuleOrigin { kind: kind.into(), source: String::new() }
 }
 
 /// Returns the fields that both kinds of rules have.
@@ -160,6 +170,7 @@ fn descriptor_message(placed: PlacedRule<'_>) -> proto::Rule {
         // A limit of 0 has a window too.
         window: (rule.grant != Grant::Unlimited).then(|| duration(rule.window)),
         descriptor_rule: Some(descriptor_rule),
+        origin: Some(origin(OriginKind::EnvoyFile)),
         ..common_message(rule.info(), rule.grant)
     }
 }
@@ -197,6 +208,15 @@ fn matchers(matcher: &Matcher) -> Vec<proto::PartMatcher> {
         },
     };
     matcher.patterns.iter().map(of_part).collect()
+}
+
+/// Returns the message of the policy for requests that no rule matches.
+const fn unmatched(policy: Unmatched) -> proto::UnmatchedPolicy {
+    match policy {
+        Unmatched::DefaultRule => proto::UnmatchedPolicy::DefaultRule,
+        Unmatched::Allow => proto::UnmatchedPolicy::Allow,
+        Unmatched::Deny => proto::UnmatchedPolicy::Deny,
+    }
 }
 
 const fn on_change(policy: Option<OnChange>) -> proto::OnChange {

@@ -85,6 +85,11 @@ pub fn services(
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(rlaas_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // Services of the descriptors that the server does not have are not listed.
+            .with_service_name(V1Server::<v1::Service>::NAME)
+            .with_service_name(EnvoyServer::<envoy::Service>::NAME)
+            .with_service_name(AdminServer::<admin::Service>::NAME)
+            .with_service_name("grpc.health.v1.Health")
     };
     let mut routes = RoutesBuilder::default();
     routes

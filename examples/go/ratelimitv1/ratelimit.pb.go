@@ -113,11 +113,68 @@ func (Algorithm) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_proto_rawDescGZIP(), []int{0}
 }
 
+// Policy for requests that no rule matches.
+type UnmatchedPolicy int32
+
+const (
+	// In requests: the default, which is DENY for projects. Not sent.
+	UnmatchedPolicy_UNMATCHED_POLICY_UNSPECIFIED UnmatchedPolicy = 0
+	// The default rule decides.
+	UnmatchedPolicy_UNMATCHED_POLICY_DEFAULT_RULE UnmatchedPolicy = 1
+	// They pass, with the reason NO_RULE.
+	UnmatchedPolicy_UNMATCHED_POLICY_ALLOW UnmatchedPolicy = 2
+	// PERMISSION_DENIED, with the reason NO_RULE.
+	UnmatchedPolicy_UNMATCHED_POLICY_DENY UnmatchedPolicy = 3
+)
+
+// Enum value maps for UnmatchedPolicy.
+var (
+	UnmatchedPolicy_name = map[int32]string{
+		0: "UNMATCHED_POLICY_UNSPECIFIED",
+		1: "UNMATCHED_POLICY_DEFAULT_RULE",
+		2: "UNMATCHED_POLICY_ALLOW",
+		3: "UNMATCHED_POLICY_DENY",
+	}
+	UnmatchedPolicy_value = map[string]int32{
+		"UNMATCHED_POLICY_UNSPECIFIED":  0,
+		"UNMATCHED_POLICY_DEFAULT_RULE": 1,
+		"UNMATCHED_POLICY_ALLOW":        2,
+		"UNMATCHED_POLICY_DENY":         3,
+	}
+)
+
+func (x UnmatchedPolicy) Enum() *UnmatchedPolicy {
+	p := new(UnmatchedPolicy)
+	*p = x
+	return p
+}
+
+func (x UnmatchedPolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (UnmatchedPolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_proto_enumTypes[1].Descriptor()
+}
+
+func (UnmatchedPolicy) Type() protoreflect.EnumType {
+	return &file_ratelimit_proto_enumTypes[1]
+}
+
+func (x UnmatchedPolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use UnmatchedPolicy.Descriptor instead.
+func (UnmatchedPolicy) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{1}
+}
+
 // Policy of a rule for the time when the store fails.
 type OnStoreFailure int32
 
 const (
-	// Not sent.
+	// In requests: the default, ERROR. Not sent.
 	OnStoreFailure_ON_STORE_FAILURE_UNSPECIFIED OnStoreFailure = 0
 	// The call fails with UNAVAILABLE.
 	OnStoreFailure_ON_STORE_FAILURE_ERROR OnStoreFailure = 1
@@ -159,11 +216,11 @@ func (x OnStoreFailure) String() string {
 }
 
 func (OnStoreFailure) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_proto_enumTypes[1].Descriptor()
+	return file_ratelimit_proto_enumTypes[2].Descriptor()
 }
 
 func (OnStoreFailure) Type() protoreflect.EnumType {
-	return &file_ratelimit_proto_enumTypes[1]
+	return &file_ratelimit_proto_enumTypes[2]
 }
 
 func (x OnStoreFailure) Number() protoreflect.EnumNumber {
@@ -172,14 +229,14 @@ func (x OnStoreFailure) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnStoreFailure.Descriptor instead.
 func (OnStoreFailure) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{1}
+	return file_ratelimit_proto_rawDescGZIP(), []int{2}
 }
 
 // Whether a rule is enforced.
 type RuleMode int32
 
 const (
-	// Not sent.
+	// In requests: the default, ENFORCE. Not sent.
 	RuleMode_RULE_MODE_UNSPECIFIED RuleMode = 0
 	// The rule decides, counts and can deny requests.
 	RuleMode_RULE_MODE_ENFORCE RuleMode = 1
@@ -212,11 +269,11 @@ func (x RuleMode) String() string {
 }
 
 func (RuleMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_proto_enumTypes[2].Descriptor()
+	return file_ratelimit_proto_enumTypes[3].Descriptor()
 }
 
 func (RuleMode) Type() protoreflect.EnumType {
-	return &file_ratelimit_proto_enumTypes[2]
+	return &file_ratelimit_proto_enumTypes[3]
 }
 
 func (x RuleMode) Number() protoreflect.EnumNumber {
@@ -225,7 +282,7 @@ func (x RuleMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RuleMode.Descriptor instead.
 func (RuleMode) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{2}
+	return file_ratelimit_proto_rawDescGZIP(), []int{3}
 }
 
 // Units in use after a change of limit, burst or window.
@@ -273,11 +330,11 @@ func (x OnChange) String() string {
 }
 
 func (OnChange) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_proto_enumTypes[3].Descriptor()
+	return file_ratelimit_proto_enumTypes[4].Descriptor()
 }
 
 func (OnChange) Type() protoreflect.EnumType {
-	return &file_ratelimit_proto_enumTypes[3]
+	return &file_ratelimit_proto_enumTypes[4]
 }
 
 func (x OnChange) Number() protoreflect.EnumNumber {
@@ -286,7 +343,7 @@ func (x OnChange) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnChange.Descriptor instead.
 func (OnChange) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{3}
+	return file_ratelimit_proto_rawDescGZIP(), []int{4}
 }
 
 // Origin of a decision.
@@ -339,11 +396,11 @@ func (x CheckResponse_Source) String() string {
 }
 
 func (CheckResponse_Source) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_proto_enumTypes[4].Descriptor()
+	return file_ratelimit_proto_enumTypes[5].Descriptor()
 }
 
 func (CheckResponse_Source) Type() protoreflect.EnumType {
-	return &file_ratelimit_proto_enumTypes[4]
+	return &file_ratelimit_proto_enumTypes[5]
 }
 
 func (x CheckResponse_Source) Number() protoreflect.EnumNumber {
@@ -415,11 +472,11 @@ func (x CheckResponse_Reason) String() string {
 }
 
 func (CheckResponse_Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_proto_enumTypes[5].Descriptor()
+	return file_ratelimit_proto_enumTypes[6].Descriptor()
 }
 
 func (CheckResponse_Reason) Type() protoreflect.EnumType {
-	return &file_ratelimit_proto_enumTypes[5]
+	return &file_ratelimit_proto_enumTypes[6]
 }
 
 func (x CheckResponse_Reason) Number() protoreflect.EnumNumber {
@@ -429,6 +486,67 @@ func (x CheckResponse_Reason) Number() protoreflect.EnumNumber {
 // Deprecated: Use CheckResponse_Reason.Descriptor instead.
 func (CheckResponse_Reason) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_proto_rawDescGZIP(), []int{1, 1}
+}
+
+// Kinds of sources.
+type RuleOrigin_Kind int32
+
+const (
+	// Not sent.
+	RuleOrigin_KIND_UNSPECIFIED RuleOrigin_Kind = 0
+	// The default rule, which every configuration has.
+	RuleOrigin_KIND_BUILT_IN RuleOrigin_Kind = 1
+	// Configuration file, environment or command line.
+	RuleOrigin_KIND_FILE RuleOrigin_Kind = 2
+	// File of Envoy's rate limit service.
+	RuleOrigin_KIND_ENVOY_FILE RuleOrigin_Kind = 3
+	// ProjectService.
+	RuleOrigin_KIND_RUN_TIME RuleOrigin_Kind = 4
+)
+
+// Enum value maps for RuleOrigin_Kind.
+var (
+	RuleOrigin_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_BUILT_IN",
+		2: "KIND_FILE",
+		3: "KIND_ENVOY_FILE",
+		4: "KIND_RUN_TIME",
+	}
+	RuleOrigin_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_BUILT_IN":    1,
+		"KIND_FILE":        2,
+		"KIND_ENVOY_FILE":  3,
+		"KIND_RUN_TIME":    4,
+	}
+)
+
+func (x RuleOrigin_Kind) Enum() *RuleOrigin_Kind {
+	p := new(RuleOrigin_Kind)
+	*p = x
+	return p
+}
+
+func (x RuleOrigin_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RuleOrigin_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_proto_enumTypes[7].Descriptor()
+}
+
+func (RuleOrigin_Kind) Type() protoreflect.EnumType {
+	return &file_ratelimit_proto_enumTypes[7]
+}
+
+func (x RuleOrigin_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RuleOrigin_Kind.Descriptor instead.
+func (RuleOrigin_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{9, 0}
 }
 
 // A request to be decided.
@@ -1135,8 +1253,12 @@ type GetConfigResponse struct {
 	Version string `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
 	// Token of the next page. Empty on the last page.
 	NextPageToken string `protobuf:"bytes,6,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Policy for requests that no rule matches.
+	Unmatched UnmatchedPolicy `protobuf:"varint,7,opt,name=unmatched,proto3,enum=ratelimit.v1.UnmatchedPolicy" json:"unmatched,omitempty"`
+	// Revision of the rules made at run time, the same on all instances. 0: none are.
+	CatalogueRevision uint64 `protobuf:"varint,8,opt,name=catalogue_revision,json=catalogueRevision,proto3" json:"catalogue_revision,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *GetConfigResponse) Reset() {
@@ -1211,44 +1333,62 @@ func (x *GetConfigResponse) GetNextPageToken() string {
 	return ""
 }
 
-// A rule in force. A "part" of a request is `user_id`, `resource` or
-// `attributes.NAME`. "ppm" means parts per million: 250,000 ppm are 25 %.
+func (x *GetConfigResponse) GetUnmatched() UnmatchedPolicy {
+	if x != nil {
+		return x.Unmatched
+	}
+	return UnmatchedPolicy_UNMATCHED_POLICY_UNSPECIFIED
+}
+
+func (x *GetConfigResponse) GetCatalogueRevision() uint64 {
+	if x != nil {
+		return x.CatalogueRevision
+	}
+	return 0
+}
+
+// A rule: as it is in force (GetConfig), or as it is written (ProjectService). A field that is
+// unset in a request has the default of rule files; responses have the default, but for
+// `on_change`. Fields that are output only are ignored in requests. A "part" of a request is
+// `user_id`, `resource` or `attributes.NAME`. "ppm" means parts per million: 250,000 ppm are
+// 25 %.
 type Rule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unique name, as in metrics. For Envoy's descriptors it is the path
-	// "DOMAIN.KEY_VALUE.KEY".
+	// Unique name, as in metrics: 1 to 64 letters, digits, '-', '_' or '.'; "default" is taken.
+	// For Envoy's descriptors it is the path "DOMAIN.KEY_VALUE.KEY".
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Algorithm of the rule.
+	// Algorithm of the rule. Unset is SLIDING_WINDOW_LOG.
 	Algorithm Algorithm `protobuf:"varint,2,opt,name=algorithm,proto3,enum=ratelimit.v1.Algorithm" json:"algorithm,omitempty"`
-	// Units per window. 0: every request is denied. The largest int64: no limit.
+	// Units per window: 1 to 1,000,000,000. Of files also 0: every request is denied. Of Envoy's
+	// files also the largest int64: no limit.
 	MaxRequests int64 `protobuf:"varint,3,opt,name=max_requests,json=maxRequests,proto3" json:"max_requests,omitempty"`
-	// Length of the window. Unset for rules without a limit, and for rules outside
-	// Envoy's files whose limit is 0.
+	// Length of the window: 1 ms to 366 d. Unset for rules without a limit, and for rules
+	// outside Envoy's files whose limit is 0.
 	Window *durationpb.Duration `protobuf:"bytes,4,opt,name=window,proto3" json:"window,omitempty"`
-	// True if `on_store_failure` is ON_STORE_FAILURE_ALLOW.
+	// Output only. True if `on_store_failure` is ON_STORE_FAILURE_ALLOW.
 	FailOpen bool `protobuf:"varint,5,opt,name=fail_open,json=failOpen,proto3" json:"fail_open,omitempty"`
 	// Units at once. For TOKEN_BUCKET, LEAKY_BUCKET and GCRA it may differ from
-	// `max_requests`.
+	// `max_requests`. Unset is `max_requests`.
 	Burst int64 `protobuf:"varint,6,opt,name=burst,proto3" json:"burst,omitempty"`
-	// True if `mode` is RULE_MODE_SHADOW.
+	// Output only. True if `mode` is RULE_MODE_SHADOW.
 	Shadow bool `protobuf:"varint,7,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	// Conditions on a request, at most one for each part. The rule applies to
 	// requests that meet all of them. Empty: every request.
 	Matchers []*PartMatcher `protobuf:"bytes,8,rep,name=matchers,proto3" json:"matchers,omitempty"`
-	// Parts of a request whose values select the counter.
+	// Parts of a request whose values select the counter. Unset is `user_id`.
 	KeyBy []string `protobuf:"bytes,9,rep,name=key_by,json=keyBy,proto3" json:"key_by,omitempty"`
 	// Different grants for some requests. The override with the closest match
 	// applies, and of equally close ones the strictest.
 	Overrides []*RuleOverride `protobuf:"bytes,10,rep,name=overrides,proto3" json:"overrides,omitempty"`
-	// Policy for the time when the store fails.
+	// Policy for the time when the store fails. Unset is ON_STORE_FAILURE_ERROR.
 	OnStoreFailure OnStoreFailure `protobuf:"varint,11,opt,name=on_store_failure,json=onStoreFailure,proto3,enum=ratelimit.v1.OnStoreFailure" json:"on_store_failure,omitempty"`
 	// With ON_STORE_FAILURE_LOCAL: the part of the limit that each server instance
-	// grants, in ppm.
+	// grants, in ppm: 1 to 1,000,000. Unset is 500,000.
 	LocalSharePpm uint32 `protobuf:"varint,12,opt,name=local_share_ppm,json=localSharePpm,proto3" json:"local_share_ppm,omitempty"`
 	// True if requests pass while the circuit breaker of the store is open, which
 	// is after five failures in a row.
 	BreakerOpensRule bool `protobuf:"varint,13,opt,name=breaker_opens_rule,json=breakerOpensRule,proto3" json:"breaker_opens_rule,omitempty"`
-	// Whether the rule is enforced, for the keys of `enforce_ppm`.
+	// Whether the rule is enforced, for the keys of `enforce_ppm`. Unset is RULE_MODE_ENFORCE.
 	Mode RuleMode `protobuf:"varint,14,opt,name=mode,proto3,enum=ratelimit.v1.RuleMode" json:"mode,omitempty"`
 	// Part of the keys for which the rule is enforced, in ppm: 0 to 1,000,000; for
 	// the others it is in shadow mode. Unset: all keys. While it grows, no key falls
@@ -1262,7 +1402,7 @@ type Rule struct {
 	// are in use, in ppm: 1 to 1,000,000. 0: never.
 	NearLimitPpm uint32 `protobuf:"varint,19,opt,name=near_limit_ppm,json=nearLimitPpm,proto3" json:"near_limit_ppm,omitempty"`
 	// Most units of debt, which costs that are reported after the fact may cause:
-	// 0 to `max_requests`. Unset: the rule keeps no debt.
+	// 0 to `max_requests`. Unset: the rule keeps no debt. Envoy's files only.
 	MaxDebt *int64 `protobuf:"varint,21,opt,name=max_debt,json=maxDebt,proto3,oneof" json:"max_debt,omitempty"`
 	// True if overrides and bans of single keys can be set at run time
 	// (AdminService.SetOverride).
@@ -1271,8 +1411,10 @@ type Rule struct {
 	// and `overrides`. (Generated Java code uses the name `descriptor` for another
 	// purpose.)
 	DescriptorRule *DescriptorRule `protobuf:"bytes,25,opt,name=descriptor_rule,json=descriptorRule,proto3" json:"descriptor_rule,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Output only. Source of the rule.
+	Origin        *RuleOrigin `protobuf:"bytes,26,opt,name=origin,proto3" json:"origin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Rule) Reset() {
@@ -1445,6 +1587,68 @@ func (x *Rule) GetDescriptorRule() *DescriptorRule {
 	return nil
 }
 
+func (x *Rule) GetOrigin() *RuleOrigin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+// Source of a rule.
+type RuleOrigin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Kind of the source.
+	Kind RuleOrigin_Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=ratelimit.v1.RuleOrigin_Kind" json:"kind,omitempty"`
+	// With KIND_RUN_TIME: the id of the project. Empty for others.
+	Source        string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RuleOrigin) Reset() {
+	*x = RuleOrigin{}
+	mi := &file_ratelimit_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RuleOrigin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RuleOrigin) ProtoMessage() {}
+
+func (x *RuleOrigin) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RuleOrigin.ProtoReflect.Descriptor instead.
+func (*RuleOrigin) Descriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RuleOrigin) GetKind() RuleOrigin_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return RuleOrigin_KIND_UNSPECIFIED
+}
+
+func (x *RuleOrigin) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
 // A condition on one part of a request.
 type PartMatcher struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1459,7 +1663,7 @@ type PartMatcher struct {
 
 func (x *PartMatcher) Reset() {
 	*x = PartMatcher{}
-	mi := &file_ratelimit_proto_msgTypes[9]
+	mi := &file_ratelimit_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1471,7 +1675,7 @@ func (x *PartMatcher) String() string {
 func (*PartMatcher) ProtoMessage() {}
 
 func (x *PartMatcher) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[9]
+	mi := &file_ratelimit_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1484,7 +1688,7 @@ func (x *PartMatcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartMatcher.ProtoReflect.Descriptor instead.
 func (*PartMatcher) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{9}
+	return file_ratelimit_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PartMatcher) GetPart() string {
@@ -1514,7 +1718,7 @@ type RuleOverride struct {
 
 func (x *RuleOverride) Reset() {
 	*x = RuleOverride{}
-	mi := &file_ratelimit_proto_msgTypes[10]
+	mi := &file_ratelimit_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1730,7 @@ func (x *RuleOverride) String() string {
 func (*RuleOverride) ProtoMessage() {}
 
 func (x *RuleOverride) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[10]
+	mi := &file_ratelimit_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1743,7 @@ func (x *RuleOverride) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuleOverride.ProtoReflect.Descriptor instead.
 func (*RuleOverride) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{10}
+	return file_ratelimit_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RuleOverride) GetMatchers() []*PartMatcher {
@@ -1575,7 +1779,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_ratelimit_proto_msgTypes[11]
+	mi := &file_ratelimit_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1791,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[11]
+	mi := &file_ratelimit_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1804,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{11}
+	return file_ratelimit_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Grant) GetKind() isGrant_Kind {
@@ -1693,7 +1897,7 @@ type DescriptorRule struct {
 
 func (x *DescriptorRule) Reset() {
 	*x = DescriptorRule{}
-	mi := &file_ratelimit_proto_msgTypes[12]
+	mi := &file_ratelimit_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1909,7 @@ func (x *DescriptorRule) String() string {
 func (*DescriptorRule) ProtoMessage() {}
 
 func (x *DescriptorRule) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[12]
+	mi := &file_ratelimit_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1922,7 @@ func (x *DescriptorRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescriptorRule.ProtoReflect.Descriptor instead.
 func (*DescriptorRule) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{12}
+	return file_ratelimit_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DescriptorRule) GetDomain() string {
@@ -1787,7 +1991,7 @@ type DescriptorStep struct {
 
 func (x *DescriptorStep) Reset() {
 	*x = DescriptorStep{}
-	mi := &file_ratelimit_proto_msgTypes[13]
+	mi := &file_ratelimit_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +2003,7 @@ func (x *DescriptorStep) String() string {
 func (*DescriptorStep) ProtoMessage() {}
 
 func (x *DescriptorStep) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[13]
+	mi := &file_ratelimit_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +2016,7 @@ func (x *DescriptorStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescriptorStep.ProtoReflect.Descriptor instead.
 func (*DescriptorStep) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{13}
+	return file_ratelimit_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DescriptorStep) GetKey() string {
@@ -1930,14 +2134,16 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x10GetConfigRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x02 \x01(\tR\tpageToken\"\xe8\x01\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"\xd4\x02\n" +
 	"\x11GetConfigResponse\x125\n" +
 	"\fdefault_rule\x18\x01 \x01(\v2\x12.ratelimit.v1.RuleR\vdefaultRule\x12(\n" +
 	"\x05rules\x18\x02 \x03(\v2\x12.ratelimit.v1.RuleR\x05rules\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x14\n" +
 	"\x05store\x18\x04 \x01(\tR\x05store\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12&\n" +
-	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\"\xeb\x06\n" +
+	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\x12;\n" +
+	"\tunmatched\x18\a \x01(\x0e2\x1d.ratelimit.v1.UnmatchedPolicyR\tunmatched\x12-\n" +
+	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\x9d\a\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12!\n" +
@@ -1960,9 +2166,20 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x0enear_limit_ppm\x18\x13 \x01(\rR\fnearLimitPpm\x12\x1e\n" +
 	"\bmax_debt\x18\x15 \x01(\x03H\x01R\amaxDebt\x88\x01\x01\x12 \n" +
 	"\voverridable\x18\x14 \x01(\bR\voverridable\x12E\n" +
-	"\x0fdescriptor_rule\x18\x19 \x01(\v2\x1c.ratelimit.v1.DescriptorRuleR\x0edescriptorRuleB\x0e\n" +
+	"\x0fdescriptor_rule\x18\x19 \x01(\v2\x1c.ratelimit.v1.DescriptorRuleR\x0edescriptorRule\x120\n" +
+	"\x06origin\x18\x1a \x01(\v2\x18.ratelimit.v1.RuleOriginR\x06originB\x0e\n" +
 	"\f_enforce_ppmB\v\n" +
-	"\t_max_debt\"8\n" +
+	"\t_max_debt\"\xbf\x01\n" +
+	"\n" +
+	"RuleOrigin\x121\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1d.ratelimit.v1.RuleOrigin.KindR\x04kind\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\"f\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rKIND_BUILT_IN\x10\x01\x12\r\n" +
+	"\tKIND_FILE\x10\x02\x12\x13\n" +
+	"\x0fKIND_ENVOY_FILE\x10\x03\x12\x11\n" +
+	"\rKIND_RUN_TIME\x10\x04\"8\n" +
 	"\vPartMatcher\x12\x12\n" +
 	"\x04part\x18\x01 \x01(\tR\x04part\x12\x15\n" +
 	"\x06any_of\x18\x02 \x03(\tR\x05anyOf\"p\n" +
@@ -1996,7 +2213,12 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x16SLIDING_WINDOW_COUNTER\x10\x03\x12\x10\n" +
 	"\fTOKEN_BUCKET\x10\x04\x12\x10\n" +
 	"\fLEAKY_BUCKET\x10\x05\x12\b\n" +
-	"\x04GCRA\x10\x06*\xa1\x01\n" +
+	"\x04GCRA\x10\x06*\x8d\x01\n" +
+	"\x0fUnmatchedPolicy\x12 \n" +
+	"\x1cUNMATCHED_POLICY_UNSPECIFIED\x10\x00\x12!\n" +
+	"\x1dUNMATCHED_POLICY_DEFAULT_RULE\x10\x01\x12\x1a\n" +
+	"\x16UNMATCHED_POLICY_ALLOW\x10\x02\x12\x19\n" +
+	"\x15UNMATCHED_POLICY_DENY\x10\x03*\xa1\x01\n" +
 	"\x0eOnStoreFailure\x12 \n" +
 	"\x1cON_STORE_FAILURE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ON_STORE_FAILURE_ERROR\x10\x01\x12\x1a\n" +
@@ -2032,77 +2254,83 @@ func file_ratelimit_proto_rawDescGZIP() []byte {
 	return file_ratelimit_proto_rawDescData
 }
 
-var file_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
+var file_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_ratelimit_proto_goTypes = []any{
 	(Algorithm)(0),              // 0: ratelimit.v1.Algorithm
-	(OnStoreFailure)(0),         // 1: ratelimit.v1.OnStoreFailure
-	(RuleMode)(0),               // 2: ratelimit.v1.RuleMode
-	(OnChange)(0),               // 3: ratelimit.v1.OnChange
-	(CheckResponse_Source)(0),   // 4: ratelimit.v1.CheckResponse.Source
-	(CheckResponse_Reason)(0),   // 5: ratelimit.v1.CheckResponse.Reason
-	(*CheckRequest)(nil),        // 6: ratelimit.v1.CheckRequest
-	(*CheckResponse)(nil),       // 7: ratelimit.v1.CheckResponse
-	(*CheckBatchRequest)(nil),   // 8: ratelimit.v1.CheckBatchRequest
-	(*CheckBatchResponse)(nil),  // 9: ratelimit.v1.CheckBatchResponse
-	(*CheckResult)(nil),         // 10: ratelimit.v1.CheckResult
-	(*RuleDecision)(nil),        // 11: ratelimit.v1.RuleDecision
-	(*GetConfigRequest)(nil),    // 12: ratelimit.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),   // 13: ratelimit.v1.GetConfigResponse
-	(*Rule)(nil),                // 14: ratelimit.v1.Rule
-	(*PartMatcher)(nil),         // 15: ratelimit.v1.PartMatcher
-	(*RuleOverride)(nil),        // 16: ratelimit.v1.RuleOverride
-	(*Grant)(nil),               // 17: ratelimit.v1.Grant
-	(*DescriptorRule)(nil),      // 18: ratelimit.v1.DescriptorRule
-	(*DescriptorStep)(nil),      // 19: ratelimit.v1.DescriptorStep
-	nil,                         // 20: ratelimit.v1.CheckRequest.AttributesEntry
-	(*durationpb.Duration)(nil), // 21: google.protobuf.Duration
-	(*status.Status)(nil),       // 22: google.rpc.Status
+	(UnmatchedPolicy)(0),        // 1: ratelimit.v1.UnmatchedPolicy
+	(OnStoreFailure)(0),         // 2: ratelimit.v1.OnStoreFailure
+	(RuleMode)(0),               // 3: ratelimit.v1.RuleMode
+	(OnChange)(0),               // 4: ratelimit.v1.OnChange
+	(CheckResponse_Source)(0),   // 5: ratelimit.v1.CheckResponse.Source
+	(CheckResponse_Reason)(0),   // 6: ratelimit.v1.CheckResponse.Reason
+	(RuleOrigin_Kind)(0),        // 7: ratelimit.v1.RuleOrigin.Kind
+	(*CheckRequest)(nil),        // 8: ratelimit.v1.CheckRequest
+	(*CheckResponse)(nil),       // 9: ratelimit.v1.CheckResponse
+	(*CheckBatchRequest)(nil),   // 10: ratelimit.v1.CheckBatchRequest
+	(*CheckBatchResponse)(nil),  // 11: ratelimit.v1.CheckBatchResponse
+	(*CheckResult)(nil),         // 12: ratelimit.v1.CheckResult
+	(*RuleDecision)(nil),        // 13: ratelimit.v1.RuleDecision
+	(*GetConfigRequest)(nil),    // 14: ratelimit.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),   // 15: ratelimit.v1.GetConfigResponse
+	(*Rule)(nil),                // 16: ratelimit.v1.Rule
+	(*RuleOrigin)(nil),          // 17: ratelimit.v1.RuleOrigin
+	(*PartMatcher)(nil),         // 18: ratelimit.v1.PartMatcher
+	(*RuleOverride)(nil),        // 19: ratelimit.v1.RuleOverride
+	(*Grant)(nil),               // 20: ratelimit.v1.Grant
+	(*DescriptorRule)(nil),      // 21: ratelimit.v1.DescriptorRule
+	(*DescriptorStep)(nil),      // 22: ratelimit.v1.DescriptorStep
+	nil,                         // 23: ratelimit.v1.CheckRequest.AttributesEntry
+	(*durationpb.Duration)(nil), // 24: google.protobuf.Duration
+	(*status.Status)(nil),       // 25: google.rpc.Status
 }
 var file_ratelimit_proto_depIdxs = []int32{
-	20, // 0: ratelimit.v1.CheckRequest.attributes:type_name -> ratelimit.v1.CheckRequest.AttributesEntry
-	21, // 1: ratelimit.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
-	21, // 2: ratelimit.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
+	23, // 0: ratelimit.v1.CheckRequest.attributes:type_name -> ratelimit.v1.CheckRequest.AttributesEntry
+	24, // 1: ratelimit.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
+	24, // 2: ratelimit.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
 	0,  // 3: ratelimit.v1.CheckResponse.algorithm:type_name -> ratelimit.v1.Algorithm
-	4,  // 4: ratelimit.v1.CheckResponse.source:type_name -> ratelimit.v1.CheckResponse.Source
-	21, // 5: ratelimit.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
-	11, // 6: ratelimit.v1.CheckResponse.decisions:type_name -> ratelimit.v1.RuleDecision
-	5,  // 7: ratelimit.v1.CheckResponse.reason:type_name -> ratelimit.v1.CheckResponse.Reason
-	6,  // 8: ratelimit.v1.CheckBatchRequest.requests:type_name -> ratelimit.v1.CheckRequest
-	10, // 9: ratelimit.v1.CheckBatchResponse.results:type_name -> ratelimit.v1.CheckResult
-	7,  // 10: ratelimit.v1.CheckResult.response:type_name -> ratelimit.v1.CheckResponse
-	22, // 11: ratelimit.v1.CheckResult.error:type_name -> google.rpc.Status
+	5,  // 4: ratelimit.v1.CheckResponse.source:type_name -> ratelimit.v1.CheckResponse.Source
+	24, // 5: ratelimit.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
+	13, // 6: ratelimit.v1.CheckResponse.decisions:type_name -> ratelimit.v1.RuleDecision
+	6,  // 7: ratelimit.v1.CheckResponse.reason:type_name -> ratelimit.v1.CheckResponse.Reason
+	8,  // 8: ratelimit.v1.CheckBatchRequest.requests:type_name -> ratelimit.v1.CheckRequest
+	12, // 9: ratelimit.v1.CheckBatchResponse.results:type_name -> ratelimit.v1.CheckResult
+	9,  // 10: ratelimit.v1.CheckResult.response:type_name -> ratelimit.v1.CheckResponse
+	25, // 11: ratelimit.v1.CheckResult.error:type_name -> google.rpc.Status
 	0,  // 12: ratelimit.v1.RuleDecision.algorithm:type_name -> ratelimit.v1.Algorithm
-	21, // 13: ratelimit.v1.RuleDecision.retry_after:type_name -> google.protobuf.Duration
-	21, // 14: ratelimit.v1.RuleDecision.reset_after:type_name -> google.protobuf.Duration
-	21, // 15: ratelimit.v1.RuleDecision.delay:type_name -> google.protobuf.Duration
-	5,  // 16: ratelimit.v1.RuleDecision.reason:type_name -> ratelimit.v1.CheckResponse.Reason
-	14, // 17: ratelimit.v1.GetConfigResponse.default_rule:type_name -> ratelimit.v1.Rule
-	14, // 18: ratelimit.v1.GetConfigResponse.rules:type_name -> ratelimit.v1.Rule
-	0,  // 19: ratelimit.v1.Rule.algorithm:type_name -> ratelimit.v1.Algorithm
-	21, // 20: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
-	15, // 21: ratelimit.v1.Rule.matchers:type_name -> ratelimit.v1.PartMatcher
-	16, // 22: ratelimit.v1.Rule.overrides:type_name -> ratelimit.v1.RuleOverride
-	1,  // 23: ratelimit.v1.Rule.on_store_failure:type_name -> ratelimit.v1.OnStoreFailure
-	2,  // 24: ratelimit.v1.Rule.mode:type_name -> ratelimit.v1.RuleMode
-	3,  // 25: ratelimit.v1.Rule.on_change:type_name -> ratelimit.v1.OnChange
-	18, // 26: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
-	15, // 27: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
-	17, // 28: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
-	19, // 29: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
-	6,  // 30: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
-	8,  // 31: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
-	6,  // 32: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
-	12, // 33: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
-	7,  // 34: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
-	9,  // 35: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
-	10, // 36: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
-	13, // 37: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
-	34, // [34:38] is the sub-list for method output_type
-	30, // [30:34] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	24, // 13: ratelimit.v1.RuleDecision.retry_after:type_name -> google.protobuf.Duration
+	24, // 14: ratelimit.v1.RuleDecision.reset_after:type_name -> google.protobuf.Duration
+	24, // 15: ratelimit.v1.RuleDecision.delay:type_name -> google.protobuf.Duration
+	6,  // 16: ratelimit.v1.RuleDecision.reason:type_name -> ratelimit.v1.CheckResponse.Reason
+	16, // 17: ratelimit.v1.GetConfigResponse.default_rule:type_name -> ratelimit.v1.Rule
+	16, // 18: ratelimit.v1.GetConfigResponse.rules:type_name -> ratelimit.v1.Rule
+	1,  // 19: ratelimit.v1.GetConfigResponse.unmatched:type_name -> ratelimit.v1.UnmatchedPolicy
+	0,  // 20: ratelimit.v1.Rule.algorithm:type_name -> ratelimit.v1.Algorithm
+	24, // 21: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
+	18, // 22: ratelimit.v1.Rule.matchers:type_name -> ratelimit.v1.PartMatcher
+	19, // 23: ratelimit.v1.Rule.overrides:type_name -> ratelimit.v1.RuleOverride
+	2,  // 24: ratelimit.v1.Rule.on_store_failure:type_name -> ratelimit.v1.OnStoreFailure
+	3,  // 25: ratelimit.v1.Rule.mode:type_name -> ratelimit.v1.RuleMode
+	4,  // 26: ratelimit.v1.Rule.on_change:type_name -> ratelimit.v1.OnChange
+	21, // 27: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
+	17, // 28: ratelimit.v1.Rule.origin:type_name -> ratelimit.v1.RuleOrigin
+	7,  // 29: ratelimit.v1.RuleOrigin.kind:type_name -> ratelimit.v1.RuleOrigin.Kind
+	18, // 30: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
+	20, // 31: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
+	22, // 32: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
+	8,  // 33: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
+	10, // 34: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
+	8,  // 35: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
+	14, // 36: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
+	9,  // 37: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
+	11, // 38: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
+	12, // 39: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
+	15, // 40: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
+	37, // [37:41] is the sub-list for method output_type
+	33, // [33:37] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_proto_init() }
@@ -2116,7 +2344,7 @@ func file_ratelimit_proto_init() {
 		(*CheckResult_Error)(nil),
 	}
 	file_ratelimit_proto_msgTypes[8].OneofWrappers = []any{}
-	file_ratelimit_proto_msgTypes[11].OneofWrappers = []any{
+	file_ratelimit_proto_msgTypes[12].OneofWrappers = []any{
 		(*Grant_Limit)(nil),
 		(*Grant_Unlimited)(nil),
 		(*Grant_Banned)(nil),
@@ -2126,8 +2354,8 @@ func file_ratelimit_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_proto_rawDesc), len(file_ratelimit_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   15,
+			NumEnums:      8,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

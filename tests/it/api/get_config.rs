@@ -1,9 +1,10 @@
 //! `GetConfig`: every rule in force, in one response or in pages.
 
 use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::ratelimit::v1::rule_origin::Kind as OriginKind;
 use rlaas_proto::ratelimit::v1::{
     DescriptorRule, DescriptorStep, GetConfigRequest, GetConfigResponse, Grant, OnStoreFailure,
-    PartMatcher, Rule, RuleMode, RuleOverride,
+    PartMatcher, Rule, RuleMode, RuleOrigin, RuleOverride, UnmatchedPolicy,
 };
 use tonic::{Code, Status};
 
@@ -111,6 +112,10 @@ async fn rules_report_matchers_keys_overrides_and_policies() {
     assert_eq!((open.mode(), open.shadow), (RuleMode::Shadow, true));
     assert_eq!((open.on_store_failure(), open.fail_open), (OnStoreFailure::Allow, true));
     assert_eq!(open.descriptor_rule, None);
+    assert_eq!(config.unmatched(), UnmatchedPolicy::DefaultRule);
+    let origin = |rule: &Rule| rule.origin.as_ref().map(RuleOrigin::kind);
+    assert_eq!(origin(default), Some(OriginKind::BuiltIn));
+    assert_eq!(origin(open), Some(OriginKind::File));
 }
 
 #[tokio::test]
@@ -147,6 +152,7 @@ async fn descriptor_rules_report_their_path() {
         ..shop
     };
     assert_eq!(path.descriptor_rule, Some(of_path));
+    assert_eq!(path.origin.as_ref().map(RuleOrigin::kind), Some(OriginKind::EnvoyFile));
 }
 
 #[tokio::test]
