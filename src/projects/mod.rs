@@ -8,6 +8,7 @@
 mod api_key;
 mod history;
 mod key;
+mod keyring;
 mod project;
 mod rules;
 mod secret;
@@ -15,6 +16,7 @@ mod secret;
 pub use api_key::{ApiKeyText, MalformedApiKey};
 pub use history::{History, Revision, RevisionNumber, differences};
 pub use key::{ApiKey, ApiKeyError, ApiKeyState, KeyDigest, NewKey};
+pub use keyring::{KeyHolder, KeyRefusal, Keyring};
 pub use project::{InvalidProject, Project, ProjectId};
 pub use rules::{Etag, Others, ProjectRules, RuleChange, RuleRecord, RuleWriteError, WriteStamp};
 pub use secret::{ApiKeySecret, Environment};

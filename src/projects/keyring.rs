@@ -1,0 +1,368 @@
+//! The API keys of all projects in force: who holds the key of a call.
+//!
+//! A key is found by its id and then compared by digest in constant time. No failure locks anything:
+//! a valid key is accepted whatever other callers tried before. An edit of a project costs what its
+//! own keys cost, and no look-up sees a key that stays missing in between. This module does not know
+//! where keys are stored or when they change.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use thiserror::Error;
+
+use super::{ApiKey, ApiKeyState, ApiKeyText, KeyDigest, MalformedApiKey, ProjectId};
+use crate::clock::{Micros, Timestamp};
+
+/// Number of locks, so that workers which look up different keys do not meet.
+const SHARDS: usize = 64;
+/// Precision of the last use.
+const HOUR: Micros = Micros::from_secs(3_600);
+
+/// All API keys in force. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Keyring(Arc<Shared>);
+
+/// The holder of an API key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyHolder {
+    /// The project that the key belongs to.
+    pub project: ProjectId,
+    /// The id of the first key of its line, which rotations do not change.
+    pub line: String,
+}
+
+/// The reason why an API key is refused. The texts do not tell whether the key has ever existed.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum KeyRefusal {
+    /// The text is no API key: it was not looked up.
+    #[error("the API key {0}")]
+    Malformed(#[from] MalformedApiKey),
+    /// There is no such key.
+    #[error("the API key is unknown, expired or revoked")]
+    Unknown,
+    /// The key has expired.
+    #[error("the API key is unknown, expired or revoked")]
+    Expired,
+    /// The key was revoked.
+    #[error("the API key is unknown, expired or revoked")]
+    Revoked,
+    /// The keys in force are not known.
+    #[error("the API keys are not known while the store is away")]
+    Unavailable,
+}
+
+#[derive(Debug)]
+struct Shared {
+    shards: [RwLock<Shard>; SHARDS],
+    /// The ids of the keys of each project. Its lock serializes changes.
+    projects: Mutex<HashMap<ProjectId, Vec<Box<str>>>>,
+    /// Time as of which the keys are known to be in force, in Unix microseconds; 0 is never.
+    confirmed_us: AtomicU64,
+}
+
+/// Keys by id. Keys of different projects may have the same id.
+type Shard = HashMap<Box<str>, Vec<HeldKey>>;
+
+#[derive(Debug)]
+struct HeldKey {
+    holder: Arc<KeyHolder>,
+    digest: KeyDigest,
+    expires_at: Option<Timestamp>,
+    is_revoked: bool,
+    /// Hours since the Unix epoch; 0 is never.
+    last_used_hour: AtomicU64,
+}
+
+impl KeyRefusal {
+    /// Every reason, as a label of metrics.
+    pub const REASONS: [&str; 6] =
+        ["malformed", "checksum", "unknown", "expired", "revoked", "unavailable"];
+
+    /// Returns the reason as a label of metrics.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Malformed(MalformedApiKey::Form) => "malformed",
+            Self::Malformed(MalformedApiKey::Checksum) => "checksum",
+            Self::Unknown => "unknown",
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+impl Keyring {
+    /// Replaces the keys of a project, from the next look-up on. No keys remove the project.
+    pub fn replace(&self, project: &ProjectId, keys: &[ApiKey]) {
+        let mut projects = self.0.lock_projects();
+        for key in keys {
+            let mut shard = self.0.write(&key.id);
+            let of_id = shard.entry(key.id.as_str().into()).or_default();
+            match of_id.iter_mut().find(|held| held.holder.project == *project) {
+                Some(held) => held.update(key),
+                None => of_id.push(HeldKey::new(project.clone(), key)),
+            }
+        }
+        let ids: Vec<Box<str>> = keys.iter().map(|key| key.id.as_str().into()).collect();
+        let before = projects.get(project).into_iter().flatten();
+        for id in before.filter(|id| !ids.contains(id)) {
+            let mut shard = self.0.write(id);
+            if let Some(of_id) = shard.get_mut(id) {
+                of_id.retain(|held| held.holder.project != *project);
+                if of_id.is_empty() {
+                    shard.remove(id);
+                }
+            }
+        }
+        if ids.is_empty() {
+            projects.remove(project);
+        } else {
+            projects.insert(project.clone(), ids);
+        }
+    }
+
+    /// Records that the keys here are those in force at `now`. Before the first call each key of the
+    /// right form is [`KeyRefusal::Unavailable`].
+    pub fn confirm(&self, now: Timestamp) {
+        self.0.confirmed_us.fetch_max(now.as_micros().max(1), Ordering::Relaxed);
+    }
+
+    /// Returns the time as of which the keys are known to be in force.
+    pub fn confirmed_at(&self) -> Option<Timestamp> {
+        let confirmed_us = self.0.confirmed_us.load(Ordering::Relaxed);
+        (confirmed_us > 0).then(|| Timestamp::from_micros(confirmed_us))
+    }
+
+    /// Returns the holder of a key, and remembers its use. Takes the same time for each key with
+    /// the same id.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyRefusal`]. A text without the form or the checksum of a key is not looked up.
+    pub fn find(&self, text: &str, now: Timestamp) -> Result<Arc<KeyHolder>, KeyRefusal> {
+        let text = ApiKeyText::parse(text)?;
+        if self.confirmed_at().is_none() {
+            return Err(KeyRefusal::Unavailable);
+        }
+        let shard = self.0.shard(text.id()).read().unwrap_or_else(PoisonError::into_inner);
+        let of_id = shard.get(text.id()).map_or(&[][..], Vec::as_slice);
+        let held = of_id.iter().find(|held| held.digest.matches(&text));
+        let held = held.ok_or(KeyRefusal::Unknown)?;
+        match held.state(now) {
+            ApiKeyState::Active => {}
+            ApiKeyState::Expired => return Err(KeyRefusal::Expired),
+            ApiKeyState::Revoked => return Err(KeyRefusal::Revoked),
+        }
+        let hour = now.as_micros() / HOUR.as_micros();
+        // Read first: a write for each call would move the cache line between the workers.
+        if held.last_used_hour.load(Ordering::Relaxed) < hour {
+            held.last_used_hour.fetch_max(hour, Ordering::Relaxed);
+        }
+        Ok(Arc::clone(&held.holder))
+    }
+
+    /// Returns the time of the last use of a key by this instance, rounded down to the hour.
+    pub fn last_used(&self, project: &ProjectId, id: &str) -> Option<Timestamp> {
+        let shard = self.0.shard(id).read().unwrap_or_else(PoisonError::into_inner);
+        let held = shard.get(id)?.iter().find(|held| held.holder.project == *project)?;
+        let hour = held.last_used_hour.load(Ordering::Relaxed);
+        (hour > 0).then(|| Timestamp::from_micros(hour * HOUR.as_micros()))
+    }
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        let shards = std::array::from_fn(|_| RwLock::default());
+        Self { shards, projects: Mutex::default(), confirmed_us: AtomicU64::new(0) }
+    }
+}
+
+impl Shared {
+    /// Returns the shard of an id. Its characters are random.
+    fn shard(&self, id: &str) -> &RwLock<Shard> {
+        let sum = id.bytes().fold(0, |sum, byte| 31 * sum % 65_521 + usize::from(byte));
+        &self.shards[sum % SHARDS]
+    }
+
+    fn write(&self, id: &str) -> std::sync::RwLockWriteGuard<'_, Shard> {
+        self.shard(id).write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_projects(&self) -> MutexGuard<'_, HashMap<ProjectId, Vec<Box<str>>>> {
+        self.projects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HeldKey {
+    fn new(project: ProjectId, key: &ApiKey) -> Self {
+        Self {
+            holder: Arc::new(KeyHolder { project, line: key.line.clone() }),
+            digest: key.digest,
+            expires_at: key.expires_at,
+            is_revoked: key.revoked_at.is_some(),
+            last_used_hour: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes over what a key says now. Its last use stays.
+    fn update(&mut self, key: &ApiKey) {
+        let last_used_hour = std::mem::take(&mut self.last_used_hour);
+        let project = self.holder.project.clone();
+        *self = Self { last_used_hour, ..Self::new(project, key) };
+    }
+
+    fn state(&self, now: Timestamp) -> ApiKeyState {
+        if self.is_revoked {
+            return ApiKeyState::Revoked;
+        }
+        let has_expired = self.expires_at.is_some_and(|end| end <= now);
+        if has_expired { ApiKeyState::Expired } else { ApiKeyState::Active }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::projects::{ApiKeySecret, Environment, NewKey, Project};
+
+    const DAY: Micros = Micros::from_secs(86_400);
+    const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+    fn project(id: &str) -> Project {
+        Project::new(id.parse().expect("an id"), "", START).expect("a project")
+    }
+
+    fn secret() -> ApiKeySecret {
+        ApiKeySecret::generate(&Environment::default()).expect("random numbers")
+    }
+
+    fn keyring() -> Keyring {
+        let keyring = Keyring::default();
+        keyring.confirm(START);
+        keyring
+    }
+
+    fn project_of(keyring: &Keyring, secret: &ApiKeySecret) -> Result<String, KeyRefusal> {
+        keyring.find(secret.expose(), START + HOUR).map(|holder| holder.project.to_string())
+    }
+
+    #[test]
+    fn key_names_its_project_until_it_ends() {
+        let (keyring, mut shop, first, second) = (keyring(), project("shop"), secret(), secret());
+        let ends = NewKey { expires_at: Some(START + DAY), ..NewKey::default() };
+        shop.create_key(ends, &first, START).expect("a key");
+        keyring.replace(&shop.id, &shop.keys);
+        assert_eq!(project_of(&keyring, &first), Ok("shop".to_owned()));
+        assert_eq!(project_of(&keyring, &second), Err(KeyRefusal::Unknown));
+        let expired = keyring.find(first.expose(), START + DAY);
+        assert_eq!(expired, Err(KeyRefusal::Expired));
+        shop.revoke_key(first.id(), START).expect("a key");
+        keyring.replace(&shop.id, &shop.keys);
+        assert_eq!(project_of(&keyring, &first), Err(KeyRefusal::Revoked));
+        keyring.replace(&shop.id, &[]);
+        assert_eq!(project_of(&keyring, &first), Err(KeyRefusal::Unknown));
+        assert!(keyring.0.lock_projects().is_empty());
+        assert!(keyring.0.shards.iter().all(|shard| shard.read().expect("a shard").is_empty()));
+    }
+
+    #[test]
+    fn rotation_keeps_the_line() {
+        let (keyring, mut shop, first, second) = (keyring(), project("shop"), secret(), secret());
+        shop.create_key(NewKey::default(), &first, START).expect("a key");
+        shop.rotate_key(first.id(), DAY, &second, START).expect("keys");
+        keyring.replace(&shop.id, &shop.keys);
+        for secret in [&first, &second] {
+            let holder = keyring.find(secret.expose(), START).expect("a holder");
+            assert_eq!(holder.line, first.id());
+        }
+    }
+
+    #[test]
+    fn only_a_text_with_the_form_and_checksum_of_a_key_is_looked_up() {
+        // Nothing can be looked up yet, which a text that is looked up would tell.
+        let (keyring, secret) = (Keyring::default(), secret());
+        assert_eq!(project_of(&keyring, &secret), Err(KeyRefusal::Unavailable));
+        let text = secret.expose();
+        let last = if text.ends_with('0') { "1" } else { "0" };
+        let mistyped = text[..text.len() - 1].to_owned() + last;
+        for (text, error) in [
+            ("", MalformedApiKey::Form),
+            ("sk_live_1", MalformedApiKey::Form),
+            (&mistyped, MalformedApiKey::Checksum),
+        ] {
+            assert_eq!(keyring.find(text, START), Err(KeyRefusal::Malformed(error)), "{text}");
+        }
+        keyring.confirm(START);
+        assert_eq!(project_of(&keyring, &secret), Err(KeyRefusal::Unknown));
+        assert_eq!(keyring.confirmed_at(), Some(START));
+    }
+
+    #[test]
+    fn keys_with_the_same_id_are_told_apart() {
+        let (keyring, first, second) = (keyring(), secret(), secret());
+        let (mut shop, mut bank) = (project("shop"), project("bank"));
+        shop.create_key(NewKey::default(), &first, START).expect("a key");
+        bank.create_key(NewKey::default(), &second, START).expect("a key");
+        // As if the random numbers had met: the digest is that of a key with another id.
+        bank.keys[0].digest = second.digest();
+        shop.keys[0].id = second.id().to_owned();
+        keyring.replace(&shop.id, &shop.keys);
+        keyring.replace(&bank.id, &bank.keys);
+        assert_eq!(project_of(&keyring, &second), Ok("bank".to_owned()));
+        keyring.replace(&shop.id, &[]);
+        assert_eq!(project_of(&keyring, &second), Ok("bank".to_owned()));
+    }
+
+    #[test]
+    fn last_use_is_known_to_the_hour_and_outlives_changes() {
+        let (keyring, mut shop, secret) = (keyring(), project("shop"), secret());
+        shop.create_key(NewKey::default(), &secret, START).expect("a key");
+        keyring.replace(&shop.id, &shop.keys);
+        assert_eq!(keyring.last_used(&shop.id, secret.id()), None);
+        let (late, early) = (START + DAY, START);
+        for time in [late, early] {
+            keyring.find(secret.expose(), time).expect("a holder");
+        }
+        keyring.replace(&shop.id, &shop.keys);
+        let last_used = keyring.last_used(&shop.id, secret.id()).expect("a time");
+        assert!(last_used <= late && late.since(last_used) < HOUR, "{last_used:?}");
+        assert_eq!(last_used.as_micros() % HOUR.as_micros(), 0);
+        assert_eq!(keyring.last_used(&"bank".parse().expect("an id"), secret.id()), None);
+    }
+
+    #[test]
+    fn key_that_stays_is_found_while_its_project_changes() {
+        let (keyring, mut shop, stays) = (keyring(), project("shop"), secret());
+        shop.create_key(NewKey::default(), &stays, START).expect("a key");
+        keyring.replace(&shop.id, &shop.keys);
+        let with_another = {
+            let mut shop = shop.clone();
+            shop.create_key(NewKey::default(), &secret(), START).expect("a key");
+            shop.keys
+        };
+        thread::scope(|scope| {
+            let editor = scope.spawn(|| {
+                for _ in 0..2_000 {
+                    keyring.replace(&shop.id, &with_another);
+                    keyring.replace(&shop.id, &shop.keys);
+                }
+            });
+            while !editor.is_finished() {
+                assert_eq!(project_of(&keyring, &stays), Ok("shop".to_owned()));
+            }
+        });
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        let (keyring, mut shop, secret) = (keyring(), project("shop"), secret());
+        shop.create_key(NewKey::default(), &secret, START).expect("a key");
+        keyring.replace(&shop.id, &shop.keys);
+        let shown = format!("{keyring:?} {:?}", keyring.find(secret.expose(), START));
+        assert!(shown.contains(secret.id()), "{shown}");
+        assert!(!shown.contains(&secret.expose()[.."rlaas_live_".len() + 9]), "{shown}");
+    }
+}
