@@ -16,6 +16,7 @@ use tracing::{error, info, warn};
 use crate::admin::ConfiguredHasher;
 use crate::api::auth::{Auth, AuthSettings};
 use crate::config::{Config, Effective, PrivacySettings, Sources, StoreSettings, Watch, warnings};
+use crate::projects::registry::Registry;
 use crate::store::Store;
 use crate::telemetry::log::Logs;
 use crate::telemetry::metrics::Metrics;
@@ -54,6 +55,7 @@ pub(super) struct ConfigReloader {
     /// The configuration at the start of the process: settings that need a restart keep these values.
     started_with: Vec<Effective>,
     limiter: Limiter,
+    registry: Registry,
     metrics: Arc<Metrics>,
     logs: Option<Logs>,
     auth: Option<Arc<Auth>>,
@@ -68,17 +70,19 @@ impl ConfigReloader {
     pub(super) fn new(
         origin: ReloadInputs,
         started_with: Vec<Effective>,
-        limiter: Limiter,
+        registry: Registry,
         metrics: Arc<Metrics>,
     ) -> Self {
         metrics.config_last_reload_successful.set(1);
         let ReloadInputs { sources, watch, hangups } = origin;
         let (sources, logs, auth) = (Arc::new(sources), None, None);
+        let limiter = registry.limiter().clone();
         let (privacy, hasher) = (PrivacySettings::default(), ConfiguredHasher::default());
         Self {
             sources,
             started_with,
             limiter,
+            registry,
             metrics,
             logs,
             auth,
@@ -155,7 +159,7 @@ impl ConfigReloader {
                 self.hasher.replace(config.privacy.hasher.clone());
                 self.privacy = config.privacy;
                 self.limiter.set_idempotency_ttl(config.idempotency.ttl);
-                let revision = self.limiter.replace_rules(config.rules);
+                let revision = self.registry.replace_file_rules(config.rules);
                 self.metrics.config_revision.set(revision.cast_signed());
                 self.metrics.config_last_reload_successful.set(1);
                 info!(revision, "configuration reloaded");

@@ -116,7 +116,8 @@ fn serve(
             ..ApiSettings::default()
         };
         let server = server.with_api(api_settings);
-        let reload = ConfigReloader::new(inputs, config.effective, limiter.clone(), metrics);
+        let reload =
+            ConfigReloader::new(inputs, config.effective, server.registry().clone(), metrics);
         let reload =
             reload.with_logs(logs).with_auth(auth.clone()).with_privacy(config.privacy, hasher);
         log_serving(&server, &limiter);

@@ -2,14 +2,15 @@
 //! service runs.
 //!
 //! The types here are what is stored of a project, and the changes that are made to it. They are
-//! pure: each change is given the time and random numbers. This module does not know where
-//! projects are stored or who changes them.
+//! pure: each change is given the time and random numbers. Only [`registry`] knows where projects
+//! are stored; nothing here knows who changes them.
 
 mod api_key;
 mod history;
 mod key;
 mod keyring;
 mod project;
+pub mod registry;
 mod rules;
 mod secret;
 

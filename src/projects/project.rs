@@ -11,7 +11,8 @@ use thiserror::Error;
 use super::ApiKey;
 use crate::clock::Timestamp;
 
-/// The id of a project: 1 to 63 lower case letters, digits or `-`, beginning with a letter.
+/// The id of a project: 1 to 63 lower case letters, digits or `-`, beginning with a letter; or
+/// empty, the [unnamed project](ProjectId::UNNAMED).
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ProjectId(String);
@@ -46,6 +47,8 @@ pub enum InvalidProject {
 }
 
 impl ProjectId {
+    /// The project of requests without an API key. It always exists, and has the rules of files.
+    pub const UNNAMED: Self = Self(String::new());
     /// Most bytes of an id.
     pub const MAX_LEN: usize = 63;
     /// Length of an id that the service makes.
@@ -64,6 +67,11 @@ impl ProjectId {
         // The first is a letter.
         letters[0] = LETTERS[usize::from(bytes[0]) % 16];
         Ok(Self(letters.map(char::from).iter().collect()))
+    }
+
+    /// Returns `true` for the project of requests without an API key.
+    pub fn is_unnamed(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Returns the text.
@@ -90,7 +98,7 @@ impl TryFrom<String> for ProjectId {
     type Error = InvalidProject;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
+        if text.is_empty() { Ok(Self::UNNAMED) } else { text.parse() }
     }
 }
 
@@ -149,7 +157,8 @@ mod tests {
         for wrong in ["", "_", "-", "1a", "A", "a:b", "a/b", "a%", "ä", "a\0", &"a".repeat(64)] {
             assert_eq!(wrong.parse::<ProjectId>(), Err(InvalidProject::Id), "{wrong}");
             let json = serde_json::to_string(wrong).expect("JSON");
-            assert!(serde_json::from_str::<ProjectId>(&json).is_err(), "{wrong}");
+            let is_stored = serde_json::from_str::<ProjectId>(&json).is_ok();
+            assert_eq!(is_stored, wrong.is_empty(), "{wrong}");
         }
     }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::clock::Timestamp;
+use crate::rules::RuleSet;
 use crate::rules::spec::{Field, Problem, RuleSpec, RulesSpec};
 
 /// Rules by name.
@@ -70,7 +71,23 @@ pub enum RuleWriteError {
     Stale,
 }
 
+impl From<BTreeMap<String, RuleRecord>> for ProjectRules {
+    fn from(rules: BTreeMap<String, RuleRecord>) -> Self {
+        Self(rules)
+    }
+}
+
 impl ProjectRules {
+    /// Builds all rules.
+    ///
+    /// # Errors
+    ///
+    /// All [`Problem`]s, each with the path of its field.
+    pub fn build(&self) -> Result<RuleSet, Vec<Problem>> {
+        let rules = self.0.values().map(|record| record.spec.clone()).collect();
+        RulesSpec { rules, ..RulesSpec::default() }.build()
+    }
+
     /// Returns the rules by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &RuleRecord)> {
         self.0.iter().map(|(name, record)| (name.as_str(), record))
@@ -167,9 +184,7 @@ impl ProjectRules {
     fn write<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> Result<T, RuleWriteError> {
         let mut after = self.clone();
         let changed = change(&mut after);
-        let specs = after.0.values().map(|record| record.spec.clone()).collect();
-        let whole = RulesSpec { rules: specs, ..RulesSpec::default() };
-        whole.build().map_err(RuleWriteError::Invalid)?;
+        after.build().map_err(RuleWriteError::Invalid)?;
         *self = after;
         Ok(changed)
     }

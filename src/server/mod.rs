@@ -54,6 +54,7 @@ use crate::admin::Administrator;
 use crate::api::auth::Auth;
 use crate::api::http::HttpState;
 use crate::api::{self, ApiSettings};
+use crate::projects::registry::Registry;
 use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
@@ -64,6 +65,7 @@ pub struct Server {
     settings: ServerSettings,
     limiter: Limiter,
     metrics: Arc<Metrics>,
+    registry: Registry,
     api_settings: ApiSettings,
     grpc: Vec<Listener>,
     http: Vec<Listener>,
@@ -95,7 +97,14 @@ impl Server {
         let grpc = bind_all("server.listen", &mut settings.listen).await?;
         let http = bind_all("server.http", &mut settings.http).await?;
         let api_settings = ApiSettings { headers: settings.grpc_headers, ..ApiSettings::default() };
-        Ok(Self { settings, limiter, metrics, api_settings, grpc, http })
+        let fleet = Fleet::new(limiter.store());
+        let registry = Registry::new(limiter.clone(), fleet, Arc::clone(&metrics));
+        Ok(Self { settings, limiter, metrics, registry, api_settings, grpc, http })
+    }
+
+    /// Returns the projects. The server follows those of other instances while it serves.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     /// Sets the API settings, except for the headers, which are those of the server's settings.
@@ -129,7 +138,7 @@ impl Server {
         let (health, health_service) = HealthReports::new().await;
         let background = BackgroundThread::new()?;
         let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
-        let fleet = Fleet::new(self.limiter.store());
+        let fleet = self.registry.fleet().clone();
         let administrator = Administrator::new(
             self.limiter.clone(),
             fleet.clone(),
@@ -173,6 +182,8 @@ impl Server {
         background_tasks.spawn(async move { reporting.run().await });
         let limiter = self.limiter.clone();
         background_tasks.spawn(async move { limiter.follow_forgotten(&fleet).await });
+        let registry = self.registry.clone();
+        background_tasks.spawn(async move { registry.run().await });
         let mut store_watcher = health.watch_store(&self.limiter, self.settings.store_health).await;
 
         tokio::select! {

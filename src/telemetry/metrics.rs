@@ -91,6 +91,10 @@ pub struct Metrics {
     pub journal_failing: Gauge,
     /// Bytes of the journal's files.
     pub journal_size: Gauge,
+    /// Seconds since the catalogue in force was last known to be that of the store.
+    pub catalogue_age: Gauge,
+    /// 1 while the catalogue of the store is not taken because it does not follow the one in force.
+    pub catalogue_conflict: Gauge,
     /// Revision of the active configuration.
     pub config_revision: Gauge,
     /// 1 if the last reload of the configuration succeeded, 0 if it failed.
@@ -213,6 +217,16 @@ impl Metrics {
                 r,
                 "rlaas_journal_size_bytes",
                 "Size of the files of the memory store's journal",
+            ),
+            catalogue_age: add(
+                r,
+                "rlaas_catalogue_age_seconds",
+                "Seconds since the projects in force were last known to be those of the store",
+            ),
+            catalogue_conflict: add(
+                r,
+                "rlaas_catalogue_conflict",
+                "1 while the projects of the store are not taken because they conflict with those in force",
             ),
             config_revision: add(
                 r,

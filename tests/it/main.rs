@@ -21,6 +21,7 @@ mod mixed_fleet;
 mod names;
 mod notices;
 mod oidc;
+mod projects;
 mod public_api;
 mod reference;
 mod sources;

@@ -46,7 +46,7 @@ impl Drop for Instance {
 }
 
 /// Returns settings for one server.
-pub(super) fn standalone(url: &str) -> RedisSettings {
+pub(crate) fn standalone(url: &str) -> RedisSettings {
     RedisSettings::new(Servers::Standalone(Box::new(parsed(url))))
 }
 
@@ -62,7 +62,7 @@ pub(super) fn sentinel(urls: &[String]) -> RedisSettings {
 }
 
 /// Returns settings for one server with the credentials of an ACL user.
-pub(super) fn as_user(url: &str, name: &str, password: &str) -> RedisSettings {
+pub(crate) fn as_user(url: &str, name: &str, password: &str) -> RedisSettings {
     let credentials = Credentials {
         username: Some(name.to_owned()),
         password: Some(Secret(password.to_owned())),

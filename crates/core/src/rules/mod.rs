@@ -78,6 +78,10 @@ impl Unmatched {
 }
 
 impl RuleSet {
+    /// Most rules that one request may match, the default rule included: the store decides them in
+    /// one step.
+    pub const MAX_MATCHES: usize = 64;
+
     /// Creates a rule set. The names of the rules must differ.
     pub fn new(default: Rule, mut named: Vec<Rule>) -> Self {
         named.sort_by(|one, other| one.name.cmp(&other.name));
@@ -99,6 +103,15 @@ impl RuleSet {
         }
         let (unmatched, descriptors) = (Unmatched::default(), Descriptors::default());
         Self { default, named, by_value, others, unmatched, descriptors, hashed: None }
+    }
+
+    /// Adds rules, except for those whose names are taken.
+    #[must_use]
+    pub fn with_more(self, rules: impl IntoIterator<Item = Rule>) -> Self {
+        let mut all = self.named.clone();
+        all.extend(rules.into_iter().filter(|rule| self.rule_named(&rule.name).is_none()));
+        let Self { named, by_value, others, .. } = Self::new(self.default.clone(), all);
+        Self { named, by_value, others, ..self }
     }
 
     /// Sets the policy for requests that no enforced rule matches.

@@ -11,9 +11,6 @@ use crate::rules::{RuleSet, Unmatched};
 
 /// Most rules.
 const MAX_RULES: usize = 100_000;
-/// Maximum number of rules that one request may match, the default rule included. The store decides
-/// them in one step.
-const MAX_HITS: usize = 64;
 
 /// A set of rules that are not checked yet, in the format of rules files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,10 +56,10 @@ impl RulesSpec {
         let unmatched = problems.read("unmatched", self.unmatched, policy);
         let unmatched = unmatched.ok().flatten().unwrap_or_default();
         let rules = default.map(|rule| RuleSet::new(rule, rules).with_unmatched(unmatched));
-        if rules.as_ref().is_some_and(|rules| rules.max_matches() > MAX_HITS) {
+        if rules.as_ref().is_some_and(|rules| rules.max_matches() > RuleSet::MAX_MATCHES) {
             problems.add(
                 "rules",
-                format!("must have at most {MAX_HITS} rules that one request can match, the default rule included"),
+                format!("must have at most {} rules that one request can match, the default rule included", RuleSet::MAX_MATCHES),
             );
         }
         problems.finish(rules)

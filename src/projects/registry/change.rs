@@ -1,0 +1,176 @@
+//! Changes of a project: read, changed by a pure function, written with the revision that was read.
+
+use rlaas_limiter::fleet::{CatalogueBounds, CatalogueWrite, MAX_FIELD_LEN, WriteOutcome};
+use thiserror::Error;
+
+use super::document::{document_name, encode, encode_revision};
+use super::sync::SyncError;
+use super::{ProjectState, Registry};
+use crate::clock::Deadline;
+use crate::projects::{Project, ProjectId, ProjectRules, Revision};
+use crate::store::StoreError;
+
+/// Times that a change is tried while others write the same project.
+const MAX_TRIES: u32 = 8;
+
+/// What a change makes of a project.
+#[derive(Clone, Debug)]
+pub struct Change<T> {
+    /// The project afterwards; `None`: it is deleted.
+    pub after: Option<(Project, ProjectRules)>,
+    /// The entry for the history. Its number is set when it is written.
+    pub revision: Option<Revision>,
+    /// Passed on to the caller.
+    pub result: T,
+}
+
+/// A change that was made.
+#[derive(Clone, Debug)]
+pub struct Changed<T> {
+    /// The revision of the project: the one before if nothing changed.
+    pub revision: u64,
+    /// That of the [`Change`].
+    pub result: T,
+}
+
+/// The reason why a change was not made.
+#[derive(Clone, Debug, Error)]
+pub enum ChangeError<E> {
+    /// The function refused it.
+    #[error("{0}")]
+    Refused(E),
+    /// The store did not answer. The change was possibly made if [`StoreError::is_ambiguous`].
+    #[error(transparent)]
+    Unavailable(StoreError),
+    /// Others wrote the same project each time.
+    #[error("the project was changed by others {MAX_TRIES} times meanwhile")]
+    Raced,
+    /// There would be more than [`Registry::MAX_PROJECTS`].
+    #[error("there must be at most {} projects", Registry::MAX_PROJECTS)]
+    TooManyProjects,
+    /// There would be more than [`Registry::MAX_RULES`].
+    #[error("there must be at most {} rules in all projects", Registry::MAX_RULES)]
+    TooManyRules,
+    /// The differences are too long for the history.
+    #[error("the differences must be at most {MAX_FIELD_LEN} bytes: make several changes")]
+    TooLarge,
+    /// The catalogue of the store is not the one in force.
+    #[error("the catalogue of the store conflicts with the one in force")]
+    Conflict,
+    /// A later release has written the project, so that this one cannot read it.
+    #[error("this release cannot read the project")]
+    Unreadable,
+}
+
+impl<E> From<SyncError> for ChangeError<E> {
+    fn from(error: SyncError) -> Self {
+        match error {
+            SyncError::Store(error) => Self::Unavailable(error),
+            SyncError::Conflict => Self::Conflict,
+        }
+    }
+}
+
+/// A write that leads to a state.
+struct Prepared {
+    write: CatalogueWrite,
+    after: Option<ProjectState>,
+}
+
+impl Registry {
+    /// Most projects, without the unnamed one.
+    pub const MAX_PROJECTS: u64 = 10_000;
+    /// Most rules of all projects.
+    pub const MAX_RULES: u64 = 100_000;
+
+    /// Changes a project: gives the newest state to `change`, and writes what it returns. If others
+    /// write the same project meanwhile, it is called again. When this returns, the change is in
+    /// force on this instance; on the others within 2 s. `change` runs on a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`ChangeError`].
+    pub async fn change<T, E, F>(
+        &self,
+        id: &ProjectId,
+        deadline: Deadline,
+        change: F,
+    ) -> Result<Changed<T>, ChangeError<E>>
+    where
+        F: FnMut(Option<&ProjectState>) -> Result<Change<T>, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let mut change = change;
+        for _ in 0..MAX_TRIES {
+            let synced = self.locked(deadline).await.map_err(ChangeError::Unavailable)?;
+            let synced = self.sync_locked(synced, deadline).await?;
+            if synced.unreadable.contains(id) {
+                return Err(ChangeError::Unreadable);
+            }
+            let before = self.project(id);
+            let id = id.clone();
+            let (synced, returned, outcome) = super::run_blocking(move || {
+                let outcome = change(before.as_deref());
+                let outcome = outcome.map(|made| prepare(&id, before.as_deref(), made));
+                (synced, change, outcome)
+            })
+            .await;
+            change = returned;
+            let (prepared, revision, result) = outcome.map_err(ChangeError::Refused)?;
+            let Some(mut prepared) = prepared else { return Ok(Changed { revision, result }) };
+            if prepared.write.history.len() > MAX_FIELD_LEN {
+                return Err(ChangeError::TooLarge);
+            }
+            prepared.write.bounds = self.bounds(&prepared.write.document);
+            let written = self.0.catalogue.write(synced.head, &prepared.write, deadline).await;
+            match written.map_err(ChangeError::Unavailable)? {
+                WriteOutcome::Written { head } => {
+                    self.written(synced, &prepared.write.document, prepared.after, head).await;
+                    return Ok(Changed { revision: head.revision, result });
+                }
+                WriteOutcome::Raced { .. } => {}
+                WriteOutcome::TooManyDocuments => return Err(ChangeError::TooManyProjects),
+                WriteOutcome::TooManyFields => return Err(ChangeError::TooManyRules),
+                WriteOutcome::Conflict => return Err(ChangeError::Conflict),
+            }
+        }
+        Err(ChangeError::Raced)
+    }
+
+    fn bounds(&self, document: &str) -> CatalogueBounds {
+        let is_unnamed = document == document_name(&ProjectId::UNNAMED);
+        let has_unnamed = self.stored(&ProjectId::UNNAMED).is_some();
+        let documents = match (is_unnamed, has_unnamed) {
+            (true, _) => u64::MAX,
+            (false, has_unnamed) => Self::MAX_PROJECTS + u64::from(has_unnamed),
+        };
+        CatalogueBounds { documents, fields: Self::MAX_RULES }
+    }
+}
+
+/// Returns the write that a change needs, if it needs one, and the revision before.
+fn prepare<T>(
+    id: &ProjectId,
+    before: Option<&ProjectState>,
+    change: Change<T>,
+) -> (Option<Prepared>, u64, T) {
+    let revision = before.map_or(0, |before| before.revision);
+    let mut write = CatalogueWrite { expected: revision, ..CatalogueWrite::new(document_name(id)) };
+    let after = match change.after {
+        Some((project, rules)) => {
+            if before.is_some_and(|of| of.project == project && of.rules == rules) {
+                return (None, revision, change.result);
+            }
+            encode(&mut write, before, &project, &rules);
+            write.history = change.revision.as_ref().map(encode_revision).unwrap_or_default();
+            Some(ProjectState { project, rules, revision })
+        }
+        None if revision == 0 => return (None, revision, change.result),
+        None => {
+            write.removes = true;
+            None
+        }
+    };
+    (Some(Prepared { write, after }), revision, change.result)
+}

@@ -1,0 +1,244 @@
+//! Following the catalogue of the store.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use rlaas_limiter::fleet::{
+    Catalogue, CatalogueHead, CatalogueRelation, Document, DocumentChange, FleetEvent, MAX_CHANGES,
+};
+use thiserror::Error;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tracing::{debug, error, info};
+
+use super::document::{decode, project_of};
+use super::{ProjectState, Registry, run_blocking};
+use crate::clock::{Deadline, Timestamp};
+use crate::projects::ProjectId;
+use crate::store::StoreError;
+
+/// Time between two looks at the catalogue without a message.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest time of one call of the store.
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Documents that are read at the same time.
+const READS: usize = 16;
+
+/// What this process knows of the catalogue. It is locked by whoever reads or writes it, so that
+/// changes are put in force in their order.
+#[derive(Debug)]
+pub(super) struct Synced {
+    /// The revision in force; `None` if there was no catalogue yet.
+    pub(super) head: Option<CatalogueHead>,
+    /// Projects that this release cannot read.
+    pub(super) unreadable: HashSet<ProjectId>,
+    /// Time of the last answer by which the catalogue in force is that of the store; at first that
+    /// of the start.
+    confirmed_at: Timestamp,
+    /// Kind of the failure of the last look.
+    failure: Option<&'static str>,
+}
+
+impl Synced {
+    pub(super) fn new(now: Timestamp) -> Self {
+        Self { head: None, unreadable: HashSet::new(), confirmed_at: now, failure: None }
+    }
+}
+
+/// The reason why the catalogue of the store is not in force.
+#[derive(Clone, Debug, Error)]
+pub enum SyncError {
+    /// The store did not answer.
+    #[error(transparent)]
+    Store(StoreError),
+    /// The catalogue of the store does not follow the one in force.
+    #[error("the catalogue of the store conflicts with the one in force")]
+    Conflict,
+}
+
+impl From<StoreError> for SyncError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// A document that has changed; `None` if it was removed.
+type ReadDocument = (DocumentChange, Option<Document>);
+
+impl Registry {
+    /// Follows the catalogue, for ever.
+    pub async fn run(&self) {
+        let mut subscription = self.0.fleet.subscribe(Catalogue::TOPIC);
+        let mut ticks = interval(POLL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                event = subscription.next() => if self.is_known(&event).await { continue },
+                _ = ticks.tick() => {}
+            }
+            self.look().await;
+        }
+    }
+
+    /// Puts in force what has changed in the store.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError`]: what was in force stays so.
+    pub async fn sync(&self, deadline: Deadline) -> Result<(), SyncError> {
+        let synced = self.locked(deadline).await?;
+        self.sync_locked(synced, deadline).await.map(drop)
+    }
+
+    /// Returns `true` for the message of a revision that is in force.
+    async fn is_known(&self, event: &FleetEvent) -> bool {
+        let FleetEvent::Message(message) = event else { return false };
+        let revision = str::from_utf8(message).ok().and_then(|text| text.parse::<u64>().ok());
+        let known = self.0.synced.lock().await.head.map_or(0, |head| head.revision);
+        revision.is_some_and(|revision| revision <= known)
+    }
+
+    async fn look(&self) {
+        let outcome = self.sync(Deadline::NEVER).await;
+        let mut synced = self.0.synced.lock().await;
+        let failure = match &outcome {
+            Ok(()) => None,
+            Err(SyncError::Store(error)) => Some(error.kind()),
+            Err(SyncError::Conflict) => Some("conflict"),
+        };
+        if failure != synced.failure {
+            match &outcome {
+                Ok(()) => info!("catalogue of the store in force"),
+                // The store's own log says when it is away.
+                Err(SyncError::Store(error)) => debug!(%error, "catalogue can't be read"),
+                Err(error) => error!(%error, "catalogue not taken"),
+            }
+            synced.failure = failure;
+        }
+        let age = self.0.clock.now().since(synced.confirmed_at).as_secs_ceil();
+        self.0.metrics.catalogue_age.set(age.cast_signed());
+    }
+
+    pub(super) async fn locked(
+        &self,
+        deadline: Deadline,
+    ) -> Result<OwnedMutexGuard<Synced>, StoreError> {
+        let lock = self.0.synced.clone().lock_owned();
+        timeout(deadline.remaining(), lock).await.map_err(|_elapsed| StoreError::Expired)
+    }
+
+    pub(super) async fn sync_locked(
+        &self,
+        synced: OwnedMutexGuard<Synced>,
+        deadline: Deadline,
+    ) -> Result<OwnedMutexGuard<Synced>, SyncError> {
+        let catalogue = &self.0.catalogue;
+        let mut synced = synced;
+        let call_deadline = || deadline.or_within(CALL_TIMEOUT);
+        let found = catalogue.head(synced.head, call_deadline()).await?;
+        let is_conflict = match found {
+            None => synced.head.is_some(),
+            Some((_, relation)) => relation == CatalogueRelation::Conflict,
+        };
+        self.0.metrics.catalogue_conflict.set(is_conflict.into());
+        if is_conflict {
+            return Err(SyncError::Conflict);
+        }
+        if let Some((head, relation)) = found.filter(|(_, of)| *of != CatalogueRelation::Same) {
+            let is_whole = relation != CatalogueRelation::Newer;
+            let since = synced.head.filter(|_| !is_whole).map_or(0, |own| own.revision);
+            let changes = self.changes(since, deadline).await?;
+            let read = |change: DocumentChange| async move {
+                let document = catalogue.read(&change.name, call_deadline()).await?;
+                Ok::<ReadDocument, StoreError>((change, document))
+            };
+            let unseen = changes.into_iter().filter(|change| is_whole || !self.has(change));
+            let reads = stream::iter(unseen).map(read).buffer_unordered(READS);
+            let documents: Vec<ReadDocument> = reads.try_collect().await?;
+            // Another server may have answered meanwhile.
+            match catalogue.head(Some(head), call_deadline()).await? {
+                Some((_, CatalogueRelation::Same | CatalogueRelation::Newer)) => {}
+                _ => return Err(SyncError::Conflict),
+            }
+            let registry = self.clone();
+            synced = run_blocking(move || {
+                registry.install(&mut synced, documents, is_whole);
+                synced.head = Some(head);
+                synced
+            })
+            .await;
+        }
+        synced.confirmed_at = self.0.clock.now();
+        Ok(synced)
+    }
+
+    /// Puts a document in force that this process has written.
+    pub(super) async fn written(
+        &self,
+        synced: OwnedMutexGuard<Synced>,
+        document: &str,
+        after: Option<ProjectState>,
+        head: CatalogueHead,
+    ) {
+        let (registry, id, mut synced) = (self.clone(), project_of(document), synced);
+        run_blocking(move || {
+            if let Some(id) = id {
+                let after = after.map(|after| ProjectState { revision: head.revision, ..after });
+                registry.put_in_force(&id, after);
+            }
+            // Else others have written too, and the next look reads that.
+            if synced.head.map_or(0, |own| own.revision) + 1 == head.revision {
+                synced.head = Some(head);
+            }
+        })
+        .await;
+    }
+
+    /// Returns all changes since a revision.
+    async fn changes(
+        &self,
+        since: u64,
+        deadline: Deadline,
+    ) -> Result<Vec<DocumentChange>, StoreError> {
+        let (mut since, mut all) = (since, Vec::new());
+        loop {
+            let deadline = deadline.or_within(CALL_TIMEOUT);
+            let changes = self.0.catalogue.changes(since, deadline).await?;
+            let is_last = changes.len() < MAX_CHANGES;
+            since = changes.last().map_or(since, |last| last.revision);
+            all.extend(changes);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Returns `true` if a change is in force.
+    fn has(&self, change: &DocumentChange) -> bool {
+        let stored = project_of(&change.name).and_then(|id| self.stored(&id));
+        stored.is_some_and(|stored| stored.revision >= change.revision)
+    }
+
+    /// Puts documents in force; if they are all there are, those that are missing are removed.
+    fn install(&self, synced: &mut Synced, documents: Vec<ReadDocument>, is_whole: bool) {
+        let known = self.projects().into_iter().map(|state| state.project.id.clone());
+        let mut missing: HashSet<ProjectId> =
+            if is_whole { known.collect() } else { HashSet::new() };
+        for (change, document) in documents {
+            let Some(id) = project_of(&change.name) else { continue };
+            missing.remove(&id);
+            synced.unreadable.remove(&id);
+            match document.as_ref().map(decode).transpose() {
+                Ok(state) => self.put_in_force(&id, state),
+                Err(error) => {
+                    error!(project = %id, %error, "project can't be read: it stays as it was");
+                    synced.unreadable.insert(id);
+                }
+            }
+        }
+        for id in missing {
+            self.put_in_force(&id, None);
+        }
+    }
+}

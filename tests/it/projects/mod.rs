@@ -1,0 +1,4 @@
+//! Projects of several instances: changed on one, in force on all.
+
+mod instance;
+mod registry;

@@ -1,0 +1,284 @@
+//! The registry on one real Redis, and in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use rlaas::clock::Clock;
+use rlaas::observer::NoObserver;
+use rlaas::projects::registry::{ChangeError, Registry};
+use rlaas::projects::{Others, ProjectId, RuleWriteError};
+use rlaas::rules::Grant;
+use rlaas::rules::spec::Field;
+use rlaas::store::{MemorySettings, MemoryStore, Store};
+use rlaas_limiter::fleet::Fleet;
+use rlaas_testkit::eventually;
+use rlaas_testkit::redis::RedisServer;
+
+use super::instance::{Running, project_id, rule, soon};
+use crate::fleet::instance::{as_user, standalone};
+
+/// Longest time until a write is in force everywhere.
+const IN_FORCE: Duration = Duration::from_secs(2);
+
+fn three_on(redis: &RedisServer) -> [Running; 3] {
+    [(); 3].map(|()| Running::on_redis(&standalone(&redis.url())))
+}
+
+fn memory() -> Running {
+    Running::on(Store::Memory(MemoryStore::new(
+        MemorySettings::default(),
+        Clock::default(),
+        Arc::new(NoObserver),
+    )))
+}
+
+/// An edit of one of a few projects.
+#[derive(Clone, Debug)]
+enum Edit {
+    Put(u8),
+    Delete,
+    Apply(u64, bool),
+}
+
+fn edit() -> impl Strategy<Value = (usize, u8, Edit)> {
+    let edit = prop_oneof![
+        2 => any::<u8>().prop_map(Edit::Put),
+        1 => Just(Edit::Delete),
+        6 => (1..1_000_u64, any::<bool>()).prop_map(|(units, prune)| Edit::Apply(units, prune)),
+    ];
+    (0..3_usize, 0..8_u8, edit)
+}
+
+/// Makes an edit on an instance. Returns the revision if it was made; 0 of a deleted project.
+async fn make(on: &Running, id: &str, edit: Edit) -> Option<u64> {
+    match edit {
+        Edit::Put(name) => {
+            let put = on.put(id, &name.to_string()).await.expect("a change");
+            Some(put.revision)
+        }
+        Edit::Delete => {
+            on.delete(id).await.expect("a change");
+            Some(0)
+        }
+        Edit::Apply(units, prune) => {
+            let others = if prune { Others::Deleted } else { Others::Kept };
+            let third = format!("rule-{}", units % 5);
+            let rules = [rule("a", units), rule("b", units), rule(&third, units)];
+            match on.apply(id, &rules, others).await {
+                Ok(changed) => Some(changed.revision),
+                Err(ChangeError::Refused(RuleWriteError::NotFound)) => None,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+/// Panics if the rules that each write gives the same limit have different ones.
+fn assert_whole(registry: &Registry) {
+    for state in registry.projects() {
+        let limit = |name: &str| match state.rules.rule(name).map(|record| record.spec.limit) {
+            Some(Field::Set(units)) => Some(units),
+            _ => None,
+        };
+        assert_eq!(limit("a"), limit("b"), "{:?}", state.project.id);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_edits_are_in_force_on_every_instance() {
+    let redis = RedisServer::start();
+    let instances = three_on(&redis);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let readers = instances.each_ref().map(|instance| {
+        let (registry, is_over) = (instance.registry.clone(), Arc::clone(&is_over));
+        tokio::spawn(async move {
+            while !is_over.load(Ordering::Relaxed) {
+                assert_whole(&registry);
+                tokio::task::yield_now().await;
+            }
+        })
+    });
+    let mut runner = TestRunner::deterministic();
+    let mut times = Vec::new();
+    for _ in 0..300 {
+        let (by, project, edit) = edit().new_tree(&mut runner).expect("an edit").current();
+        let id = if project == 0 { "_".to_owned() } else { format!("project-{project}") };
+        if id == "_" && matches!(edit, Edit::Delete) {
+            continue;
+        }
+        let Some(revision) = make(&instances[by], &id, edit.clone()).await else { continue };
+        assert_eq!(instances[by].revision(&id), revision, "in force where it was made");
+        let is_everywhere =
+            async || instances.iter().all(|instance| instance.revision(&id) == revision);
+        times.push(eventually(&format!("{edit:?} in force"), IN_FORCE, is_everywhere).await);
+    }
+    times.sort_unstable();
+    let p99 = times[times.len() * 99 / 100];
+    assert!(times.len() > 200 && p99 < IN_FORCE, "{} edits, p99 {p99:?}", times.len());
+    println!("{} edits, p99 until in force everywhere: {p99:?}", times.len());
+    is_over.store(true, Ordering::Relaxed);
+    for reader in readers {
+        reader.await.expect("no half revision");
+    }
+    let [one, other, another] = instances.each_ref().map(|of| of.registry.projects());
+    assert_eq!(one, other);
+    assert_eq!(one, another);
+    let late = Running::on_redis(&standalone(&redis.url()));
+    eventually("a late instance has all", IN_FORCE, async || late.registry.projects() == one).await;
+}
+
+#[tokio::test]
+async fn write_is_found_without_publications() {
+    let redis = RedisServer::start();
+    let permissions = ["on", ">secret", "~*", "+@all", "resetchannels"];
+    redis.query::<()>(&[&["ACL", "SETUSER", "deaf"], &permissions[..]].concat());
+    let writer = Running::on_redis(&standalone(&redis.url()));
+    let reader = Running::on_redis(&as_user(&redis.url(), "deaf", "secret"));
+    for units in 1..4 {
+        let revision = writer.put("shop", &units.to_string()).await.expect("a change").revision;
+        eventually("the write is found", IN_FORCE, async || reader.revision("shop") == revision)
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn concurrent_changes_lose_nothing() {
+    let redis = RedisServer::start();
+    let instances = three_on(&redis);
+    instances[0].put("shop", "Shop").await.expect("a change");
+    let creating = instances.iter().enumerate().map(async |(by, instance)| {
+        for number in 0..10 {
+            let spec = rule(&format!("rule-{by}-{number}"), 5);
+            loop {
+                match instance.apply("shop", std::slice::from_ref(&spec), Others::Kept).await {
+                    Ok(changed) => break assert_eq!(changed.result, 1),
+                    // Eight others were faster.
+                    Err(ChangeError::Raced) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    });
+    futures_util::future::join_all(creating).await;
+    instances[0].registry.sync(soon()).await.expect("an answer");
+    let shop = instances[0].registry.project(&project_id("shop")).expect("a project");
+    assert_eq!(shop.rules.len(), 30);
+    let history = instances[1].registry.history(&project_id("shop"), soon()).await;
+    let history = history.expect("an answer");
+    assert_eq!(history.iter().count(), 30);
+    assert_eq!(history.iter().next().expect("a revision").number, shop.revision);
+}
+
+#[tokio::test]
+async fn lost_update_is_refused_by_its_etag() {
+    let redis = RedisServer::start();
+    let [one, other, _] = three_on(&redis);
+    one.put("shop", "Shop").await.expect("a change");
+    one.apply("shop", &[rule("a", 1)], Others::Kept).await.expect("a change");
+    let shop = one.registry.project(&project_id("shop")).expect("a project");
+    let read = shop.rules.rule("a").expect("a rule").etag;
+    let replace = |units| {
+        move |rules: &mut rlaas::projects::ProjectRules, by| {
+            let change = rules.replace(rule("a", units), Some(read), by)?;
+            Ok((1, change.into_iter().collect()))
+        }
+    };
+    other.change_rules("shop", replace(2)).await.expect("the etag is that of the rule");
+    let stale = one.change_rules("shop", replace(3)).await;
+    assert!(matches!(stale, Err(ChangeError::Refused(RuleWriteError::Stale))), "{stale:?}");
+}
+
+#[tokio::test]
+async fn decisions_go_on_without_redis_and_writes_do_not() {
+    let mut redis = RedisServer::start();
+    let [one, other, _] = three_on(&redis);
+    one.put("shop", "Shop").await.expect("a change");
+    let revision =
+        one.apply("shop", &[rule("a", 1)], Others::Kept).await.expect("a change").revision;
+    eventually("in force", IN_FORCE, async || other.revision("shop") == revision).await;
+    redis.kill();
+    let refused = other.apply("shop", &[rule("a", 2)], Others::Kept).await;
+    assert!(matches!(refused, Err(ChangeError::Unavailable(_))), "{refused:?}");
+    eventually("the age grows", Duration::from_secs(10), async || {
+        other.metrics.catalogue_age.get() > 1
+    })
+    .await;
+    assert_eq!((one.revision("shop"), other.revision("shop")), (revision, revision));
+}
+
+#[tokio::test]
+async fn rules_of_files_win_over_those_made_at_run_time() {
+    let on = memory();
+    on.apply("_", &[rule("file", 1), rule("more", 2)], Others::Kept).await.expect("a change");
+    let limits = || {
+        let rules = on.registry.limiter().snapshot().rules.clone();
+        let named: Vec<_> = rules.iter().skip(1).map(|rule| rule.name.to_string()).collect();
+        let file = rules.iter().find(|rule| *rule.name == *"file").expect("the rule");
+        let Grant::Limited(limit) = file.grant else { panic!("{file:?}") };
+        (named, limit.units())
+    };
+    assert_eq!(limits(), (vec!["file".to_owned(), "more".to_owned()], 7));
+    let files = rlaas::rules::spec::RulesSpec::default().build().expect("rules");
+    on.registry.replace_file_rules(files);
+    assert_eq!(limits(), (vec!["file".to_owned(), "more".to_owned()], 1));
+    on.apply("_", &[], Others::Deleted).await.expect("a change");
+    assert_eq!(on.registry.limiter().snapshot().rules.iter().count(), 1);
+    assert_eq!(on.registry.file_rules().iter().count(), 1);
+}
+
+#[tokio::test]
+async fn projects_are_listed_newest_first() {
+    let on = memory();
+    for id in ["b", "c", "a"] {
+        on.put(id, id).await.expect("a change");
+    }
+    on.delete("c").await.expect("a change");
+    let ids: Vec<_> = on.registry.projects().iter().map(|of| of.project.id.clone()).collect();
+    assert_eq!(ids, [project_id("a"), project_id("b"), ProjectId::UNNAMED]);
+    assert_eq!(on.registry.project(&project_id("c")), None);
+}
+
+#[tokio::test]
+async fn bounds_hold_over_all_projects() {
+    let on = memory();
+    on.put("shop", "Shop").await.expect("a change");
+    let rules = |prefix: &str, count: u64| -> Vec<_> {
+        (0..count)
+            .map(|number| rule(&format!("{prefix}{number}"), 1).resource(format!("/{number}")))
+            .collect()
+    };
+    // The history has no room for the differences of all at once.
+    for part in 0..9 {
+        let rules = rules(&format!("r{part}-"), 10_000);
+        on.apply("shop", &rules, Others::Kept).await.expect("a change");
+    }
+    on.put("other", "Other").await.expect("a change");
+    on.apply("other", &rules("r", 10_000), Others::Kept).await.expect("a change");
+    let more = on.apply("other", &rules("more", 1), Others::Kept).await;
+    assert!(matches!(more, Err(ChangeError::TooManyRules)), "{more:?}");
+    on.apply("other", &[], Others::Deleted).await.expect("a change");
+    on.apply("other", &rules("more", 1), Others::Kept).await.expect("a change");
+}
+
+#[tokio::test]
+async fn field_of_a_later_release_leaves_the_project_as_it_was() {
+    let redis = RedisServer::start();
+    let [one, other, _] = three_on(&redis);
+    let revision = one.put("shop", "Shop").await.expect("a change").revision;
+    eventually("in force", IN_FORCE, async || other.revision("shop") == revision).await;
+    let catalogue = Fleet::new(one.registry.limiter().store()).catalogue();
+    let head = catalogue.head(None, soon()).await.expect("an answer").map(|(head, _)| head);
+    let mut write = rlaas_limiter::fleet::CatalogueWrite {
+        expected: revision,
+        ..rlaas_limiter::fleet::CatalogueWrite::new("shop")
+    };
+    write.set.insert("rule:a".to_owned(), b"{\"later\":1}".to_vec());
+    catalogue.write(head, &write, soon()).await.expect("an answer");
+    let refused = other.put("shop", "Other").await;
+    assert!(matches!(refused, Err(ChangeError::Unreadable)), "{refused:?}");
+    assert_eq!(other.revision("shop"), revision);
+}
