@@ -69,7 +69,10 @@ pub(super) fn receipts(rules: &RuleSet, plan: Plan, results: &[Option<HitResult>
     let receipts = plan.hits.into_iter().zip(results).filter_map(|(hit, result)| {
         let HitResult { reply, source } = result.as_ref()?;
         let applied = reply.applied.as_ref().map(|applied| applied.grant);
-        let limit = *applied.as_ref().unwrap_or(hit.for_store()?.grant).limit()?;
+        let own = hit.for_store()?.grant;
+        let applied = *applied.as_ref().unwrap_or(own).limit()?;
+        // The store looks up the override at the refund; the receipt has what is below it.
+        let limit = own.limit().copied().unwrap_or(applied);
         let rule = rules.rule(hit.rule);
         let (store, limit) = match (source, rule.on_store_failure) {
             (Source::Store, _) => (StoreId::Primary, limit),
