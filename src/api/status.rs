@@ -92,6 +92,8 @@ pub(crate) fn grpc(error: &CheckError) -> Status {
         CheckError::Overloaded => Code::ResourceExhausted,
         CheckError::Expired => Code::DeadlineExceeded,
         CheckError::NoRule => return no_rule(text(error)),
+        // Deleted since its API key was looked up.
+        CheckError::UnknownProject => Code::Unauthenticated,
         CheckError::RequestId(RequestIdError::OtherRequest) => return invalid(error),
         CheckError::RequestId(_) => Code::FailedPrecondition,
     };
@@ -189,6 +191,7 @@ pub(super) fn text(error: &CheckError) -> String {
         CheckError::Overloaded => "overloaded".to_owned(),
         CheckError::Expired => "deadline exceeded".to_owned(),
         CheckError::NoRule => "no rule matches".to_owned(),
+        CheckError::UnknownProject => "the project was deleted".to_owned(),
         CheckError::RequestId(error) => error.to_string(),
     }
 }
@@ -198,6 +201,7 @@ pub(super) fn http(error: &CheckError) -> StatusCode {
     match error {
         CheckError::Descriptor(_) | CheckError::RequestId(_) => StatusCode::BAD_REQUEST,
         CheckError::NoRule => StatusCode::FORBIDDEN,
+        CheckError::UnknownProject => StatusCode::UNAUTHORIZED,
         CheckError::StoreUnavailable(_) | CheckError::Overloaded | CheckError::Expired => {
             StatusCode::SERVICE_UNAVAILABLE
         }

@@ -58,9 +58,10 @@ pub(super) fn kind(kind: i32) -> Result<OverrideKind, Status> {
 
 /// Returns a page of overrides as a message.
 pub(super) fn page(page: OverridePage, limiter: &Limiter) -> proto::ListOverridesResponse {
-    let snapshot = limiter.snapshot();
     let overrides = page.keys.iter().flat_map(|of| {
-        let (rule, parts) = snapshot.rules.describe(&of.key);
+        let snapshot = limiter.snapshot_of_key(&of.key);
+        let described = snapshot.map(|snapshot| snapshot.rules.describe(&of.key));
+        let (rule, parts) = described.unwrap_or_default();
         let key = proto::KeyRef {
             parts: parts.into_iter().map(key_part).collect(),
             id: of.key.id().to_owned(),

@@ -20,6 +20,7 @@ mod near_limit;
 mod on_change;
 mod overrides;
 mod previous_release;
+mod projects;
 mod promise;
 mod receipts;
 mod redis_only;

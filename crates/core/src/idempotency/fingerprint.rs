@@ -6,11 +6,15 @@ use sha2::{Digest, Sha256};
 use crate::operation::StoreHit;
 use crate::rules::Request;
 
-/// Returns the hash of a user and a request id.
-pub(super) fn of_id(user_id: &str, request_id: &str) -> u128 {
+/// Returns the hash of a project, empty for none, a user and a request id.
+pub(super) fn of_id(project: &str, user_id: &str, request_id: &str) -> u128 {
     let mut hash = FieldHash::new("id");
     hash.push(user_id.as_bytes());
     hash.push(request_id.as_bytes());
+    // Without a project the hash is that of earlier releases.
+    if !project.is_empty() {
+        hash.push(project.as_bytes());
+    }
     hash.finish()
 }
 
@@ -73,8 +77,10 @@ mod tests {
 
     #[test]
     fn fields_do_not_run_into_each_other() {
-        assert_ne!(of_id("ab", "c"), of_id("a", "bc"));
-        assert_ne!(of_id("", "ab"), of_id("ab", ""));
+        assert_ne!(of_id("", "ab", "c"), of_id("", "a", "bc"));
+        assert_ne!(of_id("", "", "ab"), of_id("", "ab", ""));
+        assert_ne!(of_id("", "a", "b"), of_id("p", "a", "b"));
+        assert_ne!(of_id("p", "a", "b"), of_id("q", "a", "b"));
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub const MAX_REPLAYS: u32 = 8;
 /// The request id of a store request: what the store looks up and remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyRecord {
-    /// Hash of the user and the request id, which names the record.
+    /// Hash of the project, the user and the request id, which names the record.
     pub id: u128,
     /// Hash of the request, by which another request under the same id is detected.
     pub fingerprint: u128,
@@ -107,7 +107,7 @@ impl IdempotencyRecord {
         if request.dry_run() || request.cost() == Cost::NONE {
             return None;
         }
-        let id = fingerprint::of_id(request.user_id(), request_id);
+        let id = fingerprint::of_id(request.project(), request.user_id(), request_id);
         let fingerprint = fingerprint::of_request(request);
         let ttl = ttl.clamp(Self::MIN_TTL, Self::MAX_TTL);
         Some(Self { id, fingerprint, ttl, call, purpose: RecordUse::Decide })

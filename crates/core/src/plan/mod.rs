@@ -82,7 +82,7 @@ impl Plan {
         let action = if request.dry_run() { Action::Peek(cost) } else { Action::Take(cost) };
         let mut hits = SmallVec::new();
         rules.for_each_match(request, |position, rule| {
-            hits.push(Hit::of_rule(position, rule, request, rules.hashing(), action));
+            hits.push(Hit::of_rule(rules, position, rule, request, rules.hashing(), action));
         });
         let is_unmatched = rules.unmatched() != Unmatched::DefaultRule
             && hits.iter().all(|hit: &Hit| rules.rule(hit.rule).mode == Mode::Shadow);
@@ -109,13 +109,14 @@ impl Plan {
 impl Hit {
     /// Returns the hit of a rule that a flat request meets.
     fn of_rule(
+        rules: &RuleSet,
         position: usize,
         rule: &Rule,
         request: &Request<'_>,
         hashing: Hashing<'_>,
         action: Action,
     ) -> Self {
-        let key = rule.key_for(request, hashing);
+        let key = rules.key_for(rule, request, hashing);
         let (grant, on_change) = rule.grant_for(request);
         Self {
             rule: RuleIndex::Flat(position),

@@ -8,35 +8,45 @@ use super::Rule;
 use crate::clock::Micros;
 
 /// The name of one state: the name of the rule (empty for the default rule), a colon, and the id,
-/// which consists of the matched values.
+/// which consists of the matched values. Keys of a project begin with `p/`, its id and `/`.
 ///
 /// Characters with a meaning in keys (`:`, `%`, braces) and control characters are percent-encoded,
 /// so that different ids have different keys and every key is printable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     text: KeyBuffer,
+    /// Offset of the rule in bytes: 0 without a project. No key is longer than a few requests.
+    rule_at: u32,
     /// Offset of the id in bytes.
-    id_at: usize,
+    id_at: u32,
 }
+
+/// What keys of a project begin with.
+const PROJECT: &str = "p/";
 
 /// Large enough for most keys, so that these need no allocation.
 type KeyBuffer = SmallVec<[u8; 56]>;
 
 impl Key {
-    /// Creates the key of the default rule.
-    pub(super) fn for_default_rule<'a>(values: impl Iterator<Item = Option<&'a str>>) -> Self {
-        Self::for_rule("", values)
-    }
-
-    /// Creates the key of a rule. The id is the values, separated by `:`. An absent value is
-    /// written as a single `%`, which is not the encoding of any value.
-    pub(super) fn for_rule<'a>(name: &str, values: impl Iterator<Item = Option<&'a str>>) -> Self {
+    /// Creates the key of a rule; its name is empty for the default rule. The id is the values,
+    /// separated by `:`. An absent value is written as a single `%`, which is not the encoding of
+    /// any value.
+    #[inline]
+    pub(super) fn for_rule<'a>(
+        project: &KeyProject,
+        name: &str,
+        values: impl Iterator<Item = Option<&'a str>>,
+    ) -> Self {
         let mut text = KeyBuffer::new();
+        if !project.0.is_empty() {
+            text.extend_from_slice(project.0.as_bytes());
+        }
+        let rule_at = offset(&text);
         if !name.is_empty() {
             push_encoded(&mut text, name);
         }
         text.push(b':');
-        let id_at = text.len();
+        let id_at = offset(&text);
         for (position, value) in values.enumerate() {
             if position > 0 {
                 text.push(b':');
@@ -46,7 +56,7 @@ impl Key {
                 None => text.push(b'%'),
             }
         }
-        Self { text, id_at }
+        Self { text, rule_at, id_at }
     }
 
     /// Creates the key of a descriptor: `envoy/` and the domain in place of a rule name, then the
@@ -61,9 +71,9 @@ impl Key {
         text.extend_from_slice(b"envoy/");
         push_encoded(&mut text, domain);
         text.push(b':');
-        let id_at = text.len();
+        let id_at = offset(&text);
         for (key, value) in entries {
-            if text.len() > id_at {
+            if offset(&text) > id_at {
                 text.push(b':');
             }
             push_encoded(&mut text, key);
@@ -79,18 +89,39 @@ impl Key {
         if let Some(window) = window {
             text.extend_from_slice(format!(":%/{window}").as_bytes());
         }
-        Self { text, id_at }
+        Self { text, rule_at: 0, id_at }
     }
 
-    /// Creates the key of an encoded rule name and an encoded id, as returned by [`Key::rule`] and
-    /// [`Key::id`].
+    /// Creates the key of no project with an encoded rule name and an encoded id, as returned by
+    /// [`Key::rule`] and [`Key::id`].
     pub fn from_encoded(rule: &str, id: &str) -> Self {
+        Self::from_encoded_in("", rule, id)
+    }
+
+    /// Creates the key of an encoded project, an encoded rule name and an encoded id, as returned by
+    /// [`Key::project`], [`Key::rule`] and [`Key::id`].
+    pub fn from_encoded_in(project: &str, rule: &str, id: &str) -> Self {
         let mut text = KeyBuffer::new();
+        if !project.is_empty() {
+            text.extend_from_slice(PROJECT.as_bytes());
+            text.extend_from_slice(project.as_bytes());
+            text.push(b'/');
+        }
+        let rule_at = offset(&text);
         text.extend_from_slice(rule.as_bytes());
         text.push(b':');
-        let id_at = text.len();
+        let id_at = offset(&text);
         text.extend_from_slice(id.as_bytes());
-        Self { text, id_at }
+        Self { text, rule_at, id_at }
+    }
+
+    /// Returns the key with this text, as returned by [`Key::as_bytes`]. `None` if a key has a colon
+    /// at least, and the text has not.
+    pub fn from_text(text: &str) -> Option<Self> {
+        let (name, id) = text.split_once(':')?;
+        let of_project = name.strip_prefix(PROJECT).and_then(|rest| rest.split_once('/'));
+        let (project, rule) = of_project.unwrap_or(("", name));
+        Some(Self::from_encoded_in(project, rule, id))
     }
 
     /// Returns the whole key, which is UTF-8.
@@ -99,9 +130,25 @@ impl Key {
         &self.text
     }
 
+    /// Returns the encoded id of the project; empty for none. Letters, digits and `-` are encoded
+    /// as they are.
+    #[inline]
+    pub fn project(&self) -> &str {
+        if self.rule_at == 0 {
+            return "";
+        }
+        as_text(&self.text[PROJECT.len()..self.rule_at as usize - 1])
+    }
+
+    /// Returns the id of the project; empty for none. `None` if the key does not have the encoding
+    /// of an id.
+    pub fn project_name(&self) -> Option<String> {
+        decode_by(self.project(), KeyProject::encode)
+    }
+
     /// Returns the encoded name of the rule; empty for the default rule.
     pub fn rule(&self) -> &str {
-        as_text(&self.text[..self.id_at - 1])
+        as_text(&self.text[self.rule_at as usize..self.id_at as usize - 1])
     }
 
     /// Returns the name of the rule, or `envoy/` and the domain of a descriptor. `None` if the key
@@ -121,8 +168,34 @@ impl Key {
     /// Returns the encoded id, which is UTF-8, without a check of that.
     #[inline]
     pub fn id_bytes(&self) -> &[u8] {
-        &self.text[self.id_at..]
+        &self.text[self.id_at as usize..]
     }
+}
+
+/// The beginning of the keys of a project: empty for none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct KeyProject(Box<str>);
+
+impl KeyProject {
+    pub(super) fn new(project: &str) -> Self {
+        if project.is_empty() {
+            return Self::default();
+        }
+        Self(format!("{PROJECT}{}/", Self::encode(project)).into())
+    }
+
+    fn encode(project: &str) -> String {
+        encode(project).replace('/', "%2F")
+    }
+
+    /// Returns the encoded id of the project, as [`Key::project`] does.
+    pub(super) fn encoded(&self) -> &str {
+        self.0.strip_prefix(PROJECT).and_then(|text| text.strip_suffix('/')).unwrap_or_default()
+    }
+}
+
+fn offset(text: &KeyBuffer) -> u32 {
+    u32::try_from(text.len()).expect("a key is as long as a few requests at most")
 }
 
 /// The values of an id: its parts between colons, decoded. The values of an absent part and of a
@@ -161,6 +234,17 @@ impl DecodedValue {
 
 /// Undoes the encoding of a text. `None` unless encoding the result gives the text again.
 pub(crate) fn decode(text: &str) -> Option<String> {
+    decode_by(text, encode)
+}
+
+fn encode(text: &str) -> String {
+    let mut encoded = KeyBuffer::new();
+    push_encoded(&mut encoded, text);
+    as_text(&encoded).to_owned()
+}
+
+/// Undoes an encoding of bytes as `%` and two digits.
+fn decode_by(text: &str, encode: impl Fn(&str) -> String) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
@@ -179,9 +263,7 @@ pub(crate) fn decode(text: &str) -> Option<String> {
         };
     }
     let decoded = String::from_utf8(bytes).ok()?;
-    let mut encoded = KeyBuffer::new();
-    push_encoded(&mut encoded, &decoded);
-    (encoded[..] == *text.as_bytes()).then_some(decoded)
+    (encode(&decoded) == text).then_some(decoded)
 }
 
 /// The value of a descriptor's entry in a key. Encoded values begin neither with `%%` nor with
@@ -235,15 +317,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn rule_key<'a>(name: &str, values: impl Iterator<Item = Option<&'a str>>) -> Key {
+        Key::for_rule(&KeyProject::default(), name, values)
+    }
+
     fn default_key(user_id: &str) -> Key {
-        Key::for_default_rule([Some(user_id)].into_iter())
+        rule_key("", [Some(user_id)].into_iter())
     }
 
     #[test]
     fn key_has_rule_and_id() {
         let key = default_key("alice");
         assert_eq!((key.rule(), key.id()), ("", "alice"));
-        let key = Key::for_rule("p:y", [Some("a"), None, Some("")].into_iter());
+        let key = rule_key("p:y", [Some("a"), None, Some("")].into_iter());
         assert_eq!((key.rule(), key.id()), ("p%3Ay", "a:%:"));
         assert_eq!(Key::from_encoded(key.rule(), key.id()), key);
         assert_eq!(key.as_bytes(), b"p%3Ay:a:%:");
@@ -262,7 +348,7 @@ mod tests {
             other in ("\\PC{0,8}", values()),
         ) {
             let key = |(name, values): &(String, Vec<Option<String>>)| {
-                Key::for_rule(name, values.iter().map(Option::as_deref))
+                rule_key(name, values.iter().map(Option::as_deref))
             };
             // A rule always has the same number of values.
             let same_parts = one.0 != other.0 || one.1.len() == other.1.len();
@@ -281,7 +367,7 @@ mod tests {
     #[test]
     fn an_id_is_decoded_to_its_values() {
         let values = [Some("a:b%{}\0\n\u{85}é"), None, Some("")];
-        let key = Key::for_rule("r", values.into_iter());
+        let key = rule_key("r", values.into_iter());
         let text = |value: &str| DecodedValue::Text(value.to_owned());
         let expected = vec![text("a:b%{}\0\n\u{85}é"), DecodedValue::Absent, text("")];
         assert_eq!(DecodedValue::all(key.id()), Some(expected));
@@ -301,7 +387,7 @@ mod tests {
 
     #[test]
     fn absent_empty_and_joined_values_differ() {
-        let key = |values: &[Option<&str>]| Key::for_rule("r:1", values.iter().copied());
+        let key = |values: &[Option<&str>]| rule_key("r:1", values.iter().copied());
         assert_eq!(key(&[Some("a"), Some("b")]).as_bytes(), b"r%3A1:a:b");
         let ids = [
             key(&[Some("a"), Some("b")]),

@@ -33,6 +33,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use self::descriptors::Descriptors;
+use self::key::KeyProject;
 
 /// The rules in force. Every rule that matches applies; their order has no meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub struct RuleSet {
     unmatched: Unmatched,
     descriptors: Descriptors,
     hashed: Option<Arc<HashedParts>>,
+    project: Box<str>,
+    key_project: KeyProject,
 }
 
 /// Policy for requests that no enforced rule matches. Not for requests by descriptors: a descriptor
@@ -102,7 +105,61 @@ impl RuleSet {
             }
         }
         let (unmatched, descriptors) = (Unmatched::default(), Descriptors::default());
-        Self { default, named, by_value, others, unmatched, descriptors, hashed: None }
+        let (project, key_project) = (Box::default(), KeyProject::default());
+        Self {
+            default,
+            named,
+            by_value,
+            others,
+            unmatched,
+            descriptors,
+            hashed: None,
+            project,
+            key_project,
+        }
+    }
+
+    /// Makes these the rules of a project, or of none if it is empty. Keys have its id, so that no
+    /// state is shared with the rules of another project, whatever the names of the rules and the
+    /// values of requests. A project has no rules for descriptors: they are removed.
+    ///
+    /// ```
+    /// use rlaas_core::algorithm::{Algorithm, Limit};
+    /// use rlaas_core::clock::Micros;
+    /// use rlaas_core::plan::Plan;
+    /// use rlaas_core::rules::{Request, Rule, RuleSet};
+    ///
+    /// let limit = Limit::new(5, Micros::from_secs(60))?;
+    /// let rules = RuleSet::new(Rule::new_default(Algorithm::Gcra, limit), Vec::new());
+    /// let shop = rules.clone().in_project("shop");
+    /// let alice = Request::user("alice").build()?;
+    /// let key = |rules| Plan::for_request(rules, &alice).hits[0].key.clone();
+    /// assert_eq!((key(&shop).project(), key(&shop).id()), ("shop", "alice"));
+    /// assert_ne!(key(&shop), key(&rules));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn in_project(self, project: &str) -> Self {
+        let descriptors =
+            if project.is_empty() { self.descriptors } else { Descriptors::default() };
+        let key_project = KeyProject::new(project);
+        Self { project: project.into(), key_project, descriptors, ..self }
+    }
+
+    /// Returns the project whose rules these are; empty for none.
+    pub fn project(&self) -> &str {
+        &self.project
+    }
+
+    /// Returns `true` if the key is one of the project of these rules.
+    pub(crate) fn has_project_of(&self, key: &Key) -> bool {
+        key.project() == self.key_project.encoded()
+    }
+
+    /// Returns the key of the state of a rule for a request.
+    #[inline]
+    pub(crate) fn key_for(&self, rule: &Rule, request: &Request<'_>, hashing: Hashing<'_>) -> Key {
+        rule.key_for(&self.key_project, request, hashing)
     }
 
     /// Adds rules, except for those whose names are taken.

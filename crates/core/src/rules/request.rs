@@ -17,6 +17,8 @@ pub struct Request<'a> {
     dry_run: bool,
     /// The request id.
     id: Option<&'a str>,
+    /// The project; empty for none.
+    project: &'a str,
 }
 
 /// The fields of a request as the caller sent them, not checked yet.
@@ -56,8 +58,9 @@ impl<'a> Request<'a> {
     pub fn new(fields: RequestFields<'a>) -> Result<Self, InvalidRequest> {
         let RequestFields { user_id, resource, attributes, cost, dry_run } = fields;
         let attributes = Attributes::Map(attributes);
-        let (cost_of_one, id) = (Cost::ONE, None);
-        let request = Self { user_id, resource, attributes, cost: cost_of_one, dry_run, id };
+        let (cost_of_one, id, project) = (Cost::ONE, None, "");
+        let request =
+            Self { user_id, resource, attributes, cost: cost_of_one, dry_run, id, project };
         request.check_bounds()?;
         let cost = match cost {
             None => Cost::ONE,
@@ -69,8 +72,8 @@ impl<'a> Request<'a> {
     /// Starts building a request by this user for one unit.
     pub const fn user(user_id: &'a str) -> RequestBuilder<'a> {
         let (resource, attributes) = ("", Attributes::NONE);
-        let (cost, dry_run, id) = (Cost::ONE, false, None);
-        RequestBuilder(Self { user_id, resource, attributes, cost, dry_run, id })
+        let (cost, dry_run, id, project) = (Cost::ONE, false, None, "");
+        RequestBuilder(Self { user_id, resource, attributes, cost, dry_run, id, project })
     }
 
     /// Returns this request with a request id: for some time, the same request with the same id
@@ -87,6 +90,12 @@ impl<'a> Request<'a> {
             return Err(InvalidRequest::RequestId);
         }
         Ok(Self { id: Some(request_id).filter(|id| !id.is_empty()), ..self })
+    }
+
+    /// Returns this request in a project, whose rules alone decide it. An empty one is none.
+    #[must_use]
+    pub const fn in_project(self, project: &'a str) -> Self {
+        Self { project, ..self }
     }
 
     /// Creates a request for one unit with the parts of a key. A part that the key does not have is
@@ -108,6 +117,7 @@ impl<'a> Request<'a> {
             cost: Cost::ONE,
             dry_run: false,
             id: None,
+            project: "",
         });
         let request = given.build()?;
         Ok(Self { user_id: user_id.unwrap_or_default(), ..request })
@@ -166,6 +176,12 @@ impl<'a> Request<'a> {
     pub const fn request_id(&self) -> Option<&'a str> {
         self.id
     }
+
+    /// Returns the project; empty for none.
+    #[inline]
+    pub const fn project(&self) -> &'a str {
+        self.project
+    }
 }
 
 /// Builds a [`Request`].
@@ -207,6 +223,11 @@ impl<'a> RequestBuilder<'a> {
     pub const fn request_id(self, request_id: &'a str) -> Self {
         let id = if request_id.is_empty() { None } else { Some(request_id) };
         Self(Request { id, ..self.0 })
+    }
+
+    /// Sets the project: see [`Request::in_project`].
+    pub const fn in_project(self, project: &'a str) -> Self {
+        Self(self.0.in_project(project))
     }
 
     /// Checks the request against the bounds.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::key::KeyProject;
 use super::matcher::Matcher;
 use super::{EnforcedShare, HashedParts, HashedValue, Hashing, Key, Request};
 use crate::algorithm::{Algorithm, Limit, OnChange};
@@ -304,21 +305,27 @@ impl Rule {
     }
 
     /// Returns the key of the state for a request.
-    pub(crate) fn key_for(&self, request: &Request<'_>, hashing: Hashing<'_>) -> Key {
+    pub(super) fn key_for(
+        &self,
+        project: &KeyProject,
+        request: &Request<'_>,
+        hashing: Hashing<'_>,
+    ) -> Key {
         if let Some(hashed) = hashing.parts() {
-            return self.hashed_key_for(request, hashing, hashed);
+            return self.hashed_key_for(project, request, hashing, hashed);
         }
         let values = self.key_by.iter().map(|part| part.value_in(request));
-        self.key_of(values)
+        self.key_of(project, values)
     }
 
     #[inline]
-    fn key_of<'a>(&self, values: impl Iterator<Item = Option<&'a str>>) -> Key {
-        if &*self.name == Self::DEFAULT {
-            Key::for_default_rule(values)
-        } else {
-            Key::for_rule(&self.name, values)
-        }
+    fn key_of<'a>(
+        &self,
+        project: &KeyProject,
+        values: impl Iterator<Item = Option<&'a str>>,
+    ) -> Key {
+        let name = if &*self.name == Self::DEFAULT { "" } else { &*self.name };
+        Key::for_rule(project, name, values)
     }
 }
 
@@ -327,6 +334,7 @@ impl Rule {
     #[inline(never)]
     fn hashed_key_for(
         &self,
+        project: &KeyProject,
         request: &Request<'_>,
         hashing: Hashing<'_>,
         hashed: &HashedParts,
@@ -341,7 +349,7 @@ impl Rule {
             let (value, hash) = value.as_ref()?;
             Some(hash.as_ref().map_or(*value, HashedValue::as_str))
         });
-        self.key_of(values)
+        self.key_of(project, values)
     }
 }
 

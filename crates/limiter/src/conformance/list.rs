@@ -13,6 +13,7 @@ macro_rules! conformance_cases {
         $crate::conformance_cases! { refunds, $call, $with }
         $crate::conformance_cases! { overrides, $call, $with }
         $crate::conformance_cases! { request_ids, $call, $with }
+        $crate::conformance_cases! { projects, $call, $with }
         $crate::conformance_cases! { fixed_window, $call, $with }
         $crate::conformance_cases! { sliding_window_log, $call, $with }
         $crate::conformance_cases! { sliding_window_counter, $call, $with }
@@ -132,6 +133,20 @@ macro_rules! conformance_cases {
             mixed {
                 every_decision_is_repeated(|_| request_ids::one_of_each())
                 a_change_of_the_rules_does_not_take_twice(|_| request_ids::one_of_each())
+            }
+        }
+    };
+    (projects, [$($call:tt)+], $with:tt) => {
+        $($call)+! { $with projects;
+            all {
+                projects_share_no_units(projects::two)
+                a_ban_and_a_reset_stay_in_their_project(projects::two)
+                a_request_id_counts_once_in_each_project(projects::two)
+                units_are_refunded_in_their_project(projects::two)
+            }
+            mixed {
+                a_project_has_its_own_rules(projects::two)
+                ids_of_any_text_stay_in_their_project(projects::two)
             }
         }
     };

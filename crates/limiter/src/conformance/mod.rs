@@ -38,6 +38,7 @@ mod fixed_window;
 mod list;
 mod many_rules;
 mod overrides;
+mod projects;
 mod promise;
 mod refunds;
 mod reports;

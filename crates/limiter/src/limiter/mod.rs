@@ -19,6 +19,7 @@ mod observers;
 mod pending;
 mod prepared;
 mod preview;
+mod projects;
 mod receipts;
 mod snapshot;
 mod store_failure;
@@ -38,7 +39,7 @@ pub use snapshot::Snapshot;
 
 use std::sync::{Arc, Mutex};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -47,6 +48,7 @@ use self::degradation::Degradation;
 use self::idempotency::RequestIds;
 use self::observers::DetailedObservers;
 use self::pending::ExecutedPlan;
+use self::projects::ProjectSnapshots;
 use crate::clock::{Clock, Deadline};
 use crate::idempotency::RequestIdError;
 use crate::observer::{Observer, RequestEvent};
@@ -67,9 +69,13 @@ pub struct Limiter {
 /// State that all clones of a limiter share.
 #[derive(Debug)]
 struct Shared {
+    /// The rules without a project.
     snapshot: ArcSwap<Snapshot>,
+    projects: ProjectSnapshots,
     /// Held while rules are replaced.
     replacing: Mutex<()>,
+    /// The latest revision of any project. Held while rules of a project are replaced.
+    last_project_revision: Mutex<u64>,
     /// Notified when rules were replaced.
     changes: watch::Sender<()>,
     /// Decides for rules with `on-store-failure: local` while the store fails.
@@ -102,6 +108,9 @@ pub enum CheckError {
     /// No enforced rule matches, and the policy for such requests is [`Unmatched::Deny`].
     #[error("no rule matches")]
     NoRule,
+    /// No project has the id of the request's: [`Request::in_project`].
+    #[error("no such project")]
+    UnknownProject,
     /// The request id forbids the request. Nothing was counted.
     #[error(transparent)]
     RequestId(#[from] RequestIdError),
@@ -134,7 +143,9 @@ impl Limiter {
         let fallback = MemoryStore::new(settings, Clock::default(), Arc::clone(&observer));
         let shared = Shared {
             snapshot: ArcSwap::from_pointee(Snapshot::new(rules, 1, &*observer)),
+            projects: ProjectSnapshots::default(),
             replacing: Mutex::new(()),
+            last_project_revision: Mutex::new(0),
             changes: watch::Sender::new(()),
             fallback: Store::Memory(fallback),
             deny_cache,
@@ -161,13 +172,14 @@ impl Limiter {
     /// - [`CheckError::Overloaded`] if too many requests are waiting for the store;
     /// - [`CheckError::Expired`] if the deadline passed before the store was called;
     /// - [`CheckError::NoRule`] if no enforced rule matches and the policy is [`Unmatched::Deny`];
+    /// - [`CheckError::UnknownProject`] if the request is in a project that has no rules here;
     /// - [`CheckError::RequestId`] if another request had the request id, or it was used too often.
     pub async fn check(
         &self,
         request: &Request<'_>,
         deadline: Deadline,
     ) -> Result<Verdict, CheckError> {
-        let snapshot = self.shared.snapshot.load();
+        let snapshot = self.snapshot_for(request)?;
         let plan = self.plan(&snapshot, request)?;
         if let Some(decided) = self.decide_now(&snapshot, &plan, deadline) {
             return decided;
@@ -181,9 +193,12 @@ impl Limiter {
     ///
     /// The errors are those of [`Limiter::check`].
     pub fn begin(&self, request: &Request<'_>, deadline: Deadline) -> StartedCheck {
-        let snapshot = self.shared.snapshot.load();
-        let plan = match self.plan(&snapshot, request) {
-            Ok(plan) => plan,
+        let planned = self.snapshot_for(request).and_then(|snapshot| {
+            let plan = self.plan(&snapshot, request)?;
+            Ok((snapshot, plan))
+        });
+        let (snapshot, plan) = match planned {
+            Ok(planned) => planned,
             Err(error) => return StartedCheck::Decided(Err(error)),
         };
         match self.decide_now(&snapshot, &plan, deadline) {
@@ -199,7 +214,10 @@ impl Limiter {
     ///
     /// As [`Limiter::check`].
     pub fn check_now(&self, request: &Request<'_>) -> Option<Result<Verdict, CheckError>> {
-        let snapshot = self.shared.snapshot.load();
+        let snapshot = match self.snapshot_for(request) {
+            Ok(snapshot) => snapshot,
+            Err(error) => return Some(Err(error)),
+        };
         match self.plan(&snapshot, request) {
             Ok(plan) => self.decide_now(&snapshot, &plan, Deadline::NEVER),
             Err(error) => Some(Err(error)),
@@ -217,7 +235,7 @@ impl Limiter {
         request: &Request<'_>,
         deadline: Deadline,
     ) -> Result<(Verdict, Vec<Receipt>), CheckError> {
-        let snapshot = self.shared.snapshot.load_full();
+        let snapshot = self.snapshot_for(request)?;
         let plan = self.plan(&snapshot, request)?;
         if plan.is_unmatched {
             let verdict = match self.decide_now(&snapshot, &plan, deadline) {
@@ -249,6 +267,18 @@ impl Limiter {
     pub fn for_worker(&self) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (store, keep) = self.store.for_worker();
         (Self { store, shared: Arc::clone(&self.shared) }, keep)
+    }
+
+    /// Returns the rules that decide a request: those of its project.
+    #[inline]
+    fn snapshot_for(&self, request: &Request<'_>) -> Result<Guard<Arc<Snapshot>>, CheckError> {
+        match request.project() {
+            "" => Ok(self.shared.snapshot.load()),
+            project => {
+                let found = self.shared.projects.get(project);
+                found.map(Guard::from_inner).ok_or(CheckError::UnknownProject)
+            }
+        }
     }
 
     /// Plans a request. Fails if no enforced rule matches and the policy for such requests is

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::RuleDecision;
 use super::snapshot::every_rule;
-use crate::observer::{Decided, Declared, Observer, RuleObserver};
+use crate::observer::{Decided, Declared, NoObserver, Observer, RuleObserver};
 use crate::plan::{Hit, RuleIndex};
 use crate::rules::{RuleInfo, RuleSet};
 use crate::verdict::HitResult;
@@ -26,6 +26,13 @@ pub(super) struct RuleObservers {
 impl RuleObservers {
     pub(super) fn new(rules: &RuleSet, observer: &dyn Observer) -> Self {
         let all = every_rule(rules).map(|rule| observer.rule(rule)).collect();
+        Self { all, flat: rules.iter().count() }
+    }
+
+    /// Returns observers that ignore every decision.
+    pub(super) fn none(rules: &RuleSet) -> Self {
+        let none: Arc<dyn RuleObserver> = Arc::new(NoObserver);
+        let all = every_rule(rules).map(|_| Arc::clone(&none)).collect();
         Self { all, flat: rules.iter().count() }
     }
 

@@ -27,11 +27,14 @@ impl Limiter {
         deadline: Deadline,
     ) -> Result<(), StoreError> {
         let mut result = Ok(());
-        let snapshot = self.snapshot();
         // One by one: refunds are rare, and the receipts of one request may be in several shards.
         for receipt in receipts {
-            let grant = limit_now(&receipt, &snapshot.rules).map(Grant::Limited);
-            let rule = snapshot.rules.iter().find(|rule| rule.name == receipt.rule);
+            // Of a project that was removed the limit at the time of the decision is left.
+            let snapshot = self.snapshot_of_key(&receipt.key);
+            let rules = snapshot.as_deref().map(|snapshot| &snapshot.rules);
+            let grant = rules.map_or(Some(receipt.limit), |rules| limit_now(&receipt, rules));
+            let grant = grant.map(Grant::Limited);
+            let rule = rules.and_then(|rules| rules.iter().find(|rule| rule.name == receipt.rule));
             let rule = rule.filter(|_| receipt.store == StoreId::Primary);
             // By the limit of the rule itself, the state may have to be converted first.
             let on_change = rule

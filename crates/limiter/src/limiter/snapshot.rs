@@ -32,6 +32,11 @@ impl Snapshot {
         Self { rules, revision, observers }
     }
 
+    /// Creates the snapshot of a project, whose rules have no observers of their own.
+    pub(super) fn of_project(rules: RuleSet, revision: u64) -> Self {
+        Self { observers: RuleObservers::none(&rules), rules, revision }
+    }
+
     /// Folds the outcomes of the hits into a verdict, and reports the decisions.
     #[inline]
     pub(super) fn fold(&self, plan: &Plan, results: &[Option<HitResult>]) -> Verdict {
@@ -82,7 +87,7 @@ impl Limiter {
         self.shared.changes.subscribe()
     }
 
-    /// Returns the rules in force.
+    /// Returns the rules in force without a project.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.shared.snapshot.load_full()
     }

@@ -223,11 +223,11 @@ impl MemoryStore {
                     page.next = Some(format!("{number} {after}"));
                     return Ok(page);
                 }
-                let (rule, id) = text.split_once(':').unwrap_or_default();
+                text.clone_into(&mut after);
+                let Some(key) = Key::from_text(text) else { continue };
                 let mut record = record.clone();
                 record.drop_ended(time);
-                page.keys.push(KeyOverrides { key: Key::from_encoded(rule, id), record });
-                text.clone_into(&mut after);
+                page.keys.push(KeyOverrides { key, record });
             }
         }
         Ok(page)

@@ -56,8 +56,11 @@ impl RuleSet {
     }
 
     /// Returns the name of the rule in force that a key belongs to, and the parts of the key. The
-    /// name is `None`, or the parts are empty, if no rule has such keys any more.
+    /// name is `None`, or the parts are empty, if no rule of this project has such keys any more.
     pub fn describe(&self, key: &Key) -> (Option<Arc<str>>, Vec<KeyPart>) {
+        if !self.has_project_of(key) {
+            return (None, Vec::new());
+        }
         let name = key.rule_name();
         if let Some((_, rule)) = name.as_deref().and_then(|name| self.rule_named(name)) {
             let values = values_of(rule, key.id(), self.hashing());
@@ -136,8 +139,9 @@ impl RuleSet {
         let keys: Vec<_> = rules
             .filter(|(_, rule)| has_parts(rule, parts))
             .map(|(position, rule)| {
-                let hashing = self.hashing_of_named();
-                self.selected(position, &request, hit(position, rule, &request, hashing), hashing)
+                let (hashing, look) = (self.hashing_of_named(), Action::Peek(Cost::ONE));
+                let hit = Hit::of_rule(self, position, rule, &request, hashing, look);
+                self.selected(position, &request, hit, hashing)
             })
             .collect();
         match named {
@@ -246,8 +250,4 @@ impl RuleSet {
 struct NamedRules<'a> {
     flat: Option<(usize, &'a Rule)>,
     placed: Vec<PlacedRule<'a>>,
-}
-
-fn hit(position: usize, rule: &Rule, request: &Request<'_>, hashing: Hashing<'_>) -> Hit {
-    Hit::of_rule(position, rule, request, hashing, Action::Peek(Cost::ONE))
 }

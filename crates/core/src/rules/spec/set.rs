@@ -28,6 +28,19 @@ pub struct RulesSpec {
 }
 
 impl RulesSpec {
+    /// Builds all rules, for a project. Requests that no enforced rule matches are refused unless
+    /// `unmatched` is set.
+    ///
+    /// # Errors
+    ///
+    /// As [`RulesSpec::build`].
+    pub fn build_in_project(&self, project: &str) -> Result<RuleSet, Vec<Problem>> {
+        let rules = self.build()?;
+        let is_set = !self.unmatched.is_unset();
+        let unmatched = if is_set { rules.unmatched() } else { Unmatched::Deny };
+        Ok(rules.with_unmatched(unmatched).in_project(project))
+    }
+
     /// Builds all rules.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ struct KnownReply {
     number: u64,
 }
 
-/// Hash of the user and the request id, and hash of the id of the first key.
+/// Hash of the user and the request id, and hash of the project and the id of the first key.
 type RecordName = (u128, u64);
 
 impl RememberedReplies {
@@ -76,7 +76,7 @@ impl RememberedReplies {
         let (Some(once), Some(first)) = (request.once, request.hits.first()) else {
             return Ok(decide(request));
         };
-        let name = (once.id, self.hasher.hash_one(first.key.id()));
+        let name = (once.id, self.hasher.hash_one((first.key.project(), first.key.id())));
         let stripe = once.id as usize % self.stripes.len();
         let mut stripe = lock(&self.stripes[stripe]);
         let known = stripe.replies.remove(&name);

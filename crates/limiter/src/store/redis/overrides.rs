@@ -199,7 +199,8 @@ impl RedisStore {
         deadline: Deadline,
     ) -> Result<(u64, Vec<String>), StoreError> {
         let mut scans = pipe();
-        let pattern = format!("{}*", escaped(&self.format.control_prefix()));
+        let (start, rest) = self.format.control_pattern();
+        let pattern = escaped(&start) + &rest;
         let mut command = cmd("SCAN");
         command.arg(cursor.scan).arg("MATCH").arg(pattern).arg("COUNT").arg(step);
         scans.add_command(command);
@@ -209,6 +210,7 @@ impl RedisStore {
         }
         let reply = replies.pop().unwrap_or(Value::Nil);
         let (next, mut names): (u64, Vec<String>) = read(reply)?;
+        names.retain(|name| self.format.controlled(name).is_some());
         names.sort_unstable();
         names.dedup();
         Ok((next, names))
@@ -233,9 +235,9 @@ impl RedisStore {
         let (_, replies) = call(node, "HGETALL", &hashes, deadline).await?;
         let mut all = Vec::new();
         for (name, reply) in names.into_iter().zip(replies) {
-            let Some(id) = self.format.controlled_id(&name) else { continue };
+            let Some(of) = self.format.controlled(&name) else { continue };
             let fields: Vec<(Vec<u8>, Vec<u8>)> = read(reply)?;
-            let found = records(id, &fields, time);
+            let found = records(of, &fields, time);
             let mut keys: Vec<_> =
                 found.filter(|one| !cursor.has_listed(&name, one.key.rule())).collect();
             keys.sort_unstable_by(|one, other| one.key.rule().cmp(other.key.rule()));
@@ -278,9 +280,10 @@ pub(super) async fn missing_permission(
     }
 }
 
-/// Returns the records of a hash that have not ended. A record that can't be read is left out.
+/// Returns the records of a hash that have not ended: of a project and an id. A record that can't be
+/// read is left out.
 pub(super) fn records<'f>(
-    id: &'f str,
+    (project, id): (&'f str, &'f str),
     fields: &'f [(Vec<u8>, Vec<u8>)],
     time: Timestamp,
 ) -> impl Iterator<Item = KeyOverrides> + 'f {
@@ -306,7 +309,7 @@ pub(super) fn records<'f>(
             record.set(KeyOverride { grant, ends_at, note: note("grant") });
         }
         record.drop_ended(time);
-        let key = Key::from_encoded(rule, id);
+        let key = Key::from_encoded_in(project, rule, id);
         (!record.is_empty()).then_some(KeyOverrides { key, record })
     })
 }

@@ -19,7 +19,7 @@ pub(crate) struct KeyFormat {
 /// Hash tag of a key, which selects its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HashTag {
-    /// `rlaas:rate_limit:alice`
+    /// `rlaas:rate_limit:alice`, or `rlaas:p:shop:rate_limit:alice` in a project.
     None,
     /// `rlaas:rate_limit:{alice}`: in a cluster all state of one id is in one slot.
     Id,
@@ -32,11 +32,24 @@ impl KeyFormat {
 
     /// Writes the name of a key in Redis.
     pub(crate) fn write(&self, key: &Key, text: &mut String) {
-        text.extend([self.prefix.as_str(), ":"]);
+        self.write_project(key, text);
         match key.rule() {
             "" => text.push_str("rate_limit:"),
             rule => text.extend(["rule:", rule, ":"]),
         }
+        self.write_id(key, text);
+    }
+
+    /// Writes the beginning of all names of a key's project.
+    fn write_project(&self, key: &Key, text: &mut String) {
+        text.extend([self.prefix.as_str(), ":"]);
+        match key.project() {
+            "" => {}
+            project => text.extend([PROJECT, project, ":"]),
+        }
+    }
+
+    fn write_id(&self, key: &Key, text: &mut String) {
         match self.hash_tag {
             HashTag::None => text.push_str(key.id()),
             HashTag::Id => text.extend(["{", tag(key), "}"]),
@@ -80,37 +93,41 @@ impl KeyFormat {
 
     /// Writes the name of the hash with the overrides of an id, in the slot of its states.
     pub(crate) fn write_control(&self, key: &Key, text: &mut String) {
-        text.push_str(&self.control_prefix());
-        match self.hash_tag {
-            HashTag::None => text.push_str(key.id()),
-            HashTag::Id => text.extend(["{", tag(key), "}"]),
-        }
+        self.write_project(key, text);
+        text.push_str(CONTROL);
+        self.write_id(key, text);
     }
 
-    /// Returns the beginning of the names of hashes with overrides.
-    pub(crate) fn control_prefix(&self) -> String {
-        format!("{}:control:", self.prefix.as_str())
+    /// Returns the beginning and the rest of a pattern that matches the names of all hashes with
+    /// overrides. It also matches others: see [`KeyFormat::controlled`].
+    pub(crate) fn control_pattern(&self) -> (String, String) {
+        (format!("{}:", self.prefix.as_str()), format!("*{CONTROL}*"))
     }
 
-    /// Returns the id in the name of a hash with overrides.
-    pub(crate) fn controlled_id<'n>(&self, name: &'n str) -> Option<&'n str> {
-        let id = name.strip_prefix(&self.control_prefix())?;
+    /// Returns the project and the id in the name of a hash with overrides. `None` if it is another
+    /// name.
+    pub(crate) fn controlled<'n>(&self, name: &'n str) -> Option<(&'n str, &'n str)> {
+        let name = name.strip_prefix(self.prefix.as_str())?.strip_prefix(':')?;
+        let (project, name) = match name.strip_prefix(PROJECT) {
+            // Encoded ids of projects have no colon.
+            Some(rest) => rest.split_once(':')?,
+            None => ("", name),
+        };
+        let id = name.strip_prefix(CONTROL)?;
         match self.hash_tag {
-            HashTag::None => Some(id),
+            HashTag::None => Some((project, id)),
             HashTag::Id => match id.strip_prefix('{')?.strip_suffix('}')? {
-                EMPTY_TAG => Some(""),
-                id => Some(id),
+                EMPTY_TAG => Some((project, "")),
+                id => Some((project, id)),
             },
         }
     }
 
     /// Writes the name of the record of a request id, in the slot of the request's first key.
     pub(crate) fn write_once(&self, first: &Key, id: u128, text: &mut String) {
-        text.extend([self.prefix.as_str(), ":once:"]);
-        match self.hash_tag {
-            HashTag::None => text.push_str(first.id()),
-            HashTag::Id => text.extend(["{", tag(first), "}"]),
-        }
+        self.write_project(first, text);
+        text.push_str("once:");
+        self.write_id(first, text);
         write!(text, ":{id:032x}").expect("writing to a string does not fail");
     }
 
@@ -122,6 +139,12 @@ impl KeyFormat {
         }
     }
 }
+
+/// Names of a project begin with this after the prefix, then its id and a colon.
+const PROJECT: &str = "p:";
+
+/// Names of hashes with overrides have this before the id.
+const CONTROL: &str = "control:";
 
 /// Stands for an empty id in a hash tag.
 const EMPTY_TAG: &str = "%%";
@@ -146,7 +169,13 @@ pub(crate) fn crc16(bytes: &[u8]) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::algorithm::{Algorithm, Limit};
+    use crate::clock::Micros;
+    use crate::plan::Plan;
+    use crate::rules::{Part, Request, Rule, RuleSet};
 
     #[test]
     fn names_of_a_fleet_are_encoded_without_collisions() {
@@ -155,6 +184,105 @@ mod tests {
         assert_eq!(format.fleet_key("{a}%\n\u{85}"), "rlaas:%7Ba%7D%25%0A%C2%85");
         assert_eq!(format.fleet_slot("rlaas:audit"), crc16(b"rlaas:audit") % SLOTS);
         assert_eq!(KeyFormat::new(KeyPrefix::default(), HashTag::None).fleet_slot("a"), 0);
+    }
+
+    #[test]
+    fn name_of_overrides_has_project_and_id() {
+        for tag in [HashTag::None, HashTag::Id] {
+            let format = KeyFormat::new(KeyPrefix::default(), tag);
+            for (project, id) in
+                [("", "alice"), ("", ""), ("shop", ""), ("shop", "control:x"), ("control", "a:b")]
+            {
+                let key = Key::from_encoded_in(project, "pay", id);
+                let (mut control, mut state) = (String::new(), String::new());
+                format.write_control(&key, &mut control);
+                format.write(&key, &mut state);
+                assert_eq!(format.controlled(&control), Some((project, id)), "{control}");
+                assert_eq!(format.controlled(&state), None, "{state}");
+            }
+        }
+    }
+
+    /// A project, the user and the resource of a request, and whether the default rule decides.
+    type Given = (String, String, String, bool);
+
+    fn given() -> impl Strategy<Value = Given> {
+        let text = || {
+            let part = prop_oneof![
+                "[a:/%{}p]",
+                Just("shop".to_owned()),
+                Just("rlaas:p:shop:".to_owned()),
+                Just("p/shop/".to_owned()),
+                Just("control:".to_owned()),
+                Just("once:".to_owned()),
+                Just("rate_limit:".to_owned()),
+                Just("rule:pay:".to_owned()),
+                Just(":%limits".to_owned()),
+                any::<char>().prop_map(String::from),
+            ];
+            prop::collection::vec(part, 1..6).prop_map(|parts| parts.concat())
+        };
+        (
+            prop_oneof![Just(String::new()), "[a-p-]{1,2}", Just("shop".to_owned()), text()],
+            text(),
+            text(),
+            any::<bool>(),
+        )
+    }
+
+    /// Returns the key of a request by user and resource.
+    fn key_of((project, user, resource, is_default): &Given) -> Key {
+        let limit = Limit::new(1, Micros::from_secs(1)).expect("a valid limit");
+        let key_by = vec![Part::UserId, Part::Resource];
+        let default = Rule { key_by, ..Rule::new_default(Algorithm::Gcra, limit) };
+        let pay = (!is_default).then(|| Rule { name: "pay".into(), ..default.clone() });
+        let rules = RuleSet::new(default, pay.into_iter().collect()).in_project(project);
+        let request = Request::user(user).resource(resource).build().expect("a valid request");
+        Plan::for_request(&rules, &request).hits.swap_remove(0).key
+    }
+
+    fn names_of(format: &KeyFormat, key: &Key) -> [String; 5] {
+        let [mut state, mut control, mut once] = [const { String::new() }; 3];
+        format.write(key, &mut state);
+        format.write_control(key, &mut control);
+        format.write_once(key, 7, &mut once);
+        [format!("{state}:%limits"), format!("{state}:28333335"), state, control, once]
+    }
+
+    fn cases() -> ProptestConfig {
+        let cases = std::env::var("PROJECT_CASES").ok().and_then(|cases| cases.parse().ok());
+        ProptestConfig::with_cases(cases.unwrap_or(100))
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        #[test]
+        fn no_id_leaves_the_names_of_its_project(one in given(), other in given()) {
+            let (key, other_key) = (key_of(&one), key_of(&other));
+            prop_assert_eq!(one == other, key == other_key);
+            prop_assert_eq!(key.project_name(), Some(one.0.clone()));
+            let text = str::from_utf8(key.as_bytes()).expect("keys are text");
+            prop_assert_eq!(Key::from_text(text), Some(key.clone()));
+            for tag in [HashTag::None, HashTag::Id] {
+                let format = KeyFormat::new(KeyPrefix::default(), tag);
+                let (names, others) = (names_of(&format, &key), names_of(&format, &other_key));
+                let start = match key.project() {
+                    "" => "rlaas:r rlaas:c rlaas:o".to_owned(),
+                    project => format!("rlaas:p:{project}:"),
+                };
+                for name in &names {
+                    prop_assert!(start.split(' ').any(|start| name.starts_with(start)), "{name}");
+                }
+                prop_assert_eq!(format.controlled(&names[3]), Some((key.project(), key.id())));
+                if one.0 != other.0 {
+                    prop_assert!(!names.iter().any(|name| others.contains(name)), "{names:?}");
+                }
+                if (&one.1, &one.2) == (&other.1, &other.2) {
+                    prop_assert_eq!(format.slot(&key), format.slot(&other_key));
+                }
+            }
+        }
     }
 
     #[test]
