@@ -90,6 +90,7 @@ pub fn services(
             .with_service_name(EnvoyServer::<envoy::Service>::NAME)
             .with_service_name(AdminServer::<admin::Service>::NAME)
             .with_service_name("grpc.health.v1.Health")
+            .with_service_name("grpc.reflection.v1.ServerReflection")
     };
     let mut routes = RoutesBuilder::default();
     routes

@@ -10,7 +10,8 @@ use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Invalid, Read};
 use super::watch::FileSnapshot;
-use crate::api::auth::{AuthSettings, Role, Roles, TokenEntry, TokenHash};
+use crate::api::auth::{AuthSettings, Grants, Role, Roles, TokenEntry, TokenHash};
+use crate::projects::ProjectId;
 use crate::server::{ServerSettings, Tls};
 
 /// Maximum number of tokens: each call's token is compared with all of them.
@@ -40,6 +41,12 @@ const ROLES: Setting = Setting::new(
      operate and admin may read the configuration (GetConfig). None includes another.",
 )
 .example("[check]");
+const PROJECTS: Setting = Setting::new(
+    "projects",
+    "Ids of the projects for which the roles are: for their keys and rules, and for nothing else. \
+     Default: all projects, and what belongs to none.",
+)
+.example("[shop]");
 const CLIENTS: Setting =
     Setting::new("clients", "Client certificates. Requires server.tls.client-ca.");
 const CLIENT_NAME: Setting =
@@ -93,20 +100,37 @@ fn token(mut section: Section<'_>, names: &mut HashSet<String>) -> Option<TokenE
         section.refuse("name", Invalid::new("another token has this name"));
     }
     let sha256 = section.required(SHA256, hash);
-    let roles = section.required(ROLES, roles);
+    let roles = grants(&mut section);
     section.close();
     Some(TokenEntry { name: name?.into(), sha256: sha256?, roles: roles? })
 }
 
-fn client(mut section: Section<'_>, clients: &mut HashMap<String, Roles>) {
+fn client(mut section: Section<'_>, clients: &mut HashMap<String, Grants>) {
     let name = section.required(CLIENT_NAME, values::text);
-    let roles = section.required(ROLES, roles);
+    let roles = grants(&mut section);
     if let Some((name, roles)) = name.zip(roles)
         && clients.insert(name, roles).is_some()
     {
         section.refuse("name", Invalid::new("another client has this name"));
     }
     section.close();
+}
+
+fn grants(section: &mut Section<'_>) -> Option<Grants> {
+    let roles = section.required(ROLES, roles);
+    let projects = section.optional(PROJECTS, projects);
+    match projects {
+        None => (!section.has(PROJECTS.key)).then(|| roles.map(Grants::from))?,
+        Some(projects) => roles.map(|roles| Grants::within(projects, roles)),
+    }
+}
+
+fn projects(value: &Value) -> Read<Vec<ProjectId>> {
+    let invalid = || Invalid::new("must be a list of 1 to 1000 ids of projects");
+    let texts = values::texts(value).map_err(|_| invalid())?;
+    let ids: Option<Vec<ProjectId>> = texts.iter().map(|text| text.parse().ok()).collect();
+    let ids = ids.filter(|ids| (1..=Grants::MAX_PROJECTS).contains(&ids.len()));
+    Ok((ids.ok_or_else(invalid)?, format!("[{}]", texts.join(", "))))
 }
 
 fn hash(value: &Value) -> Read<TokenHash> {

@@ -52,6 +52,13 @@ const ROLES_CLAIM: Setting = Setting::new(
 )
 .example("realm_access.roles");
 
+const PROJECTS_CLAIM: Setting = Setting::new(
+    "projects-claim",
+    "Claim with the list of ids of projects for which the roles are; * is all. A token without it \
+     has no role. Default: roles are for all projects.",
+)
+.example("projects");
+
 /// Reads the section. Also returns a snapshot of the file of authorities, taken before it was read.
 pub(super) fn read(auth: &mut Section<'_>) -> (Option<OidcSettings>, Option<FileSnapshot>) {
     let mut section = auth.section(OIDC);
@@ -63,7 +70,8 @@ pub(super) fn read(auth: &mut Section<'_>) -> (Option<OidcSettings>, Option<File
     let algorithms = section.optional(ALGORITHMS, algorithms);
     let ca = section.optional(CA, path);
     let snapshot = ca.as_deref().map(FileSnapshot::take);
-    let roles_claim = section.optional(ROLES_CLAIM, roles_claim);
+    let roles_claim = section.optional(ROLES_CLAIM, claim_path);
+    let projects_claim = section.optional(PROJECTS_CLAIM, claim_path);
     let trust = issuer.as_ref().and_then(|issuer| trust(&section, issuer, ca.as_deref()));
     section.close();
     let parts = issuer.zip(audiences).zip(trust);
@@ -73,6 +81,7 @@ pub(super) fn read(auth: &mut Section<'_>) -> (Option<OidcSettings>, Option<File
         algorithms: algorithms.unwrap_or_else(|| TokenAlgorithm::ALL.to_vec()),
         trust,
         roles_claim: roles_claim.unwrap_or_default(),
+        projects_claim,
     });
     (settings, snapshot)
 }
@@ -122,7 +131,7 @@ fn algorithms(value: &Value) -> Read<Vec<TokenAlgorithm>> {
 }
 
 /// Reads the path of a claim: a string with dots between the names, or a list of names.
-fn roles_claim(value: &Value) -> Read<ClaimPath> {
+fn claim_path(value: &Value) -> Read<ClaimPath> {
     let invalid = || Invalid::new("must be the name of a claim, or a list of at most 8 names");
     let texts = values::texts(value).map_err(|_| invalid())?;
     let names = match value.as_str() {

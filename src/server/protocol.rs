@@ -71,7 +71,9 @@ impl Protocol {
     pub(super) async fn refuse(self, error: AuthError, request: Request<Body>) -> Response<Body> {
         match self {
             Self::Grpc => match self.permission_of(request.method(), request.uri().path()) {
-                Some(Permission::Administration(_)) => api::refused_admin(error).into_http(),
+                Some(permission) if permission.is_administrative() => {
+                    api::refused_admin(error).into_http()
+                }
                 _ => Status::from(error).into_http(),
             },
             Self::Http => api::http::refuse(error, request).await,

@@ -5,19 +5,21 @@ use std::sync::Arc;
 
 use axum::http::Extensions;
 
+use super::grants::Grants;
 use super::roles::{Role, Roles};
+use crate::projects::ProjectId;
 
 /// Who makes an administrative call, and what it may do. Extension of the request: a call without
 /// it was not admitted, and must be refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     actor: Arc<str>,
-    roles: Roles,
+    grants: Grants,
 }
 
 impl Caller {
-    pub(super) fn new(actor: impl Into<Arc<str>>, roles: Roles) -> Self {
-        Self { actor: actor.into(), roles }
+    pub(super) fn new(actor: impl Into<Arc<str>>, grants: impl Into<Grants>) -> Self {
+        Self { actor: actor.into(), grants: grants.into() }
     }
 
     /// Returns the caller of a request that the middleware has admitted.
@@ -31,18 +33,24 @@ impl Caller {
         &self.actor
     }
 
-    pub(super) fn roles(&self) -> Roles {
-        self.roles
+    /// Returns what the caller is granted.
+    pub(super) fn grants(&self) -> &Grants {
+        &self.grants
     }
 
     /// Adds the roles of `other`.
     pub(super) fn with_roles_of(self, other: &Self) -> Self {
-        Self { roles: self.roles.with(other.roles), ..self }
+        Self { grants: self.grants.with(&other.grants), ..self }
     }
 
-    /// Returns `true` if the caller has the role.
+    /// Returns `true` if the caller has the role for all projects.
     pub fn has(&self, role: Role) -> bool {
-        self.roles.contains(role)
+        self.grants.everywhere().contains(role)
+    }
+
+    /// Returns the roles that the caller has in a project.
+    pub fn roles_in(&self, project: &ProjectId) -> Roles {
+        self.grants.in_project(project)
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use axum::http::{Request, header};
 
 use super::caller::Caller;
+use super::grants::Grants;
 use super::oidc::{OidcVerifier, TokenError, TokenValidity, has_form};
-use super::roles::Roles;
+use super::roles::Permission;
 use super::token::TokenHash;
 use super::{AuthError, AuthSettings};
 use crate::clock::Clock;
@@ -58,10 +59,11 @@ impl ListedCallers {
         &self,
         request: &Request<B>,
         names: &[String],
-        required: Roles,
+        permission: Permission,
     ) -> Result<ListedCaller, AuthError> {
         let of_names = self.caller_with_names(names);
-        let is_enough = of_names.as_ref().is_some_and(|caller| caller.roles().intersects(required));
+        let is_met_by = |caller: &Caller| permission.is_met_by(caller.grants());
+        let is_enough = of_names.as_ref().is_some_and(is_met_by);
         let of_token =
             bearer_token(request).map_or(Ok(None), |token| self.caller_with_token(token));
         let (of_token, validity) = match of_token {
@@ -72,8 +74,8 @@ impl ListedCallers {
         let known = of_token.into_iter().chain(of_names);
         let caller = known.reduce(|caller, other| caller.with_roles_of(&other));
         let caller = caller.ok_or(AuthError::Unauthenticated)?;
-        if !caller.roles().intersects(required) {
-            return Err(AuthError::Forbidden(required));
+        if !is_met_by(&caller) {
+            return Err(AuthError::Forbidden(permission.roles()));
         }
         Ok(ListedCaller { caller, validity: validity.filter(|_| !is_enough) })
     }
@@ -85,7 +87,7 @@ impl ListedCallers {
     ) -> Result<Option<(Caller, Option<TokenValidity>)>, TokenError> {
         let hash = TokenHash::from_token(token);
         let known = self.settings.tokens.iter().filter(|known| known.sha256.matches(&hash));
-        let named = known.map(|known| (format!("token:{}", known.name), known.roles));
+        let named = known.map(|known| (format!("token:{}", known.name), known.roles.clone()));
         if let Some(caller) = merged(named) {
             return Ok(Some((caller, None)));
         }
@@ -95,16 +97,16 @@ impl ListedCallers {
 
     fn caller_with_names(&self, names: &[String]) -> Option<Caller> {
         let known = names.iter().filter_map(|name| {
-            Some((format!("certificate:{name}"), self.settings.clients.get(name).copied()?))
+            Some((format!("certificate:{name}"), self.settings.clients.get(name).cloned()?))
         });
         merged(known)
     }
 }
 
 /// Returns a caller with the first name and the roles of all.
-fn merged(mut known: impl Iterator<Item = (String, Roles)>) -> Option<Caller> {
-    let (actor, roles) = known.next()?;
-    Some(Caller::new(actor, known.fold(roles, |all, (_, roles)| all.with(roles))))
+fn merged(mut known: impl Iterator<Item = (String, Grants)>) -> Option<Caller> {
+    let (actor, grants) = known.next()?;
+    Some(Caller::new(actor, known.fold(grants, |all, (_, grants)| all.with(&grants))))
 }
 
 /// Returns the token of the `Authorization` header.

@@ -11,6 +11,7 @@
 //! **Source:** RFC 6750 section 2.1 (the header of a bearer token).
 
 mod caller;
+mod grants;
 mod listed;
 mod local;
 mod oidc;
@@ -20,6 +21,7 @@ mod roles;
 mod token;
 
 pub use caller::{Caller, PeerLocality};
+pub use grants::Grants;
 pub use local::{HostName, HostNameError, HostNames, NotLocal};
 pub use oidc::{
     ClaimPath, Issuer, IssuerError, IssuerTrust, IssuerTrustError, KeysAwaited, OidcSettings,
@@ -50,7 +52,7 @@ pub struct AuthSettings {
     pub tokens: Vec<TokenEntry>,
     /// Roles by the name in a client certificate: a DNS name or a URI among its subject alternative
     /// names, compared literally.
-    pub clients: HashMap<String, Roles>,
+    pub clients: HashMap<String, Grants>,
     /// The issuer whose tokens grant roles.
     pub oidc: Option<OidcSettings>,
 }
@@ -63,7 +65,7 @@ pub struct TokenEntry {
     /// The hash of the token.
     pub sha256: TokenHash,
     /// The roles that the token grants.
-    pub roles: Roles,
+    pub roles: Grants,
 }
 
 /// The client's certificate on a connection that asks for one. Extension of its requests.
@@ -140,8 +142,9 @@ impl AuthSettings {
 
     /// Returns `true` if a token or a client has the role.
     pub fn lists(&self, role: Role) -> bool {
-        let of_tokens = self.tokens.iter().map(|token| token.roles);
-        of_tokens.chain(self.clients.values().copied()).any(|roles| roles.contains(role))
+        let of_tokens = self.tokens.iter().map(|token| &token.roles);
+        let mut all = of_tokens.chain(self.clients.values());
+        all.any(|grants| grants.anywhere().contains(role))
     }
 }
 
@@ -235,10 +238,10 @@ impl Auth {
         (kind, peer): (RequestKind, PeerLocality),
     ) -> Result<Admission, AuthError> {
         let names = certificate_names(request)?;
-        let is_administrative = matches!(permission, Permission::Administration(_));
+        let is_administrative = permission.is_administrative();
         let required = permission.roles();
         let ListedCaller { caller, validity } = match &self.policy {
-            Policy::Listed(in_force) => in_force.load().caller(request, names, required)?,
+            Policy::Listed(in_force) => in_force.load().caller(request, names, permission)?,
             Policy::Unlisted(_) if !is_administrative => return Ok(Admission::default()),
             Policy::Unlisted(hosts) => {
                 let is_local = hosts.check(request, peer);
@@ -258,8 +261,8 @@ impl Auth {
     fn record(&self, refusal: AuthError, permission: Permission) {
         let reason = refusal.reason();
         debug!(reason, "request refused");
-        if let Permission::Administration(roles) = permission {
-            self.refusals.record(refusal, roles);
+        if permission.is_administrative() {
+            self.refusals.record(refusal, permission.roles());
         }
         self.metrics.refused.get_or_create(&ReasonLabels { reason }).inc();
     }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::grants::Grants;
+
 /// What a caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -27,6 +29,9 @@ pub enum Permission {
     Configuration,
     /// One of these roles. While `auth` lists nobody, local callers alone have it.
     Administration(Roles),
+    /// One of these roles, for all projects or for some: the call is for a project, and the
+    /// service decides by that. While `auth` lists nobody, local callers alone have it.
+    Projects(Roles),
 }
 
 impl Role {
@@ -96,6 +101,11 @@ impl Permission {
     /// A call that shows something to both roles.
     pub const OPERATE_OR_ADMIN: Self = Self::Administration(Self::OPERATORS);
 
+    /// A call that changes a project.
+    pub const PROJECT_ADMIN: Self = Self::Projects(Roles::only(Role::Admin));
+    /// A call that shows a project.
+    pub const PROJECT_OPERATE_OR_ADMIN: Self = Self::Projects(Self::OPERATORS);
+
     const OPERATORS: Roles = Roles::only(Role::Operate).with(Roles::only(Role::Admin));
 
     /// Returns the roles, one of which the caller must have.
@@ -103,7 +113,23 @@ impl Permission {
         match self {
             Self::Decisions => Roles::only(Role::Check),
             Self::Configuration => Self::OPERATORS,
-            Self::Administration(roles) => roles,
+            Self::Administration(roles) | Self::Projects(roles) => roles,
         }
+    }
+
+    /// Returns `true` for calls that are refused to callers that `auth` does not list, unless they
+    /// are local.
+    pub const fn is_administrative(self) -> bool {
+        matches!(self, Self::Administration(_) | Self::Projects(_))
+    }
+
+    /// Returns `true` if a caller who is granted this may make the call, as far as is known before
+    /// its project is.
+    pub(super) fn is_met_by(self, grants: &Grants) -> bool {
+        let held = match self {
+            Self::Projects(_) => grants.anywhere(),
+            Self::Decisions | Self::Configuration | Self::Administration(_) => grants.everywhere(),
+        };
+        held.intersects(self.roles())
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::projects::ProjectId;
 use crate::telemetry::labels::AUTH_REFUSALS;
 
 const REMOTE: (RequestKind, PeerLocality) = (RequestKind::Grpc, PeerLocality::Remote);
@@ -8,7 +9,7 @@ fn auth() -> Auth {
     let token = |name: &str, text: &str, role| TokenEntry {
         name: name.into(),
         sha256: TokenHash::from_token(text.as_bytes()),
-        roles: Roles::only(role),
+        roles: Roles::only(role).into(),
     };
     let settings = AuthSettings {
         tokens: vec![
@@ -16,7 +17,7 @@ fn auth() -> Auth {
             token("ops", "two", Role::Admin),
             token("desk", "three", Role::Operate),
         ],
-        clients: HashMap::from([("spiffe://a/b".to_owned(), Roles::ALL)]),
+        clients: HashMap::from([("spiffe://a/b".to_owned(), Roles::ALL.into())]),
         oidc: None,
     };
     Auth::new(settings, Arc::default())
@@ -113,6 +114,33 @@ fn caller_is_named_by_its_token_or_its_certificate() {
 }
 
 #[test]
+fn roles_for_some_projects_are_for_calls_about_projects_alone() {
+    let id = |text: &str| text.parse::<ProjectId>().expect("an id");
+    let entry = TokenEntry {
+        name: "team".into(),
+        sha256: TokenHash::from_token(b"four"),
+        roles: Grants::within([id("shop")], Roles::only(Role::Admin)),
+    };
+    let settings = AuthSettings { tokens: vec![entry], ..AuthSettings::default() };
+    let auth = Auth::new(settings, Arc::default());
+    let request = with_token("Bearer four");
+    for permission in [Permission::PROJECT_ADMIN, Permission::PROJECT_OPERATE_OR_ADMIN] {
+        let team = caller(&auth, &request, permission, REMOTE).expect("a known caller");
+        let team = team.expect("an administrative call");
+        assert!(!team.has(Role::Admin));
+        assert_eq!(team.roles_in(&id("shop")), Roles::only(Role::Admin));
+        assert_eq!(team.roles_in(&id("blog")), Roles::default());
+    }
+    let operate = Permission::Projects(Roles::only(Role::Operate));
+    for permission in [operate, Permission::ADMIN, Permission::OPERATE_OR_ADMIN] {
+        let refused = admit(&auth, &request, permission);
+        assert_eq!(refused, Err(AuthError::Forbidden(permission.roles())), "{permission:?}");
+    }
+    let refused = admit(&auth, &request, Permission::Configuration);
+    assert_eq!(refused, Err(AuthError::Forbidden(Permission::Configuration.roles())));
+}
+
+#[test]
 fn listed_callers_need_not_be_local_and_others_may_not_be() {
     let mut local = Request::new(());
     local.headers_mut().insert("host", "localhost".parse().expect("a value"));
@@ -199,8 +227,9 @@ fn certificate_that_is_enough_stands_beside_an_invalid_token() {
         algorithms: TokenAlgorithm::ALL.to_vec(),
         trust: IssuerTrust::none(),
         roles_claim: ClaimPath::default(),
+        projects_claim: None,
     };
-    let clients = HashMap::from([("h".to_owned(), Roles::only(Role::Check))]);
+    let clients = HashMap::from([("h".to_owned(), Roles::only(Role::Check).into())]);
     let settings = AuthSettings { tokens: Vec::new(), clients, oidc: Some(oidc) };
     let auth = Auth::new(settings, Arc::default());
     // {"alg":"EdDSA","kid":"a"}

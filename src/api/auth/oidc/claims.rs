@@ -10,16 +10,20 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::Value;
 
+use super::super::grants::Grants;
 use super::super::roles::{Role, Roles};
 use super::TokenError;
 use super::settings::OidcSettings;
 use crate::clock::{Micros, Timestamp};
+use crate::projects::ProjectId;
 
 /// Time by which the clock of the issuer may be ahead, for `nbf` and `iat`.
 pub(super) const MAX_CLOCK_SKEW: Micros = Micros::from_secs(60);
 
 /// Maximum length of the name of a caller, in bytes: the audit keeps as many.
 const MAX_ACTOR: usize = 256;
+/// Every project, in the claim with projects.
+const ALL_PROJECTS: &str = "*";
 
 /// The claims that are checked before the signature is. A name that is given twice is an error.
 #[derive(Debug, Deserialize)]
@@ -138,12 +142,27 @@ impl ClaimPath {
     /// Returns the roles that the claim names. Other names are ignored; anything but a list of
     /// strings grants nothing.
     pub(super) fn roles(&self, claims: &Value) -> Roles {
-        let found = self.0.iter().try_fold(claims, |object, name| object.as_object()?.get(name));
-        let names = found.and_then(Value::as_array);
-        let names: Option<Vec<&str>> =
-            names.and_then(|names| names.iter().map(Value::as_str).collect());
-        let names = names.unwrap_or_default();
+        let names = self.texts(claims);
         Role::ALL.into_iter().filter(|role| names.contains(&role.name())).collect()
+    }
+
+    /// Returns the roles for the projects that the claim names, of which `*` is every project.
+    /// Texts that are no id are ignored; anything but a list of strings grants nothing.
+    pub(super) fn limit(&self, roles: Roles, claims: &Value) -> Grants {
+        let names = self.texts(claims);
+        if names.contains(&ALL_PROJECTS) {
+            return roles.into();
+        }
+        let ids = names.iter().filter_map(|name| name.parse::<ProjectId>().ok());
+        Grants::within(ids.take(Grants::MAX_PROJECTS), roles)
+    }
+
+    /// Returns the texts of the claim, none unless it is a list of strings.
+    fn texts<'a>(&self, claims: &'a Value) -> Vec<&'a str> {
+        let found = self.0.iter().try_fold(claims, |object, name| object.as_object()?.get(name));
+        let texts = found.and_then(Value::as_array);
+        let texts = texts.and_then(|texts| texts.iter().map(Value::as_str).collect());
+        texts.unwrap_or_default()
     }
 }
 
@@ -200,6 +219,27 @@ mod tests {
             assert_eq!(path(&["roles"]).roles(&claims), Roles::default(), "{claims}");
         }
         assert_eq!(path(&["roles"]).roles(&json!(["admin"])), Roles::default());
+    }
+
+    #[test]
+    fn projects_are_those_of_a_list_of_strings() {
+        let admin = Roles::only(Role::Admin);
+        let id = |text: &str| text.parse::<ProjectId>().expect("an id");
+        for (projects, expected) in [
+            (json!(["shop", "Shop", "_", "", 7]), Grants::default()),
+            (
+                json!(["shop", "Shop", "_", "", "blog"]),
+                Grants::within([id("shop"), id("blog")], admin),
+            ),
+            (json!(["shop", "*"]), admin.into()),
+            (json!("*"), Grants::default()),
+            (json!([]), Grants::default()),
+            (json!(null), Grants::default()),
+        ] {
+            let claims = json!({ "projects": projects });
+            assert_eq!(path(&["projects"]).limit(admin, &claims), expected, "{claims}");
+        }
+        assert_eq!(path(&["projects"]).limit(admin, &json!({})), Grants::default());
     }
 
     #[test]

@@ -185,8 +185,13 @@ impl OidcVerifier {
         }
         let all = serde_json::from_slice(&payload).map_err(|_| TokenError::Claims)?;
         let expires = claims.expires();
+        let roles = self.settings.roles_claim.roles(&all);
+        let grants = match &self.settings.projects_claim {
+            Some(projects) => projects.limit(roles, &all),
+            None => roles.into(),
+        };
         let verified = VerifiedToken {
-            caller: Caller::new(actor, self.settings.roles_claim.roles(&all)),
+            caller: Caller::new(actor, grants),
             key: Arc::clone(key),
             expires,
             remembered_until: expires.min(now + MAX_REMEMBERED),

@@ -27,6 +27,8 @@ pub struct OidcSettings {
     pub trust: IssuerTrust,
     /// Claim with the names of roles.
     pub roles_claim: ClaimPath,
+    /// Claim with the projects for which the roles are. `None`: they are for all.
+    pub projects_claim: Option<ClaimPath>,
 }
 
 /// The name of an issuer: an https URL, or http on loopback.

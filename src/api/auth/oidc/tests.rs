@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 
+use super::super::grants::Grants;
 use super::super::roles::{Role, Roles};
 use super::claims::MAX_CLOCK_SKEW;
 use super::keys::KeySet;
@@ -29,6 +30,7 @@ impl TestedVerifier {
             algorithms: vec![TokenAlgorithm::EdDsa, TokenAlgorithm::Rs256],
             trust: IssuerTrust::none(),
             roles_claim: ClaimPath::default(),
+            projects_claim: None,
         };
         let clock = ManualClock::new(NOW);
         let verifier = OidcVerifier::new(settings, Clock::Manual(clock.clone()));
@@ -105,11 +107,11 @@ fn valid_token_names_its_caller_and_its_roles() {
         let (caller, validity) = subject.verify(&token(&claims)).expect("a valid token");
         assert_eq!(caller.actor(), "oidc:http://127.0.0.1:1/a#alice");
         let roles: Roles = [Role::Check, Role::Admin].into_iter().collect();
-        assert_eq!(caller.roles(), roles);
+        assert_eq!(*caller.grants(), roles.into());
         assert!(validity.is_valid());
     }
     let (caller, _) = subject.verify(&token(&with("roles", json!("admin")))).expect("a caller");
-    assert_eq!(caller.roles(), Roles::default());
+    assert_eq!(*caller.grants(), Grants::default());
 }
 
 #[test]
