@@ -10,6 +10,7 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use prometheus_client::metrics::counter::Counter;
+use rlaas_simulation::recording::EncodedRequest;
 
 use crate::clock::Timestamp;
 
@@ -192,13 +193,15 @@ impl RecordBatch {
         self.too_long
     }
 
-    /// Returns the requests with their sinks and bytes.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (RecordedAt, Sinks, &[u8])> {
+    /// Returns the requests for a sink.
+    pub(super) fn encoded(&self, is_for: impl Fn(Sinks) -> bool) -> Vec<EncodedRequest<'_>> {
         let mut rest = self.bytes.as_slice();
-        self.entries.iter().map(move |entry| {
+        let requests = self.entries.iter().filter_map(|entry| {
             let (request, after) = rest.split_at(entry.len as usize);
             rest = after;
-            (entry.recorded, entry.sinks, request)
-        })
+            let RecordedAt { at, was_refused } = entry.recorded;
+            is_for(entry.sinks).then_some(EncodedRequest { at, request, was_refused })
+        });
+        requests.collect()
     }
 }

@@ -91,18 +91,19 @@ impl RecordFile {
         Ok(recording)
     }
 
-    /// Writes a request, or counts it.
-    #[inline]
-    pub(super) fn write(&mut self, written: EncodedRequest<'_>) {
-        let writer = self.writer.as_mut().filter(|_| self.failing_until.is_none());
-        let Some(writer) = writer else {
-            self.drop_requests(1);
-            return;
-        };
-        match writer.write_encoded(written) {
-            Ok(()) => {}
-            Err(RecordingError::TooLarge) => self.drop_requests(1),
-            Err(error) => self.fail(&error, written.at),
+    /// Writes requests, or counts them.
+    pub(super) fn write(&mut self, mut requests: &[EncodedRequest<'_>]) {
+        while let Some(first) = requests.first() {
+            let writer = self.writer.as_mut().filter(|_| self.failing_until.is_none());
+            let Some(writer) = writer else {
+                self.drop_requests(requests.len() as u64);
+                return;
+            };
+            match writer.write_encoded(&mut requests) {
+                Ok(()) => {}
+                Err(RecordingError::TooLarge) => self.drop_requests(1),
+                Err(error) => self.fail(&error, first.at),
+            }
         }
     }
 

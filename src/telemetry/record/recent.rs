@@ -158,14 +158,18 @@ impl RecentTraffic {
 }
 
 impl RecentSegments {
-    /// Keeps a request.
-    pub(super) fn write(&mut self, request: EncodedRequest<'_>) {
-        if let Some((_, segment)) = &mut self.current {
+    /// Keeps requests.
+    pub(super) fn write(&mut self, mut requests: &[EncodedRequest<'_>]) {
+        let Some(first) = requests.first() else { return };
+        let Ok((writer, segment)) = self.segment(first.at) else { return };
+        for request in requests {
             segment.from = segment.from.min(request.at);
             segment.to = segment.to.max(request.at);
         }
-        // Writing to memory fails for a request that is too large alone.
-        let _too_large = self.writer(request.at).map(|writer| writer.write_encoded(request));
+        while !requests.is_empty() {
+            // Writing to memory fails for a request that is too large alone.
+            let _too_large = writer.write_encoded(&mut requests);
+        }
         let is_full = self.current.as_ref().is_some_and(|(writer, segment)| {
             let span = segment.to.since(segment.from).as_micros();
             writer.len() >= SEGMENT_BYTES || span >= self.keep.as_micros() / SEGMENTS
@@ -198,7 +202,11 @@ impl RecentSegments {
         self.current = self.current.take_if(|current| !is_old(current));
     }
 
-    fn writer(&mut self, at: Timestamp) -> Result<&mut Writer<Vec<u8>>, RecordingError> {
+    /// Returns the segment that is written, or begins one.
+    fn segment(
+        &mut self,
+        at: Timestamp,
+    ) -> Result<&mut (Writer<Vec<u8>>, Segment), RecordingError> {
         if self.current.is_none() {
             let mut writer = Writer::new(Vec::new(), &self.header)?;
             if let Some(parts) = self.hashed.clone() {
@@ -208,7 +216,7 @@ impl RecentSegments {
             let segment = Segment { bytes: Arc::default(), from: at, to: at };
             self.current = Some((writer, segment));
         }
-        Ok(&mut self.current.as_mut().expect("set above").0)
+        Ok(self.current.as_mut().expect("set above"))
     }
 
     fn end_segment(&mut self) -> Result<(), RecordingError> {

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Duration;
 
 use quanta::Instant;
-use rlaas_simulation::recording::EncodedRequest;
 
 use super::batch::{RecordBatch, RecordQueue};
 use super::file::RecordFile;
@@ -57,23 +56,12 @@ impl RecordThread {
     }
 
     fn write(&mut self, batch: RecordBatch) {
-        // Locked once for the whole batch.
-        let mut recent = self.recent.as_ref().map(RecentTraffic::lock);
-        for (recorded, sinks, request) in batch.iter() {
-            let (at, was_refused) = (recorded.at, recorded.was_refused);
-            let request = EncodedRequest { at, request, was_refused };
-            if sinks.file
-                && let Some(file) = &mut self.file
-            {
-                file.write(request);
-            }
-            if sinks.memory
-                && let Some(recent) = &mut recent
-            {
-                recent.write(request);
-            }
+        if let Some(file) = &mut self.file {
+            file.write(&batch.encoded(|sinks| sinks.file));
         }
-        drop(recent);
+        if let Some(recent) = &self.recent {
+            recent.lock().write(&batch.encoded(|sinks| sinks.memory));
+        }
         let too_long = batch.too_long();
         if let Some(queue) = self.queue.upgrade() {
             queue.count_lost(too_long);

@@ -1,11 +1,9 @@
 //! Writes recordings in the compact form.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::io::Write;
 
+use hashbrown::HashTable;
 use rlaas_core::clock::Timestamp;
 
 use super::compact::{
@@ -18,6 +16,8 @@ use super::header::Header;
 use super::varint::{push, push_signed};
 use crate::RecordedRequest;
 
+/// Requests that are looked up together: the processor waits for memory once, not for each.
+const TOGETHER: usize = 32;
 /// Bytes of a payload after which a block is written.
 const FULL_BLOCK: usize = 64 << 10;
 /// Default of `dictionary_bytes`.
@@ -28,7 +28,7 @@ pub type Rewrite = Box<dyn Fn(RecordedRequest) -> RecordedRequest + Send>;
 
 /// Writes a recording in the compact form.
 ///
-/// Known requests are found by a keyed hash of 128 bits: two of them would have to have the same one
+/// Known requests are found by 96 bits of a keyed hash: two of them would have to have the same ones
 /// to be mistaken for each other. The requests themselves are not kept.
 pub struct Writer<W> {
     output: W,
@@ -43,9 +43,11 @@ pub struct Writer<W> {
     in_block: Discarded,
     /// Time of the record before, in this block.
     last: u64,
-    numbers: HashMap<u128, u32, BuildHasherDefault<FingerprintHasher>>,
+    numbers: HashTable<KnownRequest>,
     /// Bytes of the dictionary.
     dictionary: u64,
+    /// How often the dictionary began afresh.
+    restarts: u64,
     key: FingerprintKey,
     rewrite: Option<Rewrite>,
     buffer: Vec<u8>,
@@ -59,6 +61,17 @@ pub struct Discarded {
     /// Requests that it said were lost.
     pub lost: u64,
 }
+
+/// A request of the dictionary. Small, since a look at it is mostly a cache miss.
+#[derive(Clone, Copy, Debug)]
+struct KnownRequest {
+    fingerprint: Fingerprint,
+    number: u32,
+}
+
+/// The first 96 bits of a keyed hash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Fingerprint([u32; 3]);
 
 /// A request that arrived.
 #[derive(Clone, Copy, Debug)]
@@ -98,8 +111,9 @@ impl<W: Write> Writer<W> {
             block: Vec::with_capacity(FULL_BLOCK + 1024),
             in_block: Discarded::default(),
             last: 0,
-            numbers: HashMap::default(),
+            numbers: HashTable::new(),
             dictionary: 0,
+            restarts: 0,
             key: FingerprintKey::random(),
             rewrite: None,
             buffer: Vec::new(),
@@ -126,29 +140,51 @@ impl<W: Write> Writer<W> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         push_recorded(&mut buffer, request);
-        let written = self.write_encoded(EncodedRequest { at, request: &buffer, was_refused });
+        let encoded = EncodedRequest { at, request: &buffer, was_refused };
+        let written = self.write_encoded(&mut [encoded].as_slice());
         self.buffer = buffer;
         written
     }
 
-    /// Writes a request whose bytes [`push_fields`](super::push_fields) or
-    /// [`push_descriptors`](super::push_descriptors) made.
+    /// Writes requests whose bytes [`push_fields`](super::push_fields) or
+    /// [`push_descriptors`](super::push_descriptors) made, and takes them off the slice. A request
+    /// that causes an error is taken off too, those behind it are still there.
     ///
     /// # Errors
     ///
     /// [`RecordingError::Io`], or [`RecordingError::TooLarge`].
-    #[inline]
-    pub fn write_encoded(&mut self, written: EncodedRequest<'_>) -> Result<(), RecordingError> {
-        let fingerprint = self.key.hash(written.request);
-        match self.numbers.get(&fingerprint) {
-            Some(number) => {
-                let code = FIRST_NUMBER + u64::from(*number);
-                self.push_head(code, written);
+    pub fn write_encoded(
+        &mut self,
+        requests: &mut &[EncodedRequest<'_>],
+    ) -> Result<(), RecordingError> {
+        while !requests.is_empty() {
+            let together = requests.len().min(TOGETHER);
+            let mut fingerprints = [Fingerprint::default(); TOGETHER];
+            for (fingerprint, written) in fingerprints.iter_mut().zip(*requests) {
+                *fingerprint = Fingerprint::new(self.key.hash(written.request));
             }
-            None => self.push_new(fingerprint, written)?,
+            let fingerprints = &fingerprints[..together];
+            let mut numbers = [None; TOGETHER];
+            for (number, fingerprint) in numbers.iter_mut().zip(fingerprints) {
+                *number = self.number(*fingerprint);
+            }
+            let restarts = self.restarts;
+            for (fingerprint, number) in fingerprints.iter().zip(numbers) {
+                let Some((written, others)) = requests.split_first() else { break };
+                *requests = others;
+                // It may have become known meanwhile, or unknown.
+                let number = number.filter(|_| self.restarts == restarts);
+                match number.or_else(|| self.number(*fingerprint)) {
+                    Some(number) => self.push_head(FIRST_NUMBER + u64::from(number), *written),
+                    None => self.push_new(*fingerprint, *written)?,
+                }
+                self.in_block.requests += 1;
+                if self.block.len() >= FULL_BLOCK {
+                    self.write_block()?;
+                }
+            }
         }
-        self.in_block.requests += 1;
-        if self.block.len() >= FULL_BLOCK { self.write_block() } else { Ok(()) }
+        Ok(())
     }
 
     /// Writes that requests were lost at this point.
@@ -204,7 +240,8 @@ impl<W: Write> Writer<W> {
         &mut self.output
     }
 
-    /// Forgets the block that could not be written, and returns what was in it. The output must be cut to [`Writer::len`] bytes before the next one is written.
+    /// Forgets the block that could not be written, and returns what was in it. The output must be
+    /// cut to [`Writer::len`] bytes before the next one is written.
     pub fn discard(&mut self) -> Discarded {
         self.block.clear();
         self.last = 0;
@@ -213,11 +250,17 @@ impl<W: Write> Writer<W> {
         std::mem::take(&mut self.in_block)
     }
 
+    #[inline]
+    fn number(&self, fingerprint: Fingerprint) -> Option<u32> {
+        let known = self.numbers.find(fingerprint.hash(), |one| one.fingerprint == fingerprint);
+        known.map(|known| known.number)
+    }
+
     /// Adds a request to the dictionary, and writes it.
     #[cold]
     fn push_new(
         &mut self,
-        fingerprint: u128,
+        fingerprint: Fingerprint,
         written: EncodedRequest<'_>,
     ) -> Result<(), RecordingError> {
         let request = decode(written.request).ok_or(RecordingError::TooLarge)?;
@@ -234,9 +277,8 @@ impl<W: Write> Writer<W> {
         }
         self.dictionary += bytes;
         let number = u32::try_from(self.numbers.len()).expect("at most 2^30 bytes");
-        if let Entry::Vacant(entry) = self.numbers.entry(fingerprint) {
-            entry.insert(number);
-        }
+        let known = KnownRequest { fingerprint, number };
+        self.numbers.insert_unique(fingerprint.hash(), known, |known| known.fingerprint.hash());
         self.push_head(NEW_REQUEST, written);
         if self.rewrite.is_some() {
             push_recorded(&mut self.block, &request);
@@ -257,6 +299,7 @@ impl<W: Write> Writer<W> {
     fn restart(&mut self) {
         self.numbers.clear();
         self.dictionary = 0;
+        self.restarts += 1;
         push(&mut self.block, RESTART << 1);
     }
 
@@ -279,23 +322,17 @@ impl<W> fmt::Debug for Writer<W> {
     }
 }
 
-/// Uses the lower half of a fingerprint, which is a hash already.
-#[derive(Debug, Default)]
-struct FingerprintHasher(u64);
-
-impl Hasher for FingerprintHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
+impl Fingerprint {
+    #[inline]
+    fn new(hash: u128) -> Self {
+        let bytes = hash.to_le_bytes();
+        let (words, _) = bytes.as_chunks::<4>();
+        Self([words[0], words[1], words[2]].map(u32::from_le_bytes))
     }
 
-    fn write_u128(&mut self, fingerprint: u128) {
-        let bytes = fingerprint.to_le_bytes();
-        self.0 = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
+    /// Returns 64 of the bits.
+    #[inline]
+    fn hash(self) -> u64 {
+        u64::from(self.0[0]) | u64::from(self.0[1]) << 32
     }
 }
