@@ -3,7 +3,8 @@
 //! They are kept in segments, each a small recording of its own. The oldest segment leaves as a
 //! whole: when it is too old, or when all of them take too much memory.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,6 +30,14 @@ const SEGMENT_BYTES: u64 = 2 << 20;
 const SEGMENTS: u64 = 30;
 /// Largest dictionary of a segment, in bytes.
 const DICTIONARY_BYTES: u64 = 8 << 20;
+/// Bytes of a simulation's dictionary after which it begins afresh with the next segment.
+const REPLAYED_BYTES: usize = 64 << 20;
+/// Time by which requests may be out of order: threads send theirs several times a second.
+const REORDER: Micros = Micros::from_secs(2);
+/// Most requests that are held to be put in order.
+const MAX_HELD: usize = 500_000;
+/// Most keys of a simulation, unless its settings say how many.
+const MAX_KEYS: u32 = 1_000_000;
 
 /// Settings of the preview.
 #[derive(Clone, Debug)]
@@ -113,7 +122,9 @@ impl RecentTraffic {
     /// Decides the requests that are kept by rules. Of the calling thread it has all requests, of
     /// others those up to about a second ago.
     ///
-    /// Takes as long as a simulation does: it is not for threads that decide.
+    /// Takes as long as a simulation does: it is not for threads that decide. Takes at most a few
+    /// hundred MiB: unless `settings` say how many keys are counted, these are 1,000,000, and the
+    /// report has how many were dropped.
     ///
     /// # Errors
     ///
@@ -137,19 +148,12 @@ impl RecentTraffic {
         }
         let mut notes = recording_notes(&headers, &settings.candidate, &undecidable);
         notes.insert(0, ReportNote::this_instance_alone());
-        let (mut requests, dictionary, dropped) = read(&segments)?;
-        requests.sort_by_key(|request| request.at);
-        let mut simulation = Simulation::new(settings);
-        for request in &requests {
-            simulation.decide(*request, &dictionary);
+        settings.max_keys.get_or_insert(MAX_KEYS);
+        let mut replay = Replay::new(settings);
+        for segment in segments {
+            replay.decide_segment(&segment.bytes)?;
         }
-        Ok(RecentReport {
-            simulation: simulation.finish(),
-            from: requests.first().map(|request| request.at),
-            to: requests.last().map(|request| request.at),
-            dropped,
-            notes,
-        })
+        Ok(replay.finish(notes))
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, RecentSegments> {
@@ -228,13 +232,52 @@ impl RecentSegments {
     }
 }
 
-/// Reads all segments: their requests, in one dictionary, and how many were dropped.
-fn read(segments: &[Segment]) -> Result<(Vec<TimedRequest>, Dictionary, u64), RecordingError> {
-    let (mut requests, mut dictionary, mut dropped) = (Vec::new(), Dictionary::default(), 0);
-    for segment in segments {
-        let mut reader = Reader::new(&*segment.bytes)?;
+/// A simulation of segments, one after the other, with few of their requests in memory at a time.
+struct Replay {
+    simulation: Simulation,
+    dictionary: Dictionary,
+    /// Requests that an older one may still follow, the oldest first.
+    held: BinaryHeap<Reverse<HeldRequest>>,
+    arrived: u64,
+    newest: Timestamp,
+    /// Times of the first and the last request that was decided.
+    span: Option<(Timestamp, Timestamp)>,
+    dropped: u64,
+}
+
+/// A request that is held, in the order in which requests leave.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct HeldRequest {
+    at: Timestamp,
+    /// How many came before it.
+    position: u64,
+    /// Its number in the dictionary.
+    request: u32,
+    was_refused: bool,
+}
+
+impl Replay {
+    fn new(settings: SimulationSettings) -> Self {
+        Self {
+            simulation: Simulation::new(settings),
+            dictionary: Dictionary::default(),
+            held: BinaryHeap::new(),
+            arrived: 0,
+            newest: Timestamp::EPOCH,
+            span: None,
+            dropped: 0,
+        }
+    }
+
+    fn decide_segment(&mut self, bytes: &[u8]) -> Result<(), RecordingError> {
+        if self.dictionary.bytes() > REPLAYED_BYTES {
+            // Their numbers become void.
+            self.decide_oldest(Timestamp::EPOCH, 0);
+            self.dictionary.clear();
+        }
+        let mut reader = Reader::new(bytes)?;
         let (mut numbers, mut generation) = (Vec::new(), 0);
-        while let Some(timed) = reader.next()? {
+        while let Some(TimedRequest { at, request, was_refused }) = reader.next()? {
             if generation != reader.dictionary().generation() {
                 generation = reader.dictionary().generation();
                 numbers.clear();
@@ -242,13 +285,43 @@ fn read(segments: &[Segment]) -> Result<(Vec<TimedRequest>, Dictionary, u64), Re
             // New requests have the next numbers.
             for number in numbers.len()..reader.dictionary().len() {
                 let number = u32::try_from(number).expect("a number of a request");
-                numbers.push(dictionary.number(reader.dictionary().request(number).clone()));
+                numbers.push(self.dictionary.number(reader.dictionary().request(number).clone()));
             }
-            requests.push(TimedRequest { request: numbers[timed.request as usize], ..timed });
+            let (position, request) = (self.arrived, numbers[request as usize]);
+            self.held.push(Reverse(HeldRequest { at, position, request, was_refused }));
+            self.arrived += 1;
+            self.newest = self.newest.max(at);
+            self.decide_oldest(self.newest - REORDER, MAX_HELD);
         }
-        dropped += reader.lost();
+        self.dropped += reader.lost();
+        Ok(())
     }
-    Ok((requests, dictionary, dropped))
+
+    /// Decides the requests up to a time, and the oldest ones after it while more than `most` are
+    /// held.
+    fn decide_oldest(&mut self, until: Timestamp, most: usize) {
+        while let Some(Reverse(oldest)) = self.held.peek().copied()
+            && (oldest.at <= until || self.held.len() > most)
+        {
+            self.held.pop();
+            let HeldRequest { at, request, was_refused, .. } = oldest;
+            // Time never goes back.
+            let (from, at) = self.span.map_or((at, at), |(from, to)| (from, to.max(at)));
+            self.span = Some((from, at));
+            self.simulation.decide(TimedRequest { at, request, was_refused }, &self.dictionary);
+        }
+    }
+
+    fn finish(mut self, notes: Vec<ReportNote>) -> RecentReport {
+        self.decide_oldest(Timestamp::EPOCH, 0);
+        RecentReport {
+            simulation: self.simulation.finish(),
+            from: self.span.map(|(from, _)| from),
+            to: self.span.map(|(_, to)| to),
+            dropped: self.dropped,
+            notes,
+        }
+    }
 }
 
 impl fmt::Debug for RecentTraffic {

@@ -2,6 +2,7 @@
 
 mod dashboard;
 mod metrics;
+mod preview;
 mod queries;
 mod record;
 mod series;
