@@ -269,16 +269,16 @@ impl PairFinder<'_> {
 
     /// Returns the limits of each rule for the next pass: as many as the memory allows.
     fn next_limits(&self, keys: SweptKeys<'_>, searches: &[Option<LimitSearch>]) -> Vec<Vec<u64>> {
-        let mut room = LIMITS_IN_A_PASS;
+        let mut budget = LIMITS_IN_A_PASS;
         loop {
             let next = |search: &Option<LimitSearch>| {
-                search.as_ref().map_or_else(Vec::new, |search| search.next_limits(room))
+                search.as_ref().map_or_else(Vec::new, |search| search.next_limits(budget))
             };
             let limits: Vec<Vec<u64>> = searches.iter().map(next).collect();
-            if room == 1 || sweep_bytes(keys, self.algorithm, &limits) <= PASS_BYTES {
+            if budget == 1 || sweep_bytes(keys, self.algorithm, &limits) <= PASS_BYTES {
                 return limits;
             }
-            room /= 2;
+            budget /= 2;
         }
     }
 

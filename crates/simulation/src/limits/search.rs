@@ -43,20 +43,21 @@ impl LimitSearch {
         Self { range, is_monotone, sought, points: BTreeMap::new() }
     }
 
-    /// Returns at most about `room` limits to evaluate next, in ascending order. None if every
+    /// Returns at most about `budget` limits to evaluate next, in ascending order. None if every
     /// answer is exact.
-    pub(super) fn next_limits(&self, room: usize) -> Vec<u64> {
+    pub(super) fn next_limits(&self, budget: usize) -> Vec<u64> {
         let (smallest, largest) = self.range;
         if self.points.is_empty() {
-            let mut limits: BTreeSet<u64> = divided(smallest, largest, room).into_iter().collect();
+            let mut limits: BTreeSet<u64> =
+                divided(smallest, largest, budget).into_iter().collect();
             limits.extend([smallest, largest]);
             return limits.into_iter().collect();
         }
         let gaps = self.open_gaps();
         let ends = if self.is_monotone { 0 } else { 2 };
         // Gaps at the top come first: what is found there may make those below pointless.
-        let considered = gaps.len().min((room / (ends + 1)).max(1));
-        let each = (room / considered.max(1)).saturating_sub(ends).max(1);
+        let considered = gaps.len().min((budget / (ends + 1)).max(1));
+        let each = (budget / considered.max(1)).saturating_sub(ends).max(1);
         let mut limits = BTreeSet::new();
         for (low, high) in gaps.into_iter().rev().take(considered) {
             limits.extend(divided(low, high, each));
