@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use rlaas_simulation::simulation::MaxShare;
 use rlaas_simulation::traffic::format::{Envelope, LogFormat};
@@ -125,6 +125,15 @@ impl TrafficArgs {
         );
         Ok(())
     }
+}
+
+/// Returns the error that there is no result, with the fields that no line has if that may be why.
+pub(super) fn no_result(what: &str, counts: &TrafficCounts) -> anyhow::Error {
+    let fields = counts.absent_fields.join(", ");
+    if fields.is_empty() {
+        return anyhow!("{what}");
+    }
+    anyhow!("{what}: no line has a value for {fields}")
 }
 
 /// Writes a page to the file of `--html`.

@@ -15,7 +15,7 @@ pub(super) use self::options::PlanArgs;
 use self::output::PlanOutput;
 use super::printable::{printable, printable_json};
 use super::simulate::TrafficProgress;
-use super::traffic::write_page;
+use super::traffic::{no_result, write_page};
 use super::{EXIT_CONFIG, EXIT_NO_RESPONSE};
 
 /// Requests between two looks at the clock.
@@ -106,7 +106,7 @@ fn print(args: &PlanArgs, report: &LimitReport, traffic: &Traffic) -> Result<(),
         write_page(file, &html).map_err(failed)?;
     }
     if report.rules.is_empty() {
-        return Err(failed(anyhow::anyhow!("no request matched a rule")));
+        return Err(failed(no_result("no request matched a rule", traffic.counts())));
     }
     args.traffic.check_read(traffic.counts()).map_err(failed)
 }

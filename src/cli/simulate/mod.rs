@@ -21,6 +21,7 @@ pub(super) use self::options::SimulateArgs;
 use self::output::SimulateOutput;
 pub(super) use self::progress::TrafficProgress;
 use super::printable::{printable, printable_json};
+use super::traffic::no_result;
 use super::{EXIT_CONFIG, EXIT_NO, EXIT_NO_RESPONSE, check_config, load};
 use crate::config::Sources;
 use crate::rules::RuleSet;
@@ -105,7 +106,7 @@ fn simulate(args: &SimulateArgs, mut settings: SimulationSettings, gate: &Gate) 
         return fail(&error, EXIT_NO_RESPONSE);
     }
     if output.report.is_empty() {
-        return fail(&anyhow::anyhow!("nothing was decided"), EXIT_NO_RESPONSE);
+        return fail(&no_result("nothing was decided", traffic.counts()), EXIT_NO_RESPONSE);
     }
     match (args.traffic.check_read(traffic.counts()), &output.gate) {
         (Err(error), _) => fail(&error, EXIT_NO_RESPONSE),

@@ -1,9 +1,11 @@
 //! `rlaas plan`, and the pages that `plan` and `simulate` write.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::Stdio;
 
 use rlaas_testkit::TempDir;
-use rlaas_testkit::process::run;
+use rlaas_testkit::process::{finish, rlaas, run};
 
 const MAP: [&str; 4] = ["--format", "combined", "--map", "user_id=ip($remote_addr)"];
 
@@ -45,6 +47,54 @@ fn plan_prints_the_smallest_limits() {
     assert_eq!(row(" 1s", "50%"), limits("1", "1"), "{out}");
     assert_eq!(row(" 1m", " 0%"), limits("180", "180"), "{out}");
     assert!(out.contains("open loop") && out.contains("each rule is looked at alone"), "{out}");
+}
+
+/// Runs `plan` with traffic on standard input.
+fn plan_input(input: &str, options: &[&str]) -> (i32, String, String) {
+    let mut child = rlaas(&[&["plan", "--traffic", "-"], options].concat());
+    let child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.expect("the program");
+    // With an error the program ends before it has read everything.
+    let _ended = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
+    finish(child.wait_with_output().expect("an end"))
+}
+
+#[test]
+fn plan_reads_standard_input_once_for_all_its_passes() {
+    let folder = TempDir::new();
+    let options = ["--algorithm", "gcra,sliding-window-log", "--window", "1s,1m"];
+    let from_file = plan(&folder, &log(), &options);
+    assert_eq!(from_file.0, 0, "{}", from_file.2);
+    assert_eq!(plan_input(&log(), &[&MAP[..], &options].concat()), from_file);
+}
+
+#[test]
+fn traffic_above_spool_max_is_an_error() {
+    // Each line takes about 13 bytes: five for the cost, seven for hours between two of them.
+    let mut log = String::new();
+    for line in 0_u64..100_000 {
+        let at = line * 10_000;
+        let _infallible = writeln!(log, "{{\"t\":{at},\"u\":\"a\",\"c\":4000000000}}");
+    }
+    let map = ["--map", "time=epoch_s(t)", "--map", "user_id=u", "--map", "cost=c"];
+    let options = [&["--format", "jsonl", "--spool-max", "1"][..], &map].concat();
+    let (code, out, errors) = plan_input(&log, &options);
+    assert_eq!((code, out.as_str()), (2, ""), "{errors}");
+    assert!(errors.contains("more temporary space than --spool-max"), "{errors}");
+}
+
+#[test]
+fn fields_that_no_line_has_are_named_if_nothing_is_left() {
+    let start = "\"start_time\":\"2026-01-05T12:00:00Z\",\"path\":\"/\"";
+    let log =
+        format!("{{{start},\"downstream_remote_address\":\"10.0.0.1:1\",\"response_code\":200}}\n");
+    let options = ["--format", "envoy-json", "--where"];
+    let (code, out, errors) = plan_input(&log, &[&options[..], &["response_code == 200"]].concat());
+    assert_eq!(code, 0, "{out}{errors}");
+    let (code, _, errors) = plan_input(&log, &[&options[..], &["status == 200"]].concat());
+    assert_eq!(code, 2);
+    let expected = "no request matched a rule: no line has a value for status";
+    assert!(errors.contains(expected), "{errors}");
 }
 
 #[test]

@@ -190,12 +190,20 @@ mod tests {
     #[test]
     fn hits_are_read_as_often_as_wanted_from_memory_and_file() {
         // About 45 MB: more than the blocks that stay in memory.
-        let mut log = log(u64::MAX);
+        let directory = std::env::temp_dir().join(format!("rlaas-hit-log-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a folder");
+        let settings = SpoolSettings { directory: directory.clone(), max_bytes: u64::MAX };
+        let mut log = HitLog::new(settings);
         let count = 4_500_000;
         for number in 0..count {
             log.push(hit(number)).expect("space");
         }
-        assert!(log.file.is_some());
+        let metadata = log.file.as_ref().expect("a file").metadata().expect("of the file");
+        #[cfg(unix)]
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777, 0o600);
+        assert!(metadata.len() > 1 << 20);
+        // It has no name: only an empty folder can be removed.
+        fs::remove_dir(&directory).expect("an empty folder");
         for _ in 0..2 {
             let mut number = 0;
             log.for_each(|read| {

@@ -137,16 +137,43 @@ fn a_stamp_of_the_end_is_corrected_by_the_duration() {
     assert!(matches!(Traffic::open(&settings), Err(TrafficError::NoDuration)));
 }
 
+/// Returns a recording of requests, of which others were lost.
+fn recording(requests: &[(u64, &str, bool)], lost: u64) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), &Header::default()).expect("a vector");
+    for (second, user, was_refused) in requests {
+        let fields =
+            RecordedFields { user_id: (*user).into(), cost: 1, ..RecordedFields::default() };
+        let at = Timestamp::from_millis((1_700_000_000 + second) * 1_000);
+        writer.write(at, &RecordedRequest::Fields(fields), *was_refused).expect("a vector");
+    }
+    writer.write_lost(lost).expect("a vector");
+    writer.finish().expect("a vector")
+}
+
+#[test]
+fn recordings_of_two_instances_are_one_traffic() {
+    let folder = Folder::new();
+    // Each has numbers of its own for its users. Its threads write one after the other.
+    let one = recording(&[(10, "ann", false), (14, "bob", false), (12, "ann", true)], 2);
+    let other = recording(&[(11, "bob", false), (13, "eve", false), (14, "ann", true)], 3);
+    let inputs = vec![folder.file("one.rec", one), folder.file("other.rec", other)];
+    let settings = TrafficSettings::new(inputs);
+    let (requests, counts) = read(&settings);
+    let expected = [(10, "ann"), (11, "bob"), (12, "ann"), (13, "eve"), (14, "bob"), (14, "ann")];
+    assert_eq!(users(&requests), expected);
+    assert_eq!((counts.inputs, counts.arrivals, counts.refused_before), (2, 6, 2));
+    assert_eq!((counts.lost, counts.late), (5, 0));
+    let mut traffic = Traffic::open(&settings).expect("readable");
+    while traffic.next().expect("readable").is_some() {}
+    assert_eq!(traffic.dictionary().len(), 3, "a request has one number in all recordings");
+    assert_eq!(traffic.recordings().len(), 2);
+}
+
 #[test]
 fn recordings_are_merged_with_logs() {
     let folder = Folder::new();
-    let mut writer = Writer::new(Vec::new(), &Header::default()).expect("a vector");
-    for (second, user, was_refused) in [(15, "ann", false), (25, "bob", true), (26, "ann", false)] {
-        let fields = RecordedFields { user_id: user.into(), cost: 1, ..RecordedFields::default() };
-        let at = Timestamp::from_millis((1_700_000_000 + second) * 1_000);
-        writer.write(at, &RecordedRequest::Fields(fields), was_refused).expect("a vector");
-    }
-    let recording = folder.file("a.rec", writer.finish().expect("a vector"));
+    let requests = [(15, "ann", false), (25, "bob", true), (26, "ann", false)];
+    let recording = folder.file("a.rec", recording(&requests, 0));
     let alone = TrafficSettings::new(vec![recording.clone()]);
     let (requests, counts) = read(&alone);
     assert_eq!(users(&requests), [(15, "ann"), (25, "bob"), (26, "ann")]);
