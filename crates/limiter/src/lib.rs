@@ -90,6 +90,7 @@ pub mod journal;
 mod limiter;
 pub mod observer;
 pub mod problem;
+mod project_counts;
 pub mod store;
 #[cfg(feature = "tower")]
 pub mod tower;

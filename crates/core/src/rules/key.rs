@@ -140,6 +140,13 @@ impl Key {
         as_text(&self.text[PROJECT.len()..self.rule_at as usize - 1])
     }
 
+    /// Returns the encoded id of the project in the text of a key: see [`Key::as_bytes`].
+    #[inline]
+    pub fn project_in(text: &[u8]) -> &[u8] {
+        let Some(rest) = text.strip_prefix(PROJECT.as_bytes()) else { return b"" };
+        rest.split(|byte| *byte == b'/').next().unwrap_or_default()
+    }
+
     /// Returns the id of the project; empty for none. `None` if the key does not have the encoding
     /// of an id.
     pub fn project_name(&self) -> Option<String> {

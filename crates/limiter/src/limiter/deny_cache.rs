@@ -12,7 +12,8 @@
 //! Counts are those of the cached denial. A full fixed window does not count attempts that the
 //! cache denies.
 //!
-//! Entries live in two generations, so that no search for an entry to evict is needed.
+//! Entries live in two generations, so that no search for an entry to evict is needed. If there are
+//! projects, the one with most entries makes space for those of the others.
 
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use crate::algorithm::{Algorithm, Cost, Outcome};
 use crate::clock::{Clock, Micros, Timestamp};
 use crate::operation::{Action, HitReply, StoreHit};
+use crate::project_counts::ProjectCounts;
 use crate::rules::{Grant, Key};
 
 /// Longest key in bytes that is cached. It bounds the memory whatever ids are sent.
@@ -222,12 +224,40 @@ impl CacheStripe {
     }
 
     /// Starts a new generation once the young one is older than `max_age` or full. Entries of the
-    /// dropped generation have expired, or there is no space for them.
+    /// dropped generation have expired, or there is no space for them but in place of entries of a
+    /// project that has more.
     fn rotate(&mut self, now: Timestamp, max_age: Micros, keys: usize) {
         let is_aged = now.since(self.young.since) >= max_age;
         if is_aged || self.young.denials.len() >= keys {
             let young = Generation { since: now, denials: HashMap::new() };
-            self.old = std::mem::replace(&mut self.young, young);
+            let old = std::mem::replace(&mut self.young, young);
+            let dropped = std::mem::replace(&mut self.old, old);
+            if !is_aged {
+                self.old.replace_largest_project(dropped, now);
+            }
         }
+    }
+}
+
+impl Generation {
+    /// Takes over the entries of a dropped generation that hold, in place of as many entries of the
+    /// project that has most. Not those of this project.
+    fn replace_largest_project(&mut self, dropped: Self, now: Timestamp) {
+        let mut counts = ProjectCounts::default();
+        for key in self.denials.keys().chain(dropped.denials.keys()) {
+            counts.add(Key::project_in(key));
+        }
+        if counts.is_empty() {
+            return;
+        }
+        let largest = counts.largest(self.denials.len() + dropped.denials.len());
+        let is_of_largest = |key: &[u8]| *Key::project_in(key) == *largest;
+        let kept = dropped.denials.into_iter().filter(|(key, denial)| {
+            now < denial.holds_until && !is_of_largest(key) && !self.denials.contains_key(key)
+        });
+        let kept: Vec<_> = kept.collect();
+        let replaced = self.denials.extract_if(|key, _| is_of_largest(key)).take(kept.len());
+        let space = replaced.count();
+        self.denials.extend(kept.into_iter().take(space));
     }
 }

@@ -35,6 +35,11 @@ impl TestCache {
         self.clock.set(T0 + since);
     }
 
+    /// Makes the next denials those of a project.
+    fn in_project(&mut self, project: &str) {
+        self.rules = self.rules.clone().in_project(project);
+    }
+
     fn key(&self, user_id: &str) -> Key {
         let attributes = HashMap::new();
         let fields = RequestFields {
@@ -223,4 +228,24 @@ fn the_number_of_entries_is_bounded() {
     }
     assert!(test.held() > max as usize / 2);
     assert!(test.denial("9999").is_some());
+}
+
+#[test]
+fn denials_of_a_project_outlive_those_of_a_larger_one() {
+    for (small, large) in [("", "large"), ("small", ""), ("small", "large")] {
+        let mut test = TestCache::new(Micros::from_secs(3600), 320);
+        test.in_project(small);
+        let users: Vec<_> = (0..20).map(|user| user.to_string()).collect();
+        for user in &users {
+            test.deny(user, Micros::from_secs(60));
+        }
+        test.in_project(large);
+        for user in 0..10_000 {
+            test.deny(&user.to_string(), Micros::from_secs(60));
+            assert!(test.held() <= 320, "{}", test.held());
+        }
+        test.in_project(small);
+        let lost: Vec<_> = users.iter().filter(|user| test.denial(user).is_none()).collect();
+        assert!(lost.is_empty(), "{small} {large}: {lost:?}");
+    }
 }

@@ -1,5 +1,5 @@
 //! The replies that the memory store remembers for request ids: a bounded table that forgets the
-//! oldest first.
+//! oldest first. If there are projects, it forgets those of the project with most replies first.
 //!
 //! The table has stripes with their own locks. A stripe is locked while its request is decided, so
 //! that calls with the same request id follow one another; the stripes of the states are locked
@@ -15,6 +15,7 @@ use crate::clock::Timestamp;
 use crate::idempotency::{self, RememberedReply, RequestIdError};
 use crate::observer::{Observer, StoreEvent};
 use crate::operation::{Reply, StoreRequest};
+use crate::project_counts::ProjectCounts;
 
 /// Replies of a stripe if there are several stripes.
 const REPLIES_PER_STRIPE: u32 = 1024;
@@ -33,8 +34,10 @@ pub(super) struct RememberedReplies {
 #[derive(Debug, Default)]
 struct ReplyStripe {
     replies: HashMap<RecordName, KnownReply>,
-    /// Names in the order in which they were remembered, with the numbers of their entries.
-    order: VecDeque<(RecordName, u64)>,
+    /// Entries in the order in which they were remembered.
+    order: VecDeque<OrderedReply>,
+    /// Entries of each project in `order`.
+    projects: ProjectCounts,
     /// Number of entries so far.
     count: u64,
 }
@@ -43,6 +46,14 @@ struct ReplyStripe {
 struct KnownReply {
     reply: RememberedReply,
     number: u64,
+}
+
+#[derive(Debug)]
+struct OrderedReply {
+    name: RecordName,
+    /// Number of the entry: another one if the name was forgotten since.
+    number: u64,
+    project: Box<[u8]>,
 }
 
 /// Hash of the user and the request id, and hash of the project and the id of the first key.
@@ -88,7 +99,15 @@ impl RememberedReplies {
             (Some(reply), Some(number)) if was_known => {
                 stripe.replies.insert(name, KnownReply { reply, number });
             }
-            (Some(reply), _) => stripe.add(name, reply, time, self.max_per_stripe, &*self.observer),
+            (Some(reply), _) => {
+                stripe.forget_expired(time);
+                while stripe.order.len() >= self.max_per_stripe {
+                    if stripe.make_space() {
+                        self.observer.store(StoreEvent::RequestIdEvicted);
+                    }
+                }
+                stripe.add(name, reply, first.key.project().as_bytes());
+            }
             (None, _) => {}
         }
         result
@@ -101,42 +120,43 @@ impl RememberedReplies {
 }
 
 impl ReplyStripe {
-    fn add(
-        &mut self,
-        name: RecordName,
-        reply: RememberedReply,
-        time: Timestamp,
-        max: usize,
-        observer: &dyn Observer,
-    ) {
-        self.forget_expired(time);
-        while self.order.len() >= max {
-            if self.forget_oldest() {
-                observer.store(StoreEvent::RequestIdEvicted);
-            }
-        }
+    fn add(&mut self, name: RecordName, reply: RememberedReply, project: &[u8]) {
         self.count += 1;
-        self.order.push_back((name, self.count));
+        self.projects.add(project);
+        self.order.push_back(OrderedReply { name, number: self.count, project: project.into() });
         self.replies.insert(name, KnownReply { reply, number: self.count });
     }
 
     fn forget_expired(&mut self, time: Timestamp) {
-        while let Some((name, number)) = self.order.front() {
+        while let Some(OrderedReply { name, number, .. }) = self.order.front() {
             let entry = self.replies.get(name).filter(|entry| entry.number == *number);
             if entry.is_some_and(|entry| !entry.reply.is_expired(time)) {
                 return;
             }
-            self.forget_oldest();
+            self.forget(0);
         }
         if self.order.is_empty() && self.replies.capacity() > 0 {
             *self = Self { count: self.count, ..Self::default() };
         }
     }
 
-    /// Forgets the oldest entry. Returns `false` if it was forgotten before.
-    fn forget_oldest(&mut self) -> bool {
-        let Some((name, number)) = self.order.pop_front() else { return false };
-        let is_there = self.replies.get(&name).is_some_and(|entry| entry.number == number);
+    /// Forgets the oldest entry of the project with most. Returns `false` if it was forgotten
+    /// before.
+    fn make_space(&mut self) -> bool {
+        if self.projects.is_empty() {
+            return self.forget(0);
+        }
+        let largest = self.projects.largest(self.order.len());
+        let oldest = self.order.iter().position(|entry| entry.project == largest);
+        self.forget(oldest.unwrap_or_default())
+    }
+
+    /// Forgets the entry at a position of the order. Returns `false` if it was forgotten before.
+    fn forget(&mut self, position: usize) -> bool {
+        let Some(entry) = self.order.remove(position) else { return false };
+        let OrderedReply { name, number, project } = entry;
+        self.projects.remove(&project);
+        let is_there = self.replies.get(&name).is_some_and(|known| known.number == number);
         is_there && self.replies.remove(&name).is_some()
     }
 }

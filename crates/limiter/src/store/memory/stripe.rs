@@ -3,8 +3,9 @@
 //! Slots are dense in one list, with an index from hash to slot beside it, so a cursor can sweep a
 //! few slots at a time. If the stripe is full, a new key replaces one of the next
 //! [`EVICTION_CANDIDATES`] slots: an expired one, else the one that expires first. A key at its
-//! limit is evicted only if all candidates are at their limits. Evictions of live keys are counted;
-//! such a key starts afresh.
+//! limit is evicted only if all candidates are at their limits. If there are projects, the one with
+//! most keys in the stripe loses its keys first. Evictions of live keys are counted; such a key
+//! starts afresh.
 
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ use crate::expiring_map::ExpiringMap;
 use crate::journal::Records;
 use crate::limit_history::LimitHistory;
 use crate::observer::{Observer, StoreEvent};
+use crate::project_counts::ProjectCounts;
+use crate::rules::Key;
 
 /// Slots that are candidates for an eviction.
 const EVICTION_CANDIDATES: usize = 16;
@@ -51,6 +54,8 @@ pub(super) struct Stripe {
     controls: ExpiringMap<ControlRecord>,
     /// Limits by which keys were counted, for rules that keep them.
     limits: ExpiringMap<LimitHistory>,
+    /// Keys of each project.
+    projects: ProjectCounts,
     /// With a journal of counters: keys that were evicted since they were written last.
     removed: Option<Removed>,
 }
@@ -117,6 +122,7 @@ impl Stripe {
             resets: ExpiringMap::new(max_keys),
             controls: ExpiringMap::new(max_keys),
             limits: ExpiringMap::new(max_keys),
+            projects: ProjectCounts::default(),
             removed: None,
         }
     }
@@ -232,6 +238,7 @@ impl Stripe {
             self.evict(time);
         }
         let position = self.slots.len();
+        self.projects.add(Key::project_in(key));
         let key = CompactString::from_utf8_lossy(key);
         self.slots.push(Slot { key, state: State::None });
         let (slots, hasher) = (&self.slots, &self.hasher);
@@ -261,10 +268,26 @@ impl Stripe {
     /// Removes one slot to make space for another.
     fn evict(&mut self, time: Timestamp) {
         let len = self.slots.len();
+        let has_projects = !self.projects.is_empty();
+        let largest = has_projects.then(|| self.projects.largest(len));
+        let is_neighbour = |slot: &Slot| {
+            let project = Key::project_in(slot.key.as_bytes());
+            largest.as_deref().is_some_and(|largest| project != largest)
+        };
+        if has_projects {
+            // There is a slot of the largest project.
+            let makes_space = |position: &usize| {
+                let slot = &self.slots[*position];
+                slot.is_expired(time) || !is_neighbour(slot)
+            };
+            let mut from_cursor = (0..len).map(|step| (self.cursor + step) % len);
+            self.cursor = from_cursor.find(makes_space).unwrap_or(self.cursor);
+        }
         let candidates = (0..EVICTION_CANDIDATES.min(len)).map(|step| (self.cursor + step) % len);
         let victim = candidates.min_by_key(|position| {
             let slot = &self.slots[*position];
-            (!slot.is_expired(time), self.slots.is_marked(*position), slot.state.expires_at())
+            let (is_alive, is_marked) = (!slot.is_expired(time), self.slots.is_marked(*position));
+            (is_alive, is_neighbour(slot), is_marked, slot.state.expires_at())
         });
         let Some(victim) = victim else { return };
         self.cursor = (self.cursor + EVICTION_CANDIDATES) % len;
@@ -284,6 +307,7 @@ impl Stripe {
     /// Removes a slot. The last slot moves to its position.
     fn remove(&mut self, position: usize) {
         self.index_entry(position).remove();
+        self.projects.remove(Key::project_in(self.slots[position].key.as_bytes()));
         let last = self.slots.len() - 1;
         if position != last {
             *self.index_entry(last).get_mut() = slot_number(position);
