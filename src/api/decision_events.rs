@@ -17,7 +17,8 @@ pub(super) struct Origin {
     pub(super) method: &'static str,
 }
 
-/// Records a decided request, and offers the decision to those who watch.
+/// Records a decided request, and offers the decision to those who watch: not if it is in a project,
+/// because recordings and watchers are for requests without one.
 #[inline]
 pub(super) fn decided(
     metrics: &Metrics,
@@ -26,6 +27,9 @@ pub(super) fn decided(
     request: &Request<'_>,
     decided: &Result<Verdict, CheckError>,
 ) {
+    if !request.project().is_empty() {
+        return;
+    }
     if let Some(recorder) = metrics.recorder() {
         recorder.record(request, decided);
     }

@@ -201,7 +201,7 @@ async fn close_journal(store: Store, signals: &Signals) {
 }
 
 fn metrics(settings: &TelemetrySettings) -> anyhow::Result<Metrics> {
-    let mut metrics = Metrics::new();
+    let mut metrics = Metrics::new().with_max_projects(settings.max_projects);
     if settings.has_top_keys {
         metrics = metrics.with_top_keys(TopKeys::start().context("telemetry.top-keys")?);
     }

@@ -32,6 +32,10 @@ const TOP_KEYS: Setting = Setting::new(
     "true: count the keys of each rule that are denied, near the limit, or use most, for TopKeys. \
      At most 64 MiB of memory.",
 );
+const PROJECTS: Setting = Setting::new(
+    "projects",
+    "Most projects with metrics of their own. The others are counted together as other.",
+);
 
 pub(super) fn read(root: &mut Section<'_>, privacy: &PrivacySettings) -> TelemetrySettings {
     let mut section = root.section(TELEMETRY);
@@ -44,11 +48,14 @@ pub(super) fn read(root: &mut Section<'_>, privacy: &PrivacySettings) -> Telemet
     let sample_ratio = otlp.read(SAMPLE_RATIO, "1", ratio);
     otlp.close();
     let has_top_keys = section.read(TOP_KEYS, "false", values::boolean);
+    let max_projects = section.read(PROJECTS, "1000", values::count(10_000));
     let record = record::read(&mut section, privacy);
     let preview = preview::read(&mut section, privacy);
     section.close();
     let otlp = endpoint.map(|endpoint| OtlpSettings { endpoint, sample_ratio });
-    TelemetrySettings { log: LogSettings { filter, format }, otlp, has_top_keys, record, preview }
+    let log = LogSettings { filter, format };
+    let max_projects = max_projects as usize;
+    TelemetrySettings { log, otlp, has_top_keys, max_projects, record, preview }
 }
 
 /// Reads a filter. YAML parses `off` without quotes as a boolean.

@@ -1,7 +1,8 @@
 //! Labels of metrics.
 //!
-//! Their values are rule names and fixed words, never a user, a key or an address, so that the
-//! configuration bounds the number of series whatever clients send.
+//! Their values are names of rules and projects, at most 1,000 of each or as many as
+//! `telemetry.projects` says, and fixed words; never a user, a key or an address. So the number of
+//! series is bounded whatever clients send and however many rules there are.
 
 use prometheus_client::encoding::EncodeLabelSet;
 
@@ -94,6 +95,15 @@ pub struct DecisionLabels {
 /// Label of requests that no rule matches.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct OutcomeLabels {
+    /// `allowed` or `denied`.
+    pub outcome: &'static str,
+}
+
+/// Labels of the decisions on requests of a project.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ProjectLabels {
+    /// Id of the project, or `other`.
+    pub project: String,
     /// `allowed` or `denied`.
     pub outcome: &'static str,
 }

@@ -17,6 +17,7 @@ pub use super::labels::{
 };
 use super::observer::RuleMetrics;
 use super::process::ProcessCollector;
+use super::projects::ProjectMetrics;
 use super::record::{RecordMetrics, TrafficRecorder};
 use super::sharded::{DurationCounts, ShardedCounter, ShardedHistogram};
 use super::top_keys::TopKeys;
@@ -37,6 +38,8 @@ pub struct Metrics {
     pub store_errors: Family<KindLabels, Counter>,
     /// Metrics of each rule.
     pub(super) by_rule: Arc<RuleMetrics>,
+    /// Metrics of each project.
+    pub(super) by_project: ProjectMetrics,
     /// Those who watch decisions.
     pub decisions: Arc<DecisionWatchers>,
     /// Counts of keys, which are in no metric.
@@ -120,6 +123,10 @@ impl Metrics {
             store_histograms: Default::default(),
             store_errors: add(r, "rlaas_store_errors", "Failed calls to the store"),
             by_rule: by_rule(r, decisions),
+            by_project: ProjectMetrics::new(
+                add(r, "rlaas_project_decisions", "Decided requests of projects"),
+                ProjectMetrics::DEFAULT_MAX,
+            ),
             decisions: Arc::default(),
             top_keys: None,
             recorder: None,
@@ -265,6 +272,12 @@ impl Metrics {
             self.open_connections.get_or_create(&ApiLabels { api: listener }).get()
         };
         LISTENERS.iter().map(open).map(i64::unsigned_abs).sum()
+    }
+
+    /// Sets how many projects have series of their own.
+    #[must_use]
+    pub fn with_max_projects(self, max: usize) -> Self {
+        Self { by_project: self.by_project.with_max(max), ..self }
     }
 
     /// Counts the keys of each rule too.

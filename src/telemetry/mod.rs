@@ -7,6 +7,7 @@ pub mod log;
 pub mod metrics;
 mod observer;
 mod process;
+mod projects;
 pub mod record;
 pub mod reference;
 mod series;
@@ -28,6 +29,8 @@ pub struct TelemetrySettings {
     pub otlp: Option<OtlpSettings>,
     /// Whether the keys with the highest counts are recorded.
     pub has_top_keys: bool,
+    /// Most projects with metrics of their own.
+    pub max_projects: usize,
     /// Settings of the recording; `None` turns it off.
     pub record: Option<RecordSettings>,
     /// Settings of the preview; `None` turns it off.

@@ -16,36 +16,29 @@ use super::sharded::{ShardedCounter, ShardedHistogram};
 use super::top_keys::RuleTopKeys;
 use crate::algorithm::Algorithm;
 use crate::observer::{
-    BreakerState, Decided, Declared, Observer, Operation, RequestEvent, RuleObserver, Source,
-    StoreEvent,
+    BreakerState, Decided, Declared, MAX_NAMED_RULES, OTHER_RULES, Observer, Operation,
+    ProjectObserver, RequestEvent, RuleObserver, Source, StoreEvent,
 };
 use crate::rules::{Mode, OnStoreFailure, RuleInfo};
 
-/// Maximum number of rules whose series exist from the start. Series of other rules appear with
-/// their first event.
-const MAX_DECLARED: usize = 1_000;
-
 impl Observer for Metrics {
     fn rule(&self, rule: RuleInfo<'_>) -> Arc<dyn RuleObserver> {
-        let RuleInfo { name, algorithm, mode, near_limit, .. } = rule;
-        let policies = [false, true].map(|is_breaker_open| rule.policy(is_breaker_open));
-        let (name, store_counters, metrics) =
-            ((**name).into(), Default::default(), Arc::clone(&self.by_rule));
-        let has_near_limit = near_limit.is_some();
-        let top_keys = self.top_keys.as_ref().map(|top_keys| top_keys.rule(rule.name));
-        Arc::new(RuleCounters {
-            name,
-            algorithm,
-            mode,
-            policies,
-            has_near_limit,
-            store_counters,
-            top_keys,
-            metrics,
-        })
+        Arc::new(self.counters(rule, rule.name))
     }
 
-    /// Removes the series of a rule that a reload has removed.
+    fn other_rule(&self, rule: RuleInfo<'_>) -> Arc<dyn RuleObserver> {
+        Arc::new(self.counters(rule, OTHER_RULES))
+    }
+
+    fn project(&self, project: &str) -> Arc<dyn ProjectObserver> {
+        self.by_project.observer(project)
+    }
+
+    fn forget_project(&self, project: &str) {
+        self.by_project.forget(project);
+    }
+
+    /// Removes the series of a rule that a reload has removed, or that now counts as `other`.
     fn forget_rule(&self, name: &str, algorithm: Algorithm) {
         self.by_rule.forget(name, algorithm);
     }
@@ -100,6 +93,20 @@ impl Observer for Metrics {
 }
 
 impl Metrics {
+    fn counters(&self, rule: RuleInfo<'_>, label: &str) -> RuleCounters {
+        let top_keys = self.top_keys.as_ref().map(|top_keys| top_keys.rule(rule.name));
+        RuleCounters {
+            name: label.into(),
+            algorithm: rule.algorithm,
+            mode: rule.mode,
+            policies: [false, true].map(|is_breaker_open| rule.policy(is_breaker_open)),
+            has_near_limit: rule.near_limit.is_some(),
+            store_counters: Default::default(),
+            top_keys,
+            metrics: Arc::clone(&self.by_rule),
+        }
+    }
+
     /// Returns the histogram of a store operation, and creates it on first use.
     pub(super) fn store_histogram(&self, operation: Operation) -> &ShardedHistogram {
         let (position, operation) = match operation {
@@ -190,7 +197,7 @@ struct RuleCounters {
 impl RuleObserver for RuleCounters {
     /// Creates the series that the mode and the policies of the rule make possible, at 0.
     fn declared(&self, declared: Declared) {
-        if declared.position >= MAX_DECLARED {
+        if declared.position >= MAX_NAMED_RULES {
             return;
         }
         let (allowed, denied) = (CountedOutcome::Allowed, CountedOutcome::denied(self.mode));

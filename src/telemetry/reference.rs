@@ -12,7 +12,11 @@ use super::metrics::Metrics;
 use crate::algorithm::Algorithm;
 
 /// Labels whose values are data, with a description of their values.
-const DATA: [(&str, &str); 2] = [("rule", "a rule's name"), ("version", "the program's version")];
+const DATA: [(&str, &str); 3] = [
+    ("rule", "a rule's name, or `other`"),
+    ("project", "a project's id, or `other`"),
+    ("version", "the program's version"),
+];
 /// Units by the last part of a name, without `_total`.
 const UNITS: [(&str, &str); 2] = [("_seconds", "seconds"), ("_bytes", "bytes")];
 
@@ -51,6 +55,7 @@ impl Metrics {
                 }
             }
         }
+        drop(self.by_project.observer("project"));
         drop(self.by_rule.fail_open.get_or_create(&RuleLabels { rule: rule() }));
         for policy in POLICIES {
             for kind in STORE_ERROR_KINDS.into_iter().chain(REDIS_ERROR_KINDS) {

@@ -76,6 +76,7 @@ const VALUES: &[(&str, &str)] = &[
     ("idempotency.max-keys", "1"),
     ("telemetry.log", "debug"),
     ("telemetry.format", "json"),
+    ("telemetry.projects", "7"),
     ("telemetry.top-keys", "true"),
     ("telemetry.preview.keep", "1m"),
     ("telemetry.preview.keys", "clear"),

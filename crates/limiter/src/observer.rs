@@ -12,14 +12,37 @@ use crate::algorithm::{Algorithm, Decision};
 use crate::rules::{Key, Mode, OnStoreFailure, RuleInfo};
 pub use crate::verdict::Source;
 
+/// Most rules of a snapshot that are observed under their own names: the default rule, and the first
+/// of the others by name.
+pub const MAX_NAMED_RULES: usize = 1_000;
+
+/// The name under which all other rules and those of projects are observed.
+pub const OTHER_RULES: &str = "other";
+
 /// Receives the events of a limiter and its store.
 pub trait Observer: fmt::Debug + Send + Sync {
-    /// Returns the observer of one rule. Called once for each rule of a new snapshot, and once for
-    /// each detailed metric label (a label that contains values of requests), of which there are at
-    /// most 1,000.
+    /// Returns the observer of one rule. Called once for each of the first [`MAX_NAMED_RULES`] of a
+    /// new snapshot, and once for each detailed metric label (a label that contains values of
+    /// requests), of which there are at most 1,000.
     fn rule(&self, rule: RuleInfo<'_>) -> Arc<dyn RuleObserver>;
 
-    /// Called when a rule, identified by name and algorithm, is no longer in force.
+    /// Returns the observer of a rule beyond the first [`MAX_NAMED_RULES`]. The name of the rule must
+    /// not become a label: [`OTHER_RULES`] may.
+    fn other_rule(&self, rule: RuleInfo<'_>) -> Arc<dyn RuleObserver> {
+        self.rule(rule)
+    }
+
+    /// Returns the observer of a project. Called once for each new snapshot of its rules, which have
+    /// no observers of their own.
+    fn project(&self, _project: &str) -> Arc<dyn ProjectObserver> {
+        Arc::new(NoObserver)
+    }
+
+    /// Called when a project was removed.
+    fn forget_project(&self, _project: &str) {}
+
+    /// Called when a rule, identified by name and algorithm, is no longer in force, or no longer
+    /// among the first [`MAX_NAMED_RULES`].
     fn forget_rule(&self, _name: &str, _algorithm: Algorithm) {}
 
     /// Called for an event of a request.
@@ -37,6 +60,12 @@ pub trait RuleObserver: fmt::Debug + Send + Sync {
 
     /// Called for each decision.
     fn decided(&self, decided: Decided<'_>);
+}
+
+/// Receives the decisions on the requests of a project.
+pub trait ProjectObserver: fmt::Debug + Send + Sync {
+    /// Called for each request that was decided, but for replays.
+    fn decided(&self, is_allowed: bool);
 }
 
 /// A rule that is in force.
@@ -84,7 +113,7 @@ pub enum RequestEvent<'a> {
     RefundFailed,
     /// The store failed, and the policy of a rule decided.
     Degraded {
-        /// Name of the rule.
+        /// Name of the rule, or [`OTHER_RULES`].
         rule: &'a str,
         /// Policy that decided.
         policy: OnStoreFailure,
@@ -158,6 +187,10 @@ impl Observer for NoObserver {
     fn rule(&self, _rule: RuleInfo<'_>) -> Arc<dyn RuleObserver> {
         Arc::new(Self)
     }
+}
+
+impl ProjectObserver for NoObserver {
+    fn decided(&self, _is_allowed: bool) {}
 }
 
 impl RuleObserver for NoObserver {

@@ -3,9 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use rlaas::algorithm::{Algorithm, Limit};
-use rlaas::clock::Micros;
-use rlaas::rules::{Rule, RuleSet};
+use rlaas::clock::{Deadline, Micros};
+use rlaas::rules::{Matcher, Part, Pattern, Request, Rule, RuleSet, TextPattern, Unmatched};
 use rlaas::telemetry::exposition::Exposition;
+use rlaas_limiter::CheckError;
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest};
 
 use rlaas_testkit::process::{Rlaas, check, request};
@@ -188,6 +189,62 @@ async fn removed_rule_loses_its_series() {
     assert_eq!([count("stays"), count("comes"), count("default")], [0, 0, 2]);
     let text = service.metrics.render(Exposition::Text);
     assert!(!text.contains("{rule=\"default\",algorithm=\"gcra\""), "{text}");
+}
+
+#[tokio::test]
+async fn series_are_bounded_with_100_000_rules_and_many_projects() {
+    let limit = Limit::new(1, Micros::from_secs(60)).expect("a valid limit");
+    let default = Rule::new_default(Algorithm::Gcra, limit);
+    let rule = |number: u32, prefix: &str| {
+        let resource = Pattern::OneOf(vec![TextPattern::Exact(format!("/{number}"))]);
+        let matcher = Matcher { patterns: vec![(Part::Resource, resource)] };
+        let name = format!("{prefix}{number:05}").into();
+        Rule { name, matcher, key_by: vec![Part::Resource], ..default.clone() }
+    };
+    let named = |prefix: &str| {
+        let rules = (0..100_000).map(|number| rule(number, prefix));
+        RuleSet::new(default.clone(), rules.collect())
+    };
+    let service = Service::on_memory(named("r"));
+    let some = RuleSet::new(default.clone(), (0..10).map(|number| rule(number, "r")).collect());
+    let check = async |project: &str, resource: u32| {
+        let resource = format!("/{resource}");
+        let request = Request::user("alice").resource(&resource).in_project(project);
+        let request = request.build().expect("a valid request");
+        service.limiter.check(&request, Deadline::NEVER).await.map(|verdict| verdict.is_allowed())
+    };
+    let lines = |start: &str| {
+        let text = service.metrics.render(Exposition::Text);
+        let lines = text.lines().filter(|line| line.starts_with(start)).map(str::to_owned);
+        lines.collect::<Vec<_>>()
+    };
+    for number in 0..3_000 {
+        assert!(check("", number * 30).await.expect("a verdict"));
+        let project = format!("p{number}");
+        service.limiter.replace_project_rules(&project, some.clone());
+        assert!(check(&project, 7).await.expect("a verdict"));
+        assert!(!check(&project, 7).await.expect("a verdict"));
+    }
+    // Of each rule with a name allowed and denied, and allowed of all others.
+    assert_eq!(lines("rlaas_decisions_total{").len(), 2 * 1_000 + 1);
+    let other = "rlaas_decisions_total{rule=\"other\",algorithm=\"gcra\",outcome=\"allowed\"";
+    assert!(lines(other)[0].ends_with(" 2966"), "{:?}", lines(other));
+    let of =
+        |project: &str| lines(&format!("rlaas_project_decisions_total{{project=\"{project}\""));
+    assert_eq!(lines("rlaas_project_decisions_total{").len(), 2 * 1_000 + 2);
+    assert!(of("other").iter().all(|line| line.ends_with(" 2000")), "{:?}", of("other"));
+    assert!(of("p999").iter().all(|line| line.ends_with(" 1")) && of("p1000").is_empty());
+    // A project that is removed makes space for another, and a rule that is renamed for others.
+    assert!(service.limiter.remove_project("p0"));
+    service.limiter.replace_project_rules("new", some.clone().with_unmatched(Unmatched::Deny));
+    assert!(matches!(check("new", 77).await, Err(CheckError::NoRule)));
+    assert!(of("p0").is_empty());
+    assert!(of("new").contains(
+        &"rlaas_project_decisions_total{project=\"new\",outcome=\"denied\"} 1".to_owned()
+    ));
+    service.limiter.replace_rules(named("s"));
+    assert_eq!(lines("rlaas_decisions_total{").len(), 2 * 1_000 + 1);
+    assert_eq!(lines("rlaas_project_decisions_total{").len(), 2 * 1_000 + 2);
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use tracing::debug;
 
 use super::idempotency::{clear_taken, is_replay};
+use super::observers::RuleObservers;
 use super::{CheckError, Limiter, Source};
 use crate::algorithm::{Cost, TakenUnits};
 use crate::clock::Deadline;
@@ -27,6 +28,7 @@ pub(super) struct Execution<'a> {
     pub(super) limiter: &'a Limiter,
     /// Rules that made the plan, and their revision.
     pub(super) rules: &'a RuleSet,
+    pub(super) observers: &'a RuleObservers,
     pub(super) revision: u64,
     pub(super) plan: &'a Plan,
     pub(super) shards: Shards,

@@ -300,6 +300,9 @@ impl Limiter {
             return Ok(());
         }
         if snapshot.rules.unmatched() == Unmatched::Deny {
+            if let Some(project) = &snapshot.project {
+                project.decided(false);
+            }
             self.shared.observer.request(RequestEvent::UnmatchedDenied);
             return Err(CheckError::NoRule);
         }

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::RuleDecision;
 use super::snapshot::every_rule;
-use crate::observer::{Decided, Declared, NoObserver, Observer, RuleObserver};
+use crate::observer::{
+    Decided, Declared, MAX_NAMED_RULES, NoObserver, OTHER_RULES, Observer, RuleObserver,
+};
 use crate::plan::{Hit, RuleIndex};
 use crate::rules::{RuleInfo, RuleSet};
 use crate::verdict::HitResult;
@@ -19,30 +21,56 @@ const MAX_DETAILED_BYTES: usize = 256;
 #[derive(Debug)]
 pub(super) struct RuleObservers {
     all: Box<[Arc<dyn RuleObserver>]>,
+    /// Which of them are observed under their own names.
+    are_named: Box<[bool]>,
     /// Number of flat rules. The rules for descriptors follow them.
     flat: usize,
 }
 
+/// Returns the positions of [`every_rule`] in the order of their names, the default rule first.
+fn by_name(rules: &RuleSet) -> Vec<usize> {
+    let names: Vec<_> = every_rule(rules).map(|rule| rule.name).collect();
+    let mut order: Vec<usize> = (0..names.len()).collect();
+    order[1..].sort_by(|one, other| names[*one].cmp(names[*other]));
+    order
+}
+
 impl RuleObservers {
     pub(super) fn new(rules: &RuleSet, observer: &dyn Observer) -> Self {
-        let all = every_rule(rules).map(|rule| observer.rule(rule)).collect();
-        Self { all, flat: rules.iter().count() }
+        let order = by_name(rules);
+        let mut are_named = vec![false; order.len()].into_boxed_slice();
+        order.iter().take(MAX_NAMED_RULES).for_each(|position| are_named[*position] = true);
+        let all = every_rule(rules).zip(&are_named).map(|(rule, is_named)| {
+            if *is_named { observer.rule(rule) } else { observer.other_rule(rule) }
+        });
+        Self { all: all.collect(), are_named, flat: rules.iter().count() }
     }
 
     /// Returns observers that ignore every decision.
     pub(super) fn none(rules: &RuleSet) -> Self {
         let none: Arc<dyn RuleObserver> = Arc::new(NoObserver);
-        let all = every_rule(rules).map(|_| Arc::clone(&none)).collect();
-        Self { all, flat: rules.iter().count() }
+        let all: Box<[_]> = every_rule(rules).map(|_| Arc::clone(&none)).collect();
+        Self { are_named: vec![false; all.len()].into(), all, flat: rules.iter().count() }
+    }
+
+    /// Returns the rules that are observed under their own names.
+    pub(super) fn named<'r>(
+        &'r self,
+        rules: &'r RuleSet,
+    ) -> impl Iterator<Item = RuleInfo<'r>> + 'r {
+        every_rule(rules).zip(&self.are_named).filter_map(|(rule, named)| named.then_some(rule))
+    }
+
+    /// Returns the name under which a rule is observed.
+    pub(super) fn name<'r>(&self, index: RuleIndex, rule: &RuleInfo<'r>) -> &'r str {
+        if self.are_named[self.position(index)] { rule.name } else { OTHER_RULES }
     }
 
     /// Reports to each observer that its rule is in force: to that of the default rule first, then
     /// by name.
     pub(super) fn declare(&self, rules: &RuleSet, has_deny_cache: bool) {
-        let mut named: Vec<_> = every_rule(rules).zip(&self.all).collect();
-        named[1..].sort_by(|(one, _), (other, _)| one.name.cmp(other.name));
-        for (position, (_, observer)) in named.into_iter().enumerate() {
-            observer.declared(Declared { position, has_deny_cache });
+        for (position, at) in by_name(rules).into_iter().enumerate() {
+            self.all[at].declared(Declared { position, has_deny_cache });
         }
     }
 
@@ -53,9 +81,13 @@ impl RuleObservers {
 
     /// Returns the observer of a rule.
     pub(super) fn get(&self, rule: RuleIndex) -> &Arc<dyn RuleObserver> {
+        &self.all[self.position(rule)]
+    }
+
+    fn position(&self, rule: RuleIndex) -> usize {
         match rule {
-            RuleIndex::Flat(position) => &self.all[position],
-            RuleIndex::Descriptor { position, .. } => &self.all[self.flat + position],
+            RuleIndex::Flat(position) => position,
+            RuleIndex::Descriptor { position, .. } => self.flat + position,
         }
     }
 }

@@ -92,8 +92,8 @@ impl Limiter {
         shards: Shards,
         deadline: Deadline,
     ) -> Execution<'a> {
-        let Snapshot { rules, revision, .. } = snapshot;
-        Execution { limiter: self, rules, revision: *revision, plan, shards, deadline }
+        let Snapshot { rules, revision, observers, .. } = snapshot;
+        Execution { limiter: self, rules, observers, revision: *revision, plan, shards, deadline }
     }
 }
 

@@ -64,16 +64,17 @@ impl Limiter {
     /// [`Limiter::replace_rules`].
     ///
     /// ```
-    /// use rlaas_limiter::{CheckError, Limiter, Request, RuleSet, Unmatched};
+    /// use rlaas_limiter::rules::Unmatched;
+    /// use rlaas_limiter::{CheckError, Limiter, Request};
     ///
     /// let limiter = Limiter::builder().build()?;
     /// let rules = limiter.snapshot().rules.clone();
     /// let check = |project| {
     ///     let request = Request::user("alice").in_project(project).build().expect("valid");
-    ///     limiter.check_now(&request).expect("decided in memory").map(|verdict| verdict.allowed)
+    ///     limiter.check_now(&request).expect("decided in memory").map(|one| one.is_allowed())
     /// };
     /// assert!(matches!(check("shop"), Err(CheckError::UnknownProject)));
-    /// limiter.replace_project_rules("shop", rules.clone().with_unmatched(Unmatched::Deny));
+    /// limiter.replace_project_rules("shop", rules.with_unmatched(Unmatched::Deny));
     /// assert!(matches!(check("shop"), Err(CheckError::NoRule)));
     /// assert!(limiter.remove_project("shop"));
     /// # Ok::<(), rlaas_limiter::BuildError>(())
@@ -91,7 +92,7 @@ impl Limiter {
         // Each revision of any project is another number, so that nothing is left in caches of a
         // project that was removed.
         *last += 1;
-        let snapshot = Snapshot::of_project(rules, *last);
+        let snapshot = Snapshot::of_project(rules, *last, &*self.shared.observer);
         self.shared.projects.set(project, Some(Arc::new(snapshot)));
         *last
     }
@@ -104,6 +105,7 @@ impl Limiter {
         let is_there = self.shared.projects.get(project).is_some();
         if is_there {
             self.shared.projects.set(project, None);
+            self.shared.observer.forget_project(project);
         }
         is_there
     }

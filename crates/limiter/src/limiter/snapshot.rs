@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::Limiter;
 use super::execution::Executed;
 use super::observers::RuleObservers;
-use crate::observer::Observer;
+use crate::observer::{Observer, ProjectObserver};
 use crate::plan::Plan;
 use crate::rules::descriptors::DescriptorRule;
 use crate::rules::{OnStoreFailure, Rule, RuleInfo, RuleSet, Unmatched};
@@ -24,17 +24,20 @@ pub struct Snapshot {
     pub revision: u64,
     /// Observers of the decisions of each rule.
     pub(super) observers: RuleObservers,
+    /// Observer of the decisions on all requests of the project, if there is one.
+    pub(super) project: Option<Arc<dyn ProjectObserver>>,
 }
 
 impl Snapshot {
     pub(super) fn new(rules: RuleSet, revision: u64, observer: &dyn Observer) -> Self {
         let observers = RuleObservers::new(&rules, observer);
-        Self { rules, revision, observers }
+        Self { rules, revision, observers, project: None }
     }
 
     /// Creates the snapshot of a project, whose rules have no observers of their own.
-    pub(super) fn of_project(rules: RuleSet, revision: u64) -> Self {
-        Self { observers: RuleObservers::none(&rules), rules, revision }
+    pub(super) fn of_project(rules: RuleSet, revision: u64, observer: &dyn Observer) -> Self {
+        let project = Some(observer.project(rules.project()));
+        Self { observers: RuleObservers::none(&rules), rules, revision, project }
     }
 
     /// Folds the outcomes of the hits into a verdict, and reports the decisions.
@@ -46,6 +49,9 @@ impl Snapshot {
             plan.hits.iter().zip(results).filter_map(|(hit, one)| Some((hit, one.as_ref()?)));
         for ((hit, result), decided) in decided.zip(&verdict.decisions) {
             self.observers.decided(decided, hit, result);
+        }
+        if let Some(project) = &self.project {
+            project.decided(verdict.is_allowed());
         }
         verdict
     }
@@ -76,7 +82,7 @@ impl Limiter {
             revision,
             &*self.shared.observer,
         )));
-        self.forget_removed_rules(&before.rules);
+        self.forget_removed_rules(&before);
         self.declare_rules();
         self.shared.changes.send_replace(());
         revision
@@ -109,12 +115,13 @@ impl Limiter {
     }
 
     /// Reports to the observer which rules are no longer in force.
-    fn forget_removed_rules(&self, before: &RuleSet) {
+    fn forget_removed_rules(&self, before: &Snapshot) {
         let snapshot = self.snapshot();
         let identity = |rule: &RuleInfo<'_>| (Arc::clone(rule.name), rule.algorithm);
         let in_force: HashSet<_> =
-            every_rule(&snapshot.rules).map(|rule| identity(&rule)).collect();
-        for rule in every_rule(before).filter(|rule| !in_force.contains(&identity(rule))) {
+            snapshot.observers.named(&snapshot.rules).map(|rule| identity(&rule)).collect();
+        let removed = before.observers.named(&before.rules);
+        for rule in removed.filter(|rule| !in_force.contains(&identity(rule))) {
             self.shared.observer.forget_rule(rule.name, rule.algorithm);
         }
     }

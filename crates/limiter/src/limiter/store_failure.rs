@@ -140,7 +140,7 @@ impl Execution<'_> {
     }
 
     fn report_degraded(&self, hit: &Hit, policy: OnStoreFailure, error: &StoreError) {
-        let rule = self.rules.rule(hit.rule).name;
+        let rule = self.observers.name(hit.rule, &self.rules.rule(hit.rule));
         let degraded = RequestEvent::Degraded { rule, policy, kind: error.kind() };
         self.limiter.shared.observer.request(degraded);
     }
