@@ -129,11 +129,12 @@ impl TrafficRecorder {
     }
 
     /// Records a request. Dry runs are no traffic; nor are requests that were answered by their
-    /// request id, or refused because of it.
+    /// request id, or refused because of it. Those in a project are left out: a recording does not
+    /// say which rules decided them.
     #[inline]
     pub fn record(&self, request: &Request<'_>, decided: &Result<Verdict, CheckError>) {
         let Recording { queue, has_file, sample, recent, .. } = &*self.0;
-        if request.dry_run() {
+        if request.dry_run() || !request.project().is_empty() {
             return;
         }
         let is_kept = |sample: &KeySample| sample.has_fields(|part: &Part| part.value_in(request));

@@ -47,6 +47,7 @@ fn recent(users: &[&str], hashed: Option<Vec<Part>>) -> TrafficRecorder {
             recorder.record(&request, &decided);
             let dry = Request::user(user).dry_run().build().expect("a valid request");
             recorder.record(&dry, &limiter.check_now(&dry).expect("memory decides at once"));
+            recorder.record(&request.in_project("shop"), &decided);
         }
     }
     // The thread has written all of it when it has ended.
