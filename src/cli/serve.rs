@@ -104,6 +104,9 @@ fn serve(
         let auth = auth.map(Arc::new);
         let tls = config.server.tls.clone();
         let server = Server::bind(config.server, limiter.clone(), Arc::clone(&metrics)).await?;
+        if let (Some(path), Store::Redis(_)) = (&config.state_dir, limiter.store()) {
+            server.registry().open_state_dir(path).await?;
+        }
         let traces = config.telemetry.otlp.as_ref().map(Traces::start).transpose()?;
         let certificates =
             tls.clone().map(|tls| CertificateReloader::new(tls, Arc::clone(&metrics)));

@@ -44,6 +44,7 @@ pub use store::StoreSettings;
 pub use warnings::{Warning, warnings};
 pub use watch::{FileSnapshot, Watch};
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use self::section::Section;
@@ -71,6 +72,8 @@ pub struct Config {
     pub deny_cache: Option<DenyCacheSettings>,
     /// Settings of request ids.
     pub idempotency: IdempotencySettings,
+    /// Folder in which the last catalogue of Redis is kept.
+    pub state_dir: Option<PathBuf>,
     /// Settings of the audit.
     pub audit: AuditSettings,
     /// Logs and traces.
@@ -124,6 +127,7 @@ impl Config {
             store,
             deny_cache,
             idempotency: idempotency::read(root),
+            state_dir: root.optional(STATE_DIR, values::text).map(PathBuf::from),
             audit: audit::read(root),
             telemetry: telemetry::read(root, &privacy),
             rules: rules::read(root).with_descriptors(envoy.descriptors),
@@ -135,6 +139,14 @@ impl Config {
         (Self { rules, ..config }, files)
     }
 }
+
+const STATE_DIR: Setting = Setting::new(
+    "state-dir",
+    "Folder in which the projects of Redis are kept, so that the server starts and decides with \
+     them while Redis is away. Used by one process at a time; created, for its owner alone, if it \
+     does not exist. The memory store has a journal instead.",
+)
+.example("/var/lib/rlaas");
 
 const DENY_CACHE: Setting = Setting::new(
     "deny-cache",

@@ -21,7 +21,7 @@ const HOUR: Micros = Micros::from_secs(3_600);
 
 /// All API keys in force. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Keyring(Arc<Shared>);
+pub struct Keyring(Arc<SharedKeys>);
 
 /// The holder of an API key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub enum KeyRefusal {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedKeys {
     shards: [RwLock<Shard>; SHARDS],
     /// The ids of the keys of each project. Its lock serializes changes.
     projects: Mutex<HashMap<ProjectId, Vec<Box<str>>>>,
@@ -171,14 +171,14 @@ impl Keyring {
     }
 }
 
-impl Default for Shared {
+impl Default for SharedKeys {
     fn default() -> Self {
         let shards = std::array::from_fn(|_| RwLock::default());
         Self { shards, projects: Mutex::default(), confirmed_us: AtomicU64::new(0) }
     }
 }
 
-impl Shared {
+impl SharedKeys {
     /// Returns the shard of an id. Its characters are random.
     fn shard(&self, id: &str) -> &RwLock<Shard> {
         let sum = id.bytes().fold(0, |sum, byte| 31 * sum % 65_521 + usize::from(byte));

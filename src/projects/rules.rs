@@ -84,8 +84,21 @@ impl ProjectRules {
     ///
     /// All [`Problem`]s, each with the path of its field.
     pub fn build(&self) -> Result<RuleSet, Vec<Problem>> {
+        self.rules_spec().build()
+    }
+
+    /// Builds all rules for a project. Requests that none of them matches are refused.
+    ///
+    /// # Errors
+    ///
+    /// As [`ProjectRules::build`].
+    pub fn build_in_project(&self, project: &str) -> Result<RuleSet, Vec<Problem>> {
+        self.rules_spec().build_in_project(project)
+    }
+
+    fn rules_spec(&self) -> RulesSpec {
         let rules = self.0.values().map(|record| record.spec.clone()).collect();
-        RulesSpec { rules, ..RulesSpec::default() }.build()
+        RulesSpec { rules, ..RulesSpec::default() }
     }
 
     /// Returns the rules by name.

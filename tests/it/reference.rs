@@ -70,6 +70,7 @@ const VALUES: &[(&str, &str)] = &[
     ("deny-cache.enabled", "false"),
     ("deny-cache.max-age", "2s"),
     ("deny-cache.max-keys", "1"),
+    ("state-dir", "a"),
     ("audit.keys", "clear"),
     ("audit.max-entries", "2"),
     ("idempotency.ttl", "2s"),

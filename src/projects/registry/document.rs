@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use rlaas_limiter::fleet::{COUNTED_PREFIX, CatalogueWrite, Document, HistoryEntry};
+use rlaas_limiter::fleet::{COUNTED_PREFIX, CatalogueWrite, Document, HistoryEntry, KeptChanges};
 use serde::Serialize;
 
 use super::ProjectState;
@@ -62,6 +62,25 @@ pub(super) fn encode(
     let names = before.into_iter().flat_map(|before| before.rules.iter());
     let gone = names.filter(|(name, _)| rules.rule(name).is_none());
     write.delete = gone.map(|(name, _)| field(name)).collect();
+}
+
+/// Returns what the state of a project changes in a folder that has another one.
+pub(super) fn kept_changes(
+    id: &ProjectId,
+    before: Option<&ProjectState>,
+    after: Option<&ProjectState>,
+) -> KeptChanges {
+    let mut write = CatalogueWrite::new(document_name(id));
+    match after {
+        Some(after) => encode(&mut write, before, &after.project, &after.rules),
+        None => write.removes = true,
+    }
+    let rules = before.into_iter().flat_map(|before| before.rules.iter());
+    let fields: Vec<String> = rules.map(|(name, _)| field(name)).collect();
+    let fields = fields.iter().map(String::as_str).chain([PROJECT]);
+    let mut changes = KeptChanges::default();
+    changes.write(&write, after.map_or(0, |after| after.revision), fields);
+    changes
 }
 
 /// Returns an entry of a history.

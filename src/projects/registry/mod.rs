@@ -9,6 +9,7 @@
 
 mod change;
 mod document;
+mod state_dir;
 mod sync;
 
 pub use change::{Change, ChangeError, Changed};
@@ -17,18 +18,22 @@ pub use sync::SyncError;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::panic::resume_unwind;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rlaas_limiter::Limiter;
-use rlaas_limiter::fleet::{Catalogue, Fleet};
+use rlaas_limiter::fleet::{Catalogue, Fleet, KeptChanges};
+use rlaas_limiter::journal::JournalError;
 use tokio::task::spawn_blocking;
-use tracing::error;
+use tracing::{error, info};
 
-use self::document::{decode_history, document_name};
+use self::document::{decode_history, document_name, kept_changes};
+use self::state_dir::StateDir;
 use self::sync::Synced;
 use crate::clock::{Clock, Deadline, Timestamp};
-use crate::projects::{History, Project, ProjectId, ProjectRules};
+use crate::projects::{History, Keyring, Project, ProjectId, ProjectRules};
 use crate::rules::RuleSet;
+use crate::rules::spec::Problem;
 use crate::store::StoreError;
 use crate::telemetry::metrics::Metrics;
 
@@ -43,6 +48,7 @@ struct RegistryState {
     limiter: Limiter,
     metrics: Arc<Metrics>,
     clock: Clock,
+    keyring: Keyring,
     /// Those that are stored, the unnamed one too.
     projects: RwLock<HashMap<ProjectId, Arc<ProjectState>>>,
     /// The rules of files. Locked while rules are put in force.
@@ -82,15 +88,42 @@ impl Registry {
             limiter,
             metrics,
             clock,
+            keyring: Keyring::default(),
             projects: RwLock::default(),
             files: Mutex::new(files),
             synced: Arc::new(tokio::sync::Mutex::new(synced)),
         }))
     }
 
+    /// Puts the catalogue of a folder in force, and from now on keeps there what is in force. To be
+    /// called before [`Registry::run`].
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError`] if another process uses the folder, or it can't be used.
+    pub async fn open_state_dir(&self, path: &Path) -> Result<(), JournalError> {
+        let (registry, path) = (self.clone(), path.to_owned());
+        let mut synced = Arc::clone(&self.0.synced).lock_owned().await;
+        run_blocking(move || {
+            let (state_dir, kept) = StateDir::open(&path)?;
+            if let Some(kept) = kept {
+                info!(path = %path.display(), projects = kept.documents.len(), "last catalogue in force");
+                registry.restore(&mut synced, kept);
+            }
+            synced.state_dir = Some(state_dir);
+            Ok(())
+        })
+        .await
+    }
+
     /// Returns the fleet that shares the projects.
     pub fn fleet(&self) -> &Fleet {
         &self.0.fleet
+    }
+
+    /// Returns the API keys of all projects.
+    pub fn keyring(&self) -> &Keyring {
+        &self.0.keyring
     }
 
     /// Returns the limiter in which rules are put in force.
@@ -137,7 +170,15 @@ impl Registry {
     /// the unnamed project that have the same names.
     pub fn replace_file_rules(&self, rules: RuleSet) -> u64 {
         let mut files = self.files();
-        *files = Arc::new(rules);
+        let before = std::mem::replace(&mut *files, Arc::new(rules));
+        if before.hashed_parts() != files.hashed_parts() {
+            let projects = self.projects();
+            for state in projects.iter().filter(|state| !state.project.id.is_unnamed()) {
+                if let Ok(rules) = build_rules(state, &files) {
+                    self.0.limiter.replace_project_rules(state.project.id.as_str(), rules);
+                }
+            }
+        }
         self.put_unnamed_in_force(&files)
     }
 
@@ -149,9 +190,23 @@ impl Registry {
         self.0.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces a project, or removes it.
-    fn put_in_force(&self, id: &ProjectId, state: Option<ProjectState>) {
+    /// Replaces a project, or removes it. Returns what that changes in the folder.
+    fn put_in_force(&self, id: &ProjectId, state: Option<ProjectState>) -> KeptChanges {
         let files = self.files();
+        let before = self.stored(id);
+        let changes = kept_changes(id, before.as_deref(), state.as_ref());
+        let rules =
+            state.as_ref().filter(|_| !id.is_unnamed()).map(|state| build_rules(state, &files));
+        let limiter = &self.0.limiter;
+        match rules {
+            Some(Ok(rules)) => _ = limiter.replace_project_rules(id.as_str(), rules),
+            Some(Err(problems)) => {
+                error!(project = %id, ?problems, "rules are not valid: they stay as they were");
+            }
+            None => {}
+        }
+        self.0.keyring.replace(id, state.as_ref().map_or(&[], |state| &state.project.keys));
+        let is_removed = state.is_none() && before.is_some();
         let mut projects = self.0.projects.write().unwrap_or_else(PoisonError::into_inner);
         match state {
             Some(state) => _ = projects.insert(id.clone(), Arc::new(state)),
@@ -160,7 +215,10 @@ impl Registry {
         drop(projects);
         if id.is_unnamed() {
             self.put_unnamed_in_force(&files);
+        } else if is_removed {
+            limiter.remove_project(id.as_str());
         }
+        changes
     }
 
     /// Puts the rules of files and those of the unnamed project in force.
@@ -182,6 +240,15 @@ impl Registry {
         };
         self.0.limiter.replace_rules(rules)
     }
+}
+
+/// Builds the rules of a named project. Keys are hashed as those of files.
+fn build_rules(state: &ProjectState, files: &RuleSet) -> Result<RuleSet, Vec<Problem>> {
+    let rules = state.rules.build_in_project(state.project.id.as_str())?;
+    Ok(match files.hashed_parts() {
+        Some(hashed) => rules.with_hashed_parts(hashed.clone()),
+        None => rules,
+    })
 }
 
 /// Runs long work on a thread of its own.

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rlaas_limiter::fleet::{
-    Catalogue, CatalogueHead, CatalogueRelation, Document, DocumentChange, FleetEvent, MAX_CHANGES,
+    Catalogue, CatalogueHead, CatalogueRelation, Document, DocumentChange, FleetEvent,
+    KeptCatalogue, KeptChanges, MAX_CHANGES,
 };
 use thiserror::Error;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{MissedTickBehavior, interval, timeout};
-use tracing::{debug, error, info};
+use tracing::{debug, error, info, warn};
 
 use super::document::{decode, project_of};
+use super::state_dir::StateDir;
 use super::{ProjectState, Registry, run_blocking};
 use crate::clock::{Deadline, Timestamp};
 use crate::projects::ProjectId;
@@ -20,6 +22,8 @@ use crate::store::StoreError;
 
 /// Time between two looks at the catalogue without a message.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// That time while the store denies access, which only an operator can change.
+const DENIED_INTERVAL: Duration = Duration::from_mins(1);
 /// Longest time of one call of the store.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Documents that are read at the same time.
@@ -38,11 +42,33 @@ pub(super) struct Synced {
     confirmed_at: Timestamp,
     /// Kind of the failure of the last look.
     failure: Option<&'static str>,
+    /// The folder that has the catalogue in force.
+    pub(super) state_dir: Option<StateDir>,
 }
 
 impl Synced {
     pub(super) fn new(now: Timestamp) -> Self {
-        Self { head: None, unreadable: HashSet::new(), confirmed_at: now, failure: None }
+        Self {
+            head: None,
+            unreadable: HashSet::new(),
+            confirmed_at: now,
+            failure: None,
+            state_dir: None,
+        }
+    }
+
+    fn keep(&mut self, changes: KeptChanges) {
+        if let Some(state_dir) = &mut self.state_dir {
+            state_dir.add(changes);
+        }
+    }
+
+    /// Writes the catalogue in force into the folder.
+    async fn flush(&mut self) {
+        let head = self.head;
+        if let Some(state_dir) = &mut self.state_dir {
+            state_dir.flush(head).await;
+        }
     }
 }
 
@@ -77,7 +103,9 @@ impl Registry {
                 event = subscription.next() => if self.is_known(&event).await { continue },
                 _ = ticks.tick() => {}
             }
-            self.look().await;
+            if self.look().await == Some("noperm") {
+                ticks.reset_after(DENIED_INTERVAL);
+            }
         }
     }
 
@@ -99,7 +127,8 @@ impl Registry {
         revision.is_some_and(|revision| revision <= known)
     }
 
-    async fn look(&self) {
+    /// Puts in force what has changed, and returns the kind of the failure.
+    async fn look(&self) -> Option<&'static str> {
         let outcome = self.sync(Deadline::NEVER).await;
         let mut synced = self.0.synced.lock().await;
         let failure = match &outcome {
@@ -109,6 +138,9 @@ impl Registry {
         };
         if failure != synced.failure {
             match &outcome {
+                Err(SyncError::Store(error)) if error.kind() == "noperm" => {
+                    warn!(%error, "redis denies access to projects");
+                }
                 Ok(()) => info!("catalogue of the store in force"),
                 // The store's own log says when it is away.
                 Err(SyncError::Store(error)) => debug!(%error, "catalogue can't be read"),
@@ -118,6 +150,7 @@ impl Registry {
         }
         let age = self.0.clock.now().since(synced.confirmed_at).as_secs_ceil();
         self.0.metrics.catalogue_age.set(age.cast_signed());
+        failure
     }
 
     pub(super) async fn locked(
@@ -169,7 +202,9 @@ impl Registry {
             })
             .await;
         }
+        synced.flush().await;
         synced.confirmed_at = self.0.clock.now();
+        self.0.keyring.confirm(synced.confirmed_at);
         Ok(synced)
     }
 
@@ -182,17 +217,31 @@ impl Registry {
         head: CatalogueHead,
     ) {
         let (registry, id, mut synced) = (self.clone(), project_of(document), synced);
-        run_blocking(move || {
+        let mut synced = run_blocking(move || {
             if let Some(id) = id {
                 let after = after.map(|after| ProjectState { revision: head.revision, ..after });
-                registry.put_in_force(&id, after);
+                let changes = registry.put_in_force(&id, after);
+                synced.keep(changes);
             }
             // Else others have written too, and the next look reads that.
             if synced.head.map_or(0, |own| own.revision) + 1 == head.revision {
                 synced.head = Some(head);
             }
+            synced
         })
         .await;
+        synced.flush().await;
+    }
+
+    /// Puts the catalogue of a folder in force.
+    pub(super) fn restore(&self, synced: &mut Synced, kept: KeptCatalogue) {
+        let documents = kept.documents.into_iter().map(|(name, document)| {
+            let revision = document.revision;
+            (DocumentChange { name, revision }, Some(document))
+        });
+        self.install(synced, documents.collect(), false);
+        synced.head = kept.head;
+        self.0.keyring.confirm(synced.confirmed_at);
     }
 
     /// Returns all changes since a revision.
@@ -230,7 +279,10 @@ impl Registry {
             missing.remove(&id);
             synced.unreadable.remove(&id);
             match document.as_ref().map(decode).transpose() {
-                Ok(state) => self.put_in_force(&id, state),
+                Ok(state) => {
+                    let changes = self.put_in_force(&id, state);
+                    synced.keep(changes);
+                }
                 Err(error) => {
                     error!(project = %id, %error, "project can't be read: it stays as it was");
                     synced.unreadable.insert(id);
@@ -238,7 +290,8 @@ impl Registry {
             }
         }
         for id in missing {
-            self.put_in_force(&id, None);
+            let changes = self.put_in_force(&id, None);
+            synced.keep(changes);
         }
     }
 }

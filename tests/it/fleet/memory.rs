@@ -6,7 +6,7 @@ use std::time::Duration;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas_limiter::fleet::{
-    EntryId, Fleet, FleetEvent, FleetJournal, LogRange, MemoryFleet, OnRecorded,
+    EntryId, Fleet, FleetEvent, FleetJournal, KeptChanges, LogRange, MemoryFleet, OnRecorded,
 };
 use rlaas_limiter::store::{BoxFuture, StoreError};
 
@@ -121,6 +121,14 @@ impl FleetJournal for Journal {
         _name: &str,
         _content: &[u8],
         _expires_at: Timestamp,
+        apply: OnRecorded,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        Box::pin(std::future::ready(self.check().map(|()| apply())))
+    }
+
+    fn catalogue(
+        &self,
+        _changes: &KeptChanges,
         apply: OnRecorded,
     ) -> BoxFuture<'static, Result<(), StoreError>> {
         Box::pin(std::future::ready(self.check().map(|()| apply())))

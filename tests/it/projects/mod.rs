@@ -2,3 +2,4 @@
 
 mod instance;
 mod registry;
+mod state_dir;

@@ -85,6 +85,14 @@ fn assert_whole(registry: &Registry) {
             _ => None,
         };
         assert_eq!(limit("a"), limit("b"), "{:?}", state.project.id);
+        let Some(snapshot) = registry.limiter().project_snapshot(state.project.id.as_str()) else {
+            continue;
+        };
+        let in_force = |name: &str| {
+            let rule = snapshot.rules.iter().find(|rule| *rule.name == *name);
+            rule.map(|rule| rule.grant)
+        };
+        assert_eq!(in_force("a"), in_force("b"), "{:?}", state.project.id);
     }
 }
 
@@ -127,6 +135,14 @@ async fn random_edits_are_in_force_on_every_instance() {
     let [one, other, another] = instances.each_ref().map(|of| of.registry.projects());
     assert_eq!(one, other);
     assert_eq!(one, another);
+    for state in &one {
+        let snapshot = instances[0].registry.limiter().project_snapshot(state.project.id.as_str());
+        let named: Vec<_> = snapshot.expect("rules").rules.iter().skip(1).cloned().collect();
+        let expected = state.rules.build().expect("valid rules");
+        for rule in expected.iter().skip(1) {
+            assert!(named.iter().any(|of| of.name == rule.name && of.grant == rule.grant));
+        }
+    }
     let late = Running::on_redis(&standalone(&redis.url()));
     eventually("a late instance has all", IN_FORCE, async || late.registry.projects() == one).await;
 }

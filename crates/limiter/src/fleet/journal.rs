@@ -1,11 +1,12 @@
-//! The fleet of a single process in the journal of its store: entries of logs, claims, and secrets.
+//! The fleet of a single process in the journal of its store: entries of logs, claims,
+//! the catalogue, and secrets.
 //!
 //! Other values are not in it: they describe the process, and it has ended.
 
 use super::memory::{FleetJournal, MemoryFleet, OnRecorded};
-use super::{EntryId, SECRET_LEN};
+use super::{EntryId, KeptCatalogue, KeptChanges, SECRET_LEN};
 use crate::clock::Timestamp;
-use crate::journal::{Change, Journal, Space};
+use crate::journal::{Change, Journal, JournalError, Space};
 use crate::store::{BoxFuture, StoreError};
 
 /// Length of an id in the name of an entry.
@@ -41,6 +42,14 @@ impl FleetJournal for Journal {
         record(self, &[put], apply)
     }
 
+    fn catalogue(
+        &self,
+        changes: &KeptChanges,
+        apply: OnRecorded,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        record(self, &catalogue_changes(changes), apply)
+    }
+
     fn secret(
         &self,
         name: &str,
@@ -50,6 +59,36 @@ impl FleetJournal for Journal {
         let put = Change::Put { space, name, value: &secret, expires_at: None };
         record(self, &[put], Box::new(|| ()))
     }
+}
+
+impl Journal {
+    /// Removes the catalogue from what was restored, and returns it with the changes that delete all
+    /// of it.
+    pub fn take_restored_catalogue(&self) -> (KeptCatalogue, KeptChanges) {
+        let restored = self.take_restored(Space::CATALOGUE).into_iter();
+        KeptCatalogue::read(restored.map(|restored| (restored.name, restored.value)))
+    }
+
+    /// Writes changes of a catalogue, all or none, and waits until they are on disk.
+    ///
+    /// # Errors
+    ///
+    /// As [`Journal::write`].
+    pub fn write_catalogue(
+        &self,
+        changes: &KeptChanges,
+    ) -> impl Future<Output = Result<(), JournalError>> + Send + use<> {
+        self.write(&catalogue_changes(changes))
+    }
+}
+
+fn catalogue_changes(changes: &KeptChanges) -> Vec<Change<'_>> {
+    let space = Space::CATALOGUE;
+    let change = |(name, value)| match value {
+        Some(value) => Change::Put { space, name, value, expires_at: None },
+        None => Change::Delete { space, name },
+    };
+    changes.iter().map(change).collect()
 }
 
 fn record(
@@ -80,6 +119,8 @@ pub(super) fn restore(fleet: &MemoryFleet, journal: &Journal) {
             fleet.restore_value(map, name, &value.value, expires_at);
         }
     }
+    let (catalogue, _) = journal.take_restored_catalogue();
+    fleet.restore_catalogue(catalogue);
     for secret in journal.take_restored(Space::VALUES) {
         if let (Ok(name), Ok(value)) = (str::from_utf8(&secret.name), (*secret.value).try_into()) {
             fleet.restore_secret(name, value);

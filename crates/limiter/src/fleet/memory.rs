@@ -10,7 +10,10 @@ use tokio::sync::broadcast;
 use super::capped_log::CappedLog;
 use super::catalogue::MemoryCatalogue;
 use super::subscription::{Source, Subscription};
-use super::{EntryId, LogEntry, LogRange, MAX_VALUES, NamedValue, OutOfBounds, SECRET_LEN};
+use super::{
+    EntryId, KeptCatalogue, KeptChanges, LogEntry, LogRange, MAX_VALUES, NamedValue, OutOfBounds,
+    SECRET_LEN,
+};
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
 use crate::store::{BoxFuture, StoreError};
 
@@ -47,6 +50,17 @@ pub trait FleetJournal: Debug + Send + Sync {
         name: &str,
         content: &[u8],
         expires_at: Timestamp,
+        apply: OnRecorded,
+    ) -> BoxFuture<'static, Result<(), StoreError>>;
+
+    /// Records changes of the catalogue, all or none. Then calls `apply`, which does not block.
+    ///
+    /// # Errors
+    ///
+    /// As [`FleetJournal::append`].
+    fn catalogue(
+        &self,
+        changes: &KeptChanges,
         apply: OnRecorded,
     ) -> BoxFuture<'static, Result<(), StoreError>>;
 
@@ -116,7 +130,12 @@ impl MemoryFleet {
     }
 
     pub(super) fn catalogue(&self) -> MemoryCatalogue {
-        self.shared.catalogue.clone()
+        self.shared.catalogue.clone().with_journal(self.journal.clone())
+    }
+
+    /// Sets the catalogue that a journal has.
+    pub fn restore_catalogue(&self, kept: KeptCatalogue) {
+        self.shared.catalogue.restore(kept);
     }
 
     /// Appends an entry that a journal has. Entries must be restored in the order of their ids;

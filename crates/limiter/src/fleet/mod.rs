@@ -42,7 +42,8 @@ mod subscription;
 pub use catalogue::{
     COUNTED_PREFIX, Catalogue, CatalogueBounds, CatalogueHead, CatalogueId, CatalogueRelation,
     CatalogueWrite, ChangedWhileRead, Document, DocumentChange, FieldTooLong, HistoryEntry,
-    InvalidCatalogueId, MAX_CHANGES, MAX_FIELD_LEN, MAX_HISTORY, MAX_REVISION_IDS, WriteOutcome,
+    InvalidCatalogueId, KeptCatalogue, KeptChanges, MAX_CHANGES, MAX_FIELD_LEN, MAX_HISTORY,
+    MAX_REVISION_IDS, WriteOutcome,
 };
 pub use log::{EntryId, InvalidEntryId, LogEntry, LogRange};
 pub use memory::{FleetJournal, MemoryFleet, OnRecorded};

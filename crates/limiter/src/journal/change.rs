@@ -25,6 +25,8 @@ impl Space {
     pub const VALUES: Self = Self(3);
     /// Records of request ids.
     pub const ONCE: Self = Self(4);
+    /// Documents of the catalogue.
+    pub const CATALOGUE: Self = Self(5);
 }
 
 /// A change of one value.

@@ -10,7 +10,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error)]
 pub enum JournalError {
     /// A file or the folder can't be used, the disk is full, or a write failed.
-    #[error("can't {operation} {path} (store.memory.journal.path): {source}")]
+    #[error("can't {operation} {path} (store.memory.journal.path or state-dir): {source}")]
     Io {
         /// Operation that failed, such as `write`.
         operation: &'static str,
@@ -20,13 +20,15 @@ pub enum JournalError {
         source: Arc<io::Error>,
     },
     /// Another process has the folder open.
-    #[error("another process uses {path} (store.memory.journal.path)")]
+    #[error("another process uses {path} (store.memory.journal.path or state-dir)")]
     Locked {
         /// Path of the folder.
         path: PathBuf,
     },
     /// A later version of this program wrote the file.
-    #[error("{path} (store.memory.journal.path) has format {version}, of a later version")]
+    #[error(
+        "{path} (store.memory.journal.path or state-dir) has format {version}, of a later version"
+    )]
     Newer {
         /// Path of the file.
         path: PathBuf,

@@ -19,8 +19,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Maximum length of a payload.
-pub(super) const MAX_PAYLOAD_LEN: usize = 1 << 20;
+/// Maximum length of a payload: the largest write to the catalogue fits.
+pub(super) const MAX_PAYLOAD_LEN: usize = 16 << 20;
 pub(super) const HEADER_LEN: usize = 20;
 pub(super) const FRAME_HEAD_LEN: usize = 12;
 const MAGIC: &[u8; 8] = b"rlaasjnl";

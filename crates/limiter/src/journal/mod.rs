@@ -97,6 +97,7 @@ struct Handle {
     path: PathBuf,
     queue: Arc<ChangeQueue>,
     restored: Mutex<Restored>,
+    is_damaged: bool,
     /// Until the store takes them.
     counters: Mutex<Option<Counters>>,
 }
@@ -146,6 +147,7 @@ impl Journal {
             counters::remove(&folder)?;
             None
         };
+        let is_damaged = recovered.is_damaged;
         let writer = Writer::new(folder, clock, Arc::clone(&queue), recovered);
         let ending = Ending(Arc::clone(&queue));
         let run = move || {
@@ -155,13 +157,25 @@ impl Journal {
         let thread = thread::Builder::new().name("journal".to_owned()).spawn(run);
         thread.map_err(|error| JournalError::io("start a thread for", &settings.path, error))?;
         let (path, restored) = (settings.path.clone(), Mutex::new(restored));
-        Ok(Self(Arc::new(Handle { path, queue, restored, counters: Mutex::new(counters) })))
+        Ok(Self(Arc::new(Handle {
+            path,
+            queue,
+            restored,
+            is_damaged,
+            counters: Mutex::new(counters),
+        })))
     }
 
     /// Removes and returns the values of a space that were on disk when the journal was opened, in
     /// the order in which they were put last.
     pub fn take_restored(&self, space: Space) -> Vec<RestoredValue> {
         lock(&self.0.restored).take(space)
+    }
+
+    /// Returns `true` if records were damaged when the journal was opened: what it restores may be
+    /// values of different times.
+    pub fn is_damaged(&self) -> bool {
+        self.0.is_damaged
     }
 
     /// Removes and returns the counters, if they are kept.

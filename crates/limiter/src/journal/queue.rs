@@ -9,7 +9,7 @@ use super::JournalError;
 /// Maximum number of calls whose changes wait.
 const MAX_WAITING: usize = 4_096;
 /// Maximum length of the changes that wait, in bytes.
-const MAX_WAITING_LEN: usize = 16 << 20;
+const MAX_WAITING_LEN: usize = 64 << 20;
 
 /// Called once the changes are on disk, or with the reason why they are not.
 pub(super) type Done = Box<dyn FnOnce(Result<(), JournalError>) + Send>;

@@ -5,14 +5,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{
     COUNTED_PREFIX, CatalogueHead, CatalogueId, CatalogueRelation, CatalogueWrite, Document,
-    DocumentChange, HistoryEntry, MAX_CHANGES, MAX_HISTORY, MAX_REVISION_IDS, WriteOutcome,
+    DocumentChange, HistoryEntry, KeptCatalogue, KeptChanges, MAX_CHANGES, MAX_HISTORY,
+    MAX_REVISION_IDS, WriteOutcome,
 };
 use crate::clock::Deadline;
+use crate::fleet::memory::FleetJournal;
 use crate::store::StoreError;
 
 /// Documents in the memory of this process. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(in crate::fleet) struct MemoryCatalogue(Arc<Mutex<StoredCatalogue>>);
+pub(in crate::fleet) struct MemoryCatalogue {
+    shared: Arc<Mutex<StoredCatalogue>>,
+    /// Held while a write is recorded.
+    writing: Arc<tokio::sync::Mutex<()>>,
+    journal: Option<Arc<dyn FleetJournal>>,
+}
 
 #[derive(Debug, Default)]
 struct StoredCatalogue {
@@ -33,6 +40,32 @@ struct StoredDocument {
 }
 
 impl MemoryCatalogue {
+    /// Sets the journal. Writes are recorded before they are visible.
+    pub(in crate::fleet) fn with_journal(self, journal: Option<Arc<dyn FleetJournal>>) -> Self {
+        Self { journal, ..self }
+    }
+
+    pub(in crate::fleet) fn restore(&self, kept: KeptCatalogue) {
+        let last = kept.documents.values().map(|document| document.revision).max();
+        // Damage of the journal may have lost it.
+        let made_up = || {
+            let (epoch, id) = (CatalogueId::random(), CatalogueId::random());
+            Some(CatalogueHead { epoch, revision: last?, id })
+        };
+        let Some(head) = kept.head.or_else(made_up) else { return };
+        let mut histories = kept.histories;
+        let mut stored = StoredCatalogue::default();
+        for (name, document) in kept.documents {
+            stored.changes.insert(document.revision, name.clone());
+            stored.last_changes.insert(name.clone(), document.revision);
+            let history = histories.remove(&name).unwrap_or_default().into();
+            stored.documents.insert(name, StoredDocument { document, history });
+        }
+        stored.head = Some(head);
+        stored.ids.push_back((head.revision, head.id));
+        *self.lock() = stored;
+    }
+
     pub(super) fn head(
         &self,
         own: Option<CatalogueHead>,
@@ -75,37 +108,46 @@ impl MemoryCatalogue {
         Ok(stored.map_or_else(Vec::new, |stored| stored.history.iter().cloned().collect()))
     }
 
-    pub(super) fn write(
+    pub(super) async fn write(
         &self,
         own: Option<CatalogueHead>,
         write: &CatalogueWrite,
         deadline: Deadline,
     ) -> Result<WriteOutcome, StoreError> {
-        let mut contents = self.contents(deadline)?;
-        let follows = match (contents.head, own) {
-            (None, None) => true,
-            (None, Some(_)) => false,
-            (Some(head), own) => {
-                let relation = contents.relation(head, own);
-                matches!(relation, CatalogueRelation::Same | CatalogueRelation::Newer)
+        let turn = Arc::clone(&self.writing).lock_owned().await;
+        let (head, changes) = {
+            let contents = self.contents(deadline)?;
+            if let Some(refused) = contents.refusal(own, write) {
+                return Ok(refused);
             }
+            let head = contents.next_head();
+            if self.journal.is_none() {
+                let mut contents = contents;
+                contents.apply(write, head);
+                return Ok(WriteOutcome::Written { head });
+            }
+            (head, contents.kept_changes(write, head))
         };
-        if !follows {
-            return Ok(WriteOutcome::Conflict);
+        if let Some(journal) = &self.journal {
+            let (catalogue, write) = (self.clone(), write.clone());
+            let apply = move || {
+                let _held = turn;
+                catalogue.lock().apply(&write, head);
+            };
+            journal.catalogue(&changes, Box::new(apply)).await?;
         }
-        let revision =
-            contents.documents.get(&write.document).map_or(0, |stored| stored.document.revision);
-        if revision != write.expected {
-            return Ok(WriteOutcome::Raced { revision });
-        }
-        Ok(contents.refusal(write).unwrap_or_else(|| contents.apply(write)))
+        Ok(WriteOutcome::Written { head })
     }
 
     fn contents(&self, deadline: Deadline) -> Result<MutexGuard<'_, StoredCatalogue>, StoreError> {
         if deadline.has_passed() {
             return Err(StoreError::Expired);
         }
-        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StoredCatalogue> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -123,8 +165,28 @@ impl StoredCatalogue {
         }
     }
 
+    /// Returns the outcome of a write that is not made.
+    fn refusal(&self, own: Option<CatalogueHead>, write: &CatalogueWrite) -> Option<WriteOutcome> {
+        let follows = match (self.head, own) {
+            (None, own) => own.is_none(),
+            (Some(head), own) => {
+                let relation = self.relation(head, own);
+                matches!(relation, CatalogueRelation::Same | CatalogueRelation::Newer)
+            }
+        };
+        if !follows {
+            return Some(WriteOutcome::Conflict);
+        }
+        let stored = self.documents.get(&write.document);
+        let revision = stored.map_or(0, |stored| stored.document.revision);
+        if revision != write.expected {
+            return Some(WriteOutcome::Raced { revision });
+        }
+        self.excess(write)
+    }
+
     /// Returns the outcome of a write that would exceed a bound.
-    fn refusal(&self, write: &CatalogueWrite) -> Option<WriteOutcome> {
+    fn excess(&self, write: &CatalogueWrite) -> Option<WriteOutcome> {
         if write.removes {
             return None;
         }
@@ -142,8 +204,35 @@ impl StoredCatalogue {
         (more > fewer && after > write.bounds.fields).then_some(WriteOutcome::TooManyFields)
     }
 
-    fn apply(&mut self, write: &CatalogueWrite) -> WriteOutcome {
-        let revision = self.head.map_or(0, |head| head.revision) + 1;
+    fn next_head(&self) -> CatalogueHead {
+        CatalogueHead {
+            epoch: self.head.map_or_else(CatalogueId::random, |head| head.epoch),
+            revision: self.head.map_or(0, |head| head.revision) + 1,
+            id: CatalogueId::random(),
+        }
+    }
+
+    /// Returns what a write changes in the journal.
+    fn kept_changes(&self, write: &CatalogueWrite, head: CatalogueHead) -> KeptChanges {
+        let mut changes = KeptChanges::default();
+        let stored = self.documents.get(&write.document);
+        let fields = stored.into_iter().flat_map(|stored| stored.document.fields.keys());
+        changes.write(write, head.revision, fields.map(String::as_str));
+        let entries = stored.into_iter().flat_map(|stored| &stored.history);
+        let is_added = !write.removes && !write.history.is_empty();
+        let left = if write.removes { 0 } else { MAX_HISTORY - usize::from(is_added) };
+        for entry in entries.skip(left) {
+            changes.set_history(&write.document, entry.revision, None);
+        }
+        if is_added {
+            changes.set_history(&write.document, head.revision, Some(&write.history));
+        }
+        changes.set_head(Some(head));
+        changes
+    }
+
+    fn apply(&mut self, write: &CatalogueWrite, head: CatalogueHead) {
+        let revision = head.revision;
         if write.removes {
             self.documents.remove(&write.document);
         } else {
@@ -161,14 +250,10 @@ impl StoredCatalogue {
             self.changes.remove(&before);
         }
         self.changes.insert(revision, write.document.clone());
-        let epoch = self.head.map_or_else(CatalogueId::random, |head| head.epoch);
-        let id = CatalogueId::random();
-        self.ids.push_back((revision, id));
+        self.ids.push_back((revision, head.id));
         while self.ids.len() > MAX_REVISION_IDS {
             self.ids.pop_front();
         }
-        let head = CatalogueHead { epoch, revision, id };
         self.head = Some(head);
-        WriteOutcome::Written { head }
     }
 }

@@ -30,6 +30,7 @@
 //! # }
 //! ```
 
+mod kept;
 mod memory;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +40,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+pub use self::kept::{KeptCatalogue, KeptChanges};
 pub(super) use self::memory::MemoryCatalogue;
 use super::check_name;
 use crate::clock::Deadline;
@@ -277,7 +279,7 @@ impl Catalogue {
         check_name(&write.document)?;
         write.check()?;
         match &self.0 {
-            CatalogueBackend::Memory(catalogue) => catalogue.write(own, write, deadline),
+            CatalogueBackend::Memory(catalogue) => catalogue.write(own, write, deadline).await,
             #[cfg(feature = "redis")]
             CatalogueBackend::Redis(fleet) => fleet.catalogue_write(own, write, deadline).await,
         }

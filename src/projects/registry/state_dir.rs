@@ -1,0 +1,92 @@
+//! The catalogue in force in a folder, so that an instance starts and decides with it while the store
+//! is away.
+//!
+//! The folder is a journal, without histories. Damage loses the whole catalogue, not a part of it:
+//! otherwise an API key could be accepted again that was revoked later.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rlaas_limiter::fleet::{CatalogueHead, KeptCatalogue, KeptChanges};
+use rlaas_limiter::journal::{Journal, JournalError, JournalSettings};
+use rlaas_limiter::observer::NoObserver;
+use tracing::{error, info};
+
+use crate::clock::Clock;
+
+/// Longest changes that are written together with the head, and longest parts of longer ones.
+const MAX_LEN: usize = 1 << 20;
+
+/// A folder that is locked against other processes.
+#[derive(Debug)]
+pub(super) struct StateDir {
+    journal: Journal,
+    /// What the folder lacks.
+    pending: KeptChanges,
+    head: Option<CatalogueHead>,
+    is_failing: bool,
+}
+
+impl StateDir {
+    /// Opens a folder, and returns the catalogue in it.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError`] if another process uses the folder, or it can't be used.
+    pub(super) fn open(path: &Path) -> Result<(Self, Option<KeptCatalogue>), JournalError> {
+        let settings = JournalSettings::new(path);
+        let journal = Journal::open(&settings, Clock::default(), Arc::new(NoObserver))?;
+        let (kept, deleting) = journal.take_restored_catalogue();
+        let head = kept.head.filter(|_| !journal.is_damaged());
+        let (kept, pending) = match head {
+            Some(_) => (Some(kept), KeptChanges::default()),
+            None => (None, deleting),
+        };
+        if kept.is_none() && !pending.is_empty() {
+            error!(path = %path.display(), "state-dir is damaged: its catalogue is not used");
+        }
+        Ok((Self { journal, pending, head, is_failing: false }, kept))
+    }
+
+    /// Adds changes to those that [`StateDir::flush`] writes.
+    pub(super) fn add(&mut self, changes: KeptChanges) {
+        self.pending.extend(changes);
+    }
+
+    /// Writes what the folder lacks of the catalogue with this head. A failure is logged; then it is
+    /// tried again with the next change.
+    pub(super) async fn flush(&mut self, head: Option<CatalogueHead>) {
+        if self.pending.is_empty() && self.head == head {
+            return;
+        }
+        let written = self.write(head).await;
+        match &written {
+            Ok(()) => {
+                self.pending = KeptChanges::default();
+                self.head = head;
+            }
+            Err(error) if !self.is_failing => error!(%error, "state-dir can't be written"),
+            Err(_) => {}
+        }
+        if written.is_ok() && self.is_failing {
+            info!("state-dir is written again");
+        }
+        self.is_failing = written.is_err();
+    }
+
+    /// Writes all changes at once, or in parts. Without the head, which is last, no part counts.
+    async fn write(&self, head: Option<CatalogueHead>) -> Result<(), JournalError> {
+        let mut parts = self.pending.parts(MAX_LEN);
+        let mut last = parts.pop().unwrap_or_default();
+        if !parts.is_empty() {
+            let mut none = KeptChanges::default();
+            none.set_head(None);
+            self.journal.write_catalogue(&none).await?;
+        }
+        for part in &parts {
+            self.journal.write_catalogue(part).await?;
+        }
+        last.set_head(head);
+        self.journal.write_catalogue(&last).await
+    }
+}
