@@ -34,7 +34,7 @@ use tonic::server::NamedService;
 use tonic::service::{Routes, RoutesBuilder};
 
 use self::admin::routes::AdminRoute;
-use self::auth::{Auth, Permission};
+use self::auth::{ApiKeys, Auth, Permission};
 use self::envoy::EnvoySettings;
 use crate::admin::{AdminSettings, Administrator};
 use crate::telemetry::metrics::Metrics;
@@ -53,6 +53,8 @@ const MAX_MESSAGE: usize = 512 * 1024;
 pub struct ApiSettings {
     /// Authorization; without it every caller gets decisions, and local callers alone administer.
     pub auth: Option<Arc<Auth>>,
+    /// API keys of callers that `auth` does not list; those in `auth` are its own.
+    pub api_keys: ApiKeys,
     /// Settings of Envoy's service.
     pub envoy: EnvoySettings,
     /// Settings of the administration.

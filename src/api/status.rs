@@ -10,9 +10,10 @@ use rlaas_proto::ratelimit::v1::check_response::Reason;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::auth::{AuthError, TokenError};
+use super::auth::{ApiKeyRefusal, AuthError, TokenError};
 use crate::admin::AdminError;
 use crate::plan::SelectError;
+use crate::projects::KeyRefusal;
 use crate::store::StoreError;
 use rlaas_limiter::CheckError;
 use rlaas_limiter::idempotency::RequestIdError;
@@ -26,8 +27,8 @@ pub enum Interruption {
     RequestTimeout,
     /// The handler panicked.
     Panic,
-    /// The token that opened the stream has ended.
-    TokenEnded,
+    /// The API key, token or certificate that opened the stream is no longer valid.
+    AccessEnded,
 }
 
 impl Interruption {
@@ -47,7 +48,7 @@ impl From<Interruption> for Status {
                 Status::deadline_exceeded("request took too long to arrive")
             }
             Interruption::Panic => Status::internal("internal error"),
-            Interruption::TokenEnded => Status::unauthenticated("bearer token has ended"),
+            Interruption::AccessEnded => Status::unauthenticated("credentials are no longer valid"),
         }
     }
 }
@@ -60,8 +61,11 @@ pub(super) fn invalid(error: impl Display) -> Status {
 impl From<AuthError> for Status {
     fn from(error: AuthError) -> Self {
         match error {
-            AuthError::Token(TokenError::KeysUnavailable) => Status::unavailable(error.to_string()),
-            AuthError::Unauthenticated | AuthError::Token(_) => {
+            AuthError::Token(TokenError::KeysUnavailable)
+            | AuthError::ApiKey(ApiKeyRefusal::Key(KeyRefusal::Unavailable)) => {
+                Status::unavailable(error.to_string())
+            }
+            AuthError::Unauthenticated | AuthError::ApiKey(_) | AuthError::Token(_) => {
                 Status::unauthenticated(error.to_string())
             }
             AuthError::Forbidden(_) | AuthError::NotLocal(..) | AuthError::Web(_) => {
@@ -75,7 +79,10 @@ impl From<AuthError> for Status {
 pub fn refused_admin(error: AuthError) -> Status {
     let reason = match error {
         AuthError::Token(TokenError::KeysUnavailable) => "ISSUER_KEYS_UNAVAILABLE",
-        AuthError::Unauthenticated | AuthError::Token(_) => "UNAUTHENTICATED",
+        AuthError::ApiKey(ApiKeyRefusal::Key(KeyRefusal::Unavailable)) => "API_KEYS_UNAVAILABLE",
+        AuthError::Unauthenticated | AuthError::ApiKey(_) | AuthError::Token(_) => {
+            "UNAUTHENTICATED"
+        }
         AuthError::Forbidden(_) => "ROLE_MISSING",
         AuthError::NotLocal(..) => "NOT_LOCAL",
         AuthError::Web(_) => "WEB_PAGE",

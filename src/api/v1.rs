@@ -14,13 +14,13 @@ use rlaas_proto::ratelimit::v1::{
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::auth::Permission;
+use super::auth::{Permission, StreamAccess, Tenant};
 use super::config;
 use super::deadline::deadline;
 use super::decision_events::{self, Origin};
 use super::request_log;
 use super::response::{response, result};
-use super::status::{self, invalid};
+use super::status::{self, Interruption, invalid};
 use super::traces::{BatchStats, TracedDecision, is_sampled};
 use crate::clock::Deadline;
 use crate::rules::{self, InvalidRequest};
@@ -57,8 +57,13 @@ impl Service {
     }
 
     /// Validates a request and begins its decision.
-    fn start(&self, request: &CheckRequest, deadline: Deadline) -> Result<StartedCheck, Status> {
-        let request = parse(request).map_err(|error| {
+    fn start(
+        &self,
+        project: &str,
+        request: &CheckRequest,
+        deadline: Deadline,
+    ) -> Result<StartedCheck, Status> {
+        let request = parse_in(project, request).map_err(|error| {
             self.count_rejected(error.field(), error);
             invalid(error)
         })?;
@@ -68,17 +73,17 @@ impl Service {
     async fn decide(
         &self,
         method: &'static str,
-        request: &CheckRequest,
+        (project, request): (&str, &CheckRequest),
         deadline: Deadline,
         timer: &mut HistogramTimer<'_>,
     ) -> Result<Verdict, Status> {
-        let decided = match self.start(request, deadline)? {
+        let decided = match self.start(project, request, deadline)? {
             StartedCheck::Decided(decided) => decided,
             StartedCheck::Pending(pending) => pending.finish().await,
         };
         timer.lap();
         log(&decided);
-        self.show(method, request, &decided);
+        self.show(method, (project, request), &decided);
         decided.map_err(|error| status::grpc(&error))
     }
 
@@ -87,11 +92,11 @@ impl Service {
     fn show(
         &self,
         method: &'static str,
-        request: &CheckRequest,
+        (project, request): (&str, &CheckRequest),
         decided: &Result<Verdict, CheckError>,
     ) {
         if decision_events::are_wanted(&self.metrics)
-            && let Ok(request) = parse(request)
+            && let Ok(request) = parse_in(project, request)
         {
             let origin = Origin { api: API, method };
             decision_events::decided(&self.metrics, &self.limiter, origin, &request, decided);
@@ -114,10 +119,12 @@ impl RateLimitService for Service {
         request: Request<CheckRequest>,
     ) -> Result<Response<CheckResponse>, Status> {
         let deadline = deadline(request.metadata());
-        let verdict =
-            self.decide("Check", request.get_ref(), deadline, &mut self.timing.start()).await?;
+        let (_, extensions, mut request) = request.into_parts();
+        let project = set_tenant(Tenant::from_extensions(&extensions), &mut request);
+        let mut timer = self.timing.start();
+        let verdict = self.decide("Check", (project, &request), deadline, &mut timer).await?;
         let mut response = Response::new(response(&verdict));
-        if is_sampled(request.extensions()) {
+        if is_sampled(&extensions) {
             response.extensions_mut().insert(TracedDecision::from_verdict(&verdict));
         }
         if self.headers != LimitHeaders::None {
@@ -131,22 +138,27 @@ impl RateLimitService for Service {
         request: Request<CheckBatchRequest>,
     ) -> Result<Response<CheckBatchResponse>, Status> {
         let (deadline, mut stats) = (deadline(request.metadata()), BatchStats::default());
-        let is_sampled = is_sampled(request.extensions());
-        let requests = request.into_inner().requests;
+        let (_, extensions, CheckBatchRequest { mut requests }) = request.into_parts();
+        let is_sampled = is_sampled(&extensions);
         if requests.len() > MAX_BATCH {
             let problem = format!("requests must have at most {MAX_BATCH} entries");
             self.count_rejected("requests", &problem);
             return Err(Status::invalid_argument(problem));
         }
+        let tenant = Tenant::from_extensions(&extensions);
+        let project = tenant.map_or("", Tenant::project);
+        for request in &mut requests {
+            set_tenant(tenant, request);
+        }
         let mut results = Vec::with_capacity(requests.len());
         let mut waiting = Vec::new();
         let mut timer = self.timing.start();
         for request in &requests {
-            let decided = match self.start(request, deadline) {
+            let decided = match self.start(project, request, deadline) {
                 Ok(StartedCheck::Decided(decided)) => {
                     timer.lap();
                     log(&decided);
-                    self.show("CheckBatch", request, &decided);
+                    self.show("CheckBatch", (project, request), &decided);
                     decided.map_err(|error| status::grpc(&error))
                 }
                 Ok(StartedCheck::Pending(pending)) => {
@@ -169,7 +181,7 @@ impl RateLimitService for Service {
             .buffer_unordered(IN_FLIGHT);
         while let Some((position, decided)) = finished.next().await {
             log(&decided);
-            self.show("CheckBatch", &requests[position], &decided);
+            self.show("CheckBatch", (project, &requests[position]), &decided);
             let decided = decided.map_err(|error| status::grpc(&error));
             stats.count(decided.as_ref());
             results[position] = result(decided.as_ref());
@@ -187,11 +199,20 @@ impl RateLimitService for Service {
         request: Request<Streaming<CheckRequest>>,
     ) -> Result<Response<Self::CheckStreamStream>, Status> {
         let (service, deadline) = (self.clone(), deadline(request.metadata()));
-        let results = request.into_inner().map(move |request| {
-            let service = service.clone();
+        let (_, extensions, requests) = request.into_parts();
+        let tenant = Tenant::from_extensions(&extensions).cloned();
+        let access = extensions.get::<StreamAccess>().cloned();
+        let results = requests.map(move |request| {
+            let (service, tenant) = (service.clone(), tenant.clone());
+            let is_admitted = access.as_ref().is_none_or(StreamAccess::is_admitted);
             async move {
-                let mut timer = service.timing.start();
-                let decided = service.decide("CheckStream", &request?, deadline, &mut timer).await;
+                if !is_admitted {
+                    return Err(Interruption::AccessEnded.into());
+                }
+                let mut request = request?;
+                let project = set_tenant(tenant.as_ref(), &mut request);
+                let (asked, mut timer) = ((project, &request), service.timing.start());
+                let decided = service.decide("CheckStream", asked, deadline, &mut timer).await;
                 Ok(result(decided.as_ref()))
             }
         });
@@ -232,6 +253,22 @@ pub(super) fn is_stream(method: &str) -> bool {
     method == "CheckStream"
 }
 
+/// Sets what the API key of a call says in a request. Returns the id of its project.
+pub(super) fn set_tenant<'a>(tenant: Option<&'a Tenant>, request: &mut CheckRequest) -> &'a str {
+    let Some(tenant) = tenant else { return "" };
+    tenant.set_attribute(&mut request.attributes);
+    tenant.project()
+}
+
+/// Validates the fields of a request in a project.
+fn parse_in<'a>(
+    project: &'a str,
+    request: &'a CheckRequest,
+) -> Result<rules::Request<'a>, InvalidRequest> {
+    parse(request).map(|request| request.in_project(project))
+}
+
+/// Validates the fields of a request.
 pub(super) fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, InvalidRequest> {
     let parsed = rules::Request::new(rules::RequestFields {
         user_id: &request.user_id,

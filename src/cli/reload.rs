@@ -195,7 +195,10 @@ impl ConfigReloader {
     }
 
     fn warn_about_restart(&self, now: &[Effective]) {
-        let is_reloadable = |of: &Effective| RELOADABLE.iter().any(|key| of.key.starts_with(key));
+        let is_reloadable = |of: &Effective| {
+            !of.key.starts_with("auth.api-keys")
+                && RELOADABLE.iter().any(|key| of.key.starts_with(key))
+        };
         let needs_restart = |of: &Effective| !is_reloadable(of);
         for before in self.started_with.iter().filter(|before| needs_restart(before)) {
             let changed = now.iter().any(|now| now.key == before.key && now.value != before.value);

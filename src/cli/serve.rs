@@ -18,7 +18,7 @@ use super::signals::Signals;
 use super::{ConfigurationArgs, EXIT_INTERRUPTED, EXIT_NO, refuse};
 use crate::admin::{AdminSettings, ConfiguredHasher};
 use crate::api::ApiSettings;
-use crate::api::auth::Auth;
+use crate::api::auth::{ApiKeys, Auth};
 use crate::clock::Clock;
 use crate::config::{Config, StoreSettings, Watch, warnings};
 use crate::server::{ListenAddress, Server, Tls};
@@ -100,19 +100,23 @@ fn serve(
         };
         limiter.set_idempotency_ttl(config.idempotency.ttl);
         let has_tokens = !config.auth.tokens.is_empty() || config.auth.oidc.is_some();
-        let auth = config.auth.is_enabled().then(|| Auth::new(config.auth, Arc::clone(&metrics)));
-        let auth = auth.map(Arc::new);
         let tls = config.server.tls.clone();
         let server = Server::bind(config.server, limiter.clone(), Arc::clone(&metrics)).await?;
         if let (Some(path), Store::Redis(_)) = (&config.state_dir, limiter.store()) {
             server.registry().open_state_dir(path).await?;
         }
+        let api_keys = ApiKeys::new(config.api_keys, server.registry().keyring().clone());
+        let auth = config.auth.is_enabled().then(|| {
+            let auth = Auth::new(config.auth, Arc::clone(&metrics));
+            Arc::new(auth.with_api_keys(api_keys.clone()))
+        });
         let traces = config.telemetry.otlp.as_ref().map(Traces::start).transpose()?;
         let certificates =
             tls.clone().map(|tls| CertificateReloader::new(tls, Arc::clone(&metrics)));
         let certificates = certificates.transpose()?;
         let api_settings = ApiSettings {
             auth: auth.clone(),
+            api_keys,
             envoy: config.envoy,
             admin,
             traces: traces.clone(),

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use figment::value::Value;
 
@@ -10,7 +12,9 @@ use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Invalid, Read};
 use super::watch::FileSnapshot;
-use crate::api::auth::{AuthSettings, Grants, Role, Roles, TokenEntry, TokenHash};
+use crate::api::auth::{
+    ApiKeyMode, ApiKeySettings, AuthSettings, Grants, Role, Roles, TokenEntry, TokenHash,
+};
 use crate::projects::ProjectId;
 use crate::server::{ServerSettings, Tls};
 
@@ -52,6 +56,20 @@ const CLIENTS: Setting =
 const CLIENT_NAME: Setting =
     Setting::new("name", "DNS name or URI from the subject alternative names of the certificate.")
         .example("spiffe://example.org/ns/shop/sa/web");
+const API_KEYS: Setting = Setting::new(
+    "api-keys",
+    "API keys of projects, in x-api-key or as api_key in POST /check. off: ignored; accepted: a key \
+     that is shown must be valid, and the rules of its project decide; required: each request for a \
+     decision must show one. Envoy's service takes none.",
+);
+const API_KEYS_MAX_AGE: Setting = Setting::new(
+    "api-keys-max-age",
+    "Time for which API keys are accepted as last known while the store is away, then they are \
+     UNAVAILABLE; default any time.",
+)
+.example("1h");
+const MAX_AGES: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_hours(8_760);
+const VALID_AGE: &str = "must be a duration from 10s to 365d, such as 1h";
 /// The notice for a configuration that was written when `admin` was for `GetConfig` alone.
 const ADMIN_ONLY: &str = "role admin now also grants overrides, bans and the audit; operate is \
                           enough to read the configuration (and inspects, resets, refunds)";
@@ -61,7 +79,7 @@ const ADMIN_ONLY: &str = "role admin now also grants overrides, bans and the aud
 pub(super) fn read(
     root: &mut Section<'_>,
     server: &ServerSettings,
-) -> (AuthSettings, Option<FileSnapshot>) {
+) -> (AuthSettings, ApiKeySettings, Option<FileSnapshot>) {
     let mut section = root.section(AUTH);
     let mut names = HashSet::new();
     let sections = list(&mut section, TOKENS, MAX_TOKENS).into_iter();
@@ -74,6 +92,13 @@ pub(super) fn read(
     if !clients.is_empty() && !knows_certificates && root.is_valid() {
         section.refuse("clients", Invalid::new("requires server.tls.client-ca"));
     }
+    let api_keys = ApiKeySettings {
+        mode: section.read(API_KEYS, "off", api_key_mode),
+        max_age: section.optional(API_KEYS_MAX_AGE, |value| {
+            let (age, shown) = values::duration(value, MAX_AGES, VALID_AGE)?;
+            Ok((age.into(), shown))
+        }),
+    };
     let (oidc, ca) = oidc::read(&mut section);
     let settings = AuthSettings { tokens, clients, oidc };
     for key in [TOKENS.key, CLIENTS.key] {
@@ -83,7 +108,16 @@ pub(super) fn read(
         }
     }
     section.close();
-    (settings, ca)
+    (settings, api_keys, ca)
+}
+
+fn api_key_mode(value: &Value) -> Read<ApiKeyMode> {
+    const WORDS: [(&str, ApiKeyMode); 3] = [
+        ("off", ApiKeyMode::Off),
+        ("accepted", ApiKeyMode::Accepted),
+        ("required", ApiKeyMode::Required),
+    ];
+    values::word(value, &WORDS)
 }
 
 fn list<'a>(auth: &mut Section<'a>, setting: Setting, most: usize) -> Vec<Section<'a>> {

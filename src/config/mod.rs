@@ -50,7 +50,7 @@ use std::time::Duration;
 use self::section::Section;
 use self::setting::Setting;
 use crate::admin::AuditSettings;
-use crate::api::auth::AuthSettings;
+use crate::api::auth::{ApiKeySettings, AuthSettings};
 use crate::api::envoy::EnvoySettings;
 use crate::rules::RuleSet;
 use crate::server::ServerSettings;
@@ -66,6 +66,8 @@ pub struct Config {
     pub envoy: EnvoySettings,
     /// Authorization.
     pub auth: AuthSettings,
+    /// API keys.
+    pub api_keys: ApiKeySettings,
     /// Settings of the store.
     pub store: StoreSettings,
     /// Settings of the cache of denials in front of Redis; `None` if it is disabled.
@@ -114,7 +116,7 @@ impl Config {
         let server = server::read(root);
         let envoy = envoy::read(root);
         let mut files = envoy.files;
-        let (auth, ca) = auth::read(root, &server);
+        let (auth, api_keys, ca) = auth::read(root, &server);
         files.extend(ca);
         let store = store::read(root);
         let deny_cache = deny_cache(root);
@@ -122,6 +124,7 @@ impl Config {
         files.extend(key_file);
         let config = Self {
             auth,
+            api_keys,
             server,
             envoy: envoy.settings,
             store,
@@ -130,7 +133,7 @@ impl Config {
             state_dir: root.optional(STATE_DIR, values::text).map(PathBuf::from),
             audit: audit::read(root),
             telemetry: telemetry::read(root, &privacy),
-            rules: rules::read(root).with_descriptors(envoy.descriptors),
+            rules: rules::read(root, api_keys.mode).with_descriptors(envoy.descriptors),
             privacy,
             effective: Vec::new(),
             notices: Vec::new(),

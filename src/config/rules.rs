@@ -3,10 +3,15 @@
 //! They are read as specifications, which `rlaas-core` validates and builds. Its problems are
 //! reported with the line of the field.
 
+use std::iter;
+
 use super::section::Section;
 use super::setting::Setting;
 use crate::algorithm::Limit;
-use crate::rules::spec::{Field, MatcherSpec, OverrideSpec, RuleSpec, RulesSpec, StoreFailureSpec};
+use crate::api::auth::ApiKeyMode;
+use crate::rules::spec::{
+    Field, MatcherSpec, OverrideSpec, Problem, RuleSpec, RulesSpec, StoreFailureSpec,
+};
 use crate::rules::{RuleSet, Unmatched};
 
 /// Fields of the default rule whose keys have other names than in `rules`.
@@ -125,12 +130,15 @@ const UNMATCHED: Setting = Setting::new(
      allows them.",
 );
 
-pub(super) fn read(root: &mut Section<'_>) -> RuleSet {
+pub(super) fn read(root: &mut Section<'_>, api_keys: ApiKeyMode) -> RuleSet {
     let default_rule = default_rule(root);
     let rules = root.items(RULES).into_iter();
     let rules = rules.map(|section| section.map_or_else(RuleSpec::default, named_rule)).collect();
     let unmatched = root.field_or(UNMATCHED, Unmatched::default());
     let spec = RulesSpec { default_rule, rules, unmatched };
+    if api_keys != ApiKeyMode::Off {
+        refuse_api_key(root, &spec);
+    }
     spec.build().unwrap_or_else(|mut problems| {
         for problem in &mut problems {
             let renamed = KEYS_OF_DEFAULT_RULE.iter().find(|(field, _)| *field == problem.field);
@@ -142,6 +150,35 @@ pub(super) fn read(root: &mut Section<'_>) -> RuleSet {
         // A placeholder: the problems prevent its use.
         RulesSpec::default().build().expect("the built-in rule is valid")
     })
+}
+
+/// Refuses rules that use the attribute `api_key`, which requests without a project never have.
+fn refuse_api_key(root: &Section<'_>, spec: &RulesSpec) {
+    const ATTRIBUTE: &str = "api_key";
+    const TEXT: &str = "must not use api_key unless auth.api-keys is off: requests of these rules show \
+                        no API key, so that all callers would share one state; use it in the rules \
+                        of projects";
+    let is_used = |matcher: &MatcherSpec| matcher.attributes.contains_key(ATTRIBUTE);
+    let mut fields = Vec::new();
+    let default_rule = ("rate-limiter".to_owned(), &spec.default_rule);
+    let rules = spec.rules.iter().enumerate();
+    let rules = rules.map(|(index, rule)| (format!("rules[{index}]"), rule));
+    for (path, rule) in iter::once(default_rule).chain(rules) {
+        let Field::Set(key_by) = &rule.key_by else { continue };
+        if key_by.iter().any(|part| part == ATTRIBUTE) {
+            fields.push(format!("{path}.key-by"));
+        }
+    }
+    for (index, rule) in spec.rules.iter().enumerate() {
+        let of_rule = is_used(&rule.matcher).then(|| format!("rules[{index}]"));
+        let overrides = rule.overrides.iter().enumerate();
+        let overrides = overrides.filter(|(_, other)| is_used(&other.matcher));
+        let overrides = overrides.map(|(of, _)| format!("rules[{index}].overrides[{of}]"));
+        let paths = of_rule.into_iter().chain(overrides);
+        fields.extend(paths.map(|path| format!("{path}.match.attributes.{ATTRIBUTE}")));
+    }
+    let problem = |field| Problem { field, text: TEXT.to_owned() };
+    root.refuse_fields(fields.into_iter().map(problem).collect());
 }
 
 fn default_rule(root: &mut Section<'_>) -> RuleSpec {

@@ -74,24 +74,6 @@ struct HeldKey {
     last_used_hour: AtomicU64,
 }
 
-impl KeyRefusal {
-    /// Every reason, as a label of metrics.
-    pub const REASONS: [&str; 6] =
-        ["malformed", "checksum", "unknown", "expired", "revoked", "unavailable"];
-
-    /// Returns the reason as a label of metrics.
-    pub const fn reason(self) -> &'static str {
-        match self {
-            Self::Malformed(MalformedApiKey::Form) => "malformed",
-            Self::Malformed(MalformedApiKey::Checksum) => "checksum",
-            Self::Unknown => "unknown",
-            Self::Expired => "expired",
-            Self::Revoked => "revoked",
-            Self::Unavailable => "unavailable",
-        }
-    }
-}
-
 impl Keyring {
     /// Replaces the keys of a project, from the next look-up on. No keys remove the project.
     pub fn replace(&self, project: &ProjectId, keys: &[ApiKey]) {

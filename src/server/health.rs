@@ -3,7 +3,7 @@
 //! | service | SERVING |
 //! | --- | --- |
 //! | `""` | from the start until the server drains |
-//! | `ratelimit.v1.RateLimitService` | after the first reply of the store; before it, only if no enforced rule has `on-store-failure: error`. With `health.require-store`, only while the store is available. Never while the server drains |
+//! | `ratelimit.v1.RateLimitService` | after the first reply of the store; before it, only if no enforced rule has `on-store-failure: error`. While `auth.api-keys` is not `off`, after the first reading of the keys. With `health.require-store`, only while the store is available. Never while the server drains |
 //! | `ratelimit` | the same, under the name that envoyproxy/ratelimit uses |
 //! | `store` | while the store is available |
 
@@ -17,6 +17,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 
 use super::settings::StoreHealth;
 use crate::api::SERVICE;
+use crate::api::auth::ApiKeys;
 use crate::store::Health;
 use rlaas_limiter::Limiter;
 
@@ -50,7 +51,11 @@ impl HealthReports {
 
     /// Reports liveness, and updates the other statuses from the store until the returned task is
     /// dropped.
-    pub(super) async fn watch_store(&self, limiter: &Limiter, policy: StoreHealth) -> JoinSet<()> {
+    pub(super) async fn watch_store(
+        &self,
+        limiter: &Limiter,
+        policy: (StoreHealth, ApiKeys),
+    ) -> JoinSet<()> {
         self.report(LIVENESS, ServingStatus::Serving).await;
         let (reports, limiter) = (self.clone(), limiter.clone());
         let mut watcher = JoinSet::new();
@@ -74,7 +79,7 @@ impl HealthReports {
         }
     }
 
-    async fn update_from_store(&self, limiter: &Limiter, policy: StoreHealth) {
+    async fn update_from_store(&self, limiter: &Limiter, (policy, keys): (StoreHealth, ApiKeys)) {
         let mut health = limiter.store().health();
         let mut rules = limiter.changes();
         let mut has_answered = false;
@@ -82,7 +87,8 @@ impl HealthReports {
             let up = *health.borrow_and_update() == Health::Up;
             has_answered |= up;
             let decides = has_answered || limiter.decides_without_store();
-            let ready = decides && (up || policy == StoreHealth::Reported);
+            let are_known = keys.are_known();
+            let ready = decides && are_known && (up || policy == StoreHealth::Reported);
             self.ready.send_replace(ready);
             self.report(STORE, serving(up)).await;
             self.report(SERVICE, serving(ready)).await;
@@ -91,6 +97,7 @@ impl HealthReports {
                 // The health of the memory store never changes.
                 Ok(()) = health.changed() => {}
                 Ok(()) = rules.changed() => {}
+                () = keys.await_known(), if !are_known => {}
                 else => return,
             }
         }

@@ -184,7 +184,8 @@ impl Server {
         background_tasks.spawn(async move { limiter.follow_forgotten(&fleet).await });
         let registry = self.registry.clone();
         background_tasks.spawn(async move { registry.run().await });
-        let mut store_watcher = health.watch_store(&self.limiter, self.settings.store_health).await;
+        let policy = (self.settings.store_health, self.api_settings.api_keys.clone());
+        let mut store_watcher = health.watch_store(&self.limiter, policy).await;
 
         tokio::select! {
             () = stop => {}
@@ -235,6 +236,7 @@ impl Server {
     ) -> Router {
         let (metrics, headers) = (Arc::clone(&self.metrics), self.settings.http_headers);
         let state = HttpState::new(limiter.clone(), metrics, headers, background.handle())
+            .with_auth(self.auth())
             .with_envoy(self.api_settings.envoy)
             .with_traces(self.api_settings.traces.as_ref());
         api::http::router(state, administrator, health.ready())
@@ -269,7 +271,8 @@ impl Server {
     fn auth(&self) -> Arc<Auth> {
         let unlisted = || {
             let hosts = self.settings.http_hosts.clone();
-            Arc::new(Auth::unlisted(hosts, Arc::clone(&self.metrics)))
+            let auth = Auth::unlisted(hosts, Arc::clone(&self.metrics));
+            Arc::new(auth.with_api_keys(self.api_settings.api_keys.clone()))
         };
         self.api_settings.auth.clone().unwrap_or_else(unlisted)
     }

@@ -35,6 +35,11 @@ impl Protocol {
         }
     }
 
+    /// Returns `true` if the body of a request may have an API key.
+    pub(super) fn takes_key_in_body(self, method: &Method, path: &str) -> bool {
+        self == Self::Http && api::http::takes_key_in_body(method, path)
+    }
+
     /// Returns `true` if the response to a request may last.
     pub(super) fn is_stream(self, path: &str) -> bool {
         match self {
@@ -60,7 +65,7 @@ impl Protocol {
             Self::Http => {
                 let permission = self.permission_of(request.method(), request.uri().path());
                 let scheme = request.extensions().get::<OverTls>().map_or("http", |_| "https");
-                (permission == Some(Permission::Decisions))
+                matches!(permission, Some(Permission::Decisions | Permission::Descriptors))
                     .then(|| RequestTrace::start_http(traces, scheme, request))
                     .flatten()
             }

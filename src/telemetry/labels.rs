@@ -57,10 +57,19 @@ pub const REQUEST_FIELDS: [&str; 14] = [
     "page_size",
     "page_token",
 ];
-/// Reasons why a call is not authorised. Those of an issuer's tokens begin with `oidc_`.
-pub const AUTH_REFUSALS: [&str; 12] = [
+/// Reasons why a call is not authorised. Those of API keys begin with `api_key_`, those of an issuer's
+/// tokens with `oidc_`.
+pub const AUTH_REFUSALS: [&str; 20] = [
     "unauthenticated",
     "forbidden",
+    "api_key_missing",
+    "api_key_disagrees",
+    "api_key_malformed",
+    "api_key_checksum",
+    "api_key_unknown",
+    "api_key_expired",
+    "api_key_revoked",
+    "api_key_unavailable",
     "oidc_malformed",
     "oidc_algorithm",
     "oidc_unknown_key",

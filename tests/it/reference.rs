@@ -43,6 +43,8 @@ const VALUES: &[(&str, &str)] = &[
     ("envoy.metadata", "true"),
     ("auth.tokens", "[{name: a, sha256: HASH, roles: [check]}]"),
     ("auth.clients", "[{name: a, roles: [check]}]"),
+    ("auth.api-keys", "accepted"),
+    ("auth.api-keys-max-age", "1h"),
     ("auth.oidc.issuer", "http://127.0.0.1:1"),
     ("auth.oidc.audience", "[a, b]"),
     ("auth.oidc.algorithms", "[ES256]"),

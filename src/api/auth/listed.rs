@@ -6,7 +6,7 @@ use axum::http::{Request, header};
 
 use super::caller::Caller;
 use super::grants::Grants;
-use super::oidc::{OidcVerifier, TokenError, TokenValidity, has_form};
+use super::oidc::{OidcVerifier, TokenError, has_form};
 use super::roles::Permission;
 use super::token::TokenHash;
 use super::{AuthError, AuthSettings};
@@ -17,14 +17,6 @@ use crate::clock::Clock;
 pub(super) struct ListedCallers {
     settings: AuthSettings,
     oidc: Option<Arc<OidcVerifier>>,
-}
-
-/// A caller that has a role that a call requires.
-#[derive(Debug)]
-pub(super) struct ListedCaller {
-    pub(super) caller: Caller,
-    /// Set if only a token of the issuer admits the caller.
-    pub(super) validity: Option<TokenValidity>,
 }
 
 impl ListedCallers {
@@ -40,9 +32,6 @@ impl ListedCallers {
             self.oidc.as_ref().filter(|oidc| Some(oidc.settings()) == settings.oidc.as_ref());
         if kept.is_some() {
             return Self { oidc: kept.cloned(), settings };
-        }
-        if let Some(oidc) = &self.oidc {
-            oidc.retire();
         }
         Self::new(settings)
     }
@@ -60,16 +49,16 @@ impl ListedCallers {
         request: &Request<B>,
         names: &[String],
         permission: Permission,
-    ) -> Result<ListedCaller, AuthError> {
+    ) -> Result<Caller, AuthError> {
         let of_names = self.caller_with_names(names);
         let is_met_by = |caller: &Caller| permission.is_met_by(caller.grants());
         let is_enough = of_names.as_ref().is_some_and(is_met_by);
         let of_token =
             bearer_token(request).map_or(Ok(None), |token| self.caller_with_token(token));
-        let (of_token, validity) = match of_token {
-            Ok(Some((caller, validity))) => (Some(caller), validity),
+        let of_token = match of_token {
+            Ok(of_token) => of_token,
             Err(error) if !is_enough => return Err(error.into()),
-            Ok(None) | Err(_) => (None, None),
+            Err(_) => None,
         };
         let known = of_token.into_iter().chain(of_names);
         let caller = known.reduce(|caller, other| caller.with_roles_of(&other));
@@ -77,22 +66,36 @@ impl ListedCallers {
         if !is_met_by(&caller) {
             return Err(AuthError::Forbidden(permission.roles()));
         }
-        Ok(ListedCaller { caller, validity: validity.filter(|_| !is_enough) })
+        Ok(caller)
+    }
+
+    /// Checks what a call shows beside its API key: its token must be known, and each known caller
+    /// must have the role by itself.
+    pub(super) fn confirm<B>(
+        &self,
+        request: &Request<B>,
+        names: &[String],
+        permission: Permission,
+    ) -> Result<(), AuthError> {
+        let of_token = match bearer_token(request) {
+            Some(token) => Some(self.caller_with_token(token)?.ok_or(AuthError::Unauthenticated)?),
+            None => None,
+        };
+        let mut known = of_token.into_iter().chain(self.caller_with_names(names));
+        let is_met = known.all(|caller| permission.is_met_by(caller.grants()));
+        if is_met { Ok(()) } else { Err(AuthError::Forbidden(permission.roles())) }
     }
 
     /// Returns the caller with a token. Compares the token with every hash.
-    fn caller_with_token(
-        &self,
-        token: &[u8],
-    ) -> Result<Option<(Caller, Option<TokenValidity>)>, TokenError> {
+    fn caller_with_token(&self, token: &[u8]) -> Result<Option<Caller>, TokenError> {
         let hash = TokenHash::from_token(token);
         let known = self.settings.tokens.iter().filter(|known| known.sha256.matches(&hash));
         let named = known.map(|known| (format!("token:{}", known.name), known.roles.clone()));
         if let Some(caller) = merged(named) {
-            return Ok(Some((caller, None)));
+            return Ok(Some(caller));
         }
         let Some(oidc) = self.oidc.as_ref().filter(|_| has_form(token)) else { return Ok(None) };
-        oidc.verify(token, hash).map(|(caller, validity)| Some((caller, Some(validity))))
+        oidc.verify(token, hash).map(Some)
     }
 
     fn caller_with_names(&self, names: &[String]) -> Option<Caller> {

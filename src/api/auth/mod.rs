@@ -10,6 +10,7 @@
 //!
 //! **Source:** RFC 6750 section 2.1 (the header of a bearer token).
 
+mod api_keys;
 mod caller;
 mod grants;
 mod listed;
@@ -18,17 +19,20 @@ mod oidc;
 mod origin;
 mod refusal_log;
 mod roles;
+mod stream_access;
 mod token;
 
+pub use api_keys::{ApiKeyMode, ApiKeyRefusal, ApiKeySettings, ApiKeys, Tenant};
 pub use caller::{Caller, PeerLocality};
 pub use grants::Grants;
 pub use local::{HostName, HostNameError, HostNames, NotLocal};
 pub use oidc::{
     ClaimPath, Issuer, IssuerError, IssuerTrust, IssuerTrustError, KeysAwaited, OidcSettings,
-    TokenAlgorithm, TokenError, TokenValidity,
+    TokenAlgorithm, TokenError,
 };
 pub use origin::{RequestKind, WebError};
 pub use roles::{Permission, Role, Roles};
+pub use stream_access::StreamAccess;
 pub use token::{HashError, TokenHash};
 
 use std::collections::HashMap;
@@ -40,7 +44,7 @@ use thiserror::Error;
 use tokio::sync::Notify;
 use tracing::debug;
 
-use self::listed::{ListedCaller, ListedCallers};
+use self::listed::ListedCallers;
 use self::oidc::OidcVerifier;
 use self::refusal_log::RefusalLog;
 use crate::telemetry::metrics::{Metrics, ReasonLabels};
@@ -89,6 +93,9 @@ pub enum AuthError {
     /// No caller is listed, and this one is not local.
     #[error("role {0} is required: auth lists no caller, so only local calls have it, and {1}")]
     NotLocal(Roles, NotLocal),
+    /// An API key is missing or not valid.
+    #[error(transparent)]
+    ApiKey(#[from] ApiKeyRefusal),
     /// The token is not a valid one of the issuer.
     #[error(transparent)]
     Token(#[from] TokenError),
@@ -102,8 +109,8 @@ pub enum AuthError {
 pub struct Admission {
     /// The caller of an administrative call.
     pub caller: Option<Caller>,
-    /// Set if the call was admitted by a token that ends: what it has opened ends with it.
-    pub validity: Option<TokenValidity>,
+    /// The project of the call; `None` if it takes no API keys.
+    pub tenant: Option<Tenant>,
 }
 
 /// A call that is not admitted so far.
@@ -119,6 +126,7 @@ pub enum NotAdmitted {
 #[derive(Debug)]
 pub struct Auth {
     policy: Policy,
+    api_keys: ApiKeys,
     metrics: Arc<Metrics>,
     refusals: RefusalLog,
     /// Wakes [`Self::run`] after the settings of the issuer were replaced.
@@ -162,7 +170,19 @@ impl Auth {
     }
 
     fn with(policy: Policy, metrics: Arc<Metrics>) -> Self {
-        Self { policy, metrics, refusals: RefusalLog::default(), replaced: Notify::new() }
+        let (api_keys, refusals) = (ApiKeys::default(), RefusalLog::default());
+        Self { policy, api_keys, metrics, refusals, replaced: Notify::new() }
+    }
+
+    /// Sets the API keys that are accepted.
+    #[must_use]
+    pub fn with_api_keys(self, api_keys: ApiKeys) -> Self {
+        Self { api_keys, ..self }
+    }
+
+    /// Returns the API keys that are accepted.
+    pub fn api_keys(&self) -> &ApiKeys {
+        &self.api_keys
     }
 
     /// Replaces the settings, from the next call on. Has no effect after [`Self::unlisted`].
@@ -231,6 +251,47 @@ impl Auth {
         })
     }
 
+    /// Returns `true` if a call may show its API key in its body and shows none in its headers: it is
+    /// admitted when the body was read, by [`Self::admit_with_body`].
+    pub fn awaits_body<B>(&self, request: &Request<B>) -> bool {
+        self.api_keys.are_on() && !api_keys::is_in_headers(request)
+    }
+
+    /// Checks that the caller may request decisions, when a body was read that may have an API key.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthError`], counted in metrics.
+    pub async fn admit_with_body<B>(
+        &self,
+        request: &mut Request<B>,
+        key: Option<&str>,
+    ) -> Result<Tenant, AuthError> {
+        const ORIGIN: (RequestKind, PeerLocality) = (RequestKind::Http, PeerLocality::Remote);
+        let permission = Permission::Decisions;
+        let counted = |refusal: ApiKeyRefusal| {
+            self.record(refusal.into(), permission);
+            AuthError::from(refusal)
+        };
+        if let Some(tenant) = Tenant::from_extensions(request.extensions()) {
+            let joined =
+                key.map_or_else(|| Ok(tenant.clone()), |key| self.api_keys.joined(tenant, key));
+            return joined.map_err(counted);
+        }
+        if let Some(key) = key {
+            api_keys::put_in_headers(request, key).map_err(counted)?;
+        }
+        let admitted = match self.admit_or_wait(request, permission, ORIGIN) {
+            Ok(admission) => admission,
+            Err(NotAdmitted::Refused(error)) => return Err(error),
+            Err(NotAdmitted::AwaitsKeys(keys)) => {
+                keys.wait().await;
+                self.admit(request, permission, ORIGIN)?
+            }
+        };
+        Ok(admitted.tenant.unwrap_or_default())
+    }
+
     fn decide<B>(
         &self,
         request: &Request<B>,
@@ -238,23 +299,32 @@ impl Auth {
         (kind, peer): (RequestKind, PeerLocality),
     ) -> Result<Admission, AuthError> {
         let names = certificate_names(request)?;
+        let tenant = self.api_keys.tenant(request, permission)?;
+        let has_key = tenant.as_ref().is_some_and(Tenant::has_key);
         let is_administrative = permission.is_administrative();
         let required = permission.roles();
-        let ListedCaller { caller, validity } = match &self.policy {
+        let caller = match &self.policy {
+            // The key is enough; what stands beside it must be valid too.
+            Policy::Listed(in_force) if has_key && permission == Permission::Decisions => {
+                in_force.load().confirm(request, names, permission)?;
+                return Ok(Admission { caller: None, tenant });
+            }
             Policy::Listed(in_force) => in_force.load().caller(request, names, permission)?,
-            Policy::Unlisted(_) if !is_administrative => return Ok(Admission::default()),
+            Policy::Unlisted(_) if !is_administrative => {
+                return Ok(Admission { caller: None, tenant });
+            }
             Policy::Unlisted(hosts) => {
                 let is_local = hosts.check(request, peer);
                 is_local.map_err(|why| AuthError::NotLocal(required, why))?;
                 let of_certificate = names.first().map(|name| format!("certificate:{name}"));
                 let actor = of_certificate.unwrap_or_else(|| "local".to_owned());
-                ListedCaller { caller: Caller::new(actor, Roles::ALL), validity: None }
+                Caller::new(actor, Roles::ALL)
             }
         };
         if is_administrative {
             origin::check(request, kind)?;
         }
-        Ok(Admission { caller: is_administrative.then_some(caller), validity })
+        Ok(Admission { caller: is_administrative.then_some(caller), tenant })
     }
 
     /// Counts a refusal, and logs it if the call is an administrative one.
@@ -289,6 +359,7 @@ impl AuthError {
     const fn reason(self) -> &'static str {
         match self {
             Self::Unauthenticated => "unauthenticated",
+            Self::ApiKey(refusal) => refusal.reason(),
             Self::Token(error) => error.reason(),
             Self::Forbidden(_) | Self::NotLocal(..) | Self::Web(_) => "forbidden",
         }

@@ -57,6 +57,7 @@ const fn reason_of(refusal: AuthError) -> &'static str {
         AuthError::NotLocal(_, NotLocal::Remote) => "not on loopback, and auth lists nobody",
         AuthError::NotLocal(_, NotLocal::Proxied) => "header of a proxy, and auth lists nobody",
         AuthError::NotLocal(_, NotLocal::Host) => "foreign host, and auth lists nobody",
+        AuthError::ApiKey(_) => "API key not valid",
         AuthError::Token(error) => match error {
             TokenError::Malformed => "malformed token",
             TokenError::Algorithm => "token with another algorithm",

@@ -24,6 +24,8 @@ pub struct Roles(u8);
 pub enum Permission {
     /// The role `check`. While `auth` lists nobody, every caller has it.
     Decisions,
+    /// The same for decisions by descriptors, which take no API keys.
+    Descriptors,
     /// The role `operate` or `admin`. While `auth` lists nobody, every caller may read the
     /// configuration.
     Configuration,
@@ -111,7 +113,7 @@ impl Permission {
     /// Returns the roles, one of which the caller must have.
     pub const fn roles(self) -> Roles {
         match self {
-            Self::Decisions => Roles::only(Role::Check),
+            Self::Decisions | Self::Descriptors => Roles::only(Role::Check),
             Self::Configuration => Self::OPERATORS,
             Self::Administration(roles) | Self::Projects(roles) => roles,
         }
@@ -128,7 +130,9 @@ impl Permission {
     pub(super) fn is_met_by(self, grants: &Grants) -> bool {
         let held = match self {
             Self::Projects(_) => grants.anywhere(),
-            Self::Decisions | Self::Configuration | Self::Administration(_) => grants.everywhere(),
+            Self::Decisions | Self::Descriptors | Self::Configuration | Self::Administration(_) => {
+                grants.everywhere()
+            }
         };
         held.intersects(self.roles())
     }

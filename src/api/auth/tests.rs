@@ -1,5 +1,5 @@
 use super::*;
-use crate::projects::ProjectId;
+use crate::projects::{KeyRefusal, MalformedApiKey, ProjectId};
 use crate::telemetry::labels::AUTH_REFUSALS;
 
 const REMOTE: (RequestKind, PeerLocality) = (RequestKind::Grpc, PeerLocality::Remote);
@@ -254,8 +254,19 @@ fn certificate_that_is_enough_stands_beside_an_invalid_token() {
 
 #[test]
 fn metrics_have_every_reason() {
-    let refusals = [AuthError::Unauthenticated, AuthError::Forbidden(Roles::ALL)];
-    let refusals = refusals.into_iter().chain(TokenError::ALL.map(AuthError::Token));
+    let of_keys = [
+        ApiKeyRefusal::Missing,
+        ApiKeyRefusal::Disagree,
+        KeyRefusal::Malformed(MalformedApiKey::Form).into(),
+        KeyRefusal::Malformed(MalformedApiKey::Checksum).into(),
+        KeyRefusal::Unknown.into(),
+        KeyRefusal::Expired.into(),
+        KeyRefusal::Revoked.into(),
+        KeyRefusal::Unavailable.into(),
+    ];
+    let refusals = [AuthError::Unauthenticated, AuthError::Forbidden(Roles::ALL)].into_iter();
+    let refusals = refusals.chain(of_keys.map(AuthError::ApiKey));
+    let refusals = refusals.chain(TokenError::ALL.map(AuthError::Token));
     let reasons: Vec<&str> = refusals.map(AuthError::reason).collect();
     assert_eq!(reasons, AUTH_REFUSALS);
     let roles = Roles::only(Role::Admin);

@@ -163,7 +163,7 @@ impl RateLimitService for Service {
 
 /// Returns what a method requires of callers: the same for every method.
 pub(super) fn permission_of(_method: &str) -> Permission {
-    Permission::Decisions
+    Permission::Descriptors
 }
 
 /// Checks the fields of a request against their bounds.

@@ -9,8 +9,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use rlaas_proto::ratelimit::v1::CheckRequest;
@@ -22,7 +21,8 @@ use super::json_object::JsonObject;
 use super::problem::{ProblemDocument, problem_response};
 use super::rejection::{Field, Rejection};
 use super::{HttpState, body};
-use crate::api::v1::parse;
+use crate::api::auth::Tenant;
+use crate::api::v1::{parse, set_tenant};
 use crate::api::{json, response};
 use rlaas_limiter::Verdict;
 
@@ -45,21 +45,23 @@ const REQUEST_ID: Field =
 const FIELDS: [Field; 5] = [USER_ID, RESOURCE, ATTRIBUTES, COST, REQUEST_ID];
 
 /// Decides one request.
-pub(super) async fn check(State(state): State<HttpState>, body: Body) -> Response {
-    let decided = decide(&state, body).await;
+pub(super) async fn check(State(state): State<HttpState>, request: Request) -> Response {
+    let decided = decide(&state, request).await;
     match decided {
         Ok(verdict) => answer(&state, &verdict),
         Err(problem) => problem.into_response(),
     }
 }
 
-async fn decide(state: &HttpState, body: Body) -> Result<Verdict, ProblemDocument> {
+async fn decide(state: &HttpState, request: Request) -> Result<Verdict, ProblemDocument> {
     let rejected = |rejection: Rejection| ProblemDocument::from(state.count(rejection));
-    let body = body::read(body).await.map_err(rejected)?;
-    let request = read(&body).map_err(rejected)?;
+    let tenant = Tenant::from_extensions(request.extensions()).cloned();
+    let body = body::read(request.into_body()).await.map_err(rejected)?;
+    let mut request = read(&body).map_err(rejected)?;
+    let project = set_tenant(tenant.as_ref(), &mut request);
     let request =
         parse(&request).map_err(|invalid| rejected(Rejection::out_of_bounds(invalid, &FIELDS)))?;
-    Ok(state.decide(&request).await?)
+    Ok(state.decide(&request.in_project(project)).await?)
 }
 
 fn answer(state: &HttpState, verdict: &Verdict) -> Response {

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use axum::Json;
-use axum::body::Body;
-use axum::extract::{RawQuery, State};
+use axum::extract::{self, RawQuery, State};
+use axum::http::Extensions;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use rlaas_limiter::headers::retry_after;
@@ -16,6 +16,7 @@ use serde_json::json;
 use super::json_object::JsonObject;
 use super::rejection::{Field, Rejection};
 use super::{HttpState, body, query};
+use crate::api::auth::{AuthError, Tenant};
 use crate::rules::{Request, RequestFields};
 use rlaas_limiter::{CheckError, Verdict};
 
@@ -29,6 +30,8 @@ const API_KEY_ATTRIBUTE: &str = "api_key";
 /// The reason why there is no verdict.
 pub(super) enum CompatError {
     Rejected(Rejection),
+    /// The caller may not request decisions.
+    Refused(AuthError),
     /// No rule matches, and `unmatched` is `deny`.
     NoRule,
     /// Any other error: the other services have one response for all of them.
@@ -39,11 +42,13 @@ pub(super) enum CompatError {
 pub(super) async fn by_user(
     State(state): State<HttpState>,
     RawQuery(query): RawQuery,
+    extensions: Extensions,
 ) -> Result<Response, CompatError> {
     let user_id = query::parameter(query.as_deref().unwrap_or_default(), &USER_ID);
     let user_id = user_id.map_err(|rejection| state.count(rejection))?;
     let request = LegacyCheck { user_id, ..LegacyCheck::default() };
-    let verdict = request.decide(&state, &[USER_ID]).await?;
+    let tenant = Tenant::from_extensions(&extensions);
+    let verdict = request.decide(&state, tenant, &[USER_ID]).await?;
     let response = if verdict.is_allowed() {
         "User is allowed".into_response()
     } else {
@@ -57,11 +62,20 @@ pub(super) async fn by_user(
 /// `POST /check`.
 pub(super) async fn by_endpoint(
     State(state): State<HttpState>,
-    body: Body,
+    request: extract::Request,
 ) -> Result<Response, CompatError> {
+    let (parts, body) = request.into_parts();
     let body = body::read(body).await.map_err(|rejection| state.count(rejection))?;
-    let request = read(&body).map_err(|rejection| state.count(rejection))?;
-    let verdict = request.decide(&state, &[ENDPOINT, KEY, API_KEY]).await?;
+    let fields = read(&body).map_err(|rejection| state.count(rejection))?;
+    let tenant = match state.auth.as_ref().filter(|auth| auth.api_keys().are_on()) {
+        Some(auth) => {
+            let key = fields.attributes.get(API_KEY_ATTRIBUTE).map(String::as_str);
+            let mut opening = extract::Request::from_parts(parts, ());
+            Some(auth.admit_with_body(&mut opening, key).await.map_err(CompatError::Refused)?)
+        }
+        None => None,
+    };
+    let verdict = fields.decide(&state, tenant.as_ref(), &[ENDPOINT, KEY, API_KEY]).await?;
     let response = if verdict.is_allowed() {
         Json(json!({ "allowed": true })).into_response()
     } else {
@@ -93,8 +107,16 @@ struct LegacyCheck {
 }
 
 impl LegacyCheck {
-    async fn decide(&self, state: &HttpState, fields: &[Field]) -> Result<Verdict, CompatError> {
-        let Self { user_id, resource, attributes } = self;
+    async fn decide(
+        mut self,
+        state: &HttpState,
+        tenant: Option<&Tenant>,
+        fields: &[Field],
+    ) -> Result<Verdict, CompatError> {
+        if let Some(tenant) = tenant {
+            tenant.set_attribute(&mut self.attributes);
+        }
+        let Self { user_id, resource, attributes } = &self;
         let request = Request::new(RequestFields {
             user_id,
             resource,
@@ -103,6 +125,7 @@ impl LegacyCheck {
             dry_run: false,
         })
         .map_err(|invalid| state.count(Rejection::out_of_bounds(invalid, fields)))?;
+        let request = request.in_project(tenant.map_or("", Tenant::project));
         state.decide(&request).await.map_err(|error| match error {
             CheckError::NoRule => CompatError::NoRule,
             _ => CompatError::Undecided,
@@ -120,6 +143,7 @@ impl IntoResponse for CompatError {
     fn into_response(self) -> Response {
         match self {
             Self::Rejected(Rejection { status, detail, .. }) => (status, detail).into_response(),
+            Self::Refused(error) => super::refusal(error),
             Self::NoRule => (StatusCode::FORBIDDEN, "NO_RULE: no rule matches").into_response(),
             Self::Undecided => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "Internal error").into_response()

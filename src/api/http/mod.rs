@@ -41,7 +41,7 @@ use tokio::sync::watch;
 use self::problem::ProblemDocument;
 use self::rejection::Rejection;
 use super::admin::routes::AdminRoute;
-use super::auth::{AuthError, Permission, TokenError, WebError};
+use super::auth::{ApiKeyRefusal, Auth, AuthError, Permission, TokenError, WebError};
 use super::decision_events::{self, Origin};
 use super::envoy::EnvoySettings;
 use super::request_log;
@@ -49,6 +49,7 @@ use super::traces::TracedDecision;
 use crate::admin::Administrator;
 use crate::api;
 use crate::clock::Deadline;
+use crate::projects::KeyRefusal;
 use crate::rules;
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::ShardedHistogram;
@@ -91,11 +92,17 @@ pub fn router(
 pub fn permission_of(method: &Method, path: &str) -> Option<Permission> {
     let reads = [Method::GET, Method::HEAD].contains(method);
     match path {
-        "/v1/check" | "/json" if method == Method::POST => Some(Permission::Decisions),
+        "/v1/check" if method == Method::POST => Some(Permission::Decisions),
+        "/json" if method == Method::POST => Some(Permission::Descriptors),
         "/check" if reads || method == Method::POST => Some(Permission::Decisions),
         "/rlconfig" if reads => Some(Permission::Configuration),
         _ => AdminRoute::of_http(method, path).map(|route| route.permission),
     }
+}
+
+/// Returns `true` if the body of a request may have an API key.
+pub fn takes_key_in_body(method: &Method, path: &str) -> bool {
+    method == Method::POST && path == "/check"
 }
 
 /// Returns `true` if the response of a path is an event stream.
@@ -106,13 +113,18 @@ pub fn is_stream(path: &str) -> bool {
 /// Returns the response to a request that is not authorized.
 pub async fn refuse(error: AuthError, request: Request) -> Response {
     body::discard(request).await;
+    refusal(error)
+}
+
+fn refusal(error: AuthError) -> Response {
     match error {
-        AuthError::Unauthenticated => {
+        AuthError::ApiKey(ApiKeyRefusal::Key(KeyRefusal::Unavailable))
+        | AuthError::Token(TokenError::KeysUnavailable) => {
+            ProblemDocument::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response()
+        }
+        AuthError::Unauthenticated | AuthError::ApiKey(_) => {
             let problem = ProblemDocument::new(StatusCode::UNAUTHORIZED, error.to_string());
             ([(header::WWW_AUTHENTICATE, CHALLENGE)], problem).into_response()
-        }
-        AuthError::Token(TokenError::KeysUnavailable) => {
-            ProblemDocument::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response()
         }
         AuthError::Token(_) => {
             let problem = ProblemDocument::new(StatusCode::UNAUTHORIZED, error.to_string());
@@ -145,6 +157,8 @@ pub struct HttpState {
     timing: ShardedHistogram,
     headers: LimitHeaders,
     envoy: api::envoy::Service,
+    /// Admits calls with an API key in the body.
+    auth: Option<Arc<Auth>>,
     /// Runtime for blocking work.
     background: Handle,
     /// Whether responses carry a [`TracedDecision`].
@@ -163,7 +177,13 @@ impl HttpState {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
         let (of_limiter, of_metrics) = (limiter.clone(), Arc::clone(&metrics));
         let envoy = api::envoy::Service::new(of_limiter, of_metrics, EnvoySettings::default());
-        Self { limiter, metrics, timing, headers, envoy, background, is_traced: false }
+        Self { limiter, metrics, timing, headers, envoy, auth: None, background, is_traced: false }
+    }
+
+    /// Sets what admits calls with an API key in the body.
+    #[must_use]
+    pub fn with_auth(self, auth: Arc<Auth>) -> Self {
+        Self { auth: Some(auth), ..self }
     }
 
     /// Sets the settings of `POST /json`.

@@ -8,7 +8,7 @@
 //! 4. check that its caller may make it, and attach the caller of an administrative call; a call
 //!    whose token may be by a key that is being fetched waits for it;
 //! 5. call the services, and catch their panics ([`response_body`] does so for what they stream, and
-//!    ends a stream with the token that opened it).
+//!    ends a stream with the credentials that opened it).
 //!
 //! These are functions rather than tower layers: each step has one use, and futures of their own
 //! would only repeat `poll_ready` and `poll`. Nothing here is boxed for a request that is served,
@@ -19,7 +19,7 @@
 
 mod request_body;
 mod response_body;
-mod stream_token;
+mod stream_guard;
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -43,12 +43,15 @@ use super::protocol::Protocol;
 use super::read_budget::ReceiveCounters;
 use crate::api::auth::{
     Admission, Auth, Caller, ClientCertificate, KeysAwaited, NotAdmitted, PeerLocality, Permission,
-    RequestKind, TokenValidity,
+    RequestKind, StreamAccess,
 };
 use crate::api::http::{Cors, OverTls};
 use crate::api::{RequestTrace, Sampled};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
+
+/// What a request requires of its caller, and where it comes from.
+type Requirement = (Permission, (RequestKind, PeerLocality));
 
 /// Services of one protocol on one worker, and the settings of the steps before them.
 #[derive(Debug)]
@@ -94,10 +97,10 @@ impl ConnectionContext {
         let authorized = self.middleware.authorize(&mut request, self.peer);
         let request =
             request.map(|body| RequestBody::new(body, Arc::clone(self), Arc::clone(&has_response)));
-        let mut validity = None;
+        let mut access = None;
         let response = match authorized {
             Ok(granted) => {
-                validity = granted;
+                access = granted;
                 Either::Left(self.middleware.services.clone().call(request))
             }
             Err(NotAdmitted::Refused(error)) => {
@@ -119,10 +122,9 @@ impl ConnectionContext {
             if let Some(cors) = cors {
                 cors.add_to(response.headers_mut());
             }
-            let validity = validity.or_else(|| response.extensions_mut().remove());
-            Ok(response.map(|body| {
-                ResponseBody::new(body, context, in_flight, trace).with_validity(validity)
-            }))
+            let access = access.or_else(|| response.extensions_mut().remove());
+            Ok(response
+                .map(|body| ResponseBody::new(body, context, in_flight, trace).with_access(access)))
         })
     }
 
@@ -144,19 +146,19 @@ impl Middleware {
     }
 
     /// Checks that the caller may make the request. An administrative request gets its [`Caller`]
-    /// as an extension. Returns the validity of the token that opens a stream, if it ends.
+    /// as an extension. Returns the access of a call that opens a stream.
     fn authorize<B>(
         &self,
         request: &mut Request<B>,
         peer: PeerLocality,
-    ) -> Result<Option<TokenValidity>, NotAdmitted> {
+    ) -> Result<Option<StreamAccess>, NotAdmitted> {
         let Some((permission, origin)) = self.requirement(request, peer) else { return Ok(None) };
         let admission = self.auth.admit_or_wait(request, permission, origin)?;
-        Ok(self.attach_caller(request, admission))
+        Ok(self.attach(request, admission, (permission, origin)))
     }
 
     /// Responds to a request when the keys of the issuer were fetched. The response has the
-    /// validity of the token as an extension.
+    /// access of a stream as an extension.
     async fn respond_after(
         self: Arc<Self>,
         keys: KeysAwaited,
@@ -165,15 +167,17 @@ impl Middleware {
     ) -> Result<Response<Body>, Infallible> {
         keys.wait().await;
         let admitted = match self.requirement(&request, peer) {
-            Some((permission, origin)) => self.auth.admit(&request, permission, origin),
-            None => Ok(Admission::default()),
+            Some((permission, origin)) => {
+                let admitted = self.auth.admit(&request, permission, origin);
+                admitted.map(|admitted| self.attach(&mut request, admitted, (permission, origin)))
+            }
+            None => Ok(None),
         };
         match admitted {
-            Ok(admission) => {
-                let validity = self.attach_caller(&mut request, admission);
+            Ok(access) => {
                 let mut response = self.services.clone().call(request).await?;
-                if let Some(validity) = validity {
-                    response.extensions_mut().insert(validity);
+                if let Some(access) = access {
+                    response.extensions_mut().insert(access);
                 }
                 Ok(response)
             }
@@ -181,26 +185,37 @@ impl Middleware {
         }
     }
 
-    /// Adds the caller of an administrative request to it. Returns the validity of the token that
-    /// opens a stream, if it ends.
-    fn attach_caller<B>(
+    /// Adds the caller of an administrative request and the project of its API key to a request.
+    /// Returns the access of a call that opens a stream, which its service has as an extension.
+    fn attach<B>(
         &self,
         request: &mut Request<B>,
         admission: Admission,
-    ) -> Option<TokenValidity> {
+        (permission, origin): Requirement,
+    ) -> Option<StreamAccess> {
+        // Before the caller is added: a stream is admitted by what the client sent.
+        let is_stream = self.protocol.is_stream(request.uri().path());
+        let access = is_stream.then(|| StreamAccess::new(&self.auth, request, permission, origin));
+        let extensions = request.extensions_mut();
         if let Some(caller) = admission.caller {
-            request.extensions_mut().insert::<Caller>(caller);
+            extensions.insert::<Caller>(caller);
         }
-        admission.validity.filter(|_| self.protocol.is_stream(request.uri().path()))
+        if let Some(tenant) = admission.tenant {
+            extensions.insert(tenant);
+        }
+        if let Some(access) = &access {
+            extensions.insert(access.clone());
+        }
+        access
     }
 
     /// Returns what a request requires of its caller, and where it comes from; `None` if everybody
-    /// may make it.
-    fn requirement<B>(
-        &self,
-        request: &Request<B>,
-        peer: PeerLocality,
-    ) -> Option<(Permission, (RequestKind, PeerLocality))> {
+    /// may make it, or its service decides by its body.
+    fn requirement<B>(&self, request: &Request<B>, peer: PeerLocality) -> Option<Requirement> {
+        let may_wait = self.protocol.takes_key_in_body(request.method(), request.uri().path());
+        if may_wait && self.auth.awaits_body(request) {
+            return None;
+        }
         let permission = self.protocol.permission_of(request.method(), request.uri().path())?;
         Some((permission, (self.protocol.kind_of(request), peer)))
     }

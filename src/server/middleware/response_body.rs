@@ -1,5 +1,5 @@
 //! The body of a response: it ends with a status if its service panics, if it still waits when its
-//! connection closes, or if the token that opened a stream has ended. Other requests on the
+//! connection closes, or if the credentials that opened a stream are no longer valid. Other requests on the
 //! connection are not affected.
 //!
 //! tower-http's layer for panics does not see those of bodies, which is where the decisions of a
@@ -16,8 +16,8 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::ConnectionContext;
-use super::stream_token::StreamToken;
-use crate::api::auth::TokenValidity;
+use super::stream_guard::StreamGuard;
+use crate::api::auth::StreamAccess;
 use crate::api::{Interruption, RequestTrace};
 
 type FrameResult = Result<Frame<Bytes>, axum::Error>;
@@ -30,8 +30,8 @@ pub(in crate::server) struct ResponseBody {
     context: Arc<ConnectionContext>,
     /// Created when the body first waits.
     closed: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
-    /// Set for a stream that a token of the issuer has opened.
-    token: Option<Box<StreamToken>>,
+    /// Set for a stream that needs a role.
+    guard: Option<Box<StreamGuard>>,
     /// Set if the trailers end it.
     trace: Option<Box<RequestTrace>>,
     _in_flight: TaskTrackerToken,
@@ -48,21 +48,21 @@ impl ResponseBody {
             inner: Some(inner),
             context,
             closed: None,
-            token: None,
+            guard: None,
             trace,
             _in_flight: in_flight,
         }
     }
 
-    /// Sets the token with which the body ends.
-    pub(super) fn with_validity(self, validity: Option<TokenValidity>) -> Self {
-        Self { token: validity.map(|validity| Box::new(StreamToken::new(validity))), ..self }
+    /// Sets the credentials with which the body ends.
+    pub(super) fn with_access(self, access: Option<StreamAccess>) -> Self {
+        Self { guard: access.map(|access| Box::new(StreamGuard::new(access))), ..self }
     }
 
     fn poll_or_interrupt(&mut self, cx: &mut Context<'_>) -> Poll<Option<FrameResult>> {
         let Some(body) = &mut self.inner else { return Poll::Ready(None) };
-        if self.token.as_mut().is_some_and(|token| token.poll_ended(cx).is_ready()) {
-            return self.interrupt(Interruption::TokenEnded);
+        if self.guard.as_mut().is_some_and(|guard| guard.poll_ended(cx).is_ready()) {
+            return self.interrupt(Interruption::AccessEnded);
         }
         let interruption = match catch_unwind(AssertUnwindSafe(|| Pin::new(body).poll_frame(cx))) {
             Ok(Poll::Ready(frame)) => return Poll::Ready(frame),

@@ -7,10 +7,10 @@ use tokio::net::TcpStream;
 use rlaas_testkit::process::Rlaas;
 
 #[derive(Clone, Debug)]
-pub(super) struct HttpResponse {
-    pub(super) status: u16,
+pub(crate) struct HttpResponse {
+    pub(crate) status: u16,
     headers: Vec<(String, String)>,
-    pub(super) body: String,
+    pub(crate) body: String,
 }
 
 impl HttpResponse {
@@ -28,7 +28,7 @@ impl HttpResponse {
         names.filter(|name| name.starts_with("ratelimit") || *name == "retry-after").collect()
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
@@ -60,7 +60,7 @@ pub(super) async fn send(
 }
 
 /// Sends a request with headers, each with its line end.
-pub(super) async fn send_with(
+pub(crate) async fn send_with(
     server: &Rlaas,
     method: &str,
     target: &str,

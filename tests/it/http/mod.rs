@@ -2,7 +2,7 @@
 
 mod auth;
 mod check;
-mod client;
+pub(crate) mod client;
 mod compat;
 mod cors;
 mod early_responses;

@@ -42,7 +42,7 @@ async fn assert_ends<T>(stream: &mut Streaming<T>) {
     let status = timeout(TIMEOUT, ended).await.expect("the end of the stream");
     assert_eq!(
         (status.code(), status.message()),
-        (Code::Unauthenticated, "bearer token has ended")
+        (Code::Unauthenticated, "credentials are no longer valid")
     );
 }
 

@@ -28,7 +28,6 @@ use thiserror::Error;
 use self::claims::RegisteredClaims;
 pub(super) use self::compact::has_form;
 use self::compact::{MAX_TOKEN, UnverifiedToken};
-use self::keys::PublicKey;
 use self::refresh::IssuerKeys;
 use self::verified::{VerifiedToken, VerifiedTokens};
 use super::caller::Caller;
@@ -130,27 +129,16 @@ impl OidcVerifier {
         self.keys.run(&self.settings, |keys| self.verified.retain(keys)).await;
     }
 
-    /// Ends the streams that tokens have opened.
-    pub(super) fn retire(&self) {
-        self.keys.retire();
-    }
-
-    /// Returns the caller with a token, and how long it is admitted.
+    /// Returns the caller with a token.
     ///
     /// # Errors
     ///
     /// [`TokenError`].
-    pub(super) fn verify(
-        &self,
-        token: &[u8],
-        hash: TokenHash,
-    ) -> Result<(Caller, TokenValidity), TokenError> {
+    pub(super) fn verify(&self, token: &[u8], hash: TokenHash) -> Result<Caller, TokenError> {
         let now = now(&self.clock);
         let known = self.verified.find(&hash, now).filter(|known| self.keys.contains(&known.key));
         let verified = known.map_or_else(|| self.verify_anew(token, hash, now), Ok)?;
-        let VerifiedToken { caller, key, expires, .. } = verified;
-        let (keys, clock) = (Arc::clone(&self.keys), self.clock.clone());
-        Ok((caller, TokenValidity { keys, key, expires, clock }))
+        Ok(verified.caller)
     }
 
     /// Returns a fetch after which a token that was refused for this reason may be valid.
@@ -193,28 +181,10 @@ impl OidcVerifier {
         let verified = VerifiedToken {
             caller: Caller::new(actor, grants),
             key: Arc::clone(key),
-            expires,
             remembered_until: expires.min(now + MAX_REMEMBERED),
         };
         self.verified.insert(hash, verified.clone());
         Ok(verified)
-    }
-}
-
-/// How long a token admits what it has opened: until it expires, its key leaves the key set, or other
-/// settings are in force.
-#[derive(Clone, Debug)]
-pub struct TokenValidity {
-    keys: Arc<IssuerKeys>,
-    key: Arc<PublicKey>,
-    expires: Timestamp,
-    clock: Clock,
-}
-
-impl TokenValidity {
-    /// Returns `true` if the token has not ended.
-    pub fn is_valid(&self) -> bool {
-        now(&self.clock) < self.expires && self.keys.contains(&self.key)
     }
 }
 

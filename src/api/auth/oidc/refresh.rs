@@ -45,8 +45,6 @@ pub(super) struct IssuerKeys {
     /// Number of fetches that have ended.
     fetches: watch::Sender<u64>,
     waiting: AtomicUsize,
-    /// Set when other settings are in force.
-    is_retired: AtomicBool,
 }
 
 impl Default for IssuerKeys {
@@ -59,7 +57,6 @@ impl Default for IssuerKeys {
             requested_at: AtomicU64::new(0),
             fetches: watch::Sender::new(0),
             waiting: AtomicUsize::new(0),
-            is_retired: AtomicBool::new(false),
         }
     }
 }
@@ -72,13 +69,7 @@ impl IssuerKeys {
 
     /// Returns `true` if a key is in force.
     pub(super) fn contains(&self, key: &Arc<PublicKey>) -> bool {
-        !self.is_retired.load(Ordering::Relaxed)
-            && self.keys.load().as_ref().is_some_and(|keys| keys.contains(key))
-    }
-
-    /// Ends everything that the keys have let in.
-    pub(super) fn retire(&self) {
-        self.is_retired.store(true, Ordering::Relaxed);
+        self.keys.load().as_ref().is_some_and(|keys| keys.contains(key))
     }
 
     /// Puts keys in force.

@@ -19,8 +19,6 @@ const MAX_GENERATION: usize = 5_000;
 pub(super) struct VerifiedToken {
     pub(super) caller: Caller,
     pub(super) key: Arc<PublicKey>,
-    /// End of the token.
-    pub(super) expires: Timestamp,
     /// Time from which the token must be verified again.
     pub(super) remembered_until: Timestamp,
 }
@@ -95,7 +93,6 @@ mod tests {
         VerifiedToken {
             caller: Caller::new("oidc:a#b", Roles::ALL),
             key: Arc::clone(key),
-            expires: UNTIL,
             remembered_until: UNTIL,
         }
     }

@@ -1,0 +1,198 @@
+//! API keys: `x-api-key` names the project of a call.
+//!
+//! A key gives the role `check` in its project and nothing else. Each key that a call shows must be
+//! valid, whatever else the call shows, and all must be of one project. Envoy's service takes no API
+//! keys.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{Extensions, HeaderName, HeaderValue, Request};
+use thiserror::Error;
+use tokio::time::interval;
+
+use super::roles::Permission;
+use crate::clock::{Clock, Micros};
+use crate::projects::{KeyHolder, KeyRefusal, Keyring, MalformedApiKey};
+
+/// The header with an API key. Also the name in the metadata of gRPC.
+const HEADER: HeaderName = HeaderName::from_static("x-api-key");
+/// Time between two looks at whether the keys are known.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The attribute that holds the id of the first key of its line.
+const ATTRIBUTE: &str = "api_key";
+
+/// Whether calls may or must show an API key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ApiKeyMode {
+    /// Keys are ignored, and `api_key` is an attribute like others.
+    #[default]
+    Off,
+    /// A key that is shown must be valid.
+    Accepted,
+    /// Each request for a decision must show a key.
+    Required,
+}
+
+/// Settings of API keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ApiKeySettings {
+    /// Whether calls may or must show one.
+    pub mode: ApiKeyMode,
+    /// How old the knowledge of the keys in force may be; `None`: any age.
+    pub max_age: Option<Micros>,
+}
+
+/// Finds the projects of calls by their API keys. The default takes none. Clones share the keys.
+#[derive(Clone, Debug, Default)]
+pub struct ApiKeys {
+    settings: ApiKeySettings,
+    keyring: Keyring,
+    clock: Clock,
+}
+
+/// The project of a call, as its API key says. Extension of each request while API keys are not off.
+#[derive(Clone, Debug, Default)]
+pub struct Tenant(Option<Arc<KeyHolder>>);
+
+/// The reason why the API keys of a call are refused.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum ApiKeyRefusal {
+    /// The call shows no key.
+    #[error("an API key is required (x-api-key)")]
+    Missing,
+    /// The call shows keys of several projects.
+    #[error("the API keys are of different projects")]
+    Disagree,
+    /// A key is not valid.
+    #[error(transparent)]
+    Key(#[from] KeyRefusal),
+}
+
+impl ApiKeyRefusal {
+    /// Returns the value of the label `reason` of metrics.
+    pub(super) const fn reason(self) -> &'static str {
+        match self {
+            Self::Missing => "api_key_missing",
+            Self::Disagree => "api_key_disagrees",
+            Self::Key(KeyRefusal::Malformed(MalformedApiKey::Form)) => "api_key_malformed",
+            Self::Key(KeyRefusal::Malformed(MalformedApiKey::Checksum)) => "api_key_checksum",
+            Self::Key(KeyRefusal::Unknown) => "api_key_unknown",
+            Self::Key(KeyRefusal::Expired) => "api_key_expired",
+            Self::Key(KeyRefusal::Revoked) => "api_key_revoked",
+            Self::Key(KeyRefusal::Unavailable) => "api_key_unavailable",
+        }
+    }
+}
+
+impl ApiKeys {
+    /// Takes the keys of `keyring`.
+    pub fn new(settings: ApiKeySettings, keyring: Keyring) -> Self {
+        Self { settings, keyring, clock: Clock::default() }
+    }
+
+    /// Returns `true` unless keys are ignored.
+    pub fn are_on(&self) -> bool {
+        self.settings.mode != ApiKeyMode::Off
+    }
+
+    /// Returns `true` if keys are ignored, or those in force are known.
+    pub fn are_known(&self) -> bool {
+        !self.are_on() || self.keyring.confirmed_at().is_some()
+    }
+
+    /// Completes when the keys in force are known.
+    pub async fn await_known(&self) {
+        let mut ticks = interval(POLL_INTERVAL);
+        while !self.are_known() {
+            ticks.tick().await;
+        }
+    }
+
+    /// Returns the project of a call; `None` if it takes no keys.
+    ///
+    /// # Errors
+    ///
+    /// [`ApiKeyRefusal`].
+    pub(super) fn tenant<B>(
+        &self,
+        request: &Request<B>,
+        permission: Permission,
+    ) -> Result<Option<Tenant>, ApiKeyRefusal> {
+        if !self.are_on() || permission == Permission::Descriptors {
+            return Ok(None);
+        }
+        let mut tenant = Tenant(None);
+        for text in request.headers().get_all(HEADER) {
+            // Other bytes than those of ASCII are in no key.
+            tenant = self.joined(&tenant, text.to_str().unwrap_or_default())?;
+        }
+        let must_show = self.settings.mode == ApiKeyMode::Required;
+        if tenant.0.is_none() && must_show && permission == Permission::Decisions {
+            return Err(ApiKeyRefusal::Missing);
+        }
+        Ok(Some(tenant))
+    }
+
+    /// Returns the project of a call of `tenant` that also shows this key.
+    pub(super) fn joined(&self, tenant: &Tenant, text: &str) -> Result<Tenant, ApiKeyRefusal> {
+        self.clock.follow_wall_time();
+        let now = self.clock.now();
+        let holder = self.keyring.find(text, now)?;
+        let is_too_old = |max_age| {
+            self.keyring.confirmed_at().is_none_or(|confirmed| now.since(confirmed) > max_age)
+        };
+        if self.settings.max_age.is_some_and(is_too_old) {
+            return Err(KeyRefusal::Unavailable.into());
+        }
+        match &tenant.0 {
+            Some(other) if other.project != holder.project => Err(ApiKeyRefusal::Disagree),
+            Some(other) => Ok(Tenant(Some(Arc::clone(other)))),
+            None => Ok(Tenant(Some(holder))),
+        }
+    }
+}
+
+impl Tenant {
+    /// Returns that of a request; `None` while API keys are off.
+    pub fn from_extensions(extensions: &Extensions) -> Option<&Self> {
+        extensions.get()
+    }
+
+    /// Returns `true` if the call shows a key.
+    pub(super) fn has_key(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Returns the id of the project; empty if the call shows no key.
+    pub fn project(&self) -> &str {
+        self.0.as_ref().map_or("", |holder| holder.project.as_str())
+    }
+
+    /// Sets the attribute `api_key`, which callers can't: to the id of the first key of its line.
+    pub fn set_attribute(&self, attributes: &mut HashMap<String, String>) {
+        match &self.0 {
+            Some(holder) => {
+                attributes.insert(ATTRIBUTE.to_owned(), holder.line.clone());
+            }
+            None => {
+                attributes.remove(ATTRIBUTE);
+            }
+        }
+    }
+}
+
+/// Returns `true` if the headers of a request have an API key.
+pub(super) fn is_in_headers<B>(request: &Request<B>) -> bool {
+    request.headers().contains_key(HEADER)
+}
+
+/// Puts an API key of a body into the headers.
+pub(super) fn put_in_headers<B>(request: &mut Request<B>, text: &str) -> Result<(), ApiKeyRefusal> {
+    let form = KeyRefusal::Malformed(MalformedApiKey::Form);
+    let mut value = HeaderValue::from_str(text).map_err(|_| form)?;
+    value.set_sensitive(true);
+    request.headers_mut().insert(HEADER, value);
+    Ok(())
+}

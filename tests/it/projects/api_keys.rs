@@ -1,0 +1,455 @@
+//! API keys: which calls they admit, to which project, and that no secret is kept or shown.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring::digest::{SHA256, digest};
+use rlaas::clock::Micros;
+use rlaas::projects::registry::{Change, ProjectState};
+use rlaas::projects::{ApiKeySecret, Environment, NewKey, Others, Project};
+use rlaas::rules::spec::{Field, RuleSpec};
+use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest, CheckResult};
+use rlaas_testkit::process::{Rlaas, request, run};
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::{TempDir, eventually};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Status, Streaming};
+
+use super::instance::{Running, now, project_id, rule, soon};
+use crate::fleet::instance::standalone;
+use crate::http::client::{HttpResponse, send_with};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest time until a change is in force everywhere.
+const IN_FORCE: Duration = Duration::from_secs(2);
+const GRACE: Micros = Micros::from_secs(60);
+
+/// A Redis, and what writes projects to it.
+struct Tenants {
+    redis: RedisServer,
+    writer: Running,
+}
+
+impl Tenants {
+    fn start() -> Self {
+        let redis = RedisServer::start();
+        let writer = Running::on_redis(&standalone(&redis.url()));
+        Self { redis, writer }
+    }
+
+    fn serve(&self, mode: &str, settings: &[&str]) -> Rlaas {
+        let mode = format!("auth.api-keys={mode}");
+        Rlaas::on_redis(&self.redis, &[&[mode.as_str(), "telemetry.log=debug"], settings].concat())
+    }
+
+    /// Creates a project with these rules and a key.
+    async fn create(&self, id: &str, rules: &[RuleSpec]) -> Arc<ApiKeySecret> {
+        self.writer.put(id, id).await.expect("a project");
+        self.writer.apply(id, rules, Others::Kept).await.expect("rules");
+        self.create_key(id, NewKey::default()).await
+    }
+
+    async fn create_key(&self, id: &str, key: NewKey) -> Arc<ApiKeySecret> {
+        let secret = secret();
+        let of = Arc::clone(&secret);
+        let create = move |project: &mut Project| {
+            project.create_key(key.clone(), &of, now()).expect("a key");
+        };
+        self.change_keys(id, create).await;
+        secret
+    }
+
+    /// Replaces a key by another one.
+    async fn rotate_key(&self, id: &str, before: &ApiKeySecret) -> Arc<ApiKeySecret> {
+        let (secret, key) = (secret(), before.id().to_owned());
+        let of = Arc::clone(&secret);
+        let rotate = move |project: &mut Project| {
+            project.rotate_key(&key, GRACE, &of, now()).expect("keys");
+        };
+        self.change_keys(id, rotate).await;
+        secret
+    }
+
+    async fn revoke_key(&self, id: &str, secret: &ApiKeySecret) {
+        let key = secret.id().to_owned();
+        let revoke = move |project: &mut Project| {
+            project.revoke_key(&key, now()).expect("a key");
+        };
+        self.change_keys(id, revoke).await;
+    }
+
+    async fn change_keys(&self, id: &str, change: impl Fn(&mut Project) + Send + 'static) {
+        let change = move |before: Option<&ProjectState>| {
+            let before = before.expect("a project");
+            let mut project = before.project.clone();
+            change(&mut project);
+            let after = Some((project, before.rules.clone()));
+            Ok::<_, Infallible>(Change { after, revision: None, result: () })
+        };
+        self.writer.registry.change(&project_id(id), soon(), change).await.expect("a change");
+    }
+}
+
+fn secret() -> Arc<ApiKeySecret> {
+    Arc::new(ApiKeySecret::generate(&Environment::default()).expect("random numbers"))
+}
+
+/// A rule for `/login` whose state is that of the API key.
+fn by_key(units: u64) -> RuleSpec {
+    let key_by = Field::Set(vec!["api_key".to_owned()]);
+    RuleSpec { key_by, endpoint: Field::Set(vec!["/login".to_owned()]), ..rule("login", units) }
+}
+
+fn login(user_id: &str) -> CheckRequest {
+    CheckRequest { resource: "/login".to_owned(), ..request(user_id) }
+}
+
+fn with_key<T>(key: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    if !key.is_empty() {
+        request.metadata_mut().insert("x-api-key", key.parse().expect("a header"));
+    }
+    request
+}
+
+/// Asks for a decision. Returns the name of the rule, and whether it allows; empty if none matched.
+async fn check(server: &Rlaas, key: &str, of: CheckRequest) -> Result<(String, bool), Code> {
+    let response = server.client().await.check(with_key(key, of)).await;
+    let refused = |status: Status| {
+        assert!(key.len() < 10 || !status.message().contains(key), "{status:?}");
+        status.code()
+    };
+    response.map_err(refused).map(|response| {
+        let response = response.into_inner();
+        (response.rule, response.allowed)
+    })
+}
+
+/// Waits until a key has this effect.
+async fn await_code(server: &Rlaas, key: &str, code: Code) {
+    let is_so = async || {
+        let mut look = login("look");
+        look.cost = Some(0);
+        check(server, key, look).await.err().unwrap_or(Code::Ok) == code
+    };
+    eventually("the change is in force", IN_FORCE, is_so).await;
+}
+
+async fn post(server: &Rlaas, path: &str, key: &str, body: &str) -> HttpResponse {
+    let key = if key.is_empty() { String::new() } else { format!("x-api-key: {key}\r\n") };
+    send_with(server, "POST", path, &key, Some(body)).await
+}
+
+async fn refused(server: &Rlaas, reason: &str) -> u64 {
+    let label = format!("reason=\"api_key_{reason}\"");
+    server.metric_sum("rlaas_refused_total", &[&label]).await
+}
+
+/// Returns a key with another checksum.
+fn mistyped(secret: &ApiKeySecret) -> String {
+    let text = secret.expose();
+    let last = if text.ends_with('0') { "1" } else { "0" };
+    text[..text.len() - 1].to_owned() + last
+}
+
+fn sha256(token: &str) -> String {
+    let bytes = digest(&SHA256, token.as_bytes());
+    bytes.as_ref().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+}
+
+#[tokio::test]
+async fn key_names_the_project_by_every_protocol() {
+    let tenants = Tenants::start();
+    let key = tenants.create("shop", &[by_key(3)]).await;
+    let key = key.expose();
+    let server = tenants.serve("accepted", &[]);
+    await_code(&server, key, Code::Ok).await;
+    let shop = Ok(("login".to_owned(), true));
+    let rule_of = async |key, of| check(&server, key, of).await;
+    assert_eq!(rule_of(key, login("alice")).await, shop);
+    assert_eq!(rule_of("", login("alice")).await, Ok(("default".to_owned(), true)));
+    // The project has no rule for it.
+    assert_eq!(rule_of(key, request("alice")).await, Err(Code::PermissionDenied));
+    let body = r#"{"userId":"alice","resource":"/login"}"#;
+    let answer = post(&server, "/v1/check", key, body).await;
+    assert_eq!((answer.status, &answer.json()["rule"]), (200, &"login".into()), "{answer:?}");
+    let legacy = format!(r#"{{"endpoint":"/login","key":"bob","api_key":"{key}"}}"#);
+    assert_eq!(post(&server, "/check", "", &legacy).await.status, 200);
+    // All of them have counted for the key.
+    assert_eq!(post(&server, "/check", "", &legacy).await.status, 429);
+    let in_header = r#"{"endpoint":"/login","key":"bob"}"#;
+    assert_eq!(post(&server, "/check", key, in_header).await.status, 429);
+    assert_eq!(post(&server, "/check", "", in_header).await.status, 200);
+    let other = format!(r#"{{"endpoint":"/other","key":"bob","api_key":"{key}"}}"#);
+    assert_eq!(post(&server, "/check", "", &other).await.status, 403);
+    let requests = vec![login("carol"), request("carol")];
+    let batch = with_key(key, CheckBatchRequest { requests });
+    let batch = server.client().await.check_batch(batch).await.expect("a batch").into_inner();
+    let is_denied = |result: &CheckResult| format!("{result:?}").contains("allowed: false");
+    assert!(is_denied(&batch.results[0]), "{batch:?}");
+    assert!(format!("{:?}", batch.results[1]).contains("no rule"), "{batch:?}");
+    for wrong in ["x", &mistyped(&secret()), secret().expose()] {
+        assert_eq!(rule_of(wrong, login("alice")).await, Err(Code::Unauthenticated), "{wrong}");
+        let legacy = format!(r#"{{"endpoint":"/login","key":"bob","api_key":"{wrong}"}}"#);
+        assert_eq!(post(&server, "/check", "", &legacy).await.status, 401, "{wrong}");
+        assert_eq!(post(&server, "/v1/check", wrong, body).await.status, 401, "{wrong}");
+        assert_eq!(post(&server, "/check", key, &legacy).await.status, 401, "{wrong}");
+    }
+    for (reason, count) in [("malformed", 4), ("checksum", 4), ("unknown", 4)] {
+        assert_eq!(refused(&server, reason).await, count, "{reason}");
+    }
+    let bank = tenants.create("bank", &[by_key(3)]).await;
+    await_code(&server, bank.expose(), Code::Ok).await;
+    let both = post(&server, "/check", bank.expose(), &legacy).await;
+    assert_eq!((both.status, refused(&server, "disagrees").await), (401, 1));
+}
+
+#[tokio::test]
+async fn mode_decides_what_calls_without_a_key_may_do() {
+    let tenants = Tenants::start();
+    let key = tenants.create("shop", &[by_key(100)]).await;
+    let (off, required) = (tenants.serve("off", &[]), tenants.serve("required", &[]));
+    await_code(&required, key.expose(), Code::Ok).await;
+    for unread in ["x", key.expose()] {
+        let default = Ok(("default".to_owned(), true));
+        assert_eq!(check(&off, unread, login(unread)).await, default, "{unread}");
+    }
+    assert_eq!(check(&required, "", login("alice")).await, Err(Code::Unauthenticated));
+    let body = r#"{"endpoint":"/login","key":"bob"}"#;
+    assert_eq!(post(&required, "/check", "", body).await.status, 401);
+    assert_eq!(refused(&required, "missing").await, 2);
+    // Envoy's service takes no keys.
+    let envoy = r#"{"domain":"a","descriptors":[{"entries":[{"key":"b"}]}]}"#;
+    for key in ["", "x"] {
+        assert_eq!(post(&required, "/json", key, envoy).await.status, 200, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn keys_stand_beside_tokens_and_all_must_be_valid() {
+    let tenants = Tenants::start();
+    let key = tenants.create("shop", &[by_key(100)]).await;
+    let dir = TempDir::new();
+    let token =
+        |name, roles| format!("- {{name: {name}, sha256: {}, roles: {roles}}}", sha256(name));
+    let tokens = [token("checker", "[check]"), token("operator", "[operate]")].join("\n    ");
+    let file =
+        dir.write("rlaas.yaml", &format!("auth:\n  api-keys: accepted\n  tokens:\n    {tokens}\n"));
+    let url = format!("store.redis.url={}", tenants.redis.url());
+    let server =
+        Rlaas::start_from(&file, &["store.backend=redis", &url, "store.redis.timeout=10s"]);
+    await_code(&server, key.expose(), Code::Ok).await;
+    let code = async |token: &str, key: &str| {
+        let mut request = with_key(key, login("alice"));
+        if !token.is_empty() {
+            let bearer = format!("Bearer {token}").parse().expect("a header");
+            request.metadata_mut().insert("authorization", bearer);
+        }
+        let response = server.client().await.check(request).await;
+        response.map_or_else(|status| status.code(), |_| Code::Ok)
+    };
+    let key = key.expose();
+    for (token, key, expected) in [
+        ("", key, Code::Ok),
+        ("checker", key, Code::Ok),
+        ("checker", "", Code::Ok),
+        ("checker", "x", Code::Unauthenticated),
+        ("unknown", key, Code::Unauthenticated),
+        ("operator", key, Code::PermissionDenied),
+        ("", "", Code::Unauthenticated),
+    ] {
+        assert_eq!(code(token, key).await, expected, "{token} {key}");
+    }
+    // A key gives no other role.
+    let config = with_key(key, rlaas_proto::ratelimit::v1::GetConfigRequest::default());
+    let config = server.client().await.get_config(config).await.expect_err("no role");
+    assert_eq!(config.code(), Code::Unauthenticated);
+    let body = format!(r#"{{"endpoint":"/login","key":"bob","api_key":"{key}"}}"#);
+    assert_eq!(post(&server, "/check", "", &body).await.status, 200);
+    let without = r#"{"endpoint":"/login","key":"bob"}"#;
+    assert_eq!(post(&server, "/check", "", without).await.status, 401);
+}
+
+#[tokio::test]
+async fn attribute_is_set_by_the_service_alone_and_outlives_rotations() {
+    let tenants = Tenants::start();
+    let first = tenants.create("shop", &[by_key(2)]).await;
+    let server = tenants.serve("accepted", &[]);
+    await_code(&server, first.expose(), Code::Ok).await;
+    let mut forged = login("alice");
+    for value in ["a", "b"] {
+        forged.attributes.insert("api_key".to_owned(), value.to_owned());
+        let allowed = check(&server, first.expose(), forged.clone()).await;
+        assert_eq!(allowed, Ok(("login".to_owned(), true)));
+    }
+    let second = tenants.rotate_key("shop", &first).await;
+    await_code(&server, second.expose(), Code::Ok).await;
+    for key in [&first, &second] {
+        let denied = check(&server, key.expose(), login("bob")).await;
+        assert_eq!(denied, Ok(("login".to_owned(), false)));
+    }
+    let expected = format!("rlaas:p:shop:rule:login:{}", first.id());
+    assert!(tenants.redis.keys().contains(&expected), "{:?}", tenants.redis.keys());
+}
+
+#[tokio::test]
+async fn secret_is_nowhere() {
+    let tenants = Tenants::start();
+    let key = tenants.create("shop", &[by_key(1)]).await;
+    let server = tenants.serve("accepted", &[]);
+    await_code(&server, key.expose(), Code::Ok).await;
+    let body = format!(r#"{{"endpoint":"/login","key":"bob","api_key":"{}"}}"#, key.expose());
+    for _ in 0..3 {
+        check(&server, key.expose(), login("alice")).await.expect("a decision");
+        post(&server, "/check", "", &body).await;
+        check(&server, &mistyped(&key), login("alice")).await.expect_err("a wrong checksum");
+    }
+    // The id is no secret: it is as much as the store may show.
+    let secret = &key.expose()["rlaas_live_".len() + 8..][..12];
+    let mut seen = vec![server.log(), server.get("/metrics").await.1];
+    for name in tenants.redis.keys() {
+        let dump: Vec<u8> = tenants.redis.query(&["DUMP", &name]);
+        seen.push(format!("{name} {}", String::from_utf8_lossy(&dump)));
+    }
+    assert!(seen.len() > 4, "{seen:?}");
+    assert!(seen.iter().any(|text| text.contains(key.id())), "the id is found: {seen:?}");
+    for text in seen {
+        assert!(!text.contains(secret), "{text}");
+    }
+}
+
+/// Opens a stream, and makes its first request.
+async fn stream(server: &Rlaas, key: &str) -> (mpsc::Sender<CheckRequest>, Streaming<CheckResult>) {
+    let (requests, sent) = mpsc::channel(8);
+    let request = with_key(key, ReceiverStream::new(sent));
+    let opened = server.client().await.check_stream(request).await;
+    let mut results = opened.expect("a stream").into_inner();
+    requests.send(login("alice")).await.expect("an open stream");
+    results.message().await.expect("a result").expect("a result");
+    (requests, results)
+}
+
+#[tokio::test]
+async fn revoked_key_stops_everywhere_and_on_open_streams() {
+    let tenants = Tenants::start();
+    let (key, stays) = (
+        tenants.create("shop", &[by_key(1_000_000)]).await,
+        tenants.create("bank", &[by_key(1_000_000)]).await,
+    );
+    let servers = [tenants.serve("accepted", &[]), tenants.serve("required", &[])];
+    let (mut idle, mut busy, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for server in &servers {
+        await_code(server, key.expose(), Code::Ok).await;
+        await_code(server, stays.expose(), Code::Ok).await;
+        idle.push(stream(server, key.expose()).await);
+        busy.push(stream(server, key.expose()).await);
+        others.push(stream(server, stays.expose()).await);
+    }
+    tenants.revoke_key("shop", &key).await;
+    for server in &servers {
+        await_code(server, key.expose(), Code::Unauthenticated).await;
+    }
+    // From now on no request of a stream is decided.
+    for (requests, results) in &mut busy {
+        _ = requests.send(login("alice")).await;
+        let ended = timeout(TIMEOUT, results.message()).await.expect("the end");
+        assert_eq!(ended.expect_err("a status").code(), Code::Unauthenticated);
+    }
+    for (_requests, results) in &mut idle {
+        let ended = timeout(IN_FORCE, results.message()).await.expect("the end");
+        assert_eq!(ended.expect_err("a status").code(), Code::Unauthenticated);
+    }
+    for (requests, results) in &mut others {
+        requests.send(login("alice")).await.expect("an open stream");
+        results.message().await.expect("a result").expect("a result");
+    }
+}
+
+#[tokio::test]
+async fn rotation_loses_no_call() {
+    let tenants = Tenants::start();
+    let first = tenants.create("shop", &[by_key(1_000_000)]).await;
+    let servers = [tenants.serve("required", &[]), tenants.serve("required", &[])];
+    for server in &servers {
+        await_code(server, first.expose(), Code::Ok).await;
+    }
+    let calling = async |server: &Rlaas, key: &str| {
+        let mut client = server.client().await;
+        for _ in 0..300 {
+            client.check(with_key(key, login("alice"))).await.expect("a decision");
+        }
+    };
+    let old = first.expose();
+    let rotating = tenants.rotate_key("shop", &first);
+    let (second, (), ()) =
+        tokio::join!(rotating, calling(&servers[0], old), calling(&servers[1], old));
+    for server in &servers {
+        await_code(server, second.expose(), Code::Ok).await;
+        calling(server, second.expose()).await;
+        calling(server, old).await;
+    }
+}
+
+#[tokio::test]
+async fn failures_of_others_do_not_refuse_a_valid_key() {
+    let tenants = Tenants::start();
+    let key = tenants.create("shop", &[by_key(1_000_000)]).await;
+    let server = tenants.serve("required", &[]);
+    await_code(&server, key.expose(), Code::Ok).await;
+    let mut client = server.client().await;
+    let (unknown, mistyped) = (secret(), mistyped(&key));
+    for _ in 0..500 {
+        for wrong in [unknown.expose(), &mistyped, "x"] {
+            client.check(with_key(wrong, login("a"))).await.expect_err("a wrong key");
+        }
+        client.check(with_key(key.expose(), login("a"))).await.expect("a decision");
+    }
+    for reason in ["unknown", "checksum", "malformed"] {
+        assert_eq!(refused(&server, reason).await, 500, "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn keys_are_unavailable_while_none_is_known() {
+    let mut tenants = Tenants::start();
+    let key = tenants.create("shop", &[by_key(100)]).await;
+    tenants.redis.kill();
+    let settings = ["rate-limiter.on-store-failure=allow"];
+    let server = tenants.serve("accepted", &settings);
+    assert_eq!(check(&server, key.expose(), login("a")).await, Err(Code::Unavailable));
+    assert_eq!(post(&server, "/v1/check", key.expose(), "{}").await.status, 503);
+    // Files decide about calls without a key, but the instance is not ready.
+    assert!(check(&server, "", login("a")).await.is_ok());
+    assert_eq!(server.get("/readyz").await.0, 503);
+    tenants.redis.restart();
+    let is_ready = async || server.get("/readyz").await.0 == 200;
+    eventually("the instance is ready", TIMEOUT, is_ready).await;
+}
+
+#[test]
+fn rules_of_files_may_not_use_the_api_key() {
+    let dir = TempDir::new();
+    let rules = "rules:\n  \
+        - {name: a, key-by: [api_key], limit: 1, window: 1s}\n  \
+        - {name: b, match: {attributes: {api_key: x}}, limit: 1, window: 1s}\n  \
+        - {name: c, limit: 1, window: 1s, \
+           overrides: [{match: {attributes: {api_key: x}}, limit: 2}]}\n";
+    let off = dir.write("off.yaml", rules);
+    let path = off.to_str().expect("a path");
+    assert_eq!(run(&["check-config", path]).0, 0);
+    for mode in ["accepted", "required"] {
+        let on = dir.write("on.yaml", &format!("auth: {{api-keys: {mode}}}\n{rules}"));
+        let (code, _, problems) = run(&["check-config", on.to_str().expect("a path")]);
+        assert_eq!(code, 64, "{problems}");
+        for field in [
+            "rules[0].key-by: must not use api_key unless auth.api-keys is off",
+            "rules[1].match.attributes.api_key: must not use api_key",
+            "rules[2].overrides[0].match.attributes.api_key: must not use api_key",
+        ] {
+            assert!(problems.contains(field), "{field}: {problems}");
+        }
+    }
+}
