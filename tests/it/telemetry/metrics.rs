@@ -94,6 +94,8 @@ fn assert_listed(text: &str) {
         types.filter(|(name, _)| !name.starts_with("process_")).collect();
     // Only servers with certificates have this metric.
     exposed.insert(("rlaas_tls_certificate_expiry_timestamp_seconds", "gauge"));
+    // Only servers with projects have this one.
+    exposed.insert(("rlaas_project_decisions_total", "counter"));
     let row = |line: &'static str| {
         let mut cells = line.strip_prefix("| `")?.split(" | ");
         let (name, kind) = (cells.next()?.strip_suffix('`')?, cells.next()?);
