@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use prost::Message;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic_types::Status as RpcStatus;
 use tracing::debug;
 
 use super::messages;
-use super::request_ids::{Claim, Claimed, ClaimedId, hash};
+use super::request_ids::{Claim, Claimed, ClaimedId, MAX_ANSWER, hash};
 use super::{AdminError, Administrator, Intent, MAX_TIME, PendingChange};
 use crate::clock::Deadline;
 use crate::control::{KeyGrant, LimitFrame, OverrideChange, OverrideKind};
@@ -20,9 +21,9 @@ use rlaas_limiter::{ChangeError, KeyChange, KeysChanged, Limiter};
 /// Longest time for telling other instances of a change.
 const PUBLISH_TIME: Duration = Duration::from_secs(1);
 /// Longest time that the record of an outcome may take.
-const MAX_OUTCOME_TIME: Duration = Duration::from_secs(2);
+pub(super) const MAX_OUTCOME_TIME: Duration = Duration::from_secs(2);
 /// `google.rpc.Code.UNAVAILABLE`.
-const UNAVAILABLE: i32 = 14;
+pub(super) const UNAVAILABLE: i32 = 14;
 /// Most bytes of a reason; it has at least one.
 pub(super) const MAX_REASON: usize = 1024;
 /// Most bytes of a request id.
@@ -58,7 +59,7 @@ impl Administrator {
         request: &ChangeRequest<'_>,
         deadline: Deadline,
     ) -> Result<proto::Change, AdminError> {
-        request.check_bounds()?;
+        check_bounds(request.reason, request.request_id)?;
         if deadline.has_passed() {
             return Err(StoreError::Expired.into());
         }
@@ -93,14 +94,24 @@ impl Administrator {
         // claimed.
         let deadline = Deadline::within(MAX_TIME);
         let claimed = match ClaimedId::claim(&self.shared.fleet, claim, deadline).await? {
-            Claimed::Before(answer) => return Ok(*answer),
+            Claimed::Before(answer) => {
+                let answer = proto::Change::decode(&*answer).map_err(|_| AdminError::Unfinished)?;
+                return Ok(proto::Change { replayed: true, ..answer });
+            }
             Claimed::Now(claimed) => claimed,
         };
         let result = self.change_keys(change).await;
         let deadline = Deadline::within(MAX_TIME);
         let is_refund = matches!(change.change.borrowed(), KeyChange::Refund(_));
         match &result {
-            Ok(change) => claimed.answered(change, deadline).await,
+            Ok(change) if change.encoded_len() <= MAX_ANSWER => {
+                claimed.answered(change, deadline).await;
+            }
+            // The keys are left out.
+            Ok(change) => {
+                let (before, after) = (Vec::new(), Vec::new());
+                claimed.answered(&proto::Change { before, after, ..*change }, deadline).await;
+            }
             Err(AdminError::Change(_)) if is_refund => {}
             Err(_) => claimed.released(deadline).await,
         }
@@ -116,6 +127,7 @@ impl Administrator {
         let intent = Intent {
             actor,
             action,
+            rule: "",
             summary: summary(made, keys.len()),
             reason,
             request_id,
@@ -226,17 +238,18 @@ fn summary(change: KeyChange<'_>, keys: usize) -> String {
     }
 }
 
-impl ChangeRequest<'_> {
-    fn check_bounds(&self) -> Result<(), AdminError> {
-        if !(1..=MAX_REASON).contains(&self.reason.len()) {
-            return Err(AdminError::Reason);
-        }
-        if self.request_id.len() > MAX_REQUEST_ID {
-            return Err(AdminError::RequestId);
-        }
-        Ok(())
+/// Checks the fields that all changes have.
+pub(super) fn check_bounds(reason: &str, request_id: &str) -> Result<(), AdminError> {
+    if !(1..=MAX_REASON).contains(&reason.len()) {
+        return Err(AdminError::Reason);
     }
+    if request_id.len() > MAX_REQUEST_ID {
+        return Err(AdminError::RequestId);
+    }
+    Ok(())
+}
 
+impl ChangeRequest<'_> {
     /// Returns the keys that the change is for: overrides are only for those of overridable rules.
     fn changeable(&self, mut keys: Vec<SelectedKey>) -> Result<Vec<SelectedKey>, AdminError> {
         let change = match self.change {

@@ -30,6 +30,12 @@ pub enum AdminError {
     /// As many ids of changes are remembered as there is space for. Nothing was changed.
     #[error("request_id can't be remembered: {MAX_VALUES} others are, each for idempotency.ttl")]
     TooManyIds,
+    /// No project has the id.
+    #[error("project_id must be that of a project")]
+    UnknownProject,
+    /// As many modes are set as there is space for. Nothing was changed.
+    #[error("too many modes are set: nothing was changed")]
+    TooManyModes,
     /// Too many changes run. Nothing was changed.
     #[error("too many changes run: nothing was changed")]
     TooManyChanges,
@@ -84,8 +90,10 @@ impl AdminError {
             Self::TooManyUnits { .. } => Some("grant.limit"),
             Self::Burst { .. } => Some("grant.burst"),
             Self::PageToken | Self::ServersChanged => Some("page_token"),
+            Self::UnknownProject => Some("project_id"),
             Self::Unfinished
             | Self::TooManyChanges
+            | Self::TooManyModes
             | Self::Running
             | Self::Audit(_)
             | Self::Store(_)

@@ -12,6 +12,7 @@ mod explain;
 mod hasher;
 mod instances;
 pub(crate) mod messages;
+mod modes;
 mod note;
 mod request_ids;
 mod running;
@@ -26,6 +27,8 @@ pub use error::AdminError;
 pub use explain::{Outlook, explain, outlook};
 pub use hasher::{ConfiguredHasher, SharedHasher, keyed};
 pub use instances::Instances;
+pub(crate) use modes::MAX_TIME_TO_LIVE;
+pub use modes::{ModeChange, Modes};
 pub use note::Note;
 pub use top_keys::{CountQuery, FleetCounts, FleetTopKeys};
 
@@ -33,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::running::RunningChanges;
-use crate::clock::Deadline;
+use crate::clock::{Clock, Deadline};
 use crate::control::{OverrideKind, OverridePage};
 use crate::plan::{SelectError, SelectedKey, Selector};
 use crate::telemetry::metrics::Metrics;
@@ -60,6 +63,7 @@ struct Shared {
     audit: Audit,
     instances: Instances,
     changes: RunningChanges,
+    modes: Modes,
     top_keys: FleetTopKeys,
     metrics: Arc<Metrics>,
 }
@@ -71,6 +75,8 @@ pub struct AdminSettings {
     pub audit: AuditSettings,
     /// Hasher of ids where they leave the store. Without one: by a secret of the fleet.
     pub hasher: ConfiguredHasher,
+    /// Clock of the modes of rules.
+    pub clock: Clock,
 }
 
 impl Administrator {
@@ -83,8 +89,16 @@ impl Administrator {
     ) -> Self {
         let hasher = SharedHasher::new(fleet.clone(), settings.hasher);
         let instances = Instances::new(fleet.clone(), limiter.clone(), Arc::clone(&metrics));
+        let audit = Audit::new(fleet.clone(), hasher.clone(), settings.audit);
         let shared = Shared {
-            audit: Audit::new(fleet.clone(), hasher.clone(), settings.audit),
+            modes: Modes::new(
+                limiter.clone(),
+                fleet.clone(),
+                audit.clone(),
+                instances.clone(),
+                settings.clock,
+            ),
+            audit,
             top_keys: FleetTopKeys::new(fleet.clone(), instances.clone(), hasher.clone()),
             instances,
             changes: RunningChanges::new(),
@@ -120,14 +134,23 @@ impl Administrator {
         &self.shared.top_keys
     }
 
-    /// Runs the background work, for ever: reports this instance to the fleet, and answers others
-    /// that ask for its top keys.
+    /// Returns the modes of rules that are set at run time.
+    pub fn modes(&self) -> &Modes {
+        &self.shared.modes
+    }
+
+    /// Runs the background work, for ever: reports this instance to the fleet, obeys modes that are
+    /// set, and answers other instances that ask for top keys.
     pub async fn run(&self) {
-        let Shared { instances, top_keys, metrics, .. } = &*self.shared;
-        match metrics.top_keys() {
-            Some(counts) => drop(tokio::join!(instances.run(), top_keys.answer(counts))),
-            None => instances.run().await,
-        }
+        let Shared { instances, modes, top_keys, metrics, .. } = &*self.shared;
+        let answer = async {
+            match metrics.top_keys() {
+                Some(counts) => top_keys.answer(counts).await,
+                None => std::future::pending().await,
+            }
+        };
+        // Boxed because they are large.
+        tokio::join!(Box::pin(instances.run()), Box::pin(modes.run()), Box::pin(answer));
     }
 
     /// Completes when no change runs: also those whose callers have gone have ended. To be called

@@ -18,7 +18,6 @@
 use prost::Message;
 use ring::digest::{SHA256, digest};
 use rlaas_limiter::fleet::{Fleet, MAX_VALUE_LEN, OutOfBounds};
-use rlaas_proto::ratelimit::admin::v1 as proto;
 use std::time::Duration;
 
 use super::AdminError;
@@ -27,6 +26,8 @@ use crate::store::StoreError;
 
 /// The map of claims.
 const CLAIMS: &str = "changes";
+/// Most bytes of an answer that is remembered.
+pub(super) const MAX_ANSWER: usize = MAX_VALUE_LEN - 64;
 /// Time for which a claim without effect stays.
 const RELEASED: Duration = Duration::from_millis(1);
 
@@ -35,9 +36,9 @@ const RELEASED: Duration = Duration::from_millis(1);
 struct ClaimRecord {
     #[prost(bytes = "vec", tag = "1")]
     fingerprint: Vec<u8>,
-    /// `None` until the change is made.
-    #[prost(message, optional, tag = "2")]
-    answer: Option<proto::Change>,
+    /// The answer, a message; `None` until the change is made.
+    #[prost(bytes = "vec", optional, tag = "2")]
+    answer: Option<Vec<u8>>,
 }
 
 /// A claim to a request id.
@@ -58,7 +59,7 @@ pub(super) enum Claimed {
     /// The change is to be made.
     Now(ClaimedId),
     /// The change was made; this was the answer.
-    Before(Box<proto::Change>),
+    Before(Vec<u8>),
 }
 
 /// A request id that this call has claimed. Dropped without an outcome it stays claimed.
@@ -98,17 +99,13 @@ impl ClaimedId {
             return Err(AdminError::OtherChange);
         }
         let answer = held.answer.ok_or(AdminError::Unfinished)?;
-        Ok(Claimed::Before(Box::new(proto::Change { replayed: true, ..answer })))
+        Ok(Claimed::Before(answer))
     }
 
-    /// Remembers the answer. Of an answer that is too long the keys are left out. If the fleet does
-    /// not answer, retries are refused.
-    pub(super) async fn answered(mut self, change: &proto::Change, deadline: Deadline) {
-        self.claim.answer = Some(change.clone());
-        if self.claim.encoded_len() > MAX_VALUE_LEN {
-            let (before, after) = (Vec::new(), Vec::new());
-            self.claim.answer = Some(proto::Change { before, after, ..change.clone() });
-        }
+    /// Remembers the answer, of at most [`MAX_ANSWER`] bytes. If the fleet does not answer, retries
+    /// are refused.
+    pub(super) async fn answered(mut self, answer: &impl Message, deadline: Deadline) {
+        self.claim.answer = Some(answer.encode_to_vec());
         self.put(self.ttl, deadline).await;
     }
 

@@ -7,7 +7,6 @@ use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use rlaas_proto::ratelimit::admin::v1 as proto;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -20,8 +19,7 @@ const MAX_RUNNING: usize = 256;
 
 /// A change that is to run. Boxed as a trait object: the compiler does not prove the size of futures
 /// of this depth to be [`Send`].
-pub(super) type ChangeFuture =
-    Pin<Box<dyn Future<Output = Result<proto::Change, AdminError>> + Send>>;
+pub(super) type ChangeFuture<T> = Pin<Box<dyn Future<Output = Result<T, AdminError>> + Send>>;
 
 /// The changes that run in this process.
 #[derive(Debug)]
@@ -46,11 +44,11 @@ impl RunningChanges {
     /// # Panics
     ///
     /// If the change does.
-    pub(super) async fn run(
+    pub(super) async fn run<T: Send + 'static>(
         &self,
-        change: ChangeFuture,
+        change: ChangeFuture<T>,
         deadline: Deadline,
-    ) -> Result<proto::Change, AdminError> {
+    ) -> Result<T, AdminError> {
         let permit = Arc::clone(&self.permits).acquire_owned();
         let permit = timeout(deadline.or_within(MAX_TIME).remaining(), permit).await;
         let Ok(Ok(permit)) = permit else { return Err(AdminError::TooManyChanges) };
@@ -77,6 +75,7 @@ impl RunningChanges {
 mod tests {
     use std::time::Duration;
 
+    use rlaas_proto::ratelimit::admin::v1 as proto;
     use tokio::sync::oneshot;
 
     use super::*;
@@ -114,8 +113,8 @@ mod tests {
         let soon = || Deadline::within(Duration::from_millis(20));
         for _ in 0..MAX_RUNNING {
             // The change outlives its caller's deadline, which may have passed already.
-            let answer =
-                running.run(Box::pin(std::future::pending()), Deadline::within(Duration::ZERO));
+            let answer = running
+                .run::<()>(Box::pin(std::future::pending()), Deadline::within(Duration::ZERO));
             assert!(matches!(answer.await, Err(AdminError::Running)));
         }
         let more = || Box::pin(async { Ok(change(true)) });

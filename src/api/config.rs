@@ -10,7 +10,7 @@ use thiserror::Error;
 use tonic::Status;
 
 use crate::algorithm::OnChange;
-use crate::proto_values::{algorithm, duration, int64, units};
+use crate::proto_values::{algorithm, duration, int64, timestamp, units};
 use crate::rules::descriptors::{PathStep, PlacedRule};
 use crate::rules::{
     EnforcedShare, Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule, RuleInfo,
@@ -150,6 +150,7 @@ fn common_message(rule: RuleInfo<'_>, grant: Grant) -> proto::Rule {
         near_limit_ppm: rule.near_limit.map_or(0, Share::millionths),
         overridable: rule.overridable,
         mode: mode(rule.mode).into(),
+        mode_ends_at: rule.set_mode.map(|set| timestamp(set.ends_at)),
         max_debt: limit.and_then(|limit| limit.max_debt()).map(int64),
         ..proto::Rule::default()
     }
@@ -243,5 +244,6 @@ pub(super) const fn mode(mode: Mode) -> proto::RuleMode {
         // A quota is enforced together with the other quotas of a request.
         Mode::Enforced | Mode::Quota => proto::RuleMode::Enforce,
         Mode::Shadow | Mode::ShadowQuota => proto::RuleMode::Shadow,
+        Mode::Off => proto::RuleMode::Off,
     }
 }

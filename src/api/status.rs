@@ -121,6 +121,8 @@ pub(super) fn admin(error: &AdminError) -> Status {
         AdminError::OtherChange => (Code::InvalidArgument, "REQUEST_ID_USED"),
         AdminError::Unfinished => (Code::Unavailable, "REQUEST_UNFINISHED"),
         AdminError::TooManyIds => (Code::ResourceExhausted, "TOO_MANY_REQUEST_IDS"),
+        AdminError::UnknownProject => (Code::NotFound, "UNKNOWN_PROJECT"),
+        AdminError::TooManyModes => (Code::ResourceExhausted, "TOO_MANY_MODES"),
         AdminError::TooManyChanges => (Code::ResourceExhausted, "TOO_MANY_CHANGES"),
         AdminError::Running => (Code::DeadlineExceeded, "CHANGE_RUNNING"),
         AdminError::Audit(error) => (store_code(error), "AUDIT_UNAVAILABLE"),

@@ -82,6 +82,8 @@ enum Command {
     Unban(admin::UnbanArgs),
     /// Grant something else to single keys for a time: set, clear, list
     Override(admin::OverrideArgs),
+    /// Switch rules to enforce, shadow or off for a time: mode
+    Rule(admin::RuleArgs),
     /// Run unit tests of rules: exit code 0 all pass, 1 one fails, 2 none ran, 64 invalid
     Test(test::TestArgs),
     /// Print recordings of requests, which telemetry.record makes
@@ -169,6 +171,7 @@ impl Cli {
             Command::Ban(args) => admin::ban(&args),
             Command::Unban(args) => admin::unban(&args),
             Command::Override(args) => admin::overrides(&args),
+            Command::Rule(args) => admin::rule(&args),
             Command::Test(args) => test::run(&args),
             Command::Record(args) => record::run(&args),
             Command::Audit(args) => admin::audit(&args),

@@ -90,7 +90,11 @@ fn serve(
         let store = store(&config, &metrics)?;
         let deny_cache = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
         let hasher = ConfiguredHasher::from(config.privacy.hasher.clone());
-        let admin = AdminSettings { audit: config.audit, hasher: hasher.clone() };
+        let admin = AdminSettings {
+            audit: config.audit,
+            hasher: hasher.clone(),
+            ..AdminSettings::default()
+        };
         let limiter = match deny_cache {
             Some(settings) => {
                 let cache = DenyCache::new(settings, Clock::default());

@@ -81,11 +81,14 @@ const LIMIT: Setting =
     Setting::new("limit", "Units per window. 0 denies every request.").example("100");
 const WINDOW: Setting =
     Setting::new("window", "Window; a number without a unit is in seconds.").example("10s");
-const SHADOW: Setting = Setting::new(
-    "shadow",
-    "true: the rule is decided, counted and reported, but not enforced; default false.",
+const MODE: Setting = Setting::new(
+    "mode",
+    "enforce; shadow: the rule is decided, counted and reported, but refuses no request; off: it is \
+     ignored. In any mode a request that it matches is not unmatched. Default enforce.",
 )
-.example("false");
+.example("enforce");
+const SHADOW: Setting =
+    Setting::new("shadow", "Short for mode: shadow (true) or enforce (false).").example("false");
 const ENFORCE: Setting = Setting::new(
     "enforce",
     "Part of the keys for which the rule is enforced; for the others it is in shadow mode. While \
@@ -225,6 +228,7 @@ fn named_rule(mut section: Section<'_>) -> RuleSpec {
         limit: section.field(LIMIT),
         window: section.field(WINDOW),
         burst: section.field(BURST),
+        mode: section.field(MODE),
         shadow: section.field(SHADOW),
         enforce: section.field(ENFORCE),
         on_change: section.field(ON_CHANGE),

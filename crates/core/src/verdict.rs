@@ -200,7 +200,7 @@ impl Verdict {
         match mode {
             Mode::Enforced => denies,
             Mode::Quota => Mode::quotas_refuse(all),
-            Mode::Shadow | Mode::ShadowQuota => false,
+            Mode::Shadow | Mode::ShadowQuota | Mode::Off => false,
         }
     }
 }

@@ -169,7 +169,7 @@ proptest! {
             let (dry, checked) = match (dry, checked) {
                 (Ok(dry), Ok(checked)) => (dry, checked),
                 (Err(CheckError::NoRule), Err(CheckError::NoRule)) => {
-                    prop_assert!(explanation.plan.is_unmatched);
+                    prop_assert!(explanation.plan.is_unmatched && explanation.plan.hits.is_empty());
                     continue;
                 }
                 other => return Err(TestCaseError::fail(format!("{other:?}"))),

@@ -32,6 +32,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -236,12 +237,15 @@ func (OnStoreFailure) EnumDescriptor() ([]byte, []int) {
 type RuleMode int32
 
 const (
-	// In requests: the default, ENFORCE. Not sent.
+	// In a rule: the default, ENFORCE; not sent. In AdminService.SetMode: the mode of the
+	// configuration.
 	RuleMode_RULE_MODE_UNSPECIFIED RuleMode = 0
 	// The rule decides, counts and can deny requests.
 	RuleMode_RULE_MODE_ENFORCE RuleMode = 1
 	// The rule decides and counts, but never denies a request.
 	RuleMode_RULE_MODE_SHADOW RuleMode = 2
+	// The rule is ignored. A request that it matches is not unmatched.
+	RuleMode_RULE_MODE_OFF RuleMode = 3
 )
 
 // Enum value maps for RuleMode.
@@ -250,11 +254,13 @@ var (
 		0: "RULE_MODE_UNSPECIFIED",
 		1: "RULE_MODE_ENFORCE",
 		2: "RULE_MODE_SHADOW",
+		3: "RULE_MODE_OFF",
 	}
 	RuleMode_value = map[string]int32{
 		"RULE_MODE_UNSPECIFIED": 0,
 		"RULE_MODE_ENFORCE":     1,
 		"RULE_MODE_SHADOW":      2,
+		"RULE_MODE_OFF":         3,
 	}
 )
 
@@ -1388,8 +1394,12 @@ type Rule struct {
 	// True if requests pass while the circuit breaker of the store is open, which
 	// is after five failures in a row.
 	BreakerOpensRule bool `protobuf:"varint,13,opt,name=breaker_opens_rule,json=breakerOpensRule,proto3" json:"breaker_opens_rule,omitempty"`
-	// Whether the rule is enforced, for the keys of `enforce_ppm`. Unset is RULE_MODE_ENFORCE.
+	// Whether the rule is enforced, for the keys of `enforce_ppm`, at this time. Unset is
+	// RULE_MODE_ENFORCE.
 	Mode RuleMode `protobuf:"varint,14,opt,name=mode,proto3,enum=ratelimit.v1.RuleMode" json:"mode,omitempty"`
+	// Output only. End of a mode that AdminService.SetMode has set. Unset: `mode` is that of the
+	// configuration.
+	ModeEndsAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=mode_ends_at,json=modeEndsAt,proto3" json:"mode_ends_at,omitempty"`
 	// Part of the keys for which the rule is enforced, in ppm: 0 to 1,000,000; for
 	// the others it is in shadow mode. Unset: all keys. While it grows, no key falls
 	// out.
@@ -1543,6 +1553,13 @@ func (x *Rule) GetMode() RuleMode {
 		return x.Mode
 	}
 	return RuleMode_RULE_MODE_UNSPECIFIED
+}
+
+func (x *Rule) GetModeEndsAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ModeEndsAt
+	}
+	return nil
 }
 
 func (x *Rule) GetEnforcePpm() uint32 {
@@ -2051,7 +2068,7 @@ var File_ratelimit_proto protoreflect.FileDescriptor
 
 const file_ratelimit_proto_rawDesc = "" +
 	"\n" +
-	"\x0fratelimit.proto\x12\fratelimit.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17google/rpc/status.proto\"\xa8\x02\n" +
+	"\x0fratelimit.proto\x12\fratelimit.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xa8\x02\n" +
 	"\fCheckRequest\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1a\n" +
 	"\bresource\x18\x02 \x01(\tR\bresource\x12J\n" +
@@ -2143,7 +2160,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12&\n" +
 	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\x12;\n" +
 	"\tunmatched\x18\a \x01(\x0e2\x1d.ratelimit.v1.UnmatchedPolicyR\tunmatched\x12-\n" +
-	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\x9d\a\n" +
+	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\xdb\a\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12!\n" +
@@ -2159,7 +2176,9 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x10on_store_failure\x18\v \x01(\x0e2\x1c.ratelimit.v1.OnStoreFailureR\x0eonStoreFailure\x12&\n" +
 	"\x0flocal_share_ppm\x18\f \x01(\rR\rlocalSharePpm\x12,\n" +
 	"\x12breaker_opens_rule\x18\r \x01(\bR\x10breakerOpensRule\x12*\n" +
-	"\x04mode\x18\x0e \x01(\x0e2\x16.ratelimit.v1.RuleModeR\x04mode\x12$\n" +
+	"\x04mode\x18\x0e \x01(\x0e2\x16.ratelimit.v1.RuleModeR\x04mode\x12<\n" +
+	"\fmode_ends_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"modeEndsAt\x12$\n" +
 	"\venforce_ppm\x18\x10 \x01(\rH\x00R\n" +
 	"enforcePpm\x88\x01\x01\x123\n" +
 	"\ton_change\x18\x12 \x01(\x0e2\x16.ratelimit.v1.OnChangeR\bonChange\x12$\n" +
@@ -2224,11 +2243,12 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x16ON_STORE_FAILURE_ERROR\x10\x01\x12\x1a\n" +
 	"\x16ON_STORE_FAILURE_ALLOW\x10\x02\x12\x19\n" +
 	"\x15ON_STORE_FAILURE_DENY\x10\x03\x12\x1a\n" +
-	"\x16ON_STORE_FAILURE_LOCAL\x10\x04*R\n" +
+	"\x16ON_STORE_FAILURE_LOCAL\x10\x04*e\n" +
 	"\bRuleMode\x12\x19\n" +
 	"\x15RULE_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11RULE_MODE_ENFORCE\x10\x01\x12\x14\n" +
-	"\x10RULE_MODE_SHADOW\x10\x02*\x81\x01\n" +
+	"\x10RULE_MODE_SHADOW\x10\x02\x12\x11\n" +
+	"\rRULE_MODE_OFF\x10\x03*\x81\x01\n" +
 	"\bOnChange\x12\x19\n" +
 	"\x15ON_CHANGE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13ON_CHANGE_KEEP_USED\x10\x01\x12\x17\n" +
@@ -2257,32 +2277,33 @@ func file_ratelimit_proto_rawDescGZIP() []byte {
 var file_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
 var file_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_ratelimit_proto_goTypes = []any{
-	(Algorithm)(0),              // 0: ratelimit.v1.Algorithm
-	(UnmatchedPolicy)(0),        // 1: ratelimit.v1.UnmatchedPolicy
-	(OnStoreFailure)(0),         // 2: ratelimit.v1.OnStoreFailure
-	(RuleMode)(0),               // 3: ratelimit.v1.RuleMode
-	(OnChange)(0),               // 4: ratelimit.v1.OnChange
-	(CheckResponse_Source)(0),   // 5: ratelimit.v1.CheckResponse.Source
-	(CheckResponse_Reason)(0),   // 6: ratelimit.v1.CheckResponse.Reason
-	(RuleOrigin_Kind)(0),        // 7: ratelimit.v1.RuleOrigin.Kind
-	(*CheckRequest)(nil),        // 8: ratelimit.v1.CheckRequest
-	(*CheckResponse)(nil),       // 9: ratelimit.v1.CheckResponse
-	(*CheckBatchRequest)(nil),   // 10: ratelimit.v1.CheckBatchRequest
-	(*CheckBatchResponse)(nil),  // 11: ratelimit.v1.CheckBatchResponse
-	(*CheckResult)(nil),         // 12: ratelimit.v1.CheckResult
-	(*RuleDecision)(nil),        // 13: ratelimit.v1.RuleDecision
-	(*GetConfigRequest)(nil),    // 14: ratelimit.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),   // 15: ratelimit.v1.GetConfigResponse
-	(*Rule)(nil),                // 16: ratelimit.v1.Rule
-	(*RuleOrigin)(nil),          // 17: ratelimit.v1.RuleOrigin
-	(*PartMatcher)(nil),         // 18: ratelimit.v1.PartMatcher
-	(*RuleOverride)(nil),        // 19: ratelimit.v1.RuleOverride
-	(*Grant)(nil),               // 20: ratelimit.v1.Grant
-	(*DescriptorRule)(nil),      // 21: ratelimit.v1.DescriptorRule
-	(*DescriptorStep)(nil),      // 22: ratelimit.v1.DescriptorStep
-	nil,                         // 23: ratelimit.v1.CheckRequest.AttributesEntry
-	(*durationpb.Duration)(nil), // 24: google.protobuf.Duration
-	(*status.Status)(nil),       // 25: google.rpc.Status
+	(Algorithm)(0),                // 0: ratelimit.v1.Algorithm
+	(UnmatchedPolicy)(0),          // 1: ratelimit.v1.UnmatchedPolicy
+	(OnStoreFailure)(0),           // 2: ratelimit.v1.OnStoreFailure
+	(RuleMode)(0),                 // 3: ratelimit.v1.RuleMode
+	(OnChange)(0),                 // 4: ratelimit.v1.OnChange
+	(CheckResponse_Source)(0),     // 5: ratelimit.v1.CheckResponse.Source
+	(CheckResponse_Reason)(0),     // 6: ratelimit.v1.CheckResponse.Reason
+	(RuleOrigin_Kind)(0),          // 7: ratelimit.v1.RuleOrigin.Kind
+	(*CheckRequest)(nil),          // 8: ratelimit.v1.CheckRequest
+	(*CheckResponse)(nil),         // 9: ratelimit.v1.CheckResponse
+	(*CheckBatchRequest)(nil),     // 10: ratelimit.v1.CheckBatchRequest
+	(*CheckBatchResponse)(nil),    // 11: ratelimit.v1.CheckBatchResponse
+	(*CheckResult)(nil),           // 12: ratelimit.v1.CheckResult
+	(*RuleDecision)(nil),          // 13: ratelimit.v1.RuleDecision
+	(*GetConfigRequest)(nil),      // 14: ratelimit.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),     // 15: ratelimit.v1.GetConfigResponse
+	(*Rule)(nil),                  // 16: ratelimit.v1.Rule
+	(*RuleOrigin)(nil),            // 17: ratelimit.v1.RuleOrigin
+	(*PartMatcher)(nil),           // 18: ratelimit.v1.PartMatcher
+	(*RuleOverride)(nil),          // 19: ratelimit.v1.RuleOverride
+	(*Grant)(nil),                 // 20: ratelimit.v1.Grant
+	(*DescriptorRule)(nil),        // 21: ratelimit.v1.DescriptorRule
+	(*DescriptorStep)(nil),        // 22: ratelimit.v1.DescriptorStep
+	nil,                           // 23: ratelimit.v1.CheckRequest.AttributesEntry
+	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
+	(*status.Status)(nil),         // 25: google.rpc.Status
+	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
 }
 var file_ratelimit_proto_depIdxs = []int32{
 	23, // 0: ratelimit.v1.CheckRequest.attributes:type_name -> ratelimit.v1.CheckRequest.AttributesEntry
@@ -2311,26 +2332,27 @@ var file_ratelimit_proto_depIdxs = []int32{
 	19, // 23: ratelimit.v1.Rule.overrides:type_name -> ratelimit.v1.RuleOverride
 	2,  // 24: ratelimit.v1.Rule.on_store_failure:type_name -> ratelimit.v1.OnStoreFailure
 	3,  // 25: ratelimit.v1.Rule.mode:type_name -> ratelimit.v1.RuleMode
-	4,  // 26: ratelimit.v1.Rule.on_change:type_name -> ratelimit.v1.OnChange
-	21, // 27: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
-	17, // 28: ratelimit.v1.Rule.origin:type_name -> ratelimit.v1.RuleOrigin
-	7,  // 29: ratelimit.v1.RuleOrigin.kind:type_name -> ratelimit.v1.RuleOrigin.Kind
-	18, // 30: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
-	20, // 31: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
-	22, // 32: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
-	8,  // 33: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
-	10, // 34: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
-	8,  // 35: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
-	14, // 36: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
-	9,  // 37: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
-	11, // 38: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
-	12, // 39: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
-	15, // 40: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
-	37, // [37:41] is the sub-list for method output_type
-	33, // [33:37] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	26, // 26: ratelimit.v1.Rule.mode_ends_at:type_name -> google.protobuf.Timestamp
+	4,  // 27: ratelimit.v1.Rule.on_change:type_name -> ratelimit.v1.OnChange
+	21, // 28: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
+	17, // 29: ratelimit.v1.Rule.origin:type_name -> ratelimit.v1.RuleOrigin
+	7,  // 30: ratelimit.v1.RuleOrigin.kind:type_name -> ratelimit.v1.RuleOrigin.Kind
+	18, // 31: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
+	20, // 32: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
+	22, // 33: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
+	8,  // 34: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
+	10, // 35: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
+	8,  // 36: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
+	14, // 37: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
+	9,  // 38: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
+	11, // 39: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
+	12, // 40: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
+	15, // 41: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
+	38, // [38:42] is the sub-list for method output_type
+	34, // [34:38] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_proto_init() }

@@ -78,6 +78,8 @@ pub struct Intent<'a> {
     pub actor: &'a str,
     /// Name of the RPC.
     pub action: &'static str,
+    /// Name of the rule. May be empty if `before` tells it.
+    pub rule: &'a str,
     /// The change in one line, without parts of keys.
     pub summary: String,
     /// Reason that the caller gave.

@@ -55,9 +55,10 @@ pub(super) struct Outcome {
 impl Record {
     /// Returns the record of a change that is about to be made.
     pub(super) fn of_intent(intent: Intent<'_>, shown: AuditKeys, hasher: &KeyHasher) -> Self {
-        let Intent { actor, action, summary, reason, request_id, before } = intent;
+        let Intent { actor, action, rule, summary, reason, request_id, before } = intent;
         let first = before.first().map(|state| state.rule.as_str());
         let target = first.filter(|first| before.iter().all(|state| state.rule == *first));
+        let target = target.or(Some(rule).filter(|rule| !rule.is_empty()));
         let mut record = Self {
             keys: before.iter().map(|state| fingerprint(state, hasher)).collect(),
             left_out: 0,

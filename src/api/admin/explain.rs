@@ -126,6 +126,7 @@ impl RuleMessages<'_> {
                 let mismatch = Some(proto::Mismatch { part, wanted, got });
                 proto::RuleExplanation { mismatch, ..without(Applies::Mismatch) }
             }
+            core::Applies::Off => without(Applies::Off),
             core::Applies::NotDefault => without(Applies::NotDefault),
             core::Applies::Replaced => without(Applies::Replaced),
         }

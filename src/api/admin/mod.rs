@@ -5,6 +5,7 @@ mod decisions;
 mod explain;
 mod keys;
 mod lists;
+mod modes;
 mod overrides;
 pub(super) mod routes;
 mod selector;
@@ -270,6 +271,16 @@ impl AdminService for Service {
         let watch = self.metrics.decisions.watch(filter).map_err(decisions::refused)?;
         let hasher = self.administrator.hasher().clone();
         Ok(Response::new(decisions::responses(watch, view, hasher)))
+    }
+
+    async fn set_mode(
+        &self,
+        request: Request<proto::SetModeRequest>,
+    ) -> Result<Response<proto::SetModeResponse>, Status> {
+        let change = modes::change(caller(&request)?.actor(), request.get_ref())?;
+        let deadline = deadline(request.metadata());
+        let answer = self.administrator.set_mode(change, deadline).await;
+        Ok(self.changed(answer.map_err(|error| admin(&error))?))
     }
 }
 

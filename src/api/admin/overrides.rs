@@ -102,7 +102,7 @@ fn invalid_units(field: &str) -> Status {
 }
 
 /// Returns a duration, which must not be negative.
-fn micros(duration: &prost_types::Duration) -> Option<Micros> {
+pub(super) fn micros(duration: &prost_types::Duration) -> Option<Micros> {
     let duration = std::time::Duration::try_from(*duration).ok()?;
     Some(duration.into())
 }

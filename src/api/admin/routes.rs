@@ -64,6 +64,7 @@ pub(in crate::api) const ROUTES: &[AdminRoute] = &[
         Verb::Get,
         "/v1/admin/decisions",
     )),
+    route("SetMode", Permission::ADMIN, Verb::Post, "/v1/admin/mode"),
 ];
 
 impl AdminRoute {

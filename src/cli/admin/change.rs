@@ -71,6 +71,14 @@ pub(super) fn output<M: Message>(
     CommandOutput::new(name, response.get_ref(), text).with_warning_of(response.metadata())
 }
 
+/// Returns the message of a time.
+pub(super) fn span(time: Duration) -> prost_types::Duration {
+    prost_types::Duration {
+        seconds: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(time.subsec_nanos()).unwrap_or_default(),
+    }
+}
+
 /// Parses the time of an override.
 pub(super) fn time_to_live(text: &str) -> Result<Duration, &'static str> {
     const MAX: Duration = Duration::from_hours(366 * 24);

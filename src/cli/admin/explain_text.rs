@@ -48,9 +48,15 @@ pub(in crate::cli) fn check_lines(explained: &ExplainResponse, request: &CheckRe
         lines.push_str("\nRules that do not apply, the nearest first:\n");
         let width = no.iter().map(|rule| text::value(&rule.rule).chars().count()).max();
         let is_enforced = yes.iter().any(|rule| rule.mode() == RuleMode::Enforce);
+        let is_matched = !yes.is_empty() || no.iter().any(|rule| rule.applies() == Applies::Off);
+        let instead = match (is_enforced, is_matched) {
+            (true, _) => "another rule is enforced",
+            (false, true) => "another rule matches",
+            (false, false) => "the setting `unmatched` is not `default`",
+        };
         for rule in no {
             let name = text::value(&rule.rule);
-            let (why, width) = (why_not(rule, is_enforced), width.unwrap_or(0));
+            let (why, width) = (why_not(rule, instead), width.unwrap_or(0));
             let _infallible = writeln!(lines, "  {name:width$}  {why}");
         }
     }
@@ -80,7 +86,7 @@ pub(in crate::cli) fn descriptor_lines(
             Some(rule) if rule.applies() == Applies::Yes => lines.push_str(&applying(rule, "  ")),
             Some(rule) => {
                 let _infallible =
-                    writeln!(lines, "  {}  {}", text::value(&rule.rule), why_not(rule, true));
+                    writeln!(lines, "  {}  {}", text::value(&rule.rule), why_not(rule, ""));
             }
             None => lines.push_str(&without_limit(explained.matched_entries, descriptor)),
         }
@@ -178,11 +184,11 @@ fn granted(rule: &RuleExplanation) -> String {
     format!("{}{algorithm}, by {from}", text::grant(rule.grant.as_ref()))
 }
 
-/// Returns why a rule does not apply; `is_enforced` says whether another one is enforced.
-fn why_not(rule: &RuleExplanation, is_enforced: bool) -> String {
+/// Returns why a rule does not apply, and of the default rule what `instead` says.
+fn why_not(rule: &RuleExplanation, instead: &str) -> String {
     match rule.applies() {
-        Applies::NotDefault if is_enforced => "another rule is enforced".to_owned(),
-        Applies::NotDefault => "the setting `unmatched` is not `default`".to_owned(),
+        Applies::Off => "it is off".to_owned(),
+        Applies::NotDefault => instead.to_owned(),
         Applies::Replaced => "the limit of another descriptor replaces it".to_owned(),
         _ => rule.mismatch.as_ref().map_or_else(String::new, mismatch),
     }

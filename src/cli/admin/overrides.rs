@@ -12,7 +12,7 @@ use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 
 use super::call::{Admin, CallArgs, CommandError, CommandOutput};
-use super::change::{ChangeArgs, output, time_to_live};
+use super::change::{ChangeArgs, output, span, time_to_live};
 use super::selection::SelectionArgs;
 use super::text;
 use crate::cli::table::{Column, Table};
@@ -170,10 +170,7 @@ fn set(args: &SetArgs, grant: Grant) -> ExitCode {
         let request = SetOverrideRequest {
             selector: Some(args.selection.selector()?),
             grant: Some(grant),
-            ttl: Some(prost_types::Duration {
-                seconds: i64::try_from(args.ttl.as_secs()).unwrap_or(i64::MAX),
-                nanos: i32::try_from(args.ttl.subsec_nanos()).unwrap_or_default(),
-            }),
+            ttl: Some(span(args.ttl)),
             reason: args.change.reason.clone(),
             request_id: args.change.request_id()?,
         };

@@ -14,6 +14,7 @@ mod journal;
 mod journal_folder;
 mod keys;
 mod left_callers;
+mod modes;
 mod openapi;
 mod override_properties;
 mod overrides;

@@ -32,7 +32,7 @@ const OTHER_NAMES: [(&str, &[&str]); 8] = [
     ("shadow", &["shadow", "mode"]),
 ];
 /// Fields of the message that only rules of Envoy's files have, or only rules in force.
-const OTHER_FIELDS: [&str; 3] = ["descriptor_rule", "max_debt", "origin"];
+const OTHER_FIELDS: [&str; 4] = ["descriptor_rule", "max_debt", "mode_ends_at", "origin"];
 
 fn files() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
@@ -101,7 +101,7 @@ async fn rules_survive_a_round_trip_as_messages() {
 fn spec_and_message_have_the_same_fields() {
     let whole: RuleSpec = serde_saphyr::from_str(
         "{version: 1, name: a, endpoint: /a, match: {user-id: b}, key-by: c, algorithm: gcra, \
-         limit: 1, window: 1s, burst: 1, shadow: true, enforce: 25%, on-change: scale, local-share: 1, \
+         limit: 1, window: 1s, burst: 1, mode: shadow, shadow: true, enforce: 25%, on-change: scale, local-share: 1, \
          on-store-failure: local, fail-open: true, breaker-opens-rule: true, near-limit: 0.8, overridable: true, \
          overrides: [{match: {user-id: b}, limit: 2}]}",
     )

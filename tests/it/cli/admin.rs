@@ -243,6 +243,38 @@ fn audit_lists_who_changed_what_and_why() {
 }
 
 #[test]
+fn rule_is_switched_for_a_time_and_back() {
+    let (_dir, server) = server();
+    let switch = |mode: &[&str]| {
+        printed(&server, &[&["rule", "mode", "pay"], mode, &["--reason", "a test"]].concat())
+    };
+    let set = switch(&["off", "--for", "1h"]);
+    assert!(set.starts_with("pay: off until 20"), "{set}");
+    assert!(set.contains("; in force here, everywhere by 20"), "{set}");
+    let explained = printed(&server, &[&["explain"], &PAY[..]].concat());
+    assert!(explained.contains("  pay      it is off\n"), "{explained}");
+    assert!(explained.contains("  default  another rule matches\n"), "{explained}");
+    let ended = switch(&["configured"]);
+    assert!(ended.starts_with("pay: mode of the configuration; in force here"), "{ended}");
+    let set = json(&switch(&["shadow", "--for", "30d", "--json"]));
+    assert_eq!(set["coverage"]["missing"].as_array().map(Vec::len), Some(0), "{set}");
+    for (wrong, problem) in [
+        (&["shadow"][..], "--for"),
+        (&["shadow", "--for", "31d"], "must be a duration from 1s to 30d"),
+        (&["sometimes", "--for", "1h"], "possible values: enforce, shadow, off, configured"),
+    ] {
+        let (code, _, error) =
+            run(&[&["rule", "mode", "pay", "--reason", "a test"], wrong].concat());
+        assert_eq!(code, 2, "{error}");
+        assert!(error.contains(problem), "{error}");
+    }
+    let nobody = ["rule", "mode", "nobody", "off", "--for", "1h", "--reason", "a test"];
+    let (code, _, error) = run(&[&nobody[..], &["--addr", server.grpc()]].concat());
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("no such rule") || error.contains("rule must"), "{error}");
+}
+
+#[test]
 fn instances_of_the_fleet_are_listed() {
     let (_dir, server) = server();
     let shown = printed(&server, &["top", "--instances"]);

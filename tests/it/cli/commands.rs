@@ -210,7 +210,7 @@ fn serve_names_the_setting_of_an_address_in_use() {
     assert!(error.contains(server.grpc()) && error.contains("server.listen"), "{error}");
 }
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "serve",
     "check",
     "check-config",
@@ -223,6 +223,7 @@ const COMMANDS: [&str; 16] = [
     "ban",
     "unban",
     "override",
+    "rule",
     "audit",
     "top",
     "tail",
@@ -242,7 +243,7 @@ fn help_names_every_command() {
 
 #[test]
 fn help_fits_100_columns() {
-    let nested = ["", "override set", "override clear", "override list"];
+    let nested = ["", "override set", "override clear", "override list", "rule mode"];
     for command in COMMANDS.into_iter().chain(nested) {
         for help in ["-h", "--help"] {
             let arguments: Vec<&str> = command.split_whitespace().chain([help]).collect();

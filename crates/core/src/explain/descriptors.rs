@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use super::{AppliedRule, Applies, ExplainedRule, cut, start, units_taken};
 use crate::plan::{DescriptorPlan, SelectedKey};
-use crate::rules::RuleSet;
 use crate::rules::descriptors::{Choice, DescriptorRequest, InvalidDescriptor};
+use crate::rules::{Mode, RuleSet};
 
 /// Most texts in [`ExplainedDescriptor::nearest`].
 pub const MAX_NEAREST: usize = 10;
@@ -66,6 +66,7 @@ impl RuleSet {
                         let cost = units_taken(hit);
                         Applies::Yes(AppliedRule { hit: at, cost, rule_override: None })
                     }
+                    None if self.rule(rule).mode == Mode::Off => Applies::Off,
                     None => Applies::Replaced,
                 };
                 ExplainedRule { rule, applies }

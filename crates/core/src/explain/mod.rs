@@ -39,6 +39,8 @@ pub enum Applies {
     Yes(AppliedRule),
     /// A part of the request does not fit.
     Mismatch(Mismatch),
+    /// It fits, and its mode is [`Mode::Off`](crate::rules::Mode::Off).
+    Off,
     /// The default rule: another rule is enforced, or requests that no rule matches have another
     /// policy.
     NotDefault,

@@ -8,7 +8,7 @@ use super::{
     AppliedRule, Applies, ExplainedRule, MAX_RULES, MAX_WANTED, Mismatch, cut, units_taken,
 };
 use crate::plan::{Plan, RuleIndex, SelectedKey};
-use crate::rules::{Matcher, Pattern, Request, RuleSet, TextPattern};
+use crate::rules::{Matcher, Mode, Pattern, Request, RuleSet, TextPattern};
 
 /// Why each rule applies to a request, or does not.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct Explanation {
     /// The keys of its hits, in order.
     pub keys: Vec<SelectedKey>,
     /// Rules that were looked at, at most [`MAX_RULES`]: those that apply in the order of the plan,
-    /// the default rule if it does not apply, then the nearest of those that do not fit.
+    /// those that are off, the default rule if it does not apply, then the nearest of those that do not fit.
     pub rules: Vec<ExplainedRule>,
     /// Number of rules that were looked at and are not in `rules`.
     pub left_out: usize,
@@ -65,6 +65,14 @@ impl RuleSet {
             explained(*position, Applies::Yes(applied))
         });
         let mut rules: Vec<ExplainedRule> = applied.collect();
+        self.for_each_match(request, |position, rule| {
+            if rule.mode == Mode::Off {
+                applying.push(position);
+                if rules.len() < MAX_RULES {
+                    rules.push(explained(position, Applies::Off));
+                }
+            }
+        });
         applying.sort_unstable();
         if applying.first() != Some(&0) && rules.len() < MAX_RULES {
             rules.push(explained(0, Applies::NotDefault));
@@ -150,7 +158,7 @@ mod tests {
     use crate::algorithm::{Algorithm, Cost, Limit};
     use crate::clock::Micros;
     use crate::explain::MAX_TEXT;
-    use crate::rules::{Grant, Mode, Override, Part, Rule, Unmatched};
+    use crate::rules::{Grant, Override, Part, Rule, Unmatched};
 
     fn limit(units: u64) -> Limit {
         Limit::new(units, Micros::from_secs(60)).expect("a valid limit")
@@ -284,7 +292,7 @@ mod tests {
         assert_eq!(applied(&explanation, 1).hit, 1);
         for policy in [Unmatched::Allow, Unmatched::Deny] {
             let explanation = rules.clone().with_unmatched(policy).explain(&request);
-            assert!(explanation.plan.is_unmatched);
+            assert!(!explanation.plan.is_unmatched && explanation.plan.refuses_nothing());
             assert!(matches!(explanation.rules[1].applies, Applies::NotDefault));
         }
     }
@@ -329,13 +337,13 @@ mod tests {
             Just(Part::Attribute("plan".to_owned()))
         ];
         let patterns = prop::collection::btree_map(part, pattern, 0..3);
-        let named = prop::collection::vec((patterns, any::<bool>()), 0..6);
+        let named = prop::collection::vec((patterns, 0..3_usize), 0..6);
         (named, 0..3_usize).prop_map(|(named, unmatched)| {
-            let named = named.into_iter().enumerate().map(|(index, (patterns, is_shadow))| {
+            let named = named.into_iter().enumerate().map(|(index, (patterns, mode))| {
                 let patterns: Vec<_> =
                     patterns.iter().map(|(part, text)| (part.clone(), text.as_str())).collect();
                 let mut rule = rule(&format!("r{index}"), &patterns);
-                rule.mode = if is_shadow { Mode::Shadow } else { Mode::Enforced };
+                rule.mode = [Mode::Enforced, Mode::Shadow, Mode::Off][mode];
                 rule
             });
             set(named.collect()).with_unmatched(Unmatched::ALL[unmatched])
@@ -368,6 +376,10 @@ mod tests {
                         let of: Vec<_> = mismatch.wanted.iter().map(|text| Pattern::one(text)).collect();
                         let got = mismatch.got.as_deref();
                         prop_assert!(of.iter().all(|one| one.fit(got).is_none()));
+                    }
+                    Applies::Off => {
+                        prop_assert!(hit.is_none());
+                        prop_assert_eq!(rules.rule(explained.rule).mode, Mode::Off);
                     }
                     Applies::Replaced => prop_assert!(false, "only of descriptors"),
                 }

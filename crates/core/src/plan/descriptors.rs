@@ -9,7 +9,7 @@ use crate::operation::Action;
 use crate::rules::descriptors::{
     DescriptorRequest, Descriptors, HitsAddend, InvalidDescriptor, MatchedDescriptor,
 };
-use crate::rules::{Coupling, Grant};
+use crate::rules::{Coupling, Grant, Mode};
 
 /// The plan for a request by descriptors, with data for the status of each descriptor.
 #[derive(Clone, Debug)]
@@ -44,7 +44,10 @@ impl Descriptors {
         let mut hits: SmallVec<[Hit; 1]> = SmallVec::new();
         let mut statuses = SmallVec::new();
         for found in self.match_request(request)? {
-            statuses.push(found.map(|found| {
+            let is_on = |found: &MatchedDescriptor| {
+                self.rule_at(found.position, found.is_override).mode != Mode::Off
+            };
+            statuses.push(found.filter(is_on).map(|found| {
                 let action = action(&found, self.coupling(), &hits);
                 let MatchedDescriptor {
                     position,

@@ -17,9 +17,7 @@ use crate::algorithm::{Algorithm, Cost, OnChange};
 use crate::clock::Micros;
 use crate::idempotency::IdempotencyRecord;
 use crate::operation::{Action, StoreHit};
-use crate::rules::{
-    Coupling, Grant, Hashing, Key, Mode, Request, Rule, RuleInfo, RuleSet, Unmatched,
-};
+use crate::rules::{Coupling, Grant, Hashing, Key, Mode, Request, Rule, RuleInfo, RuleSet};
 
 /// The hits of a request.
 #[derive(Clone, Debug)]
@@ -28,8 +26,8 @@ pub struct Plan {
     pub hits: SmallVec<[Hit; 1]>,
     /// How the hits depend on each other.
     pub coupling: Coupling,
-    /// `true` if no enforced rule matches. The hits are then those of shadow rules, and
-    /// [`Unmatched`] decides.
+    /// `true` if no rule matches. There are no hits then, and
+    /// [`Unmatched`](crate::rules::Unmatched) decides.
     pub is_unmatched: bool,
     /// The request id, if the request has one and takes units. Boxed because it is rare.
     pub once: Option<Box<IdempotencyRecord>>,
@@ -81,11 +79,12 @@ impl Plan {
         let cost = request.cost();
         let action = if request.dry_run() { Action::Peek(cost) } else { Action::Take(cost) };
         let mut hits = SmallVec::new();
-        rules.for_each_match(request, |position, rule| {
-            hits.push(Hit::of_rule(rules, position, rule, request, rules.hashing(), action));
+        let is_matched = rules.for_each_match(request, |position, rule| {
+            if rule.mode != Mode::Off {
+                hits.push(Hit::of_rule(rules, position, rule, request, rules.hashing(), action));
+            }
         });
-        let is_unmatched = rules.unmatched() != Unmatched::DefaultRule
-            && hits.iter().all(|hit: &Hit| rules.rule(hit.rule).mode == Mode::Shadow);
+        let is_unmatched = !is_matched;
         Self { hits, coupling: Coupling::AllOrNothing, is_unmatched, once: None }
     }
 
@@ -93,6 +92,11 @@ impl Plan {
     pub fn is_banned(&self) -> bool {
         self.hits.iter().any(Hit::is_banned)
             && Mode::refuse(self.hits.iter().map(|hit| (hit.effective_mode(), hit.is_banned())))
+    }
+
+    /// Returns `true` if no decision on the hits can refuse the request: each is in shadow mode.
+    pub fn refuses_nothing(&self) -> bool {
+        self.hits.iter().all(|hit| hit.mode == Mode::Shadow)
     }
 
     /// Returns `true` if the hits are those of descriptors, each of which has its own status.

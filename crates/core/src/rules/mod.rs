@@ -8,6 +8,7 @@ pub mod descriptors;
 mod enforcement;
 mod key;
 mod matcher;
+mod modes;
 mod pattern;
 mod privacy;
 mod request;
@@ -20,6 +21,7 @@ pub use enforcement::EnforcedShare;
 pub(crate) use key::DecodedValue;
 pub use key::Key;
 pub use matcher::Matcher;
+pub use modes::{ModeScope, ModeSetting, ModeSettings, RuleMode, SetMode};
 pub use pattern::{Pattern, TextPattern};
 pub(crate) use privacy::Hashing;
 pub use privacy::{HashedParts, HashedValue, KeyHasher};
@@ -34,6 +36,7 @@ use smallvec::SmallVec;
 
 use self::descriptors::Descriptors;
 use self::key::KeyProject;
+use crate::clock::Timestamp;
 
 /// The rules in force. Every rule that matches applies; their order has no meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +56,7 @@ pub struct RuleSet {
     key_project: KeyProject,
 }
 
-/// Policy for requests that no enforced rule matches. Not for requests by descriptors: a descriptor
+/// Policy for requests that no rule matches. Not for requests by descriptors: a descriptor
 /// that matches no rule passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unmatched {
@@ -171,13 +174,13 @@ impl RuleSet {
         Self { named, by_value, others, ..self }
     }
 
-    /// Sets the policy for requests that no enforced rule matches.
+    /// Sets the policy for requests that no rule matches.
     #[must_use]
     pub fn with_unmatched(self, unmatched: Unmatched) -> Self {
         Self { unmatched, ..self }
     }
 
-    /// Returns the policy for requests that no enforced rule matches.
+    /// Returns the policy for requests that no rule matches.
     pub fn unmatched(&self) -> Unmatched {
         self.unmatched
     }
@@ -234,23 +237,40 @@ impl RuleSet {
         &self.descriptors
     }
 
-    /// Calls `visit` with each rule that matches and its position in [`RuleSet::iter`]. If no
-    /// enforced rule matches and the policy says so, the default rule is visited too.
+    /// Sets the modes in force at `now`, in place of those of the configuration.
+    #[must_use]
+    pub fn with_modes(mut self, modes: &ModeSettings, now: Timestamp) -> Self {
+        let project = std::mem::take(&mut self.project);
+        let mode_of = |rule: &str| modes.in_force(&project, rule, now);
+        for rule in std::iter::once(&mut self.default).chain(&mut self.named) {
+            rule.mode.switch(&mut rule.set_mode, mode_of(&rule.name));
+        }
+        self.descriptors.set_modes(&mode_of);
+        Self { project, ..self }
+    }
+
+    /// Calls `visit` with each rule that matches and its position in [`RuleSet::iter`], also with
+    /// those that are off. If all of them are in shadow mode by configuration, and the policy says
+    /// so, the default rule is visited too; a mode that is set at run time changes nothing in that.
+    /// Returns `true` if a rule matches.
     pub(crate) fn for_each_match<'a>(
         &'a self,
         request: &Request<'_>,
         mut visit: impl FnMut(usize, &'a Rule),
-    ) {
-        let mut is_enforced = false;
+    ) -> bool {
+        let (mut is_matched, mut replaces_default) = (false, false);
         if !self.named.is_empty() {
             self.for_each_named(request, |position, rule| {
-                is_enforced |= rule.mode != Mode::Shadow;
+                is_matched = true;
+                replaces_default |= rule.configured_mode() != Mode::Shadow;
                 visit(position, rule);
             });
         }
-        if self.unmatched == Unmatched::DefaultRule && !is_enforced {
+        if self.unmatched == Unmatched::DefaultRule && !replaces_default {
             visit(0, &self.default);
+            return true;
         }
+        is_matched
     }
 
     fn for_each_named<'a>(&'a self, request: &Request<'_>, mut visit: impl FnMut(usize, &'a Rule)) {
@@ -299,7 +319,8 @@ impl RuleSet {
         1 + self.others.len() + self.by_value.values().map(longest).sum::<usize>()
     }
 
-    /// Returns the default rule, which applies if no other enforced rule matches.
+    /// Returns the default rule, which applies if no other rule matches, or those that do are in
+    /// shadow mode by configuration.
     pub fn default_rule(&self) -> &Rule {
         &self.default
     }

@@ -8,9 +8,10 @@ use smallvec::SmallVec;
 
 use super::key::KeyProject;
 use super::matcher::Matcher;
+use super::modes::{RuleMode, SetMode};
 use super::{EnforcedShare, HashedParts, HashedValue, Hashing, Key, Request};
 use crate::algorithm::{Algorithm, Limit, OnChange};
-use crate::clock::Micros;
+use crate::clock::{Micros, Timestamp};
 
 /// A rule for requests by user, resource and attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +32,10 @@ pub struct Rule {
     pub overrides: Vec<Override>,
     /// Whether overrides and bans of single keys can be set at run time.
     pub overridable: bool,
-    /// Whether the rule is enforced.
+    /// Whether the rule is enforced, at this time.
     pub mode: Mode,
+    /// Set if `mode` is not that of the configuration.
+    pub set_mode: Option<SetMode>,
     /// Keys for which the rule is enforced, if it is.
     pub enforce: EnforcedShare,
     /// Units in use after a change of limit, burst or window. `None`: the state stays as it is, and
@@ -53,8 +56,10 @@ pub struct RuleInfo<'a> {
     pub name: &'a Arc<str>,
     /// Algorithm that decides.
     pub algorithm: Algorithm,
-    /// Whether the rule is enforced.
+    /// Whether the rule is enforced, at this time.
     pub mode: Mode,
+    /// Set if `mode` is not that of the configuration.
+    pub set_mode: Option<SetMode>,
     /// Policy for the time when the store fails.
     pub on_store_failure: OnStoreFailure,
     /// Whether requests pass while the circuit breaker of the store is open.
@@ -110,12 +115,25 @@ pub enum Mode {
     Quota,
     /// Decides, counts and reports, but always allows as a quota.
     ShadowQuota,
+    /// The rule is ignored: it has no hits.
+    Off,
 }
 
 impl Mode {
     /// Returns `true` for the shadow modes, in which a denial refuses no request.
     pub fn is_shadow(self) -> bool {
         matches!(self, Self::Shadow | Self::ShadowQuota)
+    }
+
+    /// Replaces the mode of a rule by one that is set, or by that of the configuration.
+    pub(super) fn switch(
+        &mut self,
+        set_mode: &mut Option<SetMode>,
+        wanted: Option<(RuleMode, Timestamp)>,
+    ) {
+        let configured = set_mode.map_or(*self, |set| set.configured);
+        *self = wanted.map_or(configured, |(mode, _)| mode.in_place_of(configured));
+        *set_mode = wanted.map(|(_, ends_at)| SetMode { configured, ends_at });
     }
 
     /// Returns `true` if the decisions of these rules refuse the request: an enforced rule denies,
@@ -130,7 +148,7 @@ impl Mode {
         let quotas = denials.filter_map(|(mode, denies)| match mode {
             Self::Quota => Some(denies),
             Self::ShadowQuota => Some(false),
-            Self::Enforced | Self::Shadow => None,
+            Self::Enforced | Self::Shadow | Self::Off => None,
         });
         quotas.reduce(|all, denies| all && denies).unwrap_or(false)
     }
@@ -258,6 +276,7 @@ impl Rule {
             overrides: Vec::new(),
             overridable: false,
             mode: Mode::Enforced,
+            set_mode: None,
             enforce: EnforcedShare::ALL,
             on_change: None,
             on_store_failure: OnStoreFailure::Error,
@@ -272,6 +291,7 @@ impl Rule {
             name: &self.name,
             algorithm: self.algorithm,
             mode: self.mode,
+            set_mode: self.set_mode,
             on_store_failure: self.on_store_failure,
             breaker_opens: self.breaker_opens,
             overridable: self.overridable,
@@ -302,6 +322,11 @@ impl Rule {
     /// Returns the mode for a key: shadow mode if the rule is enforced for other keys only.
     pub(crate) fn mode_for(&self, key: &Key) -> Mode {
         if self.enforce.contains(key) { self.mode } else { Mode::Shadow }
+    }
+
+    /// Returns the mode of the configuration.
+    pub(super) fn configured_mode(&self) -> Mode {
+        self.set_mode.map_or(self.mode, |set| set.configured)
     }
 
     /// Returns the key of the state for a request.

@@ -21,7 +21,7 @@ impl Limiter {
         plan: &Plan,
         deadline: Deadline,
     ) -> Option<Result<Verdict, CheckError>> {
-        if let ([hit], false, None) = (&*plan.hits, plan.is_unmatched, &plan.once)
+        if let ([hit], None) = (&*plan.hits, &plan.once)
             && let Some(store_hit) = hit.for_store()
             && let Some(reply) = self.store.execute_one_now(&store_hit, deadline)
         {

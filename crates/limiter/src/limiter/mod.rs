@@ -15,6 +15,7 @@ mod execution;
 mod forget;
 mod idempotency;
 mod in_place;
+mod modes;
 mod observers;
 mod pending;
 mod prepared;
@@ -46,6 +47,7 @@ use tokio::sync::watch;
 use self::bans::LastSeenBans;
 use self::degradation::Degradation;
 use self::idempotency::RequestIds;
+use self::modes::ModesInForce;
 use self::observers::DetailedObservers;
 use self::pending::ExecutedPlan;
 use self::projects::ProjectSnapshots;
@@ -76,6 +78,7 @@ struct Shared {
     replacing: Mutex<()>,
     /// The latest revision of any project. Held while rules of a project are replaced.
     last_project_revision: Mutex<u64>,
+    modes: ArcSwap<ModesInForce>,
     /// Notified when rules were replaced.
     changes: watch::Sender<()>,
     /// Decides for rules with `on-store-failure: local` while the store fails.
@@ -105,7 +108,7 @@ pub enum CheckError {
     /// The caller's deadline passed before the store was called.
     #[error("deadline exceeded before the store was called")]
     Expired,
-    /// No enforced rule matches, and the policy for such requests is [`Unmatched::Deny`].
+    /// No rule matches, and the policy for such requests is [`Unmatched::Deny`].
     #[error("no rule matches")]
     NoRule,
     /// No project has the id of the request's: [`Request::in_project`].
@@ -146,6 +149,7 @@ impl Limiter {
             projects: ProjectSnapshots::default(),
             replacing: Mutex::new(()),
             last_project_revision: Mutex::new(0),
+            modes: ArcSwap::default(),
             changes: watch::Sender::new(()),
             fallback: Store::Memory(fallback),
             deny_cache,
@@ -171,7 +175,7 @@ impl Limiter {
     ///   [`OnStoreFailure::Error`](crate::rules::OnStoreFailure::Error);
     /// - [`CheckError::Overloaded`] if too many requests are waiting for the store;
     /// - [`CheckError::Expired`] if the deadline passed before the store was called;
-    /// - [`CheckError::NoRule`] if no enforced rule matches and the policy is [`Unmatched::Deny`];
+    /// - [`CheckError::NoRule`] if no rule matches and the policy is [`Unmatched::Deny`];
     /// - [`CheckError::UnknownProject`] if the request is in a project that has no rules here;
     /// - [`CheckError::RequestId`] if another request had the request id, or it was used too often.
     pub async fn check(
@@ -237,7 +241,7 @@ impl Limiter {
     ) -> Result<(Verdict, Vec<Receipt>), CheckError> {
         let snapshot = self.snapshot_for(request)?;
         let plan = self.plan(&snapshot, request)?;
-        if plan.is_unmatched {
+        if plan.refuses_nothing() {
             let verdict = match self.decide_now(&snapshot, &plan, deadline) {
                 Some(decided) => decided?,
                 None => Box::pin(self.pending(&snapshot, plan, deadline).finish()).await?,
@@ -281,7 +285,7 @@ impl Limiter {
         }
     }
 
-    /// Plans a request. Fails if no enforced rule matches and the policy for such requests is
+    /// Plans a request. Fails if no rule matches and the policy for such requests is
     /// [`Unmatched::Deny`].
     #[inline]
     fn plan(&self, snapshot: &Snapshot, request: &Request<'_>) -> Result<Plan, CheckError> {
@@ -293,7 +297,7 @@ impl Limiter {
         Ok(plan)
     }
 
-    /// Fails if no enforced rule matches and the policy for such requests is [`Unmatched::Deny`].
+    /// Fails if no rule matches and the policy for such requests is [`Unmatched::Deny`].
     #[inline]
     fn admit_unmatched(&self, snapshot: &Snapshot, plan: &Plan) -> Result<(), CheckError> {
         if !plan.is_unmatched {

@@ -105,12 +105,12 @@ impl PendingCheck {
     /// Those of [`Limiter::check`].
     pub async fn finish(self) -> Result<Verdict, CheckError> {
         let Self { limiter, snapshot, plan, deadline } = self;
-        let is_unmatched = plan.is_unmatched;
+        let refuses_nothing = plan.refuses_nothing();
         match limiter.call_store(&snapshot, plan, deadline).await {
             Ok(ExecutedPlan { plan, executed }) => Ok(snapshot.fold_executed(&plan, &executed)),
             Err(error @ CheckError::RequestId(_)) => Err(error),
-            // Only shadow rules matched. They deny nothing, so their failure does not matter.
-            Err(_) if is_unmatched => Ok(Verdict::unmatched()),
+            // Only rules in shadow mode apply, whose failure does not matter.
+            Err(_) if refuses_nothing => Ok(Verdict::unmatched()),
             Err(error) => Err(error),
         }
     }

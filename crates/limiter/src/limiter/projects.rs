@@ -40,8 +40,14 @@ impl ProjectSnapshots {
         self.table(project).load().get(project).map(Arc::clone)
     }
 
+    /// Returns every project with its snapshot.
+    pub(super) fn all(&self) -> Vec<(Arc<str>, Arc<Snapshot>)> {
+        let tables = self.tables.iter().map(|table| Table::clone(&table.load()));
+        tables.flatten().collect()
+    }
+
     /// Sets or removes the snapshot of a project. To be called by one thread at a time.
-    fn set(&self, project: &str, snapshot: Option<Arc<Snapshot>>) {
+    pub(super) fn set(&self, project: &str, snapshot: Option<Arc<Snapshot>>) {
         let table = self.table(project);
         let mut changed = Table::clone(&table.load());
         match snapshot {
@@ -86,6 +92,7 @@ impl Limiter {
         }
         let mut last =
             self.shared.last_project_revision.lock().unwrap_or_else(PoisonError::into_inner);
+        let rules = self.shared.modes.load().apply(rules);
         if let Some(before) = self.shared.projects.get(project).filter(|one| one.rules == rules) {
             return before.revision;
         }

@@ -12,7 +12,7 @@ use super::observers::RuleObservers;
 use crate::observer::{Observer, ProjectObserver};
 use crate::plan::Plan;
 use crate::rules::descriptors::DescriptorRule;
-use crate::rules::{OnStoreFailure, Rule, RuleInfo, RuleSet, Unmatched};
+use crate::rules::{Mode, OnStoreFailure, Rule, RuleInfo, RuleSet, Unmatched};
 use crate::verdict::{HitResult, Verdict};
 
 /// The rules in force, and the revision of the configuration that they come from.
@@ -73,19 +73,24 @@ impl Limiter {
     pub fn replace_rules(&self, rules: RuleSet) -> u64 {
         let _turn = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.snapshot();
+        let rules = self.shared.modes.load().apply(rules);
         if before.rules == rules {
             return before.revision;
         }
         let revision = before.revision + 1;
+        self.put_in_force(rules, revision);
+        self.forget_removed_rules(&before);
+        self.declare_rules();
+        self.shared.changes.send_replace(());
+        revision
+    }
+
+    pub(super) fn put_in_force(&self, rules: RuleSet, revision: u64) {
         self.shared.snapshot.store(Arc::new(Snapshot::new(
             rules,
             revision,
             &*self.shared.observer,
         )));
-        self.forget_removed_rules(&before);
-        self.declare_rules();
-        self.shared.changes.send_replace(());
-        revision
     }
 
     /// Returns a receiver that is notified when rules were replaced.
@@ -105,7 +110,10 @@ impl Limiter {
         let applies = snapshot.rules.unmatched() == Unmatched::DefaultRule;
         let flat = snapshot.rules.iter().skip(usize::from(!applies)).map(Rule::info);
         let mut rules = flat.chain(snapshot.rules.descriptors().iter().map(DescriptorRule::info));
-        rules.all(|rule| rule.on_store_failure != OnStoreFailure::Error || rule.mode.is_shadow())
+        rules.all(|rule| {
+            let refuses_nothing = rule.mode.is_shadow() || rule.mode == Mode::Off;
+            rule.on_store_failure != OnStoreFailure::Error || refuses_nothing
+        })
     }
 
     /// Reports to the observers which rules are in force.

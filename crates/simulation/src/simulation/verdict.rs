@@ -129,7 +129,7 @@ impl SimulatedVerdict {
             (Mode::Quota, denies) => {
                 denies && Mode::quotas_refuse(self.decisions.iter().map(SimulatedDecision::denial))
             }
-            (Mode::Shadow | Mode::ShadowQuota, _) => false,
+            (Mode::Shadow | Mode::ShadowQuota | Mode::Off, _) => false,
         }
     }
 }

@@ -33,9 +33,9 @@ use smallvec::SmallVec;
 use self::placed::hashed_key;
 use self::tree::{Level, Path};
 use super::key::IdValue;
-use super::{Coupling, Grant, HashedParts, Hashing, Key, Mode, RuleInfo, TextPattern};
+use super::{Coupling, Grant, HashedParts, Hashing, Key, Mode, RuleInfo, RuleMode, TextPattern};
 use crate::algorithm::{Algorithm, LimitError};
-use crate::clock::Micros;
+use crate::clock::{Micros, Timestamp};
 
 /// The descriptor rules in force, by domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,6 +113,13 @@ impl Descriptors {
         }
     }
 
+    /// Sets the modes in force.
+    pub(super) fn set_modes(&mut self, mode_of: &impl Fn(&str) -> Option<(RuleMode, Timestamp)>) {
+        for rule in &mut self.rules[..self.in_trees] {
+            rule.mode.switch(&mut rule.set_mode, mode_of(&rule.name));
+        }
+    }
+
     /// Returns how the hits of a request depend on each other.
     pub fn coupling(&self) -> Coupling {
         self.coupling
@@ -175,7 +182,7 @@ impl Descriptors {
         if !is_override {
             return rule;
         }
-        RuleInfo { mode: Mode::Enforced, overridable: false, ..rule }
+        RuleInfo { mode: Mode::Enforced, set_mode: None, overridable: false, ..rule }
     }
 
     /// Returns the name of the limit at a position. A limit of a request has none.

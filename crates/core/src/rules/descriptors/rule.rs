@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Metadata;
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
-use crate::rules::{Coupling, Grant, Mode, OnStoreFailure, RuleInfo, Share};
+use crate::rules::{Coupling, Grant, Mode, OnStoreFailure, RuleInfo, SetMode, Share};
 
 /// A rule of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +19,10 @@ pub struct DescriptorRule {
     pub algorithm: Algorithm,
     /// Units that the rule grants.
     pub grant: Grant,
-    /// Whether the rule is enforced.
+    /// Whether the rule is enforced, at this time.
     pub mode: Mode,
+    /// Set if `mode` is not that of the configuration.
+    pub set_mode: Option<SetMode>,
     /// Policy for the time when the store fails.
     pub on_store_failure: OnStoreFailure,
     /// Whether requests pass while the circuit breaker of the store is open.
@@ -56,6 +58,7 @@ impl DescriptorRule {
             algorithm: Algorithm::FixedWindow,
             grant: Grant::Limited(limit),
             mode: Mode::Enforced,
+            set_mode: None,
             on_store_failure: OnStoreFailure::Error,
             breaker_opens: false,
             near_limit: None,
@@ -76,6 +79,7 @@ impl DescriptorRule {
             name: &self.name,
             algorithm: self.algorithm,
             mode: self.mode,
+            set_mode: self.set_mode,
             on_store_failure: self.on_store_failure,
             breaker_opens: self.breaker_opens,
             overridable: self.overridable,

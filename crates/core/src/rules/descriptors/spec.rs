@@ -74,6 +74,7 @@ impl DescriptorSpec {
             algorithm: rate.algorithm,
             grant: if self.unlimited { Grant::Unlimited } else { grant },
             mode: self.mode,
+            set_mode: None,
             on_store_failure,
             breaker_opens,
             near_limit: near_limit.ok().flatten(),

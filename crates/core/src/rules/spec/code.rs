@@ -16,7 +16,7 @@
 use super::{Field, RuleSpec, StoreFailurePolicy};
 use crate::algorithm::{Algorithm, OnChange};
 use crate::clock::Micros;
-use crate::rules::{EnforcedShare, Rule, Share};
+use crate::rules::{EnforcedShare, Rule, RuleMode, Share};
 
 /// Builders by algorithm.
 impl Rule {
@@ -101,7 +101,13 @@ impl RuleSpec {
     /// Sets shadow mode: the rule decides and counts, but refuses no request.
     #[must_use]
     pub fn shadow(self) -> Self {
-        Self { shadow: Field::Set(true), ..self }
+        self.mode(RuleMode::Shadow)
+    }
+
+    /// Sets the mode.
+    #[must_use]
+    pub fn mode(self, mode: RuleMode) -> Self {
+        Self { mode: Field::Set(mode), ..self }
     }
 
     /// Enforces the rule for a part of the keys; for the others it is in shadow mode.

@@ -11,7 +11,7 @@ use super::{Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec};
 use crate::algorithm::{Algorithm, Limit, OnChange};
 use crate::clock::Micros;
 use crate::rules::{
-    EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Request, Rule, Share,
+    EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Request, Rule, RuleMode, Share,
 };
 
 /// Most overrides of a rule.
@@ -21,6 +21,7 @@ const RLAAS_KEY_NAMES: [&str; 3] = ["ip", "token", "custom"];
 
 const NAME: &str = "must be 1 to 64 letters, digits, '-', '_' or '.', and not \"default\"";
 const TEXTS: &str = "must be a string or a list of strings; quote numbers and booleans";
+const MODE: &str = "must be enforce, shadow or off";
 const PERCENTAGE: &str = "must be a percentage from 0% to 100%, such as 25%";
 const ON_CHANGE: &str = "must be keep-used, keep-left, scale or reset";
 const UNITS: (u64, &str) = (Limit::MAX_UNITS, "must be a whole number from 0 to 1000000000");
@@ -71,9 +72,12 @@ pub struct RuleSpec {
     /// Units at once, for algorithms that have a burst; by default the units per window.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub burst: Field<u64>,
-    /// Shadow mode: the rule decides and counts, but refuses no request.
+    /// Other notation of `mode`: `true` is `shadow`, `false` is `enforce`.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub shadow: Field<bool>,
+    /// Whether the rule is enforced, in shadow mode or off; by default it is enforced.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub mode: Field<RuleMode>,
     /// Part of the keys for which the rule is enforced; by default all. For the others it is in
     /// shadow mode.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
@@ -200,10 +204,12 @@ impl RuleSpec {
         let matcher = self.matcher(problems);
         let key_by = self.key_parts(problems);
         let (rate, grant) = rate.build(Self::DEFAULT_ALGORITHM, UNITS, problems);
-        let shadow = problems.read("shadow", self.shadow, BOOLEAN);
+        let mode = self.build_mode(problems);
         let enforce = problems.read("enforce", self.enforce, PERCENTAGE);
-        if let (Ok(Some(true)), Ok(Some(_))) = (shadow, enforce) {
-            problems.add("enforce", "requires shadow: false");
+        if let (Ok(mode), Ok(Some(_))) = (mode, enforce)
+            && mode != RuleMode::Enforce
+        {
+            problems.add("enforce", "requires mode: enforce");
         }
         let on_change = self.build_on_change(rate, problems);
         let overridable = problems.read("overridable", self.overridable, BOOLEAN);
@@ -231,13 +237,26 @@ impl RuleSpec {
             window: rate?.window,
             overrides,
             overridable: overridable.ok()? == Some(true),
-            mode: if shadow.ok()? == Some(true) { Mode::Shadow } else { Mode::Enforced },
+            mode: mode.ok()?.in_place_of(Mode::Enforced),
+            set_mode: None,
             enforce: enforce.ok()?.unwrap_or_default(),
             on_change: on_change.ok()?,
             on_store_failure,
             breaker_opens,
             near_limit: near_limit.ok()?,
         })
+    }
+
+    /// Reads the mode, in either notation.
+    fn build_mode(&self, problems: &mut Problems) -> Result<RuleMode, InvalidField> {
+        let shadow = problems.read("shadow", self.shadow, BOOLEAN);
+        let mode = problems.read("mode", self.mode, MODE)?;
+        let of_shadow =
+            shadow?.map(|shadow| if shadow { RuleMode::Shadow } else { RuleMode::Enforce });
+        if mode.is_some() && of_shadow.is_some() && mode != of_shadow {
+            problems.add("shadow", "contradicts mode; give only one");
+        }
+        Ok(mode.or(of_shadow).unwrap_or(RuleMode::Enforce))
     }
 
     /// Reads the policy for changes. A log has an entry for each unit in use, which a conversion may
@@ -384,7 +403,7 @@ mod tests {
     fn build_reports_all_problems_with_their_fields() {
         let spec = read(
             "{version: 2, name: a b, endpoint: 5, key-by: [a, a], algorithm: guess, limit: many,
-              burst: 0, shadow: maybe, overridable: 1, on-store-failure: maybe, local-share: 2, fail-open: 1, near-limit: 0,
+              burst: 0, shadow: maybe, mode: sometimes, overridable: 1, on-store-failure: maybe, local-share: 2, fail-open: 1, near-limit: 0,
               match: {user-id: 7, attributes: {plan.x: [1]}},
               overrides: [{limit: 5, unlimited: true}, {match: {user-id: a}, limit: -1}]}",
         );
@@ -404,6 +423,7 @@ mod tests {
                 "window",
                 "burst",
                 "shadow",
+                "mode",
                 "overridable",
                 "local-share",
                 "on-store-failure",

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::{Field, StoreFailurePolicy};
 use crate::algorithm::{Algorithm, Limit, OnChange};
 use crate::clock::Micros;
-use crate::rules::{EnforcedShare, Share, Unmatched};
+use crate::rules::{EnforcedShare, RuleMode, Share, Unmatched};
 
 /// Digits after the decimal point of a share.
 const SHARE_DIGITS: usize = 6;
@@ -202,6 +202,23 @@ impl FieldType for OnChange {
     }
 }
 
+impl FieldType for RuleMode {
+    fn read(value: Value) -> Option<Self> {
+        match value {
+            // YAML reads an unquoted `off` as a boolean.
+            Value::Boolean(false) => Some(Self::Off),
+            value => {
+                let text = value.into_text()?;
+                Self::ALL.into_iter().find(|mode| mode.name() == text)
+            }
+        }
+    }
+
+    fn write(&self) -> Value {
+        Value::Text(self.name().to_owned())
+    }
+}
+
 impl FieldType for Unmatched {
     fn read(value: Value) -> Option<Self> {
         let text = value.into_text()?;
@@ -299,6 +316,7 @@ mod tests {
         let about = (field(any::<u64>()), field(text()), texts(), matcher(), texts());
         let rest = (
             field(any::<bool>()),
+            field(prop::sample::select(RuleMode::ALL.to_vec())),
             field(enforced),
             field(prop::sample::select(OnChange::ALL.to_vec())),
             field(any::<bool>()),
@@ -309,7 +327,7 @@ mod tests {
             let (algorithm, limit, window, burst) = rate;
             let (local_share, on_store_failure, fail_open, breaker_opens_rule, near_limit) =
                 failure;
-            let (shadow, enforce, on_change, overridable, overrides) = rest;
+            let (shadow, mode, enforce, on_change, overridable, overrides) = rest;
             RuleSpec {
                 version,
                 name,
@@ -321,6 +339,7 @@ mod tests {
                 window,
                 burst,
                 shadow,
+                mode,
                 enforce,
                 on_change,
                 local_share,

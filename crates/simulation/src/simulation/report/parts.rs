@@ -203,6 +203,7 @@ impl RuleReport {
             Mode::Shadow => " (shadow)",
             Mode::Quota => " (quota)",
             Mode::ShadowQuota => " (shadow quota)",
+            Mode::Off => " (off)",
         };
         let removed = if self.is_candidate { "" } else { " (removed)" };
         format!("{name}{mode}{removed}")
@@ -324,5 +325,6 @@ fn mode<S: Serializer>(of: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
         Mode::Shadow => "shadow",
         Mode::Quota => "quota",
         Mode::ShadowQuota => "shadow-quota",
+        Mode::Off => "off",
     })
 }

@@ -358,7 +358,8 @@ const fn coupling_name(coupling: Coupling) -> &'static str {
 /// Code in `lua/check.lua`.
 const fn mode_code(mode: Mode) -> u64 {
     match mode {
-        Mode::Shadow => 0,
+        // A rule that is off has hits in administration alone.
+        Mode::Shadow | Mode::Off => 0,
         Mode::Enforced => 1,
         Mode::Quota => 2,
         Mode::ShadowQuota => 3,
