@@ -127,7 +127,8 @@ impl Administrator {
         let intent = Intent {
             actor,
             action,
-            rule: "",
+            project_id: "",
+            target: "",
             summary: summary(made, keys.len()),
             reason,
             request_id,

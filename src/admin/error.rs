@@ -18,6 +18,9 @@ pub enum AdminError {
     /// No reason, or one that is too long.
     #[error("reason must be 1 to {MAX_REASON} bytes")]
     Reason,
+    /// A reason that is too long, where none is required.
+    #[error("reason must be at most {MAX_REASON} bytes")]
+    OptionalReason,
     /// The id is too long.
     #[error("request_id must be at most {MAX_REQUEST_ID} bytes")]
     RequestId,
@@ -84,7 +87,7 @@ impl AdminError {
     pub const fn field(&self) -> Option<&'static str> {
         match self {
             Self::Selector(error) => Some(error.field()),
-            Self::Reason => Some("reason"),
+            Self::Reason | Self::OptionalReason => Some("reason"),
             Self::RequestId | Self::OtherChange | Self::TooManyIds => Some("request_id"),
             Self::NotOverridable => Some("selector"),
             Self::TooManyUnits { .. } => Some("grant.limit"),

@@ -14,6 +14,7 @@ mod instances;
 pub(crate) mod messages;
 mod modes;
 mod note;
+pub mod projects;
 mod request_ids;
 mod running;
 mod top_keys;

@@ -249,7 +249,8 @@ impl Modes {
         let intent = Intent {
             actor: &change.actor,
             action: ACTION,
-            rule: change.scope.rule.as_deref().unwrap_or("*"),
+            project_id: "",
+            target: change.scope.rule.as_deref().unwrap_or("*"),
             summary: change.summary(),
             reason: &change.reason,
             request_id: &change.request_id,

@@ -110,7 +110,8 @@ fn all(rules: &RuleSet) -> Vec<AnyRule<'_>> {
     all
 }
 
-fn message(rule: &Rule) -> proto::Rule {
+/// Returns the message of a flat rule.
+pub(super) fn message(rule: &Rule) -> proto::Rule {
     let is_default = &*rule.name == Rule::DEFAULT;
     proto::Rule {
         matchers: matchers(&rule.matcher),
@@ -212,7 +213,7 @@ fn matchers(matcher: &Matcher) -> Vec<proto::PartMatcher> {
 }
 
 /// Returns the message of the policy for requests that no rule matches.
-const fn unmatched(policy: Unmatched) -> proto::UnmatchedPolicy {
+pub(super) const fn unmatched(policy: Unmatched) -> proto::UnmatchedPolicy {
     match policy {
         Unmatched::DefaultRule => proto::UnmatchedPolicy::DefaultRule,
         Unmatched::Allow => proto::UnmatchedPolicy::Allow,

@@ -29,13 +29,15 @@ use std::sync::Arc;
 
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer as AdminServer;
+use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectServiceServer as ProjectServer;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as V1Server;
 use tonic::server::NamedService;
 use tonic::service::{Routes, RoutesBuilder};
 
-use self::admin::routes::AdminRoute;
+use self::admin::routes::{AdminApi, AdminRoute};
 use self::auth::{ApiKeys, Auth, Permission};
 use self::envoy::EnvoySettings;
+use crate::admin::projects::ProjectAdministrator;
 use crate::admin::{AdminSettings, Administrator};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
@@ -47,6 +49,8 @@ pub const SERVICE: &str = "ratelimit.v1.RateLimitService";
 /// Maximum size of a message, in bytes: the largest valid request fits, and a batch of 1,000 requests
 /// with 500 bytes each.
 const MAX_MESSAGE: usize = 512 * 1024;
+/// Maximum size of a message with rules, in bytes.
+const MAX_RULES_MESSAGE: usize = 4 * 1024 * 1024;
 
 /// Settings of the services.
 #[derive(Clone, Debug, Default)]
@@ -74,6 +78,7 @@ pub struct ApiSettings {
 pub fn services(
     limiter: &Limiter,
     administrator: Administrator,
+    projects: ProjectAdministrator,
     metrics: &Arc<Metrics>,
     ApiSettings { envoy, headers, .. }: &ApiSettings,
 ) -> Routes {
@@ -83,22 +88,19 @@ pub fn services(
     let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
     let admin = admin::Service::new(administrator, Arc::clone(metrics));
     let admin = AdminServer::new(admin).max_decoding_message_size(MAX_MESSAGE);
+    let projects = ProjectServer::new(admin::Projects::new(projects));
+    let projects = projects.max_decoding_message_size(MAX_RULES_MESSAGE);
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(rlaas_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            // Services of the descriptors that the server does not have are not listed.
-            .with_service_name(V1Server::<v1::Service>::NAME)
-            .with_service_name(EnvoyServer::<envoy::Service>::NAME)
-            .with_service_name(AdminServer::<admin::Service>::NAME)
-            .with_service_name("grpc.health.v1.Health")
-            .with_service_name("grpc.reflection.v1.ServerReflection")
     };
     let mut routes = RoutesBuilder::default();
     routes
         .add_service(v1)
         .add_service(envoy)
         .add_service(admin)
+        .add_service(projects)
         .add_service(reflection().build_v1().expect("the descriptors are made at build time"))
         .add_service(reflection().build_v1alpha().expect("the descriptors are made at build time"));
     routes.routes()
@@ -112,7 +114,11 @@ pub fn permission_of(path: &str) -> Option<Permission> {
         V1Server::<v1::Service>::NAME => Some(v1::permission_of(method)),
         EnvoyServer::<envoy::Service>::NAME => Some(envoy::permission_of(method)),
         AdminServer::<admin::Service>::NAME => {
-            let route = AdminRoute::of_rpc(method);
+            let route = AdminRoute::of_rpc(AdminApi::Keys, method);
+            Some(route.map_or(Permission::ADMIN, |route| route.permission))
+        }
+        ProjectServer::<admin::Projects>::NAME => {
+            let route = AdminRoute::of_rpc(AdminApi::Projects, method);
             Some(route.map_or(Permission::ADMIN, |route| route.permission))
         }
         _ => None,
@@ -126,7 +132,7 @@ pub fn is_stream(path: &str) -> bool {
     parts.is_some_and(|(service, method)| match service {
         V1Server::<v1::Service>::NAME => v1::is_stream(method),
         AdminServer::<admin::Service>::NAME => {
-            AdminRoute::of_rpc(method).is_some_and(|route| route.is_stream)
+            AdminRoute::of_rpc(AdminApi::Keys, method).is_some_and(|route| route.is_stream)
         }
         _ => false,
     })

@@ -131,6 +131,7 @@ pub(super) fn admin(error: &AdminError) -> Status {
         AdminError::Change(error) => (store_code(&error.error), "STORE_UNAVAILABLE"),
         AdminError::Selector(_)
         | AdminError::Reason
+        | AdminError::OptionalReason
         | AdminError::RequestId
         | AdminError::TooManyUnits { .. }
         | AdminError::Burst { .. }
@@ -164,6 +165,13 @@ fn violation(code: Code, reason: &str, field: &str, message: String) -> Status {
 pub(super) fn with_reason(code: Code, reason: &str, message: String) -> Status {
     let details = ErrorDetails::with_error_info(reason, ERROR_DOMAIN, HashMap::new());
     Status::with_error_details(code, message, details)
+}
+
+/// Returns `true` for the status of a call that is refused because there are as many projects, keys
+/// or rules as there may be: over HTTP that is no overload.
+pub(super) fn is_bound(status: &Status) -> bool {
+    let info = status.get_details_error_info();
+    info.is_some_and(|info| ["BOUND_REACHED", "TOO_MANY_KEYS"].contains(&&*info.reason))
 }
 
 /// Returns the HTTP status of an administrative call that failed.

@@ -118,7 +118,7 @@ impl ApiKey {
     }
 
     /// Returns `true` if the key is still listed at `now`.
-    fn is_listed(&self, now: Timestamp) -> bool {
+    pub fn is_listed(&self, now: Timestamp) -> bool {
         let end = self.revoked_at.or(self.expires_at);
         end.is_none_or(|end| end > now || now.since(end) < Self::LISTED_AFTER_END)
     }

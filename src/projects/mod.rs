@@ -18,6 +18,6 @@ pub use api_key::{ApiKeyText, MalformedApiKey};
 pub use history::{History, Revision, RevisionNumber, differences};
 pub use key::{ApiKey, ApiKeyError, ApiKeyState, KeyDigest, NewKey};
 pub use keyring::{KeyHolder, KeyRefusal, Keyring};
-pub use project::{InvalidProject, Project, ProjectId};
+pub use project::{InvalidProject, Project, ProjectId, ProjectUnmatched};
 pub use rules::{Etag, Others, ProjectRules, RuleChange, RuleRecord, RuleWriteError, WriteStamp};
 pub use secret::{ApiKeySecret, Environment};

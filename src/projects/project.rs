@@ -8,8 +8,9 @@ use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::ApiKey;
+use super::{ApiKey, Etag};
 use crate::clock::Timestamp;
+use crate::rules::Unmatched;
 
 /// The id of a project: 1 to 63 lower case letters, digits or `-`, beginning with a letter; or
 /// empty, the [unnamed project](ProjectId::UNNAMED).
@@ -24,12 +25,49 @@ pub struct Project {
     pub id: ProjectId,
     /// Name for people: up to [`Project::MAX_NAME_LEN`] bytes.
     pub display_name: String,
+    /// Policy for requests that no rule matches.
+    pub unmatched: ProjectUnmatched,
+    /// Changes with the name and the policy.
+    pub etag: Etag,
     /// Time of its creation.
     pub created_at: Timestamp,
     /// Time of the last change, but for those of keys and rules.
     pub updated_at: Timestamp,
     /// API keys, those that ended included.
     pub keys: Vec<ApiKey>,
+}
+
+/// The policy of a project for requests that no rule matches, as it is stored.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProjectUnmatched {
+    /// The default rule decides.
+    Default,
+    /// They pass.
+    Allow,
+    /// They are refused.
+    #[default]
+    Deny,
+}
+
+impl From<Unmatched> for ProjectUnmatched {
+    fn from(policy: Unmatched) -> Self {
+        match policy {
+            Unmatched::DefaultRule => Self::Default,
+            Unmatched::Allow => Self::Allow,
+            Unmatched::Deny => Self::Deny,
+        }
+    }
+}
+
+impl From<ProjectUnmatched> for Unmatched {
+    fn from(policy: ProjectUnmatched) -> Self {
+        match policy {
+            ProjectUnmatched::Default => Self::DefaultRule,
+            ProjectUnmatched::Allow => Self::Allow,
+            ProjectUnmatched::Deny => Self::Deny,
+        }
+    }
 }
 
 /// A field of a project or of a key that is not valid.
@@ -125,7 +163,15 @@ impl Project {
     /// [`InvalidProject::DisplayName`].
     pub fn new(id: ProjectId, display_name: &str, now: Timestamp) -> Result<Self, InvalidProject> {
         let display_name = Self::check_name(display_name)?;
-        Ok(Self { id, display_name, created_at: now, updated_at: now, keys: Vec::new() })
+        Ok(Self {
+            id,
+            display_name,
+            unmatched: ProjectUnmatched::default(),
+            etag: Etag::default(),
+            created_at: now,
+            updated_at: now,
+            keys: Vec::new(),
+        })
     }
 
     /// Changes the name for people.

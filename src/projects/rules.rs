@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use ring::error::Unspecified;
+use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -31,8 +33,21 @@ pub struct RuleRecord {
 
 /// A version of a stored object, as callers quote it: random, so that an object which is made again
 /// has another one.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Etag(pub u64);
+
+impl Etag {
+    /// Makes a random etag.
+    ///
+    /// # Errors
+    ///
+    /// [`Unspecified`] if the system has no random numbers.
+    pub fn random() -> Result<Self, Unspecified> {
+        let mut bytes = [0; 8];
+        SystemRandom::new().fill(&mut bytes)?;
+        Ok(Self(u64::from_be_bytes(bytes)))
+    }
+}
 
 /// The difference that a write makes to one rule.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]

@@ -51,6 +51,7 @@ use self::protocol::Protocol;
 use self::rlimit::ConnectionBudget;
 use self::workers::{Handlers, WorkerQueues};
 use crate::admin::Administrator;
+use crate::admin::projects::ProjectAdministrator;
 use crate::api::auth::Auth;
 use crate::api::http::HttpState;
 use crate::api::{self, ApiSettings};
@@ -145,11 +146,14 @@ impl Server {
             Arc::clone(&self.metrics),
             self.api_settings.admin.clone(),
         );
+        let projects = ProjectAdministrator::new(administrator.clone(), self.registry.clone());
         let workers =
             WorkerQueues::start(self.settings.workers, &self.limiter, &self.metrics, |limiter| {
                 let administrator = administrator.with_limiter(limiter.clone());
-                let grpc = self.grpc_services(limiter, administrator.clone(), &health_service);
-                let http = self.http_services(limiter, administrator, &health, &background);
+                let admin = (administrator.clone(), projects.clone());
+                let grpc = self.grpc_services(limiter, admin, &health_service);
+                let admin = (administrator, projects.clone());
+                let http = self.http_services(limiter, admin, &health, &background);
                 Handlers {
                     grpc: self.handler(Protocol::Grpc, grpc, &grpc_drain),
                     http: self.handler(Protocol::Http, http, &http_drain),
@@ -220,17 +224,18 @@ impl Server {
     fn grpc_services(
         &self,
         limiter: &Limiter,
-        administrator: Administrator,
+        (administrator, projects): (Administrator, ProjectAdministrator),
         health: &HealthServer<HealthService>,
     ) -> Router {
-        let services = api::services(limiter, administrator, &self.metrics, &self.api_settings);
+        let services =
+            api::services(limiter, administrator, projects, &self.metrics, &self.api_settings);
         services.add_service(health.clone()).prepare().into_axum_router()
     }
 
     fn http_services(
         &self,
         limiter: &Limiter,
-        administrator: Administrator,
+        (administrator, projects): (Administrator, ProjectAdministrator),
         health: &HealthReports,
         background: &BackgroundThread,
     ) -> Router {
@@ -239,7 +244,7 @@ impl Server {
             .with_auth(self.auth())
             .with_envoy(self.api_settings.envoy)
             .with_traces(self.api_settings.traces.as_ref());
-        api::http::router(state, administrator, health.ready())
+        api::http::router(state, administrator, projects, health.ready())
     }
 
     /// Returns the handler for the connections of one protocol on one worker.

@@ -78,8 +78,10 @@ pub struct Intent<'a> {
     pub actor: &'a str,
     /// Name of the RPC.
     pub action: &'static str,
-    /// Name of the rule. May be empty if `before` tells it.
-    pub rule: &'a str,
+    /// Project that is changed; empty: the unnamed one, or none.
+    pub project_id: &'a str,
+    /// Name of the rule or id of the API key that is changed. Empty: that of the keys.
+    pub target: &'a str,
     /// The change in one line, without parts of keys.
     pub summary: String,
     /// Reason that the caller gave.
@@ -150,17 +152,33 @@ impl PendingChange {
             audit = %self.id, action = self.action, actor = ?self.actor, keys = after.len(),
             "change made"
         );
-        self.end(after, None, deadline).await;
+        self.end(after, None, 0, deadline).await;
+    }
+
+    /// Records that a project was changed. As [`Self::done`].
+    pub async fn done_as_revision(self, revision: u64, deadline: Deadline) {
+        info!(
+            audit = %self.id, action = self.action, actor = ?self.actor, revision,
+            "project changed"
+        );
+        self.end(Vec::new(), None, revision, deadline).await;
     }
 
     /// Records that the change was not made, or only for the keys in `after`. A failure is logged.
     pub async fn failed(self, error: RpcStatus, after: Vec<KeyState>, deadline: Deadline) {
-        self.end(after, Some(error), deadline).await;
+        self.end(after, Some(error), 0, deadline).await;
     }
 
-    async fn end(self, after: Vec<KeyState>, error: Option<RpcStatus>, deadline: Deadline) {
+    async fn end(
+        self,
+        after: Vec<KeyState>,
+        error: Option<RpcStatus>,
+        revision: u64,
+        deadline: Deadline,
+    ) {
         let Self { audit, hasher, id, action, .. } = self;
-        let outcome = Outcome::new(id, after, error, audit.settings.keys, &hasher);
+        let mut outcome = Outcome::new(id, after, error, audit.settings.keys, &hasher);
+        outcome.revision = revision;
         if let Err(error) = audit.append(&Record::of_outcome(outcome), deadline).await {
             error!(audit = %id, action, %error, "the outcome of a change is not in the audit");
         }

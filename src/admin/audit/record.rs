@@ -50,15 +50,19 @@ pub(super) struct Outcome {
     left_out: u32,
     #[prost(message, optional, tag = "4")]
     error: Option<RpcStatus>,
+    /// Revision that was made of a project; 0: none.
+    #[prost(uint64, tag = "5")]
+    pub(super) revision: u64,
 }
 
 impl Record {
     /// Returns the record of a change that is about to be made.
     pub(super) fn of_intent(intent: Intent<'_>, shown: AuditKeys, hasher: &KeyHasher) -> Self {
-        let Intent { actor, action, rule, summary, reason, request_id, before } = intent;
+        let Intent { actor, action, project_id, target, summary, reason, request_id, before } =
+            intent;
         let first = before.first().map(|state| state.rule.as_str());
-        let target = first.filter(|first| before.iter().all(|state| state.rule == *first));
-        let target = target.or(Some(rule).filter(|rule| !rule.is_empty()));
+        let of_keys = first.filter(|first| before.iter().all(|state| state.rule == *first));
+        let target = if target.is_empty() { of_keys.unwrap_or_default() } else { target };
         let mut record = Self {
             keys: before.iter().map(|state| fingerprint(state, hasher)).collect(),
             left_out: 0,
@@ -66,7 +70,8 @@ impl Record {
             intent: Some(AuditEntry {
                 actor: cut(actor, MAX_TEXT_LEN),
                 action: action.to_owned(),
-                target: cut(target.unwrap_or_default(), MAX_TEXT_LEN),
+                project_id: cut(project_id, MAX_TEXT_LEN),
+                target: cut(target, MAX_TEXT_LEN),
                 summary: cut(&summary, MAX_TEXT_LEN),
                 reason: cut(reason, 1024),
                 request_id: cut(request_id, 64),
@@ -104,6 +109,7 @@ impl Record {
             None => State::Unknown,
             Some(outcome) => {
                 entry.after = outcome.after;
+                entry.revision = outcome.revision;
                 left_out.push((outcome.left_out, "after"));
                 entry.error = outcome.error;
                 if entry.error.is_none() { State::Done } else { State::Failed }
@@ -133,7 +139,8 @@ impl Outcome {
             code: error.code,
             details: Vec::new(),
         });
-        let outcome = Self { intent_id: of.to_string(), after: Vec::new(), left_out: 0, error };
+        let outcome =
+            Self { intent_id: of.to_string(), after: Vec::new(), left_out: 0, error, revision: 0 };
         let room = MAX_OUTCOME_LEN.saturating_sub(outcome.encoded_len() + 16);
         let (after, left_out) = fit(after, room, shown, hasher);
         Self { after, left_out, ..outcome }

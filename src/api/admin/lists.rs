@@ -76,7 +76,7 @@ fn invalid_token() -> Status {
 }
 
 /// Parses a time; fractions of a microsecond are cut off.
-fn parsed(field: &str, time: &ProtoTimestamp) -> Result<Timestamp, Status> {
+pub(super) fn parsed(field: &str, time: &ProtoTimestamp) -> Result<Timestamp, Status> {
     let invalid = || invalid_field(field, "must be a time from 1970 to 9999");
     let seconds = u64::try_from(time.seconds).map_err(|_| invalid())?;
     let nanos = u64::try_from(time.nanos).map_err(|_| invalid())?;

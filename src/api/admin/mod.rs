@@ -7,6 +7,7 @@ mod keys;
 mod lists;
 mod modes;
 mod overrides;
+mod projects;
 pub(super) mod routes;
 mod selector;
 mod top_keys;
@@ -14,6 +15,7 @@ mod top_keys;
 use std::sync::Arc;
 
 pub(crate) use explain::{explain, explain_descriptors};
+pub use projects::Projects;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminService;

@@ -5,7 +5,7 @@
 //! | `POST /v1/check` | the JSON mapping of `Check`; other statuses than 200 have a problem document |
 //! | `GET /check`, `POST /check` | the responses of RLaaS Users Service and of RLaaS on GoRL |
 //! | `POST /json`, `GET /rlconfig`, `GET /healthcheck` | the responses of envoyproxy/ratelimit |
-//! | `/v1/admin/…` | the JSON mapping of `ratelimit.admin.v1` |
+//! | `/v1/admin/…`, `/v1/projects/…` | the JSON mapping of `ratelimit.admin.v1` |
 //! | `GET /openapi.json` | the description of this API |
 //! | `GET /metrics`, `/livez`, `/readyz` | metrics and probes |
 //!
@@ -47,6 +47,7 @@ use super::envoy::EnvoySettings;
 use super::request_log;
 use super::traces::TracedDecision;
 use crate::admin::Administrator;
+use crate::admin::projects::ProjectAdministrator;
 use crate::api;
 use crate::clock::Deadline;
 use crate::projects::KeyRefusal;
@@ -69,6 +70,7 @@ const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"inva
 pub fn router(
     state: HttpState,
     administrator: Administrator,
+    projects: ProjectAdministrator,
     ready: watch::Receiver<bool>,
 ) -> Router {
     let probes = probes::router(&state, ready);
@@ -84,6 +86,7 @@ pub fn router(
         .merge(rules)
         .merge(probes)
         .merge(admin::router(administrator, metrics))
+        .merge(admin::project_router(projects))
         .fallback(unknown_path)
         .method_not_allowed_fallback(other_method)
 }

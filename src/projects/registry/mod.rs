@@ -245,6 +245,7 @@ impl Registry {
 /// Builds the rules of a named project. Keys are hashed as those of files.
 fn build_rules(state: &ProjectState, files: &RuleSet) -> Result<RuleSet, Vec<Problem>> {
     let rules = state.rules.build_in_project(state.project.id.as_str())?;
+    let rules = rules.with_unmatched(state.project.unmatched.into());
     Ok(match files.hashed_parts() {
         Some(hashed) => rules.with_hashed_parts(hashed.clone()),
         None => rules,
@@ -252,7 +253,9 @@ fn build_rules(state: &ProjectState, files: &RuleSet) -> Result<RuleSet, Vec<Pro
 }
 
 /// Runs long work on a thread of its own.
-async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
     match spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) if error.is_panic() => resume_unwind(error.into_panic()),

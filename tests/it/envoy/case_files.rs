@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use super::notation;
 use rlaas::admin::Administrator;
+use rlaas::admin::projects::ProjectAdministrator;
 use rlaas::api::ApiSettings;
 use rlaas::config::{Config, Sources};
+use rlaas::projects::registry::Registry;
 use rlaas_limiter::fleet::Fleet;
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_testkit::TempDir;
@@ -96,11 +98,14 @@ async fn serve(config: &Config, on: &Service) -> RateLimitServiceClient<Channel>
     let fleet = Fleet::new(on.limiter.store());
     let administrator = Administrator::new(
         on.limiter.clone(),
-        fleet,
+        fleet.clone(),
         Arc::clone(&on.metrics),
         api_settings.admin.clone(),
     );
-    let routes = rlaas::api::services(&on.limiter, administrator, &on.metrics, &api_settings);
+    let registry = Registry::new(on.limiter.clone(), fleet, Arc::clone(&on.metrics));
+    let projects = ProjectAdministrator::new(administrator.clone(), registry);
+    let routes =
+        rlaas::api::services(&on.limiter, administrator, projects, &on.metrics, &api_settings);
     let incoming = TcpListenerStream::new(listener);
     tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));
     let channel = Channel::from_shared(format!("http://{address}")).expect("an address");

@@ -16,6 +16,18 @@ use crate::api::admin::WARNING;
 /// Length of the prefix of a message: a flag for compression, and the length as four bytes.
 const PREFIX: usize = 5;
 
+/// A generated service of this process.
+pub(super) trait GrpcService:
+    Service<Request<Body>, Response = axum::http::Response<tonic::body::Body>, Future: Send> + Send
+{
+}
+
+impl<S> GrpcService for S where
+    S: Service<Request<Body>, Response = axum::http::Response<tonic::body::Body>, Future: Send>
+        + Send
+{
+}
+
 /// A call that returns messages one by one.
 pub(super) struct InProcessCall {
     body: tonic::body::Body,
@@ -39,7 +51,7 @@ impl InProcessCall {
         extensions: Extensions,
     ) -> Result<Self, Status>
     where
-        S: Service<Request<Body>, Response = axum::http::Response<tonic::body::Body>>,
+        S: GrpcService,
     {
         let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
         let mut request = Request::post(path).body(Body::from(framed(message)));

@@ -1,4 +1,5 @@
-//! `/v1/admin/…`: the methods of `ratelimit.admin.v1.AdminService` with messages in JSON.
+//! `/v1/admin/…` and `/v1/projects/…`: the methods of `ratelimit.admin.v1.AdminService` and
+//! `ratelimit.admin.v1.ProjectService` with messages in JSON.
 //!
 //! The request becomes a message, and the service for gRPC answers it in the same process; its
 //! response, or its status, becomes JSON. So each method is written once, and its route is a line in
@@ -6,8 +7,9 @@
 //!
 //! | over gRPC | over HTTP |
 //! | --- | --- |
-//! | request | body of a `POST`, parameters of a `GET` |
-//! | response | body |
+//! | request | body of a `POST`, `PUT` or `PATCH`, parameters of a `GET` or `DELETE`; the path |
+//! | response | body; 201 if something was created, 204 without a body if it was deleted |
+//! | etag | `ETag` of a response, `If-Match` of a request |
 //! | stream of responses | `text/event-stream`: an event `message` for each, and `error` at its end |
 //! | status | problem document |
 
@@ -15,7 +17,9 @@ mod call;
 mod events;
 mod json;
 pub(super) mod openapi;
+mod path;
 mod query;
+mod resource;
 
 use std::sync::Arc;
 
@@ -23,56 +27,86 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use prost_reflect::{DynamicMessage, MethodDescriptor};
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer;
+use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectServiceServer;
 use tonic::Status;
 
-use self::call::InProcessCall;
+use self::call::{GrpcService, InProcessCall};
 use super::body;
 use super::problem::ProblemDocument;
+use super::{other_method, unknown_path};
 use crate::admin::Administrator;
-use crate::api::admin::Service;
-use crate::api::admin::WARNING;
-use crate::api::admin::routes::{AdminRoute, ROUTES, Verb};
-use crate::api::status::http_of_code;
+use crate::admin::projects::ProjectAdministrator;
+use crate::api;
+use crate::api::admin::routes::{AdminApi, AdminRoute, ROUTES, Verb};
+use crate::api::admin::{Projects, Service, WARNING};
+use crate::api::status::{http_of_code, is_bound};
 use crate::json_messages::{self, POOL};
 use crate::telemetry::metrics::Metrics;
 
-/// Full name of the service.
-const SERVICE: &str = "ratelimit.admin.v1.AdminService";
-
-/// Returns the routes of the service.
+/// Returns the routes of the service for keys.
 pub(super) fn router(administrator: Administrator, metrics: Arc<Metrics>) -> Router {
     let service = AdminServiceServer::new(Service::new(administrator, metrics));
     let mut router = Router::new();
     for route in ROUTES {
-        let method = method(route.rpc);
-        let handler = move |State(service), request| respond(service, method, request);
+        let handler = move |State(service): State<AdminServiceServer<Service>>, request| {
+            respond(service, route, request)
+        };
         router = router.route(
             route.path,
             match route.verb {
                 Verb::Get => get(handler),
-                Verb::Post => post(handler),
+                _ => post(handler),
             },
         );
     }
     router.with_state(service)
 }
 
-/// Returns the description of a method.
-fn method(rpc: &str) -> MethodDescriptor {
-    let service = POOL.get_service_by_name(SERVICE);
-    let method = service.and_then(|service| service.methods().find(|method| method.name() == rpc));
+/// Returns the routes of the service for projects. Their paths are matched in `api/admin/routes.rs`:
+/// a segment may have a field and a verb.
+pub(super) fn project_router(administrator: ProjectAdministrator) -> Router {
+    let service = ProjectServiceServer::new(Projects::new(administrator))
+        .max_decoding_message_size(api::MAX_RULES_MESSAGE);
+    let handler = |State(service): State<ProjectServiceServer<Projects>>, request: Request| async {
+        let path = request.uri().path();
+        if let Some(route) = AdminRoute::of_http(request.method(), path) {
+            return respond(service, route, request).await;
+        }
+        let allowed = AdminRoute::allowed(path);
+        if allowed.is_empty() {
+            return unknown_path(request).await.into_response();
+        }
+        let mut response = other_method(request).await;
+        let allowed = HeaderValue::try_from(allowed).expect("names of methods");
+        response.headers_mut().insert(header::ALLOW, allowed);
+        response
+    };
+    Router::new()
+        .route("/v1/projects", any(handler))
+        .route("/v1/projects/{*rest}", any(handler))
+        .with_state(service)
+}
+
+/// Returns the description of the method of a route.
+fn method(route: &AdminRoute) -> MethodDescriptor {
+    let name = match route.api {
+        AdminApi::Keys => "ratelimit.admin.v1.AdminService",
+        AdminApi::Projects => "ratelimit.admin.v1.ProjectService",
+    };
+    let service = POOL.get_service_by_name(name);
+    let mut methods = service.iter().flat_map(prost_reflect::ServiceDescriptor::methods);
+    let method = methods.find(|method| method.name() == route.rpc);
     method.expect("a test compares the routes with the methods of the service")
 }
 
-async fn respond(
-    service: AdminServiceServer<Service>,
-    method: MethodDescriptor,
-    request: Request,
-) -> Response {
-    let mut response = match answer(service, method, request).await {
+async fn respond<S>(service: S, route: &'static AdminRoute, request: Request) -> Response
+where
+    S: GrpcService,
+{
+    let mut response = match answer(service, route, request).await {
         Ok(response) => response,
         Err(problem) => problem.into_response(),
     };
@@ -81,39 +115,56 @@ async fn respond(
     response
 }
 
-async fn answer(
-    service: AdminServiceServer<Service>,
-    method: MethodDescriptor,
+async fn answer<S>(
+    service: S,
+    route: &'static AdminRoute,
     request: Request,
-) -> Result<Response, ProblemDocument> {
+) -> Result<Response, ProblemDocument>
+where
+    S: GrpcService,
+{
     let (head, body) = request.into_parts();
-    let verb = AdminRoute::of_http(&head.method, head.uri.path()).map(|route| route.verb);
-    let message = if verb == Some(Verb::Post) {
+    let method = method(route);
+    let mut message = if route.verb.has_body() {
         json::read(&body::read(body).await?, method.input())?
     } else {
         query::read(head.uri.query().unwrap_or_default(), method.input())?
     };
+    path::set_fields(route, head.uri.path(), &mut message)?;
+    resource::set_etag(&head.headers, &mut message)?;
+    if route.verb == Verb::Put {
+        resource::set_whole(&mut message)?;
+    }
     let mut call = InProcessCall::start(service, &method, &message, head.extensions).await?;
     if method.is_server_streaming() {
         return Ok(events::response(call));
     }
     let response = call.next().await?;
     let response = response.ok_or_else(|| Status::internal("internal error"))?;
-    let mut response = json_response(&response);
+    let status = resource::status(route, &response);
+    if status == StatusCode::NO_CONTENT {
+        return Ok(status.into_response());
+    }
+    let etag = resource::etag(&response);
+    let mut response = json_response(status, &response);
     if let Some(warning) = call.warning {
         response.headers_mut().insert(WARNING, warning);
+    }
+    if let Some(etag) = etag {
+        response.headers_mut().insert(header::ETAG, etag);
     }
     Ok(response)
 }
 
-fn json_response(message: &DynamicMessage) -> Response {
+fn json_response(status: StatusCode, message: &DynamicMessage) -> Response {
     let content_type = HeaderValue::from_static("application/json");
-    (StatusCode::OK, [(header::CONTENT_TYPE, content_type)], json_messages::write(message))
-        .into_response()
+    (status, [(header::CONTENT_TYPE, content_type)], json_messages::write(message)).into_response()
 }
 
 impl From<Status> for ProblemDocument {
     fn from(status: Status) -> Self {
-        Self::new(http_of_code(status.code()), status.message())
+        let code =
+            if is_bound(&status) { StatusCode::CONFLICT } else { http_of_code(status.code()) };
+        Self::new(code, status.message())
     }
 }

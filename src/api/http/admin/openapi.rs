@@ -5,16 +5,19 @@ use prost_reflect::{Cardinality, FieldDescriptor, FileDescriptor, Kind, MessageD
 use serde_json::{Map, Value, json};
 
 use super::method;
-use crate::api::admin::routes::{AdminRoute, ROUTES, Verb};
+use crate::api::admin::routes::{AdminRoute, PROJECT_ROUTES, ROUTES, Verb};
 
 /// Statuses of errors, with the meaning of each.
 const ERRORS: [(&str, &str); 10] = [
     ("400", "Invalid request, or not possible for these keys: detail names the field."),
     ("401", "Unknown caller: auth lists callers, and this one is not listed."),
     ("403", "The caller lacks the role; or auth lists nobody and the caller is not local."),
-    ("404", "No such rule."),
+    (
+        "404",
+        "No such rule, key or revision; or no such project, or none that the caller has a role for.",
+    ),
     ("408", "The body did not arrive in time."),
-    ("409", "Another call changed the same at the same time."),
+    ("409", "It exists, has another etag or revision, or there are as many as there may be."),
     ("413", "The body is too large."),
     ("415", "The content type is not application/json."),
     (
@@ -28,13 +31,9 @@ const ERRORS: [(&str, &str); 10] = [
 /// Adds the routes and the schemas of their messages to a description.
 pub(in crate::api::http) fn describe(document: &mut Value) {
     let mut schemas = Map::new();
-    for route in ROUTES {
+    for route in ROUTES.iter().chain(PROJECT_ROUTES) {
         let operation = operation(route, &mut schemas);
-        let verb = match route.verb {
-            Verb::Get => "get",
-            Verb::Post => "post",
-        };
-        document["paths"][route.path][verb] = operation;
+        document["paths"][route.path][route.verb.name()] = operation;
     }
     for (name, schema) in schemas {
         document["components"]["schemas"][name] = schema;
@@ -42,23 +41,29 @@ pub(in crate::api::http) fn describe(document: &mut Value) {
 }
 
 fn operation(route: &AdminRoute, schemas: &mut Map<String, Value>) -> Value {
-    let method = method(route.rpc);
+    let method = method(route);
     let comment = comment(&method.parent_file(), method.path());
     let (summary, description) = comment.split_once("\n\n").unwrap_or((&comment, ""));
     let mut operation = json!({
         "tags": ["administration"],
-        "operationId": route.rpc,
+        "operationId": operation_id(route),
         "security": [{}, { "token": [] }],
         "summary": joined(summary),
         "description": joined(description),
     });
-    match route.verb {
-        Verb::Get => operation["parameters"] = parameters(&method.input()),
-        Verb::Post => {
-            let schema = reference(&method.input(), schemas);
-            let content = json!({ "application/json": { "schema": schema } });
-            operation["requestBody"] = json!({ "required": true, "content": content });
-        }
+    let mut parameters = path_parameters(route, &method.input());
+    if route.verb.has_body() {
+        let schema = reference(&method.input(), schemas);
+        let content = json!({ "application/json": { "schema": schema } });
+        operation["requestBody"] = json!({ "required": true, "content": content });
+    } else {
+        let in_path =
+            |field: &FieldDescriptor| parameters.iter().any(|one| one["name"] == field.json_name());
+        let in_query = query_parameters(&method.input(), |field| !in_path(field));
+        parameters.extend(in_query);
+    }
+    if !parameters.is_empty() || !route.verb.has_body() {
+        operation["parameters"] = parameters.into();
     }
     let schema = reference(&method.output(), schemas);
     let content = if method.is_server_streaming() {
@@ -67,7 +72,16 @@ fn operation(route: &AdminRoute, schemas: &mut Map<String, Value>) -> Value {
     } else {
         json!({ "application/json": { "schema": schema } })
     };
-    operation["responses"]["200"] = json!({ "description": "Done.", "content": content });
+    let done = json!({ "description": "Done.", "content": content });
+    match route.verb {
+        Verb::Delete => operation["responses"]["204"] = json!({ "description": "Done." }),
+        Verb::Put => {
+            operation["responses"]["200"] = done.clone();
+            operation["responses"]["201"] = done;
+        }
+        _ if route.rpc.starts_with("Create") => operation["responses"]["201"] = done,
+        _ => operation["responses"]["200"] = done,
+    }
     let problem = json!({ "$ref": "#/components/schemas/Problem" });
     for (status, meaning) in ERRORS {
         let content = json!({ "application/problem+json": { "schema": problem } });
@@ -76,8 +90,34 @@ fn operation(route: &AdminRoute, schemas: &mut Map<String, Value>) -> Value {
     operation
 }
 
-/// Returns the parameters of a request: its fields that are no messages.
-fn parameters(message: &MessageDescriptor) -> Value {
+/// Returns the name of an operation. A method may have two.
+fn operation_id(route: &AdminRoute) -> &'static str {
+    if route.verb == Verb::Put { "PutRule" } else { route.rpc }
+}
+
+/// Returns the parameters in the path of a route.
+fn path_parameters(route: &AdminRoute, message: &MessageDescriptor) -> Vec<Value> {
+    let names = route.path.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
+    let parameter = |(name, _): (&str, &str)| {
+        let first = name.split('.').next().unwrap_or(name);
+        let field = message.get_field_by_json_name(first);
+        let comment = field.as_ref().map(field_comment).unwrap_or_default();
+        json!({
+            "name": name,
+            "in": "path",
+            "required": true,
+            "description": comment,
+            "schema": { "type": "string" },
+        })
+    };
+    names.map(parameter).collect()
+}
+
+/// Returns the parameters of a request in its query: its fields that are no messages.
+fn query_parameters(
+    message: &MessageDescriptor,
+    is_wanted: impl Fn(&FieldDescriptor) -> bool,
+) -> Vec<Value> {
     let scalar = |field: &FieldDescriptor| match field.kind() {
         Kind::Message(inner) => inner.full_name().starts_with("google.protobuf."),
         _ => true,
@@ -101,13 +141,15 @@ fn parameters(message: &MessageDescriptor) -> Value {
             "schema": schema,
         })
     };
-    message.fields().filter(scalar).map(parameter).collect()
+    message.fields().filter(|field| scalar(field) && is_wanted(field)).map(parameter).collect()
 }
 
 /// Returns a reference to the schema of a message, and adds the schema if it is new.
 fn reference(message: &MessageDescriptor, schemas: &mut Map<String, Value>) -> Value {
-    // `ratelimit.v1` has schemas of its own, which are stricter in responses.
-    let prefix = if message.package_name() == "ratelimit.v1" { "Message" } else { "" };
+    // `ratelimit.v1` has schemas of its own, which are stricter in responses, and `Problem` is the
+    // document of errors.
+    let is_taken = message.package_name() == "ratelimit.v1" || message.name() == "Problem";
+    let prefix = if is_taken { "Message" } else { "" };
     let name = format!("{prefix}{}", message.name());
     if !schemas.contains_key(&name) {
         schemas.insert(name.clone(), Value::Null);

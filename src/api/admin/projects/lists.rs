@@ -1,0 +1,124 @@
+//! Lists in pages. A token has the place of the last item of the page before, so that items that
+//! are made or deleted meanwhile move nothing.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use tonic::Status;
+
+use super::messages;
+use crate::admin::projects::ProjectAdministrator;
+use crate::api::admin::page_count;
+use crate::api::status::invalid_field;
+use crate::clock::Timestamp;
+use crate::projects::registry::ProjectState;
+use crate::projects::{ApiKey, History, Project, ProjectId, Revision};
+use crate::rules::RuleSet;
+
+/// Most bytes of a token.
+const MAX_TOKEN_LEN: usize = 256;
+
+/// A place in a list of times, newest first, and ids.
+type NewestFirst = (Reverse<u64>, String);
+
+/// Returns a page of projects: newest first, the unnamed one last.
+pub(super) fn projects(
+    states: Vec<Arc<ProjectState>>,
+    page_size: i32,
+    token: &str,
+) -> Result<(Vec<Arc<ProjectState>>, String), Status> {
+    let place = |state: &Arc<ProjectState>| {
+        let of = &state.project;
+        let at = if of.id.is_unnamed() { 0 } else { of.created_at.as_micros() };
+        (Reverse(at), of.id.to_string())
+    };
+    page(states, page_size, token, place, timed, timed_text)
+}
+
+/// Returns a page of keys, newest first.
+pub(super) fn keys<'a>(
+    project: &'a Project,
+    page_size: i32,
+    token: &str,
+    now: Timestamp,
+) -> Result<(Vec<&'a ApiKey>, String), Status> {
+    let place = |key: &&ApiKey| (Reverse(key.created_at.as_micros()), key.id.clone());
+    let listed = project.keys.iter().filter(|key| key.is_listed(now)).collect();
+    page(listed, page_size, token, place, timed, timed_text)
+}
+
+/// Returns a page of revisions, newest first.
+pub(super) fn revisions<'a>(
+    history: &'a History,
+    page_size: i32,
+    token: &str,
+) -> Result<(Vec<&'a Revision>, String), Status> {
+    let place = |revision: &&Revision| Reverse(revision.number);
+    let parse = |token: &str| token.parse().ok().map(Reverse);
+    page(history.iter().collect(), page_size, token, place, parse, |place| place.0.to_string())
+}
+
+/// Returns the rules of files of a project, if it has them.
+pub(super) fn files(administrator: &ProjectAdministrator, id: &ProjectId) -> Option<Arc<RuleSet>> {
+    id.is_unnamed().then(|| administrator.file_rules())
+}
+
+/// Returns a page of rules by name; one that a file hides is after that of the file.
+pub(super) fn rules(
+    state: &ProjectState,
+    files: Option<&RuleSet>,
+    page_size: i32,
+    token: &str,
+) -> Result<(Vec<proto::ProjectRule>, String), Status> {
+    let id = &state.project.id;
+    let of_files = files.into_iter().flat_map(|files| files.iter().skip(1));
+    let mut all: Vec<((String, bool), proto::ProjectRule)> =
+        of_files.map(|rule| ((rule.name.to_string(), false), messages::file_rule(rule))).collect();
+    all.extend(state.rules.iter().map(|(name, record)| {
+        let hidden = files.is_some_and(|files| files.has_rule(name));
+        ((name.to_owned(), hidden), messages::rule(id, record, hidden))
+    }));
+    let parse = |token: &str| {
+        let (hidden, name) = token.split_once('.')?;
+        Some((name.to_owned(), hidden == "1"))
+    };
+    let text = |(name, hidden): &(String, bool)| format!("{}.{name}", u8::from(*hidden));
+    let (page, next) = page(all, page_size, token, |(place, _)| place.clone(), parse, text)?;
+    Ok((page.into_iter().map(|(_, rule)| rule).collect(), next))
+}
+
+fn timed(token: &str) -> Option<NewestFirst> {
+    let (at, id) = token.split_once('.')?;
+    Some((Reverse(at.parse().ok()?), id.to_owned()))
+}
+
+fn timed_text((Reverse(at), id): &NewestFirst) -> String {
+    format!("{at}.{id}")
+}
+
+/// Returns the items after those of the page before, in the order of their places, and the token of
+/// the next page.
+fn page<T, P: Ord>(
+    items: Vec<T>,
+    page_size: i32,
+    token: &str,
+    place: impl Fn(&T) -> P,
+    parse: impl Fn(&str) -> Option<P>,
+    text: impl Fn(&P) -> String,
+) -> Result<(Vec<T>, String), Status> {
+    let size = page_count(page_size)?;
+    let mut items = items;
+    items.sort_by_key(&place);
+    if !token.is_empty() {
+        let last = Some(token).filter(|token| token.len() <= MAX_TOKEN_LEN).and_then(parse);
+        let invalid =
+            || invalid_field("page_token", "must be the next_page_token of the response before");
+        let last = last.ok_or_else(invalid)?;
+        items.retain(|item| place(item) > last);
+    }
+    let has_more = items.len() > size;
+    items.truncate(size);
+    let next = items.last().filter(|_| has_more).map(|last| text(&place(last)));
+    Ok((items, next.unwrap_or_default()))
+}

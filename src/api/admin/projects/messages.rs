@@ -1,0 +1,135 @@
+//! Projects, keys, rules and revisions as messages.
+
+use prost::Message;
+use prost_reflect::DynamicMessage;
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::v1;
+use rlaas_proto::ratelimit::v1::rule_origin::Kind as OriginKind;
+
+use crate::api::config;
+use crate::clock::Timestamp;
+use crate::json_messages::POOL;
+use crate::projects::registry::ProjectState;
+use crate::projects::{ApiKey, ApiKeyState, Etag, ProjectId, Revision, RuleChange, RuleRecord};
+use crate::proto_values::timestamp;
+use crate::rules::spec::{Field, RuleSpec};
+use crate::rules::{Rule, Unmatched};
+
+/// Returns the text of an etag.
+fn etag_text(etag: Etag) -> String {
+    format!("{:016x}", etag.0)
+}
+
+/// Reads an etag; `None` if it is not compared. One that this service never makes is that of nothing.
+pub(super) fn etag(text: &str) -> Option<Etag> {
+    let known = u64::from_str_radix(text, 16).ok().map(Etag);
+    let known = known.filter(|etag| etag_text(*etag) == text).unwrap_or_default();
+    (!text.is_empty()).then_some(known)
+}
+
+pub(super) fn project(state: &ProjectState, files: Unmatched) -> proto::Project {
+    let of = &state.project;
+    let is_unnamed = of.id.is_unnamed();
+    let time = |time: Timestamp| (!is_unnamed).then(|| timestamp(time));
+    let unmatched = if is_unnamed { files } else { of.unmatched.into() };
+    proto::Project {
+        id: of.id.to_string(),
+        display_name: of.display_name.clone(),
+        unmatched: config::unmatched(unmatched).into(),
+        revision: state.revision,
+        etag: if is_unnamed { String::new() } else { etag_text(of.etag) },
+        created_at: time(of.created_at),
+        updated_at: time(of.updated_at),
+    }
+}
+
+pub(super) fn key(project: &ProjectId, key: &ApiKey, now: Timestamp) -> proto::ApiKey {
+    use proto::api_key::State;
+    let state = match key.state(now) {
+        ApiKeyState::Active => State::Active,
+        ApiKeyState::Expired => State::Expired,
+        ApiKeyState::Revoked => State::Revoked,
+    };
+    proto::ApiKey {
+        id: key.id.clone(),
+        project_id: project.to_string(),
+        display_name: key.display_name.clone(),
+        environment: key.environment.clone(),
+        state: state.into(),
+        created_at: Some(timestamp(key.created_at)),
+        expires_at: key.expires_at.map(timestamp),
+        replaced_by: key.replaced_by.clone().unwrap_or_default(),
+    }
+}
+
+/// Returns a rule that was made at run time.
+pub(super) fn rule(project: &ProjectId, record: &RuleRecord, hidden: bool) -> proto::ProjectRule {
+    proto::ProjectRule {
+        project_id: project.to_string(),
+        rule: Some(spec(project, &record.spec)),
+        etag: etag_text(record.etag),
+        created_at: Some(timestamp(record.created_at)),
+        updated_at: Some(timestamp(record.updated_at)),
+        hidden,
+    }
+}
+
+/// Returns a rule of a file.
+pub(super) fn file_rule(rule: &Rule) -> proto::ProjectRule {
+    proto::ProjectRule { rule: Some(config::message(rule)), ..proto::ProjectRule::default() }
+}
+
+fn spec(project: &ProjectId, spec: &RuleSpec) -> v1::Rule {
+    let origin = v1::RuleOrigin { kind: OriginKind::RunTime.into(), source: project.to_string() };
+    let built = spec.build().map(|rule| config::message(&rule));
+    // A later release may have written it.
+    let name = || match &spec.name {
+        Field::Set(name) => name.clone(),
+        Field::Unset | Field::Unreadable => String::new(),
+    };
+    let message = built.unwrap_or_else(|_| v1::Rule { name: name(), ..v1::Rule::default() });
+    v1::Rule { origin: Some(origin), ..message }
+}
+
+pub(super) fn change(project: &ProjectId, change: &RuleChange) -> proto::RuleChange {
+    use proto::rule_change::Kind;
+    let message = |of: &Option<RuleSpec>| of.as_ref().map(|of| spec(project, of));
+    let (before, after) = (message(&change.before), message(&change.after));
+    let kind = match (&before, &after) {
+        (None, _) => Kind::Created,
+        (Some(_), None) => Kind::Deleted,
+        (Some(_), Some(_)) => Kind::Updated,
+    };
+    let changed = before.as_ref().zip(after.as_ref());
+    let changed_fields = changed
+        .map(|(before, after)| prost_types::FieldMask { paths: differing_fields(before, after) });
+    let rule_name = change.name.clone();
+    proto::RuleChange { kind: kind.into(), rule_name, before, after, changed_fields }
+}
+
+/// Returns the names of the fields in which two rules differ.
+fn differing_fields(one: &v1::Rule, other: &v1::Rule) -> Vec<String> {
+    let descriptor = POOL.get_message_by_name("ratelimit.v1.Rule").expect("a message of ours");
+    let dynamic = |rule: &v1::Rule| {
+        DynamicMessage::decode(descriptor.clone(), &*rule.encode_to_vec())
+            .expect("the same message")
+    };
+    let (one, other) = (dynamic(one), dynamic(other));
+    let differs = |field: &prost_reflect::FieldDescriptor| {
+        one.has_field(field) != other.has_field(field)
+            || one.get_field(field) != other.get_field(field)
+    };
+    descriptor.fields().filter(differs).map(|field| field.name().to_owned()).collect()
+}
+
+pub(super) fn revision(project: &ProjectId, revision: &Revision) -> proto::Revision {
+    proto::Revision {
+        project_id: project.to_string(),
+        revision: revision.number,
+        created_at: Some(timestamp(revision.at)),
+        actor: revision.actor.clone(),
+        action: revision.action.clone(),
+        reason: revision.reason.clone(),
+        changed_rules: u32::try_from(revision.changes.len()).unwrap_or(u32::MAX),
+    }
+}

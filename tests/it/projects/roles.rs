@@ -1,0 +1,176 @@
+//! Roles of projects: nobody sees or changes a project without a role in it.
+
+use ring::digest::{SHA256, digest};
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::v1::Rule;
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::Rlaas;
+use serde_json::Value;
+use tonic::{Code, Status};
+
+use super::client::{Client, client, http, rule};
+
+const ROOT: &str = "s3cret-of-root";
+const TEAM: &str = "s3cret-of-the-team";
+const DESK: &str = "s3cret-of-the-desk";
+
+fn start() -> (Rlaas, TempDir) {
+    let sha256 = |token: &str| {
+        let bytes = digest(&SHA256, token.as_bytes());
+        bytes.as_ref().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+    };
+    let dir = TempDir::new();
+    let file = dir.write(
+        "rlaas.yaml",
+        &format!(
+            "auth:\n  tokens:\n    - {{name: root, sha256: {}, roles: [operate, admin]}}\n    \
+             - {{name: team, sha256: {}, roles: [operate, admin], projects: [shop]}}\n    \
+             - {{name: desk, sha256: {}, roles: [operate], projects: [shop]}}\n",
+            sha256(ROOT),
+            sha256(TEAM),
+            sha256(DESK)
+        ),
+    );
+    (Rlaas::start_from(&file, &[]), dir)
+}
+
+/// Calls every method for a project, and returns the refusals by method.
+#[expect(clippy::needless_update, reason = "some requests have no other fields")]
+async fn refusals(client: &mut Client, project: &str) -> Vec<(&'static str, Option<Status>)> {
+    let mut all = Vec::new();
+    let project_id = || project.to_owned();
+    let of = |name: &str| Some(proto::Project { id: name.to_owned(), ..Default::default() });
+    let written = || Some(rule("pay", "/pay"));
+    macro_rules! call {
+        ($method:ident, $request:ident { $($field:ident: $value:expr),* }) => {
+            let request = proto::$request { $($field: $value,)* ..Default::default() };
+            all.push((stringify!($method), client.$method(request).await.err()));
+        };
+    }
+    call!(get_project, GetProjectRequest { project_id: project_id() });
+    call!(update_project, UpdateProjectRequest { project: of(project) });
+    call!(create_key, CreateKeyRequest { project_id: project_id() });
+    call!(list_keys, ListKeysRequest { project_id: project_id() });
+    call!(rotate_key, RotateKeyRequest { project_id: project_id(), key_id: "k".to_owned() });
+    call!(revoke_key, RevokeKeyRequest { project_id: project_id(), key_id: "k".to_owned() });
+    call!(create_rule, CreateRuleRequest { project_id: project_id(), rule: written() });
+    call!(get_rule, GetRuleRequest { project_id: project_id(), rule_name: "pay".to_owned() });
+    call!(list_rules, ListRulesRequest { project_id: project_id() });
+    call!(update_rule, UpdateRuleRequest { project_id: project_id(), rule: written() });
+    call!(delete_rule, DeleteRuleRequest { project_id: project_id(), rule_name: "pay".to_owned() });
+    call!(apply_rules, ApplyRulesRequest { project_id: project_id(), rules: Vec::<Rule>::new() });
+    call!(validate, ValidateRequest { project_id: project_id(), rules: Vec::<Rule>::new() });
+    call!(list_revisions, ListRevisionsRequest { project_id: project_id() });
+    call!(get_revision, GetRevisionRequest { project_id: project_id() });
+    call!(rollback, RollbackRequest { project_id: project_id(), revision: 1 });
+    all
+}
+
+const ROUTES: &[(&str, &str, &str)] = &[
+    ("GET", "", ""),
+    ("PATCH", "", r#"{"project":{"displayName":"x"}}"#),
+    ("POST", "/keys", "{}"),
+    ("GET", "/keys", ""),
+    ("POST", "/keys/k:rotate", "{}"),
+    ("DELETE", "/keys/k", ""),
+    ("POST", "/rules", r#"{"rule":{"name":"a","maxRequests":"1","window":"1s"}}"#),
+    ("GET", "/rules/pay", ""),
+    ("GET", "/rules", ""),
+    ("PUT", "/rules/pay", r#"{"rule":{"maxRequests":"1","window":"1s"}}"#),
+    ("PATCH", "/rules/pay", r#"{"rule":{"maxRequests":"1","window":"1s"}}"#),
+    ("DELETE", "/rules/pay", ""),
+    ("POST", "/rules:apply", r#"{"prune":true}"#),
+    ("POST", "/rules:validate", "{}"),
+    ("GET", "/revisions", ""),
+    ("GET", "/revisions/0", ""),
+    ("POST", "/revisions/1:rollback", "{}"),
+];
+
+#[tokio::test]
+async fn foreign_project_does_not_exist() {
+    let (server, _dir) = start();
+    let (mut root, mut team) = (client(&server, ROOT).await, client(&server, TEAM).await);
+    for id in ["shop", "blog"] {
+        let project = Some(proto::Project { id: id.to_owned(), ..Default::default() });
+        let request = proto::CreateProjectRequest { project, ..Default::default() };
+        root.create_project(request).await.expect("a project");
+        let request = proto::CreateRuleRequest {
+            project_id: id.to_owned(),
+            rule: Some(rule("pay", "/pay")),
+            reason: String::new(),
+        };
+        root.create_rule(request).await.expect("a rule");
+    }
+    let before = root.get_project(proto::GetProjectRequest { project_id: "blog".to_owned() }).await;
+    let before = before.expect("a project").into_inner();
+    // One that exists, one that does not, the unnamed one, and what is no id: all look the same.
+    let unknown = refusals(&mut team, "nothing").await;
+    for project in ["blog", "", "_", "../shop", "shop/", "shop\0", "SHOP"] {
+        let refused = refusals(&mut team, project).await;
+        for ((method, refused), (_, unknown)) in refused.into_iter().zip(&unknown) {
+            let refused = refused.unwrap_or_else(|| panic!("{method} {project:?}"));
+            let unknown = unknown.as_ref().expect("a refusal");
+            assert_eq!(refused.code(), Code::NotFound, "{method} {project:?}");
+            let told = (unknown.message(), unknown.details());
+            assert_eq!((refused.message(), refused.details()), told, "{method} {project:?}");
+        }
+    }
+    let bearer = format!("Authorization: Bearer {TEAM}\r\n");
+    for (method, path, body) in ROUTES {
+        let mut answers = Vec::new();
+        for project in ["nothing", "blog", "_"] {
+            let path = format!("/v1/projects/{project}{path}");
+            let answer = http(&server, method, &path, &bearer, body).await;
+            assert_eq!(answer.status, 404, "{method} {path}: {answer:?}");
+            answers.push(answer.body);
+        }
+        assert!(answers.iter().all(|body| *body == answers[0]), "{method} {path}: {answers:?}");
+    }
+    // For all projects alone.
+    for project in ["blog", "shop", "nothing"] {
+        let request =
+            proto::DeleteProjectRequest { project_id: project.to_owned(), ..Default::default() };
+        let refused = team.delete_project(request).await.expect_err("a refusal");
+        assert_eq!(refused.code(), Code::PermissionDenied, "{project}");
+        let project = Some(proto::Project { id: project.to_owned(), ..Default::default() });
+        let request = proto::CreateProjectRequest { project, ..Default::default() };
+        let refused = team.create_project(request).await.expect_err("a refusal");
+        assert_eq!(refused.code(), Code::PermissionDenied);
+    }
+    let after = root.get_project(proto::GetProjectRequest { project_id: "blog".to_owned() }).await;
+    assert_eq!(after.expect("a project").into_inner(), before);
+    let listed = team.list_projects(proto::ListProjectsRequest::default()).await.expect("a list");
+    let ids: Vec<String> =
+        listed.into_inner().projects.into_iter().map(|project| project.id).collect();
+    assert_eq!(ids, ["shop"]);
+}
+
+#[tokio::test]
+async fn role_in_a_project_is_for_its_calls_alone() {
+    let (server, _dir) = start();
+    let mut root = client(&server, ROOT).await;
+    let project = Some(proto::Project { id: "shop".to_owned(), ..Default::default() });
+    root.create_project(proto::CreateProjectRequest { project, ..Default::default() })
+        .await
+        .expect("a project");
+    let mut desk = client(&server, DESK).await;
+    for (method, refused) in refusals(&mut desk, "shop").await {
+        let shows = ["get_", "list_", "validate"].iter().any(|prefix| method.starts_with(prefix));
+        let code = refused.map_or(Code::Ok, |refused| refused.code());
+        let is_right = if shows {
+            [Code::Ok, Code::NotFound].contains(&code)
+        } else {
+            code == Code::PermissionDenied
+        };
+        assert!(is_right, "{method}: {code:?}");
+    }
+    for (token, is_admitted) in [(ROOT, true), (TEAM, false), (DESK, false)] {
+        let bearer = format!("Authorization: Bearer {token}\r\n");
+        for path in ["/v1/admin/instances", "/v1/admin/audit", "/v1/admin/overrides"] {
+            let answer = http(&server, "GET", path, &bearer, "").await;
+            assert_eq!(answer.status == 200, is_admitted, "{path}: {answer:?}");
+        }
+    }
+    let anonymous = http(&server, "GET", "/v1/projects/shop", "", "").await;
+    assert_eq!((anonymous.status, anonymous.body["detail"] == Value::Null), (401, false));
+}
