@@ -3,12 +3,15 @@
 //! A message has every field of a rule that affects a decision. For rules from Envoy's files it also
 //! has the name and the path of the descriptor.
 
+use std::collections::HashSet;
+
 use rlaas_proto::ratelimit::v1 as proto;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::rule_origin::Kind as OriginKind;
 use thiserror::Error;
 use tonic::Status;
 
+use crate::admin::projects::ProjectAdministrator;
 use crate::algorithm::OnChange;
 use crate::proto_values::{algorithm, duration, int64, timestamp, units};
 use crate::rules::descriptors::{PathStep, PlacedRule};
@@ -54,6 +57,7 @@ impl From<InvalidPage> for Status {
 /// [`InvalidPage`] for the first field that is not valid.
 pub(super) fn page(
     limiter: &Limiter,
+    projects: &ProjectAdministrator,
     request: &proto::GetConfigRequest,
 ) -> Result<proto::GetConfigResponse, InvalidPage> {
     let size = match usize::try_from(request.page_size).map_err(|_| InvalidPage::Size)? {
@@ -68,16 +72,30 @@ pub(super) fn page(
     let snapshot = limiter.snapshot();
     let rules = all(&snapshot.rules);
     let next = first.saturating_add(size);
+    let has_more = next < rules.len();
+    let page = rules.into_iter().skip(first).take(size);
+    let files = projects.file_rules();
+    let files: HashSet<&str> = files.iter().map(|rule| &*rule.name).collect();
     Ok(proto::GetConfigResponse {
         default_rule: Some(message(snapshot.rules.default_rule())),
-        next_page_token: if next < rules.len() { next.to_string() } else { String::new() },
-        rules: rules.into_iter().skip(first).take(size).map(AnyRule::message).collect(),
+        next_page_token: if has_more { next.to_string() } else { String::new() },
+        rules: page.map(|rule| in_force(rule, &files)).collect(),
         revision: snapshot.revision,
         store: limiter.store().name().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         unmatched: unmatched(snapshot.rules.unmatched()).into(),
-        catalogue_revision: 0,
+        catalogue_revision: projects.newest_revision(),
     })
+}
+
+/// Returns the message of a rule in force. `files` has the names of the flat rules of files.
+fn in_force(rule: AnyRule<'_>, files: &HashSet<&str>) -> proto::Rule {
+    let is_of_file = !matches!(rule, AnyRule::Flat(_)) || files.contains(rule.name());
+    let message = rule.message();
+    if is_of_file {
+        return message;
+    }
+    proto::Rule { origin: Some(origin(OriginKind::RunTime)), ..message }
 }
 
 /// A flat rule or a descriptor's rule.

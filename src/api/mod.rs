@@ -82,7 +82,7 @@ pub fn services(
     metrics: &Arc<Metrics>,
     ApiSettings { envoy, headers, .. }: &ApiSettings,
 ) -> Routes {
-    let v1 = v1::Service::new(limiter.clone(), Arc::clone(metrics));
+    let v1 = v1::Service::new(limiter.clone(), projects.clone(), Arc::clone(metrics));
     let v1 = V1Server::new(v1.with_headers(*headers)).max_decoding_message_size(MAX_MESSAGE);
     let envoy = envoy::Service::new(limiter.clone(), Arc::clone(metrics), *envoy);
     let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);

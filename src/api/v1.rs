@@ -22,6 +22,7 @@ use super::request_log;
 use super::response::{response, result};
 use super::status::{self, Interruption, invalid};
 use super::traces::{BatchStats, TracedDecision, is_sampled};
+use crate::admin::projects::ProjectAdministrator;
 use crate::clock::Deadline;
 use crate::rules::{self, InvalidRequest};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
@@ -39,6 +40,7 @@ const IN_FLIGHT: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     limiter: Limiter,
+    projects: ProjectAdministrator,
     metrics: Arc<Metrics>,
     timing: ShardedHistogram,
     headers: LimitHeaders,
@@ -46,9 +48,13 @@ pub(super) struct Service {
 
 impl Service {
     /// Creates the service over `limiter`.
-    pub(super) fn new(limiter: Limiter, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(
+        limiter: Limiter,
+        projects: ProjectAdministrator,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
-        Self { limiter, metrics, timing, headers: LimitHeaders::None }
+        Self { limiter, projects, metrics, timing, headers: LimitHeaders::None }
     }
 
     /// Sets the rate limit headers in the metadata of responses to `Check`.
@@ -224,9 +230,11 @@ impl RateLimitService for Service {
         &self,
         request: Request<GetConfigRequest>,
     ) -> Result<Response<GetConfigResponse>, Status> {
-        let config = config::page(&self.limiter, request.get_ref()).inspect_err(|error| {
-            self.count_rejected(error.field(), error);
-        })?;
+        let config = config::page(&self.limiter, &self.projects, request.get_ref()).inspect_err(
+            |error| {
+                self.count_rejected(error.field(), error);
+            },
+        )?;
         Ok(Response::new(config))
     }
 }

@@ -1261,7 +1261,7 @@ type GetConfigResponse struct {
 	NextPageToken string `protobuf:"bytes,6,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// Policy for requests that no rule matches.
 	Unmatched UnmatchedPolicy `protobuf:"varint,7,opt,name=unmatched,proto3,enum=ratelimit.v1.UnmatchedPolicy" json:"unmatched,omitempty"`
-	// Revision of the rules made at run time, the same on all instances. 0: none are.
+	// Newest revision of a project, the same on all instances. 0: there was no change.
 	CatalogueRevision uint64 `protobuf:"varint,8,opt,name=catalogue_revision,json=catalogueRevision,proto3" json:"catalogue_revision,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache

@@ -93,6 +93,11 @@ impl ProjectAdministrator {
         self.registry.projects()
     }
 
+    /// Returns the newest revision of a project; 0 if there was no change.
+    pub fn newest_revision(&self) -> u64 {
+        self.projects().iter().map(|state| state.revision).max().unwrap_or_default()
+    }
+
     /// Creates a project.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Rules of projects that were made at run time.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::change::{MadeNow, PlannedChange};
@@ -10,8 +11,8 @@ use crate::projects::{
     Etag, Others, ProjectId, ProjectRules, Revision, RuleChange, RuleRecord, RuleWriteError,
     WriteStamp,
 };
-use crate::rules::RuleSet;
 use crate::rules::spec::{Problem, RuleSpec};
+use crate::rules::{Rule, RuleSet};
 
 /// Makes the rule afterwards of the one before; `None`: there is none.
 pub type RuleEdit =
@@ -252,7 +253,10 @@ pub(super) fn check_names<'a>(
     names: impl IntoIterator<Item = &'a str>,
 ) -> Result<(), ProjectError> {
     let Some(files) = files else { return Ok(()) };
-    match names.into_iter().find(|name| files.has_rule(name)) {
+    let of_files: HashSet<&str> = files.iter().map(|rule| &*rule.name).collect();
+    // No rule has the name of the default one: that is another problem.
+    let is_of_file = |name: &&str| *name != Rule::DEFAULT && of_files.contains(name);
+    match names.into_iter().find(is_of_file) {
         Some(name) => Err(ProjectError::FileRule(name.to_owned())),
         None => Ok(()),
     }

@@ -389,6 +389,19 @@ async fn unnamed_project_has_the_rules_of_files() {
         let response = decisions.check(request("alice")).await.expect("a response").into_inner();
         assert_eq!((response.allowed, &*response.rule), (allowed, "new"));
     }
+    let config = decisions.get_config(rules::GetConfigRequest::default()).await.expect("rules");
+    let config = config.into_inner();
+    let origin = |rule: &rules::Rule| rule.origin.as_ref().map(rules::RuleOrigin::kind);
+    let origins: Vec<_> = config.rules.iter().map(|rule| (&*rule.name, origin(rule))).collect();
+    assert_eq!(
+        origins,
+        [
+            ("default", Some(OriginKind::BuiltIn)),
+            ("new", Some(OriginKind::RunTime)),
+            ("pay", Some(OriginKind::File)),
+        ]
+    );
+    assert_eq!(config.catalogue_revision, 1);
     for refused in [
         client
             .update_project(proto::UpdateProjectRequest {

@@ -2,6 +2,7 @@
 //! are made or deleted meanwhile move nothing.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
@@ -75,8 +76,10 @@ pub(super) fn rules(
     let of_files = files.into_iter().flat_map(|files| files.iter().skip(1));
     let mut all: Vec<((String, bool), proto::ProjectRule)> =
         of_files.map(|rule| ((rule.name.to_string(), false), messages::file_rule(rule))).collect();
+    let names = files.into_iter().flat_map(RuleSet::iter);
+    let names: HashSet<&str> = names.map(|rule| &*rule.name).collect();
     all.extend(state.rules.iter().map(|(name, record)| {
-        let hidden = files.is_some_and(|files| files.has_rule(name));
+        let hidden = names.contains(name);
         ((name.to_owned(), hidden), messages::rule(id, record, hidden))
     }));
     let parse = |token: &str| {
