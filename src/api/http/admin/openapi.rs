@@ -33,7 +33,7 @@ pub(in crate::api::http) fn describe(document: &mut Value) {
     let mut schemas = Map::new();
     for route in ROUTES.iter().chain(PROJECT_ROUTES) {
         let operation = operation(route, &mut schemas);
-        document["paths"][route.path][route.verb.name()] = operation;
+        document["paths"][path_of(route)][route.verb.name()] = operation;
     }
     for (name, schema) in schemas {
         document["components"]["schemas"][name] = schema;
@@ -90,6 +90,27 @@ fn operation(route: &AdminRoute, schemas: &mut Map<String, Value>) -> Value {
     operation
 }
 
+/// Returns the path of a route. Generators refuse dots in names of parameters, and two names at the
+/// same place: `{rule.name}` is `{ruleName}`.
+fn path_of(route: &AdminRoute) -> String {
+    let parts = route.path.split('{').map(|part| match part.split_once('}') {
+        Some((name, rest)) => format!("{{{}}}{rest}", parameter_name(name)),
+        None => part.to_owned(),
+    });
+    parts.collect()
+}
+
+/// Returns the name of the parameter for a field.
+fn parameter_name(field: &str) -> String {
+    match field.split_once('.') {
+        Some((message, field)) => {
+            let (first, rest) = field.split_at(1);
+            format!("{message}{}{rest}", first.to_uppercase())
+        }
+        None => field.to_owned(),
+    }
+}
+
 /// Returns the name of an operation. A method may have two.
 fn operation_id(route: &AdminRoute) -> &'static str {
     if route.verb == Verb::Put { "PutRule" } else { route.rpc }
@@ -103,7 +124,7 @@ fn path_parameters(route: &AdminRoute, message: &MessageDescriptor) -> Vec<Value
         let field = message.get_field_by_json_name(first);
         let comment = field.as_ref().map(field_comment).unwrap_or_default();
         json!({
-            "name": name,
+            "name": parameter_name(name),
             "in": "path",
             "required": true,
             "description": comment,
