@@ -84,6 +84,10 @@ enum Command {
     Override(admin::OverrideArgs),
     /// Switch rules to enforce, shadow or off for a time: mode
     Rule(admin::RuleArgs),
+    /// Manage projects: create, list, get, set, delete
+    Project(admin::ProjectArgs),
+    /// Manage the API keys of projects: create, list, rotate, revoke
+    Key(admin::ApiKeyArgs),
     /// Run unit tests of rules: exit code 0 all pass, 1 one fails, 2 none ran, 64 invalid
     Test(test::TestArgs),
     /// Print recordings of requests, which telemetry.record makes
@@ -172,6 +176,8 @@ impl Cli {
             Command::Unban(args) => admin::unban(&args),
             Command::Override(args) => admin::overrides(&args),
             Command::Rule(args) => admin::rule(&args),
+            Command::Project(args) => admin::project(&args),
+            Command::Key(args) => admin::api_key(&args),
             Command::Test(args) => test::run(&args),
             Command::Record(args) => record::run(&args),
             Command::Audit(args) => admin::audit(&args),

@@ -6,18 +6,22 @@ use clap::Args;
 use prost::Message;
 use rlaas_client::ApiChannel;
 use rlaas_client::rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
+use rlaas_client::rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceClient;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use super::json;
 use crate::api::admin::WARNING;
-use crate::cli::client::{ServerArgs, ServerEndpoint, runtime};
+use crate::cli::client::{ServerArgs, runtime};
 use crate::cli::config::print;
 use crate::cli::printable::printable;
 use crate::cli::{EXIT_NO, EXIT_NO_RESPONSE};
 
 /// The administration of a server.
 pub(super) type Admin = AdminServiceClient<ApiChannel>;
+
+/// The projects of a server.
+pub(super) type ProjectClient = ProjectServiceClient<ApiChannel>;
 
 /// Largest response, in bytes: a page of 1,000 entries of the audit, of 8 KiB each.
 const MAX_RESPONSE: usize = 16 * 1024 * 1024;
@@ -73,6 +77,11 @@ impl CommandOutput {
         Self { json, warning: Some(warning.to_owned()), ..self }
     }
 
+    /// Adds a warning for people.
+    pub(super) fn with_warning(self, warning: String) -> Self {
+        Self { warning: Some(warning), ..self }
+    }
+
     /// Adds a line to the text.
     pub(super) fn with_note(self, note: &str) -> Self {
         Self { text: self.text + note, ..self }
@@ -103,6 +112,24 @@ impl CallArgs {
         &self,
         call: impl AsyncFnOnce(&mut Admin) -> Result<CommandOutput, CommandError>,
     ) -> ExitCode {
+        self.run_on(async |channel| call(&mut administration(channel)).await)
+    }
+
+    /// As [`CallArgs::run`], with a call to the projects of the server.
+    pub(super) fn run_on_projects(
+        &self,
+        call: impl AsyncFnOnce(&mut ProjectClient) -> Result<CommandOutput, CommandError>,
+    ) -> ExitCode {
+        self.run_on(async |channel| {
+            let projects = ProjectServiceClient::new(channel);
+            call(&mut projects.max_decoding_message_size(MAX_RESPONSE)).await
+        })
+    }
+
+    fn run_on(
+        &self,
+        call: impl AsyncFnOnce(ApiChannel) -> Result<CommandOutput, CommandError>,
+    ) -> ExitCode {
         let answered = runtime()
             .map_err(CommandError::from)
             .and_then(|runtime| runtime.block_on(self.call(call)));
@@ -125,11 +152,11 @@ impl CallArgs {
 
     async fn call(
         &self,
-        call: impl AsyncFnOnce(&mut Admin) -> Result<CommandOutput, CommandError>,
+        call: impl AsyncFnOnce(ApiChannel) -> Result<CommandOutput, CommandError>,
     ) -> Result<CommandOutput, CommandError> {
         let server = self.server.endpoint()?;
-        let mut admin = connect(&server).await?;
-        match call(&mut admin).await {
+        let channel = server.connect().await?.channel();
+        match call(channel).await {
             Err(CommandError::Status(status)) => {
                 Err(CommandError::Other(server.explain(&status).await))
             }
@@ -138,10 +165,9 @@ impl CallArgs {
     }
 }
 
-/// Connects to the administration of a server.
-pub(super) async fn connect(server: &ServerEndpoint) -> anyhow::Result<Admin> {
-    let channel = server.connect().await?.channel();
-    Ok(AdminServiceClient::new(channel).max_decoding_message_size(MAX_RESPONSE))
+/// Returns a client of the administration.
+fn administration(channel: ApiChannel) -> Admin {
+    AdminServiceClient::new(channel).max_decoding_message_size(MAX_RESPONSE)
 }
 
 /// Prints an error, and returns the exit code.

@@ -10,7 +10,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use rlaas_proto::ratelimit::admin::v1::Change;
 use tonic::Response;
 
-use super::call::CommandOutput;
+use super::call::{CommandError, CommandOutput};
 use super::keys;
 
 /// Why a change is made, and its id.
@@ -19,6 +19,13 @@ pub(super) struct ChangeArgs {
     /// Reason, for the audit: 1 to 1024 bytes
     #[arg(long, value_name = "TEXT")]
     pub(super) reason: String,
+    #[command(flatten)]
+    id: RequestIdArgs,
+}
+
+/// The id of a change.
+#[derive(Args, Debug)]
+pub(super) struct RequestIdArgs {
     /// Id of the change: the same again changes nothing [default: random]
     #[arg(long, value_name = "ID")]
     request_id: Option<String>,
@@ -35,6 +42,13 @@ pub(super) struct ConfirmArgs {
 impl ChangeArgs {
     /// Returns the id that was given, or a random one.
     pub(super) fn request_id(&self) -> anyhow::Result<String> {
+        self.id.request_id()
+    }
+}
+
+impl RequestIdArgs {
+    /// Returns the id that was given, or a random one.
+    pub(super) fn request_id(&self) -> anyhow::Result<String> {
         if let Some(id) = &self.request_id {
             return Ok(id.clone());
         }
@@ -48,6 +62,14 @@ impl ConfirmArgs {
     /// Returns `true` if nobody types the command, so that nobody could answer.
     pub(super) fn is_given(&self) -> bool {
         self.yes || !io::stdin().is_terminal()
+    }
+
+    /// Asks a person who types the command, unless the answer was given.
+    pub(super) fn confirm(&self, question: &str) -> Result<(), CommandError> {
+        if self.is_given() || Self::prompt(question)? {
+            return Ok(());
+        }
+        Err(CommandError::NotConfirmed)
     }
 
     /// Asks on standard error, and returns `true` if the answer is yes.

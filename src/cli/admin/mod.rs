@@ -1,9 +1,10 @@
-//! Commands that see and change what a running server knows of keys.
+//! Commands that see and change what a running server knows of keys, rules and projects.
 //!
-//! Each command makes one call to `ratelimit.admin.v1.AdminService`, and prints its response as a
+//! Each command calls `ratelimit.admin.v1.AdminService` or `ProjectService`, and prints its response as a
 //! text for people, or with `--json` in the JSON mapping of protobuf. Exit codes: 0 done, 1 not
 //! confirmed, 2 refused by the server or no response.
 
+mod api_key;
 mod audit;
 mod call;
 mod change;
@@ -13,6 +14,7 @@ mod inspect;
 mod json;
 mod keys;
 mod overrides;
+mod project;
 mod reset;
 mod rule;
 mod selection;
@@ -20,11 +22,13 @@ mod tail;
 mod text;
 mod top;
 
+pub(super) use api_key::{ApiKeyArgs, run as api_key};
 pub(super) use audit::{AuditArgs, run as audit};
 pub(super) use explain::{ExplainArgs, run as explain};
 pub(super) use explain_text::{check_lines, descriptor_lines};
 pub(super) use inspect::{InspectArgs, run as inspect};
 pub(super) use overrides::{BanArgs, OverrideArgs, UnbanArgs, ban, run as overrides, unban};
+pub(super) use project::{ProjectArgs, run as project};
 pub(super) use reset::{RefundArgs, ResetArgs, refund, reset};
 pub(super) use rule::{RuleArgs, run as rule};
 pub(super) use tail::{TailArgs, run as tail};

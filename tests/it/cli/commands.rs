@@ -210,7 +210,7 @@ fn serve_names_the_setting_of_an_address_in_use() {
     assert!(error.contains(server.grpc()) && error.contains("server.listen"), "{error}");
 }
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 19] = [
     "serve",
     "check",
     "check-config",
@@ -224,6 +224,8 @@ const COMMANDS: [&str; 17] = [
     "unban",
     "override",
     "rule",
+    "project",
+    "key",
     "audit",
     "top",
     "tail",
@@ -243,7 +245,22 @@ fn help_names_every_command() {
 
 #[test]
 fn help_fits_100_columns() {
-    let nested = ["", "override set", "override clear", "override list", "rule mode"];
+    let nested = [
+        "",
+        "override set",
+        "override clear",
+        "override list",
+        "rule mode",
+        "project create",
+        "project list",
+        "project get",
+        "project set",
+        "project delete",
+        "key create",
+        "key list",
+        "key rotate",
+        "key revoke",
+    ];
     for command in COMMANDS.into_iter().chain(nested) {
         for help in ["-h", "--help"] {
             let arguments: Vec<&str> = command.split_whitespace().chain([help]).collect();

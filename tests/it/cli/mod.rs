@@ -9,6 +9,7 @@ mod configuration;
 mod forged_text;
 mod logs;
 mod plan;
+mod projects;
 mod record;
 mod rule_tests;
 mod simulate;
