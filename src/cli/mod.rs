@@ -82,7 +82,7 @@ enum Command {
     Unban(admin::UnbanArgs),
     /// Grant something else to single keys for a time: set, clear, list
     Override(admin::OverrideArgs),
-    /// Switch rules to enforce, shadow or off for a time: mode
+    /// See and change rules of a running server: list, get, delete, history, rollback, mode
     Rule(admin::RuleArgs),
     /// Manage projects: create, list, get, set, delete
     Project(admin::ProjectArgs),

@@ -1,5 +1,9 @@
 //! The commands that manage projects and their API keys, against real servers.
 
+use prost_types::Duration;
+use rlaas_proto::ratelimit::admin::v1::CreateRuleRequest;
+use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceClient;
+use rlaas_proto::ratelimit::v1::{PartMatcher, Rule};
 use rlaas_testkit::process::{Rlaas, run};
 use serde_json::Value;
 
@@ -119,4 +123,61 @@ fn wrong_options_and_refusals_of_project_commands_exit_2() {
         assert_eq!((code, &*out), (2, ""), "{command:?}");
         assert!(error.contains(expected), "{command:?}: {error}");
     }
+}
+
+/// Makes a rule of five requests an hour.
+async fn create_rule(server: &Rlaas, project_id: &str, name: &str) {
+    let any_of = vec!["/login".to_owned()];
+    let rule = Rule {
+        name: name.to_owned(),
+        max_requests: 5,
+        window: Some(Duration { seconds: 3_600, nanos: 0 }),
+        matchers: vec![PartMatcher { part: "resource".to_owned(), any_of }],
+        ..Rule::default()
+    };
+    let request = CreateRuleRequest {
+        project_id: project_id.to_owned(),
+        rule: Some(rule),
+        reason: format!("makes {name}"),
+    };
+    let mut client = ProjectServiceClient::new(server.channel().await);
+    client.create_rule(request).await.expect("a rule");
+}
+
+#[tokio::test]
+async fn rules_are_listed_deleted_and_restored() {
+    let server = Rlaas::start(&[]);
+    printed(&server, &["project", "create", "shop"]);
+    let of = ["--project", "shop"];
+    let shop = |command: &[&str]| printed(&server, &[&["rule"], command, &of].concat());
+    assert_eq!(shop(&["list"]), "no rules\n");
+    assert_eq!(shop(&["history"]), "no revisions\n");
+    create_rule(&server, "shop", "login").await;
+    create_rule(&server, "shop", "pay").await;
+
+    let list = shop(&["list"]);
+    let login = list.lines().nth(1).expect("a rule");
+    assert!(login.starts_with("login      5  "), "{list}");
+    assert!(login.contains("  sliding-window-log  enforce  run time  "), "{list}");
+    assert!(login.ends_with("  resource=/login"), "{list}");
+    assert_eq!(shop(&["get", "login"]).lines().nth(1).map(str::trim_end), Some(login));
+    assert!(shop(&["list", "--max", "1"]).ends_with("there are more: --max\n"));
+
+    let delete = [&["rule", "delete", "pay", "--etag", "other"][..], &of].concat();
+    let (code, _, error) = called(&server, &delete);
+    assert_eq!(code, 2, "{error}");
+    assert_eq!(shop(&["delete", "pay", "--reason", "not paid"]), "rule pay deleted\n");
+    let history = json(&server, &[&["rule", "history"][..], &of].concat());
+    let before = history["revisions"][1]["revision"].as_str().expect("a revision");
+    let newest = history["revisions"][0]["revision"].as_str().expect("a revision");
+    let shown = shop(&["history"]);
+    assert!(shown.lines().nth(1).is_some_and(|line| line.ends_with("  1  not paid")), "{shown}");
+
+    let late = ["rule", "rollback", before, "--expected-revision", before, "--project", "shop"];
+    let (code, _, error) = called(&server, &late);
+    assert!(code == 2 && error.contains("ABORTED"), "{error}");
+    let restored = shop(&["rollback", before, "--expected-revision", newest]);
+    assert!(restored.ends_with("\n  pay: created\n"), "{restored}");
+    assert!(shop(&["list"]).contains("\npay "));
+    assert!(shop(&["rollback", before]).ends_with(": nothing was changed\n"));
 }
