@@ -129,7 +129,7 @@ mod tests {
         assert_eq!((&*counter.name, &*counter.kind), ("a_seconds_total", "counter"));
         assert_eq!((counter.unit, &*counter.help), (Some("seconds"), "A and B."));
         let kinds = vec!["one".to_owned(), "two".to_owned()];
-        let rules = vec!["a rule's name".to_owned()];
+        let rules = vec!["a rule's name, or `other`".to_owned()];
         assert_eq!(counter.labels, [("rule".to_owned(), rules), ("kind".to_owned(), kinds)]);
         assert_eq!(histogram.labels, [("api".to_owned(), vec!["grpc".to_owned()])]);
         assert_eq!((&*histogram.kind, histogram.unit), ("histogram", None));
