@@ -258,9 +258,10 @@ impl Behaviour {
 
 fn has_script(requests: &[u8]) -> bool {
     let has = |name: &[u8]| requests.windows(name.len()).any(|window| window == name);
-    // Every instance checks its permissions and reports itself at times of its own.
-    let is_of_registry = has(b":instances\r\n") || has(b":permissions\r\n");
-    !is_of_registry && (has(b"$7\r\nEVALSHA\r\n") || has(b"$4\r\nEVAL\r\n"))
+    // Every instance checks its permissions, reports itself and looks at the catalogue and at the modes
+    // of rules at times of its own.
+    let is_periodic = [&b":instances\r\n"[..], b":permissions\r\n", b":catalog", b":modes\r\n"];
+    !is_periodic.into_iter().any(has) && (has(b"$7\r\nEVALSHA\r\n") || has(b"$4\r\nEVAL\r\n"))
 }
 
 /// Sends an endless reply until the client disconnects or the fault is lifted.

@@ -14,12 +14,16 @@ use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::proxy::{Behaviour, Proxy};
 use rlaas_testkit::redis::RedisServer;
 
+/// Most open connections while all fail: those of the worker, the monitor, the calls of the fleet
+/// and its subscription, each with one that takes its place.
+const MAX_OPEN: usize = 8;
+
 /// Starts a server that reaches its Redis through a proxy.
 async fn start(settings: &[&str]) -> (RedisServer, Proxy, Rlaas) {
     let redis = RedisServer::start();
     let proxy = Proxy::to(redis.port());
     let url = format!("store.redis.url={}", proxy.url());
-    // Two connections: one of the worker, one of the monitor.
+    // One worker, so one connection for decisions, beside those of the monitor and the fleet.
     let always = ["store.backend=redis", &url, "store.redis.timeout=10s", "server.workers=1"];
     let server = Rlaas::start(&[&always, COUNTED, settings].concat());
     wait_for_store(&server).await;
@@ -143,7 +147,7 @@ async fn endless_reply_does_not_fill_memory() {
         let grown = server.resident_kib().saturating_sub(before);
         assert!(grown < 32_768, "{grown} KiB");
     }
-    assert!(proxy.open() <= 4, "{} connections", proxy.open());
+    assert!(proxy.open() <= MAX_OPEN, "{} connections", proxy.open());
     proxy.set(Behaviour::Pass);
     load.wait_for_passed(1, RECOVERY).await;
     load.wait_for_passed(50, SOON).await;
@@ -159,7 +163,7 @@ async fn half_open_connection_fails_calls_within_the_timeout() {
     proxy.set(Behaviour::Blackhole);
     for _ in 0..10 {
         load.wait_for_failed(200).await;
-        assert!(proxy.open() <= 4, "{} connections", proxy.open());
+        assert!(proxy.open() <= MAX_OPEN, "{} connections", proxy.open());
     }
     let message = "redis connection failed";
     eventually("the failure is logged", SOON, async || server.log().contains(message)).await;

@@ -29,20 +29,31 @@ fn rpcs() -> Vec<String> {
     paths
 }
 
-/// Returns the verb and the path of every administrative route over HTTP.
+/// Returns the verb and the path of every administrative route over HTTP; those of projects are of
+/// the project "", which always exists.
 async fn routes(server: &Rlaas) -> Vec<(String, String)> {
     let document: Value =
         serde_json::from_str(&server.get("/openapi.json").await.1).expect("a description");
     let paths = document["paths"].as_object().expect("paths");
-    let administrative = paths.iter().filter(|(path, _)| path.starts_with("/v1/admin"));
+    let administrative = paths
+        .iter()
+        .filter(|(path, _)| path.starts_with("/v1/admin") || path.starts_with("/v1/projects"));
     let routes: Vec<(String, String)> = administrative
         .flat_map(|(path, verbs)| {
             let verbs = verbs.as_object().expect("verbs").keys();
-            verbs.map(|verb| (verb.to_uppercase(), path.clone()))
+            verbs.map(|verb| (verb.to_uppercase(), with_values(path)))
         })
         .collect();
-    assert_eq!(routes.len(), rpcs().len(), "each method has a route: {routes:?}");
+    // UpdateRule has two: PUT and PATCH.
+    assert_eq!(routes.len(), rpcs().len() + 1, "each method has a route: {routes:?}");
     routes
+}
+
+/// Returns a path with `_` for each parameter.
+fn with_values(path: &str) -> String {
+    let mut parts = path.split('{');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.filter_map(|part| part.split_once('}')).fold(first, |path, (_, rest)| path + "_" + rest)
 }
 
 /// A generator of random numbers that are the same in each run.
