@@ -110,9 +110,12 @@ async fn unmatched_request_has_the_reason_no_rule() {
         assert_eq!(answer.limit_headers(), Vec::<&str>::new());
     }
     let denies = Rlaas::start_from(&file, &["unmatched=deny"]);
-    let answer = post(&denies, "/v1/check", r#"{"userId":"a","resource":"/leaky"}"#).await;
+    let answer = post(&denies, "/v1/check", r#"{"userId":"a","resource":"/other"}"#).await;
     assert_eq!((answer.status, &*answer.detail()), (403, "no rule matches"));
     assert_eq!(answer.json()["reason"], "NO_RULE");
+    // A rule that matches is a match in any mode.
+    let answer = post(&denies, "/v1/check", r#"{"userId":"a","resource":"/leaky"}"#).await;
+    assert_eq!((answer.status, &answer.json()["decisions"][0]["rule"]), (200, &"trial".into()));
 }
 
 #[tokio::test]
