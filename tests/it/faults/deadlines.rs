@@ -326,7 +326,8 @@ async fn cancelled_calls_leak_nothing() {
         // One of them is the connection of this query.
         clients.lines().count() - 1
     };
-    eventually("both connections are open", SOON, async || connections() == 2).await;
+    // Those of the worker and the monitor; that of the fleet comes before or after.
+    eventually("both connections are open", SOON, async || connections() >= 2).await;
     // Cancels 5,000 calls at any time: before they are sent, in flight, and after the response.
     for wave in 0..100 {
         let mut calls = JoinSet::new();
@@ -360,7 +361,7 @@ async fn cancelled_calls_leak_nothing() {
             answer.expect("an answer: the calls fit");
         }
     }
-    // The third is that of the report of the instance.
+    // The third is that of the fleet.
     assert!(connections() <= 3, "{} connections", connections());
     assert_eq!(breaker(&server).await, 0);
     assert_sound(&server);
